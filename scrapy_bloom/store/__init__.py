@@ -1,0 +1,1 @@
+"""Where a chain lives: in files of a job directory, or on Redis."""
