@@ -1,0 +1,315 @@
+"""Layers in a chain: which one takes the next key, and when to grow. :class:`ScalableBloomFilter`.
+
+Decides what layers there are and what each may cost in error; a :class:`LayerStore` decides where their bits live.
+Single-threaded, like the crawl that uses it; only a store may use threads, for writing to disk.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from mmap import mmap
+from typing import TYPE_CHECKING, Protocol
+
+from scrapy_bloom.filter import probes as probing
+from scrapy_bloom.filter import sizing
+from scrapy_bloom.filter.layer import Layer, LayerSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+DEFAULT_CAPACITY = 1_000_000
+DEFAULT_ERROR_RATE = 1e-6
+DEFAULT_GROWTH = 2.0
+
+MIN_ERROR_RATE = 1e-10  # below it, k would pass the 36 probes of the scheme
+MAX_ERROR_RATE = 0.5
+MIN_GROWTH, MAX_GROWTH = 2.0, 16.0
+
+TIGHTENING = 0.8
+"""r. With s = 2 a full chain costs 4.0 bytes a key at 1 M keys and p = 1e-6, 4.5 at 1 B; r = 0.5 would cost 5.2."""
+
+_CHECKPOINTS_PER_LAYER = 64
+_MAX_CHECKPOINT_KEYS = 1 << 16  # a tenth of a second of adding
+
+
+class LayerStore(Protocol):
+    """Where the layers of one chain live."""
+
+    was_unclean: bool
+    """Whether the layers were left by a process that did not close them."""
+
+    def load(self) -> list[Layer]:
+        """Return the layers that are there already, oldest first."""
+
+    def create(self, spec: LayerSpec) -> Layer:
+        """Return a new empty layer. Must not fail for want of disk space: memory will do."""
+
+    def checkpoint(self) -> None:
+        """Note the counts; the store may exchange the ``bits`` of a layer for others with the same content."""
+
+    def sync(self) -> None:
+        """Return when all that was added so far would survive a power failure."""
+
+    def close(self) -> None:
+        """Note the counts and let go of the buffers."""
+
+
+class MemoryStore:
+    """Layers in anonymous memory, which costs RAM only where it has been touched."""
+
+    was_unclean = False
+
+    def load(self) -> list[Layer]:
+        """Return no layers: memory begins empty."""
+        return []
+
+    def create(self, spec: LayerSpec) -> Layer:
+        """Return a layer over fresh zero pages."""
+        return Layer(spec, mmap(-1, spec.nbytes))
+
+    def checkpoint(self) -> None:
+        """Do nothing: the layers hold their counts."""
+
+    def sync(self) -> None:
+        """Do nothing: there is no disk."""
+
+    def close(self) -> None:
+        """Do nothing: the mapping goes with the layers."""
+
+
+class ScalableBloomFilter:
+    """A set of byte strings that answers "seen before?" with a bounded error and grows by itself.
+
+    Keys that were added are always found. A key that was not added is taken for seen with a probability of at most
+    :attr:`error_rate`, however many keys there are.
+
+    Args:
+        capacity: Keys that the first layer is sized for, at least 1.
+        error_rate: Bound on the false-positive probability of the whole chain, from 1e-10 to 0.5.
+        growth: How many times larger each next layer is, from 2 to 16.
+        store: Where the layers live; anonymous memory if None. Layers that it holds already keep their design,
+            and the arguments above apply to new ones.
+        on_checkpoint: Called now and then while keys are added, at least 64 times per layer, and on growth.
+
+    Raises:
+        ValueError: An argument is out of its range.
+
+    """
+
+    def __init__(
+        self,
+        capacity: int = DEFAULT_CAPACITY,
+        error_rate: float = DEFAULT_ERROR_RATE,
+        *,
+        growth: float = DEFAULT_GROWTH,
+        store: LayerStore | None = None,
+        on_checkpoint: Callable[[], None] | None = None,
+    ) -> None:
+        check_parameters(capacity, error_rate, growth)
+        self._capacity = capacity
+        self._target = error_rate
+        self._growth = growth
+        self._on_checkpoint = on_checkpoint
+        self._store = MemoryStore() if store is None else store
+        self._layers = self._store.load()
+        self._tables: list[probing.Table] = []
+        self._stride = self._room = 0
+        if not self._layers:
+            self._layers.append(self._store.create(self._next_spec()))
+        first = self._layers[0].spec
+        self._probes = probing.bind(self._tables, first.probes, first.seed)
+        self._probe_add: Callable[[bytes], bool] = self._probes.add
+        self._probe_contains: Callable[[bytes], bool] = self._probes.contains
+        self._closed = False
+        self._arrange()
+
+    def add(self, key: bytes) -> bool:
+        """Remember *key*. Return True if it was new, False if it (or something like it) had been added before."""
+        if not self._probe_add(key):
+            return False
+        self._room -= 1
+        if not self._room:
+            self._checkpoint()
+        return True
+
+    def __contains__(self, key: bytes) -> bool:
+        """Whether *key* was added before: surely if False, probably if True."""
+        return self._probe_contains(key)
+
+    def __len__(self) -> int:
+        """Return the number of keys accepted as new."""
+        return sum(layer.count for layer in self.layers)
+
+    @property
+    def layers(self) -> Sequence[Layer]:
+        """The layers, oldest first, with ``.capacity``, ``.error_rate``, ``.count`` and ``.fill_ratio``."""
+        self._settle()
+        return tuple(self._layers)
+
+    @property
+    def was_unclean(self) -> bool:
+        """Whether the layers were left by a process that did not close them: killed, or the machine went down."""
+        return self._store.was_unclean
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all bit arrays; resident memory is at most that."""
+        return sum(layer.nbytes for layer in self._layers)
+
+    @property
+    def error_rate(self) -> float:
+        """The promised bound on the false-positive probability of the chain, whatever length it gets.
+
+        As given on construction, unless the chain was begun with another rate: then what the existing layers were
+        designed for, and the rest of the present rate's series.
+        """
+        designed = math.fsum(layer.error_rate for layer in self._layers)
+        return designed + sizing.remaining_error_rate(len(self._layers), target=self._target, tightening=TIGHTENING)
+
+    def estimated_error_rate(self) -> float:
+        """Return the chance that a key never added is taken for seen now, from the fill of the layers."""
+        missed = math.prod(1 - layer.estimated_error_rate for layer in self._layers)
+        return 1 - missed
+
+    def expected_false_positives(self) -> float:
+        """Return how many new keys are expected to have been taken for seen since the chain began.
+
+        Each new key was checked at the error rate that the chain had at that moment. Those moments follow from the
+        counts, so the sum over the keys is an integral over the fill of each layer (Simpson's rule, 64 intervals).
+        """
+        lost = 0.0
+        of_full_layers = 0.0
+        for layer in self.layers:
+            lost += layer.count * of_full_layers + _false_positives_while_filling(layer)
+            of_full_layers += _error_rate_at(layer, layer.count)
+        return lost
+
+    def sync(self) -> None:
+        """Return when everything added so far would survive a power failure; in memory, do nothing."""
+        self._settle()
+        self._store.checkpoint()
+        self._arrange()
+        self._store.sync()
+
+    def close(self) -> None:
+        """Write out and release the layers. The filter cannot be used afterwards; closing twice is harmless."""
+        if self._closed:
+            return
+        self._settle()
+        self._closed = True
+        self._probe_add = self._probe_contains = _refuse
+        self._tables.clear()
+        self._store.close()
+
+    def __enter__(self) -> Self:
+        """Return the filter itself."""
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close the filter."""
+        self.close()
+
+    def _next_spec(self) -> LayerSpec:
+        index = len(self._layers)
+        budget = sizing.layer_error_rate(index, target=self._target, tightening=TIGHTENING)
+        if not self._layers:
+            probes = sizing.optimal_probes(budget)
+            # The upper half of the range: MurmurHash3 mixes short keys badly under seeds near 0, see probes.py.
+            seed = secrets.randbits(probing.SEED_BITS) | 1 << (probing.SEED_BITS - 1)
+            return LayerSpec.design(index=0, capacity=self._capacity, error_rate=budget, probes=probes, seed=seed)
+        last = self._layers[-1].spec
+        # One k for all layers lets the runs of a key be computed once; tighter layers get more bits per key instead,
+        # which costs under 1 % more than the best k per layer.
+        return LayerSpec.design(
+            index=index,
+            capacity=max(round(last.capacity * self._growth), self._capacity),
+            error_rate=budget,
+            probes=last.probes,
+            seed=last.seed,
+        )
+
+    def _arrange(self) -> None:
+        """Show the probes the layers as they are now, newest first, and set the distance to the next checkpoint."""
+        self._tables[:] = [layer.table for layer in reversed(self._layers)]
+        newest = self._layers[-1]
+        left = max(1, newest.capacity - newest.count)
+        self._stride = min(left, max(1, newest.capacity // _CHECKPOINTS_PER_LAYER), _MAX_CHECKPOINT_KEYS)
+        self._room = self._stride
+        # A full layer waits for the next new key, so that a filter of exactly its capacity costs one layer.
+        self._probe_add = self._grow_and_add if newest.is_saturated else self._probes.add
+
+    def _settle(self) -> None:
+        """Bring the newest layer's count up to date; between checkpoints only ``_room`` counts down."""
+        self._layers[-1].count += self._stride - self._room
+        self._stride = self._room
+
+    def _checkpoint(self) -> None:
+        self._settle()
+        self._store.checkpoint()
+        self._arrange()
+        if self._on_checkpoint is not None:
+            self._on_checkpoint()
+
+    def _grow_and_add(self, key: bytes) -> bool:
+        """Add *key* to the next layer, unless it is in the present ones."""
+        if self._probes.contains(key):
+            return False
+        self._layers.append(self._store.create(self._next_spec()))
+        self._arrange()
+        return self._probes.add(key)
+
+    def _check(self) -> None:
+        """Assert every invariant of the chain; for tests."""
+        layers = self.layers
+        first = layers[0].spec
+        assert [table.bits for table in self._tables] == [layer.bits for layer in reversed(layers)]
+        assert 0 < self._room <= self._stride or self._room == self._stride > 0
+        for index, layer in enumerate(layers):
+            spec = layer.spec
+            assert spec.index == index
+            assert (spec.probes, spec.seed, spec.scheme) == (first.probes, first.seed, first.scheme)
+            assert 0 <= layer.count <= spec.capacity
+            assert layer.contradiction() is None, layer.contradiction()
+            assert layer.bits.count() <= layer.count * spec.probes
+            assert probing.error_rate(spec.designed_fill, spec.probes) <= spec.error_rate
+            assert index == 0 or spec.capacity > layers[index - 1].capacity
+        assert all(layer.is_saturated for layer in layers[:-1])
+        assert self.nbytes == sum(len(layer.bits) // 8 for layer in layers)
+
+
+def check_parameters(capacity: int, error_rate: float, growth: float) -> None:
+    """Raise ValueError, with all that is wrong, unless a chain can be made of the three."""
+    problems = []
+    if capacity < 1:
+        problems.append(f"capacity must be at least 1, not {capacity!r}")
+    if not MIN_ERROR_RATE <= error_rate <= MAX_ERROR_RATE:
+        problems.append(f"error_rate must be from {MIN_ERROR_RATE} to {MAX_ERROR_RATE}, not {error_rate!r}")
+    if not MIN_GROWTH <= growth <= MAX_GROWTH:
+        problems.append(f"growth must be from {MIN_GROWTH:g} to {MAX_GROWTH:g}, not {growth!r}")
+    if problems:
+        raise ValueError("; ".join(problems))
+
+
+def _error_rate_at(layer: Layer, count: float) -> float:
+    fill = sizing.fill_ratio(count, layer.spec.size_bits, layer.spec.probes)
+    return probing.error_rate(fill, layer.spec.probes)
+
+
+def _false_positives_while_filling(layer: Layer, intervals: int = 64) -> float:
+    """Integrate the layer's error rate over its count from 0 to now."""
+    step = layer.count / intervals
+    weighted = (
+        (1 if i in {0, intervals} else 4 if i % 2 else 2) * _error_rate_at(layer, i * step)
+        for i in range(intervals + 1)
+    )
+    return step / 3 * math.fsum(weighted)
+
+
+def _refuse(key: bytes) -> bool:
+    raise ValueError(f"the filter is closed; {key!r} was neither looked up nor recorded")
