@@ -1,0 +1,389 @@
+"""The layers of a chain as files of one directory: lock, open, grow, sync, close. :func:`open_filter`.
+
+Decides when a file is created, when it is durable and what is done when there is no room. What a file looks like is
+``layerfile``'s business; when a layer is full is the chain's.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import secrets
+import threading
+import time
+from mmap import mmap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from filelock import FileLock, Timeout
+
+from scrapy_bloom.errors import DamagedFilterError, FilterFileError, KeySpaceError, LockedError
+from scrapy_bloom.filter.chain import (
+    DEFAULT_CAPACITY,
+    DEFAULT_ERROR_RATE,
+    DEFAULT_GROWTH,
+    TIGHTENING,
+    ScalableBloomFilter,
+    check_parameters,
+)
+from scrapy_bloom.filter.layer import Layer
+from scrapy_bloom.store import layerfile
+from scrapy_bloom.store.scrapy_seen import read_fingerprints
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from scrapy_bloom.filter.layer import LayerSpec
+
+logger = logging.getLogger(__name__)
+
+# A canonical form that changed a little makes a few URLs look new, which costs fetches. Refusing would cost the crawl.
+_ADVISORY = frozenset({"w3lib"})
+
+_IMPORT_REPORT_KEYS = 1_000_000
+
+
+def open_filter(
+    directory: str | os.PathLike[str],
+    capacity: int = DEFAULT_CAPACITY,
+    error_rate: float = DEFAULT_ERROR_RATE,
+    *,
+    growth: float = DEFAULT_GROWTH,
+    key_space: Mapping[str, str] | None = None,
+    sync_interval: float = 0.0,
+    import_from: Path | None = None,
+    on_checkpoint: Callable[[], None] | None = None,
+) -> ScalableBloomFilter:
+    """Open the filter in *directory*, or begin one there.
+
+    A bit that is set is kept by the operating system when the process dies, so nothing added is forgotten after
+    ``kill -9``. A power failure may forget what was added since the last sync.
+
+    Args:
+        directory: Where the layers are; created if missing. One process at a time.
+        capacity: Keys that the first layer is sized for, at least 1.
+        error_rate: Bound on the false-positive probability of the whole chain, from 1e-10 to 0.5.
+        growth: How many times larger each next layer is, from 2 to 16. A filter that is there already keeps the
+            design of its layers; the three numbers apply to layers it will grow.
+        key_space: What makes the keys, by ingredient. Opening a filter made with another one is an error, as every
+            key would look new; another version of w3lib is a warning. None: do not compare.
+        sync_interval: Seconds between writing dirty pages to disk in a thread; 0: only on ``sync()`` and ``close()``.
+        import_from: A ``requests.seen`` of Scrapy's own filter, whose fingerprints a new filter begins with.
+        on_checkpoint: Passed on to :class:`ScalableBloomFilter`.
+
+    Raises:
+        ValueError: capacity, error_rate or growth is out of its range.
+        LockedError: Another process has the filter open.
+        DamagedFilterError: A file contradicts itself, or one is missing.
+        UnknownFormatError: A file was written by a newer version.
+        KeySpaceError: The filter was filled with other keys.
+        FilterFileError: The directory cannot be created or written.
+
+    """
+    check_parameters(capacity, error_rate, growth)
+    store = JobDirectoryStore(
+        Path(directory), capacity, error_rate, growth=growth, key_space=key_space, import_from=import_from
+    )
+    try:
+        chain = ScalableBloomFilter(capacity, error_rate, growth=growth, store=store, on_checkpoint=on_checkpoint)
+        if store.import_from is not None:
+            store.finish_import(chain)
+    except BaseException:
+        store.abandon()
+        raise
+    store.start_syncing(sync_interval)
+    return chain
+
+
+class JobDirectoryStore:
+    """Keeps each layer in ``layer-NNN.bloom`` of one directory, and holds the directory's lock."""
+
+    def __init__(
+        self,
+        directory: Path,
+        capacity: int,
+        error_rate: float,
+        *,
+        growth: float,
+        key_space: Mapping[str, str] | None,
+        import_from: Path | None,
+    ) -> None:
+        """Take the arguments of :func:`open_filter`; nothing is touched before :meth:`load`."""
+        self.directory = directory
+        self.was_unclean = False
+        """Whether the last process to use the directory ended without closing the filter."""
+        self.import_from = import_from
+        """The file still to be imported, or None."""
+        self._capacity = capacity
+        self._error_rate = error_rate
+        self._growth = growth
+        self._key_space = key_space
+        self._chain_id = secrets.token_bytes(16)
+        self._files: list[layerfile.LayerFile] = []
+        self._homeless: list[Layer] = []
+        self._lock = FileLock(directory / "lock", thread_local=False)
+        self._syncing = threading.Lock()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def load(self) -> list[Layer]:
+        """Lock the directory and open its layers, oldest first."""
+        self._acquire()
+        try:
+            return self._load()
+        except BaseException:
+            self.abandon()
+            raise
+
+    def _load(self) -> list[Layer]:
+        for leftover in self.directory.glob("layer-*.bloom.tmp"):
+            leftover.unlink()  # born by half when the process died; nothing was ever in it
+        paths = sorted(self.directory.glob("layer-*.bloom"))
+        for index, path in enumerate(paths):
+            expected = self._path(index)
+            if path != expected:
+                problem = f"the file is missing, and {paths[-1].name} shows that there was one"
+                raise DamagedFilterError(expected, 0, problem)
+            self._files.append(layerfile.open_existing(path))
+        self._check_chain()
+        self._plan_import(is_new=not paths)
+        if self._files:
+            newest = self._files[-1]
+            self.was_unclean = not all(file.is_clean for file in self._files)
+            if self.was_unclean:
+                logger.warning(
+                    "The filter in %s was not closed by its last crawl. It remembers about %d URLs; if the machine "
+                    "went down too, those of the last moments may be fetched again.",
+                    self.directory,
+                    sum(file.layer.count for file in self._files),
+                )
+            # Durable before the first bit is set: a clean mark over other bits would pass for damage.
+            newest.write_state(clean=False)
+            newest.fsync()
+        return [file.layer for file in self._files]
+
+    def create(self, spec: LayerSpec) -> Layer:
+        """Create the file of the next layer; without room for it, let the layer live in memory for now."""
+        try:
+            self._house_the_homeless()
+            return self._create_file(spec).layer
+        except OSError as error:
+            if not self._files:
+                raise FilterFileError(
+                    f"The filter cannot be begun in {self.directory}: {error.strerror}. The crawl has not started. "
+                    f"It needs {spec.nbytes:,} bytes there, less with a smaller BLOOM_CAPACITY."
+                ) from error
+            logger.error(  # noqa: TRY400 - the reason is in the message, a traceback would bury what to do
+                "No room for layer %d of the filter in %s (%s): it lives in memory until there is. Free %s bytes. "
+                "If the process is killed before that, the URLs of this layer will be fetched again.",
+                spec.index,
+                self.directory,
+                error.strerror,
+                f"{spec.nbytes:,}",
+            )
+        layer = Layer(spec, mmap(-1, spec.nbytes))
+        self._homeless.append(layer)
+        return layer
+
+    def checkpoint(self) -> None:
+        """Note the counts in the headers, and try once more to write out layers that live in memory."""
+        for file in self._files:
+            if not file.is_clean:
+                file.write_state(clean=False)
+        if self._homeless:
+            try:
+                self._house_the_homeless()
+            except OSError as error:
+                logger.debug("Still no room for a layer of the filter in %s: %s", self.directory, error)
+
+    def sync(self) -> None:
+        """Write all dirty pages to disk. Safe to call from another thread than the one that adds."""
+        with self._syncing:
+            *full, newest = self._files
+            # Which layers are full is settled before syncing: the newest may fill up, and be followed, meanwhile.
+            full = [file for file in full if not file.is_clean]
+            for file in (*full, newest):
+                file.fsync()
+            for file in full:
+                file.write_state(clean=True)
+                file.fsync()
+
+    def close(self) -> None:
+        """Sync, mark everything clean, and release files and lock."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+        self.checkpoint()
+        for layer in self._homeless:
+            logger.error(
+                "Layer %d of the filter in %s never found room on disk. Its %d URLs will be fetched again when the "
+                "crawl is resumed.",
+                layer.spec.index,
+                self.directory,
+                layer.count,
+            )
+        try:
+            for file in self._files:
+                if not file.is_clean:
+                    file.fsync()
+                    file.write_state(clean=True)
+                    file.fsync()
+        except OSError as error:
+            logger.error(  # noqa: TRY400 - as above
+                "The filter in %s could not be written to disk (%s). It is complete as long as the machine runs; "
+                "after a power failure, URLs may be fetched again.",
+                self.directory,
+                error.strerror,
+            )
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Release files and lock as they are."""
+        for file in self._files:
+            file.close()
+        self._files.clear()
+        self._lock.release()
+
+    def start_syncing(self, interval: float) -> None:
+        """Call :meth:`sync` every *interval* seconds in a thread, if *interval* is not 0."""
+        if interval > 0:
+            self._thread = threading.Thread(
+                target=self._sync_repeatedly, args=(interval,), name="scrapy-bloom-sync", daemon=True
+            )
+            self._thread.start()
+
+    def finish_import(self, chain: ScalableBloomFilter) -> None:
+        """Add the fingerprints of :attr:`import_from` to *chain*, durably."""
+        if self.import_from is None:
+            return
+        added = 0
+        for found, fingerprint in enumerate(read_fingerprints(self.import_from), start=1):
+            added += chain.add(fingerprint)
+            if found % _IMPORT_REPORT_KEYS == 0:
+                logger.info("Importing %s: %d fingerprints so far", self.import_from, found)
+        chain.sync()
+        self._import_marker.unlink()
+        layerfile.sync_directory(self.directory)
+        logger.info("Imported %d fingerprints of Scrapy's own filter from %s", added, self.import_from)
+        self.import_from = None
+
+    @property
+    def _import_marker(self) -> Path:
+        return self.directory / "importing"
+
+    def _plan_import(self, *, is_new: bool) -> None:
+        """Keep or drop :attr:`import_from`. The marker makes an import that was killed begin anew, not stay half."""
+        if self.import_from is None or not self.import_from.exists():
+            self.import_from = None
+        elif is_new:
+            self._import_marker.touch()
+            layerfile.sync_directory(self.directory)
+        elif not self._import_marker.exists():
+            self.import_from = None
+
+    def _acquire(self) -> None:
+        owner_file = self.directory / "owner"
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self._lock.acquire(timeout=0)
+            owner_file.write_text(
+                f"process {os.getpid()} on {platform.node()}, since {time.ctime()}\n", encoding="utf-8"
+            )
+        except Timeout:
+            try:
+                owner = owner_file.read_text(encoding="utf-8").strip()
+            except OSError:
+                owner = ""
+            raise LockedError(self.directory, owner or "another process") from None
+        except OSError as error:
+            self._lock.release()
+            raise FilterFileError(
+                f"The filter's directory {self.directory} cannot be used: {error.strerror or error}. The crawl has not "
+                "started. Check its owner, its permissions and the space on its disk."
+            ) from error
+
+    def _check_chain(self) -> None:
+        if not self._files:
+            return
+        first = self._files[0]
+        self._chain_id = first.origin.chain_id
+        for index, file in enumerate(self._files):
+            spec = file.layer.spec
+            if file.origin.chain_id != self._chain_id or spec.index != index:
+                problem = f"it is layer {spec.index} of another filter than {first.path.name}"
+                raise DamagedFilterError(file.path, 0, problem)
+        self._check_key_space()
+        if self._files[-1].origin.error_rate > self._error_rate:
+            logger.warning(
+                "The filter in %s was begun with an error rate of %g. Its %d layers keep it; the rate of %g that is "
+                "set now applies to the layers to come.",
+                self.directory,
+                self._files[-1].origin.error_rate,
+                len(self._files),
+                self._error_rate,
+            )
+
+    def _check_key_space(self) -> None:
+        if self._key_space is None:
+            return
+        differences = {}
+        for stored in (file.origin.key_space for file in self._files):
+            for name in sorted({*stored, *self._key_space}):
+                was, now = stored.get(name, ""), self._key_space.get(name, "")
+                if was != now:
+                    differences[name] = (was, now)
+        if differences.keys() - _ADVISORY:
+            raise KeySpaceError(self.directory, differences)
+        for name, (was, now) in differences.items():
+            logger.warning(
+                "The filter in %s was filled under %s %s, and this is %s. A few URLs whose canonical form has changed "
+                "may be fetched again.",
+                self.directory,
+                name,
+                was,
+                now,
+            )
+
+    def _path(self, index: int) -> Path:
+        return self.directory / f"layer-{index:03d}.bloom"
+
+    def _create_file(self, spec: LayerSpec) -> layerfile.LayerFile:
+        origin = layerfile.Origin(
+            chain_id=self._chain_id,
+            capacity=self._capacity,
+            error_rate=self._error_rate,
+            tightening=TIGHTENING,
+            growth=self._growth,
+            created=time.time(),
+            key_space=self._key_space or {},
+        )
+        file = layerfile.create(self._path(spec.index), spec, origin)
+        self._files.append(file)
+        return file
+
+    def _house_the_homeless(self) -> None:
+        """Give files to the layers in memory, oldest first so that the row of files has no gap, until OSError."""
+        while self._homeless:
+            layer = self._homeless[0]
+            file = self._create_file(layer.spec)
+            file.layer.bits[:] = layer.bits
+            layer.bits = file.layer.bits
+            file.layer = layer
+            file.write_state(clean=False)
+            del self._homeless[0]
+            logger.warning("Layer %d of the filter has found room in %s after all", layer.spec.index, self.directory)
+
+    def _sync_repeatedly(self, interval: float) -> None:
+        while not self._stop.wait(interval):
+            try:
+                self.sync()
+            except OSError as error:
+                logger.error(  # noqa: TRY400 - as above
+                    "The filter in %s could not be written to disk (%s); trying again in %g s. Nothing is forgotten as "
+                    "long as the machine runs.",
+                    self.directory,
+                    error.strerror,
+                    interval,
+                )

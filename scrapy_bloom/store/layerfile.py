@@ -1,0 +1,275 @@
+"""One layer in one file: a self-describing header of 4,096 bytes, then the bits.
+
+Bytes, not policy: creates, maps, checks and syncs a file, and does not know what other layers there are or what is
+done about a full disk. ``docs/format.md`` is the reference for the layout, with a worked example.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import mmap
+import os
+import struct
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from scrapy_bloom.errors import DamagedFilterError, UnknownFormatError
+from scrapy_bloom.filter import probes as probing
+from scrapy_bloom.filter.layer import Layer, LayerSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+FORMAT_VERSION = 1
+HEADER_BYTES = 4096
+
+# Not text, and broken by any transfer that rewrites line ends or strips the eighth bit.
+MAGIC = b"\x89BLOOM\r\n"
+
+_CONSTANT = struct.Struct("<8sIIIIIIQQQddddQd16sH")
+_KEY_SPACE_MAX = 3800
+_CONSTANT_CRC = struct.Struct("<I")
+_CONSTANT_CRC_AT = 4060
+_STATE = struct.Struct("<QI16x")
+_STATE_AT = 4064
+_STATE_CRC_AT = 4092
+_IN_USE, _CLEAN = 0, 1
+
+_NO_ALLOCATE = {errno.EINVAL, errno.ENODEV, errno.ENOSYS, errno.EOPNOTSUPP}
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a layer's file says beyond the layer itself: the chain it belongs to and the keys it was made for."""
+
+    chain_id: bytes
+    """16 random bytes, the same in all layers of a chain."""
+    capacity: int
+    """n of the chain's first layer, as set when this layer was born."""
+    error_rate: float
+    """p of the whole chain, likewise."""
+    tightening: float
+    """r, likewise."""
+    growth: float
+    """s, likewise."""
+    created: float
+    """Birth of this layer in seconds since 1970 (UTC)."""
+    key_space: Mapping[str, str]
+    """What made the keys: fingerprinter, URL rules, version of w3lib."""
+
+
+class LayerFile:
+    """An open layer file and the :class:`Layer` over its mapping."""
+
+    def __init__(self, path: Path, spec: LayerSpec, origin: Origin) -> None:
+        """Map the file at *path*, whose header has been checked."""
+        self.path = path
+        self.origin = origin
+        self.is_clean = False
+        self._fd = os.open(path, os.O_RDWR | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0))
+        try:
+            self._map = mmap.mmap(self._fd, HEADER_BYTES + spec.nbytes, access=mmap.ACCESS_WRITE)
+        except BaseException:
+            os.close(self._fd)
+            raise
+        if hasattr(mmap, "MADV_RANDOM"):  # not on Windows
+            # With read-ahead, one check of a cold filter pulled in 350 KB around the two pages it wanted.
+            self._map.madvise(mmap.MADV_RANDOM)
+        self.layer = Layer(spec, memoryview(self._map)[HEADER_BYTES:])
+
+    def write_state(self, *, clean: bool) -> None:
+        """Note the layer's count in the header, and whether the bits are all on disk that go with it."""
+        state = _STATE.pack(self.layer.count, _CLEAN if clean else _IN_USE)
+        self._map[_STATE_AT:HEADER_BYTES] = state + _CONSTANT_CRC.pack(crc32(state))
+        self.is_clean = clean
+
+    def read_state(self) -> None:
+        """Take the count from the header if the file was left clean; otherwise count the bits anew."""
+        state = self._map[_STATE_AT:_STATE_CRC_AT]
+        count, flag = _STATE.unpack(state)
+        intact = _CONSTANT_CRC.unpack_from(self._map, _STATE_CRC_AT)[0] == crc32(state)
+        self.is_clean = intact and flag == _CLEAN
+        if self.is_clean:
+            self.layer.count = count
+        else:
+            self.layer.recount()
+        if self.layer.count > self.layer.capacity:
+            problem = f"{count} keys are noted in a layer made for {self.layer.capacity}"
+            raise DamagedFilterError(self.path, _STATE_AT, problem)
+        contradiction = self.layer.contradiction()
+        if contradiction is not None:
+            raise DamagedFilterError(self.path, HEADER_BYTES, contradiction)
+
+    def fsync(self) -> None:
+        """Return when header and bits are on disk. Releases the GIL, so that a thread can do it beside the crawl."""
+        if sys.platform != "linux":
+            # Only Linux promises that fsync() covers pages dirtied through a mapping. mmap.flush() holds the GIL
+            # (187 ms of a 199 ms flush), which is why Linux goes without.
+            self._map.flush()
+        os.fsync(self._fd)
+
+    def close(self) -> None:
+        """Unmap and close. The layer keeps its count and has no bits any more."""
+        self.layer.bits = type(self.layer.bits)()
+        with suppress(BufferError):  # somebody still looks at the bits; the mapping goes when they do
+            self._map.close()
+        os.close(self._fd)
+
+
+def create(path: Path, spec: LayerSpec, origin: Origin) -> LayerFile:
+    """Create the file at *path*, whole or not at all, and open it.
+
+    Written under a temporary name with its space allocated, synced and renamed: a mapped hole on a full disk would end
+    the process with SIGBUS at the first bit that is set.
+
+    Raises:
+        OSError: There is no room or no permission, and nothing is left behind.
+
+    """
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(_header(spec, origin))
+            file.flush()
+            _allocate(file.fileno(), HEADER_BYTES, spec.nbytes)
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+    sync_directory(path.parent)
+    return LayerFile(path, spec, origin)
+
+
+def open_existing(path: Path) -> LayerFile:
+    """Open the file at *path* after checking that it is whole and says nothing impossible.
+
+    Raises:
+        DamagedFilterError: Wrong magic, checksum or length, or a fill that the count cannot explain.
+        UnknownFormatError: Written by a newer version.
+
+    """
+    with path.open("rb") as file:
+        header = file.read(HEADER_BYTES)
+        length = os.fstat(file.fileno()).st_size
+    spec, origin = _parse(path, header)
+    expected = HEADER_BYTES + spec.nbytes
+    if length != expected:
+        at = min(length, expected)
+        raise DamagedFilterError(path, at, f"the file has {length} bytes, and its header says {expected}")
+    opened = LayerFile(path, spec, origin)
+    try:
+        opened.read_state()
+    except BaseException:
+        opened.close()
+        raise
+    return opened
+
+
+def sync_directory(directory: Path) -> None:
+    """Make a rename in *directory* durable. Windows cannot open directories and needs no such thing."""
+    if sys.platform == "win32":
+        return
+    fd = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _header(spec: LayerSpec, origin: Origin) -> bytes:
+    key_space = json.dumps(dict(origin.key_space), sort_keys=True).encode()
+    if len(key_space) > _KEY_SPACE_MAX:
+        raise ValueError(f"the description of the keys takes {len(key_space)} bytes, at most {_KEY_SPACE_MAX} fit")
+    constant = _CONSTANT.pack(
+        MAGIC,
+        FORMAT_VERSION,
+        spec.scheme,
+        spec.seed,
+        spec.index,
+        spec.probes,
+        0,
+        spec.capacity,
+        spec.size_bits,
+        spec.array_bits,
+        spec.error_rate,
+        origin.error_rate,
+        origin.tightening,
+        origin.growth,
+        origin.capacity,
+        origin.created,
+        origin.chain_id,
+        len(key_space),
+    )
+    constant = (constant + key_space).ljust(_CONSTANT_CRC_AT, b"\0")
+    state = _STATE.pack(0, _IN_USE)
+    return constant + _CONSTANT_CRC.pack(crc32(constant)) + state + _CONSTANT_CRC.pack(crc32(state))
+
+
+def _parse(path: Path, header: bytes) -> tuple[LayerSpec, Origin]:
+    if header[: len(MAGIC)] != MAGIC:
+        problem = f"it begins with {header[: len(MAGIC)]!r} where a filter layer has {MAGIC!r}"
+        raise DamagedFilterError(path, 0, problem)
+    if len(header) < HEADER_BYTES:
+        problem = f"the header of {HEADER_BYTES} bytes ends after {len(header)}"
+        raise DamagedFilterError(path, len(header), problem)
+    (
+        _,
+        version,
+        scheme,
+        seed,
+        index,
+        probes,
+        _,
+        capacity,
+        size_bits,
+        array_bits,
+        error_rate,
+        chain_error_rate,
+        tightening,
+        growth,
+        chain_capacity,
+        created,
+        chain_id,
+        key_space_length,
+    ) = _CONSTANT.unpack_from(header)
+    # Before the checksum, whose place another version may have moved.
+    if version != FORMAT_VERSION:
+        raise UnknownFormatError(path, "format version", version, FORMAT_VERSION)
+    (noted,) = _CONSTANT_CRC.unpack_from(header, _CONSTANT_CRC_AT)
+    found = crc32(header[:_CONSTANT_CRC_AT])
+    if noted != found:
+        problem = f"the checksum of the header is {found:#010x}, and {noted:#010x} is noted"
+        raise DamagedFilterError(path, _CONSTANT_CRC_AT, problem)
+    if scheme != probing.RUNS_SCHEME:
+        raise UnknownFormatError(path, "probe scheme", scheme, probing.RUNS_SCHEME)
+    spec = LayerSpec(index, capacity, error_rate, size_bits, probes, seed, scheme)
+    if spec.array_bits != array_bits:
+        problem = f"{array_bits} bits are noted for a layer that takes {spec.array_bits}"
+        raise DamagedFilterError(path, _CONSTANT_CRC_AT, problem)
+    key_space = json.loads(header[_CONSTANT.size : _CONSTANT.size + key_space_length])
+    origin = Origin(chain_id, chain_capacity, chain_error_rate, tightening, growth, created, key_space)
+    return spec, origin
+
+
+def _allocate(fd: int, offset: int, nbytes: int) -> None:
+    """Reserve *nbytes* zero bytes of disk from *offset* on."""
+    if hasattr(os, "posix_fallocate"):
+        try:
+            os.posix_fallocate(fd, offset, nbytes)
+        except OSError as error:
+            # Some network and FUSE file systems cannot; they take zeros like everybody else.
+            if error.errno not in _NO_ALLOCATE:
+                raise
+        else:
+            return
+    os.lseek(fd, offset, os.SEEK_SET)
+    zeros = memoryview(bytes(1 << 20))
+    while nbytes:
+        nbytes -= os.write(fd, zeros[:nbytes])
