@@ -1,1 +1,28 @@
 """A duplicate filter for large Scrapy crawls: a few bytes per URL, with its error stated, bounded and reported."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from scrapy_bloom.dupefilter import BloomDupeFilter
+    from scrapy_bloom.filter.chain import ScalableBloomFilter
+    from scrapy_bloom.store.jobdir import open_filter
+
+__all__ = [
+    "BloomDupeFilter",
+    "ScalableBloomFilter",
+    "open_filter",
+]
+
+_HOME = {
+    "BloomDupeFilter": "scrapy_bloom.dupefilter",
+    "ScalableBloomFilter": "scrapy_bloom.filter.chain",
+    "open_filter": "scrapy_bloom.store.jobdir",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is asked for, so that ``scrapy_bloom.filter`` can be used without Scrapy."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)

@@ -1,0 +1,214 @@
+""":class:`BloomDupeFilter`, the face that Scrapy sees on one machine.
+
+Turns Scrapy's questions into questions to a chain, and the chain's state into stats. What counts as the same page is
+decided in ``url``, what is remembered and where in ``filter`` and ``store``.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scrapy.dupefilters import BaseDupeFilter
+from scrapy.utils.job import job_dir
+from scrapy.utils.misc import load_object
+from scrapy.utils.request import referer_str
+
+from scrapy_bloom.errors import BloomError
+from scrapy_bloom.filter.chain import ScalableBloomFilter
+from scrapy_bloom.settings import BloomSettings
+from scrapy_bloom.store.jobdir import open_filter
+from scrapy_bloom.url.keys import Keys, keys_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from scrapy import Request, Spider
+    from scrapy.crawler import Crawler
+    from scrapy.statscollectors import StatsCollector
+    from typing_extensions import Self
+
+logger = logging.getLogger(__name__)
+
+
+class BloomDupeFilter(BaseDupeFilter):
+    """For ``DUPEFILTER_CLASS``: decides as Scrapy's own filter does, in a few bytes per URL.
+
+    With ``JOBDIR`` the filter lives in ``JOBDIR/requests.bloom`` and survives the process; otherwise in memory.
+    ``docs/settings.md`` lists the settings and ``docs/stats.md`` the stats.
+
+    Raises:
+        SettingsError: On construction; names every wrong ``BLOOM_*`` setting.
+        FilterFileError: On :meth:`open`; the files in the job directory cannot be used as they are.
+
+    """
+
+    def __init__(
+        self,
+        settings: BloomSettings,
+        keys: Keys,
+        stats: StatsCollector,
+        *,
+        jobdir: str | None = None,
+        debug: bool = False,
+        queue_survives_kill: bool = False,
+    ) -> None:
+        self._settings = settings
+        self._keys = keys
+        self._stats = stats
+        self._jobdir = jobdir
+        self._debug = debug
+        self._queue_survives_kill = queue_survives_kill
+        self._fingerprint = keys.of_request
+        self._chain: ScalableBloomFilter | None = None
+        self._add: Callable[[bytes], bool] = self._open_and_add
+        self._held: set[bytes] = set()
+        self._has_logged_duplicate = self._has_logged_error = False
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """Build the filter from the settings of *crawler*."""
+        if crawler.stats is None:
+            raise TypeError("the crawler has no stats yet: it applies its settings first")
+        with _told_before_the_traceback():
+            settings = BloomSettings.from_settings(crawler.settings)
+        return cls(
+            settings,
+            keys_of(crawler),
+            crawler.stats,
+            jobdir=job_dir(crawler.settings),
+            debug=crawler.settings.getbool("DUPEFILTER_DEBUG"),
+            queue_survives_kill=getattr(load_object(crawler.settings["SCHEDULER"]), "survives_kill", False),
+        )
+
+    def open(self) -> None:
+        """Open the filter in the job directory, or an empty one in memory."""
+        settings = self._settings
+        if self._jobdir:
+            jobdir = Path(self._jobdir)
+            with _told_before_the_traceback():
+                self._chain = open_filter(
+                    jobdir / "requests.bloom",
+                    settings.capacity,
+                    settings.error_rate,
+                    growth=settings.growth,
+                    key_space=self._keys.space,
+                    sync_interval=settings.sync_interval,
+                    import_from=jobdir / "requests.seen",
+                    on_checkpoint=self._set_stats,
+                )
+            if self._chain.was_unclean and not self._queue_survives_kill:
+                logger.warning(_QUEUE_MAY_BE_LOST, self._jobdir)
+        else:
+            self._chain = ScalableBloomFilter(
+                settings.capacity, settings.error_rate, growth=settings.growth, on_checkpoint=self._set_stats
+            )
+        self._add = self._chain.add
+        self._set_stats()
+
+    def request_seen(self, request: Request) -> bool:
+        """Return whether *request* was seen before, and remember it if not.
+
+        Never raises, since Scrapy would lose the request: one that cannot be checked is let through and counted in
+        ``bloom/unchecked``.
+        """
+        try:
+            return not self._add(self._fingerprint(request))
+        except Exception:  # whatever it is, the page must not be lost
+            self._let_through(request)
+            return False
+
+    def log(self, request: Request, spider: Spider) -> None:
+        """Log that *request* was filtered, as Scrapy's own filter does, and count it in ``dupefilter/filtered``."""
+        if self._debug:
+            logger.debug(
+                "Filtered duplicate request: %(request)s (referer: %(referer)s)",
+                {"request": request, "referer": referer_str(request)},
+                extra={"spider": spider},
+            )
+        elif not self._has_logged_duplicate:
+            logger.debug(
+                "Filtered duplicate request: %(request)s - no more duplicates will be shown"
+                " (see DUPEFILTER_DEBUG to show all duplicates)",
+                {"request": request},
+                extra={"spider": spider},
+            )
+            self._has_logged_duplicate = True
+        self._stats.inc_value("dupefilter/filtered")
+
+    def close(self, reason: str) -> None:  # noqa: ARG002 - Scrapy's signature
+        """Set the final stats and close the filter."""
+        if self._chain is None:
+            return
+        self.release()
+        self._set_stats()
+        self._chain.close()
+
+    def hold_back(self) -> None:
+        """Keep new fingerprints in memory until :meth:`release`, for a scheduler whose requests become durable later.
+
+        A fingerprint in the job directory survives ``kill -9`` at once. If its request does not, the page is lost.
+        """
+        if self._chain is None:
+            self.open()
+        self._add = self._add_held
+
+    def release(self) -> None:
+        """Put all fingerprints that were held back into the filter: their requests are durable now."""
+        if self._chain is not None:
+            for fingerprint in self._held:
+                self._chain.add(fingerprint)
+            self._held.clear()
+
+    def _add_held(self, fingerprint: bytes) -> bool:
+        if fingerprint in self._held or (self._chain is not None and fingerprint in self._chain):
+            return False
+        self._held.add(fingerprint)
+        return True
+
+    def _open_and_add(self, fingerprint: bytes) -> bool:
+        """Open the filter under a scheduler that does not call :meth:`open`."""
+        self.open()
+        return self._add(fingerprint)
+
+    def _let_through(self, request: Request) -> None:
+        self._stats.inc_value("bloom/unchecked")
+        if not self._has_logged_error:
+            self._has_logged_error = True
+            logger.warning(
+                "%(request)s could not be checked for being a duplicate and is let through. Further ones are not shown;"
+                " the stat bloom/unchecked counts them",
+                {"request": request},
+                exc_info=True,
+            )
+
+    def _set_stats(self) -> None:
+        chain = self._chain
+        if chain is None:
+            return
+        set_value = self._stats.set_value
+        set_value("bloom/urls", len(chain) + len(self._held))
+        set_value("bloom/layers", len(chain.layers))
+        set_value("bloom/bytes", chain.nbytes)
+        set_value("bloom/fill_ratio", chain.layers[-1].fill_ratio)
+        set_value("bloom/estimated_error_rate", chain.estimated_error_rate())
+        set_value("bloom/expected_lost", chain.expected_false_positives())
+
+
+@contextmanager
+def _told_before_the_traceback() -> Iterator[None]:
+    """Log what is wrong on lines of its own: Scrapy buries an error on starting between two tracebacks."""
+    try:
+        yield
+    except BloomError as error:
+        logger.critical("%s", error)
+        raise
+
+
+_QUEUE_MAY_BE_LOST = (
+    "The last crawl in %s did not stop cleanly, and Scrapy's scheduler writes its queue only on a clean stop: requests "
+    "that were pending may be lost, while the filter takes their pages for seen. To crawl them all, start over: delete "
+    "the job directory, or use a new JOBDIR."
+)

@@ -1,0 +1,119 @@
+"""The ``BLOOM_*`` settings of a crawl as one frozen, validated object. Knows no crawler and opens nothing."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from scrapy_bloom.errors import SettingsError
+from scrapy_bloom.filter.chain import (
+    DEFAULT_CAPACITY,
+    DEFAULT_ERROR_RATE,
+    DEFAULT_GROWTH,
+    MAX_ERROR_RATE,
+    MAX_GROWTH,
+    MIN_ERROR_RATE,
+    MIN_GROWTH,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scrapy.settings import BaseSettings
+    from typing_extensions import Self
+
+_PREFIX = "BLOOM_"
+
+
+@dataclass(frozen=True)
+class BloomSettings:
+    """What a user may set; each attribute is the setting of the same name in capitals behind ``BLOOM_``."""
+
+    capacity: int = DEFAULT_CAPACITY
+    """URLs that the first layer is sized for."""
+    error_rate: float = DEFAULT_ERROR_RATE
+    """Bound on the chance that a new URL is taken for seen, for the whole chain."""
+    growth: float = DEFAULT_GROWTH
+    """How many times larger each next layer is."""
+    sync_interval: float = 30.0
+    """Seconds between writing dirty pages to disk; 0: only at close."""
+
+    @classmethod
+    def from_settings(cls, settings: BaseSettings) -> Self:
+        """Read the settings of a crawl, which come as strings from a command line. None means the default.
+
+        Raises:
+            SettingsError: Values out of range or of the wrong type, or names that nothing reads; all in one message.
+
+        """
+        values: dict[str, Any] = {}
+        problems = []
+        for name in sorted(name for name in settings if isinstance(name, str) and name.startswith(_PREFIX)):
+            value = settings[name]
+            known = _KNOWN.get(name)
+            if known is None:
+                problems.append(_unknown(name, value))
+            elif value is not None:
+                try:
+                    values[known.attribute] = known.parse(value)
+                except (TypeError, ValueError, OverflowError):
+                    problems.append(f"{name} must be {known.allowed}, not {value!r}")
+        if problems:
+            raise SettingsError(problems)
+        return cls(**values)
+
+
+class _Known(NamedTuple):
+    attribute: str
+    allowed: str
+    parse: Callable[[Any], Any]
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool):
+        raise TypeError
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError
+    return number
+
+
+def _number_between(low: float, high: float) -> Callable[[Any], float]:
+    def parse(value: Any) -> float:
+        number = _number(value)
+        if not low <= number <= high:
+            raise ValueError
+        return number
+
+    return parse
+
+
+def _positive_whole_number(value: Any) -> int:
+    number = _number(value)
+    if number < 1 or number != int(number):
+        raise ValueError
+    return int(number)
+
+
+_KNOWN = {
+    "BLOOM_CAPACITY": _Known("capacity", "a whole number of URLs, at least 1", _positive_whole_number),
+    "BLOOM_ERROR_RATE": _Known(
+        "error_rate",
+        f"a probability from {MIN_ERROR_RATE} to {MAX_ERROR_RATE}",
+        _number_between(MIN_ERROR_RATE, MAX_ERROR_RATE),
+    ),
+    "BLOOM_GROWTH": _Known(
+        "growth", f"a number from {MIN_GROWTH:g} to {MAX_GROWTH:g}", _number_between(MIN_GROWTH, MAX_GROWTH)
+    ),
+    "BLOOM_SYNC_INTERVAL": _Known(
+        "sync_interval", "a number of seconds from 0 (only at close) to 86400", _number_between(0, 86_400)
+    ),
+}
+
+
+def _unknown(name: str, value: Any) -> str:
+    close = difflib.get_close_matches(name, _KNOWN, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(_KNOWN)}"
+    return f"{name} (set to {value!r}) is not a setting of this scrapy-bloom; {hint}"
