@@ -1,0 +1,97 @@
+"""Real crawls in processes of their own, since a reactor starts only once per process.
+
+    crawl = start_crawl(site.url(), settings={"JOBDIR": str(tmp_path)})
+    stats = crawl.finish().stats
+
+Run as a script, this file is the crawl: a spider that follows every link within the host, under the settings it is
+given, with deprecation warnings as errors, that prints the final stats as JSON in its last line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+PATIENCE = 60
+"""Seconds after which a crawl that has not ended counts as hanging."""
+
+
+@dataclass
+class Outcome:
+    """What a crawl left behind."""
+
+    returncode: int
+    log: str
+    stats: dict[str, Any]
+    """The final stats; empty if the crawl did not get as far as that."""
+
+
+class Crawl:
+    """A crawl that is under way."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+
+    def finish(self) -> Outcome:
+        """Wait for the end and return what there is."""
+        try:
+            out, log = self.process.communicate(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            out, log = self.process.communicate()
+            raise AssertionError(f"the crawl hangs; its log:\n{log}") from None
+        lines = out.strip().splitlines()
+        return Outcome(self.process.returncode, log, json.loads(lines[-1]) if lines else {})
+
+    def signal(self, number: int) -> None:
+        """Send the signal to the crawl's process."""
+        self.process.send_signal(number)
+
+
+def start_crawl(url: str, settings: dict[str, Any] | None = None, *, python: tuple[str, ...] = ()) -> Crawl:
+    """Start a crawl of the site of *url* under *settings*, with *python* as further options of the interpreter."""
+    command = [sys.executable, *python, __file__, url, json.dumps(settings or {})]
+    root = str(Path(__file__).parent.parent)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
+    return Crawl(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment))
+
+
+def crawl(url: str, settings: dict[str, Any] | None = None) -> Outcome:
+    """Crawl the site of *url* to the end."""
+    return start_crawl(url, settings).finish()
+
+
+def _main(url: str, settings: dict[str, Any]) -> None:
+    import warnings
+    from urllib.parse import urlsplit
+
+    import scrapy
+    from scrapy.crawler import CrawlerProcess
+    from scrapy.exceptions import ScrapyDeprecationWarning
+
+    warnings.simplefilter("error", ScrapyDeprecationWarning)
+
+    class SiteSpider(scrapy.Spider):
+        name = "site"
+        start_urls = (url,)
+        allowed_domains = (urlsplit(url).hostname,)
+
+        def parse(self, response: Any, **_: Any) -> Any:
+            yield {"url": response.url}
+            yield from response.follow_all(css="a")
+
+    ours = {"DUPEFILTER_CLASS": "scrapy_bloom.BloomDupeFilter", "TELNETCONSOLE_ENABLED": False}
+    process = CrawlerProcess({**ours, **settings})
+    crawler = process.create_crawler(SiteSpider)
+    process.crawl(crawler)
+    process.start()
+    print(json.dumps(crawler.stats.get_stats() if crawler.stats else {}, default=str))  # noqa: T201 - the script's output
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1], json.loads(sys.argv[2]))
