@@ -1,0 +1,55 @@
+"""Crawl a made-up site that the crawl itself serves on 127.0.0.1: no internet needed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from scrapy import Request, Spider
+from scrapy.linkextractors import LinkExtractor
+
+from example.record import PageRecord
+from example.site import HOME, build_site, page_address
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from scrapy.crawler import Crawler
+    from scrapy.http import HtmlResponse
+
+
+class MazeSpider(Spider):
+    """Crawls all pages of the maze; ``-a pages=5000`` makes it larger."""
+
+    name = "maze"
+    custom_settings = {  # noqa: RUF012 - Scrapy's way of declaring them
+        "DOWNLOADER_MIDDLEWARES": {"example.loopback.LoopbackSite": 740},  # before HttpProxyMiddleware at 750
+        "BLOOM_CAPACITY": 1_000,  # small, so that a larger maze shows the filter growing
+    }
+    links = LinkExtractor()
+
+    def __init__(self, pages: str = "500", **kwargs: Any):
+        super().__init__(**kwargs)
+        if not pages.isdecimal() or not int(pages):
+            raise SystemExit(f"maze: pages={pages} is not a number of pages, which is what it needs: -a pages=500")
+        self.site = build_site(int(pages))
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> MazeSpider:
+        """Build the spider with the record of its job directory."""
+        spider = super().from_crawler(crawler, *args, **kwargs)
+        spider.record = PageRecord.of(crawler, f"maze of {len(spider.site)} pages")
+        return spider
+
+    async def start(self) -> AsyncIterator[Request]:
+        """Start at the home page.
+
+        Scrapy's own `start` sets ``dont_filter``: the home page would not be remembered, and be crawled once more
+        for the links to it, and again on every resumed run.
+        """
+        yield Request(HOME)
+
+    def parse(self, response: HtmlResponse) -> Iterator[Request]:
+        """Record the page and follow its links."""
+        links = self.links.extract_links(response)
+        self.record.add(page_address(response.url), links=len(links))
+        yield from response.follow_all(links)
