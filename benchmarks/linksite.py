@@ -6,8 +6,9 @@
 The first line on stdout is the URL to start from. The server ends at the end of its stdin, so it cannot outlive the
 benchmark that started it, and then prints one line of JSON: requests served, and different pages among them.
 
-It speaks as much HTTP/1.1 as a crawler needs: GET and HEAD, keep-alive, pipelining. Pages are read or made when first asked
-for and kept, so the second crawl of a comparison does not find a slower or faster server than the first: see `warm`.
+It speaks as much HTTP/1.1 as a crawler needs: GET and HEAD, keep-alive, pipelining. Pages are read or made when first
+asked for, and kept in memory; with --warm before the first request, so that of two crawls compared neither is served
+by a slower server than the other.
 """
 
 from __future__ import annotations
@@ -74,10 +75,11 @@ class GeneratedPages:
 
     def find(self, path: str) -> Found | None:
         """Return the page at the URL path *path*, None if there is none."""
-        number = path.removeprefix("/page/").removesuffix(".html")
-        if not number.isdecimal() or int(number) >= self._pages or path != f"/page/{number}.html":
+        digits = path.removeprefix("/page/").removesuffix(".html")
+        number = int(digits) if digits.isdecimal() else self._pages
+        if number >= self._pages or path != f"/page/{number}.html":
             return None
-        return self._html(int(number)).encode(), "text/html"
+        return self._html(number).encode(), "text/html"
 
     def paths(self) -> list[str]:
         """Return the paths of all pages."""

@@ -49,7 +49,8 @@ class CrawlSummary:
         if not self._opened:
             return
         spider = self._crawler.spider
-        print(format_table(f"{spider.name}: summary of the crawl", summary_rows(spider, self._crawler.stats.get_stats())))
+        rows = summary_rows(spider, self._crawler.stats.get_stats())
+        print(format_table(f"{spider.name}: summary of the crawl", rows))
         spider.record.close()
 
 
@@ -58,10 +59,9 @@ def summary_rows(spider: Spider, stats: dict[str, Any]) -> list[Row]:
     record = spider.record
     totals = record.totals()
     reason = stats.get("finish_reason", "n/a")
-    resumed = f"yes, run {totals.runs} of this job" if totals.runs > 1 else "no"
     rows = [
         ("ended because", str(reason), ""),
-        ("resumed", resumed, ""),
+        ("resumed", "yes", f"run {totals.runs} of this job") if totals.runs > 1 else ("resumed", "no", ""),
         ("pages crawled, this run", f"{record.pages:,}", ""),
         ("pages crawled, all runs", f"{totals.pages:,}", _completeness(spider, reason, totals.pages)),
         ("links followed", f"{record.links:,}", "this run"),

@@ -27,7 +27,7 @@ class MazeSpider(Spider):
     }
     links = LinkExtractor()
 
-    def __init__(self, pages: str = "500", **kwargs: Any):
+    def __init__(self, pages: str = "300", **kwargs: Any):
         super().__init__(**kwargs)
         if not pages.isdecimal() or not int(pages):
             raise SystemExit(f"maze: pages={pages} is not a number of pages, which is what it needs: -a pages=500")

@@ -27,14 +27,15 @@ class SiteSpider(Spider):
         "ROBOTSTXT_OBEY": True,
         "AUTOTHROTTLE_ENABLED": True,
         "AUTOTHROTTLE_START_DELAY": 1.0,
-        "CONCURRENT_REQUESTS_PER_DOMAIN": 2,
+        "CONCURRENT_REQUESTS": 2,  # there is but one host, and what is under way is what a limit is overshot by
     }
 
     def __init__(self, url: str = "", max_pages: str = "0", **kwargs: Any):
         super().__init__(**kwargs)
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise SystemExit(f"site: {f'{url!r} is no address' if url else 'no address'}; give it as -a url=https://...")
+            found = f"{url!r} is no address" if url else "no address"
+            raise SystemExit(f"site: {found}; give it as -a url=https://...")
         if not max_pages.isdecimal():
             raise SystemExit(f"site: max_pages={max_pages} is not a number of pages; leave it out for no limit")
         self.url = url

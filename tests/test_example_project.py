@@ -1,0 +1,292 @@
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+from w3lib.url import canonicalize_url
+
+import scrapy_bloom
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import ModuleType
+
+REPOSITORY = Path(__file__).parent.parent
+PROJECT = REPOSITORY / "example_project"
+README = (PROJECT / "README.md").read_text(encoding="utf-8")
+HAS_FILTER = hasattr(scrapy_bloom, "BloomDupeFilter")
+TIMEOUT = 60  # seconds until a crawl of a second or two counts as hung
+
+
+class Crawl(NamedTuple):
+    code: int
+    summary: dict[str, tuple[str, str]]
+    log: str
+
+    def number(self, label: str) -> int:
+        return int(self.summary[label][0].replace(",", ""))
+
+    def remark(self, label: str) -> str:
+        return self.summary[label][1]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(PROJECT, tmp_path / "example_project", ignore=shutil.ignore_patterns("job*", "*.pyc")))
+
+
+def start(project: Path, command: str) -> subprocess.Popen[str]:
+    argv = [sys.executable, "-m", *command.split()]
+    if not HAS_FILTER:
+        argv += ["-s", "DUPEFILTER_CLASS=scrapy.dupefilters.RFPDupeFilter"]
+    paths = [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONWARNINGS": "default"}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(argv, cwd=project, env=environment, text=True, stdout=pipe, stderr=pipe)
+
+
+def finish(process: subprocess.Popen[str]) -> Crawl:
+    with process:
+        output, log = process.communicate(timeout=TIMEOUT)
+    rows = [re.split(r" {2,}", line) for line in output.splitlines() if "  " in line]
+    return Crawl(process.returncode, {row[0]: (row[1], row[2] if len(row) > 2 else "") for row in rows}, log)
+
+
+def crawl(project: Path, command: str) -> Crawl:
+    return finish(start(project, command))
+
+
+def signal_after(process: subprocess.Popen[str], pages: int, number: int) -> None:
+    """Send signal *number* to *process* once its log says that *pages* pages have been crawled."""
+    left = pages
+    for line in process.stderr:
+        left -= "Crawled (200)" in line and "robots.txt" not in line
+        if not left:
+            process.send_signal(number)
+            return
+    pytest.fail(f"the crawl ended before page {pages}")
+
+
+def assert_nothing_to_complain_about(log: str) -> None:
+    complaints = [line for line in log.splitlines() if re.search(r"\] (WARNING|ERROR|CRITICAL):", line)]
+    assert complaints == []
+    assert "DeprecationWarning: example" not in log
+    assert "ScrapyDeprecationWarning" not in log
+
+
+def test_the_first_command_of_the_readme_crawls_every_page_once(project: Path) -> None:
+    """`scrapy crawl maze` fetches every page of the site exactly once and its summary adds up."""
+    assert "\nscrapy crawl maze\n" in README
+    run = crawl(project, "scrapy crawl maze")
+    assert run.code == 0, run.log
+    assert_nothing_to_complain_about(run.log)
+    assert run.summary["ended because"] == ("finished", "")
+    assert run.summary["resumed"] == ("no", "")
+    assert run.number("pages crawled, this run") == 300
+    assert run.summary["pages crawled, all runs"] == ("300", "all 300 pages of the site, each once")
+    assert run.summary["requests served by the site"] == ("300", "this run, for 300 different pages")
+    for label in ("pages crawled, all runs", "links followed", "duplicates filtered", "requests served by the site"):
+        assert re.search(rf"^{label} +{run.summary[label][0]} +{run.summary[label][1]}$", README, re.MULTILINE)
+    # Each link and the one start request either led to a page or was filtered.
+    assert run.number("links followed") + 1 == 300 + run.number("duplicates filtered")
+
+
+@pytest.mark.skipif(not HAS_FILTER, reason="needs BloomDupeFilter")
+def test_the_summary_says_what_the_filter_holds_and_what_it_may_have_cost(project: Path) -> None:
+    """The rows about the filter show its final stats."""
+    run = crawl(project, "scrapy crawl maze -a pages=60")
+    assert run.code == 0, run.log
+    assert run.number("URLs remembered") == 60
+    assert run.number("layers") == 1
+    assert run.number("bytes") > 0
+    assert run.number("bytes of Scrapy's own filter") == 60 * 91
+    assert run.summary["fill ratio"][0].endswith("%")
+    assert 0 <= float(run.summary["estimated error rate"][0]) < 1e-6
+    assert 0 <= float(run.summary["expected pages lost"][0]) < 60 * 1e-6
+
+
+def test_a_crawl_stopped_with_ctrl_c_and_resumed_fetches_every_page_once(project: Path) -> None:
+    """Two runs of a job with Ctrl-C in between fetch together what one run fetches, nothing twice."""
+    command = "scrapy crawl maze -s JOBDIR=job"
+    assert f"\n{command}" in README
+    # At one page every 50 ms the first run would take six seconds: it cannot finish before the signal.
+    process = start(project, f"{command} -a pages=120 -s DOWNLOAD_DELAY=0.05 -s LOG_LEVEL=DEBUG")
+    signal_after(process, 10, signal.SIGINT)
+    first = finish(process)
+    second = crawl(project, f"{command} -a pages=120")
+
+    assert (first.code, second.code) == (0, 0), first.log + second.log
+    assert_nothing_to_complain_about(second.log)
+    assert first.summary["ended because"] == ("shutdown", "")
+    assert first.summary["resumed"] == ("no", "")
+    stopped_at = first.number("pages crawled, this run")
+    assert 10 <= stopped_at < 120
+    assert first.remark("pages crawled, all runs") == f"of 120 on the site; {120 - stopped_at} missing so far"
+
+    assert second.summary["ended because"] == ("finished", "")
+    assert second.summary["resumed"] == ("yes", "run 2 of this job")
+    assert second.number("pages crawled, this run") == 120 - stopped_at
+    assert second.summary["pages crawled, all runs"] == ("120", "all 120 pages of the site, each once")
+    assert first.number("requests served by the site") + second.number("requests served by the site") == 120
+    if HAS_FILTER:
+        assert second.number("URLs remembered") == 120
+
+
+def test_the_record_outlasts_a_kill(project: Path) -> None:
+    """After SIGKILL the next run still counts the pages of the first, and says how many of the site are missing."""
+    command = "scrapy crawl maze -s JOBDIR=job -a pages=60"
+    process = start(project, f"{command} -s DOWNLOAD_DELAY=0.05 -s LOG_LEVEL=DEBUG")
+    signal_after(process, 10, signal.SIGKILL)
+    first = finish(process)
+    assert first.code == -signal.SIGKILL
+    lines = (project / "job" / "pages-crawled.txt").read_text(encoding="utf-8").splitlines()
+    before = [line for line in lines if line.startswith("page\t")]
+    assert before  # how many of the ten in the log had reached the spider is not known; the first surely had
+
+    second = crawl(project, command)
+    assert second.code == 0, second.log
+    assert second.summary["resumed"] == ("yes", "run 2 of this job")
+    assert second.number("pages crawled, all runs") == len(before) + second.number("pages crawled, this run")
+    lines = (project / "job" / "pages-crawled.txt").read_text(encoding="utf-8").splitlines()
+    missing = 60 - len({line for line in lines if line.startswith("page\t")})
+    remark = second.remark("pages crawled, all runs")
+    assert f"{missing} missing, LOST" in remark if missing else remark.startswith("all 60 pages of the site")
+
+
+def test_a_job_directory_of_another_crawl_is_refused(project: Path) -> None:
+    """A job directory used for another maze ends the run with the reason, before anything is fetched."""
+    (project / "job").mkdir()
+    (project / "job" / "pages-crawled.txt").write_text("run\tmaze of 99 pages\n", encoding="utf-8")
+    run = crawl(project, "scrapy crawl maze -s JOBDIR=job")
+    assert run.code != 0
+    assert run.log.rstrip().endswith(
+        "job holds the crawl of 'maze of 99 pages', not of 'maze of 300 pages': use another JOBDIR."
+    )
+    assert run.summary == {}
+
+
+@contextmanager
+def served_site() -> Iterator[tuple[str, Counter[tuple[str, str]]]]:
+    """Serve 12 pages that link to all others, a forbidden page and another host; count hits by (host, path)."""
+    hits: Counter[tuple[str, str]] = Counter()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            hits[self.headers["Host"].split(":")[0], self.path] += 1
+            links = [f"/page/{number}" for number in range(12)] + ["/private/page", "/list?b=2&a=1", "/list?a=1&b=2#x"]
+            links.append(f"http://localhost:{self.server.server_port}/elsewhere")
+            body = "".join(f'<a href="{link}">link</a>' for link in links)
+            kind = "text/html"
+            if self.path == "/robots.txt":
+                body, kind = "User-agent: *\nDisallow: /private/\n", "text/plain"
+            self.send_response(200)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/", hits
+        server.shutdown()
+        thread.join()
+
+
+FAST = "-s AUTOTHROTTLE_ENABLED=False"  # the site is ours
+
+
+def test_the_site_spider_keeps_to_its_host_and_to_robots_txt(project: Path) -> None:
+    """The `site` spider fetches every allowed page of the host once, and nothing else."""
+    with served_site() as (url, hits):
+        run = crawl(project, f"scrapy crawl site -a url={url} {FAST}")
+    assert run.code == 0, run.log
+    assert_nothing_to_complain_about(run.log)
+    pages = {"/", "/robots.txt", *(f"/page/{number}" for number in range(12))}
+    lists = {"/list?b=2&a=1", "/list?a=1&b=2"}
+    fetched = {path for _, path in hits}
+    assert {host for host, _ in hits} == {"127.0.0.1"}
+    assert fetched - lists == pages
+    assert len(fetched & lists) == 1  # two spellings of one page
+    assert set(hits.values()) == {1}
+    assert run.number("pages crawled, all runs") == 14
+    assert "requests served by the site" not in run.summary
+
+
+def test_the_site_spider_stops_at_its_limit_and_goes_on_from_there(project: Path) -> None:
+    """`max_pages` ends a run after about so many pages; the next run of the job fetches the others once."""
+    with served_site() as (url, hits):
+        command = f"scrapy crawl site -s JOBDIR=job -a url={url} {FAST}"
+        first = crawl(project, f"{command} -a max_pages=5")
+        second = crawl(project, command)
+    assert first.summary["ended because"] == ("max_pages", "")
+    assert 5 <= first.number("pages crawled, this run") < 14  # some are under way when the limit is reached
+    assert second.summary["ended because"] == ("finished", "")
+    assert second.number("pages crawled, all runs") == 14
+    assert set((hits - Counter({("127.0.0.1", "/robots.txt"): 1})).values()) == {1}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("", "site: no address; give it as -a url=https://..."),
+        ("-a url=example.com", "site: 'example.com' is no address; give it as -a url=https://..."),
+    ],
+)
+def test_a_missing_or_odd_address_is_one_line(project: Path, arguments: str, message: str) -> None:
+    """Without an address the `site` spider ends with a line that says what to type, and a failing exit code."""
+    run = crawl(project, f"scrapy crawl site {arguments}")
+    assert run.code != 0
+    assert run.log.splitlines()[-1].removeprefix("SystemExit: ") == message
+    assert run.summary == {}
+
+
+@pytest.fixture
+def site(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(PROJECT))
+    import example.site
+
+    return example.site
+
+
+def test_the_maze_is_the_same_on_every_run(site: ModuleType) -> None:
+    """The same number of pages gives the same site, byte for byte; another seed gives another."""
+    assert site.build_site(50) == site.build_site(50)
+    assert site.build_site(50) != site.build_site(50, seed=2)
+
+
+def test_every_page_of_the_maze_can_be_reached_and_is_spelled_in_many_ways(site: ModuleType) -> None:
+    """Following links from the home page leads to all pages, and canonical URLs are one to one with pages."""
+    pages = site.build_site(200)
+    spellings: dict[str, set[str]] = {}
+    reached, queue = {"/"}, ["/"]
+    while queue:
+        for link in re.findall(r'href="([^"]*)"', pages[queue.pop()].body):
+            url = f"http://maze.example{link.replace('&amp;', '&')}"
+            address = site.page_address(url)
+            spellings.setdefault(address, set()).add(url)
+            if address not in reached:
+                reached.add(address)
+                queue.append(address)
+    assert reached == pages.keys()
+    canonical = {address: {canonicalize_url(url) for url in urls} for address, urls in spellings.items()}
+    assert all(len(urls) == 1 for urls in canonical.values())
+    assert len({url for urls in canonical.values() for url in urls}) == len(pages)
+    assert sum(len(urls) for urls in spellings.values()) > 3 * len(pages)
