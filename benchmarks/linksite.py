@@ -23,7 +23,7 @@ import sys
 import threading
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote, urlsplit
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport to answer on."""
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # what a TCP server hands over
 
     def data_received(self, data: bytes) -> None:
         """Answer every request that is complete; GET and HEAD end at the first empty line."""

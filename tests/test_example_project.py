@@ -111,11 +111,12 @@ def test_the_first_command_of_the_readme_crawls_every_page_once(first_run: Crawl
 
 
 def test_the_readme_shows_what_one_sees(first_run: Crawl) -> None:
-    """The table pasted into the README has the rows and the numbers of a real run."""
+    """The table pasted into the README has the rows of a real run, and its numbers where chance has no part in them."""
+    chance = {"fill ratio", "estimated error rate", "expected pages lost"}  # each filter draws its own hash seed
     for label, (value, remark) in first_run.summary.items():
         shown = re.search(rf"^{re.escape(label)}  +(\S+)(?:  (.*))?$", README, re.MULTILINE)
         assert shown, label
-        if HAS_FILTER or value != "n/a":
+        if label not in chance and value != "n/a":
             assert (shown[1], shown[2] or "") == (value, remark)
 
 

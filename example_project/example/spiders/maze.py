@@ -26,6 +26,7 @@ class MazeSpider(Spider):
         "BLOOM_CAPACITY": 1_000,  # small, so that a larger maze shows the filter growing
     }
     links = LinkExtractor()
+    record: PageRecord
 
     def __init__(self, pages: str = "300", **kwargs: Any):
         super().__init__(**kwargs)

@@ -29,6 +29,7 @@ class SiteSpider(Spider):
         "AUTOTHROTTLE_START_DELAY": 1.0,
         "CONCURRENT_REQUESTS": 2,  # there is but one host, and what is under way is what a limit is overshot by
     }
+    record: PageRecord
 
     def __init__(self, url: str = "", max_pages: str = "0", **kwargs: Any):
         super().__init__(**kwargs)
