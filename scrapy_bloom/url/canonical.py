@@ -67,9 +67,6 @@ _PATH_BYTE = [chr(byte) if byte in _BYTES_BARE_IN_PATH else f"%{byte:02X}" for b
 _QUERY_BYTE = {byte: f"%{byte:02X}" for byte in range(256) if not re.match(rf"[{_UNRESERVED}]", chr(byte))}
 _QUERY_BYTE[0x20] = "+"
 
-# Between the pairs of a query; w3lib stopped splitting there in 2.5.
-_SEMICOLON_SEPARATES = w3lib_canonicalize_url("http://a/?b;a") == "http://a/?a=&b="
-
 
 def canonicalize_url(url: str) -> str:
     """Return what ``w3lib.url.canonicalize_url(url)`` of the installed w3lib returns, in about a tenth of the time.
@@ -101,7 +98,7 @@ def _recognise(url: str) -> str | None:
         path = decoded
     if not query:
         return f"{origin}{path}"
-    if _SEMICOLON_SEPARATES:
+    if _semicolon_separates:
         query = query.replace(";", "&")
     if _match_plain_pairs(query):
         # With "=" below every other character, whole pairs sort as (key, value) does. The "+" of a space may stay:
@@ -197,7 +194,9 @@ def first_difference(candidate: Callable[[str], str | None]) -> str | None:
 
 
 def _checked() -> Callable[[str], str | None]:
+    global _semicolon_separates  # found out once, here, where an error of w3lib's is expected
     try:
+        _semicolon_separates = w3lib_canonicalize_url("http://a/?b;a") == "http://a/?a=&b="
         difference = first_difference(_recognise)
     except Exception as error:  # a w3lib that raises here is as unknown to us as one that differs
         difference = f"it raised {error!r}"
@@ -212,6 +211,9 @@ def _checked() -> Callable[[str], str | None]:
     )
     return leave_all_to_w3lib
 
+
+# Whether ";" separates the pairs of a query, as it did for w3lib until 2.5.
+_semicolon_separates = False
 
 quick_canonical: Callable[[str], str | None] = _checked()
 """The canonical form of a URL if it is cheap to know, else None: the caller then asks w3lib."""

@@ -130,7 +130,7 @@ def _agrees_with_scrapy() -> bool:
     return False
 
 
-FAST_PATH_ON = _agrees_with_scrapy() and quick_canonical is not leave_all_to_w3lib
+FAST_PATH_ON = quick_canonical is not leave_all_to_w3lib and _agrees_with_scrapy()
 """False after a failed self-check: then Scrapy itself makes every fingerprint."""
 
 if not FAST_PATH_ON:
