@@ -12,7 +12,8 @@ Why the recognised set is what it is (checked against w3lib 1.22 to 2.5):
   unquoted) and a bare ``%`` are left to it, and so are ``.`` and ``..`` segments (resolved since 2.5);
 - escapes in the path, except for those that its releases disagree on: ``%23`` (unquoted by 1.22), ``%25`` and ``%3B``
   (kept since 2.5), ``%2E`` (may make a dot segment);
-- a ``;`` in the last segment starts the params, which are kept as they stand, and dropped if they are empty;
+- ``;`` in the path: what follows it in the last segment is the params, which w3lib keeps as they stand. A path that
+  ends in ``;`` is left to it, because it drops empty params;
 - a query of printable ASCII, whose pairs are decoded, sorted as (key, value) pairs of bytes, and encoded again;
 - any fragment that UTF-8 can encode, because it is dropped.
 
