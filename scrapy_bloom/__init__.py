@@ -7,16 +7,24 @@ if TYPE_CHECKING:
     from scrapy_bloom.dupefilter import BloomDupeFilter
     from scrapy_bloom.filter.chain import ScalableBloomFilter
     from scrapy_bloom.store.jobdir import open_filter
+    from scrapy_bloom.url.canonical import canonicalize_url
+    from scrapy_bloom.url.fingerprint import RequestFingerprinter, fingerprint
 
 __all__ = [
     "BloomDupeFilter",
+    "RequestFingerprinter",
     "ScalableBloomFilter",
+    "canonicalize_url",
+    "fingerprint",
     "open_filter",
 ]
 
 _HOME = {
     "BloomDupeFilter": "scrapy_bloom.dupefilter",
+    "RequestFingerprinter": "scrapy_bloom.url.fingerprint",
     "ScalableBloomFilter": "scrapy_bloom.filter.chain",
+    "canonicalize_url": "scrapy_bloom.url.canonical",
+    "fingerprint": "scrapy_bloom.url.fingerprint",
     "open_filter": "scrapy_bloom.store.jobdir",
 }
 
