@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from scrapy_bloom.dupefilter import BloomDupeFilter
     from scrapy_bloom.filter.chain import ScalableBloomFilter
+    from scrapy_bloom.links import UnseenLinks
     from scrapy_bloom.store.jobdir import open_filter
     from scrapy_bloom.url.canonical import canonicalize_url
     from scrapy_bloom.url.fingerprint import RequestFingerprinter, fingerprint
@@ -14,6 +15,7 @@ __all__ = [
     "BloomDupeFilter",
     "RequestFingerprinter",
     "ScalableBloomFilter",
+    "UnseenLinks",
     "canonicalize_url",
     "fingerprint",
     "open_filter",
@@ -23,6 +25,7 @@ _HOME = {
     "BloomDupeFilter": "scrapy_bloom.dupefilter",
     "RequestFingerprinter": "scrapy_bloom.url.fingerprint",
     "ScalableBloomFilter": "scrapy_bloom.filter.chain",
+    "UnseenLinks": "scrapy_bloom.links",
     "canonicalize_url": "scrapy_bloom.url.canonical",
     "fingerprint": "scrapy_bloom.url.fingerprint",
     "open_filter": "scrapy_bloom.store.jobdir",

@@ -19,11 +19,12 @@ from scrapy.utils.request import referer_str
 from scrapy_bloom.errors import BloomError
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.settings import BloomSettings
+from scrapy_bloom.signals import LinkFilter, link_filter_wanted
 from scrapy_bloom.store.jobdir import open_filter
 from scrapy_bloom.url.keys import Keys, keys_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from scrapy import Request, Spider
     from scrapy.crawler import Crawler
@@ -74,7 +75,7 @@ class BloomDupeFilter(BaseDupeFilter):
             raise TypeError("the crawler has no stats yet: it applies its settings first")
         with _told_before_the_traceback():
             settings = BloomSettings.from_settings(crawler.settings)
-        return cls(
+        dupefilter = cls(
             settings,
             keys_of(crawler),
             crawler.stats,
@@ -82,6 +83,8 @@ class BloomDupeFilter(BaseDupeFilter):
             debug=crawler.settings.getbool("DUPEFILTER_DEBUG"),
             queue_survives_kill=getattr(load_object(crawler.settings["SCHEDULER"]), "survives_kill", False),
         )
+        crawler.signals.connect(dupefilter.link_filter, signal=link_filter_wanted)
+        return dupefilter
 
     def open(self) -> None:
         """Open the filter in the job directory, or an empty one in memory."""
@@ -145,6 +148,29 @@ class BloomDupeFilter(BaseDupeFilter):
         self.release()
         self._set_stats()
         self._chain.close()
+
+    def link_filter(self) -> LinkFilter:
+        """Return what answers for links: the filter itself."""
+        return self
+
+    def seen_urls(self, urls: Sequence[str]) -> Sequence[bool]:
+        """Return for each URL whether its plain GET request was seen before, without recording it.
+
+        False where that cannot be told: before opening, with a custom fingerprinter, for what is not a URL.
+        """
+        fingerprint_of = self._keys.of_url
+        chain = self._chain
+        if fingerprint_of is None or chain is None:
+            return [False] * len(urls)
+        held = self._held
+        seen = []
+        for url in urls:
+            try:
+                fingerprint = fingerprint_of(url)
+                seen.append(fingerprint in chain or fingerprint in held)
+            except Exception:  # the request that is made of it shall fail, or not, as it would without us
+                seen.append(False)
+        return seen
 
     def hold_back(self) -> None:
         """Keep new fingerprints in memory until :meth:`release`, for a scheduler whose requests become durable later.

@@ -53,26 +53,32 @@ class Crawl:
         self.process.send_signal(number)
 
 
-def start_crawl(url: str, settings: dict[str, Any] | None = None, *, python: tuple[str, ...] = ()) -> Crawl:
-    """Start a crawl of the site of *url* under *settings*, with *python* as further options of the interpreter."""
-    command = [sys.executable, *python, __file__, url, json.dumps(settings or {})]
+def start_crawl(url: str, settings: dict[str, Any] | None = None, *, spider: str = "SiteSpider") -> Crawl:
+    """Start a crawl of the site of *url* under *settings*, by the *spider* of that name below."""
+    command = [sys.executable, __file__, url, json.dumps(settings or {}), spider]
     root = str(Path(__file__).parent.parent)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
     return Crawl(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment))
 
 
-def crawl(url: str, settings: dict[str, Any] | None = None) -> Outcome:
+def crawl(url: str, settings: dict[str, Any] | None = None, *, spider: str = "SiteSpider") -> Outcome:
     """Crawl the site of *url* to the end."""
-    return start_crawl(url, settings).finish()
+    outcome = start_crawl(url, settings, spider=spider).finish()
+    assert outcome.returncode == 0, outcome.log
+    return outcome
 
 
-def _main(url: str, settings: dict[str, Any]) -> None:
+def _main(url: str, settings: dict[str, Any], spider: str) -> None:
     import warnings
     from urllib.parse import urlsplit
 
     import scrapy
     from scrapy.crawler import CrawlerProcess
     from scrapy.exceptions import ScrapyDeprecationWarning
+    from scrapy.linkextractors import LinkExtractor
+    from scrapy.spiders import CrawlSpider, Rule
+
+    from scrapy_bloom import UnseenLinks
 
     warnings.simplefilter("error", ScrapyDeprecationWarning)
 
@@ -83,15 +89,28 @@ def _main(url: str, settings: dict[str, Any]) -> None:
 
         def parse(self, response: Any, **_: Any) -> Any:
             yield {"url": response.url}
-            yield from response.follow_all(css="a")
+            yield from response.follow_all(LinkExtractor().extract_links(response))
+
+    class AskingSpider(UnseenLinks, SiteSpider):
+        def parse(self, response: Any, **_: Any) -> Any:
+            yield {"url": response.url}
+            links = LinkExtractor().extract_links(response)
+            yield from response.follow_all(self.unseen_links(links))
+
+    class RuleSpider(CrawlSpider, SiteSpider):
+        rules = (Rule(LinkExtractor(), follow=True),)
+        parse = CrawlSpider._parse
+
+    class AskingRuleSpider(UnseenLinks, RuleSpider):
+        rules = (Rule(LinkExtractor(), follow=True, process_links="unseen_links"),)
 
     ours = {"DUPEFILTER_CLASS": "scrapy_bloom.BloomDupeFilter", "TELNETCONSOLE_ENABLED": False}
     process = CrawlerProcess({**ours, **settings})
-    crawler = process.create_crawler(SiteSpider)
+    crawler = process.create_crawler(locals()[spider])
     process.crawl(crawler)
     process.start()
     print(json.dumps(crawler.stats.get_stats() if crawler.stats else {}, default=str))  # noqa: T201 - the script's output
 
 
 if __name__ == "__main__":
-    _main(sys.argv[1], json.loads(sys.argv[2]))
+    _main(sys.argv[1], json.loads(sys.argv[2]), sys.argv[3])

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from scrapy import Request, Spider
-from scrapy.core.scheduler import Scheduler
 from scrapy.dupefilters import BaseDupeFilter
 from scrapy.http import FormRequest, JsonRequest
 from scrapy.utils.misc import build_from_crawler
@@ -19,33 +18,14 @@ from scrapy.utils.test import get_crawler
 import scrapy_bloom
 from scrapy_bloom.dupefilter import BloomDupeFilter
 from scrapy_bloom.errors import BloomError, SettingsError
+from tests.scheduling import OURS, SCRAPYS, finish, open_scheduler, stat
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from scrapy.core.scheduler import Scheduler
     from scrapy.crawler import Crawler
-
-SCRAPYS = "scrapy.dupefilters.RFPDupeFilter"
-OURS = "scrapy_bloom.BloomDupeFilter"
-
-
-def open_scheduler(dupefilter: str = OURS, **settings: Any) -> Scheduler:
-    """Return Scrapy's scheduler, open, as a crawler makes it."""
-    # The default queue asks the engine's downloader for its slots, and there is no engine here.
-    queue = {"SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.ScrapyPriorityQueue"}
-    crawler = get_crawler(Spider, {"DUPEFILTER_CLASS": dupefilter, **queue, **settings})
-    crawler.spider = crawler._create_spider("spider")
-    scheduler = build_from_crawler(Scheduler, crawler)
-    scheduler.open(crawler.spider)
-    return scheduler
-
-
-def finish(scheduler: Scheduler) -> None:
-    """Take all requests, as a crawl that ends by itself does, and close."""
-    while scheduler.next_request() is not None:
-        pass
-    scheduler.close("finished")
 
 
 @pytest.fixture
@@ -53,11 +33,6 @@ def scheduler() -> Iterator[Scheduler]:
     scheduler = open_scheduler()
     yield scheduler
     finish(scheduler)
-
-
-def stat(scheduler: Scheduler, name: str) -> Any:
-    assert scheduler.stats is not None
-    return scheduler.stats.get_value(name)
 
 
 URLS = [
