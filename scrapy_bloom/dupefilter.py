@@ -7,24 +7,22 @@ decided in ``url``, what is remembered and where in ``filter`` and ``store``.
 from __future__ import annotations
 
 import logging
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scrapy.dupefilters import BaseDupeFilter
 from scrapy.utils.job import job_dir
 from scrapy.utils.misc import load_object
-from scrapy.utils.request import referer_str
 
-from scrapy_bloom.errors import BloomError
 from scrapy_bloom.filter.chain import ScalableBloomFilter
+from scrapy_bloom.filtered import RequestLog, told_before_the_traceback
 from scrapy_bloom.settings import BloomSettings
 from scrapy_bloom.signals import LinkFilter, link_filter_wanted
 from scrapy_bloom.store.jobdir import open_filter
 from scrapy_bloom.url.keys import Keys, keys_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from scrapy import Request, Spider
     from scrapy.crawler import Crawler
@@ -60,20 +58,19 @@ class BloomDupeFilter(BaseDupeFilter):
         self._keys = keys
         self._stats = stats
         self._jobdir = jobdir
-        self._debug = debug
+        self._log = RequestLog(logger, stats, debug=debug)
         self._queue_survives_kill = queue_survives_kill
         self._fingerprint = keys.of_request
         self._chain: ScalableBloomFilter | None = None
         self._add: Callable[[bytes], bool] = self._open_and_add
         self._held: set[bytes] = set()
-        self._has_logged_duplicate = self._has_logged_error = False
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
         """Build the filter from the settings of *crawler*."""
         if crawler.stats is None:
             raise TypeError("the crawler has no stats yet: it applies its settings first")
-        with _told_before_the_traceback():
+        with told_before_the_traceback(logger):
             settings = BloomSettings.from_settings(crawler.settings)
         dupefilter = cls(
             settings,
@@ -91,7 +88,7 @@ class BloomDupeFilter(BaseDupeFilter):
         settings = self._settings
         if self._jobdir:
             jobdir = Path(self._jobdir)
-            with _told_before_the_traceback():
+            with told_before_the_traceback(logger):
                 self._chain = open_filter(
                     jobdir / "requests.bloom",
                     settings.capacity,
@@ -120,26 +117,12 @@ class BloomDupeFilter(BaseDupeFilter):
         try:
             return not self._add(self._fingerprint(request))
         except Exception:  # whatever it is, the page must not be lost
-            self._let_through(request)
+            self._log.unchecked(request)
             return False
 
     def log(self, request: Request, spider: Spider) -> None:
         """Log that *request* was filtered, as Scrapy's own filter does, and count it in ``dupefilter/filtered``."""
-        if self._debug:
-            logger.debug(
-                "Filtered duplicate request: %(request)s (referer: %(referer)s)",
-                {"request": request, "referer": referer_str(request)},
-                extra={"spider": spider},
-            )
-        elif not self._has_logged_duplicate:
-            logger.debug(
-                "Filtered duplicate request: %(request)s - no more duplicates will be shown"
-                " (see DUPEFILTER_DEBUG to show all duplicates)",
-                {"request": request},
-                extra={"spider": spider},
-            )
-            self._has_logged_duplicate = True
-        self._stats.inc_value("dupefilter/filtered")
+        self._log.filtered(request, spider)
 
     def close(self, reason: str) -> None:  # noqa: ARG002 - Scrapy's signature
         """Set the final stats and close the filter."""
@@ -199,17 +182,6 @@ class BloomDupeFilter(BaseDupeFilter):
         self.open()
         return self._add(fingerprint)
 
-    def _let_through(self, request: Request) -> None:
-        self._stats.inc_value("bloom/unchecked")
-        if not self._has_logged_error:
-            self._has_logged_error = True
-            logger.warning(
-                "%(request)s could not be checked for being a duplicate and is let through. Further ones are not shown;"
-                " the stat bloom/unchecked counts them",
-                {"request": request},
-                exc_info=True,
-            )
-
     def _set_stats(self) -> None:
         chain = self._chain
         if chain is None:
@@ -221,16 +193,6 @@ class BloomDupeFilter(BaseDupeFilter):
         set_value("bloom/fill_ratio", chain.layers[-1].fill_ratio)
         set_value("bloom/estimated_error_rate", chain.estimated_error_rate())
         set_value("bloom/expected_lost", chain.expected_false_positives())
-
-
-@contextmanager
-def _told_before_the_traceback() -> Iterator[None]:
-    """Log what is wrong on lines of its own: Scrapy buries an error on starting between two tracebacks."""
-    try:
-        yield
-    except BloomError as error:
-        logger.critical("%s", error)
-        raise
 
 
 _QUEUE_MAY_BE_LOST = (

@@ -1,0 +1,71 @@
+"""What a duplicate filter says about requests: filtered, let through unchecked; and about why it cannot start.
+
+Common to the faces. Knows no filter, and does not decide anything.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from scrapy.utils.request import referer_str
+
+from scrapy_bloom.errors import BloomError
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Iterator
+
+    from scrapy import Request, Spider
+    from scrapy.statscollectors import StatsCollector
+
+
+class RequestLog:
+    """Log lines and stats per request, in the words of Scrapy's own filter; each kind once unless *debug* is set."""
+
+    def __init__(self, logger: logging.Logger, stats: StatsCollector, *, debug: bool) -> None:
+        """Take as *debug* the setting ``DUPEFILTER_DEBUG``: log every duplicate, with its referer."""
+        self._logger = logger
+        self._stats = stats
+        self._debug = debug
+        self._has_logged_duplicate = self._has_logged_unchecked = False
+
+    def filtered(self, request: Request, spider: Spider) -> None:
+        """Log that *request* was filtered and count it in ``dupefilter/filtered``."""
+        if self._debug:
+            self._logger.debug(
+                "Filtered duplicate request: %(request)s (referer: %(referer)s)",
+                {"request": request, "referer": referer_str(request)},
+                extra={"spider": spider},
+            )
+        elif not self._has_logged_duplicate:
+            self._logger.debug(
+                "Filtered duplicate request: %(request)s - no more duplicates will be shown"
+                " (see DUPEFILTER_DEBUG to show all duplicates)",
+                {"request": request},
+                extra={"spider": spider},
+            )
+            self._has_logged_duplicate = True
+        self._stats.inc_value("dupefilter/filtered")
+
+    def unchecked(self, request: Request) -> None:
+        """Log, with the exception being handled, that *request* is let through; count it in ``bloom/unchecked``."""
+        self._stats.inc_value("bloom/unchecked")
+        if not self._has_logged_unchecked:
+            self._has_logged_unchecked = True
+            self._logger.warning(
+                "%(request)s could not be checked for being a duplicate and is let through. Further ones are not shown;"
+                " the stat bloom/unchecked counts them",
+                {"request": request},
+                exc_info=True,
+            )
+
+
+@contextmanager
+def told_before_the_traceback(logger: logging.Logger) -> Iterator[None]:
+    """Log what is wrong on lines of its own: Scrapy buries an error on starting between two tracebacks."""
+    try:
+        yield
+    except BloomError as error:
+        logger.critical("%s", error)
+        raise
