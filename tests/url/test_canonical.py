@@ -365,20 +365,20 @@ HOSTILE = [
     ("", " ", "http://a/"),
     ("", "http://", ""),
 ]
-"""What a URL starts with, what fills it up to two million characters, and what it ends with."""
+"""What a URL starts with, what fills it up to a million characters, and what it ends with."""
 
 
 def test_matching_takes_linear_time() -> None:
     """URLs of megabytes, built to make patterns backtrack, are recognised or refused one after another in no time.
 
-    The limit is a safety net, not a measurement: all of them take some five seconds together, while one pattern with
-    quadratic time would take hours over two million characters.
+    The limit is a safety net, not a measurement: all of them take a few seconds together, while one pattern with
+    quadratic time would take hours over a million characters.
     """
     output = in_fresh_python(
         f"""
 from scrapy_bloom.url.canonical import quick_canonical
 for start, filling, end in {HOSTILE!a}:
-    quick_canonical(start + filling * (2_000_000 // len(filling)) + end)
+    quick_canonical(start + filling * (1_000_000 // len(filling)) + end)
 print("done")
 """,
         timeout=120,
