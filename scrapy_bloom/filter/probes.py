@@ -23,13 +23,15 @@ comes one correlation: if a stored run has the same stride and lies on the same 
 covers K - |j| of the bits at once and only |j| are left to chance. Each shift happens with probability R n / (m S) for
 R runs per key and S = 4096 strides, and summed over j this gives
 
-    c = R n / (m S) * (1 + f) / (1 - f)            P(run) = f^K + c            p = product over the runs
+    c = 5/4 * R n / (m S) * (1 + f) / (1 - f)      P(run) = f^K + c            p = product over the runs
 
-Strides in ratio 1:2 and 1:3 add a little more; measured over 1e8 absent keys, c comes out 1.05 to 1.15 times as large,
-which changes p by 1 to 3 %. The runs of one key have strides and distances of their own, so that they are independent:
-for both to hit the same stored key, it must agree in some 50 bits. Layers are sized with c in the formula, which costs
-2 % more bits at p = 2e-7 than k independent probes would. Fewer, longer runs would be faster still, but c does not
-shrink with K: one run of 22 bits has 5.7 times the rate of 22 independent probes.
+The 5/4 stands for the other progressions that share more than one bit with a run: strides in ratio 1:2, 1:3, 2:3.
+Without it, c measures 1.25, 1.21 and 1.23 times the sum at K = 10, 11 and 12 (+-0.03, over 1e9 absent keys), less below
+K = 7. Left out, it would make a layer's true rate 4 % higher than said at k = 22 and 11 % at k = 36; with it, p is met.
+The runs of one key have strides and distances of their own, so that they are independent: for both to hit the same
+stored key, it must agree in some 50 bits. Layers are sized with c in the formula, which costs 1.7 % more bits at
+p = 2e-7 than k independent probes would. Fewer, longer runs would be faster still, but c does not shrink with K: one
+run of 22 bits has 5.7 times the rate of 22 independent probes. ``docs/math.md`` derives and measures all this.
 """
 
 from __future__ import annotations
@@ -58,6 +60,8 @@ keys fell unevenly modulo 1024 and the rate was 1.2 times theory at p = 1e-2; un
 
 MAX_PROBES = 36
 _STRIDES = 1 << 12
+_RELATED_STRIDES = 5 / 4
+"""How much more often a run is shared than same strides alone account for; measured, see above."""
 _WINDOW = 1 << 15
 _THIRD_WINDOW = 1 << 13
 
@@ -83,7 +87,7 @@ class Probes(NamedTuple):
 def run_lengths(probes: int) -> tuple[int, ...]:
     """Return the number of bits in each run of a key with k = *probes*, from 1 to 36.
 
-    Runs stay at 12 bits or fewer: the correlation term c is 10 % of f^K at K = 11 but 20 % at K = 12 with two runs.
+    Runs stay at 12 bits or fewer, 11 with two runs: c is 12 % of f^K at K = 11 but 21 % at K = 12 with two runs.
     """
     if not 1 <= probes <= MAX_PROBES:
         raise ValueError(f"k must be from 1 to {MAX_PROBES}, not {probes}")
@@ -105,7 +109,7 @@ def error_rate(fill: float, probes: int) -> float:
         return 1.0
     lengths = run_lengths(probes)
     keys_per_bit = -math.log1p(-fill) / probes
-    shared = len(lengths) * keys_per_bit / _STRIDES * (1 + fill) / (1 - fill)
+    shared = _RELATED_STRIDES * len(lengths) * keys_per_bit / _STRIDES * (1 + fill) / (1 - fill)
     return min(1.0, math.prod(fill**length + shared for length in lengths))
 
 
