@@ -190,6 +190,8 @@ class ScalableBloomFilter:
 
     def sync(self) -> None:
         """Return when everything added so far would survive a power failure; in memory, do nothing."""
+        if self._closed:
+            raise ValueError("the filter is closed; there is nothing to sync")
         self._settle()
         self._store.checkpoint()
         self._arrange()
