@@ -93,7 +93,8 @@ class ScalableBloomFilter:
         growth: How many times larger each next layer is, from 2 to 16.
         store: Where the layers live; anonymous memory if None. Layers that it holds already keep their design,
             and the arguments above apply to new ones.
-        on_checkpoint: Called now and then while keys are added, at least 64 times per layer, and on growth.
+        on_checkpoint: Called now and then while keys are added: 64 times per layer or more (in a layer of under 64
+            keys, at every key), with the first key of a new layer, and by :meth:`sync`.
 
     Raises:
         ValueError: An argument is out of its range.
@@ -192,9 +193,7 @@ class ScalableBloomFilter:
         """Return when everything added so far would survive a power failure; in memory, do nothing."""
         if self._closed:
             raise ValueError("the filter is closed; there is nothing to sync")
-        self._settle()
-        self._store.checkpoint()
-        self._arrange()
+        self._checkpoint()
         self._store.sync()
 
     def close(self) -> None:
@@ -264,6 +263,7 @@ class ScalableBloomFilter:
             return False
         self._layers.append(self._store.create(self._next_spec()))
         self._arrange()
+        self._stride = self._room = 1  # a checkpoint with this key: growth is news
         return self._probes.add(key)
 
     def _check(self) -> None:
