@@ -173,7 +173,7 @@ class ScalableBloomFilter:
 
     def estimated_error_rate(self) -> float:
         """Return the chance that a key never added is taken for seen now, from the fill of the layers."""
-        missed = math.prod(1 - layer.estimated_error_rate for layer in self._layers)
+        missed = math.prod(1 - layer.estimated_error_rate for layer in self.layers)
         return 1 - missed
 
     def expected_false_positives(self) -> float:
