@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from mmap import mmap
+from mmap import ACCESS_COPY, mmap
 from typing import TYPE_CHECKING, Protocol
 
 from scrapy_bloom.filter import probes as probing
@@ -69,7 +69,8 @@ class MemoryStore:
 
     def create(self, spec: LayerSpec) -> Layer:
         """Return a layer over fresh zero pages."""
-        return Layer(spec, mmap(-1, spec.nbytes))
+        # Private, or a forked child would write its keys into its parent's filter, which would lose those pages.
+        return Layer(spec, mmap(-1, spec.nbytes, access=ACCESS_COPY))
 
     def checkpoint(self) -> None:
         """Do nothing: the layers hold their counts."""
