@@ -1,14 +1,18 @@
 """Reads the ``requests.seen`` that Scrapy's own filter leaves in a job directory, in both of its formats.
 
 Text up to Scrapy 2.18: a fingerprint in hexadecimal per line. Binary from 2.19: its length in two bytes, big-endian,
-then the fingerprint. Both may stand in one file, when Scrapy was upgraded in the middle of a crawl, and either may be
-torn where a process was killed. A record that cannot be made out is skipped: its page is fetched once more.
+then the fingerprint. Both may stand in one file, when Scrapy was upgraded in the middle of a crawl. Scrapy appends, and
+in blocks of 8 KiB, so a killed process leaves a torn record wherever the next one goes on, not only at the end. The
+whole ones around it are found again; what was torn is skipped, and its page is fetched once more.
 """
 
 from __future__ import annotations
 
 import logging
 import mmap
+import re
+from collections import Counter
+from itertools import islice
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,55 +21,85 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_HEX_DIGITS = frozenset(b"0123456789abcdefABCDEF")
 _LENGTH_BYTES = 2
-# A length from 0x3000 on would begin with a hex digit of the text format; fingerprints are 20 bytes, rarely 16 to 64.
-_MAX_LENGTH = 255
+# A length from 0x3000 on would begin with a digit of the text format.
+_MAX_LENGTH = 0x2FFF
+_LINE = re.compile(rb"([0-9a-fA-F]+)\r?\n")
+
+_SURVEYED_RECORDS = 10_000
+_LEAST_SHARE = 0.01
 
 
 def read_fingerprints(path: Path) -> Iterator[bytes]:
-    """Yield the fingerprints in *path*, in order, and log what could not be read."""
+    """Yield the fingerprints in *path*, in order, and log what could not be read.
+
+    Once in 65,536 torn records, chance makes the record behind it look torn too. Fingerprints of a length that less
+    than one in a hundred of the first 10,000 records have are not found.
+    """
     size = path.stat().st_size
     if not size:
         return
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        at = skipped = 0
-        usual = 0
-        while at < size:
-            record = _text_record(data, at) or _binary_record(data, at, size, usual)
-            if record is None:
-                at += 1
-                skipped += 1
-                continue
-            fingerprint, at = record
-            usual = usual or len(fingerprint)
-            yield fingerprint
-        if skipped:
+        lengths = _lengths(data)
+        read = 0
+        if lengths:
+            for match in _records(lengths).finditer(data):
+                record = match[0]
+                read += len(record)
+                yield bytes.fromhex(match[1].decode()) if match[1] else record[_LENGTH_BYTES:]
+        if read < size:
             logger.warning(
                 "%s: %d of %d bytes belong to no whole fingerprint (a process was killed while it wrote). What they "
                 "stood for may be fetched again.",
                 path,
-                skipped,
+                size - read,
                 size,
             )
 
 
-def _text_record(data: mmap.mmap, at: int) -> tuple[bytes, int] | None:
-    if data[at] not in _HEX_DIGITS:
-        return None
-    end = data.find(b"\n", at, at + 2 * _MAX_LENGTH + 1)
-    if end < 0:
-        return None
-    try:
-        return bytes.fromhex(data[at:end].decode("ascii")), end + 1
-    except ValueError:
-        return None
+def _lengths(data: mmap.mmap) -> list[int]:
+    """Return the lengths in bytes of the fingerprints at the beginning of *data*, the most common first.
+
+    A torn line and the whole one that follows it look like a longer one, so what occurs once counts only if nothing
+    occurs twice.
+    """
+    seen = Counter(islice(_survey(data), _SURVEYED_RECORDS))
+    least = max(2.0, _LEAST_SHARE * seen.total())
+    common = [length for length, times in seen.most_common() if times >= least]
+    return common or [length for length, _ in seen.most_common(1)]
 
 
-def _binary_record(data: mmap.mmap, at: int, size: int, usual: int) -> tuple[bytes, int] | None:
-    """Return the record at *at* if it is whole and of the file's *usual* length (0: not known yet)."""
-    length = int.from_bytes(data[at : at + _LENGTH_BYTES], "big")
-    end = at + _LENGTH_BYTES + length
-    if not 0 < length <= _MAX_LENGTH or end > size or (usual and length != usual):
-        return None
-    return data[at + _LENGTH_BYTES : end], end
+def _survey(data: mmap.mmap) -> Iterator[int]:
+    """Yield the lengths of the records from the first to where they cannot be followed any further."""
+    at, size = 0, len(data)
+    while at < size:
+        line = _LINE.match(data, at)
+        if line:
+            at = line.end()
+            if len(line[1]) % 2 == 0:
+                yield len(line[1]) // 2
+            continue
+        length = int.from_bytes(data[at : at + _LENGTH_BYTES], "big")
+        if 0 < length <= _MAX_LENGTH:
+            at += _LENGTH_BYTES + length
+            if at <= size:
+                yield length
+        else:
+            at += 1
+
+
+def _records(lengths: list[int]) -> re.Pattern[bytes]:
+    """Return what a whole record looks like; its group 1 is the line if it is one of text.
+
+    A binary record counts as whole if another begins where it ends, or the file ends there, perhaps after some zeros:
+    the first byte of a torn length is one, and a power failure leaves blocks of them. Searching on from the first byte
+    of a torn record leads to the next whole one.
+    """
+    headers = [length.to_bytes(_LENGTH_BYTES, "big") for length in lengths]
+    texts = b"|".join(rb"[0-9a-fA-F]{%d}" % (2 * length) for length in lengths)
+    begins = b"|".join(map(re.escape, headers))
+    follows = rb"(?=\x00*(?:%s|\Z)|(?:%s)\r?\n)" % (begins, texts)
+    binaries = b"|".join(
+        rb"%s.{%d}" % (re.escape(header), length) for header, length in zip(headers, lengths, strict=True)
+    )
+    return re.compile(rb"(?:%s)%s|(%s)(?:\r?\n|\Z)" % (binaries, follows, texts), re.DOTALL)
