@@ -32,6 +32,9 @@ HEADER_BYTES = 4096
 MAGIC = b"\x89BLOOM\r\n"
 
 _CONSTANT = struct.Struct("<8sIIIIIIQQQddddQd16sH")
+_ARRAY_BITS_AT = 48
+INDEX_AT = 20
+CHAIN_ID_AT = 104
 _KEY_SPACE_MAX = 3800
 _CONSTANT_CRC = struct.Struct("<I")
 _CONSTANT_CRC_AT = 4060
@@ -98,12 +101,24 @@ class LayerFile:
             self.layer.count = count
         else:
             self.layer.recount()
+            if intact and count > self.layer.count:
+                self._prefer(count)
         if self.layer.count > self.layer.capacity:
             problem = f"{count} keys are noted in a layer made for {self.layer.capacity}"
             raise DamagedFilterError(self.path, _STATE_AT, problem)
         contradiction = self.layer.contradiction()
         if contradiction is not None:
             raise DamagedFilterError(self.path, HEADER_BYTES, contradiction)
+
+    def _prefer(self, noted: int) -> None:
+        """Take the count *noted* last for that of the bits unless they contradict it.
+
+        In a layer that is full it is exact, and the estimate from the bits may fall short of the capacity. After a
+        power failure it may be newer than the bits.
+        """
+        estimate, self.layer.count = self.layer.count, noted
+        if noted > self.layer.capacity or self.layer.contradiction() is not None:
+            self.layer.count = estimate
 
     def fsync(self) -> None:
         """Return when header and bits are on disk. Releases the GIL, so that a thread can do it beside the crawl."""
@@ -131,10 +146,11 @@ def create(path: Path, spec: LayerSpec, origin: Origin) -> LayerFile:
         OSError: There is no room or no permission, and nothing is left behind.
 
     """
+    header = _header(spec, origin)
     temporary = path.with_name(path.name + ".tmp")
     try:
         with temporary.open("wb") as file:
-            file.write(_header(spec, origin))
+            file.write(header)
             file.flush()
             _allocate(file.fileno(), HEADER_BYTES, spec.nbytes)
             os.fsync(file.fileno())
@@ -252,7 +268,7 @@ def _parse(path: Path, header: bytes) -> tuple[LayerSpec, Origin]:
     spec = LayerSpec(index, capacity, error_rate, size_bits, probes, seed, scheme)
     if spec.array_bits != array_bits:
         problem = f"{array_bits} bits are noted for a layer that takes {spec.array_bits}"
-        raise DamagedFilterError(path, _CONSTANT_CRC_AT, problem)
+        raise DamagedFilterError(path, _ARRAY_BITS_AT, problem)
     key_space = json.loads(header[_CONSTANT.size : _CONSTANT.size + key_space_length])
     origin = Origin(chain_id, chain_capacity, chain_error_rate, tightening, growth, created, key_space)
     return spec, origin
