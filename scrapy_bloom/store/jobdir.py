@@ -78,7 +78,7 @@ def open_filter(
         DamagedFilterError: A file contradicts itself, or one is missing.
         UnknownFormatError: A file was written by a newer version.
         KeySpaceError: The filter was filled with other keys.
-        FilterFileError: The directory cannot be created or written.
+        FilterFileError: The directory or a file in it cannot be created, read or written.
 
     """
     check_parameters(capacity, error_rate, growth)
@@ -89,6 +89,12 @@ def open_filter(
         chain = ScalableBloomFilter(capacity, error_rate, growth=growth, store=store, on_checkpoint=on_checkpoint)
         if store.import_from is not None:
             store.finish_import(chain)
+    except OSError as error:
+        store.abandon()
+        raise FilterFileError(
+            f"The filter in {store.directory} cannot be opened: {error}. The crawl has not started. Check the "
+            "owner, the permissions and the disk of what is named."
+        ) from error
     except BaseException:
         store.abandon()
         raise
@@ -139,7 +145,7 @@ class JobDirectoryStore:
     def _load(self) -> list[Layer]:
         for leftover in self.directory.glob("layer-*.bloom.tmp"):
             leftover.unlink()  # born by half when the process died; nothing was ever in it
-        paths = sorted(self.directory.glob("layer-*.bloom"))
+        paths = sorted(self.directory.glob("layer-[0-9][0-9][0-9].bloom"))
         for index, path in enumerate(paths):
             expected = self._path(index)
             if path != expected:
@@ -188,9 +194,10 @@ class JobDirectoryStore:
 
     def checkpoint(self) -> None:
         """Note the counts in the headers, and try once more to write out layers that live in memory."""
-        for file in self._files:
-            if not file.is_clean:
-                file.write_state(clean=False)
+        if not self._files:
+            raise ValueError(f"the filter in {self.directory} is closed")
+        # Only this one: the thread that syncs may be marking the full ones clean, whose counts do not change any more.
+        self._files[-1].write_state(clean=False)
         if self._homeless:
             try:
                 self._house_the_homeless()
@@ -264,8 +271,9 @@ class JobDirectoryStore:
             if found % _IMPORT_REPORT_KEYS == 0:
                 logger.info("Importing %s: %d fingerprints so far", self.import_from, found)
         chain.sync()
-        self._import_marker.unlink()
-        layerfile.sync_directory(self.directory)
+        if not self._homeless:  # what is in memory only would be lost with the process: import again next time
+            self._import_marker.unlink()
+            layerfile.sync_directory(self.directory)
         logger.info("Imported %d fingerprints of Scrapy's own filter from %s", added, self.import_from)
         self.import_from = None
 
@@ -275,7 +283,16 @@ class JobDirectoryStore:
 
     def _plan_import(self, *, is_new: bool) -> None:
         """Keep or drop :attr:`import_from`. The marker makes an import that was killed begin anew, not stay half."""
-        if self.import_from is None or not self.import_from.exists():
+        if self.import_from is None:
+            return
+        if not self.import_from.exists():
+            if self._import_marker.exists():
+                logger.warning(
+                    "The import of %s into the filter in %s was cut short, and the file is gone. What was not imported "
+                    "will be fetched again.",
+                    self.import_from,
+                    self.directory,
+                )
             self.import_from = None
         elif is_new:
             self._import_marker.touch()
@@ -310,23 +327,27 @@ class JobDirectoryStore:
         first = self._files[0]
         self._chain_id = first.origin.chain_id
         for index, file in enumerate(self._files):
-            spec = file.layer.spec
-            if file.origin.chain_id != self._chain_id or spec.index != index:
-                problem = f"it is layer {spec.index} of another filter than {first.path.name}"
-                raise DamagedFilterError(file.path, 0, problem)
+            found = file.layer.spec.index
+            if found != index:
+                raise DamagedFilterError(file.path, layerfile.INDEX_AT, f"it holds layer {found}, not layer {index}")
+            if file.origin.chain_id != self._chain_id:
+                problem = f"it belongs to another filter than {first.path.name}"
+                raise DamagedFilterError(file.path, layerfile.CHAIN_ID_AT, problem)
         self._check_key_space()
-        if self._files[-1].origin.error_rate > self._error_rate:
+        looser = [file.origin.error_rate for file in self._files if file.origin.error_rate > self._error_rate]
+        if looser:
             logger.warning(
                 "The filter in %s was begun with an error rate of %g. Its %d layers keep it; the rate of %g that is "
                 "set now applies to the layers to come.",
                 self.directory,
-                self._files[-1].origin.error_rate,
-                len(self._files),
+                max(looser),
+                len(looser),
                 self._error_rate,
             )
 
     def _check_key_space(self) -> None:
         if self._key_space is None:
+            self._key_space = self._files[-1].origin.key_space  # layers to come say the same as those that are there
             return
         differences = {}
         for stored in (file.origin.key_space for file in self._files):
