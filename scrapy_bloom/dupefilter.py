@@ -14,6 +14,7 @@ from scrapy.dupefilters import BaseDupeFilter
 from scrapy.utils.job import job_dir
 from scrapy.utils.misc import load_object
 
+from scrapy_bloom.failures import FailureWatch
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.filtered import RequestLog, told_before_the_traceback
 from scrapy_bloom.settings import BloomSettings
@@ -64,6 +65,7 @@ class BloomDupeFilter(BaseDupeFilter):
         self._chain: ScalableBloomFilter | None = None
         self._add: Callable[[bytes], bool] = self._open_and_add
         self._held: set[bytes] = set()
+        self._failures: FailureWatch | None = None
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -81,6 +83,8 @@ class BloomDupeFilter(BaseDupeFilter):
             queue_survives_kill=getattr(load_object(crawler.settings["SCHEDULER"]), "survives_kill", False),
         )
         crawler.signals.connect(dupefilter.link_filter, signal=link_filter_wanted)
+        if settings.forget_failed:
+            dupefilter.watch_failures(crawler)
         return dupefilter
 
     def open(self) -> None:
@@ -155,6 +159,25 @@ class BloomDupeFilter(BaseDupeFilter):
                 seen.append(False)
         return seen
 
+    def watch_failures(self, crawler: Crawler) -> None:
+        """From now on, take back the fingerprints of requests that fail for good."""
+        self._failures = FailureWatch(crawler, self.forget, self._recall)
+
+    def forget(self, request: Request) -> None:
+        """Take *request* back: the next one like it is new, in this run or a later one."""
+        try:
+            fingerprint = self._fingerprint(request)
+            self._held.discard(fingerprint)
+            if self._chain is not None:
+                self._chain.forget(fingerprint)
+        except Exception:  # Scrapy's signals swallow it; here it is at least said in our words
+            self._log.unchecked(request)
+
+    def _recall(self, request: Request) -> None:
+        """Undo :meth:`forget`: the request is under way again. A retry has not come through :meth:`request_seen`."""
+        if self._chain is not None and self._chain.forgotten:
+            self._chain.recall(self._fingerprint(request))
+
     def hold_back(self) -> None:
         """Keep new fingerprints in memory until :meth:`release`, for a scheduler whose requests become durable later.
 
@@ -193,6 +216,7 @@ class BloomDupeFilter(BaseDupeFilter):
         set_value("bloom/fill_ratio", chain.layers[-1].fill_ratio)
         set_value("bloom/estimated_error_rate", chain.estimated_error_rate())
         set_value("bloom/expected_lost", chain.expected_false_positives())
+        set_value("bloom/forgotten", chain.forgotten)
 
 
 _QUEUE_MAY_BE_LOST = (

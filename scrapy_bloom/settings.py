@@ -39,6 +39,8 @@ class BloomSettings:
     """How many times larger each next layer is."""
     sync_interval: float = 30.0
     """Seconds between writing dirty pages to disk; 0: only at close."""
+    forget_failed: bool = False
+    """Whether a request that finally failed may be tried again."""
 
     @classmethod
     def from_settings(cls, settings: BaseSettings) -> Self:
@@ -90,6 +92,17 @@ def _number_between(low: float, high: float) -> Callable[[Any], float]:
     return parse
 
 
+def _truth(value: Any) -> bool:
+    """Read a truth value as Scrapy's getbool() does, and refuse what it refuses."""
+    if value in ("0", "False", "false"):
+        return False
+    if value in ("1", "True", "true"):
+        return True
+    if value not in (0, 1):
+        raise ValueError
+    return bool(value)
+
+
 def _positive_whole_number(value: Any) -> int:
     number = _number(value)
     if number < 1 or number != int(number):
@@ -110,6 +123,7 @@ _KNOWN = {
     "BLOOM_SYNC_INTERVAL": _Known(
         "sync_interval", "a number of seconds from 0 (only at close) to 86400", _number_between(0, 86_400)
     ),
+    "BLOOM_FORGET_FAILED": _Known("forget_failed", "True or False", _truth),
 }
 
 

@@ -88,6 +88,8 @@ def _main(url: str, settings: dict[str, Any], spider: str) -> None:
         allowed_domains = (urlsplit(url).hostname,)
 
         def parse(self, response: Any, **_: Any) -> Any:
+            if (raising_on := self.settings["RAISE_ON"]) and raising_on in response.url:
+                raise RuntimeError(raising_on)
             yield {"url": response.url}
             yield from response.follow_all(LinkExtractor().extract_links(response))
 

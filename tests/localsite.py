@@ -10,6 +10,7 @@ It knows nothing of Scrapy. Paths, all of them deterministic:
                           and fragment are ignored, so every spelling of a link leads to the same page.
 ``/redirect/<i>``         302 to page *i*.
 ``/flaky/<i>``            503 to the first *flaky_failures* requests, then page *i*.
+``/dropped/<i>``          hangs up on the first *flaky_failures* requests without an answer, then page *i*.
 ``/form``                 HTML with a POST form, whose target is ``/submit``.
 ``/submit``               answers a POST with page *i* for the form field ``i``; 405 to a GET.
 ``/held/<name>``          answers page 0 only after :meth:`LocalSite.release` (``name``).
@@ -54,6 +55,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, body: bytes) -> None:
         status, headers, page = self.server.site._respond(self.command, self.path, body)
+        if not status:
+            self.close_connection = True
+            return
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
@@ -103,9 +107,9 @@ class LocalSite:
 
     pages           number of pages N of ``/page/<i>``; every one is reachable from page 0.
     links_per_page  links to other pages on each page, besides the two that keep everything reachable.
-    redirects, flaky  how many pages besides their plain link are linked as ``/redirect/<i>`` and ``/flaky/<i>``:
-                    those with i in [0, n), from page i + 1.
-    flaky_failures  503s before the first 200 of each ``/flaky/<i>``.
+    redirects, flaky, dropped  how many pages besides their plain link are linked as ``/redirect/<i>``, ``/flaky/<i>``
+                    and ``/dropped/<i>``: those with i in [0, n), from page i + 1.
+    flaky_failures  failures before the first 200 of each ``/flaky/<i>`` and ``/dropped/<i>``.
     delay           seconds that each answer takes.
     body            bytes of filler text per page.
     seed            of the links.
@@ -118,6 +122,7 @@ class LocalSite:
         links_per_page: int = 20,
         redirects: int = 0,
         flaky: int = 0,
+        dropped: int = 0,
         flaky_failures: int = 1,
         delay: float = 0.0,
         body: int = 0,
@@ -127,6 +132,7 @@ class LocalSite:
         self.links_per_page = links_per_page
         self.redirects = redirects
         self.flaky = flaky
+        self.dropped = dropped
         self.flaky_failures = flaky_failures
         self.delay = delay
         self.seed = seed
@@ -184,6 +190,8 @@ class LocalSite:
             links.append(f"/redirect/{i - 1}")
         if 0 < i <= self.flaky:
             links.append(f"/flaky/{i - 1}")
+        if 0 < i <= self.dropped:
+            links.append(f"/dropped/{i - 1}")
         return links
 
     def html_of(self, i: int) -> bytes:
@@ -266,8 +274,8 @@ class LocalSite:
             return 200, {}, self.html_of(int(name))
         if kind == "redirect":
             return 302, {"Location": f"/page/{name}"}, b""
-        if kind == "flaky":
+        if kind in {"flaky", "dropped"}:
             if count <= self.flaky_failures:
-                return 503, {}, b"try again"
+                return (503, {}, b"try again") if kind == "flaky" else (0, {}, b"")
             return 200, {}, self.html_of(int(name))
         return 404, {}, b"no such page"

@@ -66,6 +66,7 @@ def summary_rows(spider: Spider, stats: dict[str, Any]) -> list[Row]:
         ("pages crawled, all runs", f"{totals.pages:,}", _completeness(spider, reason, totals.pages)),
         ("links followed", f"{record.links:,}", "this run"),
         ("duplicates filtered", _number(stats, "dupefilter/filtered", default=0), "this run"),
+        ("of these, as links", _number(stats, "bloom/links_dropped", default=0), "before they became requests"),
     ]
     if "site/requests" in stats:
         remark = f"this run, for {stats['site/pages']:,} different pages"

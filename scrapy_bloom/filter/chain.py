@@ -35,6 +35,7 @@ TIGHTENING = 0.8
 _CHECKPOINTS_PER_LAYER = 64
 _MAX_CHECKPOINT_KEYS = 1 << 16  # a tenth of a second of adding
 
+_MAX_FORGOTTEN_BYTES = 0xFFFF  # what fits the length field of a store's record
 _HUGE_PAGES_FROM = 1 << 26  # 64 MiB: beyond it, a look-up in 4 KiB pages is half spent on finding the page
 
 
@@ -49,6 +50,12 @@ class LayerStore(Protocol):
 
     def create(self, spec: LayerSpec) -> Layer:
         """Return a new empty layer. Must not fail for want of disk space: memory will do."""
+
+    def load_forgotten(self) -> set[bytes]:
+        """Return the keys that had been forgotten when the layers were closed."""
+
+    def note_forgotten(self, key: bytes, *, forgotten: bool) -> None:
+        """Note that *key* has been forgotten, or accepted once more. Must not fail."""
 
     def checkpoint(self) -> None:
         """Note the counts; the store may exchange the ``bits`` of a layer for others with the same content."""
@@ -76,6 +83,13 @@ class MemoryStore:
         if spec.nbytes >= _HUGE_PAGES_FROM and hasattr(mmap, "MADV_HUGEPAGE"):  # Linux
             memory.madvise(mmap.MADV_HUGEPAGE)
         return Layer(spec, memory)
+
+    def load_forgotten(self) -> set[bytes]:
+        """Return no keys: memory begins empty."""
+        return set()
+
+    def note_forgotten(self, key: bytes, *, forgotten: bool) -> None:
+        """Do nothing: the chain remembers."""
 
     def checkpoint(self) -> None:
         """Do nothing: the layers hold their counts."""
@@ -123,6 +137,7 @@ class ScalableBloomFilter:
         self._on_checkpoint = on_checkpoint
         self._store = MemoryStore() if store is None else store
         self._layers = self._store.load()
+        self._forgotten = self._store.load_forgotten()
         self._tables: list[probing.Table] = []
         self._stride = self._room = 0
         if not self._layers:
@@ -137,7 +152,7 @@ class ScalableBloomFilter:
     def add(self, key: bytes) -> bool:
         """Remember *key*. Return True if it was new, False if it (or something like it) had been added before."""
         if not self._probe_add(key):
-            return False
+            return bool(self._forgotten) and self.recall(key)
         self._room -= 1
         if not self._room:
             self._checkpoint()
@@ -145,11 +160,43 @@ class ScalableBloomFilter:
 
     def __contains__(self, key: bytes) -> bool:
         """Whether *key* was added before: surely if False, probably if True."""
-        return self._probe_contains(key)
+        return self._probe_contains(key) and not (self._forgotten and key in self._forgotten)
 
     def __len__(self) -> int:
-        """Return the number of keys accepted as new."""
-        return sum(layer.count for layer in self.layers)
+        """Return the number of keys accepted as new and not forgotten."""
+        return sum(layer.count for layer in self.layers) - len(self._forgotten)
+
+    def forget(self, key: bytes) -> bool:
+        """Take *key* back: it is not contained any more, and :meth:`add` accepts it once more, as new.
+
+        Exact and durable (with files, from the return of this call on), for keys that are few, such as those of failed
+        requests: each costs some 100 bytes of memory until it is added again. ``docs/forgetting.md`` says why this is
+        better here than a counting filter. Return False, and do nothing, if the key was not contained.
+
+        Raises:
+            ValueError: The filter is closed, or the key is longer than 65,535 bytes.
+
+        """
+        if len(key) > _MAX_FORGOTTEN_BYTES:
+            raise ValueError(f"a key of {len(key)} bytes cannot be forgotten, at most {_MAX_FORGOTTEN_BYTES}")
+        if key not in self:
+            return False
+        self._forgotten.add(key)
+        self._store.note_forgotten(key, forgotten=True)
+        return True
+
+    def recall(self, key: bytes) -> bool:
+        """Undo :meth:`forget`, as :meth:`add` does, but record nothing: return False if *key* is not forgotten."""
+        if key not in self._forgotten:
+            return False
+        self._forgotten.discard(key)
+        self._store.note_forgotten(key, forgotten=False)
+        return True
+
+    @property
+    def forgotten(self) -> int:
+        """The number of keys that are forgotten and have not been added again."""
+        return len(self._forgotten)
 
     @property
     def layers(self) -> Sequence[Layer]:
@@ -288,6 +335,7 @@ class ScalableBloomFilter:
             assert probing.error_rate(spec.designed_fill, spec.probes) <= spec.error_rate
             assert index == 0 or spec.capacity > layers[index - 1].capacity
         assert all(layer.is_saturated for layer in layers[:-1])
+        assert all(self._probes.contains(key) and key not in self for key in self._forgotten)
         assert self.nbytes == sum(len(layer.bits) // 8 for layer in layers)
 
 

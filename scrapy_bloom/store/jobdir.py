@@ -29,6 +29,7 @@ from scrapy_bloom.filter.chain import (
 )
 from scrapy_bloom.filter.layer import Layer
 from scrapy_bloom.store import layerfile
+from scrapy_bloom.store.forgotten import ForgottenFile
 from scrapy_bloom.store.scrapy_seen import read_fingerprints
 
 if TYPE_CHECKING:
@@ -128,6 +129,7 @@ class JobDirectoryStore:
         self._chain_id = secrets.token_bytes(16)
         self._files: list[layerfile.LayerFile] = []
         self._homeless: list[Layer] = []
+        self._forgotten: ForgottenFile | None = None
         self._lock = FileLock(directory / "lock", thread_local=False)
         self._syncing = threading.Lock()
         self._stop = threading.Event()
@@ -192,6 +194,28 @@ class JobDirectoryStore:
         self._homeless.append(layer)
         return layer
 
+    def load_forgotten(self) -> set[bytes]:
+        """Return the keys that are noted as forgotten."""
+        self._forgotten = ForgottenFile(self.directory / "forgotten")
+        return set(self._forgotten.keys)
+
+    def note_forgotten(self, key: bytes, *, forgotten: bool) -> None:
+        """Append to the file of forgotten keys; without room for it, say what that means and go on."""
+        if self._forgotten is None:
+            raise ValueError(f"the filter in {self.directory} is closed")
+        try:
+            if forgotten:
+                self._forgotten.add(key)
+            else:
+                self._forgotten.discard(key)
+        except OSError as error:
+            logger.error(  # noqa: TRY400 - as above
+                "%s could not be written (%s). In this run the change counts; after it, %s",
+                self._forgotten.path,
+                error.strerror,
+                "a page that failed may be taken for seen." if forgotten else "a page may be fetched once more.",
+            )
+
     def checkpoint(self) -> None:
         """Note the counts in the headers, and try once more to write out layers that live in memory."""
         if not self._files:
@@ -212,6 +236,8 @@ class JobDirectoryStore:
             full = [file for file in full if not file.is_clean]
             for file in (*full, newest):
                 file.fsync()
+            if self._forgotten is not None:
+                self._forgotten.fsync()
             for file in full:
                 file.write_state(clean=True)
                 file.fsync()
@@ -231,11 +257,9 @@ class JobDirectoryStore:
                 layer.count,
             )
         try:
-            for file in self._files:
-                if not file.is_clean:
-                    file.fsync()
-                    file.write_state(clean=True)
-                    file.fsync()
+            self.sync()
+            self._files[-1].write_state(clean=True)
+            self._files[-1].fsync()
         except OSError as error:
             logger.error(  # noqa: TRY400 - as above
                 "The filter in %s could not be written to disk (%s). It is complete as long as the machine runs; "
@@ -251,6 +275,8 @@ class JobDirectoryStore:
         for file in self._files:
             file.close()
         self._files.clear()
+        if self._forgotten is not None:
+            self._forgotten.close()
         self._lock.release()
 
     def start_syncing(self, interval: float) -> None:

@@ -9,6 +9,7 @@ from scrapy.linkextractors import LinkExtractor
 
 from example.record import PageRecord
 from example.site import HOME, build_site, page_address
+from scrapy_bloom import UnseenLinks
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from scrapy.http import HtmlResponse
 
 
-class MazeSpider(Spider):
+class MazeSpider(UnseenLinks, Spider):
     """Crawls all pages of the maze; ``-a pages=5000`` makes it larger."""
 
     name = "maze"
@@ -53,4 +54,4 @@ class MazeSpider(Spider):
         """Record the page and follow its links."""
         links = self.links.extract_links(response)
         self.record.add(page_address(response.url), links=len(links))
-        yield from response.follow_all(links)
+        yield from response.follow_all(self.unseen_links(links))

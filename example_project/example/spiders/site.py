@@ -12,6 +12,7 @@ from scrapy.http import HtmlResponse, Response
 from scrapy.linkextractors import LinkExtractor
 
 from example.record import PageRecord
+from scrapy_bloom import UnseenLinks
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
 
-class SiteSpider(Spider):
+class SiteSpider(UnseenLinks, Spider):
     """Crawls the host of ``-a url=https://...``; ``-a max_pages=1000`` ends a run after about so many pages."""
 
     name = "site"
@@ -64,6 +65,6 @@ class SiteSpider(Spider):
         """
         links = self.links.extract_links(response) if isinstance(response, HtmlResponse) else []
         self.record.add(response.url, links=len(links))
-        yield from response.follow_all(links)
+        yield from response.follow_all(self.unseen_links(links))
         if self.max_pages and self.record.pages >= self.max_pages:
             raise CloseSpider("max_pages")

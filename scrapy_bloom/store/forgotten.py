@@ -1,0 +1,123 @@
+"""The keys that a filter has taken back, in one file that is appended to.
+
+A bloom filter cannot unset the bits of one key without touching others. Keys that are taken back are few, so they are
+kept exactly, beside it. This module knows the file; when a key is taken back, and what for, it does not.
+
+A record is one byte (``-`` taken back, ``+`` accepted again), the key's length in two bytes (little-endian), the key,
+and the CRC32 of all that in four. Every record is written at once, so that a killed process leaves whole ones; a torn
+one at the end, after a power failure, is cut off.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from scrapy_bloom.errors import DamagedFilterError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MAX_KEY_BYTES = 0xFFFF
+
+_HEAD = struct.Struct("<cH")
+_CRC = struct.Struct("<I")
+_TAKEN_BACK, _ACCEPTED = b"-", b"+"
+
+
+class ForgottenFile:
+    """The open file, and :attr:`keys`, the set it stands for."""
+
+    def __init__(self, path: Path) -> None:
+        """Read the file at *path*, which need not exist, and drop records that later ones have made void.
+
+        Raises:
+            DamagedFilterError: A record in the middle contradicts its checksum.
+            OSError: The file cannot be read or written.
+
+        """
+        self.path = path
+        self.keys: set[bytes] = set()
+        self._fd: int | None = None
+        if path.exists():
+            records, length = _read(path, self.keys)
+            if records > len(self.keys) or length < path.stat().st_size:
+                self._rewrite()
+
+    def add(self, key: bytes) -> None:
+        """Note that *key* is taken back.
+
+        Raises:
+            OSError: It could not be written; it is in :attr:`keys` all the same.
+
+        """
+        self.keys.add(key)
+        self._append(_record(_TAKEN_BACK, key))
+
+    def discard(self, key: bytes) -> None:
+        """Note that *key*, which had been taken back, has been accepted again.
+
+        Raises:
+            OSError: It could not be written; it has left :attr:`keys` all the same.
+
+        """
+        self.keys.discard(key)
+        self._append(_record(_ACCEPTED, key))
+
+    def fsync(self) -> None:
+        """Return when all records are on disk."""
+        if self._fd is not None:
+            os.fsync(self._fd)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def _append(self, record: bytes) -> None:
+        if self._fd is None:
+            self._fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
+        if os.write(self._fd, record) < len(record):
+            # Half a record in the middle would pass for damage; the disk is full, so cut it off.
+            os.ftruncate(self._fd, _read(self.path, set())[1])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def _rewrite(self) -> None:
+        temporary = self.path.with_name(self.path.name + ".tmp")
+        with temporary.open("wb") as file:
+            file.writelines(_record(_TAKEN_BACK, key) for key in sorted(self.keys))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(self.path)
+
+
+def _record(kind: bytes, key: bytes) -> bytes:
+    body = _HEAD.pack(kind, len(key)) + key
+    return body + _CRC.pack(crc32(body))
+
+
+def _read(path: Path, keys: set[bytes]) -> tuple[int, int]:
+    """Replay the records of *path* into *keys*; return how many are whole, and where the last of those ends."""
+    data = path.read_bytes()
+    at = records = 0
+    while at + _HEAD.size <= len(data):
+        kind, length = _HEAD.unpack_from(data, at)
+        end = at + _HEAD.size + length
+        if end + _CRC.size > len(data):
+            break
+        if kind not in (_TAKEN_BACK, _ACCEPTED) or _CRC.unpack_from(data, end)[0] != crc32(data[at:end]):
+            if not any(data[at:]):  # a power failure can leave zeros where the last records should be
+                break
+            raise DamagedFilterError(path, at, "the record contradicts its checksum")
+        key = data[at + _HEAD.size : end]
+        if kind == _TAKEN_BACK:
+            keys.add(key)
+        else:
+            keys.discard(key)
+        at = end + _CRC.size
+        records += 1
+    return records, at

@@ -1,0 +1,89 @@
+"""BLOOM_FORGET_FAILED: what failed in one run is followed again by later links."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.crawling import crawl
+from tests.localsite import LocalSite
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SCHEDULERS = ["scrapy.core.scheduler.Scheduler"]
+ON = {"BLOOM_FORGET_FAILED": True, "RETRY_TIMES": 1}
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+@pytest.mark.parametrize("kind", ["flaky", "dropped"])
+def test_a_download_that_finally_failed_is_tried_again_by_a_later_run(
+    tmp_path: Path, scheduler: str, kind: str
+) -> None:
+    """A 503 after all retries, and a connection that broke each time, are taken back; success is not."""
+    settings = {**ON, "JOBDIR": str(tmp_path), "SCHEDULER": scheduler}
+    options: dict[str, Any] = {kind: 1, "flaky_failures": 1000}
+    with LocalSite(pages=5, **options) as site:
+        first = crawl(site.url("/page/1"), settings)
+        # Twice if page 1, which is crawled as the start and as a link, comes again after the first failure.
+        assert first.stats["retry/max_reached"] in (1, 2)
+        assert first.stats["bloom/forgotten"] == 1
+        others = site.all_hits()
+        site.flaky_failures = 0
+        second = crawl(site.url("/page/1"), settings)
+        assert site.hits(f"/{kind}/0") == others[f"/{kind}/0"] + 1
+        assert second.stats["bloom/forgotten"] == 0
+        assert second.stats["bloom/urls"] == first.stats["bloom/urls"] + 1
+        third = crawl(site.url("/page/1"), settings)
+        assert site.hits(f"/{kind}/0") == others[f"/{kind}/0"] + 1, "it has succeeded"
+        assert third.stats["bloom/forgotten"] == 0
+        # Start requests are not filtered, so page 1 is fetched by every run; nothing else is.
+        assert {path for path, n in site.all_hits().items() if n != others[path]} == {f"/{kind}/0", "/page/1"}
+
+
+def test_without_the_setting_a_failed_page_stays_seen(tmp_path: Path) -> None:
+    """As with Scrapy's own filter."""
+    settings = {"JOBDIR": str(tmp_path), "RETRY_TIMES": 1}
+    with LocalSite(pages=5, flaky=1, flaky_failures=2) as site:
+        assert crawl(site.url("/page/1"), settings).stats["bloom/forgotten"] == 0
+        crawl(site.url("/page/1"), settings)
+        assert site.hits("/flaky/0") == 2
+
+
+def test_a_retry_that_succeeds_takes_nothing_back(tmp_path: Path) -> None:
+    """A page that came at the second attempt is a duplicate from then on."""
+    with LocalSite(pages=5, flaky=1, flaky_failures=1) as site:
+        outcome = crawl(site.url("/page/1"), {**ON, "JOBDIR": str(tmp_path)})
+        assert site.hits("/flaky/0") == 2
+        assert outcome.stats["bloom/forgotten"] == 0
+        crawl(site.url("/page/1"), {**ON, "JOBDIR": str(tmp_path)})
+        assert site.hits("/flaky/0") == 2
+
+
+def test_a_page_whose_callback_raised_is_tried_again(tmp_path: Path) -> None:
+    """A bug in a callback costs the page in this run only."""
+    settings = {**ON, "JOBDIR": str(tmp_path)}
+    with LocalSite(pages=7) as site:
+        first = crawl(site.url("/page/0"), {**settings, "RAISE_ON": "/page/2?"})
+        assert first.stats["bloom/forgotten"] == 1
+        # Once for each link to it that was found after the last failure.
+        assert site.hits("/page/2") == first.stats["spider_exceptions/RuntimeError"]
+        failures = site.hits("/page/2")
+        second = crawl(site.url("/page/0"), settings)
+        assert site.hits("/page/2") == failures + 1
+        assert second.stats["bloom/forgotten"] == 0
+        assert site.missing_pages() == []
+
+
+def test_a_redirect_that_ended_in_failure_is_followed_again(tmp_path: Path) -> None:
+    """The URL that was redirected is taken back together with the one that failed."""
+    settings = {**ON, "JOBDIR": str(tmp_path)}
+    with LocalSite(pages=5, redirects=1) as site:
+        start = site.url("/page/1")
+        first = crawl(start, {**settings, "RAISE_ON": "/page/0"})
+        # Page 0 is linked with a query as well, and redirected to without.
+        assert first.stats["bloom/forgotten"] >= 2
+        failures = site.hits("/redirect/0")
+        crawl(start, settings)
+        assert site.hits("/redirect/0") == failures + 1
