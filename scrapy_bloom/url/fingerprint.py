@@ -13,7 +13,7 @@ from json.encoder import encode_basestring_ascii
 from typing import TYPE_CHECKING
 
 import scrapy
-from scrapy.http import FormRequest, JsonRequest, Request
+from scrapy.http import Request
 from scrapy.utils.request import fingerprint as scrapy_fingerprint
 
 from scrapy_bloom.url.canonical import SELF_CHECK_URLS, leave_all_to_w3lib, quick_canonical
@@ -91,8 +91,6 @@ def _self_check_requests() -> list[Request]:
         Request(url, meta={"depth": 1}),
         Request(url, meta=verbatim),
         Request(url, meta={"verbatim_url": False}),
-        FormRequest(url, formdata={"k": "v"}),
-        JsonRequest(url, data={"k": ["v"]}),
         derived(url, method="PUT", body="v"),
         derived(url, meta=verbatim),
     ]
