@@ -27,14 +27,14 @@ _MAX_LENGTH = 0x2FFF
 _LINE = re.compile(rb"([0-9a-fA-F]+)\r?\n")
 
 _SURVEYED_RECORDS = 10_000
-_LEAST_SHARE = 0.01
+_LEAST_SHARE = 0.1
 
 
 def read_fingerprints(path: Path) -> Iterator[bytes]:
     """Yield the fingerprints in *path*, in order, and log what could not be read.
 
     Once in 65,536 torn records, chance makes the record behind it look torn too. Fingerprints of a length that less
-    than one in a hundred of the first 10,000 records have are not found.
+    than a tenth of the first 10,000 have are not found.
     """
     size = path.stat().st_size
     if not size:
@@ -60,8 +60,8 @@ def read_fingerprints(path: Path) -> Iterator[bytes]:
 def _lengths(data: mmap.mmap) -> list[int]:
     """Return the lengths in bytes of the fingerprints at the beginning of *data*, the most common first.
 
-    A torn line and the whole one that follows it look like a longer one, so what occurs once counts only if nothing
-    occurs twice.
+    A torn line and the whole one that follows it look like a longer one, so what is rare counts only if nothing is
+    common.
     """
     seen = Counter(islice(_survey(data), _SURVEYED_RECORDS))
     least = max(2.0, _LEAST_SHARE * seen.total())

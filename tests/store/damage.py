@@ -108,6 +108,7 @@ def restored(path: Path) -> Iterator[None]:
     finally:
         path.write_bytes(before)
 
+
 @contextmanager
 def running(job: str, directory: Path, *numbers: int) -> Iterator[subprocess.Popen[str]]:
     """Run a job of ``child.py`` and see to it that it has ended."""

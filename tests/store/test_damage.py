@@ -266,7 +266,9 @@ def test_a_missing_layer_is_named(chain_of_three: Path, index: int) -> None:
 def test_exchanged_layers_are_found(chain_of_three: Path) -> None:
     """Each file says which layer it is."""
     exchange(layer(chain_of_three, 1), layer(chain_of_three, 2))
-    with pytest.raises(DamagedFilterError, match=r"layer-001\.bloom is damaged at byte 20: it holds layer 2, not layer 1\."):
+    with pytest.raises(
+        DamagedFilterError, match=r"layer-001\.bloom is damaged at byte 20: it holds layer 2, not layer 1\."
+    ):
         open_filter(chain_of_three)
 
 

@@ -116,7 +116,9 @@ def test_a_layer_synced_before_the_kill_is_not_counted_again(tmp_path: Path, mon
     """Full layers are marked clean by the thread that syncs, so that only the newest is recounted on reopening."""
     directory, done = tmp_path / "filter", Done(tmp_path / "done")
     with running("add", directory, 1_000, 1_000_000, 2) as process:
-        wait_until(lambda: layer(directory, 3).exists() and all(is_marked_clean(layer(directory, i)) for i in (0, 1, 2)))
+        wait_until(
+            lambda: layer(directory, 3).exists() and all(is_marked_clean(layer(directory, i)) for i in (0, 1, 2))
+        )
         kill(process)
     layers = sorted(directory.glob("layer-*.bloom"))
     assert not is_marked_clean(layers[-1])
