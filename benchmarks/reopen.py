@@ -2,9 +2,10 @@
 
     python benchmarks/reopen.py [N]
 
-N fingerprints, 10,000,000 unless given, are put into a job directory for each. Every measurement is a process of its own,
-so that nothing is warm but the page cache; medians of 5, and what is timed is the opening alone, without imports. "After a kill"
-is the opening that has to count the bits anew. At 10 million it takes two to four minutes, 1.5 GB of RAM and 300 MB of disk.
+N fingerprints, 10,000,000 unless given, are put into a job directory for each. Every measurement is a process of its
+own, so that nothing is warm but the page cache; medians of 5, and what is timed is the opening alone, without imports.
+"After a kill" is the opening that has to count the bits anew. At 10 million it takes two to four minutes, 1.5 GB of RAM
+and 300 MB of disk.
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ RUNS = 5
 
 
 def key(number: int) -> bytes:
+    """Return a fingerprint of 20 bytes."""
     return sha1(b"%d" % number).digest()
 
 
 def fill_ours(directory: Path, count: int) -> None:
+    """Leave a cleanly closed filter of this package."""
     from scrapy_bloom import open_filter
 
     with open_filter(directory / "requests.bloom") as chain:
@@ -43,7 +46,7 @@ def fill_theirs(directory: Path, count: int) -> None:
     from scrapy.dupefilters import RFPDupeFilter
 
     class One:
-        def fingerprint(self, request: Request) -> bytes:
+        def fingerprint(self, request: Request) -> bytes:  # noqa: ARG002 - as Scrapy calls it
             return key(0)
 
     theirs = RFPDupeFilter(str(directory), fingerprinter=One())
@@ -57,6 +60,7 @@ def fill_theirs(directory: Path, count: int) -> None:
 
 
 def open_ours(directory: Path, count: int, *, then_die: bool) -> float:
+    """Return the seconds that opening takes, after a check that keys are known; close unless *then_die*."""
     from scrapy_bloom import open_filter
 
     start = time.perf_counter()
@@ -69,6 +73,7 @@ def open_ours(directory: Path, count: int, *, then_die: bool) -> float:
 
 
 def open_theirs(directory: Path, count: int) -> float:
+    """Return the seconds that Scrapy's filter takes, after a check that it has all fingerprints."""
     from scrapy.dupefilters import RFPDupeFilter
     from scrapy.utils.request import RequestFingerprinter
 
@@ -98,6 +103,7 @@ def measure(job: str, directory: Path, count: int) -> tuple[float, float]:
 
 
 def main(count: int) -> None:
+    """Print the table."""
     rows = []
     with tempfile.TemporaryDirectory() as temporary:
         directory = Path(temporary)
@@ -129,6 +135,7 @@ def main(count: int) -> None:
 
 
 def version_of_ours() -> str:
+    """Return the installed version, if any."""
     try:
         return version("scrapy-bloom")
     except ImportError:  # run from a checkout

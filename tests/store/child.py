@@ -41,7 +41,8 @@ class Done:
 
 
 def wait_to_be_killed() -> None:
-    print("waiting", flush=True)
+    sys.stdout.write("waiting\n")
+    sys.stdout.flush()
     sys.stdin.read()
     os._exit(3)
 
@@ -94,7 +95,7 @@ def step(directory: Path, keys: int) -> None:
             os._exit(0)
         _, status = os.waitpid(pid, 0)
         if os.WIFEXITED(status):
-            print(deadline if os.WEXITSTATUS(status) == 0 else -1)
+            sys.stdout.write(f"{deadline if os.WEXITSTATUS(status) == 0 else -1}\n")
             return
 
 
@@ -111,7 +112,7 @@ def _die_at(deadline: int) -> None:
     store = str(Path("scrapy_bloom", "store"))
     lines = 0
 
-    def line(frame: FrameType, event: str, _: object) -> object:  # noqa: ARG001 - the signature of a trace function
+    def line(frame: FrameType, event: str, _: object) -> object:
         nonlocal lines
         if event == "line":
             lines += 1
@@ -119,7 +120,7 @@ def _die_at(deadline: int) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
         return line
 
-    def call(frame: FrameType, event: str, _: object) -> object:  # noqa: ARG001 - as above
+    def call(frame: FrameType, event: str, _: object) -> object:
         return line if store in frame.f_code.co_filename else None
 
     sys.settrace(call)

@@ -1,7 +1,7 @@
 """A crawl on a disk that fills up, in a process of its own: SIGBUS, if it came, would end it.
 
-Run as ``python full_disk_child.py MODE DIRECTORY``; prints what happened as JSON. MODE is ``tmpfs`` (the directory is on
-a file system of 2 MB) or ``limit`` (RLIMIT_FSIZE), and after a colon ``room`` (room is made in the middle), ``close``
+Run as ``python full_disk_child.py MODE DIRECTORY``; prints what happened as JSON. MODE is ``tmpfs`` (the directory is
+on a file system of 2 MB) or ``limit`` (RLIMIT_FSIZE), and after a colon ``room`` (it is made in the middle), ``close``
 (just before closing), ``never`` or ``start`` (there is none from the beginning).
 """
 
@@ -106,4 +106,4 @@ def main(mode: str, when: str, directory: Path) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(*sys.argv[1].split(":"), Path(sys.argv[2]))))
+    json.dump(main(*sys.argv[1].split(":"), Path(sys.argv[2])), sys.stdout)

@@ -308,7 +308,7 @@ def test_a_refused_filter_is_left_as_it_was(chain_of_three: Path) -> None:
 
 
 def test_the_state_is_marked_in_use_while_open(small: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The clean mark goes before the first bit is set and comes back on closing, so a copy made between is recounted."""
+    """The clean mark goes before the first bit is set and comes back on closing: a copy made between is recounted."""
     assert is_marked_clean(layer(small))
     with open_filter(small):
         assert not is_marked_clean(layer(small))

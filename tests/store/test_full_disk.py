@@ -59,9 +59,9 @@ def reason(disk: tuple[str, Path]) -> str:
 
 def no_room(disk: tuple[str, Path], index: int) -> str:
     return (
-        rf"ERROR No room for layer {index} of the filter in {re.escape(str(disk[1]))} \({reason(disk)}\): it lives in "
-        r"memory until there is\. Free [\d,]+ bytes\. If the process is killed before that, the URLs of this layer will be "
-        r"fetched again\."
+        rf"ERROR No room for layer {index} of the filter in {re.escape(str(disk[1]))} \({reason(disk)}\): it lives "
+        r"in memory until there is\. Free [\d,]+ bytes\. If the process is killed before that, the URLs of this "
+        r"layer will be fetched again\."
     )
 
 
@@ -87,8 +87,8 @@ def test_layers_that_never_found_room_are_all_that_is_forgotten(disk: tuple[str,
     counts = []
     for index, message in enumerate(told["closing"], start=first):
         found = re.fullmatch(
-            rf"ERROR Layer {index} of the filter in {re.escape(str(disk[1]))} never found room on disk\. Its (\d+) URLs "
-            r"will be fetched again when the crawl is resumed\.",
+            rf"ERROR Layer {index} of the filter in {re.escape(str(disk[1]))} never found room on disk\. Its (\d+) "
+            r"URLs will be fetched again when the crawl is resumed\.",
             message,
         )
         assert found, message

@@ -107,8 +107,10 @@ def test_a_tighter_error_rate_cannot_be_had_from_layers_that_are_there(
                 chain.add(each)
             assert len(chain.layers) == 3
         assert caplog.messages == [
-            f"The filter in {tmp_path} was begun with an error rate of 0.001. Its 2 layers keep it; the rate of 1e-06 "
-            "that is set now applies to the layers to come."
+            (
+                f"The filter in {tmp_path} was begun with an error rate of 0.001. Its 2 layers keep it; the rate of "
+                "1e-06 that is set now applies to the layers to come."
+            )
         ]
         caplog.clear()
 
@@ -145,8 +147,10 @@ def test_another_w3lib_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFix
     with open_filter(tmp_path, 10, key_space=SPACE | {"w3lib": "2.5.0"}) as chain:
         assert knows(chain, 50)
     assert caplog.messages == [
-        f"The filter in {tmp_path} was filled under w3lib 2.3.1, and this is 2.5.0. A few URLs whose canonical form has "
-        "changed may be fetched again."
+        (
+            f"The filter in {tmp_path} was filled under w3lib 2.3.1, and this is 2.5.0. A few URLs whose canonical "
+            "form has changed may be fetched again."
+        )
     ]
 
 
@@ -310,8 +314,10 @@ def test_a_close_that_cannot_sync_says_so_and_lets_go(
         patch.setattr(os, "fsync", fail)
         chain.close()
     assert caplog.messages == [
-        f"The filter in {tmp_path} could not be written to disk (Input/output error). It is complete as long as the "
-        "machine runs; after a power failure, URLs may be fetched again."
+        (
+            f"The filter in {tmp_path} could not be written to disk (Input/output error). It is complete as long as "
+            "the machine runs; after a power failure, URLs may be fetched again."
+        )
     ]
     with open_filter(tmp_path, 10) as chain:
         assert chain.was_unclean

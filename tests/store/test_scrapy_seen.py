@@ -85,8 +85,10 @@ def test_garbage_has_no_fingerprints(tmp_path: Path, caplog: pytest.LogCaptureFi
     """What cannot be read is counted in one warning."""
     assert found(tmp_path, b"\0" * 5_000) == []
     assert caplog.messages == [
-        f"{tmp_path / 'requests.seen'}: 5000 of 5000 bytes belong to no whole fingerprint (a process was killed while it "
-        "wrote). What they stood for may be fetched again."
+        (
+            f"{tmp_path / 'requests.seen'}: 5000 of 5000 bytes belong to no whole fingerprint (a process was killed "
+            "while it wrote). What they stood for may be fetched again."
+        )
     ]
 
 
@@ -250,6 +252,8 @@ def test_half_an_import_whose_source_is_gone_says_so(tmp_path: Path, caplog: pyt
     (tmp_path / "filter" / "importing").touch()
     open_filter(tmp_path / "filter", import_from=seen).close()
     assert caplog.messages == [
-        f"The import of {seen} into the filter in {tmp_path / 'filter'} was cut short, and the file is gone. What was not "
-        "imported will be fetched again."
+        (
+            f"The import of {seen} into the filter in {tmp_path / 'filter'} was cut short, and the file is gone. What "
+            "was not imported will be fetched again."
+        )
     ]
