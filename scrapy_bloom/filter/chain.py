@@ -342,8 +342,8 @@ class ScalableBloomFilter:
 def check_parameters(capacity: int, error_rate: float, growth: float) -> None:
     """Raise ValueError, with all that is wrong, unless a chain can be made of the three."""
     problems = []
-    if capacity < 1:
-        problems.append(f"capacity must be at least 1, not {capacity!r}")
+    if not isinstance(capacity, int) or capacity < 1:
+        problems.append(f"capacity must be an int of at least 1, not {capacity!r}")
     if not MIN_ERROR_RATE <= error_rate <= MAX_ERROR_RATE:
         problems.append(f"error_rate must be from {MIN_ERROR_RATE} to {MAX_ERROR_RATE}, not {error_rate!r}")
     if not MIN_GROWTH <= growth <= MAX_GROWTH:
