@@ -26,7 +26,7 @@ R runs per key and S = 4096 strides, and summed over j this gives
     c = 5/4 * R n / (m S) * (1 + f) / (1 - f)      P(run) = f^K + c            p = product over the runs
 
 The 5/4 stands for the other progressions that share more than one bit with a run: strides in ratio 1:2, 1:3, 2:3.
-Without it, c measures 1.25, 1.21 and 1.23 times the sum at K = 10, 11 and 12 (+-0.03, over 1e9 absent keys), less below
+Without it, c measures 1.25, 1.20 and 1.21 times the sum at K = 10, 11 and 12 (+-0.02, over 2e9 absent keys), less below
 K = 7. Left out, it would make a layer's true rate 4 % higher than said at k = 22 and 11 % at k = 36; with it, p is met.
 The runs of one key have strides and distances of their own, so that they are independent: for both to hit the same
 stored key, it must agree in some 50 bits. Layers are sized with c in the formula, which costs 1.7 % more bits at
