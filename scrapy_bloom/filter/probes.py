@@ -119,7 +119,7 @@ def size_bits(capacity: int, error_rate_: float, probes: int) -> int:
     high = 2 * low
     while error_rate(sizing.fill_ratio(capacity, high, probes), probes) > error_rate_:
         low, high = high, 2 * high
-    while high - low > 0.5:
+    while high - low > max(0.5, 1e-15 * high):  # from 2**53 bits on, floats are more than a bit apart
         middle = (low + high) / 2
         if error_rate(sizing.fill_ratio(capacity, middle, probes), probes) > error_rate_:
             low = middle
