@@ -1,0 +1,263 @@
+"""Scheme 1: which bits a key owns, for ever, and how often keys that were never added find theirs set."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import mmh3
+import pytest
+from bitarray import bitarray
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from scrapy_bloom.filter import probes as probing
+from scrapy_bloom.filter import sizing
+from tests.filter.sampling import (
+    KEYS,
+    SEED,
+    designed_layer,
+    fill,
+    fill_spread,
+    hash_keys,
+    hits,
+    poisson_interval,
+    questions,
+)
+
+if TYPE_CHECKING:
+    from scrapy_bloom.filter.layer import LayerSpec
+
+PROBES = st.integers(1, probing.MAX_PROBES)
+SEEDS = st.integers(0, 2**probing.SEED_BITS - 1)
+SIZES = st.one_of(st.integers(1, 200), st.integers(1, 2_000_000))
+
+
+def table(size_bits: int, probes: int) -> probing.Table:
+    return probing.Table(bitarray(size_bits + probing.padding_bits(probes), endian="little"), size_bits)
+
+
+def bits_of(key: bytes, *, seed: int, size_bits: int, probes: int) -> list[int]:
+    """The positions that an empty table has set after the key was added."""
+    blank = table(size_bits, probes)
+    assert probing.bind([blank], probes, seed).add(key)
+    return list(blank.bits.search(1))
+
+
+def by_the_docstring(key: bytes, *, seed: int, size_bits: int, lengths: tuple[int, ...]) -> list[int]:
+    """The positions as the module's docstring defines them, computed from the digest's bytes."""
+    digest = mmh3.mmh3_x64_128_digest(key, seed)
+    high = int.from_bytes(digest[:8], "little")
+    low = f"{int.from_bytes(digest[8:], 'little'):064b}"[::-1]
+
+    def field(first: int, last: int) -> int:
+        return int(low[first : last + 1][::-1], 2)
+
+    start = high % size_bits
+    runs = (
+        (start, 1 + field(0, 11)),
+        (start + field(24, 38), 1 + field(12, 23)),
+        (start + 32768 + field(51, 63), 1 + field(39, 50)),
+    )
+    return sorted({at + j * stride for (at, stride), length in zip(runs, lengths, strict=False) for j in range(length)})
+
+
+GOLDEN = [
+    (0x80000001, b'http://a.example/', 1, 1000, [146]),
+    (0xB1005EED, b'', 2, 50000, [13409, 36730]),
+    (0xFFFFFFFF, b'\x00\x01\x02\x03\x04\x05\x06\x07\x08\t\n\x0b\x0c\r\x0e\x0f\x10\x11\x12\x13', 7, 1000003, [605720, 605734, 609187, 609510, 612654, 613286, 616121]),
+    (0xB1005EED, b'http://a.example/?q=1', 22, 32542286, [16067756, 16070046, 16072336, 16074626, 16076916, 16079206, 16081496, 16083786, 16086076, 16088366, 16090656, 16091010, 16094178, 16097346, 16100514, 16103682, 16106850, 16110018, 16113186, 16116354, 16119522, 16122690]),
+    (0x9E3779B9, b'\x00', 25, 777, [421, 1843, 3265, 4687, 6038, 6109, 7531, 7993, 8953, 9948, 10375, 11797, 11903, 13858, 15813, 17768, 19723, 35880, 36594, 37308, 38022, 38736, 39450, 40164, 40878]),
+]
+"""seed, key, k, m, positions. Written once, from scheme 1 as released; they must never change."""
+
+
+@pytest.mark.parametrize(("seed", "key", "probes", "size_bits", "positions"), GOLDEN)
+def test_scheme_1_is_frozen(seed: int, key: bytes, probes: int, size_bits: int, positions: list[int]) -> None:
+    """A key owns the bits it owned when files were first written with scheme 1."""
+    assert bits_of(key, seed=seed, size_bits=size_bits, probes=probes) == positions
+    assert probing.RUNS_SCHEME == 1
+
+
+def test_the_split_into_runs_is_frozen() -> None:
+    """Run lengths are part of scheme 1 too: one run for k = 1, two up to 22, three up to 36, longer runs first."""
+    assert {k: probing.run_lengths(k) for k in (1, 2, 3, 7, 22, 23, 24, 25, 36)} == {
+        1: (1,),
+        2: (1, 1),
+        3: (2, 1),
+        7: (4, 3),
+        22: (11, 11),
+        23: (8, 8, 7),
+        24: (8, 8, 8),
+        25: (9, 8, 8),
+        36: (12, 12, 12),
+    }
+
+
+@given(key=st.binary(max_size=64), seed=SEEDS, size_bits=SIZES, probes=PROBES)
+def test_a_key_owns_the_bits_that_the_docstring_says(key: bytes, seed: int, size_bits: int, probes: int) -> None:
+    """The positions are those of the documented scheme, for any key, seed, m and k."""
+    expected = by_the_docstring(key, seed=seed, size_bits=size_bits, lengths=probing.run_lengths(probes))
+    found = bits_of(key, seed=seed, size_bits=size_bits, probes=probes)
+    assert found == expected
+    assert len(found) <= probes
+
+
+@given(probes=PROBES)
+def test_the_longest_reach_ends_inside_the_array(probes: int) -> None:
+    """Runs with the greatest stride and distance, begun at the last start, still lie in the padding."""
+    lengths = probing.run_lengths(probes)
+    starts = (0, 32767, 32768 + 8191)
+    farthest = max(start + (length - 1) * 4096 for start, length in zip(starts, lengths, strict=False))
+    assert farthest < probing.padding_bits(probes)
+
+
+@given(probes=PROBES)
+def test_runs_share_out_all_probes(probes: int) -> None:
+    """Run lengths add up to k and differ by one at most."""
+    lengths = probing.run_lengths(probes)
+    assert sum(lengths) == probes
+    assert max(lengths) - min(lengths) <= 1
+    assert max(lengths) <= 12
+
+
+@pytest.mark.parametrize("probes", [-1, 0, 37])
+def test_more_probes_than_the_scheme_has_are_refused(probes: int) -> None:
+    """k outside 1 to 36 is an error that says so."""
+    with pytest.raises(ValueError, match=f"^k must be from 1 to 36, not {probes}$"):
+        probing.run_lengths(probes)
+
+
+@given(keys=st.lists(st.binary(max_size=12), max_size=40), seed=SEEDS, size_bits=SIZES, probes=PROBES)
+@example(keys=[b""], seed=0, size_bits=1, probes=36)
+def test_contains_and_add_agree(keys: list[bytes], seed: int, size_bits: int, probes: int) -> None:
+    """add() returns False exactly if contains() was True before, and afterwards contains() always is."""
+    ask = probing.bind([table(size_bits, probes)], probes, seed)
+    for key in keys:
+        was_in = ask.contains(key)
+        assert ask.add(key) is not was_in
+        assert ask.contains(key)
+        assert not ask.add(key)
+    assert all(ask.contains(key) for key in keys)
+
+
+@pytest.mark.parametrize("probes", [1, 12, 30])
+def test_the_list_of_tables_is_live(probes: int) -> None:
+    """Tables put into the list after binding are asked, and the first one takes what is added."""
+    tables: list[probing.Table] = []
+    ask = probing.bind(tables, probes, SEED)
+    assert not ask.contains(b"a")
+    old, new = table(5000, probes), table(7000, probes)
+    tables.append(old)
+    assert ask.add(b"a")
+    tables.insert(0, new)
+    assert ask.contains(b"a")
+    assert not ask.add(b"a")
+    assert new.bits.count() == 0
+    before = old.bits.copy()
+    assert ask.add(b"b")
+    assert old.bits == before
+    assert list(new.bits.search(1)) == bits_of(b"b", seed=SEED, size_bits=7000, probes=probes)
+
+
+@pytest.mark.parametrize("probes", [1, 2, 22, 23, 36])
+def test_every_bit_counts(probes: int) -> None:
+    """Clearing any single bit of a key makes the filter deny it: no probe is skipped."""
+    blank = table(3000, probes)
+    ask = probing.bind([blank], probes, SEED)
+    ask.add(b"key")
+    for position in list(blank.bits.search(1)):
+        blank.bits[position] = 0
+        assert not ask.contains(b"key")
+        blank.bits[position] = 1
+    assert ask.contains(b"key")
+
+
+@given(capacity=st.integers(1, 10**10), rate=st.floats(1e-12, 0.5), probes=PROBES)
+def test_layers_are_as_small_as_their_rate_allows(capacity: int, rate: float, probes: int) -> None:
+    """m meets the error rate, and two bits less, or a billionth at sizes where floats are coarser, would not."""
+    size = probing.size_bits(capacity, rate, probes)
+    assert probing.error_rate(sizing.fill_ratio(capacity, size, probes), probes) <= rate
+    fewer = min(size - 2, size * (1 - 1e-9))
+    assert fewer <= 0 or probing.error_rate(sizing.fill_ratio(capacity, fewer, probes), probes) > rate
+    assert size >= capacity * sizing.bits_per_key(rate, probes)
+
+
+@given(fill_ratio=st.floats(0, 1), more=st.floats(0, 1), probes=PROBES)
+def test_a_fuller_layer_errs_more(fill_ratio: float, more: float, probes: int) -> None:
+    """The rate rises with the fill, from 0 to 1, and is never below that of independent probes."""
+    low, high = sorted((fill_ratio, more))
+    assert 0 <= probing.error_rate(low, probes) <= probing.error_rate(high, probes) <= 1
+    assert probing.error_rate(low, probes) >= low**probes * (1 - 1e-12)
+
+
+def test_the_ends_of_the_rate_are_exact() -> None:
+    """An empty layer never errs and a full one always does."""
+    assert all(probing.error_rate(0.0, k) == 0 for k in range(1, 37))
+    assert all(probing.error_rate(1.0, k) == 1 for k in range(1, 37))
+
+
+@pytest.mark.parametrize("kind", KEYS)
+@pytest.mark.parametrize(
+    ("rate", "capacity", "probed"), [(1e-2, 200_000, 200_000), (1e-3, 200_000, 500_000), (1e-4, 150_000, 1_000_000)]
+)
+def test_a_full_layer_errs_as_often_as_designed(rate: float, capacity: int, probed: int, kind: str) -> None:
+    """At capacity the measured false-positive rate is the designed one, for hashes and for short URLs as keys."""
+    layer = designed_layer(capacity, rate, sizing.optimal_probes(rate))
+    fill(layer, KEYS[kind](capacity, 1))
+    assert_rate(hits(questions(layer).contains, KEYS[kind](probed, 2)), probed, layer.spec)
+
+
+def assert_rate(found: int, probed: int, spec: LayerSpec) -> None:
+    theory = probing.error_rate(spec.designed_fill, spec.probes)
+    low, high = poisson_interval(probed * theory, fill_spread(spec.size_bits, spec.probes, spec.designed_fill))
+    # Both edges of the array are thinner, so that keys that start there err less: up to their share less in all.
+    edges = 2 * probing.padding_bits(spec.probes) / spec.size_bits
+    assert low * (1 - edges) <= found <= high, f"{found / probed:.3g} measured, {theory:.3g} in theory"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KEYS)
+def test_a_full_layer_errs_as_often_as_designed_at_one_in_a_million(kind: str) -> None:
+    """At p = 1e-6 too: counted directly over 3e7 absent keys, and as the product of what each run hits over 1e7."""
+    layer = designed_layer(1_000_000, 1e-6, 20)
+    spec = layer.spec
+    fill(layer, KEYS[kind](spec.capacity, 1))
+    direct, product = 30_000_000, 10_000_000
+    assert_rate(hits(questions(layer).contains, KEYS[kind](direct, 2)), direct, spec)
+
+    digest, bits = mmh3.mmh3_x64_128_utupledigest, layer.bits
+    first = second = 0
+    for key in KEYS[kind](product, 3):
+        high, low = digest(key, spec.seed)
+        start = high % spec.size_bits
+        stride = (low & 0xFFF) + 1
+        first += bits[start : start + 10 * stride : stride].all()
+        start += low >> 24 & 0x7FFF
+        stride = (low >> 12 & 0xFFF) + 1
+        second += bits[start : start + 10 * stride : stride].all()
+    each = probing.error_rate(spec.designed_fill, spec.probes) ** 0.5
+    low_, high_ = poisson_interval(product * each, fill_spread(spec.size_bits, 10, spec.designed_fill))
+    edges = 2 * probing.padding_bits(spec.probes) / spec.size_bits
+    assert low_ * (1 - edges) <= first <= high_
+    assert low_ * (1 - edges) <= second <= high_
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("probes", "length"), [(20, 10), (22, 11), (36, 12)])
+def test_the_correlation_of_runs_is_what_layers_are_sized_for(probes: int, length: int) -> None:
+    """Over 3e6 absent keys the first run hits as often as f^K + c says, and measurably more often than f^K alone."""
+    layer = designed_layer(500_000, 2.0**-probes, probes)
+    spec, bits = layer.spec, layer.bits
+    fill(layer, hash_keys(spec.capacity, 1))
+    digest, probed, found = mmh3.mmh3_x64_128_utupledigest, 3_000_000, 0
+    for key in hash_keys(probed, 2):
+        high, low = digest(key, spec.seed)
+        start = high % spec.size_bits
+        stride = (low & 0xFFF) + 1
+        found += bits[start : start + length * stride : stride].all()
+    runs = len(probing.run_lengths(probes))
+    with_c = probing.error_rate(spec.designed_fill, probes) ** (1 / runs)
+    low_, high_ = poisson_interval(probed * with_c, fill_spread(spec.size_bits, length, spec.designed_fill))
+    assert low_ * 0.98 <= found <= high_
+    if length == 12:  # where c is a fifth of f^K; at K = 10 it is not five standard errors of this sample
+        assert found > poisson_interval(probed * spec.designed_fill**length)[1]

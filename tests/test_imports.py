@@ -1,0 +1,94 @@
+"""Imports run downwards only: errors <- filter <- store, errors <- url, settings above them, the faces on top."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import scrapy_bloom
+
+PACKAGE = Path(scrapy_bloom.__file__).parent
+
+BELOW_FACES = {"errors", "filter", "store", "url", "settings"}
+FACES = {"dupefilter", "links", "redis_dupefilter", "addon", "frontier"}
+MAY_IMPORT = {
+    "errors": set(),
+    "filter": {"errors"},
+    "store": {"errors", "filter"},
+    "url": {"errors"},
+    "settings": {"errors", "filter", "url"},
+    **dict.fromkeys(FACES, BELOW_FACES),
+    "commands": BELOW_FACES,
+}
+"""Parts of the package, by what they may import besides themselves. The package's root may import all of them."""
+
+
+def parts() -> dict[str, list[Path]]:
+    found: dict[str, list[Path]] = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        found.setdefault(path.relative_to(PACKAGE).parts[0].removesuffix(".py"), []).append(path)
+    return found
+
+
+def imported_by(path: Path) -> set[str]:
+    """Every module that *path* imports anywhere, under TYPE_CHECKING and inside functions too."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno} has a relative import, which this test does not follow"
+            assert node.module
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def test_every_part_of_the_package_has_its_place() -> None:
+    """A part that MAY_IMPORT does not know has to be put into the order first."""
+    assert parts().keys() - MAY_IMPORT.keys() == {"__init__"}
+
+
+def test_imports_run_downwards_only() -> None:
+    """No part imports one above or beside it; faces never import each other."""
+    wrong = [
+        f"{path.relative_to(PACKAGE)} imports {name}"
+        for part, paths in parts().items()
+        if part != "__init__"
+        for path in paths
+        for name in sorted(imported_by(path))
+        if name.split(".")[0] == "scrapy_bloom" and name.split(".")[1] not in {part, *MAY_IMPORT[part]}
+    ]
+    assert not wrong
+
+
+def test_the_walk_sees_imports() -> None:
+    """The face on one machine is seen to import the filter, or the tests above would prove nothing."""
+    assert "scrapy_bloom.filter.chain.ScalableBloomFilter" in imported_by(PACKAGE / "dupefilter.py")
+
+
+def test_the_filter_needs_nothing_but_bits_and_a_hash() -> None:
+    """filter/ imports the standard library, bitarray and mmh3, and no Scrapy, Redis, path or clock."""
+    roots = {name.split(".")[0] for path in parts()["filter"] for name in imported_by(path)}
+    foreign = roots - sys.stdlib_module_names - {"scrapy_bloom"}
+    assert foreign == {"bitarray", "mmh3", "typing_extensions"}
+    assert not roots & {"time", "datetime", "os", "pathlib", "io", "tempfile"}
+
+
+def test_the_filter_works_without_scrapy() -> None:
+    """ScalableBloomFilter can be imported, filled and asked where neither Scrapy nor Twisted can be imported."""
+    program = """
+import sys
+sys.modules.update(dict.fromkeys(["scrapy", "twisted", "w3lib", "redis", "filelock", "typing_extensions"]))
+from scrapy_bloom import ScalableBloomFilter
+from scrapy_bloom.filter.chain import ScalableBloomFilter as same
+assert ScalableBloomFilter is same
+with ScalableBloomFilter(10, 1e-9) as seen:
+    print([seen.add(b"%d" % (i % 50)) for i in range(100)].count(True), b"7" in seen, b"x" in seen, len(seen.layers))
+"""
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
+    ran = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout == "50 True False 3\n"
