@@ -115,7 +115,7 @@ def test_a_recount_of_a_tiny_layer_errs_on_the_full_side(keys: int, capacity: in
 
 @pytest.mark.parametrize("which", ["large", "middling"])
 def test_a_count_that_is_off_is_noticed(which: str, request: pytest.FixtureRequest) -> None:
-    """Twice the tolerance is contradicted in both directions, a quarter of it is not, and the message has both figures."""
+    """Twice the tolerance is contradicted either way, a quarter of it is not, and the message has both figures."""
     layer: Layer = request.getfixturevalue(which)
     spec, true = layer.spec, layer.count
     load = spec.probes * true / spec.size_bits

@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 
 from scrapy_bloom.filter import probes as probing
 from scrapy_bloom.filter import sizing
-from tests.filter.sampling import SEED, empty_layer, fill, fill_spread, poisson_interval, printed_table, questions, url_keys
+from tests.filter.sampling import (
+    SEED,
+    empty_layer,
+    fill,
+    fill_spread,
+    poisson_interval,
+    printed_table,
+    questions,
+    url_keys,
+)
 
 TABLE = printed_table()
 RATES = st.floats(1e-12, 0.5)
