@@ -12,7 +12,7 @@ import scrapy_bloom
 
 PACKAGE = Path(scrapy_bloom.__file__).parent
 
-BELOW_FACES = {"errors", "filter", "store", "url", "settings"}
+BELOW_FACES = {"errors", "filter", "store", "url", "settings", "signals", "failures", "filtered"}
 FACES = {"dupefilter", "links", "redis_dupefilter", "addon", "frontier"}
 MAY_IMPORT = {
     "errors": set(),
@@ -20,6 +20,9 @@ MAY_IMPORT = {
     "store": {"errors", "filter"},
     "url": {"errors"},
     "settings": {"errors", "filter", "url"},
+    "signals": set(),
+    "failures": set(),
+    "filtered": {"errors"},
     **dict.fromkeys(FACES, BELOW_FACES),
     "commands": BELOW_FACES,
 }

@@ -8,7 +8,10 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
-from damage import (
+
+from scrapy_bloom import open_filter
+from scrapy_bloom.errors import DamagedFilterError, UnknownFormatError
+from tests.store.damage import (
     CONSTANT_CRC_AT,
     HEADER_BYTES,
     STATE_AT,
@@ -27,9 +30,6 @@ from damage import (
     restate,
     restored,
 )
-
-from scrapy_bloom import open_filter
-from scrapy_bloom.errors import DamagedFilterError, UnknownFormatError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,6 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from damage import filled, is_marked_clean, key, keys, knows, layer, wait_until
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from scrapy_bloom import open_filter
 from scrapy_bloom.errors import FilterFileError, KeySpaceError, LockedError
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.store import layerfile
+from tests.store.damage import filled, is_marked_clean, key, keys, knows, layer, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path

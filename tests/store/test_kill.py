@@ -7,12 +7,12 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from child import Done
-from damage import HEADER_BYTES, is_marked_clean, keys, kill, knows, layer, running, wait_until
 
 from scrapy_bloom import open_filter
 from scrapy_bloom.errors import LockedError
 from scrapy_bloom.filter.layer import Layer
+from tests.store.child import Done
+from tests.store.damage import HEADER_BYTES, is_marked_clean, keys, kill, knows, layer, running, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from damage import HEADER_BYTES, flip_bits, is_marked_clean
 
 from scrapy_bloom import open_filter
 from scrapy_bloom.errors import FilterFileError
 from scrapy_bloom.filter import probes
 from scrapy_bloom.filter.layer import LayerSpec
 from scrapy_bloom.store import layerfile
+from tests.store.damage import HEADER_BYTES, flip_bits, is_marked_clean
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,6 @@ from hashlib import sha1, sha256
 from typing import TYPE_CHECKING
 
 import pytest
-from damage import keys
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scrapy import Request
@@ -17,6 +16,7 @@ from scrapy.utils.request import RequestFingerprinter
 from scrapy_bloom import open_filter
 from scrapy_bloom.store import jobdir
 from scrapy_bloom.store.scrapy_seen import read_fingerprints
+from tests.store.damage import keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

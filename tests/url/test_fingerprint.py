@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from scrapy import Request
 from scrapy.http import JsonRequest, XmlRpcRequest
 from scrapy.utils.request import fingerprint as scrapy_fingerprint
-from test_canonical import ANY_URLS, NEAR_URLS, in_fresh_python
-from urlcases import REAL_LOOKING, mutations, outcome, short_strings
 
 from scrapy_bloom.url import fingerprint as module
 from scrapy_bloom.url.canonical import SELF_CHECK_URLS, quick_canonical
 from scrapy_bloom.url.fingerprint import fingerprint, fingerprint_url
+from tests.url.test_canonical import ANY_URLS, NEAR_URLS, in_fresh_python
+from tests.url.urlcases import REAL_LOOKING, mutations, outcome, short_strings
 
 URL = "http://example.com/a?b=2&a=1#f"
 VERBATIM = {"verbatim_url": True}
@@ -303,7 +303,7 @@ from scrapy import Request, Spider
 from scrapy.extensions.httpcache import FilesystemCacheStorage
 from scrapy.http import Response
 from scrapy.utils.test import get_crawler
-from urlcases import REAL_LOOKING
+from tests.url.urlcases import REAL_LOOKING
 
 def opened_cache(spider, **settings):
     spider.crawler = get_crawler(settings_dict={{"HTTPCACHE_DIR": {str(tmp_path)!r}, **settings}})
