@@ -17,9 +17,9 @@ from pathlib import Path
 from scrapy_bloom import open_filter
 from scrapy_bloom.errors import FilterFileError
 
-KEYS = 60_000
-LIMIT = 100_000
-"""Largest file in bytes, between those of the layers for 16,000 and 32,000 keys."""
+KEYS = 34_000
+LIMIT = 60_000
+"""Largest file in bytes, between those of the layers for 8,000 and 16,000 keys."""
 
 
 def key(number: int) -> bytes:

@@ -60,20 +60,20 @@ def chain_of_three(tmp_path: Path) -> Path:
     return filled(tmp_path / "three", 60, capacity=10)
 
 
-@pytest.mark.parametrize("masks", [[0xFF], [1 << bit for bit in range(8)]], ids=["byte", "bit"])
+@pytest.mark.parametrize(
+    ("masks", "step"), [([0xFF], 1), ([1 << bit for bit in range(8)], 5)], ids=["byte", "bit of every fifth"]
+)
 def test_a_flipped_header_byte_is_refused_or_survived_but_never_overlooked(
-    small: Path, caplog: pytest.LogCaptureFixture, masks: list[int]
+    small: Path, caplog: pytest.LogCaptureFixture, masks: list[int], step: int
 ) -> None:
     """Each of 4,096 bytes: in the constant part an error of ours; in the state a recount that knows every key."""
     path = layer(small)
-    refused = recovered = 0
-    for offset in range(HEADER_BYTES):
+    for offset in (*range(0, STATE_AT, step), *range(STATE_AT, HEADER_BYTES)):
         with restored(path):
             flip_bits(path, offset, masks[offset % len(masks)])
             if offset < STATE_AT:
                 with pytest.raises((DamagedFilterError, UnknownFormatError), match=re.escape(str(path))):
                     open_filter(small)
-                refused += 1
             else:
                 caplog.clear()
                 with open_filter(small) as chain:
@@ -82,8 +82,6 @@ def test_a_flipped_header_byte_is_refused_or_survived_but_never_overlooked(
                     assert 8 <= len(chain) <= 10
                     chain._check()
                 assert caplog.messages[0].startswith(f"The filter in {small} was not closed by its last crawl.")
-                recovered += 1
-    assert (refused, recovered) == (STATE_AT, HEADER_BYTES - STATE_AT)
 
 
 def test_a_file_cut_anywhere_is_refused(small: Path) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 pytest.importorskip("resource", reason="Windows has no RLIMIT_FSIZE")
 
-KEYS = 60_000
+KEYS = 34_000
 
 
 @pytest.fixture(params=["limit", "tmpfs"])

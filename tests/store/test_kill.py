@@ -31,7 +31,7 @@ def test_a_kill_at_a_random_moment_forgets_nothing(
     random_ = random.Random(seed)
     directory, done = tmp_path / "filter", Done(tmp_path / "done")
     capacity = 3
-    for _ in range(8):
+    for _ in range(6):
         target = done.count + round(10 ** random_.uniform(0, 3.5))
         with running("add", directory, capacity, inverse_rate, sync_milliseconds) as process:
             wait_until(lambda target=target: done.count >= target, process)  # type: ignore[misc]  # bound at once
@@ -72,7 +72,7 @@ def test_a_kill_between_any_two_lines_leaves_whole_files_only(quick_path: Path) 
 
     A file is there whole or not at all, and a temporary one is gone after the next opening.
     """
-    with running("step", quick_path, 9) as process:
+    with running("step", quick_path, 7) as process:
         survivor = int(process.communicate()[0])
     assert survivor > 200, "there are more lines than that between opening and closing"
     seen_temporary = seen_layers = 0
