@@ -312,11 +312,11 @@ def test_a_full_layer_errs_as_often_as_designed_at_one_in_a_million(kind: str) -
 @pytest.mark.slow
 @pytest.mark.parametrize(("probes", "length"), [(20, 10), (22, 11), (36, 12)])
 def test_the_correlation_of_runs_is_what_layers_are_sized_for(probes: int, length: int) -> None:
-    """Over 3e6 absent keys the first run hits as often as f^K + c says, and measurably more often than f^K alone."""
+    """Over 6e6 absent keys the first run hits as often as f^K + c says, and measurably more often than f^K alone."""
     layer = designed_layer(500_000, 2.0**-probes, probes)
     spec, bits = layer.spec, layer.bits
     fill(layer, hash_keys(spec.capacity, 1))
-    digest, probed, found = mmh3.mmh3_x64_128_utupledigest, 3_000_000, 0
+    digest, probed, found = mmh3.mmh3_x64_128_utupledigest, 6_000_000, 0
     for key in hash_keys(probed, 2):
         high, low = digest(key, spec.seed)
         start = high % spec.size_bits
