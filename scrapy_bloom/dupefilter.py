@@ -129,10 +129,13 @@ class BloomDupeFilter(BaseDupeFilter):
         self._log.filtered(request, spider)
 
     def close(self, reason: str) -> None:  # noqa: ARG002 - Scrapy's signature
-        """Set the final stats and close the filter."""
+        """Set the final stats and close the filter.
+
+        What is still held back is dropped: its requests never became durable, and in the files it would lose their pages.
+        """
         if self._chain is None:
             return
-        self.release()
+        self._held.clear()
         self._set_stats()
         self._chain.close()
 

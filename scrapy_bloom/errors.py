@@ -104,3 +104,23 @@ class LockedError(FilterFileError):
             f"The filter in {self.directory} is in use by {self.owner}. The crawl has not started: two crawls "
             "cannot share a job directory. Stop the other one, or give this one another JOBDIR."
         )
+
+
+class FrontierError(BloomError):
+    """The file of pending requests in the job directory cannot be used as it is."""
+
+
+class FrontierInUseError(FrontierError):
+    """Another process has the file of pending requests open."""
+
+
+class ForeignFrontierError(FrontierError):
+    """The file is in the place of the pending requests, but nothing we wrote, or written by a later version."""
+
+
+class DamagedFrontierError(FrontierError):
+    """The file of pending requests contradicts itself. Never repaired silently: what is missing would be lost pages."""
+
+
+class ScrapyQueueError(FrontierError):
+    """The job directory holds a queue of Scrapy's own that was not stopped cleanly, or that cannot be read."""

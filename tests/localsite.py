@@ -24,6 +24,7 @@ import random
 import socket
 import threading
 import time
+from bisect import bisect_right
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
@@ -139,6 +140,7 @@ class LocalSite:
         self._filler = "x" * body
         self._served: Counter[str] = Counter()
         self._asked: list[str] = []
+        self._arrivals: list[float] = []
         self._changed = threading.Condition()
         self._released: set[str] = set()
         self._closing = False
@@ -214,6 +216,11 @@ class LocalSite:
         with self._changed:
             return Counter(self._served)
 
+    def hits_since(self, moment: float) -> int:
+        """Requests that arrived after *moment* on the clock of ``time.monotonic()``."""
+        with self._changed:
+            return len(self._arrivals) - bisect_right(self._arrivals, moment)
+
     def order(self) -> list[str]:
         """The paths in the order they arrived."""
         with self._changed:
@@ -228,6 +235,7 @@ class LocalSite:
         with self._changed:
             self._served.clear()
             self._asked.clear()
+            self._arrivals.clear()
 
     def wait_for_hits(self, n: int, path: str | None = None, timeout: float = PATIENCE) -> None:
         """Return once *n* requests arrived (for *path*, or in all); AssertionError after *timeout* seconds."""
@@ -255,6 +263,7 @@ class LocalSite:
             self._served[key] += 1
             count = self._served[key]
             self._asked.append(key)
+            self._arrivals.append(time.monotonic())
             self._changed.notify_all()
             if kind == "held":
                 self._changed.wait_for(lambda: name in self._released or self._closing, PATIENCE)

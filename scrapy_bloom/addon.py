@@ -1,0 +1,25 @@
+"""Everything with one line: ``ADDONS = {"scrapy_bloom.Addon": 300}``.
+
+It only chooses classes. What they do with a crawl is theirs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from scrapy.settings import BaseSettings
+
+
+class Addon:
+    """Switches the duplicate filter on, and with ``JOBDIR`` the scheduler that survives ``kill -9``.
+
+    Settings of the project, the spider or the command line win: they have a higher priority than an add-on's. ``JOBDIR`` may
+    come from any of them, since Scrapy asks its add-ons after it has read all three.
+    """
+
+    def update_settings(self, settings: BaseSettings) -> None:
+        """Choose our classes where nobody has chosen others."""
+        settings.set("DUPEFILTER_CLASS", "scrapy_bloom.BloomDupeFilter", "addon")
+        if settings.get("JOBDIR"):
+            settings.set("SCHEDULER", "scrapy_bloom.DurableScheduler", "addon")

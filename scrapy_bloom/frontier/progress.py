@@ -1,0 +1,60 @@
+"""Learning the moment at which Scrapy's engine is done with a request.
+
+The engine keeps the requests it works on in a set: a request enters it as soon as the scheduler has handed it out, and
+leaves it after its callback's last output was taken (what the callback yielded is in the scheduler by then), after a
+redirect or a retry was scheduled in its place, or after an error was reported. Nothing that the engine announces in
+public (signals, middlewares) comes after the last output, so the set itself is what we watch. It has been the same in
+every Scrapy that we support.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scrapy import Request
+    from scrapy.crawler import Crawler
+
+
+class WatchedSet(set["Request"]):
+    """A set that says which requests leave it, in the engine's own thread and call.
+
+    A request that enters twice, as one that a callback passes to ``engine.download()`` again, has left only once it has
+    left twice: any doubt is resolved towards not done.
+    """
+
+    def __init__(self, left: Callable[[Request], None]) -> None:
+        super().__init__()
+        self._left = left
+        self._times: dict[int, int] = {}
+
+    def add(self, request: Request) -> None:
+        """Take *request* in."""
+        self._times[id(request)] = self._times.get(id(request), 0) + 1
+        super().add(request)
+
+    def remove(self, request: Request) -> None:
+        """Let *request* go, and say so when it has left as often as it entered; KeyError as for any set."""
+        self._leave(request)
+        super().remove(request)
+
+    def _leave(self, request: Request) -> None:
+        times = self._times.pop(id(request), 0)
+        if times > 1:
+            self._times[id(request)] = times - 1
+        elif times == 1:
+            self._left(request)
+
+
+def watch(crawler: Crawler, left: Callable[[Request], None]) -> bool:
+    """Call *left* with each request that the engine of *crawler* has worked on and is done with, from now on.
+
+    Return False, and do nothing, if the engine has no such set, or none that is empty as it must be before the crawl.
+    """
+    slot: Any = getattr(crawler.engine, "_slot", None)
+    if type(getattr(slot, "inprogress", None)) is not set or slot.inprogress:
+        return False
+    slot.inprogress = WatchedSet(left)
+    return True

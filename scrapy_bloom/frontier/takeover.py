@@ -1,0 +1,108 @@
+"""Importing the disk queue that Scrapy's own scheduler left in a job directory.
+
+Scrapy's scheduler itself reads it, through its public methods, from a copy: reading empties those files, and the copy
+keeps the original whole until everything is durably in the frontier. A queue that was not stopped cleanly is refused
+instead: Scrapy writes down what is in it only at the end, so requests are missing from it that the duplicate filter knows.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scrapy.core.scheduler import Scheduler
+from scrapy.dupefilters import BaseDupeFilter
+from scrapy.pqueues import DownloaderAwarePriorityQueue, ScrapyPriorityQueue
+from scrapy.statscollectors import DummyStatsCollector
+from scrapy.utils.misc import load_object
+
+from scrapy_bloom.errors import ScrapyQueueError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from scrapy import Request, Spider
+    from scrapy.crawler import Crawler
+
+logger = logging.getLogger(__name__)
+
+QUEUE = "requests.queue"
+_STATE = "active.json"
+_COPY = "requests.frontier.import"
+_DONE = "requests.queue.imported"
+
+_CLOCK_SLACK = 2.0
+"""Seconds by which a queue file may be newer than the state that Scrapy writes after closing it (FAT counts in twos)."""
+
+
+class ScrapyQueue:
+    """What Scrapy's scheduler left in *jobdir*: look with :meth:`pending`, read, then :meth:`put_aside`."""
+
+    def __init__(self, jobdir: Path) -> None:
+        self._jobdir = jobdir
+        self._directory = jobdir / QUEUE
+        self._copy = jobdir / _COPY
+
+    def pending(self) -> bool:
+        """Return whether there is a cleanly stopped queue to import; ScrapyQueueError if it was not stopped cleanly."""
+        if not self._directory.is_dir():
+            return False
+        state = self._directory / _STATE
+        files = [path for path in self._directory.rglob("*") if path.is_file() and path != state]
+        written = state.stat().st_mtime + _CLOCK_SLACK if state.exists() else float("-inf")
+        if any(path.stat().st_mtime > written for path in files):
+            raise ScrapyQueueError(
+                f"{self._directory} was left by Scrapy's own scheduler without a clean stop: there are "
+                f"{len(files)} queue files, and no {_STATE} written after them. Which requests were pending is lost, while the "
+                "duplicate filter knows their pages and would never let them be fetched. The crawl has not started and "
+                "nothing was changed. Begin again with an empty JOBDIR to get every page; or, to go on without the lost "
+                f"ones, delete {self._directory}."
+            )
+        return state.exists()
+
+    def requests(self, crawler: Crawler, spider: Spider) -> Iterator[Request]:
+        """Yield the pending requests in the order in which Scrapy would have handed them out."""
+        shutil.rmtree(self._copy, ignore_errors=True)  # of an import that was killed
+        shutil.copytree(self._directory, self._copy / QUEUE)
+        settings = crawler.settings
+        try:
+            scheduler = Scheduler(
+                BaseDupeFilter(),
+                jobdir=str(self._copy),
+                dqclass=load_object(settings["SCHEDULER_DISK_QUEUE"]),
+                mqclass=load_object(settings["SCHEDULER_MEMORY_QUEUE"]),
+                stats=DummyStatsCollector(crawler),
+                pqclass=self._priority_queue(load_object(settings["SCHEDULER_PRIORITY_QUEUE"])),
+                crawler=crawler,
+            )
+            scheduler.open(spider)
+            while (request := scheduler.next_request()) is not None or len(scheduler):
+                if request is not None:
+                    yield request
+            scheduler.close("imported")
+        except GeneratorExit:
+            raise
+        except Exception as error:
+            raise ScrapyQueueError(
+                f"{self._directory}, left by Scrapy's own scheduler, cannot be read: {error!r}. The crawl has not started and "
+                "nothing was changed. Finish that crawl with SCHEDULER = 'scrapy.core.scheduler.Scheduler' and the settings "
+                "and code it was begun with, or begin again with an empty JOBDIR."
+            ) from error
+
+    def put_aside(self) -> None:
+        """Rename the imported directory, so that it is never read again but still there, and delete the copy."""
+        shutil.rmtree(self._copy, ignore_errors=True)
+        done = self._jobdir / _DONE
+        shutil.rmtree(done, ignore_errors=True)
+        if self._directory.is_dir():
+            self._directory.rename(done)
+
+    def _priority_queue(self, configured: type[Any]) -> type[Any]:
+        # The state of Scrapy's two priority queues tells them apart; which one is the default changed in Scrapy 2.14.
+        if configured not in {ScrapyPriorityQueue, DownloaderAwarePriorityQueue}:
+            return configured
+        state = json.loads((self._directory / _STATE).read_text(encoding="utf-8"))
+        return DownloaderAwarePriorityQueue if isinstance(state, dict) else ScrapyPriorityQueue

@@ -1,0 +1,99 @@
+"""One crawl of a LocalSite in a process of its own, to be killed: ``python crawl.py '{"url": ..., "jobdir": ...}'``.
+
+Options, all in one JSON object:
+
+url, jobdir    where to start, and the job directory ("" for none).
+settings       further Scrapy settings; null: as Scrapy has it.
+log, stats     files for the log and, at the end of a crawl that was not killed, the stats as JSON.
+die_in         number of the callback that kills its own process with SIGKILL after half of its links; 0 for none.
+linger         seconds that this callback waits before, so that its first half is committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from scrapy import FormRequest, Request, Spider, signals
+from scrapy.crawler import CrawlerProcess
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from scrapy.http import Response
+
+SETTINGS = {
+    "SCHEDULER": "scrapy_bloom.frontier.scheduler.DurableScheduler",
+    "DUPEFILTER_CLASS": "tests.frontier.exactfilter.ExactFilter",
+    "SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.DownloaderAwarePriorityQueue",
+    "TELNETCONSOLE_ENABLED": False,
+    "CONCURRENT_REQUESTS": 9,
+    "CONCURRENT_REQUESTS_PER_DOMAIN": 3,
+    "DOWNLOAD_DELAY": 0,
+    "RETRY_TIMES": 5,
+    "ROBOTSTXT_OBEY": False,
+    "LOG_LEVEL": "INFO",
+}
+
+
+def number(url: str) -> int:
+    return int(urlsplit(url).path.rpartition("/")[2])
+
+
+class SiteSpider(Spider):
+    """Follows every link, in three download slots and four priorities; page 10 n + 3 also sends form n."""
+
+    name = "site"
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        super().__init__()
+        self.options = options
+        self.callbacks = 0
+
+    async def start(self) -> AsyncIterator[Any]:
+        yield self.request(self.options["url"])
+
+    def request(self, url: str) -> Request:
+        i = number(url)
+        return Request(url, priority=i % 4, meta={"download_slot": f"slot-{i % 3}"})
+
+    async def parse(self, response: Response) -> AsyncIterator[Any]:
+        self.callbacks += 1
+        deadly = self.callbacks == self.options.get("die_in")
+        links = response.css("a::attr(href)").getall()
+        for n, link in enumerate(links):
+            if deadly and n == len(links) // 2:
+                await asyncio.sleep(self.options.get("linger", 0))
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield self.request(response.urljoin(link))
+        i = number(response.url) if "/page/" in response.url else 0
+        if i % 10 == 3:
+            yield FormRequest(response.urljoin("/submit"), formdata={"i": str(i)}, callback=self.parse_form)
+        yield {"url": response.url}
+
+    def parse_form(self, response: Response) -> Any:
+        yield {"form": response.url}
+
+
+def main(options: dict[str, Any]) -> None:
+    settings = {**SETTINGS, "JOBDIR": options["jobdir"] or None, "LOG_FILE": options.get("log"), **options.get("settings", {})}
+    process = CrawlerProcess({name: value for name, value in settings.items() if value is not None})
+    crawler = process.create_crawler(SiteSpider)
+
+    def write_stats() -> None:
+        if "stats" in options:
+            with open(options["stats"], "w", encoding="utf-8") as file:
+                json.dump(crawler.stats.get_stats(), file, default=str)
+
+    crawler.signals.connect(write_stats, signals.engine_stopped, weak=False)
+    process.crawl(crawler, options=options)
+    process.start()
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

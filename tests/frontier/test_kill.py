@@ -1,0 +1,129 @@
+"""Crawls that are killed with SIGKILL and resumed, against a real site: nothing is lost, and little fetched twice."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from scrapy_bloom.frontier.queue import COMMIT_INTERVAL
+from tests.frontier.crawl import SETTINGS
+from tests.frontier.crawling import Crawl, finish
+from tests.localsite import LocalSite
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CONCURRENCY = int(SETTINGS["CONCURRENT_REQUESTS"])
+FORM_PAGES = 10  # of which one in so many sends a form
+
+
+def expected_hits(site: LocalSite) -> Counter[str]:
+    """What a crawl that is never killed asks for: everything once, but redirected pages and flaky ones."""
+    hits = Counter({f"/page/{i}": 1 for i in range(site.pages)})
+    hits.update({f"POST /submit?i={i}": 1 for i in range(3, site.pages, FORM_PAGES)})
+    for i in range(site.redirects):
+        hits[f"/redirect/{i}"] += 1
+        hits[f"/page/{i}"] += 1  # the redirect's target is spelled without the query, so it is another page
+    hits.update({f"/flaky/{i}": 1 + site.flaky_failures for i in range(site.flaky)})
+    return hits
+
+
+def lost(site: LocalSite) -> list[str]:
+    """What was asked for less often than it should have been."""
+    hits = site.all_hits()
+    return sorted(path for path, times in expected_hits(site).items() if hits[path] < min(times, 1 + (times > 1)))
+
+
+def repeated(site: LocalSite) -> int:
+    """How many more requests arrived than a crawl without a kill would have sent."""
+    return sum((site.all_hits() - expected_hits(site)).values())
+
+
+def test_a_crawl_without_a_kill_asks_for_everything_exactly_once(tmp_path: Path) -> None:
+    """Without a kill, the durable scheduler fetches each page once, follows the redirects and sends the forms."""
+    with LocalSite(pages=150, redirects=6, flaky=6) as site:
+        crawl = finish(site.url(), tmp_path)
+        assert site.all_hits() == expected_hits(site)
+    assert crawl.stats["scheduler/enqueued/disk"] == crawl.stats["scheduler/dequeued/disk"] == site.hits()
+    assert crawl.stats["bloom/frontier/pending"] == 0
+    assert "bloom/frontier/recovered" not in crawl.stats
+    assert "not stopped cleanly" not in crawl.log
+
+
+def crawl_with_kills(site: LocalSite, directory: Path, moments: list[int], **options: Any) -> list[int]:
+    """Kill crawls, each the resumption of the last, after so many requests; return what each may have to repeat."""
+    rng = random.Random(len(moments))
+    allowed = []
+    for moment in moments:
+        with Crawl(site.url(), directory, **options) as crawl:
+            crawl.wait_until(site, site.hits() + moment)
+            time.sleep(rng.random() * 0.05)  # so that not every kill meets the arrival of a request
+            crawl.kill()
+        # One interval, one commit and half a second in which a busy machine may be late with it.
+        allowed.append(CONCURRENCY + site.hits_since(time.monotonic() - COMMIT_INTERVAL - 0.5))
+    return allowed
+
+
+def check_kills(directory: Path, moments: list[int], *, pages: int, **options: Any) -> None:
+    # The site answers slowly, for the runs between kills to be longer than a commit interval most of the time.
+    with LocalSite(pages=pages, redirects=12, flaky=12, delay=0.1) as site:
+        allowed = crawl_with_kills(site, directory, moments, **options)
+        crawl = finish(site.url(), directory, **options)
+        assert lost(site) == []
+        assert repeated(site) <= sum(allowed)
+        print(f"{len(moments)} kills: {repeated(site)} of {site.hits()} requests repeated, {sum(allowed)} allowed")  # noqa: T201
+    assert "The previous run of this job was not stopped cleanly. Recovered" in crawl.log
+    assert crawl.stats["bloom/frontier/recovered"] > 0
+    assert 0 <= crawl.stats["bloom/frontier/in_flight"] <= crawl.stats["bloom/frontier/recovered"]
+
+
+FILTERS = ["scrapy_bloom.BloomDupeFilter", "tests.frontier.exactfilter.ExactFilter"]
+
+
+@pytest.mark.parametrize("dupefilter", FILTERS[:1])
+def test_two_kills_lose_nothing_and_repeat_little(tmp_path: Path, dupefilter: str) -> None:
+    """After two kills and a resume each, every page, redirect, retry and form was fetched."""
+    check_kills(tmp_path, [140, 20], pages=200, settings={"DUPEFILTER_CLASS": dupefilter})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dupefilter", FILTERS)
+@pytest.mark.parametrize("order", ["Lifo", "Fifo"])
+def test_twenty_kills_lose_nothing_and_repeat_little(tmp_path: Path, dupefilter: str, order: str) -> None:
+    """After twenty kills at random moments and a resume each, every page, redirect, retry and form was fetched."""
+    rng = random.Random(f"{dupefilter} {order}")
+    moments = [rng.randrange(1, 100) for _ in range(20)]
+    settings = {"DUPEFILTER_CLASS": dupefilter, "SCHEDULER_DISK_QUEUE": f"scrapy.squeues.Pickle{order}DiskQueue"}
+    check_kills(tmp_path, moments, pages=1000, settings=settings)
+
+
+@pytest.mark.parametrize(
+    ("callback", "linger"), [(1, 0.0), (9, COMMIT_INTERVAL * 2)], ids=["half not committed", "half committed"]
+)
+def test_a_kill_within_a_callback_loses_none_of_its_links(tmp_path: Path, callback: int, linger: float) -> None:
+    """A callback killed after half of its links is run again, whether that half was committed or not."""
+    with LocalSite(pages=60) as site:
+        with Crawl(site.url(), tmp_path, die_in=callback, linger=linger) as crawl:
+            assert crawl.wait() == -9
+        crawl = finish(site.url(), tmp_path)
+        assert lost(site) == []
+    assert crawl.stats["bloom/frontier/in_flight"] >= 1 or not linger
+
+
+def test_a_page_that_was_being_downloaded_is_fetched_again(tmp_path: Path) -> None:
+    """A request that was in flight for several commits at the kill is fetched again, and said to have been in flight."""
+    with LocalSite(pages=5) as site:
+        with Crawl(site.url("/held/0"), tmp_path) as crawl:
+            site.wait_for_hits(1, "/held/0")
+            time.sleep(COMMIT_INTERVAL * 2)  # the commit that notes it as in flight is made by now, or soon after
+            crawl.kill()
+        site.release("0")
+        crawl = finish(site.url("/held/0"), tmp_path)
+        assert site.hits("/held/0") == 2
+        assert lost(site) == []
+    assert crawl.stats["bloom/frontier/recovered"] == 1
+    assert "Recovered 1 pending requests" in crawl.log
