@@ -3,9 +3,9 @@
     python benchmarks/frontier.py crawl [--pages 2000] [--rounds 5]
     python benchmarks/frontier.py queue [--pending 1000000]
 
-``crawl`` crawls the same local site with both in turns, each in a process of its own, and prints pages per minute: medians and
-their ratio. ``queue`` fills a queue, then pushes and pops (with the engine's add and remove) 50,000 more on top, and prints
-microseconds per request and how much more memory the process has than with an empty queue.
+``crawl`` crawls the same local site with both in turns, each in a process of its own, and prints pages per minute:
+medians and their ratio. ``queue`` fills a queue, then pushes and pops (with the engine's add and remove) 50,000 more
+on top, and prints microseconds per request and how much more memory the process has than with an empty queue.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT))
 
 SCHEDULERS = {
     "Scrapy": "scrapy.core.scheduler.Scheduler",
-    "Durable": "scrapy_bloom.frontier.scheduler.DurableScheduler",
+    "Durable": "scrapy_bloom.DurableScheduler",
 }
 
 
@@ -140,8 +140,8 @@ def queue(pending: int) -> None:
             with tempfile.TemporaryDirectory() as directory:
                 found = run_self("fill", "--scheduler", name, "--pending", str(count), "--jobdir", directory)
             print(
-                f"{count:>9,} pending {name:8} push {found['fill_us']:5.1f} us, push + two pops {found['work_us']:5.1f} us, "
-                f"open {found['open_s']:5.2f} s, memory +{found['memory_mb']:.0f} MB",
+                f"{count:>9,} pending {name:8} push {found['fill_us']:5.1f} us, push + two pops "
+                f"{found['work_us']:5.1f} us, open {found['open_s']:5.2f} s, memory +{found['memory_mb']:.0f} MB",
                 flush=True,
             )
 

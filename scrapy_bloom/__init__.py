@@ -4,15 +4,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from scrapy_bloom.addon import Addon
     from scrapy_bloom.dupefilter import BloomDupeFilter
     from scrapy_bloom.filter.chain import ScalableBloomFilter
+    from scrapy_bloom.frontier.scheduler import DurableScheduler
     from scrapy_bloom.links import UnseenLinks
     from scrapy_bloom.store.jobdir import open_filter
     from scrapy_bloom.url.canonical import canonicalize_url
     from scrapy_bloom.url.fingerprint import RequestFingerprinter, fingerprint
 
 __all__ = [
+    "Addon",
     "BloomDupeFilter",
+    "DurableScheduler",
     "RequestFingerprinter",
     "ScalableBloomFilter",
     "UnseenLinks",
@@ -22,7 +26,9 @@ __all__ = [
 ]
 
 _HOME = {
+    "Addon": "scrapy_bloom.addon",
     "BloomDupeFilter": "scrapy_bloom.dupefilter",
+    "DurableScheduler": "scrapy_bloom.frontier.scheduler",
     "RequestFingerprinter": "scrapy_bloom.url.fingerprint",
     "ScalableBloomFilter": "scrapy_bloom.filter.chain",
     "UnseenLinks": "scrapy_bloom.links",

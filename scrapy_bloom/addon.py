@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 class Addon:
     """Switches the duplicate filter on, and with ``JOBDIR`` the scheduler that survives ``kill -9``.
 
-    Settings of the project, the spider or the command line win: they have a higher priority than an add-on's. ``JOBDIR`` may
-    come from any of them, since Scrapy asks its add-ons after it has read all three.
+    Settings of the project, the spider or the command line win: they have a higher priority than an add-on's.
+    ``JOBDIR`` may come from any of them, since Scrapy asks its add-ons after it has read all three.
     """
 
     def update_settings(self, settings: BaseSettings) -> None:

@@ -131,7 +131,8 @@ class BloomDupeFilter(BaseDupeFilter):
     def close(self, reason: str) -> None:  # noqa: ARG002 - Scrapy's signature
         """Set the final stats and close the filter.
 
-        What is still held back is dropped: its requests never became durable, and in the files it would lose their pages.
+        What is still held back is dropped: its requests never became durable, and in the files it would lose their
+        pages.
         """
         if self._chain is None:
             return

@@ -42,7 +42,7 @@ INSERT INTO state VALUES ('clean', 1), ('in_flight', '[]'), ('importing', 0);
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {FORMAT_VERSION};
 COMMIT;
-"""
+"""  # noqa: S608 - only our own constants
 
 
 class Row(NamedTuple):
@@ -147,10 +147,12 @@ class Database:
 
     def walk(self, lane: int | None = None) -> Iterator[list[Row]]:
         """Yield all rows, or those of *lane*, in pages and by id; the table may be written to in between."""
-        only = "" if lane is None else "lane = :lane AND"
+        page = "id > :after ORDER BY id LIMIT :page"
+        if lane is not None:
+            page = f"lane = :lane AND {page}"
         after = -(2**63)
         while rows := self._connection.execute(
-            f"SELECT id, lane, body FROM requests WHERE {only} id > :after ORDER BY id LIMIT :page",  # noqa: S608 - only: one of two constants
+            f"SELECT id, lane, body FROM requests WHERE {page}",  # noqa: S608 - one of two constants
             {"lane": lane, "after": after, "page": _PAGE},
         ).fetchall():
             yield [Row(*row) for row in rows]
@@ -186,8 +188,10 @@ class Database:
             self._set_state("importing", 1)
 
     def import_bounds(self) -> tuple[int, int]:
-        """Return the first free id for an imported first-in-first-out row (counting up) and last-in-first-out row
-        (counting down), such that all of them lie before the rows that are there."""
+        """Return the first free id for imported rows, first-in-first-out (counting up) and last-in-first-out (down).
+
+        All of them lie before the rows that are there.
+        """
         up = self._connection.execute(
             "SELECT max(id) FROM requests WHERE id < ?", (IMPORTED_FIRST_ID // 2,)
         ).fetchone()[0]
@@ -228,7 +232,7 @@ class Database:
 
 
 class _Transaction:
-    """All or nothing. (``with connection`` of the standard library does not roll back what failed in COMMIT.)"""
+    """All or nothing; ``with connection`` of the standard library does not roll back what failed in COMMIT."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -255,8 +259,9 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
         tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         if application != APPLICATION_ID and (application or tables):
             raise ForeignFrontierError(
-                f"{path} is an SQLite database, but not one of scrapy-bloom's (application id {application:#x}, expected "
-                f"{APPLICATION_ID:#x}). The crawl has not started. Move it out of the job directory, or use another JOBDIR."
+                f"{path} is an SQLite database, but not one of scrapy-bloom's (application id {application:#x}, "
+                f"expected {APPLICATION_ID:#x}). The crawl has not started. Move it out of the job directory, or use "
+                "another JOBDIR."
             )
         if version > FORMAT_VERSION:
             raise ForeignFrontierError(
@@ -299,15 +304,15 @@ _IDENTITY = ("application_id", "user_version")
 def damaged(path: Path, problem: object) -> str:
     """Return what to say about a damaged file at *path*: what was found, and the two ways on."""
     return (
-        f"{path} (the pending requests of this job) is damaged: {problem}. Nothing was changed. Restore the file from a "
-        f"backup, or save what is readable with SQLite's own tool (sqlite3 {path.name} .recover | sqlite3 new, then put new "
-        "in its place), or begin again with an empty JOBDIR. Do not delete this file alone: the duplicate filter would "
-        "take the pages that were pending in it for seen, and they would never be fetched."
+        f"{path} (the pending requests of this job) is damaged: {problem}. Nothing was changed. Restore the file from "
+        f"a backup, or save what is readable with SQLite's own tool (sqlite3 {path.name} .recover | sqlite3 new, then "
+        "put new in its place), or begin again with an empty JOBDIR. Do not delete this file alone: the duplicate "
+        "filter would take the pages that were pending in it for seen, and they would never be fetched."
     )
 
 
 def _cannot_write(path: Path, error: object) -> str:
     return (
-        f"{path} (the pending requests of this job) cannot be opened for writing: {error}. The crawl has not started and "
-        "nothing was changed. Check the free space and the permissions of the job directory, then start it again."
+        f"{path} (the pending requests of this job) cannot be opened for writing: {error}. The crawl has not started "
+        "and nothing was changed. Check the free space and the permissions of the job directory, then start it again."
     )

@@ -2,12 +2,12 @@
 
 A *lane* is one of the many plain queues that Scrapy's priority queues are made of: one per priority, and per download
 slot where the priority queue tells slots apart. Which lane a request goes to, and which lane is next, is decided by
-Scrapy's own priority queue of the installed version; so the order is Scrapy's, whatever it is. This module knows neither
-schedulers nor filters nor engines.
+Scrapy's own priority queue of the installed version; so the order is Scrapy's, whatever it is. This module knows
+neither schedulers nor filters nor engines.
 
-A row lives from the push of its request until :meth:`Frontier.finish`, in the file from the first commit in between. What
-is pushed and finished between two commits never reaches the file. Everything since the last commit is also in memory, so
-a write that fails (disk full) costs nothing but memory and is tried again.
+A row lives from the push of its request until :meth:`Frontier.finish`, in the file from the first commit in between.
+What is pushed and finished between two commits never reaches the file. Everything since the last commit is also in
+memory, so a write that fails (disk full) costs nothing but memory and is tried again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ logger = logging.getLogger(__name__)
 
 COMMIT_INTERVAL = 1.0
 """Seconds between commits. What was finished since the last one is fetched again after a kill, so short is good; each
-commit costs a disk sync (1 to 30 ms) in which the crawl stands still, so one or two percent of the time at this pace."""
+commit costs a disk sync (1 to 30 ms) in which the crawl stands still, so one or two percent of the time at this
+pace."""
 
 COMMIT_ROWS = 2000
 """A commit comes early once this many rows wait for it: it takes about 15 ms then, and delays no answer for longer."""
@@ -46,7 +47,7 @@ READ_BYTES = 256 * 1024
 
 
 class Lane:
-    """One plain queue, last-in-first-out or first-in-first-out: what a Scrapy priority queue calls its downstream queue.
+    """One plain queue, last-in-first-out or first-in-first-out: a "downstream queue" of Scrapy's priority queues.
 
     The rows at the end that is popped from are in ``_cache``, oldest first; ``_rest`` more are in the file.
     """
@@ -85,7 +86,7 @@ class Lane:
             frontier.cached_bytes -= len(body)
             try:
                 request = frontier.deserialize(body)
-            except Exception as error:  # noqa: BLE001 - unpickling runs other people's code
+            except Exception as error:  # unpickling runs other people's code
                 frontier.set_aside(row_id, error)
             else:
                 frontier.hand_out(row_id, request)
@@ -98,7 +99,7 @@ class Lane:
             row_id, body = self._cache[-1] if self.lifo else self._cache[0]
             try:
                 return self._frontier.deserialize(body)
-            except Exception as error:  # noqa: BLE001 - as in pop()
+            except Exception as error:  # as in pop()
                 self._frontier.set_aside(row_id, error)
                 self._frontier.cached_bytes -= len(body)
                 if self.lifo:
@@ -247,8 +248,9 @@ class Frontier:
         self.unreadable += 1
         log = logger.error if self.unreadable == 1 else logger.debug
         log(
-            "A pending request in %s cannot be read: %r. Has its callback or a class in its meta been renamed? It stays in "
-            "the job directory and is tried again by the next run; the crawl goes on without it. (Further ones: debug log)",
+            "A pending request in %s cannot be read: %r. Has its callback or a class in its meta been renamed? It "
+            "stays in the job directory and is tried again by the next run; the crawl goes on without it. (Further "
+            "ones: debug log)",
             self.database.path,
             error,
         )
@@ -310,8 +312,8 @@ class Frontier:
             if not self._failing:
                 self._failing = True
                 logger.error(  # noqa: TRY400 - the message says all there is
-                    "Pending requests cannot be written to %s: %s. The crawl goes on with those in memory, and writing is "
-                    "tried again all the time; free some space on the disk, or stop the crawl. If it is killed, it "
+                    "Pending requests cannot be written to %s: %s. The crawl goes on with those in memory, and writing "
+                    "is tried again all the time; free some space on the disk, or stop the crawl. If it is killed, it "
                     "resumes from the last commit and fetches again what was done since.",
                     self.database.path,
                     error,
@@ -335,7 +337,7 @@ class Frontier:
         return True
 
     def give_up(self) -> None:
-        """Commit nothing any more: after a read error, so that no request is done durably whose children may be lost."""
+        """Commit nothing any more; after a read error, a request could be done durably whose children are lost."""
         self._broken = True
 
     # -- at the beginning --------------------------------------------------------------------------------------------
@@ -344,8 +346,8 @@ class Frontier:
         """Let a Scrapy priority queue, by its *push*, make the lanes that the file has rows for; return the row count.
 
         One request per lane is enough to lead the priority queue to it, and nothing is stored for that. If it is led
-        elsewhere, the rules have changed since (another priority queue, another Scrapy), and all of the lane's requests are
-        routed one by one.
+        elsewhere, the rules have changed since (another priority queue, another Scrapy), and all of the lane's
+        requests are routed one by one.
         """
         rows = 0
         for stored in list(self._stored.values()):
@@ -360,7 +362,7 @@ class Frontier:
             for row in page:
                 try:
                     request = self.deserialize(row.body)
-                except Exception:  # noqa: BLE001, S112 - told when it would be its turn
+                except Exception:  # noqa: S112 - told when it would be its turn
                     continue
                 return key in self._lanes_of(push, request)
         return False
@@ -381,7 +383,7 @@ class Frontier:
             for row in page:
                 try:
                     request = self.deserialize(row.body)
-                except Exception as error:  # noqa: BLE001 - as in Lane.pop()
+                except Exception as error:  # as in Lane.pop()
                     self.set_aside(row.id, error)
                     continue
 
@@ -396,9 +398,11 @@ class Frontier:
             self._new_lanes.clear()
 
     def import_requests(self, requests: Iterable[Request], push: Callable[[Request], None]) -> int:
-        """Take in *requests*, which come in the order in which another queue would have handed them out, so that they
-        come out again in that order and after (last-in-first-out) or before (first-in-first-out) what is here already.
-        All of them or none, durably; return how many."""
+        """Take in *requests*, all or none of them, durably, and return how many.
+
+        They come in the order in which another queue would have handed them out, and come out again in that order:
+        after what is here already where lanes are last-in-first-out, before it where they are first-in-first-out.
+        """
         up, down = self.database.import_bounds()
         count = 0
 

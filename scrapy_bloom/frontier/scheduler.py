@@ -1,11 +1,11 @@
 """DurableScheduler: the face that Scrapy sees, on top of a frontier that survives ``kill -9``.
 
 Scrapy's scheduler does all the work that is not storage: priority queues, the memory queue for requests that cannot be
-serialized, the stats. This class gives its priority queue lanes of our own to put requests in, marks requests as done when
-the engine is done with them, and tells the duplicate filter when the requests of its new fingerprints are durable.
+serialized, the stats. This class gives its priority queue lanes of our own to put requests in, marks requests as done
+when the engine is done with them, and tells the duplicate filter when the requests of its new fingerprints are durable.
 
-It knows no filter by name. One that can hold fingerprints back has two methods more (:class:`HoldsBack`); with any other,
-a kill can cost the pages that were found within one commit interval before it, and a WARNING says so.
+It knows no filter by name. One that can hold fingerprints back has two methods more (:class:`HoldsBack`); with any
+other, a kill can cost the pages that were found within one commit interval before it, and a WARNING says so.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ class HoldsBack(Protocol):
 class DurableScheduler(Scheduler):
     """Scrapy's scheduler, with pending requests in ``JOBDIR/requests.frontier`` and none of them lost to ``kill -9``.
 
-    Set ``SCHEDULER = "scrapy_bloom.DurableScheduler"``. The settings of Scrapy's scheduler mean what they mean there, with two
-    exceptions: of ``SCHEDULER_DISK_QUEUE`` and ``SCHEDULER_START_DISK_QUEUE`` only the order counts (a class with ``Fifo`` in
-    its name is first-in-first-out, any other last-in-first-out). Without ``JOBDIR`` it is Scrapy's scheduler.
+    Set ``SCHEDULER = "scrapy_bloom.DurableScheduler"``. The settings of Scrapy's scheduler mean what they mean there, but
+    of ``SCHEDULER_DISK_QUEUE`` and ``SCHEDULER_START_DISK_QUEUE`` only the order counts: a class with ``Fifo`` in its
+    name is first-in-first-out, any other last-in-first-out. Without ``JOBDIR`` it is Scrapy's scheduler.
     """
 
     survives_kill = True  # so that a filter need not warn that pending requests are lost
@@ -100,7 +100,9 @@ class DurableScheduler(Scheduler):
     def _open_in(self, jobdir: Path, spider: Spider) -> Deferred[None] | None:
         jobdir.mkdir(parents=True, exist_ok=True)
         path = jobdir / FILE_NAME
-        if not (path.exists() and path.stat().st_size) and any((jobdir / seen).exists() for seen in ("requests.bloom", "requests.seen")):
+        if not (path.exists() and path.stat().st_size) and any(
+            (jobdir / seen).exists() for seen in ("requests.bloom", "requests.seen")
+        ):
             self._warn_of_lone_filter(jobdir)
         database = Database.open(path)
         try:
@@ -184,8 +186,9 @@ class DurableScheduler(Scheduler):
             self.df.hold_back()
         else:
             logger.warning(
-                "%s cannot hold fingerprints back until their requests are on disk: if this crawl is killed, pages found in "
-                "its last %.0f s or so may be taken for seen and never be fetched. scrapy_bloom.BloomDupeFilter can.",
+                "%s cannot hold fingerprints back until their requests are on disk: if this crawl is killed, pages "
+                "found in its last %.0f s or so may be taken for seen and never be fetched. "
+                "scrapy_bloom.BloomDupeFilter can.",
                 type(self.df).__qualname__,
                 COMMIT_INTERVAL,
             )
@@ -213,8 +216,9 @@ class DurableScheduler(Scheduler):
         self._watching = watch(self.crawler, self._left)
         if not self._watching:
             logger.warning(
-                "This Scrapy does not let us see when it is done with a request: after a kill, every page that was fetched "
-                "since the start of this run will be fetched again. Please report it together with the Scrapy version."
+                "This Scrapy does not let us see when it is done with a request: after a kill, every page that was "
+                "fetched since the start of this run will be fetched again. Please report it together with the Scrapy "
+                "version."
             )
         self.dqs = queue
         self._frontier = frontier
@@ -259,8 +263,8 @@ class DurableScheduler(Scheduler):
         if ScrapyQueue(jobdir).pending():
             return
         logger.warning(
-            "%s holds fingerprints of an earlier crawl but no pending requests. Pages that were pending when it ended count "
-            "as seen and will not be fetched; begin with an empty JOBDIR to get them.",
+            "%s holds fingerprints of an earlier crawl but no pending requests. Pages that were pending when it ended "
+            "count as seen and will not be fetched; begin with an empty JOBDIR to get them.",
             jobdir,
         )
 
@@ -321,8 +325,8 @@ class DurableScheduler(Scheduler):
             self.stats.set_value("bloom/frontier/unreadable", frontier.unreadable)
         if not written:
             logger.error(
-                "The last pending requests could not be written to %s. Resume the job once that is repaired: it goes on from "
-                "the last commit, and the pages done since are fetched again.",
+                "The last pending requests could not be written to %s. Resume the job once that is repaired: it goes "
+                "on from the last commit, and the pages done since are fetched again.",
                 frontier.database.path,
             )
         if len(self.mqs):

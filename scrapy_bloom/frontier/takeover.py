@@ -2,7 +2,8 @@
 
 Scrapy's scheduler itself reads it, through its public methods, from a copy: reading empties those files, and the copy
 keeps the original whole until everything is durably in the frontier. A queue that was not stopped cleanly is refused
-instead: Scrapy writes down what is in it only at the end, so requests are missing from it that the duplicate filter knows.
+instead: Scrapy writes down what is in it only at the end, so requests are missing from it that the duplicate filter
+knows.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scrapy.core.scheduler import Scheduler
@@ -23,6 +23,7 @@ from scrapy_bloom.errors import ScrapyQueueError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from scrapy import Request, Spider
     from scrapy.crawler import Crawler
@@ -35,7 +36,8 @@ _COPY = "requests.frontier.import"
 _DONE = "requests.queue.imported"
 
 _CLOCK_SLACK = 2.0
-"""Seconds by which a queue file may be newer than the state that Scrapy writes after closing it (FAT counts in twos)."""
+"""Seconds by which a queue file may be newer than the state that Scrapy writes after closing it (FAT counts in
+twos)."""
 
 
 class ScrapyQueue:
@@ -56,10 +58,10 @@ class ScrapyQueue:
         if any(path.stat().st_mtime > written for path in files):
             raise ScrapyQueueError(
                 f"{self._directory} was left by Scrapy's own scheduler without a clean stop: there are "
-                f"{len(files)} queue files, and no {_STATE} written after them. Which requests were pending is lost, while the "
-                "duplicate filter knows their pages and would never let them be fetched. The crawl has not started and "
-                "nothing was changed. Begin again with an empty JOBDIR to get every page; or, to go on without the lost "
-                f"ones, delete {self._directory}."
+                f"{len(files)} queue files, and no {_STATE} written after them. Which requests were pending is lost, "
+                "while the duplicate filter knows their pages and would never let them be fetched. The crawl has not "
+                "started and nothing was changed. Begin again with an empty JOBDIR to get every page; or, to go on "
+                f"without the lost ones, delete {self._directory}."
             )
         return state.exists()
 
@@ -87,9 +89,9 @@ class ScrapyQueue:
             raise
         except Exception as error:
             raise ScrapyQueueError(
-                f"{self._directory}, left by Scrapy's own scheduler, cannot be read: {error!r}. The crawl has not started and "
-                "nothing was changed. Finish that crawl with SCHEDULER = 'scrapy.core.scheduler.Scheduler' and the settings "
-                "and code it was begun with, or begin again with an empty JOBDIR."
+                f"{self._directory}, left by Scrapy's own scheduler, cannot be read: {error!r}. The crawl has not "
+                "started and nothing was changed. Finish that crawl with SCHEDULER = 'scrapy.core.scheduler.Scheduler' "
+                "and the settings and code it was begun with, or begin again with an empty JOBDIR."
             ) from error
 
     def put_aside(self) -> None:

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 from scrapy import Request, Spider
 from scrapy.core.downloader import Slot
 from scrapy.core.engine import _Slot
-from scrapy.utils.reactor import CallLaterOnce, install_reactor, is_reactor_installed
 from scrapy.utils.misc import build_from_crawler, load_object
+from scrapy.utils.reactor import CallLaterOnce, install_reactor, is_reactor_installed
 from scrapy.utils.test import get_crawler
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-DURABLE = "scrapy_bloom.frontier.scheduler.DurableScheduler"
+DURABLE = "scrapy_bloom.DurableScheduler"
 SCRAPY = "scrapy.core.scheduler.Scheduler"
 
 
-if not is_reactor_installed():  # the engine wants one, though it is never run here
+if not is_reactor_installed():  # by the tests' conftest, but not for a benchmark
     install_reactor("twisted.internet.asyncioreactor.AsyncioSelectorReactor")
 
 NOTHING_ELSE = {
@@ -103,7 +103,8 @@ class EngineCalls:
         self.engine.downloader.close()
 
     def die(self) -> None:
-        """What a kill leaves of it: the last commit, no close. (The lock goes with the connection, as with a process.)"""
+        """What a kill leaves of it: the last commit, no close. (The lock goes with the connection, as with a
+        process.)"""
         if self.scheduler._timer.running:
             self.scheduler._timer.stop()
         self.scheduler._frontier.database._connection.close()

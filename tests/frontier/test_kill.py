@@ -68,17 +68,18 @@ def crawl_with_kills(site: LocalSite, directory: Path, moments: list[int], **opt
     return allowed
 
 
-def check_kills(directory: Path, moments: list[int], *, pages: int, **options: Any) -> None:
+def check_kills(directory: Path, moments: list[int], *, pages: int, **options: Any) -> str:
+    """Return a line of figures."""
     # The site answers slowly, for the runs between kills to be longer than a commit interval most of the time.
     with LocalSite(pages=pages, redirects=12, flaky=12, delay=0.1) as site:
         allowed = crawl_with_kills(site, directory, moments, **options)
         crawl = finish(site.url(), directory, **options)
         assert lost(site) == []
         assert repeated(site) <= sum(allowed)
-        print(f"{len(moments)} kills: {repeated(site)} of {site.hits()} requests repeated, {sum(allowed)} allowed")  # noqa: T201
     assert "The previous run of this job was not stopped cleanly. Recovered" in crawl.log
     assert crawl.stats["bloom/frontier/recovered"] > 0
     assert 0 <= crawl.stats["bloom/frontier/in_flight"] <= crawl.stats["bloom/frontier/recovered"]
+    return f"{len(moments)} kills: {repeated(site)} of {site.hits()} requests repeated, {sum(allowed)} allowed"
 
 
 FILTERS = ["scrapy_bloom.BloomDupeFilter", "tests.frontier.exactfilter.ExactFilter"]
@@ -93,12 +94,14 @@ def test_two_kills_lose_nothing_and_repeat_little(tmp_path: Path, dupefilter: st
 @pytest.mark.slow
 @pytest.mark.parametrize("dupefilter", FILTERS)
 @pytest.mark.parametrize("order", ["Lifo", "Fifo"])
-def test_twenty_kills_lose_nothing_and_repeat_little(tmp_path: Path, dupefilter: str, order: str) -> None:
+def test_twenty_kills_lose_nothing_and_repeat_little(
+    tmp_path: Path, record_property: Any, dupefilter: str, order: str
+) -> None:
     """After twenty kills at random moments and a resume each, every page, redirect, retry and form was fetched."""
     rng = random.Random(f"{dupefilter} {order}")
     moments = [rng.randrange(1, 100) for _ in range(20)]
     settings = {"DUPEFILTER_CLASS": dupefilter, "SCHEDULER_DISK_QUEUE": f"scrapy.squeues.Pickle{order}DiskQueue"}
-    check_kills(tmp_path, moments, pages=1000, settings=settings)
+    record_property("figures", check_kills(tmp_path, moments, pages=1000, settings=settings))
 
 
 @pytest.mark.parametrize(
@@ -115,7 +118,8 @@ def test_a_kill_within_a_callback_loses_none_of_its_links(tmp_path: Path, callba
 
 
 def test_a_page_that_was_being_downloaded_is_fetched_again(tmp_path: Path) -> None:
-    """A request that was in flight for several commits at the kill is fetched again, and said to have been in flight."""
+    """A request that was in flight for several commits at the kill is fetched again, and said to have been in
+    flight."""
     with LocalSite(pages=5) as site:
         with Crawl(site.url("/held/0"), tmp_path) as crawl:
             site.wait_for_hits(1, "/held/0")

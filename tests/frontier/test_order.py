@@ -6,7 +6,6 @@ import gc
 import random
 import tempfile
 from pathlib import Path
-
 from typing import TYPE_CHECKING
 
 import pytest
@@ -37,6 +36,7 @@ PRIORITY_QUEUES = ["ScrapyPriorityQueue", "DownloaderAwarePriorityQueue"]
 ORDERS = [("Lifo", "Fifo"), ("Fifo", "Fifo"), ("Lifo", None), ("Fifo", "Lifo")]
 
 PUSH, START, END, RESTART = "push", "start", "end", "restart"
+
 
 def programs(*kinds: str, restarts: bool) -> st.SearchStrategy[list[tuple]]:
     steps = [

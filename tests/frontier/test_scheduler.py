@@ -144,7 +144,10 @@ def test_it_says_what_it_recovered(tmp_path: Path, caplog: pytest.LogCaptureFixt
     calls.commit()
     calls.die()
     calls = EngineCalls(tmp_path)
-    assert "Recovered 3 pending requests, 1 of which were in flight and will be fetched again. Nothing is lost." in caplog.text
+    assert (
+        "Recovered 3 pending requests, 1 of which were in flight and will be fetched again. Nothing is lost."
+        in caplog.text
+    )
     caplog.clear()
     calls.stop()
     with opened(tmp_path) as calls:
@@ -185,7 +188,7 @@ def test_requests_that_cannot_be_serialized_go_to_memory(tmp_path: Path, caplog:
 def test_scrapys_stats_are_scrapys(tmp_path: Path) -> None:
     """The scheduler stats of a run are those of Scrapy's scheduler with JOBDIR."""
     stats = []
-    for scheduler in (SCRAPY, "scrapy_bloom.frontier.scheduler.DurableScheduler"):
+    for scheduler in (SCRAPY, "scrapy_bloom.DurableScheduler"):
         calls = EngineCalls(tmp_path / scheduler, scheduler)
         calls.push(request(1), request(2), request(1), request(3, meta={"f": lambda: None}))
         calls.drain()
@@ -209,7 +212,9 @@ def test_a_second_process_is_refused(tmp_path: Path) -> None:
     with opened(tmp_path) as calls:
         calls.push(request(1))
         command = [sys.executable, "-c", script, str(tmp_path / FILE_NAME)]
-        found = subprocess.run(command, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True)
+        found = subprocess.run(
+            command, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True
+        )
         assert "is in use by another process" in found.stdout
         with pytest.raises(FrontierInUseError):
             Database.open(tmp_path / FILE_NAME)
@@ -223,12 +228,14 @@ def filled(jobdir: Path, count: int = 300) -> Path:
 
 
 @pytest.mark.parametrize("keep", [1, 50, 5000])
-def test_a_truncated_file_is_refused_before_the_crawl(tmp_path: Path, keep: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_truncated_file_is_refused_before_the_crawl(
+    tmp_path: Path, keep: int, caplog: pytest.LogCaptureFixture
+) -> None:
     """A file cut short raises DamagedFrontierError, with a way on, and is left as it is."""
     path = filled(tmp_path)
     data = path.read_bytes()[:keep]
     path.write_bytes(data)
-    with pytest.raises(DamagedFrontierError, match="is damaged: .* empty JOBDIR"):
+    with pytest.raises(DamagedFrontierError, match=r"is damaged: .* empty JOBDIR"):
         EngineCalls(tmp_path)
     assert path.read_bytes() == data
     assert "is damaged" in caplog.text
@@ -257,12 +264,13 @@ def test_a_later_format_is_refused(tmp_path: Path) -> None:
     database = sqlite3.connect(filled(tmp_path, 1))
     database.execute("PRAGMA user_version = 2")
     database.close()
-    with pytest.raises(ForeignFrontierError, match="format version 2.*up to version 1"):
+    with pytest.raises(ForeignFrontierError, match=r"format version 2.*up to version 1"):
         EngineCalls(tmp_path)
 
 
 def test_a_full_disk_stops_nothing_and_loses_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """While the disk is full the crawl goes on in memory and no fingerprint gets out; with room again all is written."""
+    """While the disk is full the crawl goes on in memory and no fingerprint gets out; with room again all is
+    written."""
     calls = EngineCalls(tmp_path)
     frontier = calls.scheduler._frontier
     pragma = frontier.database._connection.execute
@@ -375,7 +383,7 @@ def test_a_killed_queue_of_scrapys_is_refused(tmp_path: Path) -> None:
     """A job directory of Scrapy's scheduler that was not stopped cleanly is an error that says what to do."""
     fill_scrapys(tmp_path)
     (tmp_path / "requests.queue" / "active.json").unlink()
-    with pytest.raises(ScrapyQueueError, match="without a clean stop.* Begin again with an empty JOBDIR"):
+    with pytest.raises(ScrapyQueueError, match=r"without a clean stop.* Begin again with an empty JOBDIR"):
         EngineCalls(tmp_path)
 
 
@@ -388,7 +396,11 @@ def test_fingerprints_without_a_queue_are_warned_about(tmp_path: Path, caplog: p
 
 def test_another_priority_queue_takes_over_what_is_pending(tmp_path: Path) -> None:
     """Requests queued under one priority queue class come out under another, each once."""
-    for pqueue, count in (("ScrapyPriorityQueue", 40), ("DownloaderAwarePriorityQueue", 20), ("ScrapyPriorityQueue", 0)):
+    for pqueue, count in (
+        ("ScrapyPriorityQueue", 40),
+        ("DownloaderAwarePriorityQueue", 20),
+        ("ScrapyPriorityQueue", 0),
+    ):
         with opened(tmp_path, SCHEDULER_PRIORITY_QUEUE=f"scrapy.pqueues.{pqueue}") as calls:
             first = 100 * count
             calls.push(*(Request(f"http://{HOSTS[n % 2]}.example/{first + n}", priority=n % 3) for n in range(count)))
