@@ -1,78 +1,127 @@
-"""How long a crawl waits for its duplicate filter when it is resumed: this filter against Scrapy's own.
+"""How long a resumed crawl waits for its duplicate filter: this filter against Scrapy's own.
 
-    python benchmarks/reopen.py [N]
-
-N fingerprints, 10,000,000 unless given, are put into a job directory for each. Every measurement is a process of its
-own, so that nothing is warm but the page cache; medians of 5, and what is timed is the opening alone, without imports.
-"After a kill" is the opening that has to count the bits anew. At 10 million it takes two to four minutes, 1.5 GB of RAM
-and 300 MB of disk.
+Every opening is in a process of its own, so that nothing is warm but the page cache; timed is the opening alone, by the
+clock, without imports. "After a kill" is the opening that has to count the bits anew.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
-import platform
-import resource
-import statistics
-import subprocess
+import shutil
 import sys
 import tempfile
 import time
 from hashlib import sha1
-from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-RUNS = 5
+from benchmarks import measure
+
+if TYPE_CHECKING:
+    import argparse
+
+    from scrapy import Request
+
+OURS, KILLED, SCRAPY = "scrapy-bloom", "scrapy-bloom, after a kill", "Scrapy"
 
 
-def key(number: int) -> bytes:
-    """Return a fingerprint of 20 bytes."""
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what can be chosen on the command line."""
+    parser.add_argument("--keys", type=int, default=1_000_000, help="fingerprints known (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="openings of each (default: %(default)s)")
+    parser.add_argument(
+        "--large", action="store_true", help="the same as --keys 10000000: 1.5 GB of RAM, 300 MB of disk"
+    )
+
+
+def run(options: argparse.Namespace) -> measure.Picture:
+    """Measure and print a table."""
+    measure.print_environment("Scrapy", "bitarray")
+    count = 10_000_000 if options.large else options.keys
+    with tempfile.TemporaryDirectory() as temporary:
+        directories = {side: Path(temporary, str(number)) for number, side in enumerate((OURS, KILLED, SCRAPY))}
+        _fill_ours(directories[OURS], count)
+        shutil.copytree(directories[OURS], directories[KILLED])
+        _opened(KILLED, directories[KILLED], count)  # leaves the filter unclean for the first round
+        _fill_theirs(directories[SCRAPY], count)
+        disk = {
+            side: sum(path.stat().st_size for path in directory.rglob("*") if path.is_file()) / 1e6
+            for side, directory in directories.items()
+        }
+        found = measure.side_by_side(
+            {side: lambda side=side: _opened(side, directories[side], count) for side in directories}, options.rounds
+        )
+    print(f"{count:,} fingerprints; Scrapy's time over ours, medians of {options.rounds} rounds (lowest-highest)\n")
+    rows = []
+    seconds = {side: [one["seconds"] for one in ones] for side, ones in found.items()}
+    for side, ones in found.items():
+        ratio = measure.ratios(seconds[SCRAPY], seconds[side])
+        peak = measure.Spread.of([one["peak_mb"] for one in ones]).median
+        median = measure.Spread.of(seconds[side]).median
+        rows.append([side, f"{ratio:.0f}", f"{median:.4f}", f"{peak:.0f}", f"{disk[side]:.0f}"])
+    measure.print_table(["", "times as fast", "seconds", "peak RSS, MB", "on disk, MB"], rows)
+    middles = {side: measure.Spread.of(values) for side, values in seconds.items()}
+    measure.print_target(f"reopen, seconds for {count:,} keys", middles[OURS].median, at_most=0.1)
+    return measure.Picture(f"Opening {count:,} fingerprints", "seconds", middles)
+
+
+def _opened(side: str, directory: Path, count: int) -> dict[str, float]:
+    found: dict[str, float] = measure.in_own_process(
+        "benchmarks.reopen", side=side, directory=str(directory), count=count
+    )
+    return found
+
+
+def _key(number: int) -> bytes:
     return sha1(b"%d" % number).digest()
 
 
-def fill_ours(directory: Path, count: int) -> None:
+def _fill_ours(directory: Path, count: int) -> None:
     """Leave a cleanly closed filter of this package."""
     from scrapy_bloom import open_filter
 
     with open_filter(directory / "requests.bloom") as chain:
         for number in range(count):
-            chain.add(key(number))
+            chain.add(_key(number))
 
 
-def fill_theirs(directory: Path, count: int) -> None:
+def _fill_theirs(directory: Path, count: int) -> None:
     """Write ``requests.seen`` in the format that the installed Scrapy writes itself."""
     from scrapy import Request
     from scrapy.dupefilters import RFPDupeFilter
 
-    class One:
+    class First:
         def fingerprint(self, request: Request) -> bytes:  # noqa: ARG002 - as Scrapy calls it
-            return key(0)
+            return _key(0)
 
-    theirs = RFPDupeFilter(str(directory), fingerprinter=One())
+    directory.mkdir()
+    theirs = RFPDupeFilter(str(directory), fingerprinter=First())
     theirs.request_seen(Request("https://example.com"))
     theirs.close("finished")
     seen = directory / "requests.seen"
     is_binary = seen.read_bytes().startswith(b"\0\x14")
     with seen.open("ab") as file:
         for number in range(1, count):
-            file.write(b"\0\x14" + key(number) if is_binary else key(number).hex().encode() + b"\n")
+            file.write(b"\0\x14" + _key(number) if is_binary else _key(number).hex().encode() + b"\n")
 
 
-def open_ours(directory: Path, count: int, *, then_die: bool) -> float:
+def _open_ours(directory: Path, count: int, *, then_die: bool) -> float:
     """Return the seconds that opening takes, after a check that keys are known; close unless *then_die*."""
     from scrapy_bloom import open_filter
 
     start = time.perf_counter()
     chain = open_filter(directory / "requests.bloom")
     elapsed = time.perf_counter() - start
-    assert all(key(number) in chain for number in range(0, count, max(1, count // 1000)))
+    if not all(_key(number) in chain for number in range(0, count, max(1, count // 1000))):
+        raise AssertionError("the filter has forgotten keys")
     if not then_die:
         chain.close()
     return elapsed
 
 
-def open_theirs(directory: Path, count: int) -> float:
+def _open_theirs(directory: Path, count: int) -> float:
     """Return the seconds that Scrapy's filter takes, after a check that it has all fingerprints."""
     from scrapy.dupefilters import RFPDupeFilter
     from scrapy.utils.request import RequestFingerprinter
@@ -82,70 +131,26 @@ def open_theirs(directory: Path, count: int) -> float:
     theirs = RFPDupeFilter(str(directory), fingerprinter=fingerprinter)
     elapsed = time.perf_counter() - start
     fingerprints = theirs.__dict__.get("_fingerprints") or theirs.__dict__["fingerprints"]  # set of bytes or of hex
-    assert len(fingerprints) == count
+    if len(fingerprints) != count:
+        raise AssertionError(f"Scrapy's filter knows {len(fingerprints)} of {count} fingerprints")
     theirs.close("finished")
     return elapsed
 
 
-JOBS = {
-    "ours": lambda directory, count: open_ours(directory, count, then_die=False),
-    "ours, to be killed": lambda directory, count: open_ours(directory, count, then_die=True),
-    "theirs": open_theirs,
-}
+def _main(side: str, directory: Path, count: int) -> None:
+    import resource  # Windows has none, and shall run the other benchmarks
 
-
-def measure(job: str, directory: Path, count: int) -> tuple[float, float]:
-    """Return seconds and peak resident MB of a process that opens."""
-    command = [sys.executable, __file__, str(count), job, str(directory)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    seconds, megabytes = json.loads(done.stdout)
-    return seconds, megabytes
-
-
-def main(count: int) -> None:
-    """Print the table."""
-    rows = []
-    with tempfile.TemporaryDirectory() as temporary:
-        directory = Path(temporary)
-        fill_ours(directory, count)
-        fill_theirs(directory, count)
-        on_disk = {
-            "ours": sum(path.stat().st_size for path in directory.glob("requests.bloom/*")),
-            "theirs": (directory / "requests.seen").stat().st_size,
-        }
-        for title, job in (
-            (f"scrapy-bloom {version_of_ours()}", "ours"),
-            ("  the same after a kill", "ours, to be killed"),
-            (f"Scrapy {version('scrapy')}", "theirs"),
-        ):
-            if job == "ours, to be killed":
-                measure(job, directory, count)  # leaves the filter unclean for the first run
-            runs = [measure(job, directory, count) for _ in range(RUNS)]
-            seconds = statistics.median(each[0] for each in runs)
-            megabytes = statistics.median(each[1] for each in runs)
-            rows.append((title, seconds, megabytes, on_disk["theirs" if job == "theirs" else "ours"] / 1e6))
-    print(f"Opening {count:,} fingerprints, median of {RUNS}")
-    print(
-        f"{platform.platform()}, {os.cpu_count()} CPUs, Python {platform.python_version()}, {time.strftime('%Y-%m-%d')}"
-    )
-    print()
-    print(f"{'':28}{'seconds':>10}{'times ours':>12}{'peak RSS MB':>14}{'on disk MB':>12}")
-    for title, seconds, megabytes, disk in rows:
-        print(f"{title:28}{seconds:10.4f}{seconds / rows[0][1]:12.1f}{megabytes:14.0f}{disk:12.0f}")
-
-
-def version_of_ours() -> str:
-    """Return the installed version, if any."""
-    try:
-        return version("scrapy-bloom")
-    except ImportError:  # run from a checkout
-        return "(checkout)"
+    logging.disable(logging.WARNING)  # that the filter was not closed is the point
+    if side == SCRAPY:
+        seconds = _open_theirs(directory, count)
+    else:
+        seconds = _open_ours(directory, count, then_die=side == KILLED)
+    # Kilobytes on Linux, bytes on macOS.
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+    print(json.dumps({"seconds": seconds, "peak_mb": peak}), flush=True)
+    os._exit(0)  # one that was to be killed ends here without closing its filter
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 4:
-        elapsed = JOBS[sys.argv[2]](Path(sys.argv[3]), int(sys.argv[1]))
-        # Kilobytes on Linux. A process "to be killed" ends here without closing its filter.
-        print(json.dumps([elapsed, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024]), flush=True)
-        os._exit(0)
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 10_000_000)
+    arguments = json.loads(sys.argv[1])
+    _main(arguments["side"], Path(arguments["directory"]), arguments["count"])

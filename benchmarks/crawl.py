@@ -1,0 +1,166 @@
+"""A whole crawl of a site rich in links: Scrapy's filter, BloomDupeFilter, and that with UnseenLinks.
+
+The site is served on 127.0.0.1 by another process (``linksite.py``), and every crawl runs in a process of its own,
+one after the other. Links to anywhere else are dropped when they are extracted, so nothing else is looked up or
+contacted. All three must fetch the same pages.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from benchmarks import measure
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Sequence
+
+SCRAPY, OURS, ASKING = "Scrapy's filter", "BloomDupeFilter", "BloomDupeFilter with UnseenLinks"
+
+SIDES = {
+    SCRAPY: ("LinkSpider", {}),
+    OURS: ("LinkSpider", {"DUPEFILTER_CLASS": "scrapy_bloom.BloomDupeFilter"}),
+    ASKING: ("AskingSpider", {"DUPEFILTER_CLASS": "scrapy_bloom.BloomDupeFilter"}),
+}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what can be chosen on the command line."""
+    parser.add_argument("--html", type=Path, metavar="DIR", help="crawl this folder with HTML files")
+    parser.add_argument("--pages", type=int, default=200, help="or that many generated pages (default: %(default)s)")
+    parser.add_argument("--links", type=int, default=150, help="with that many links each (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="crawls of each kind (default: %(default)s)")
+    parser.add_argument("--jobdir", action="store_true", help="crawl with JOBDIR")
+    parser.add_argument("--large", action="store_true", help="the same as --pages 2000 --rounds 5")
+
+
+def run(options: argparse.Namespace) -> measure.Picture:
+    """Measure and print a table."""
+    measure.print_environment("Scrapy", "lxml")
+    rounds = max(5, options.rounds) if options.large else options.rounds
+    if options.html:
+        site = ["--dir", str(options.html)]
+        name = f"{options.html}"
+    else:
+        pages = 2_000 if options.large else options.pages
+        site = ["--pages", str(pages), "--links", str(options.links)]
+        name = f"{pages:,} generated pages with {options.links} links each"
+    with _served(site) as url:
+        found = measure.side_by_side(
+            {side: lambda side=side: _crawled(url, side, options.jobdir) for side in SIDES}, rounds
+        )
+    crawls = [crawl for side in found.values() for crawl in side]
+    if len({crawl["pages_digest"] for crawl in crawls}) != 1:
+        raise AssertionError(f"not all crawls fetched the same pages: {[crawl['pages'] for crawl in crawls]}")
+
+    print(f"{name}, {'with' if options.jobdir else 'without'} JOBDIR. Time with Scrapy's filter over time (lowest-")
+    print(
+        f"highest), then seconds; medians of {rounds} interleaved crawls. CPU time is that of the crawler's process\n"
+    )
+    rows = []
+    cpu_ratios = {}
+    for side, ones in found.items():
+        cells = []
+        for clock in ("cpu", "wall"):
+            ratio = measure.ratios([one[clock] for one in found[SCRAPY]], [one[clock] for one in ones])
+            cells.append(f"{ratio:.2f}")
+            if clock == "cpu":
+                cpu_ratios[side] = ratio
+        medians = [f"{measure.Spread.of([one[clock] for one in ones]).median:.2f}" for clock in ("cpu", "wall")]
+        numbers = [f"{measure.Spread.of([one[number] for one in ones]):,.0f}" for number in ("pages", "filtered")]
+        rows.append([side, *cells, *medians, *numbers])
+    header = ["", "times as fast, CPU", "by the clock", "CPU s", "wall s"]
+    measure.print_table([*header, "pages fetched", "links filtered"], rows)
+    print("All crawls fetched the same pages.")
+    measure.print_target("crawl, times as fast with UnseenLinks", cpu_ratios[ASKING].median, at_least=3)
+    measure.print_target("crawl, times as fast without UnseenLinks", cpu_ratios[OURS].median, at_least=1)
+    return measure.Picture(f"A crawl of {name}", "times as fast as with Scrapy's filter", cpu_ratios)
+
+
+@contextmanager
+def _served(arguments: Sequence[str]) -> Iterator[str]:
+    """Serve the site, warmed up, and yield the URL to start from. The server ends with its stdin."""
+    command = [sys.executable, str(Path(__file__).parent / "linksite.py"), "--warm", *arguments]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        if server.stdout is None:
+            raise AssertionError("it was asked for")
+        try:
+            url = server.stdout.readline().strip()
+            if not url:
+                sys.exit("The site could not be served; see above.")
+            yield url
+        finally:
+            server.communicate()  # closes stdin and takes the server's last words
+
+
+def _crawled(url: str, side: str, has_jobdir: bool) -> dict[str, Any]:
+    spider, settings = SIDES[side]
+    with TemporaryDirectory() as directory:
+        jobdir = {"JOBDIR": directory} if has_jobdir else {}
+        return measure.in_own_process("benchmarks.crawl", url=url, spider=spider, settings={**settings, **jobdir})
+
+
+def crawled(url: str, spider: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """Crawl all that *url* leads to on its own host and port, and return times and counts."""
+    from scrapy import Spider
+    from scrapy.crawler import CrawlerProcess
+    from scrapy.http import HtmlResponse
+    from scrapy.linkextractors import LinkExtractor
+
+    from scrapy_bloom import UnseenLinks
+
+    root = url[: url.index("/", len("http://")) + 1]
+    if urlsplit(root).hostname != "127.0.0.1":
+        raise ValueError(f"{root} is not on this machine")
+    pages: set[str] = set()
+    extractor = LinkExtractor(allow=f"^{re.escape(root)}")
+
+    class LinkSpider(Spider):
+        name = "links"
+        start_urls = (url,)
+        allowed_domains = ("127.0.0.1",)
+
+        def parse(self, response: Any) -> Any:
+            pages.add(response.url)
+            if isinstance(response, HtmlResponse):
+                yield from response.follow_all(self.chosen(extractor.extract_links(response)))
+
+        def chosen(self, links: Any) -> Any:
+            return links
+
+    class AskingSpider(UnseenLinks, LinkSpider):
+        def chosen(self, links: Any) -> Any:
+            return self.unseen_links(links)
+
+    process = CrawlerProcess(
+        {"LOG_LEVEL": "WARNING", "TELNETCONSOLE_ENABLED": False, "ROBOTSTXT_OBEY": False, "DOWNLOAD_DELAY": 0}
+        | {"HTTPERROR_ALLOW_ALL": True, "CONCURRENT_REQUESTS_PER_DOMAIN": 16}
+        | settings
+    )
+    crawler = process.create_crawler({"LinkSpider": LinkSpider, "AskingSpider": AskingSpider}[spider])
+    process.crawl(crawler)
+    cpu, wall = time.process_time(), time.monotonic()
+    process.start()
+    cpu, wall = time.process_time() - cpu, time.monotonic() - wall
+    stats = crawler.stats.get_stats() if crawler.stats else {}
+    return {
+        "cpu": cpu,
+        "wall": wall,
+        "pages": len(pages),
+        "pages_digest": sha256("\n".join(sorted(pages)).encode()).hexdigest(),
+        "filtered": stats.get("dupefilter/filtered", 0),
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(crawled(**json.loads(sys.argv[1]))))
