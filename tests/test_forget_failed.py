@@ -12,7 +12,7 @@ from tests.localsite import LocalSite
 if TYPE_CHECKING:
     from pathlib import Path
 
-SCHEDULERS = ["scrapy.core.scheduler.Scheduler"]
+SCHEDULERS = ["scrapy.core.scheduler.Scheduler", "scrapy_bloom.DurableScheduler"]
 ON = {"BLOOM_FORGET_FAILED": True, "RETRY_TIMES": 1}
 
 

@@ -1,9 +1,9 @@
-"""Settings of the example project: one line switches the duplicate filter, the rest is ordinary Scrapy."""
+"""Settings of the example project: one line switches scrapy-bloom on, the rest is ordinary Scrapy."""
 
 BOT_NAME = "example"
 SPIDER_MODULES = ["example.spiders"]
 
-DUPEFILTER_CLASS = "scrapy_bloom.BloomDupeFilter"
+ADDONS = {"scrapy_bloom.Addon": 300}  # the duplicate filter and, with JOBDIR, the queue that survives kill -9
 
 EXTENSIONS = {"example.summary.CrawlSummary": 500}
 

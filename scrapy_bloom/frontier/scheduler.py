@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import pickle
 import sqlite3
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -22,7 +22,8 @@ from scrapy.utils.defer import deferred_from_coro
 from scrapy.utils.misc import build_from_crawler, load_object
 from scrapy.utils.request import request_from_dict
 
-from scrapy_bloom.errors import DamagedFrontierError, FrontierError
+from scrapy_bloom.errors import DamagedFrontierError
+from scrapy_bloom.filtered import told_before_the_traceback
 from scrapy_bloom.frontier.database import Database, damaged
 from scrapy_bloom.frontier.progress import watch
 from scrapy_bloom.frontier.queue import COMMIT_INTERVAL, Frontier, LaneFactory
@@ -36,8 +37,6 @@ except ImportError:  # Scrapy before 2.14, which always has a Twisted reactor
     create_looping_call = task.LoopingCall  # type: ignore[assignment] # used in the same way
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from scrapy import Request, Spider
     from scrapy.crawler import Crawler
     from scrapy.dupefilters import BaseDupeFilter
@@ -69,9 +68,9 @@ class HoldsBack(Protocol):
 class DurableScheduler(Scheduler):
     """Scrapy's scheduler, with pending requests in ``JOBDIR/requests.frontier`` and none of them lost to ``kill -9``.
 
-    Set ``SCHEDULER = "scrapy_bloom.DurableScheduler"``. The settings of Scrapy's scheduler mean what they mean there, but
-    of ``SCHEDULER_DISK_QUEUE`` and ``SCHEDULER_START_DISK_QUEUE`` only the order counts: a class with ``Fifo`` in its
-    name is first-in-first-out, any other last-in-first-out. Without ``JOBDIR`` it is Scrapy's scheduler.
+    Set ``SCHEDULER = "scrapy_bloom.DurableScheduler"``. The settings of Scrapy's scheduler mean what they mean there,
+    but of ``SCHEDULER_DISK_QUEUE`` and ``SCHEDULER_START_DISK_QUEUE`` only the order counts: a class with ``Fifo`` in
+    its name is first-in-first-out, any other last-in-first-out. Without ``JOBDIR`` it is Scrapy's scheduler.
     """
 
     survives_kill = True  # so that a filter need not warn that pending requests are lost
@@ -94,7 +93,7 @@ class DurableScheduler(Scheduler):
         if not self.jobdir:
             logger.info("No JOBDIR: pending requests are kept in memory, as by Scrapy's own scheduler")
             return super().open(spider)
-        with _told_before_the_traceback():
+        with told_before_the_traceback(logger):
             return self._open_in(Path(self.jobdir), spider)
 
     def _open_in(self, jobdir: Path, spider: Spider) -> Deferred[None] | None:
@@ -334,16 +333,6 @@ class DurableScheduler(Scheduler):
                 "%d pending requests could not be serialized, so they were in memory only and are lost with this stop",
                 len(self.mqs),
             )
-
-
-@contextmanager
-def _told_before_the_traceback() -> Iterator[None]:
-    """Log what is wrong on a line of its own: Scrapy buries an error on starting between two tracebacks."""
-    try:
-        yield
-    except FrontierError as error:
-        logger.critical("%s", error)
-        raise
 
 
 def _is_lifo(setting: Any) -> bool:
