@@ -69,6 +69,10 @@ class SiteSpider(Spider):
             if link is None:
                 os.kill(os.getpid(), signal.SIGKILL)
             yield self.request(response.urljoin(link))
+        yield from self.rest(response)
+
+    def rest(self, response: Response) -> Iterator[Any]:
+        """What a page gives besides its links."""
         i = number(response.url) if "/page/" in response.url else 0
         if i % 10 == 3:
             yield FormRequest(response.urljoin("/submit"), formdata={"i": str(i)}, callback=self.parse_form)
@@ -95,6 +99,8 @@ class LingeringSpider(SiteSpider):
                 await asyncio.sleep(self.options["linger"])
                 os.kill(os.getpid(), signal.SIGKILL)
             yield self.request(response.urljoin(link))
+        for output in self.rest(response):
+            yield output
 
 
 def main(options: dict[str, Any]) -> None:
