@@ -28,8 +28,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--urls", type=Path, metavar="FILE", help="text file with a URL a line, may be gzipped")
     parser.add_argument("--html", type=Path, metavar="DIR", help="folder with HTML files whose links are taken")
     parser.add_argument("--base", default="https://docs.python.org/3.11/", help="URL that the folder stands for")
-    parser.add_argument("--sample", type=int, default=10_000, help="URLs timed of each source (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=9, help="passes of each side (default: %(default)s)")
+    parser.add_argument("--sample", type=int, default=2_000, help="URLs timed of each source (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=25, help="samples of each side (default: %(default)s)")
 
 
 def run(options: argparse.Namespace) -> measure.Picture:
@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> measure.Picture:
     measure.print_environment("Scrapy", "w3lib")
     if not FAST_PATH_ON:
         sys.exit("The self-check switched the fast path off: there is nothing to measure.")
-    sources = {"composed": urls.composed_urls(4 * options.sample, seed=1)}
+    sources = {"composed": urls.composed_urls(20 * options.sample, seed=1)}
     if options.urls:
         sources[options.urls.name] = urls.file_urls(options.urls)
     if options.html:

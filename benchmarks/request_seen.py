@@ -30,8 +30,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add what can be chosen on the command line."""
     parser.add_argument("--html", type=Path, metavar="DIR", help="take the links of the HTML files in this folder, too")
     parser.add_argument("--base", default="https://docs.python.org/3.11/", help="URL that the folder stands for")
-    parser.add_argument("--sample", type=int, default=10_000, help="requests per round (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=9, help="default: %(default)s")
+    parser.add_argument("--sample", type=int, default=2_000, help="requests per round (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=39, help="default: %(default)s")
     parser.add_argument("--known", type=int, default=0, help="URLs seen before the first round (default: %(default)s)")
     parser.add_argument("--large", action="store_true", help="the same as --known 1000000")
 
