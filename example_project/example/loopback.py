@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 
 class LoopbackSite:
-    """Downloader middleware for spiders with a ``site``: serves it while the spider is open."""
+    """Downloader middleware for spiders with a ``site``: serves it while the spider is open.
+
+    A spider whose ``served_at`` names a server uses that one instead, as the workers of a fleet do.
+    """
 
     def __init__(self, crawler: Crawler):
         self._crawler = crawler
@@ -42,6 +45,9 @@ class LoopbackSite:
 
     def spider_opened(self, spider: Spider) -> None:
         """Start the server on a port that the system picks."""
+        if spider.served_at:
+            self._proxy = spider.served_at
+            return
         from twisted.internet import reactor  # only now: importing it installs one, and the choice is Scrapy's
 
         server = _Server(_Pages(spider.site, self._crawler.stats))

