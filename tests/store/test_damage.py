@@ -337,3 +337,12 @@ def test_a_sound_layer_is_never_taken_for_damaged(
             # At p = 0.1 per layer, a key in ten sets no bit and is not counted, but those that do set more.
             assert exact * 0.99 <= len(chain) <= exact * 1.04
         restate(layer(tmp_path), exact, clean=True)
+
+
+def test_the_noted_count_of_a_full_layer_outlives_a_kill(quick_path: Path) -> None:
+    """It is exact, where every other recount falls short of the capacity, after which the layer would not look full."""
+    for number in range(10):
+        path = layer(filled(quick_path / str(number), 15_000, capacity=15_000, error_rate=1e-3))
+        restate(path, 15_000, clean=False)
+        with open_filter(path.parent, 15_000, 1e-3) as chain:
+            assert len(chain) == 15_000

@@ -6,7 +6,7 @@ import errno
 import os
 import platform
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -395,3 +395,35 @@ def test_an_import_is_not_done_while_part_of_it_is_in_memory(
     with open_filter(tmp_path / "filter", 10, import_from=seen) as chain:
         assert len(chain) == 100
     assert not (tmp_path / "filter" / "importing").exists()
+
+
+def test_a_layer_in_memory_gets_its_file_before_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """If room comes at the moment of growth, the older layer takes it first: a gap would pass for a missing file."""
+    chain = open_filter(tmp_path, 10)
+    with monkeypatch.context() as patch:  # as above: the moment cannot be hit with a real disk
+        patch.setattr(layerfile, "create", refuse)
+        for each in keys(30):
+            chain.add(each)
+        assert not layer(tmp_path, 1).exists()
+    created, create = [], layerfile.create
+
+    def spy(path: Path, *args: Any) -> layerfile.LayerFile:  # the order shows nowhere else
+        created.append(path)
+        return create(path, *args)
+
+    monkeypatch.setattr(layerfile, "create", spy)
+    chain.add(key(30))
+    assert created == [layer(tmp_path, 1), layer(tmp_path, 2)]
+    chain._check()
+    assert knows(chain, 31)
+    chain.close()
+    assert caplog.messages[-1] == f"Layer 1 of the filter has found room in {tmp_path} after all"
+    with open_filter(tmp_path, 10) as chain:
+        assert knows(chain, 31)
+        assert len(chain) == 31
+
+
+def refuse(path: Path, *_: object) -> layerfile.LayerFile:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
