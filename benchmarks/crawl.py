@@ -55,9 +55,13 @@ def run(options: argparse.Namespace) -> measure.Picture:
         pages = 2_000 if options.large else options.pages
         site = ["--pages", str(pages), "--links", str(options.links)]
         name = f"{pages:,} generated pages with {options.links} links each"
-    with _served(site) as url:
+    with served(site) as url:
         found = measure.side_by_side(
-            {side: lambda side=side: _crawled(url, side, options.jobdir) for side in SIDES}, rounds
+            {
+                side: lambda side=side: crawl_in_own_process(url, *SIDES[side], has_jobdir=options.jobdir)
+                for side in SIDES
+            },
+            rounds,
         )
     crawls = [crawl for side in found.values() for crawl in side]
     if len({crawl["pages_digest"] for crawl in crawls}) != 1:
@@ -88,7 +92,7 @@ def run(options: argparse.Namespace) -> measure.Picture:
 
 
 @contextmanager
-def _served(arguments: Sequence[str]) -> Iterator[str]:
+def served(arguments: Sequence[str]) -> Iterator[str]:
     """Serve the site, warmed up, and yield the URL to start from. The server ends with its stdin."""
     command = [sys.executable, str(Path(__file__).parent / "linksite.py"), "--warm", *arguments]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
@@ -103,11 +107,14 @@ def _served(arguments: Sequence[str]) -> Iterator[str]:
             server.communicate()  # closes stdin and takes the server's last words
 
 
-def _crawled(url: str, side: str, has_jobdir: bool) -> dict[str, Any]:
-    spider, settings = SIDES[side]
+def crawl_in_own_process(url: str, spider: str, settings: dict[str, Any], *, has_jobdir: bool) -> dict[str, Any]:
+    """Return what :func:`crawled` returns, from a process of its own."""
     with TemporaryDirectory() as directory:
         jobdir = {"JOBDIR": directory} if has_jobdir else {}
-        return measure.in_own_process("benchmarks.crawl", url=url, spider=spider, settings={**settings, **jobdir})
+        found: dict[str, Any] = measure.in_own_process(
+            "benchmarks.crawl", url=url, spider=spider, settings={**settings, **jobdir}
+        )
+    return found
 
 
 def crawled(url: str, spider: str, settings: dict[str, Any]) -> dict[str, Any]:

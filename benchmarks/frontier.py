@@ -1,173 +1,156 @@
-"""DurableScheduler beside Scrapy's own scheduler with JOBDIR: whole crawls, and queues of many pending requests.
+"""DurableScheduler beside Scrapy's own scheduler with JOBDIR: a whole crawl, and a queue of many pending requests.
 
-    python benchmarks/frontier.py crawl [--pages 2000] [--rounds 5]
-    python benchmarks/frontier.py queue [--pending 1000000]
-
-``crawl`` crawls the same local site with both in turns, each in a process of its own, and prints pages per minute:
-medians and their ratio. ``queue`` fills a queue, then pushes and pops (with the engine's add and remove) 50,000 more
-on top, and prints microseconds per request and how much more memory the process has than with an empty queue.
+The crawl is the same as in ``crawl``, with BloomDupeFilter on both sides; here the time by the clock counts as well, as
+waiting for the disk takes no CPU time. The queue is filled, opened anew, pushed to once more, and
+popped from twice as often. Every measurement is a process of its own.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import statistics
-import subprocess
+import logging
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT))
+from benchmarks import measure
+from benchmarks.crawl import crawl_in_own_process, served
 
-SCHEDULERS = {
-    "Scrapy": "scrapy.core.scheduler.Scheduler",
-    "Durable": "scrapy_bloom.DurableScheduler",
-}
+if TYPE_CHECKING:
+    import argparse
 
-
-def run_self(*arguments: str) -> dict[str, float]:
-    """Run this file in a fresh process and return the JSON it prints last."""
-    command = [sys.executable, __file__, *arguments]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    out = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
-    return json.loads(out.splitlines()[-1])
+DURABLE, SCRAPY = "DurableScheduler", "Scrapy's scheduler"
+SCHEDULERS = {SCRAPY: "scrapy.core.scheduler.Scheduler", DURABLE: "scrapy_bloom.DurableScheduler"}
 
 
-def crawl(pages: int, rounds: int, pending: int) -> None:
-    """Print pages per minute of both schedulers over the same site, in turns."""
-    from tests.localsite import LocalSite
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what can be chosen on the command line."""
+    parser.add_argument("--pages", type=int, default=300, help="pages of the crawl (default: %(default)s)")
+    parser.add_argument("--links", type=int, default=30, help="links of each page (default: %(default)s)")
+    parser.add_argument("--pending", type=int, default=50_000, help="requests in the queue (default: %(default)s)")
+    parser.add_argument("--work", type=int, default=10_000, help="pushed and popped on top (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="default: %(default)s")
+    parser.add_argument("--large", action="store_true", help="the same as --pages 2000 --pending 1000000 --work 50000")
 
-    rates: dict[str, list[float]] = {name: [] for name in SCHEDULERS}
-    with LocalSite(pages=pages, links_per_page=30, body=2000) as site:
-        for round_ in range(rounds):
-            for name in sorted(SCHEDULERS, reverse=bool(round_ % 2)):
-                with tempfile.TemporaryDirectory() as directory:
-                    options = {
-                        "url": site.url(),
-                        "jobdir": directory + "/job",
-                        "log": directory + "/log",
-                        "stats": directory + "/stats",
-                        "settings": {
-                            "SCHEDULER": SCHEDULERS[name],
-                            "DUPEFILTER_CLASS": "scrapy_bloom.BloomDupeFilter",
-                            "CONCURRENT_REQUESTS": 16,
-                            "CONCURRENT_REQUESTS_PER_DOMAIN": 16,
-                        },
-                    }
-                    if pending:
-                        fill(Path(options["jobdir"]), name, pending)
-                        options["settings"]["CLOSESPIDER_PAGECOUNT"] = pages
-                    script = ROOT / "tests" / "frontier" / "crawl.py"
-                    command = [sys.executable, str(script), json.dumps(options)]
-                    subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
-                    stats = json.loads(Path(options["stats"]).read_text(encoding="utf-8"))
-                    rate = stats["response_received_count"] / stats["elapsed_time_seconds"] * 60
-                    rates[name].append(rate)
-                    print(f"  {name:8} {rate:8.0f} pages/min", flush=True)
-    medians = {name: statistics.median(found) for name, found in rates.items()}
-    ratio = medians["Durable"] / medians["Scrapy"]
-    print(
-        f"{pages} pages, {pending} pending before, median of {rounds}: "
-        f"Scrapy {medians['Scrapy']:.0f}, Durable {medians['Durable']:.0f} pages/min, ratio {ratio:.2f}"
+
+def run(options: argparse.Namespace) -> measure.Picture:
+    """Measure and print two tables."""
+    measure.print_environment("Scrapy", "queuelib")
+    pages, pending, work = (
+        (2_000, 1_000_000, 50_000) if options.large else (options.pages, options.pending, options.work)
     )
+    picture = _compare_crawls(pages, options.links, options.rounds)
+    _compare_queues(pending, work, options.rounds)
+    return picture
 
 
-def fill(jobdir: Path, name: str, pending: int) -> None:
-    """Leave *pending* requests of low priority in the queue of the job directory."""
-    run_self("fill-and-stop", "--scheduler", name, "--pending", str(pending), "--jobdir", str(jobdir))
+def _compare_crawls(pages: int, links: int, rounds: int) -> measure.Picture:
+    def crawled(side: str, url: str) -> dict[str, Any]:
+        settings = {"SCHEDULER": SCHEDULERS[side], "DUPEFILTER_CLASS": "scrapy_bloom.BloomDupeFilter"}
+        return crawl_in_own_process(url, "LinkSpider", settings, has_jobdir=True)
+
+    with served(["--pages", str(pages), "--links", str(links)]) as url:
+        found = measure.side_by_side(
+            {side: lambda side=side: crawled(side, url) for side in SCHEDULERS},  # type: ignore[misc]
+            rounds,
+        )
+    if len({one["pages_digest"] for ones in found.values() for one in ones}) != 1:
+        raise AssertionError("not all crawls fetched the same pages")
+    print(
+        f"{pages:,} generated pages with {links} links each. Scrapy's time over ours (lowest-highest); medians of "
+        f"{rounds} interleaved crawls\n"
+    )
+    rows = []
+    drawn = {}
+    for side, ones in found.items():
+        ratios = [measure.ratios([s[clock] for s in found[SCRAPY]], [one[clock] for one in ones]) for clock in _CLOCKS]
+        drawn[side] = measure.Spread.of([pages / one["wall"] * 60 for one in ones])
+        cpu = measure.Spread.of([one["cpu"] for one in ones]).median
+        rows.append([side, *(f"{ratio:.2f}" for ratio in ratios), f"{drawn[side].median:.0f}", f"{cpu:.2f}"])
+    measure.print_table(["", "times as fast, CPU", "by the clock", "pages a minute", "CPU s"], rows)
+    return measure.Picture(f"A crawl of {pages:,} pages with JOBDIR", "pages a minute", drawn)
 
 
-def calls_of(name: str, jobdir: Path) -> object:
-    """Return an opened scheduler with an engine around it."""
-    from tests.frontier.schedulers import EngineCalls
-
-    return EngineCalls(jobdir, SCHEDULERS[name], DUPEFILTER_CLASS="scrapy.dupefilters.BaseDupeFilter")
+_CLOCKS = ("cpu", "wall")
 
 
-def push_many(calls: object, first: int, count: int, priority: int = 0) -> None:
-    """Push *count* requests to three hosts, with the meta of an ordinary crawl."""
-    from scrapy import Request
+def _compare_queues(pending: int, work: int, rounds: int) -> None:
+    def measured(side: str) -> dict[str, float]:
+        with tempfile.TemporaryDirectory() as directory:
+            found: dict[str, float] = measure.in_own_process(
+                "benchmarks.frontier", scheduler=SCHEDULERS[side], jobdir=directory, pending=pending, work=work
+            )
+        return found
 
-    push = calls.scheduler.enqueue_request
-    for n in range(first, first + count):
-        meta = {"depth": n % 9, "link_text": "a link", "download_slot": f"slot-{n % 3}"}
-        push(Request(f"http://127.0.0.1/products/{n}?page={n % 7}", priority=priority, meta=meta))
+    found = measure.side_by_side({side: lambda side=side: measured(side) for side in SCHEDULERS}, rounds)  # type: ignore[misc]
+    print(
+        f"{pending:,} requests pending, {work:,} pushed on top and twice as many popped; by the clock, medians of {rounds}\n"
+    )
+    figures = ("fill_us", "work_us", "open_s", "memory_mb")
+    rows = []
+    for side, ones in found.items():
+        ratio = measure.ratios([one["work_us"] for one in found[SCRAPY]], [one["work_us"] for one in ones])
+        medians = [measure.Spread.of([one[figure] for one in ones]).median for figure in figures]
+        rows.append([side, f"{ratio:.2f}", *(f"{median:.2f}" for median in medians)])
+    header = [
+        "",
+        "times as fast, pushing and popping",
+        "push, us",
+        "one push and two pops, us",
+        "opening, s",
+        "RAM more, MB",
+    ]
+    measure.print_table(header, rows)
 
 
-def memory() -> float:
-    """Resident memory of this process now, in MB (Linux)."""
-    for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
-        if line.startswith("VmRSS"):
-            return int(line.split()[1]) / 1024
-    return float("nan")
+def _queue(scheduler: str, jobdir: str, pending: int, work: int) -> dict[str, float]:
+    """Fill a queue, open it anew, and push and pop *work* requests more, as an engine does."""
+    from tests.frontier.schedulers import EngineCalls  # an engine that downloads nothing
 
+    logging.disable(logging.WARNING)  # that a filter which filters nothing is not durable
 
-def fill_and_measure(name: str, pending: int, jobdir: Path) -> None:
-    """Print microseconds per push and per push and pop, and memory, with *pending* requests in the queue."""
-    calls = calls_of(name, jobdir)
-    push_many(calls, 0, 100)
+    def opened() -> Any:
+        return EngineCalls(Path(jobdir), scheduler, DUPEFILTER_CLASS="scrapy.dupefilters.BaseDupeFilter")
+
+    calls = opened()
+    _push(calls, 0, 100)
     calls.drain()
-    before = memory()
-    start = time.perf_counter()
-    push_many(calls, 0, pending)
-    filling = time.perf_counter() - start
-    result = {"fill_us": filling / pending * 1e6}
+    before = measure.resident_bytes()
+    filling = _push(calls, 0, pending)
     calls.stop()
     start = time.perf_counter()
-    calls = calls_of(name, jobdir)
-    result["open_s"] = time.perf_counter() - start
-    work = 50_000
+    calls = opened()
+    opening = time.perf_counter() - start
+    working = _push(calls, pending, work)
     start = time.perf_counter()
-    push_many(calls, pending, work)
-    for _ in range(2 * work):
+    for _ in range(work + min(work, pending)):  # down to those that have come back from disk
         request = calls.scheduler.next_request()
         calls.engine._slot.add_request(request)
         calls.engine._slot.inprogress.remove(request)
-    result["work_us"] = (time.perf_counter() - start) / work * 1e6
-    result["memory_mb"] = memory() - before
+    working += time.perf_counter() - start
+    memory = measure.resident_bytes() - before
     calls.stop()
-    print(json.dumps(result))
+    return {
+        "fill_us": filling / pending * 1e6,
+        "work_us": working / work * 1e6,
+        "open_s": opening,
+        "memory_mb": memory / 1e6,
+    }
 
 
-def queue(pending: int) -> None:
-    """Print the figures of both schedulers, each in a process of its own."""
-    for count in (pending,):
-        for name in SCHEDULERS:
-            with tempfile.TemporaryDirectory() as directory:
-                found = run_self("fill", "--scheduler", name, "--pending", str(count), "--jobdir", directory)
-            print(
-                f"{count:>9,} pending {name:8} push {found['fill_us']:5.1f} us, push + two pops "
-                f"{found['work_us']:5.1f} us, open {found['open_s']:5.2f} s, memory +{found['memory_mb']:.0f} MB",
-                flush=True,
-            )
+def _push(calls: Any, first: int, count: int) -> float:
+    """Push *count* requests to three hosts, with the meta of an ordinary crawl; return the seconds it takes."""
+    from scrapy import Request
 
-
-def main() -> None:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["crawl", "queue", "fill", "fill-and-stop"])
-    parser.add_argument("--pages", type=int, default=2000)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--pending", type=int, default=0)
-    parser.add_argument("--scheduler", choices=list(SCHEDULERS))
-    parser.add_argument("--jobdir", type=Path)
-    options = parser.parse_args()
-    if options.what == "crawl":
-        crawl(options.pages, options.rounds, options.pending)
-    elif options.what == "queue":
-        queue(options.pending or 1_000_000)
-    elif options.what == "fill":
-        fill_and_measure(options.scheduler, options.pending, options.jobdir)
-    else:
-        calls = calls_of(options.scheduler, options.jobdir)
-        push_many(calls, 0, options.pending, priority=-10)
-        calls.stop()
-        print("{}")
+    start = time.perf_counter()
+    push = calls.scheduler.enqueue_request
+    for n in range(first, first + count):
+        meta = {"depth": n % 9, "link_text": "a link", "download_slot": f"slot-{n % 3}"}
+        push(Request(f"http://127.0.0.1/products/{n}?page={n % 7}", meta=meta))
+    return time.perf_counter() - start
 
 
 if __name__ == "__main__":
-    main()
+    print(json.dumps(_queue(**json.loads(sys.argv[1]))))

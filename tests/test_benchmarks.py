@@ -20,6 +20,7 @@ SMALLEST = {
     "reopen": "--keys 2000 --rounds 1",
     "growth": "--keys 50000 --batch 10000 --absent 20000",
     "crawl": "--pages 8 --links 10 --rounds 1",
+    "frontier": "--pages 8 --links 10 --rounds 1 --pending 100 --work 100",
 }
 
 
@@ -29,10 +30,13 @@ def test_each_benchmark_runs_in_its_smallest_form(name: str, capsys: pytest.Capt
     main([name, *SMALLEST[name].split()])
     printed = capsys.readouterr().out
     assert re.match(r"\d{4}-\d\d-\d\d, .* cores.*\nPython 3\.", printed), printed
-    header, rule, *rows = [line for line in printed.splitlines() if line.startswith("|")]
-    assert re.fullmatch(r"\|-+(\|-+:)+\|", rule)
-    assert rows
-    assert {row.count(" | ") for row in rows} == {header.count(" | ")}
+    tables = re.findall(r"(?:^\|.*\n)+", printed, flags=re.MULTILINE)
+    assert tables
+    for table in tables:
+        header, rule, *rows = table.splitlines()
+        assert re.fullmatch(r"\|-+(\|-+:)+\|", rule)
+        assert rows
+        assert {row.count(" | ") for row in rows} == {header.count(" | ")}
 
 
 def test_all_of_them_are_listed() -> None:
