@@ -1,8 +1,8 @@
 """DurableScheduler beside Scrapy's own scheduler with JOBDIR: a whole crawl, and a queue of many pending requests.
 
 The crawl is the same as in ``crawl``, with BloomDupeFilter on both sides; here the time by the clock counts as well, as
-waiting for the disk takes no CPU time. The queue is filled, opened anew, pushed to once more, and
-popped from twice as often. Every measurement is a process of its own.
+waiting for the disk takes no CPU time. The queue is filled, opened anew, pushed to once more, and popped from twice as
+often. Every measurement is in a process of its own.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _compare_crawls(pages: int, links: int, rounds: int) -> measure.Picture:
 
     with served(["--pages", str(pages), "--links", str(links)]) as url:
         found = measure.side_by_side(
-            {side: lambda side=side: crawled(side, url) for side in SCHEDULERS},  # type: ignore[misc]
+            {side: lambda side=side: crawled(side, url) for side in SCHEDULERS},
             rounds,
         )
     if len({one["pages_digest"] for ones in found.values() for one in ones}) != 1:
@@ -84,9 +84,10 @@ def _compare_queues(pending: int, work: int, rounds: int) -> None:
             )
         return found
 
-    found = measure.side_by_side({side: lambda side=side: measured(side) for side in SCHEDULERS}, rounds)  # type: ignore[misc]
+    found = measure.side_by_side({side: lambda side=side: measured(side) for side in SCHEDULERS}, rounds)
     print(
-        f"{pending:,} requests pending, {work:,} pushed on top and twice as many popped; by the clock, medians of {rounds}\n"
+        f"{pending:,} requests pending, {work:,} pushed on top and twice as many popped; by the clock, medians of "
+        f"{rounds}\n"
     )
     figures = ("fill_us", "work_us", "open_s", "memory_mb")
     rows = []
