@@ -8,7 +8,6 @@ contacted. All three must fetch the same pages.
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 import time
@@ -37,7 +36,7 @@ SIDES = {
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add what can be chosen on the command line."""
     parser.add_argument("--html", type=Path, metavar="DIR", help="crawl this folder with HTML files")
-    parser.add_argument("--pages", type=int, default=200, help="or that many generated pages (default: %(default)s)")
+    parser.add_argument("--pages", type=int, default=400, help="or that many generated pages (default: %(default)s)")
     parser.add_argument("--links", type=int, default=150, help="with that many links each (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="crawls of each kind (default: %(default)s)")
     parser.add_argument("--jobdir", action="store_true", help="crawl with JOBDIR")
@@ -130,7 +129,7 @@ def crawled(url: str, spider: str, settings: dict[str, Any]) -> dict[str, Any]:
     if urlsplit(root).hostname != "127.0.0.1":
         raise ValueError(f"{root} is not on this machine")
     pages: set[str] = set()
-    extractor = LinkExtractor(allow=f"^{re.escape(root)}")
+    extractor = LinkExtractor()
 
     class LinkSpider(Spider):
         name = "links"
@@ -140,7 +139,8 @@ def crawled(url: str, spider: str, settings: dict[str, Any]) -> dict[str, Any]:
         def parse(self, response: Any) -> Any:
             pages.add(response.url)
             if isinstance(response, HtmlResponse):
-                yield from response.follow_all(self.chosen(extractor.extract_links(response)))
+                links = [link for link in extractor.extract_links(response) if link.url.startswith(root)]
+                yield from response.follow_all(self.chosen(links))
 
         def chosen(self, links: Any) -> Any:
             return links
