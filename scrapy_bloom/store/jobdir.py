@@ -12,7 +12,6 @@ import platform
 import secrets
 import threading
 import time
-from mmap import mmap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,10 +23,10 @@ from scrapy_bloom.filter.chain import (
     DEFAULT_ERROR_RATE,
     DEFAULT_GROWTH,
     TIGHTENING,
+    MemoryStore,
     ScalableBloomFilter,
     check_parameters,
 )
-from scrapy_bloom.filter.layer import Layer
 from scrapy_bloom.store import layerfile
 from scrapy_bloom.store.forgotten import ForgottenFile
 from scrapy_bloom.store.scrapy_seen import read_fingerprints
@@ -35,7 +34,7 @@ from scrapy_bloom.store.scrapy_seen import read_fingerprints
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from scrapy_bloom.filter.layer import LayerSpec
+    from scrapy_bloom.filter.layer import Layer, LayerSpec
 
 logger = logging.getLogger(__name__)
 
@@ -190,7 +189,7 @@ class JobDirectoryStore:
                 error.strerror,
                 f"{spec.nbytes:,}",
             )
-        layer = Layer(spec, mmap(-1, spec.nbytes))
+        layer = MemoryStore().create(spec)
         self._homeless.append(layer)
         return layer
 
