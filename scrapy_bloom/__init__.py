@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from scrapy_bloom.filter.chain import ScalableBloomFilter
     from scrapy_bloom.frontier.scheduler import DurableScheduler
     from scrapy_bloom.links import UnseenLinks
+    from scrapy_bloom.redis_dupefilter import RedisBloomDupeFilter
     from scrapy_bloom.store.jobdir import open_filter
     from scrapy_bloom.url.canonical import canonicalize_url
     from scrapy_bloom.url.fingerprint import RequestFingerprinter, fingerprint
@@ -17,6 +18,7 @@ __all__ = [
     "Addon",
     "BloomDupeFilter",
     "DurableScheduler",
+    "RedisBloomDupeFilter",
     "RequestFingerprinter",
     "ScalableBloomFilter",
     "UnseenLinks",
@@ -29,6 +31,7 @@ _HOME = {
     "Addon": "scrapy_bloom.addon",
     "BloomDupeFilter": "scrapy_bloom.dupefilter",
     "DurableScheduler": "scrapy_bloom.frontier.scheduler",
+    "RedisBloomDupeFilter": "scrapy_bloom.redis_dupefilter",
     "RequestFingerprinter": "scrapy_bloom.url.fingerprint",
     "ScalableBloomFilter": "scrapy_bloom.filter.chain",
     "UnseenLinks": "scrapy_bloom.links",

@@ -124,3 +124,33 @@ class DamagedFrontierError(FrontierError):
 
 class ScrapyQueueError(FrontierError):
     """The job directory holds a queue of Scrapy's own that was not stopped cleanly, or that cannot be read."""
+class MissingPackageError(BloomError, ImportError):
+    """A part of scrapy-bloom needs a package that is not installed."""
+
+    def __init__(self, package: str, extra: str, what: str) -> None:
+        """Take as *what* the part that needs *package*, which comes with the optional dependencies *extra*."""
+        self.package = package
+        super().__init__(package, extra, what)
+
+    def __str__(self) -> str:
+        """Say what is missing and how to get it."""
+        package, extra, what = self.args
+        return (
+            f"{what} needs the package {package}, which is not installed. The crawl has not started. "
+            f'Install it with: pip install "scrapy-bloom[{extra}]"'
+        )
+
+
+class SharedFilterError(BloomError):
+    """The filter on a server cannot be used as it is. Never shows a password."""
+
+    def __init__(self, where: str, problem: str, advice: str) -> None:
+        """Take as *where* the server, without its password, and the filter's key prefix, if it got as far as that."""
+        self.where = where
+        self.problem = problem
+        super().__init__(where, problem, advice)
+
+    def __str__(self) -> str:
+        """Say where, what was found, and what to do."""
+        where, problem, advice = self.args
+        return f"The filter on {where} cannot be used: {problem}. {advice}"

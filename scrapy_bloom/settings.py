@@ -6,6 +6,7 @@ import difflib
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
 
 from scrapy_bloom.errors import SettingsError
 from scrapy_bloom.filter.chain import (
@@ -41,6 +42,18 @@ class BloomSettings:
     """Seconds between writing dirty pages to disk; 0: only at close."""
     forget_failed: bool = False
     """Whether a request that finally failed may be tried again."""
+    redis_url: str | None = None
+    """The server; None: as scrapy-redis' settings say, or ``redis://localhost:6379``. May hold a password."""
+    redis_key: str | None = None
+    """Prefix of the keys on the server; None: ``SCHEDULER_DUPEFILTER_KEY``, or ``bloom:%(spider)s``."""
+    redis_engine: str = "auto"
+    """``"bf"``, ``"bitmap"`` or ``"auto"``: bf if the server has it."""
+    redis_shards: int = 1
+    """Chains that the keys are spread over, so that a cluster can share them out."""
+    redis_on_error: str = "retry"
+    """When the server is away: ``"retry"``, ``"allow"`` or ``"close"``."""
+    redis_ttl: int | None = None
+    """Seconds after the last use at which the server removes the filter; None: never."""
 
     @classmethod
     def from_settings(cls, settings: BaseSettings) -> Self:
@@ -61,7 +74,7 @@ class BloomSettings:
                 try:
                     values[known.attribute] = known.parse(value)
                 except (TypeError, ValueError, OverflowError):
-                    problems.append(f"{name} must be {known.allowed}, not {value!r}")
+                    problems.append(f"{name} must be {known.allowed}, not {_shown(name, value)}")
         if problems:
             raise SettingsError(problems)
         return cls(**values)
@@ -110,6 +123,31 @@ def _positive_whole_number(value: Any) -> int:
     return int(number)
 
 
+def _one_of(*words: str) -> Callable[[Any], str]:
+    def parse(value: Any) -> str:
+        if value not in words:
+            raise ValueError
+        return str(value)
+
+    return parse
+
+
+def _server_url(value: Any) -> str:
+    parts = urlsplit(value)
+    if not isinstance(value, str) or not (
+        (parts.scheme in {"redis", "rediss"} and parts.netloc) or (parts.scheme == "unix" and parts.path)
+    ):
+        raise ValueError
+    _ = parts.port  # which raises ValueError
+    return value
+
+
+def _key_prefix(value: Any) -> str:
+    if not isinstance(value, str) or not value % {"spider": "name"} or set(value) & set("{}"):
+        raise ValueError
+    return value
+
+
 _KNOWN = {
     "BLOOM_CAPACITY": _Known("capacity", "a whole number of URLs, at least 1", _positive_whole_number),
     "BLOOM_ERROR_RATE": _Known(
@@ -124,10 +162,23 @@ _KNOWN = {
         "sync_interval", "a number of seconds from 0 (only at close) to 86400", _number_between(0, 86_400)
     ),
     "BLOOM_FORGET_FAILED": _Known("forget_failed", "True or False", _truth),
+    "BLOOM_REDIS_URL": _Known(
+        "redis_url", "a URL such as redis://host:6379/0, rediss://:password@host or unix:///path", _server_url
+    ),
+    "BLOOM_REDIS_KEY": _Known("redis_key", "a key prefix without braces; %(spider)s is the spider's name", _key_prefix),
+    "BLOOM_REDIS_ENGINE": _Known("redis_engine", "auto, bf or bitmap", _one_of("auto", "bf", "bitmap")),
+    "BLOOM_REDIS_SHARDS": _Known("redis_shards", "a whole number, at least 1", _positive_whole_number),
+    "BLOOM_REDIS_ON_ERROR": _Known("redis_on_error", "retry, allow or close", _one_of("retry", "allow", "close")),
+    "BLOOM_REDIS_TTL": _Known("redis_ttl", "a whole number of seconds, at least 1", _positive_whole_number),
 }
 
 
 def _unknown(name: str, value: Any) -> str:
     close = difflib.get_close_matches(name, _KNOWN, n=1)
     hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(_KNOWN)}"
-    return f"{name} (set to {value!r}) is not a setting of this scrapy-bloom; {hint}"
+    return f"{name} (set to {_shown(name, value)}) is not a setting of this scrapy-bloom; {hint}"
+
+
+def _shown(name: str, value: Any) -> str:
+    """Return *value* as it may appear in a log: what might be a server's URL may hold a password."""
+    return "a value not shown here, since it may hold a password" if "UR" in name and "REDIS" in name else repr(value)

@@ -1,0 +1,306 @@
+"""A filter on a server, shared by any number of processes: :class:`SharedFilter`.
+
+Spreads keys over shards, chooses the engine, begins chains or finds them, and checks that what is found may be used.
+It says what went wrong; what a crawl does about it is decided in ``fleet.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from mmh3 import mmh3_x64_128_digest
+
+from scrapy_bloom.errors import SharedFilterError
+from scrapy_bloom.store import redis_chain
+from scrapy_bloom.store.redis_bf import BloomCommandChain
+from scrapy_bloom.store.redis_bitmap import BitmapChain
+from scrapy_bloom.store.redis_chain import ChainInfo, Design, GoneError
+from scrapy_bloom.store.redis_client import Command, ReplyError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from scrapy_bloom.store.redis_chain import Chain
+    from scrapy_bloom.store.redis_client import Server
+
+logger = logging.getLogger(__name__)
+
+AUTO, BF, BITMAP = ENGINES = ("auto", "bf", "bitmap")
+
+_BATCH_DIGESTS = 500
+"""Per call of a shard: some 15 ms of the server's time, during which it answers nobody else."""
+
+_BEGIN_ATTEMPTS = 5
+_LIFETIME_REFRESHES = 4  # per lifetime
+
+
+class SharedFilter:
+    """A set of byte strings on *server* that answers "seen before?" with a bounded error, atomically for all processes.
+
+    Args:
+        server: See :func:`scrapy_bloom.store.redis_client.connect`.
+        prefix: Of the keys; without braces, which delimit the hash tag.
+        engine: ``"bf"``, ``"bitmap"``, or ``"auto"``: bf if the server has the commands.
+        shards: Number of chains that the keys are spread over.
+        capacity: Keys that the first layers of all chains together are made for.
+        error_rate: Bound on the false-positive probability, for every chain and so for the whole: a key is looked up
+            in one chain only.
+        growth: How many times larger each next layer is. Engine bf rounds it to a whole number.
+        key_space: What makes the keys, by ingredient.
+        ttl: Seconds after the last use at which the server removes the filter; None for never.
+
+    The numbers apply to a filter that is begun; one that is there keeps its own.
+
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        prefix: str,
+        *,
+        engine: str = AUTO,
+        shards: int = 1,
+        capacity: int,
+        error_rate: float,
+        growth: float,
+        key_space: Mapping[str, str],
+        ttl: int | None = None,
+    ) -> None:
+        self.server = server
+        self.where = f"{server.where}, key {prefix}"
+        """Server and key prefix, for messages."""
+        self._prefix = prefix
+        self._engine = engine
+        self._shards = shards
+        self._capacity = capacity
+        self._error_rate = error_rate
+        self._growth = growth
+        self._key_space = key_space
+        self._ttl = ttl
+        self._refresh_at = 0.0
+        self._chains: list[Chain] = []
+        self._warned: set[str] = set()
+
+    @property
+    def design(self) -> Design:
+        """The stored parameters of the first chain; the others have the same but for id and seed."""
+        return self._chains[0].design
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the filter was opened, and not cleared since."""
+        return bool(self._chains)
+
+    def open(self) -> None:
+        """Find the filter on the server, or begin it.
+
+        Raises:
+            SharedFilterError: What is there cannot be used.
+            ServerError: The server does not answer, or refuses.
+
+        """
+        (first,) = self._begin([0], self._shards, self._chosen_engine())
+        shards = first.design.shards
+        self._chains = [first, *self._begin(range(1, shards), shards, first.design.engine)]
+        for chain in self._chains:
+            for name in redis_chain.check_key_space(self.where, chain.design.key_space, self._key_space):
+                was, now = chain.design.key_space.get(name, ""), self._key_space.get(name, "")
+                self._warn(
+                    f"The filter on {self.where} was filled under {name} {was}, and this is {now}. A few URLs whose "
+                    "canonical form has changed may be fetched again."
+                )
+        if first.design.error_rate > self._error_rate * 1.000001:
+            self._warn(
+                f"The filter on {self.where} was begun with an error rate of {first.design.error_rate:g} and keeps it; "
+                f"the settings ask for {self._error_rate:g}."
+            )
+        if shards != self._shards:
+            self._warn(
+                f"The filter on {self.where} was begun with {shards} shards and keeps them; the settings ask for "
+                f"{self._shards}."
+            )
+        self._refresh_at = 0.0
+
+    def add(self, keys: Sequence[bytes]) -> list[bool]:
+        """Remember *keys*. Return for each whether it was new: true for one process only, whoever else adds it.
+
+        Raises:
+            GoneError: A chain is not on the server any more; :meth:`open` begins it anew.
+            ServerError: The server does not answer, or refuses. What was carried out is not known.
+
+        """
+        if self._ttl is not None and time.monotonic() >= self._refresh_at:
+            self._refresh_lifetime(self._ttl)
+        return [not seen for seen in self._exchange(keys, adding=True)]
+
+    def seen_many(self, keys: Sequence[bytes]) -> list[bool]:
+        """Return for each of *keys* whether it was added by anyone, in one round trip (per node of a cluster).
+
+        Raises:
+            GoneError: A chain is not on the server any more. Engine bf does not find out here; all is unseen then.
+            ServerError: The server does not answer, or refuses.
+
+        """
+        return self._exchange(keys, adding=False)
+
+    def info(self) -> ChainInfo:
+        """Return sums over the shards for counts and bytes, averages for rates, and the most layers.
+
+        Raises:
+            ServerError: The server does not tell.
+
+        """
+        infos = [chain.info(self.server) for chain in self._chains]
+        return ChainInfo(
+            urls=sum(info.urls for info in infos),
+            layers=max(info.layers for info in infos),
+            nbytes=sum(info.nbytes for info in infos),
+            fill_ratio=sum(info.fill_ratio for info in infos) / len(infos),
+            error_rate=sum(info.error_rate for info in infos) / len(infos),
+        )
+
+    def clear(self) -> None:
+        """Remove the filter from the server. Other processes find out at their next call, and begin it anew.
+
+        Raises:
+            ServerError: The server does not answer, or refuses.
+
+        """
+        self.open()  # anew, since what others have grown meanwhile goes, too
+        self._remove(self._chains)
+        self._chains = []
+
+    def _exchange(self, keys: Sequence[bytes], *, adding: bool) -> list[bool]:
+        chains = self._chains
+        if not chains:
+            raise GoneError
+        seen = [False] * len(keys)
+        left: dict[int, list[int]] = {}
+        for i, key in enumerate(keys):
+            left.setdefault(crc32(key) % len(chains), []).append(i)
+        while left:
+            commands = []
+            for shard, indexes in left.items():
+                seed = chains[shard].design.seed
+                digests = [mmh3_x64_128_digest(keys[i], seed) for i in indexes[:_BATCH_DIGESTS]]
+                commands.append(chains[shard].command(digests, adding=adding))
+            replies = self.server.calls(commands)
+            for (shard, indexes), reply in zip(list(left.items()), replies, strict=True):
+                answers = chains[shard].answers(reply, adding=adding)
+                for i, answer in zip(indexes, answers, strict=False):
+                    seen[i] = answer
+                left[shard] = indexes[len(answers) :]
+                if not left[shard]:
+                    del left[shard]
+        return seen
+
+    def _tag(self, shard: int) -> str:
+        return f"{self._prefix}:{shard}"
+
+    def _begin(self, shards: Iterable[int], of: int, engine: str) -> list[Chain]:
+        """Return the chains of *shards*, found or begun, with all their keys there."""
+        chains: dict[int, Chain | None] = dict.fromkeys(shards)
+        for _ in range(_BEGIN_ATTEMPTS):
+            missing = [shard for shard, chain in chains.items() if chain is None]
+            if not missing:
+                break
+            commands = [self._begin_command(shard, engine, of) for shard in missing]
+            for shard, reply in zip(missing, self.server.calls(commands), strict=True):
+                chains[shard] = self._found(shard, reply)
+            self._drop_incomplete(chains, missing)
+        found = [chain for chain in chains.values() if chain is not None]
+        if len(found) < len(chains):
+            raise SharedFilterError(
+                self.where,
+                "parts of it vanish as soon as they are created",
+                "Look at the server's maxmemory-policy (noeviction is right), and at who else deletes keys there.",
+            )
+        return found
+
+    def _begin_command(self, shard: int, engine: str, shards: int) -> Command:
+        design = Design.draw(
+            engine,
+            shards=shards,
+            capacity=-(-self._capacity // shards),
+            error_rate=self._error_rate,
+            growth=self._growth,
+            key_space=self._key_space,
+        )
+        tag = self._tag(shard)
+        if engine == BF:
+            return BloomCommandChain.begin(tag, design, self._ttl, is_valkey=self.server.is_valkey)
+        return BitmapChain.begin(tag, design, self._ttl)
+
+    def _found(self, shard: int, reply: object) -> Chain:
+        advice = "Use another BLOOM_REDIS_KEY, or remove that key from the server."
+        key = redis_chain.meta_key(self._tag(shard))
+        if isinstance(reply, ReplyError):
+            if "WRONGTYPE" in str(reply):
+                raise SharedFilterError(self.where, f"the key {key} is taken by something else ({reply})", advice)
+            raise reply
+        meta = redis_chain.as_mapping(reply)
+        try:
+            chain = (BloomCommandChain if meta.get("engine") == BF else BitmapChain)(self._tag(shard), meta)
+        except (ValueError, KeyError) as error:
+            raise SharedFilterError(self.where, f"{key} cannot be used: {error}", advice) from None
+        if self._engine not in (AUTO, chain.design.engine):
+            raise SharedFilterError(
+                self.where,
+                f"it was begun with engine {chain.design.engine}, and BLOOM_REDIS_ENGINE is {self._engine}",
+                "Set the engine to what it was or to auto, or use another BLOOM_REDIS_KEY.",
+            )
+        return chain
+
+    def _drop_incomplete(self, chains: dict[int, Chain | None], shards: Sequence[int]) -> None:
+        """Remove chains of which the server has lost a part, so that they are begun anew."""
+        found = [(shard, chain) for shard in shards if (chain := chains[shard]) is not None]
+        commands = [Command(("EXISTS", *chain.all_keys()), chain.all_keys()[0]) for _, chain in found]
+        for (shard, chain), count in zip(found, self.server.calls(commands), strict=True):
+            if isinstance(count, ReplyError):
+                raise count
+            if count < len(chain.all_keys()):
+                logger.warning(
+                    "A part of the filter on %s is missing on the server: it was deleted, evicted or has expired. The "
+                    "filter begins anew, and URLs seen before are fetched again.",
+                    self.where,
+                )
+                self._remove([chain])
+                chains[shard] = None
+
+    def _chosen_engine(self) -> str:
+        if self._engine == BITMAP:
+            return BITMAP
+        key = redis_chain.meta_key(self._tag(0)).removesuffix("meta") + "none"
+        (reply,) = self.server.calls([Command(("BF.MEXISTS", key, "x"), key)])
+        if not isinstance(reply, ReplyError):
+            return BF
+        if self._engine == BF:
+            raise SharedFilterError(
+                self.where,
+                f"the server has no bloom filter commands ({reply})",
+                'Set BLOOM_REDIS_ENGINE to "bitmap", which any Redis or Valkey can do, or load the bloom module.',
+            )
+        return BITMAP
+
+    def _remove(self, chains: Sequence[Chain]) -> None:
+        for reply in self.server.calls(
+            [Command(("UNLINK", *chain.all_keys()), chain.all_keys()[0]) for chain in chains]
+        ):
+            if isinstance(reply, ReplyError):
+                raise reply
+
+    def _refresh_lifetime(self, ttl: int) -> None:
+        self._refresh_at = time.monotonic() + ttl / _LIFETIME_REFRESHES
+        keys = [key for chain in self._chains for key in chain.all_keys()]
+        self.server.calls([Command(("EXPIRE", key, ttl), key) for key in keys])
+
+    def _warn(self, message: str) -> None:
+        if message not in self._warned:
+            self._warned.add(message)
+            logger.warning("%s", message)
+
+
+__all__ = ["AUTO", "BF", "BITMAP", "ENGINES", "GoneError", "SharedFilter"]

@@ -1,0 +1,102 @@
+"""Engine ``bf``: the scalable bloom filter that the server brings along (Redis 8, Redis Stack, Valkey's bloom module).
+
+One key, ``BF.RESERVE`` to begin and ``BF.INSERT`` with ``NOCREATE`` to add. ``BF.ADD`` does the same, but on a key that
+is gone it would begin a new filter with the server's default error rate of 1 %: one new page in a hundred lost.
+
+*What the server makes of an error rate.* RedisBloom gives its layer i the rate p / 2^(i+1), so the sum over all layers
+stays below the p of ``BF.RESERVE`` (RedisBloom, ``src/sb.c``: the first layer is already tightened by 0.5). Valkey's
+module begins at p itself and halves from there, so the sum stays below 2 p (valkey-bloom, ``src/bloom/utils.rs``);
+it is told half of ours. The layers are then the same in both.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from scrapy_bloom.filter import sizing
+from scrapy_bloom.store import redis_chain
+from scrapy_bloom.store.redis_chain import ChainInfo, Design, GoneError
+from scrapy_bloom.store.redis_client import Command, ReplyError, Server
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_TIGHTENING = 0.5
+
+
+class BloomCommandChain:
+    """A filter of the server's own, and the metadata beside it."""
+
+    def __init__(self, tag: str, meta: Mapping[str, str]) -> None:
+        """Take the metadata that the server has for hash tag *tag*.
+
+        Raises:
+            ValueError: It cannot be used; the message says why.
+
+        """
+        self.design = Design.parse(meta)
+        self._tag = tag
+        self._key = redis_chain.data_key(tag, self.design)
+
+    @staticmethod
+    def begin(tag: str, design: Design, ttl: int | None, *, is_valkey: bool) -> Command:
+        """Return the command that finds the chain of *tag* or begins it."""
+        told = design.error_rate * (_TIGHTENING if is_valkey else 1)
+        arguments = (f"{told:.12g}", design.capacity, round(design.growth))
+        return redis_chain.begin(tag, design, redis_chain.data_key(tag, design), arguments, {}, ttl)
+
+    def command(self, digests: Sequence[bytes], *, adding: bool) -> Command:
+        """Return the command of the server's filter."""
+        if adding:
+            return Command(("BF.INSERT", self._key, "NOCREATE", "ITEMS", *digests), self._key)
+        return Command(("BF.MEXISTS", self._key, *digests), self._key)
+
+    def answers(self, reply: Any, *, adding: bool) -> list[bool]:
+        """Read the answers, one per digest.
+
+        Raises:
+            GoneError: The filter is not there any more; only found out when adding.
+            ReplyError: The server answered with an error, for all digests or for one.
+
+        """
+        if isinstance(reply, ReplyError):
+            raise GoneError if "not found" in str(reply) else reply
+        for answer in reply:
+            if isinstance(answer, Exception):
+                raise ReplyError(str(answer))
+        return [bool(answer) != adding for answer in reply]
+
+    def all_keys(self) -> list[str]:
+        """Return the keys of the metadata and of the filter."""
+        return [redis_chain.meta_key(self._tag), self._key]
+
+    def info(self, server: Server) -> ChainInfo:
+        """Ask the server for its counts; the rates follow from them.
+
+        Raises:
+            ServerError: The server does not tell.
+
+        """
+        reply = server.call(Command(("BF.INFO", self._key), self._key))
+        told = {_text(name): value for name, value in zip(reply[::2], reply[1::2], strict=True)}
+        try:
+            urls, layers = int(told["Number of items inserted"]), int(told["Number of filters"])
+            nbytes = int(told["Size"])
+        except (KeyError, TypeError) as error:
+            raise ReplyError(f"BF.INFO does not tell {error}") from None
+        growth = round(self.design.growth)
+        before, missed, fill = 0, 1.0, 0.0
+        for i in range(layers):
+            capacity = self.design.capacity * growth**i
+            error_rate = sizing.layer_error_rate(i, target=self.design.error_rate, tightening=_TIGHTENING)
+            probes = max(1, math.ceil(-math.log2(error_rate)))
+            size_bits = -capacity * math.log(error_rate) / math.log(2) ** 2
+            fill = sizing.fill_ratio(max(0, min(capacity, urls - before)), size_bits, probes)
+            missed *= 1 - fill**probes
+            before += capacity
+        return ChainInfo(urls, layers, nbytes, fill, 1 - missed)
+
+
+def _text(name: Any) -> str:
+    return name.decode() if isinstance(name, bytes) else str(name)

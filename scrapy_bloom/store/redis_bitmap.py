@@ -1,0 +1,189 @@
+"""Engine ``bitmap``: a chain of bitmaps on any Redis or Valkey, looked up and grown by one atomic script.
+
+Decides the size of the layers, as ``filter/chain.py`` does for one machine, and where a key's bits are. The script,
+``bitmap.lua``, does the rest.
+
+Scheme 2, *cubic*
+-----------------
+
+(Numbers are shared with ``filter/probes.py``, so that no number means two things.) A server is asked per bit or per
+list of bits, so that runs save nothing here; what counts is the number of calls, and that a position is cheap to
+compute in Lua's doubles. A digest, 16 bytes, is the 128-bit MurmurHash3 of the key. Its little-endian 32-bit words a,
+b, c, d make three 42-bit numbers
+
+    x = 1024 a + (d mod 1024)    y = 1024 b + (d >> 10 mod 1024)    z = 1024 c + (d >> 20 mod 1024)
+
+and from these, modulo m, come k positions by adding: x_0 = x, then x += y, y += z, z += 1. That is a cubic in i,
+
+    x_i = x + i y + C(i,2) z + C(i,3)    mod m
+
+*Why the rate is that of k independent probes.* Double hashing, x + i y, falls short of it in small filters: two keys
+with the same stride overlap in k - j places when they start j strides apart, which adds about 6 n / m^2, or 3 % of
+p = 2e-7 at a million keys and all of it at thirty thousand. Here two keys must agree in three numbers to share more
+than chance has them share, n / m^3. The constant third difference keeps the progression of one key from running back
+over itself, as parabolas do. Source: Dillinger, Manolios, "Bloom Filters in Probabilistic Verification", FMCAD 2004
+(enhanced double and triple hashing). m is at least 65,536, so that overlaps within a key stay rare.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from scrapy_bloom.filter import sizing
+from scrapy_bloom.filter.chain import TIGHTENING
+from scrapy_bloom.store import redis_chain
+from scrapy_bloom.store.redis_chain import ChainInfo, Design, GoneError
+from scrapy_bloom.store.redis_client import Command, ReplyError, Script, Server
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+CUBIC_SCHEME = 2
+
+MIN_LAYER_BITS = 1 << 16
+
+MAX_LAYER_BITS = (1 << 32) - (1 << 15)
+"""4 KiB below the 512 MB that a Redis string may have. Layers that would be larger are of this size."""
+
+_SCRIPT = Script((Path(__file__).parent / "bitmap.lua").read_text(encoding="utf-8"))
+
+
+class BitmapLayer(NamedTuple):
+    """The design of one bitmap."""
+
+    size_bits: int
+    """m."""
+    probes: int
+    """k."""
+    capacity: int
+    """n, keys that it is made for."""
+    error_rate: float
+    """p_i at capacity."""
+
+    def __str__(self) -> str:
+        """Return the value of its field in the metadata."""
+        return f"{self.size_bits} {self.probes} {self.capacity} {self.error_rate!r}"
+
+    @classmethod
+    def parse(cls, text: str) -> BitmapLayer:
+        """Read the value of a field in the metadata."""
+        size_bits, probes, capacity, error_rate = text.split()
+        return cls(int(size_bits), int(probes), int(capacity), float(error_rate))
+
+    def fill_ratio(self, count: int) -> float:
+        """Return the expected share of set bits after *count* keys."""
+        return sizing.fill_ratio(count, self.size_bits, self.probes)
+
+
+def layer(index: int, *, capacity: int, target: float) -> BitmapLayer:
+    """Design layer *index* of a chain of error rate *target*, for *capacity* keys or as many as a string holds."""
+    error_rate = sizing.layer_error_rate(index, target=target, tightening=TIGHTENING)
+    probes = sizing.optimal_probes(error_rate)
+    bits_per_key = sizing.bits_per_key(error_rate, probes)
+    capacity = min(capacity, math.floor(MAX_LAYER_BITS / bits_per_key))
+    return BitmapLayer(max(MIN_LAYER_BITS, math.ceil(capacity * bits_per_key)), probes, capacity, error_rate)
+
+
+def positions(digest: bytes, size_bits: int, probes: int) -> list[int]:
+    """Return where the bits of *digest* are in a bitmap of m = *size_bits*: what the script does, for reference."""
+    a, b, c, d = (int.from_bytes(digest[at : at + 4], "little") for at in range(0, 16, 4))
+    x, y, z = a << 10 | d & 1023, b << 10 | d >> 10 & 1023, c << 10 | d >> 20 & 1023
+    found = []
+    for _ in range(probes):
+        found.append(x % size_bits)
+        x, y, z = x + y, y + z, z + 1
+    return found
+
+
+class BitmapChain:
+    """A chain of bitmaps, as far as this process knows it: others may have grown it, of which the script tells."""
+
+    def __init__(self, tag: str, meta: Mapping[str, str]) -> None:
+        """Take the metadata that the server has for hash tag *tag*.
+
+        Raises:
+            ValueError: It cannot be used; the message says why.
+
+        """
+        self.design = Design.parse(meta)
+        if int(meta["scheme"]) != CUBIC_SCHEME:
+            raise ValueError(f"it has probe scheme {meta['scheme']}, and this scrapy-bloom knows {CUBIC_SCHEME}")
+        self._tag = tag
+        self._learn(meta)
+
+    @staticmethod
+    def begin(tag: str, design: Design, ttl: int | None) -> Command:
+        """Return the command that finds the chain of *tag* or begins it."""
+        first = layer(0, capacity=design.capacity, target=design.error_rate)
+        fields = {"scheme": CUBIC_SCHEME, "layers": 1, "count": 0, "layer:0": first}
+        return redis_chain.begin(
+            tag,
+            design,
+            redis_chain.data_key(tag, design, ":0"),
+            (first.size_bits, 0, 0),
+            {name: str(value) for name, value in fields.items()},
+            ttl,
+        )
+
+    def command(self, digests: Sequence[bytes], *, adding: bool) -> Command:
+        """Return the call of the script."""
+        keys = self._keys(len(self._layers) + 1)
+        numbers = [number for design in (*self._layers, self._next) for number in design[:3]]
+        mode = "add" if adding else "check"
+        arguments = (self.design.id, len(self._layers), mode, b"".join(digests), str(self._next), *numbers)
+        return Command((len(keys), *keys, *arguments), keys[0], _SCRIPT)
+
+    def answers(self, reply: Any, *, adding: bool) -> list[bool]:  # noqa: ARG002 - the other engine needs it
+        """Read the script's answer. It is empty after another process has grown the chain: the command is another now.
+
+        Raises:
+            GoneError: The metadata is gone or another chain's.
+            ReplyError: The script failed.
+
+        """
+        if isinstance(reply, ReplyError):
+            raise reply
+        status, *rest = reply
+        if status < 0:
+            raise GoneError
+        if status == 0:
+            self._learn(redis_chain.as_mapping(rest[0]))
+            return []
+        layers, self._count, seen = rest
+        if layers > len(self._layers):
+            self._layers.append(self._next)
+            self._plan()
+        return [answer == ord("1") for answer in seen]
+
+    def all_keys(self) -> list[str]:
+        """Return the keys of the metadata and of the layers."""
+        return self._keys(len(self._layers))
+
+    def info(self, server: Server) -> ChainInfo:  # noqa: ARG002 - the other engine asks
+        """Return what follows from the last answer."""
+        *full, newest = self._layers
+        missed = math.prod(1 - one.fill_ratio(one.capacity) ** one.probes for one in full)
+        fill = newest.fill_ratio(self._count)
+        return ChainInfo(
+            urls=sum(one.capacity for one in full) + self._count,
+            layers=len(self._layers),
+            nbytes=sum(-(-one.size_bits // 8) for one in self._layers),
+            fill_ratio=fill,
+            error_rate=1 - missed * (1 - fill**newest.probes),
+        )
+
+    def _keys(self, layers: int) -> list[str]:
+        names = (redis_chain.data_key(self._tag, self.design, f":{i}") for i in range(layers))
+        return [redis_chain.meta_key(self._tag), *names]
+
+    def _learn(self, meta: Mapping[str, str]) -> None:
+        self._layers = [BitmapLayer.parse(meta[f"layer:{i}"]) for i in range(int(meta["layers"]))]
+        self._count = int(meta["count"])
+        self._plan()
+
+    def _plan(self) -> None:
+        """Design the next layer, which the script creates when the newest is full."""
+        capacity = max(round(self._layers[-1].capacity * self.design.growth), self.design.capacity)
+        self._next = layer(len(self._layers), capacity=capacity, target=self.design.error_rate)
