@@ -15,6 +15,7 @@ from scrapy.dupefilters import BaseDupeFilter
 
 from scrapy_bloom.filtered import RequestLog, told_before_the_traceback
 from scrapy_bloom.settings import BloomSettings
+from scrapy_bloom.signals import LinkFilter, link_filter_wanted
 from scrapy_bloom.store.fleet import CLOSE, LOCAL_SHARE, FleetFilter
 from scrapy_bloom.store.redis import SharedFilter
 from scrapy_bloom.store.redis_client import connect
@@ -83,7 +84,7 @@ class RedisBloomDupeFilter(BaseDupeFilter):
         spider = crawler.spider.name if crawler.spider is not None else crawler.spidercls.name
         prefix = settings.redis_key or crawler.settings.get("SCHEDULER_DUPEFILTER_KEY") or _DEFAULT_KEY
         url, parameters = _server_of(settings, crawler.settings)
-        return cls(
+        dupefilter = cls(
             settings,
             keys_of(crawler),
             crawler.stats,
@@ -93,6 +94,8 @@ class RedisBloomDupeFilter(BaseDupeFilter):
             debug=crawler.settings.getbool("DUPEFILTER_DEBUG"),
             end_crawl=lambda: _end(crawler),
         )
+        crawler.signals.connect(dupefilter.link_filter, signal=link_filter_wanted)
+        return dupefilter
 
     @classmethod
     def from_spider(cls, spider: Spider) -> Self:
@@ -152,6 +155,34 @@ class RedisBloomDupeFilter(BaseDupeFilter):
         What cannot be found out, as while the server is away, counts as not seen.
         """
         return [False] * len(fingerprints) if self._filter is None else self._filter.seen_many(fingerprints)
+
+    def link_filter(self) -> LinkFilter:
+        """Return what answers for links: the filter itself."""
+        return self
+
+    def seen_urls(self, urls: Sequence[str]) -> Sequence[bool]:
+        """Return for each URL whether its plain GET request was seen by any process, without recording it.
+
+        All URLs go to the server together. False where that cannot be told: before opening, with a custom
+        fingerprinter, for what is not a URL.
+        """
+        seen = [False] * len(urls)
+        fingerprint_of = self._keys.of_url
+        if fingerprint_of is None or self._filter is None:
+            return seen
+        places, fingerprints = [], []
+        for place, url in enumerate(urls):
+            try:
+                fingerprints.append(fingerprint_of(url))
+                places.append(place)
+            except Exception:  # noqa: S112 - the request that is made of it shall fail, or not, as it would without us
+                continue
+        try:
+            for place, is_seen in zip(places, self.seen_many(fingerprints), strict=True):
+                seen[place] = is_seen
+        except Exception:
+            logger.exception("Links could not be checked for being seen, and pass")
+        return seen
 
     def log(self, request: Request, spider: Spider) -> None:
         """Log that *request* was filtered, as Scrapy's own filter does, and count it in ``dupefilter/filtered``."""

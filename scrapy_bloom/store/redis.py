@@ -15,7 +15,7 @@ from mmh3 import mmh3_x64_128_digest
 
 from scrapy_bloom.errors import SharedFilterError
 from scrapy_bloom.store import redis_chain
-from scrapy_bloom.store.redis_bf import BloomCommandChain
+from scrapy_bloom.store.redis_bf import BloomCommandChain, min_capacity
 from scrapy_bloom.store.redis_bitmap import BitmapChain
 from scrapy_bloom.store.redis_chain import ChainInfo, Design, GoneError
 from scrapy_bloom.store.redis_client import Command, ReplyError
@@ -43,7 +43,8 @@ class SharedFilter:
     Args:
         server: See :func:`scrapy_bloom.store.redis_client.connect`.
         prefix: Of the keys; without braces, which delimit the hash tag.
-        engine: ``"bf"``, ``"bitmap"``, or ``"auto"``: bf if the server has the commands.
+        engine: ``"bf"``, ``"bitmap"``, or ``"auto"``: bf if the server has the commands and the capacity per shard is
+            enough for them to keep the error rate. Engine bf raises a smaller capacity to that.
         shards: Number of chains that the keys are spread over.
         capacity: Keys that the first layers of all chains together are made for.
         error_rate: Bound on the false-positive probability, for every chain and so for the whole: a key is looked up
@@ -221,10 +222,11 @@ class SharedFilter:
         return found
 
     def _begin_command(self, shard: int, engine: str, shards: int) -> Command:
+        capacity = -(-self._capacity // shards)
         design = Design.draw(
             engine,
             shards=shards,
-            capacity=-(-self._capacity // shards),
+            capacity=max(capacity, min_capacity(self._error_rate)) if engine == BF else capacity,
             error_rate=self._error_rate,
             growth=self._growth,
             key_space=self._key_space,
@@ -271,7 +273,8 @@ class SharedFilter:
                 chains[shard] = None
 
     def _chosen_engine(self) -> str:
-        if self._engine == BITMAP:
+        is_too_small = self._capacity / self._shards < min_capacity(self._error_rate)
+        if self._engine == BITMAP or (self._engine == AUTO and is_too_small):
             return BITMAP
         key = redis_chain.meta_key(self._tag(0)).removesuffix("meta") + "none"
         (reply,) = self.server.calls([Command(("BF.MEXISTS", key, "x"), key)])

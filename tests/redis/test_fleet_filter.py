@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from keys import fingerprints
+from proxy import LosingProxy
+from servers import RedisServer
+
+from scrapy_bloom.store import fleet as fleet_module
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from scrapy_bloom.store.fleet import FleetFilter
+
+    OpenFleet = Callable[..., FleetFilter]
+
+
+@pytest.fixture
+def quick_retry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fleet filter that gives a server up sooner and looks for it sooner again; both are otherwise seconds."""
+    monkeypatch.setattr(fleet_module, "RETRY_SECONDS", 0.3)
+    monkeypatch.setattr(fleet_module, "FIRST_PAUSE", 0.05)
+
+
+def wait_for_next_look(fleet: FleetFilter) -> None:
+    time.sleep(max(0.0, fleet._next_look - time.monotonic()))
+
+
+def test_a_duplicate_known_here_costs_no_round_trip(server: RedisServer, open_fleet: OpenFleet) -> None:
+    """Of ten requests for each of 300 URLs, only the first asks the server, and one a second to hear it is there."""
+    fleet = open_fleet(server.url, capacity=1000)
+    keys = fingerprints(300)
+    before, began = fleet.shared.server.round_trips, time.monotonic()
+    assert sum(fleet.add(key) for _ in range(10) for key in keys) == 300
+    confirmations = (time.monotonic() - began) / fleet_module.TRUST_SECONDS + 1
+    assert fleet.shared.server.round_trips - before <= 300 + confirmations
+
+
+def test_a_duplicate_known_elsewhere_costs_one_round_trip(server: RedisServer, open_fleet: OpenFleet) -> None:
+    """What another process has accepted is asked about once, and known here from then on."""
+    one, other = open_fleet(server.url, capacity=1000), open_fleet(server.url)
+    keys = fingerprints(300)
+    assert all(one.add(key) for key in keys)
+    before = other.shared.server.round_trips
+    assert not any(other.add(key) for key in keys)
+    assert other.shared.server.round_trips - before == 300
+    other._trust()
+    assert not any(other.add(key) for key in keys)
+    assert other.shared.server.round_trips - before == 300
+
+
+def test_links_are_looked_up_together_and_remembered(server: RedisServer, open_fleet: OpenFleet) -> None:
+    """seen_many() costs one round trip for all links that are unknown here, and none for those that are known."""
+    one, other = open_fleet(server.url, capacity=1000), open_fleet(server.url)
+    keys = fingerprints(200)
+    for key in keys[:100]:
+        one.add(key)
+    before = other.shared.server.round_trips
+    assert other.seen_many(keys) == [True] * 100 + [False] * 100
+    assert other.shared.server.round_trips - before == 1
+    other._trust()
+    assert all(other.seen_many(keys[:100]))
+    assert other.shared.server.round_trips - before == 1
+    assert all(other.add(key) for key in keys[100:])
+
+
+def test_a_filter_that_somebody_removes_is_forgotten_here_too(
+    server: RedisServer, open_fleet: OpenFleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After clear() elsewhere, a worker that knew every URL asks again within a second, and crawls them all anew."""
+    one, other = open_fleet(server.url), open_fleet(server.url)
+    keys = fingerprints(50)
+    assert all(other.add(key) for key in keys)
+    one.clear()
+    deadline = time.monotonic() + 30
+    while not other.add(keys[0]):  # known here, and trusted for a second
+        assert time.monotonic() < deadline
+    assert all(other.add(key) for key in keys[1:])
+    assert "is gone" in caplog.text
+    assert not any(one.add(key) for key in keys)
+
+
+def test_clearing_forgets_here_at_once(server: RedisServer, open_fleet: OpenFleet) -> None:
+    """After clear(), this process takes every URL for new, and the filter begins again with the first."""
+    fleet = open_fleet(server.url)
+    keys = fingerprints(50)
+    assert all(fleet.add(key) for key in keys)
+    fleet.clear()
+    assert fleet.seen_many(keys) == [False] * 50
+    assert all(fleet.add(key) for key in keys)
+    fleet.clear()
+    fleet.close()
+
+
+def test_a_lost_answer_never_makes_a_page_seen(server: RedisServer, open_fleet: OpenFleet) -> None:
+    """The command was carried out, its answer was lost, and asking again finds our own URL: it still is new."""
+    with LosingProxy(server.port) as proxy:
+        fleet = open_fleet(proxy.url)
+        first, second, third = fingerprints(3)
+        assert fleet.add(first)
+        proxy.lose_next_answer()
+        assert fleet.add(second)
+        assert not fleet.add(second)
+        assert fleet.times_away == 0
+        proxy.lose_next_answer()
+        assert not fleet.add(first)
+        assert fleet.add(third)
+        assert open_fleet(server.url).seen_many([first, second, third]) == [True] * 3
+
+
+def test_a_lost_answer_is_no_excuse_for_what_is_known_here(plain_server: RedisServer, open_fleet: OpenFleet) -> None:
+    """A URL that this process itself knows stays seen, also when its confirmation got lost."""
+    with LosingProxy(plain_server.port) as proxy:
+        fleet = open_fleet(proxy.url)
+        (key,) = fingerprints(1)
+        assert fleet.add(key)
+        fleet._trusted_until = 0.0
+        proxy.lose_next_answer()
+        assert not fleet.add(key)
+
+
+@pytest.mark.usefixtures("quick_retry")
+@pytest.mark.parametrize("on_error", ["retry", "allow", "close"])
+def test_a_server_that_dies_drops_nothing(
+    tmp_path: Path, open_fleet: OpenFleet, on_error: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without the server every URL unknown here is new once; when it is back, it learns what was accepted."""
+    caplog.set_level(logging.INFO)
+    calls = []
+    with RedisServer(tmp_path, keeps_data=True) as server:
+        fleet = open_fleet(server.url, on_error=on_error, on_away=lambda: calls.append("away"))
+        keys = fingerprints(90)
+        assert all(fleet.add(key) for key in keys[:30])
+        server.kill()
+        assert all(fleet.add(key) for key in keys[30:60])
+        assert not any(fleet.add(key) for key in keys[:60])
+        assert fleet.seen_many(keys) == [True] * 60 + [False] * 30
+        assert (fleet.times_away, fleet.accepted_alone, calls) == (1, 30, ["away"])
+        assert caplog.text.count("is away") == 1
+        server.start()
+        wait_for_next_look(fleet)
+        assert all(fleet.add(key) for key in keys[60:])
+        assert not any(fleet.add(key) for key in keys)
+        assert "is back; " in caplog.text
+        other = open_fleet(server.url)
+        assert not any(other.add(key) for key in keys)
+        fleet.close()
+        assert fleet.unwritten == 0
+
+
+@pytest.mark.usefixtures("quick_retry")
+def test_a_server_that_comes_back_empty_drops_nothing(
+    tmp_path: Path, open_fleet: OpenFleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Data that the server lost costs fetches: what was accepted meanwhile is kept, everything else is new again."""
+    with RedisServer(tmp_path) as server:
+        fleet, sibling = open_fleet(server.url), open_fleet(server.url)
+        keys = fingerprints(90)
+        assert all(fleet.add(key) for key in keys[:30])
+        server.kill()
+        assert all(fleet.add(key) for key in keys[30:60])
+        server.start()
+        wait_for_next_look(fleet)
+        assert all(fleet.add(key) for key in keys[60:])
+        assert not any(fleet.add(key) for key in keys[30:])
+        assert all(fleet.add(key) for key in keys[:30])
+        assert "begins anew, and URLs seen before are fetched again" in caplog.text
+        assert not any(sibling.add(key) for key in keys)
+
+
+@pytest.mark.usefixtures("quick_retry")
+def test_a_server_that_hangs_is_away(tmp_path: Path, open_fleet: OpenFleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that accepts commands and answers none holds the crawl up for a bounded time."""
+    monkeypatch.setattr("scrapy_bloom.store.redis_client.READ_TIMEOUT", 0.2)
+    with RedisServer(tmp_path) as server:
+        fleet = open_fleet(server.url)
+        keys = fingerprints(20)
+        assert fleet.add(keys[0])
+        server.pause()
+        assert all(fleet.add(key) for key in keys[1:])
+        assert fleet.times_away == 1
+        server.resume()
+        wait_for_next_look(fleet)
+        assert not any(fleet.add(key) for key in keys)
+        assert all(open_fleet(server.url).seen_many(keys))
+
+
+def test_a_short_absence_goes_unnoticed_under_retry(tmp_path: Path, open_fleet: OpenFleet) -> None:
+    """A server that is back before the retries end was never away."""
+    with RedisServer(tmp_path, keeps_data=True) as server:
+        fleet = open_fleet(server.url)
+        keys = fingerprints(20)
+        assert all(fleet.add(key) for key in keys[:10])
+        server.restart()
+        assert all(fleet.add(key) for key in keys[10:])
+        assert (fleet.times_away, fleet.accepted_alone) == (0, 0)
+
+
+@pytest.mark.usefixtures("quick_retry")
+def test_what_is_kept_for_the_server_is_bounded(
+    tmp_path: Path, open_fleet: OpenFleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Beyond the bound URLs are crawled all the same; they are counted, and the log says that others may fetch them."""
+    monkeypatch.setattr(fleet_module, "MAX_WAITING", 10)
+    with RedisServer(tmp_path) as server:
+        fleet = open_fleet(server.url, on_error="allow")
+        server.kill()
+        assert all(fleet.add(key) for key in fingerprints(25))
+        fleet.close()
+    assert len(fleet._waiting) <= 10
+    assert fleet.unwritten == 25
+    assert "has been away for 10 new URLs" in caplog.text
+    assert "25 URLs that were accepted while the server was away could not be written" in caplog.text
+
+
+def test_a_full_server_lets_everything_through(
+    tmp_path: Path, engine: str, open_fleet: OpenFleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At maxmemory what the server knows stays seen, what it does not is new, and it learns it when there is room."""
+    with RedisServer(tmp_path, bloom=engine == "bf") as server, server.client() as client:
+        fleet, sibling = open_fleet(server.url), open_fleet(server.url)
+        keys = fingerprints(60)
+        assert all(fleet.add(key) for key in keys[:30])
+        client.config_set("maxmemory", 1)
+        assert not any(sibling.add(key) for key in keys[:30])
+        assert all(sibling.add(key) for key in keys[30:])
+        assert not any(sibling.add(key) for key in keys)
+        assert caplog.text.count("is full") == 1
+        assert sibling.times_away == 0
+        client.config_set("maxmemory", 0)
+        assert sibling.add(*fingerprints(1, start=100))
+        assert not any(fleet.add(key) for key in keys)
+
+
+def test_expected_losses_add_up_the_rates(plain_server: RedisServer, open_fleet: OpenFleet) -> None:
+    """expected_lost is between zero and the promised rate times the new URLs, and not zero once layers are full."""
+    fleet = open_fleet(plain_server.url, capacity=500, error_rate=1e-3)
+    for key in fingerprints(5000):
+        fleet.add(key)
+    fleet.close()
+    assert 0 < fleet.expected_lost <= 5000 * (1e-3 + 1e-7)
