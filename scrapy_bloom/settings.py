@@ -133,17 +133,21 @@ def _one_of(*words: str) -> Callable[[Any], str]:
 
 
 def _server_url(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
     parts = urlsplit(value)
-    if not isinstance(value, str) or not (
-        (parts.scheme in {"redis", "rediss"} and parts.netloc) or (parts.scheme == "unix" and parts.path)
-    ):
+    is_host = parts.scheme in {"redis", "rediss"} and parts.netloc
+    if not is_host and not (parts.scheme == "unix" and parts.path):
         raise ValueError
-    _ = parts.port  # which raises ValueError
+    _ = parts.port  # raises ValueError if it is none
     return value
 
 
 def _key_prefix(value: Any) -> str:
-    if not isinstance(value, str) or not value % {"spider": "name"} or set(value) & set("{}"):
+    if not isinstance(value, str):
+        raise TypeError
+    # Braces would delimit another hash tag than ours; a percent sign must be one that formats the spider's name.
+    if set(value) & set("{}") or "%" in value.replace("%(spider)s", "") or not value:
         raise ValueError
     return value
 

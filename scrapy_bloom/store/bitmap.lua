@@ -1,17 +1,17 @@
 -- Looks up digests in the bitmaps of a chain, and adds those that are new; atomic, for many digests at once.
 -- redis_bitmap.py describes the probe scheme and builds the arguments.
 --
--- KEYS[1]   the metadata, a hash            KEYS[2..] the layers, oldest first, and a key for the next one
+-- KEYS[1]   the metadata, a hash            KEYS[2..] the layers, oldest first; a key for the next one if need be
 -- ARGV[1]   the chain's id                  ARGV[2]   number of layers that the caller knows of
 -- ARGV[3]   "add" or "check"                ARGV[4]   the digests, 16 bytes each, one after the other
 -- ARGV[5]   the next layer's design as it is written into the metadata
--- ARGV[6..] m, k, capacity of each layer, oldest first, and of the next one
+-- ARGV[6..] m, k, capacity for each key of a layer
 --
 -- Returns   {-1}                            the metadata is gone, or is another chain's
 --           {0, fields and values}          the caller does not know all layers; nothing was done
 --           {1, layers, count, answers}     one character per digest, "1" if it was seen. Fewer answers than digests:
---                                           a second layer would be needed, call again for the rest. count: keys in
---                                           the newest layer
+--                                           one more layer is needed than there are keys for, call again for the
+--                                           rest. count: keys in the newest layer
 local known, adding, digests = tonumber(ARGV[2]), ARGV[3] == 'add', ARGV[4]
 local head = redis.call('HMGET', KEYS[1], 'id', 'layers', 'count')
 if head[1] ~= ARGV[1] then
@@ -23,7 +23,7 @@ end
 
 local count, layers = tonumber(head[3]), known
 local sizes, probes, capacities = {}, {}, {}
-for layer = 1, known + 1 do
+for layer = 1, #KEYS - 1 do
     local at = 6 + 3 * (layer - 1)
     sizes[layer], probes[layer], capacities[layer] = tonumber(ARGV[at]), tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
 end
@@ -86,7 +86,7 @@ for i = 1, #digests / 16 do
     end
     if adding and not seen then
         if is_full then
-            if layers > known then
+            if layers == #KEYS - 1 then
                 break
             end
             grow()

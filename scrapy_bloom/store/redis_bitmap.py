@@ -128,9 +128,16 @@ class BitmapChain:
         )
 
     def command(self, digests: Sequence[bytes], *, adding: bool) -> Command:
-        """Return the call of the script."""
-        keys = self._keys(len(self._layers) + 1)
-        numbers = [number for design in (*self._layers, self._next) for number in design[:3]]
+        """Return the call of the script.
+
+        The next layer's key goes along only when the newest may be full: while a cluster moves the slot to another
+        node, it refuses commands with a key that does not exist.
+        """
+        layers = self._layers
+        if adding and self._count + len(digests) > layers[-1].capacity:
+            layers = [*layers, self._next]
+        keys = self._keys(len(layers))
+        numbers = [number for design in layers for number in design[:3]]
         mode = "add" if adding else "check"
         arguments = (self.design.id, len(self._layers), mode, b"".join(digests), str(self._next), *numbers)
         return Command((len(keys), *keys, *arguments), keys[0], _SCRIPT)

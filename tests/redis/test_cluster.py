@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from keys import fingerprints
+from servers import PATIENCE, RedisServer, free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from scrapy_bloom.store.fleet import FleetFilter
+    from scrapy_bloom.store.redis import SharedFilter
+
+SLOTS = 16_384
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RedisServer]]:
+    """Three nodes that share the slots."""
+    nodes: list[RedisServer] = []
+    try:
+        for i in range(3):
+            options = ("--cluster-enabled", "yes", "--cluster-port", str(free_port()), "--cluster-node-timeout", "5000")
+            node = RedisServer(tmp_path_factory.mktemp(f"node{i}"), arguments=options)
+            node.bus_port = int(options[3])  # type: ignore[attr-defined] - for CLUSTER MEET below
+            node.start()
+            nodes.append(node)
+        clients = [node.client() for node in nodes]
+        for i, client in enumerate(clients):
+            client.execute_command("CLUSTER ADDSLOTSRANGE", SLOTS * i // 3, SLOTS * (i + 1) // 3 - 1)
+            clients[0].execute_command("CLUSTER MEET", "127.0.0.1", nodes[i].port, nodes[i].bus_port)  # type: ignore[attr-defined]
+        deadline = time.monotonic() + PATIENCE
+        while not all(_is_whole(client) for client in clients):
+            assert time.monotonic() < deadline, "the cluster does not form"
+            time.sleep(0.05)
+        for client in clients:
+            client.close()
+        yield nodes
+    finally:
+        for node in nodes:
+            node.kill()
+
+
+def _is_whole(client: object) -> bool:
+    info = client.execute_command("CLUSTER INFO")  # type: ignore[attr-defined] - redis-py's client
+    return bool(info["cluster_state"] == "ok" and info["cluster_known_nodes"] == "3")
+
+
+def test_shards_spread_over_the_nodes(cluster: list[RedisServer], open_shared: Callable[..., SharedFilter]) -> None:
+    """On a cluster of three, twelve shards use the memory of every node, and answer as one filter."""
+    one = open_shared(cluster[0].url, shards=12, capacity=600)
+    other = open_shared(cluster[1].url)
+    assert one.server.is_cluster
+    keys = fingerprints(3000)
+    assert one.add(keys[:1500]) == [True] * 1500
+    assert [other.add([key])[0] for key in keys[1400:1700]] == [False] * 100 + [True] * 200
+    assert other.seen_many(keys) == [True] * 1700 + [False] * 1300
+    per_node = [node.client().dbsize() for node in cluster]
+    assert all(per_node)
+    before = other.server.round_trips
+    other.seen_many(keys[:100])
+    assert other.server.round_trips - before <= 3
+    one.clear()
+    assert [node.client().dbsize() for node in cluster] == [0, 0, 0]
+
+
+def test_a_slot_that_moves_is_followed(cluster: list[RedisServer], open_shared: Callable[..., SharedFilter]) -> None:
+    """When a shard's slot is on its way to another node, and after it has arrived, its keys are still answered for."""
+    shared = open_shared(cluster[0].url, shards=4)
+    keys = fingerprints(400)
+    assert all(shared.add(keys))
+    meta, *layers = shared._chains[0].all_keys()
+    clients = [node.client() for node in cluster]
+    slot = clients[0].execute_command("CLUSTER KEYSLOT", meta)
+    names = [client.execute_command("CLUSTER MYID").decode() for client in clients]
+    source = next(i for i in range(3) if clients[i].execute_command("CLUSTER COUNTKEYSINSLOT", slot))
+    target = (source + 1) % 3
+    clients[target].execute_command("CLUSTER SETSLOT", slot, "IMPORTING", names[source])
+    clients[source].execute_command("CLUSTER SETSLOT", slot, "MIGRATING", names[target])
+    found = clients[source].execute_command("CLUSTER GETKEYSINSLOT", slot, 100)
+    clients[source].execute_command("MIGRATE", "127.0.0.1", cluster[target].port, "", 0, 5000, "KEYS", *found)
+    assert set(found) == {meta, *layers}
+    assert all(shared.seen_many(keys))
+    for client in (clients[target], clients[source], clients[3 - source - target]):
+        client.execute_command("CLUSTER SETSLOT", slot, "NODE", names[target])
+    assert all(shared.seen_many(keys))
+    assert not any(shared.add([key])[0] for key in keys[:50])
+    shared.clear()
+    for client in clients:
+        client.close()
+
+
+def test_a_node_that_dies_drops_nothing(
+    cluster: list[RedisServer], open_fleet: Callable[..., FleetFilter], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While one node of the cluster is away, URLs of its shards are new once, and those of the others are as before."""
+    monkeypatch.setattr("scrapy_bloom.store.fleet.RETRY_SECONDS", 0.3)
+    fleet = open_fleet(cluster[0].url, shards=12)
+    keys = fingerprints(600)
+    assert all(fleet.add(key) for key in keys[:300])
+    cluster[2].kill()
+    assert all(fleet.add(key) for key in keys[300:])
+    assert not any(fleet.add(key) for key in keys)
+    assert fleet.times_away >= 1
