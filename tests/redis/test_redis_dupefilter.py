@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+from scrapy import Request, Spider
+from scrapy.utils.test import get_crawler
+from servers import RedisServer
+
+from scrapy_bloom import BloomDupeFilter, RedisBloomDupeFilter, UnseenLinks
+from tests.scheduling import finish, open_scheduler
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+class SiteSpider(UnseenLinks, Spider):
+    name = "site"
+
+
+@pytest.fixture
+def build(prefix: str) -> Iterator[Callable[..., RedisBloomDupeFilter]]:
+    """Return opened filters as several processes would have them, and close them at the end."""
+    built = []
+
+    def build_one(url: str, **settings: object) -> RedisBloomDupeFilter:
+        crawler = get_crawler(SiteSpider, {"BLOOM_REDIS_URL": url, "BLOOM_REDIS_KEY": prefix, **settings})
+        dupefilter = RedisBloomDupeFilter.from_crawler(crawler)
+        dupefilter.open()
+        built.append(dupefilter)
+        return dupefilter
+
+    yield build_one
+    for dupefilter in built:
+        dupefilter.close("finished")
+
+
+REQUESTS = [
+    Request("http://a.example/?b=2&a=1"),
+    Request("http://a.example/?a=1&b=2#top"),
+    Request("http://a.example/", method="POST", body=b"x"),
+    Request("http://a.example/", method="POST", body=b"y"),
+    Request("http://a.example/"),
+    Request("http://a.example"),
+    Request("http://a.example/%7Euser"),
+    Request("http://a.example/~user"),
+]
+
+
+def test_it_decides_as_the_filter_of_one_machine(
+    server: RedisServer, engine: str, build: Callable[..., RedisBloomDupeFilter]
+) -> None:
+    """Methods, bodies, canonical forms: the same answers as from BloomDupeFilter."""
+    local = BloomDupeFilter.from_crawler(get_crawler(SiteSpider))
+    local.open()
+    fleet = build(server.url, BLOOM_REDIS_ENGINE=engine)
+    for request in REQUESTS + REQUESTS:
+        assert fleet.request_seen(request) == local.request_seen(request)
+    local.close("finished")
+
+
+def test_two_processes_share_it(server: RedisServer, build: Callable[..., RedisBloomDupeFilter]) -> None:
+    """What one has seen is a duplicate for the other, by request, by fingerprint and by link."""
+    one, other = build(server.url), build(server.url)
+    request = Request("http://a.example/page")
+    assert not one.request_seen(request)
+    assert other.request_seen(request)
+    third = build(server.url)
+    assert third.seen_many([third._keys.of_request(request), b"x" * 20]) == [True, False]
+    assert third.seen_urls(["http://a.example/page#x", "not a url", "http://a.example/new"]) == [True, False, False]
+    assert not third.request_seen(Request("http://a.example/new"))
+
+
+def test_links_are_dropped_before_they_become_requests(
+    plain_server: RedisServer, build: Callable[..., RedisBloomDupeFilter], prefix: str
+) -> None:
+    """A spider with UnseenLinks finds this filter as it finds the other."""
+    crawler = get_crawler(SiteSpider, {"BLOOM_REDIS_URL": plain_server.url, "BLOOM_REDIS_KEY": prefix})
+    spider = SiteSpider.from_crawler(crawler)
+    dupefilter = RedisBloomDupeFilter.from_crawler(crawler)
+    dupefilter.open()
+    build(plain_server.url).request_seen(Request("http://a.example/seen"))
+    assert spider.unseen_links(["http://a.example/seen", "http://a.example/new"]) == ["http://a.example/new"]
+    dupefilter.close("finished")
+
+
+def test_log_line_and_stats(server: RedisServer, engine: str, prefix: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Through the real scheduler: the first duplicate is logged in Scrapy's words, and the stats add up."""
+    scheduler = open_scheduler(
+        "scrapy_bloom.RedisBloomDupeFilter",
+        BLOOM_REDIS_URL=server.url,
+        BLOOM_REDIS_KEY=prefix,
+        BLOOM_REDIS_ENGINE=engine,
+    )
+    caplog.clear()
+    with caplog.at_level(logging.DEBUG):
+        for _ in range(3):
+            scheduler.enqueue_request(Request("http://a.example/"))
+    (message,) = caplog.messages
+    assert message == (
+        "Filtered duplicate request: <GET http://a.example/> - no more duplicates will be shown"
+        " (see DUPEFILTER_DEBUG to show all duplicates)"
+    )
+    finish(scheduler)
+    assert scheduler.stats is not None
+    stats = scheduler.stats.get_stats()
+    assert stats["dupefilter/filtered"] == 2
+    assert stats["bloom/urls"] == stats["bloom/layers"] == 1
+    assert stats["bloom/bytes"] >= 3_600_000
+    assert 0 < stats["bloom/fill_ratio"] < 1e-4
+    assert stats["bloom/estimated_error_rate"] < 1e-20
+    assert stats["bloom/expected_lost"] < 1e-20
+    assert 4 <= stats["bloom/redis/round_trips"] <= 10
+    assert stats["bloom/redis/away"] == stats["bloom/redis/accepted_alone"] == stats["bloom/redis/unwritten"] == 0
+
+
+def test_request_seen_never_raises(
+    plain_server: RedisServer, build: Callable[..., RedisBloomDupeFilter], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A request that has no fingerprint is let through and counted."""
+    dupefilter = build(plain_server.url)
+
+    def fail(request: Request) -> bytes:
+        raise RuntimeError("no fingerprint")
+
+    dupefilter._fingerprint = fail
+    assert not dupefilter.request_seen(Request("http://a.example/"))
+    assert dupefilter._stats.get_value("bloom/unchecked") == 1
+    assert "could not be checked" in caplog.text
+
+
+def test_clear_removes_the_filter_for_all(
+    server: RedisServer, engine: str, build: Callable[..., RedisBloomDupeFilter], prefix: str
+) -> None:
+    """After clear() nothing is left on the server; closing leaves the filter there."""
+    dupefilter = build(server.url, BLOOM_REDIS_ENGINE=engine)
+    assert not dupefilter.request_seen(REQUESTS[0])
+    dupefilter.close("finished")
+    with server.client() as client:
+        assert client.keys(f"*{prefix}*")
+        build(server.url, BLOOM_REDIS_ENGINE=engine).clear()
+        assert not client.keys(f"*{prefix}*")
+
+
+@pytest.mark.parametrize(
+    ("settings", "key"),
+    [
+        ({}, "{bloom:site:0}:meta"),
+        ({"SCHEDULER_DUPEFILTER_KEY": "%(spider)s:dupefilter"}, "{site:dupefilter:0}:meta"),
+        ({"SCHEDULER_DUPEFILTER_KEY": "%(spider)s:x", "BLOOM_REDIS_KEY": "mine:%(spider)s"}, "{mine:site:0}:meta"),
+    ],
+)
+def test_the_key_is_named_by_the_settings(tmp_path: Path, settings: dict[str, object], key: str) -> None:
+    """BLOOM_REDIS_KEY, or scrapy-redis' name for it, or our default; with REDIS_URL as the server's address."""
+    with RedisServer(tmp_path) as server, server.client(decode_responses=True) as client:
+        crawler = get_crawler(SiteSpider, {"REDIS_URL": server.url, "REDIS_DECODE_RESPONSES": True, **settings})
+        dupefilter = RedisBloomDupeFilter.from_crawler(crawler)
+        assert not dupefilter.request_seen(REQUESTS[0])  # opens by itself
+        dupefilter.close("finished")
+        assert client.exists(key)
+
+
+def test_our_url_goes_before_that_of_scrapy_redis(plain_server: RedisServer, prefix: str) -> None:
+    """With both set, the filter may live on another server than the queue."""
+    settings = {"BLOOM_REDIS_URL": plain_server.url, "BLOOM_REDIS_KEY": prefix, "REDIS_URL": "redis://127.0.0.1:1"}
+    dupefilter = RedisBloomDupeFilter.from_crawler(get_crawler(SiteSpider, settings))
+    dupefilter.open()
+    dupefilter.close("finished")
+
+
+def test_the_metadata_is_readable(
+    plain_server: RedisServer, build: Callable[..., RedisBloomDupeFilter], prefix: str
+) -> None:
+    """What is stored beside the bits tells a person, too, how the filter was made."""
+    build(plain_server.url, BLOOM_REDIS_ENGINE="bitmap")
+    with plain_server.client(decode_responses=True) as client:
+        meta = client.hgetall(f"{{{prefix}:0}}:meta")
+    assert meta["format"] == "1"
+    assert meta["scheme"] == "2"
+    assert meta["error_rate"] == "7.5e-07"
+    assert meta["capacity"] == "1000000"
+    assert meta["key:fingerprinter"] == "scrapy"
+    assert json.dumps(meta)
