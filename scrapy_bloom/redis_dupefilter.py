@@ -81,6 +81,8 @@ class RedisBloomDupeFilter(BaseDupeFilter):
             raise TypeError("the crawler has no stats yet: it applies its settings first")
         with told_before_the_traceback(logger):
             settings = BloomSettings.from_settings(crawler.settings)
+        if settings.forget_failed:
+            logger.warning("BLOOM_FORGET_FAILED has no effect here: a filter that is shared cannot take back a URL.")
         spider = crawler.spider.name if crawler.spider is not None else crawler.spidercls.name
         prefix = settings.redis_key or crawler.settings.get("SCHEDULER_DUPEFILTER_KEY") or _DEFAULT_KEY
         url, parameters = _server_of(settings, crawler.settings)
