@@ -55,6 +55,9 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 MAX_WAITING = 200_000
 """Keys accepted without the server that are kept to be written to it later; about 15 MB."""
 
+MAX_LOCAL = 100_000_000
+"""Keys at which the local filter, some 450 MB then, is begun again; what it forgets costs round trips, not fetches."""
+
 _CATCH_UP_KEYS = 500  # per request: 15 ms
 _CLOSING_SECONDS = 5.0
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 0.05, 0.5
@@ -112,6 +115,7 @@ class FleetFilter:
         self._waiting: deque[bytes] = deque()
         self._has_overflowed = False
         self._unsettled = 0
+        self._answers = 0
 
     def open(self) -> None:
         """Find or begin the shared filter.
@@ -257,6 +261,9 @@ class FleetFilter:
             is_new = self.shared.add([key])[0]
         self._back()
         was_known = not self._local.add(key)
+        self._answers += 1
+        if self._answers % _SETTLE_KEYS == 0 and len(self._local) >= MAX_LOCAL:
+            self._forget()
         return is_new or (is_doubtful and not was_known)
 
     def _ask_full(self, key: bytes, error: Exception) -> bool:
@@ -315,6 +322,10 @@ class FleetFilter:
             "begins anew, and URLs seen before are fetched again.",
             self.shared.where,
         )
+        self._forget()
+
+    def _forget(self) -> None:
+        """Begin the local filter again, with what waits to be written, since only this process knows of that."""
         self._local = self._new_local()
         for key in self._waiting:
             self._local.add(key)

@@ -28,6 +28,7 @@ over itself, as parabolas do. Source: Dillinger, Manolios, "Bloom Filters in Pro
 from __future__ import annotations
 
 import math
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -80,6 +81,7 @@ class BitmapLayer(NamedTuple):
 def layer(index: int, *, capacity: int, target: float) -> BitmapLayer:
     """Design layer *index* of a chain of error rate *target*, for *capacity* keys or as many as a string holds."""
     error_rate = sizing.layer_error_rate(index, target=target, tightening=TIGHTENING)
+    error_rate = max(error_rate, sys.float_info.min)  # which it passes after 3,000 layers
     probes = sizing.optimal_probes(error_rate)
     bits_per_key = sizing.bits_per_key(error_rate, probes)
     capacity = min(capacity, math.floor(MAX_LAYER_BITS / bits_per_key))

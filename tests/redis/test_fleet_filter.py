@@ -244,3 +244,15 @@ def test_expected_losses_add_up_the_rates(plain_server: RedisServer, open_fleet:
         fleet.add(key)
     fleet.close()
     assert 0 < fleet.expected_lost <= 5000 * (1e-3 + 1e-7)
+
+
+def test_the_local_filter_is_bounded(
+    plain_server: RedisServer, open_fleet: OpenFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fleet may know more URLs than one process can hold: the local filter begins again, and nothing is new twice."""
+    monkeypatch.setattr(fleet_module, "MAX_LOCAL", 1500)
+    fleet = open_fleet(plain_server.url)
+    keys = fingerprints(2500)
+    assert all(fleet.add(key) for key in keys)
+    assert len(fleet.local) < 1500
+    assert not any(fleet.add(key) for key in keys)
