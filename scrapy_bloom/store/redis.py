@@ -208,8 +208,9 @@ class SharedFilter:
             missing = [shard for shard, chain in chains.items() if chain is None]
             if not missing:
                 break
-            commands = [self._begin_command(shard, engine, of) for shard in missing]
-            for shard, reply in zip(missing, self.server.calls(commands), strict=True):
+            for shard in missing:
+                # One at a time: the server zeroes up to 512 MB for each, and together would not answer in time.
+                (reply,) = self.server.calls([self._begin_command(shard, engine, of)])
                 chains[shard] = self._found(shard, reply)
             self._drop_incomplete(chains, missing)
         found = [chain for chain in chains.values() if chain is not None]

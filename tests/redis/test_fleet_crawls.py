@@ -45,9 +45,9 @@ def page_hits(site: LocalSite) -> list[int]:
     return [site.hits(f"/page/{i}") for i in range(site.pages)]
 
 
-def test_a_crawl_under_scrapys_own_scheduler(server: RedisServer, engine: str, site: LocalSite, prefix: str) -> None:
+def test_a_crawl_under_scrapys_own_scheduler(plain_server: RedisServer, site: LocalSite, prefix: str) -> None:
     """Every page is fetched once; a second crawl with the same filter fetches only its start page."""
-    settings = settings_for(server, BLOOM_REDIS_KEY=prefix, BLOOM_REDIS_ENGINE=engine)
+    settings = settings_for(plain_server, BLOOM_REDIS_KEY=prefix)
     outcome = crawl(site.url(), settings)
     assert page_hits(site) == [2] + [1] * (PAGES - 1)  # start_urls are not filtered, and links lead back
     stats = outcome.stats
