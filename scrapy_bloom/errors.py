@@ -124,6 +124,8 @@ class DamagedFrontierError(FrontierError):
 
 class ScrapyQueueError(FrontierError):
     """The job directory holds a queue of Scrapy's own that was not stopped cleanly, or that cannot be read."""
+
+
 class MissingPackageError(BloomError, ImportError):
     """A part of scrapy-bloom needs a package that is not installed."""
 
