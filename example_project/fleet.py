@@ -59,7 +59,7 @@ def start_worker(number: int, pages: int, site_url: str, redis_url: str) -> subp
         "DOWNLOAD_DELAY": "0.01",  # so that one worker does not finish while the others are still starting
         "ROBOTSTXT_OBEY": "False",
     }
-    arguments = {"pages": pages, "served_at": site_url, "first": number}
+    arguments = {"pages": pages, "served_at": site_url, "first": pages * number // WORKERS}
     command = [sys.executable, "-m", "scrapy", "crawl", "maze"]
     command += [word for name, value in settings.items() for word in ("-s", f"{name}={value}")]
     command += [word for name, value in arguments.items() for word in ("-a", f"{name}={value}")]

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 from w3lib.url import canonicalize_url
 
+from tests.fleet.servers import executable
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import ModuleType
@@ -165,6 +167,17 @@ def test_a_crawl_that_is_killed_loses_no_page(project: Path) -> None:
     assert outcome.remark("pages crawled, all runs").startswith("all 200 pages of the site, ")
     assert outcome.number("pages crawled, all runs") >= 200
     assert outcome.summary["resumed"] == ("yes", "run 3 of this job")
+
+
+def test_a_fleet_of_three_fetches_every_page_once(project: Path) -> None:
+    """The README's command crawls with three workers that share a filter on a real server, and counts at the site."""
+    executable()  # skips the test where no server can be had
+    assert "\npython fleet.py\n" in README
+    process = start_python(project, "fleet.py", "150")
+    out, log = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 0, out + log
+    assert "the site has 150 pages; 150 were fetched, 150 of them exactly once" in out
+    assert out.count("pages crawled, this run") == 3
 
 
 def test_the_record_outlasts_a_kill_under_scrapys_own_queue(project: Path) -> None:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 from scrapy import Request, Spider
 from scrapy.utils.test import get_crawler
-from servers import RedisServer
 
 from scrapy_bloom import BloomDupeFilter, RedisBloomDupeFilter, UnseenLinks
+from tests.fleet.servers import RedisServer
 from tests.scheduling import finish, open_scheduler
 
 if TYPE_CHECKING:

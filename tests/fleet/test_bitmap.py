@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from keys import fingerprints
 from mmh3 import mmh3_x64_128_digest
 
 from scrapy_bloom.filter import sizing
 from scrapy_bloom.store import redis_bitmap
 from scrapy_bloom.store.redis_bitmap import MAX_LAYER_BITS, MIN_LAYER_BITS, BitmapLayer, layer, positions
+from tests.fleet.keys import fingerprints
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,8 +4,9 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from keys import fingerprints
-from servers import PATIENCE, RedisServer, free_port
+
+from tests.fleet.keys import fingerprints
+from tests.fleet.servers import PATIENCE, RedisServer, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

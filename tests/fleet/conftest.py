@@ -4,11 +4,11 @@ import itertools
 from typing import TYPE_CHECKING
 
 import pytest
-from servers import RedisServer
 
 from scrapy_bloom.store.fleet import FleetFilter
 from scrapy_bloom.store.redis import SharedFilter
 from scrapy_bloom.store.redis_client import connect
+from tests.fleet.servers import RedisServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

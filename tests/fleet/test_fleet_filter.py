@@ -5,11 +5,11 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from keys import fingerprints
-from proxy import LosingProxy
-from servers import RedisServer
 
 from scrapy_bloom.store import fleet as fleet_module
+from tests.fleet.keys import fingerprints
+from tests.fleet.proxy import LosingProxy
+from tests.fleet.servers import RedisServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from servers import PATIENCE, RedisServer
+
+from tests.fleet.servers import PATIENCE, RedisServer
 
 ADDER = Path(__file__).with_name("adder.py")
 ROOT = str(ADDER.parent.parent.parent)

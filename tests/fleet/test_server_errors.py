@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from keys import fingerprints
 from scrapy import Request, Spider
 from scrapy.utils.test import get_crawler
-from servers import RedisServer, free_port
 
 from scrapy_bloom.errors import BloomError, SharedFilterError
 from scrapy_bloom.redis_dupefilter import RedisBloomDupeFilter
 from scrapy_bloom.store.redis_client import connect
+from tests.fleet.keys import fingerprints
+from tests.fleet.servers import RedisServer, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from keys import fingerprints
 
 from scrapy_bloom.errors import SharedFilterError
 from scrapy_bloom.store.redis import GoneError, SharedFilter
 from scrapy_bloom.store.redis_bf import min_capacity
 from scrapy_bloom.store.redis_chain import as_mapping
 from scrapy_bloom.store.redis_client import connect
+from tests.fleet.keys import fingerprints
 
 if TYPE_CHECKING:
     from collections.abc import Callable
