@@ -98,7 +98,7 @@ def _made(capacity: int, error_rate: float, directory: Path, *, preset: bool) ->
             memories[name] = make(rivals.Need(capacity, error_rate, own_directory, preset))
         except ImportError as error:
             print(f"left out: {name} ({error})")
-        except rivals.NotCompactError as error:
+        except rivals.NoPresetError as error:
             print(f"left out: {name} ({error})")
     return memories
 

@@ -100,6 +100,8 @@ def _rbloom_mmh3_asked_first(need: Need) -> Memory:
 
 
 def _rbloom_builtin_hash(need: Need) -> Memory:
+    if need.preset:
+        raise NoPresetError("it neither saves nor loads bits with this hash function")
     bloom = _rbloom(need, hash)
     return Memory(bloom.add, bloom.__contains__, bloom.size_in_bits)
 
@@ -161,13 +163,13 @@ def _sqlite(need: Need) -> Memory:
     return Memory(add, contains)
 
 
-class NotCompactError(Exception):
-    """The memory has no bits to preset; filling it to a large capacity would take tens of gigabytes."""
+class NoPresetError(Exception):
+    """The bits of the memory cannot be preset."""
 
 
 def _refuse_preset(need: Need) -> None:
     if need.preset:
-        raise NotCompactError(f"{need.capacity:,} keys would take tens of gigabytes")
+        raise NoPresetError(f"{need.capacity:,} keys would have to be added, and take tens of gigabytes")
 
 
 OURS = "scrapy-bloom"

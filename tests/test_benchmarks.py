@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import measure
+from benchmarks import measure, rivals
 from benchmarks.__main__ import BENCHMARKS, main
 
 ROOT = Path(__file__).parent.parent
@@ -81,3 +81,19 @@ def test_pictures_are_drawn(tmp_path: Path) -> None:
         path = tmp_path / f"{number}.png"
         picture.save(path)
         assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_preset_filters_answer_as_filled_ones_do(tmp_path: Path) -> None:
+    """Bits set beforehand make no filter forget keys and let none take other keys for seen."""
+    for number, (name, make) in enumerate(rivals.MEMORIES.items()):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        try:
+            memory = make(rivals.Need(20_000, 1e-4, directory, preset=True))
+        except (ImportError, rivals.NoPresetError):
+            continue
+        keys, others = measure.random_keys(1, 500), measure.random_keys(2, 500)
+        for key in keys:
+            memory.add(key)
+        assert all(memory.contains(key) for key in keys), name
+        assert sum(bool(memory.contains(key)) for key in others) < 10, name
