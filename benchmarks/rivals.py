@@ -109,10 +109,9 @@ def _rbloom_builtin_hash(need: Need) -> Memory:
 def _fastbloom(need: Need) -> Memory:
     fastbloom = import_module("fastbloom_rs")
     builder = fastbloom.PyFilterBuilder(need.capacity, need.error_rate)
+    bloom = builder.build_bloom_filter()  # only now the builder knows size and hashes
     if need.preset:
         bloom = fastbloom.PyBloomFilter.from_bytes(_random_bits(builder.size() // 8), builder.hashes())
-    else:
-        bloom = builder.build_bloom_filter()
     return Memory(bloom.add_bytes_if_not_contains, bloom.contains_bytes, builder.size())
 
 
