@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import random
 import shutil
 import sqlite3
@@ -20,6 +21,8 @@ from tests.localsite import LocalSite
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+logger = logging.getLogger(__name__)
 
 FORM_PAGES = 10  # of which one in so many sends a form
 
@@ -112,14 +115,12 @@ def test_two_kills_lose_nothing_and_repeat_little(tmp_path: Path, dupefilter: st
 @pytest.mark.slow
 @pytest.mark.parametrize("dupefilter", FILTERS)
 @pytest.mark.parametrize("order", ["Lifo", "Fifo"])
-def test_twenty_kills_lose_nothing_and_repeat_little(
-    tmp_path: Path, record_property: Any, dupefilter: str, order: str
-) -> None:
+def test_twenty_kills_lose_nothing_and_repeat_little(tmp_path: Path, dupefilter: str, order: str) -> None:
     """After twenty kills at random moments and a resume each, every page, redirect, retry and form was fetched."""
     rng = random.Random(f"{dupefilter} {order}")
     moments = [rng.randrange(1, 100) for _ in range(20)]
     settings = {"DUPEFILTER_CLASS": dupefilter, "SCHEDULER_DISK_QUEUE": f"scrapy.squeues.Pickle{order}DiskQueue"}
-    record_property("figures", check_kills(tmp_path, moments, pages=1000, settings=settings))
+    logger.warning(check_kills(tmp_path, moments, pages=1000, settings=settings))  # shown by pytest -rP
 
 
 @pytest.mark.parametrize(
