@@ -28,7 +28,8 @@ def test_a_download_that_finally_failed_is_tried_again_by_a_later_run(
         first = crawl(site.url("/page/1"), settings)
         # Twice if page 1, which is crawled as the start and as a link, comes again after the first failure.
         assert first.stats["retry/max_reached"] in (1, 2)
-        assert first.stats["bloom/forgotten"] == 1
+        # What DurableScheduler has not committed yet is not in the filter, and need not be taken back from there.
+        assert first.stats["bloom/forgotten"] in ((1,) if "Durable" not in scheduler else (0, 1))
         others = site.all_hits()
         site.flaky_failures = 0
         second = crawl(site.url("/page/1"), settings)
