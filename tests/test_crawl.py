@@ -49,7 +49,7 @@ def test_a_crawl_fetches_the_same_pages_as_with_scrapys_filter(site: LocalSite) 
 def test_a_crawl_stopped_with_ctrl_c_and_resumed_fetches_every_page_once(site: LocalSite, tmp_path: Path) -> None:
     """Nothing twice, nothing lost, over as many stops as you like."""
     settings = {"JOBDIR": str(tmp_path), "CONCURRENT_REQUESTS_PER_DOMAIN": 4}
-    for pages in (20, 50, 80):
+    for pages in (30, 70):
         running = start_crawl(site.url(), settings)
         site.wait_for_hits(pages)
         running.signal(signal.SIGINT)

@@ -12,7 +12,7 @@ from tests.localsite import LocalSite
 if TYPE_CHECKING:
     from pathlib import Path
 
-SCHEDULERS = ["scrapy.core.scheduler.Scheduler", "scrapy_bloom.DurableScheduler"]
+SCHEDULERS = ["scrapy.core.scheduler.Scheduler", pytest.param("scrapy_bloom.DurableScheduler", marks=pytest.mark.slow)]
 ON = {"BLOOM_FORGET_FAILED": True, "RETRY_TIMES": 1}
 
 

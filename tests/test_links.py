@@ -131,7 +131,10 @@ def test_with_dupefilter_debug_every_dropped_link_is_logged(caplog: pytest.LogCa
     finish(scheduler)
 
 
-@pytest.mark.parametrize(("usual", "asking"), [("SiteSpider", "AskingSpider"), ("RuleSpider", "AskingRuleSpider")])
+@pytest.mark.parametrize(
+    ("usual", "asking"),
+    [pytest.param("SiteSpider", "AskingSpider", marks=pytest.mark.slow), ("RuleSpider", "AskingRuleSpider")],
+)
 def test_a_crawl_that_asks_first_fetches_the_same_pages(usual: str, asking: str) -> None:
     """In callbacks and in the rules of a CrawlSpider: the same requests reach the site, and as many are filtered."""
     with LocalSite(pages=100, redirects=3) as site:

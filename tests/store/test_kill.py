@@ -67,6 +67,7 @@ def test_the_count_after_a_kill_is_off_by_less_than_a_hundredth(tmp_path: Path) 
         chain._check()
 
 
+@pytest.mark.slow
 def test_a_kill_between_any_two_lines_leaves_whole_files_only(quick_path: Path) -> None:
     """Opening, growing twice and closing, killed before every single line of the store: what was done is known.
 
