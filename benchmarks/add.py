@@ -31,7 +31,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--capacity", type=int, default=250_000, help="keys; 1 MB of bits at the default %(default)s")
     parser.add_argument("--large", action="store_true", help="1 GB of bits, which takes 12 GB of RAM for all filters")
     parser.add_argument("--error-rate", type=float, default=1e-6, help="default: %(default)s")
-    parser.add_argument("--sample", type=int, help="keys per round (default: a hundredth of the capacity, at most 1e5)")
+    parser.add_argument("--sample", type=int, help="keys per round (default: a hundredth of the capacity, at most 1e4)")
     parser.add_argument("--rounds", type=int, default=19, help="default: %(default)s")
 
 
@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> measure.Picture:
     """Measure and print a table."""
     measure.print_environment(*rivals.PACKAGES)
     capacity = 280_000_000 if options.large else options.capacity
-    sample = options.sample or min(100_000, max(1, capacity // 100))
+    sample = options.sample or min(10_000, max(1, capacity // 100))
     with tempfile.TemporaryDirectory() as directory, measure.uncollected():
         memories = _made(capacity, options.error_rate, Path(directory), preset=options.large)
         if not options.large:

@@ -38,6 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--html", type=Path, metavar="DIR", help="crawl this folder with HTML files")
     parser.add_argument("--pages", type=int, default=400, help="or that many generated pages (default: %(default)s)")
     parser.add_argument("--links", type=int, default=150, help="with that many links each (default: %(default)s)")
+    parser.add_argument("--css", action="store_true", help='take links by response.css("a::attr(href)")')
     parser.add_argument("--rounds", type=int, default=3, help="crawls of each kind (default: %(default)s)")
     parser.add_argument("--jobdir", action="store_true", help="crawl with JOBDIR")
     parser.add_argument("--large", action="store_true", help="the same as --pages 2000 --rounds 5")
@@ -57,7 +58,9 @@ def run(options: argparse.Namespace) -> measure.Picture:
     with served(site) as url:
         found = measure.side_by_side(
             {
-                side: lambda side=side: crawl_in_own_process(url, *SIDES[side], has_jobdir=options.jobdir)
+                side: lambda side=side: crawl_in_own_process(
+                    url, *SIDES[side], has_jobdir=options.jobdir, css=options.css
+                )
                 for side in SIDES
             },
             rounds,
@@ -66,9 +69,11 @@ def run(options: argparse.Namespace) -> measure.Picture:
     if len({crawl["pages_digest"] for crawl in crawls}) != 1:
         raise AssertionError(f"not all crawls fetched the same pages: {[crawl['pages'] for crawl in crawls]}")
 
-    print(f"{name}, {'with' if options.jobdir else 'without'} JOBDIR. Time with Scrapy's filter over time (lowest-")
+    jobdir = "with" if options.jobdir else "without"
+    print(f"{name}, {jobdir} JOBDIR, links by {'CSS' if options.css else 'LinkExtractor'}")
     print(
-        f"highest), then seconds; medians of {rounds} interleaved crawls. CPU time is that of the crawler's process\n"
+        f"Time with Scrapy's filter over time (lowest-highest), then seconds; medians of {rounds} interleaved crawls. "
+        "CPU time is that of the crawler's process\n"
     )
     rows = []
     cpu_ratios = {}
@@ -106,17 +111,19 @@ def served(arguments: Sequence[str]) -> Iterator[str]:
             server.communicate()  # closes stdin and takes the server's last words
 
 
-def crawl_in_own_process(url: str, spider: str, settings: dict[str, Any], *, has_jobdir: bool) -> dict[str, Any]:
+def crawl_in_own_process(
+    url: str, spider: str, settings: dict[str, Any], *, has_jobdir: bool, css: bool = False
+) -> dict[str, Any]:
     """Return what :func:`crawled` returns, from a process of its own."""
     with TemporaryDirectory() as directory:
         jobdir = {"JOBDIR": directory} if has_jobdir else {}
         found: dict[str, Any] = measure.in_own_process(
-            "benchmarks.crawl", url=url, spider=spider, settings={**settings, **jobdir}
+            "benchmarks.crawl", url=url, spider=spider, settings={**settings, **jobdir}, css=css
         )
     return found
 
 
-def crawled(url: str, spider: str, settings: dict[str, Any]) -> dict[str, Any]:
+def crawled(url: str, spider: str, settings: dict[str, Any], *, css: bool = False) -> dict[str, Any]:
     """Crawl all that *url* leads to on its own host and port, and return times and counts."""
     from scrapy import Spider
     from scrapy.crawler import CrawlerProcess
@@ -131,6 +138,12 @@ def crawled(url: str, spider: str, settings: dict[str, Any]) -> dict[str, Any]:
     pages: set[str] = set()
     extractor = LinkExtractor()
 
+    def links_of(response: Any) -> Any:
+        if css:
+            targets = map(response.urljoin, response.css("a::attr(href)").getall())
+            return [target for target in targets if target.startswith(root)]
+        return [link for link in extractor.extract_links(response) if link.url.startswith(root)]
+
     class LinkSpider(Spider):
         name = "links"
         start_urls = (url,)
@@ -139,8 +152,7 @@ def crawled(url: str, spider: str, settings: dict[str, Any]) -> dict[str, Any]:
         def parse(self, response: Any) -> Any:
             pages.add(response.url)
             if isinstance(response, HtmlResponse):
-                links = [link for link in extractor.extract_links(response) if link.url.startswith(root)]
-                yield from response.follow_all(self.chosen(links))
+                yield from response.follow_all(self.chosen(links_of(response)))
 
         def chosen(self, links: Any) -> Any:
             return links
