@@ -304,7 +304,7 @@ _IDENTITY = ("application_id", "user_version")
 def damaged(path: Path, problem: object) -> str:
     """Return what to say about a damaged file at *path*: what was found, and the two ways on."""
     return (
-        f"{path} (the pending requests of this job) is damaged: {problem}. Nothing was changed. Restore the file from "
+        f"{path} (the pending requests of this job) is damaged: {problem}. Nothing was repaired. Restore the file from "
         f"a backup, or save what is readable with SQLite's own tool (sqlite3 {path.name} .recover | sqlite3 new, then "
         "put new in its place), or begin again with an empty JOBDIR. Do not delete this file alone: the duplicate "
         "filter would take the pages that were pending in it for seen, and they would never be fetched."

@@ -205,7 +205,7 @@ class DurableScheduler(Scheduler):
             self.stats.set_value("bloom/frontier/in_flight", previous.in_flight)
             logger.warning(
                 "The previous run of this job was not stopped cleanly. Recovered %d pending requests, %d of which were "
-                "in flight and will be fetched again. Nothing is lost.",
+                "in flight and will be fetched again.",
                 pending,
                 previous.in_flight,
             )

@@ -13,10 +13,12 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from scrapy import Request
 
 from scrapy_bloom.frontier.queue import COMMIT_INTERVAL
 from scrapy_bloom.frontier.scheduler import FILE_NAME
 from tests.frontier.crawling import Crawl, finish
+from tests.frontier.schedulers import opened
 from tests.localsite import LocalSite
 
 if TYPE_CHECKING:
@@ -134,6 +136,28 @@ def test_a_kill_within_a_callback_loses_none_of_its_links(tmp_path: Path, callba
         crawl = finish(site.url(), tmp_path)
         assert lost(site) == []
     assert crawl.stats["bloom/frontier/in_flight"] >= 1 or not linger
+
+
+def test_damage_found_in_the_middle_of_a_crawl_ends_it_and_says_so(tmp_path: Path) -> None:
+    """A file damaged where only the crawl reads it closes the crawl with a message, and is not taken for sound."""
+    path = tmp_path / "job" / FILE_NAME
+    with LocalSite(pages=3000) as site:
+        with opened(tmp_path / "job") as calls:
+            calls.push(*(Request(site.url(f"/page/{i}"), meta={"download_slot": "slot"}) for i in range(3000)))
+        data = bytearray(path.read_bytes())
+        leaves = [i for i in range(4096, len(data), 4096) if data[i] == 0x0D and b"cb_kwargs" in data[i : i + 4096]]
+        for start in leaves[-50:-10]:  # opening reads the oldest, and the newest are popped before them
+            data[start : start + 4096] = b"\xff" * 4096
+        path.write_bytes(data)
+        with Crawl(site.url(), tmp_path) as crawl:
+            crawl.wait()
+    assert site.hits() > 0
+    assert crawl.stats["finish_reason"] == "frontier_damaged"
+    assert crawl.log.count("The crawl is being closed.") == 1
+    assert "is damaged: database disk image is malformed" in crawl.log
+    database = sqlite3.connect(path)
+    assert database.execute("SELECT value FROM state WHERE name = 'clean'").fetchone() == (0,)
+    database.close()
 
 
 def test_a_page_that_was_being_downloaded_is_fetched_again(tmp_path: Path) -> None:
