@@ -65,6 +65,7 @@ class BloomDupeFilter(BaseDupeFilter):
         self._chain: ScalableBloomFilter | None = None
         self._add: Callable[[bytes], bool] = self._open_and_add
         self._held: set[bytes] = set()
+        self._volatile: set[bytes] = set()
         self._failures: FailureWatch | None = None
 
     @classmethod
@@ -153,12 +154,12 @@ class BloomDupeFilter(BaseDupeFilter):
         chain = self._chain
         if fingerprint_of is None or chain is None:
             return [False] * len(urls)
-        held = self._held
+        held, volatile = self._held, self._volatile
         seen = []
         for url in urls:
             try:
                 fingerprint = fingerprint_of(url)
-                seen.append(fingerprint in chain or fingerprint in held)
+                seen.append(fingerprint in chain or fingerprint in held or fingerprint in volatile)
             except Exception:  # the request that is made of it shall fail, or not, as it would without us
                 seen.append(False)
         return seen
@@ -172,6 +173,7 @@ class BloomDupeFilter(BaseDupeFilter):
         try:
             fingerprint = self._fingerprint(request)
             self._held.discard(fingerprint)
+            self._volatile.discard(fingerprint)
             if self._chain is not None:
                 self._chain.forget(fingerprint)
         except Exception:  # Scrapy's signals swallow it; here it is at least said in our words
@@ -198,8 +200,22 @@ class BloomDupeFilter(BaseDupeFilter):
                 self._chain.add(fingerprint)
             self._held.clear()
 
+    def never_release(self, request: Request) -> None:
+        """Keep the fingerprint of *request* out of the files for good: it waits in memory only, and may be lost.
+
+        A later run fetches its page again if a link leads there, whether it was fetched in this one or not.
+        """
+        fingerprint = self._fingerprint(request)
+        if fingerprint in self._held:
+            self._held.discard(fingerprint)
+            self._volatile.add(fingerprint)
+
     def _add_held(self, fingerprint: bytes) -> bool:
-        if fingerprint in self._held or (self._chain is not None and fingerprint in self._chain):
+        if (
+            fingerprint in self._held
+            or fingerprint in self._volatile
+            or (self._chain is not None and fingerprint in self._chain)
+        ):
             return False
         self._held.add(fingerprint)
         return True
@@ -214,7 +230,7 @@ class BloomDupeFilter(BaseDupeFilter):
         if chain is None:
             return
         set_value = self._stats.set_value
-        set_value("bloom/urls", len(chain) + len(self._held))
+        set_value("bloom/urls", len(chain) + len(self._held) + len(self._volatile))
         set_value("bloom/layers", len(chain.layers))
         set_value("bloom/bytes", chain.nbytes)
         set_value("bloom/fill_ratio", chain.layers[-1].fill_ratio)

@@ -3,5 +3,5 @@
 ``database`` is the file, ``queue`` the rows of it in memory and the moments at which they are written, ``progress``
 learns when the engine is done with a request, ``takeover`` imports a queue of Scrapy's own, and ``scheduler`` is the
 face that Scrapy sees. Only the last two know Scrapy's scheduler, and none of them knows the filter: what they say to
-it is two methods, described in ``scheduler``.
+it is three methods, described in ``scheduler``.
 """

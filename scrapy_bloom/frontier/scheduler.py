@@ -4,7 +4,7 @@ Scrapy's scheduler does all the work that is not storage: priority queues, the m
 serialized, the stats. This class gives its priority queue lanes of our own to put requests in, marks requests as done
 when the engine is done with them, and tells the duplicate filter when the requests of its new fingerprints are durable.
 
-It knows no filter by name. One that can hold fingerprints back has two methods more (:class:`HoldsBack`); with any
+It knows no filter by name. One that can hold fingerprints back has three methods more (:class:`HoldsBack`); with any
 other, a kill can cost the pages that were found within one commit interval before it, and a WARNING says so.
 """
 
@@ -63,6 +63,9 @@ class HoldsBack(Protocol):
 
     def release(self) -> None:
         """Everything accepted so far may go to the files now. What is never released must never get there."""
+
+    def never_release(self, request: Request) -> None:
+        """Exempt *request* from :meth:`release`: it could not be stored and will be lost with the process."""
 
 
 class DurableScheduler(Scheduler):
@@ -157,6 +160,12 @@ class DurableScheduler(Scheduler):
                 raise
             self._fail(self._frontier, error)
             return False
+
+    def _mqpush(self, request: Request) -> None:
+        """Take in a request that cannot be serialized; its fingerprint must not outlive it."""
+        if self._frontier is not None and not request.dont_filter and isinstance(self.df, HoldsBack):
+            self.df.never_release(request)
+        super()._mqpush(request)
 
     # -- opening -----------------------------------------------------------------------------------------------------
 

@@ -42,6 +42,10 @@ class ExactFilter(BaseDupeFilter):
             self._store(b"".join(self.held))
             self.held.clear()
 
+    def never_release(self, request: Request) -> None:
+        if self.held is not None:
+            self.held.remove(fingerprint(request))
+
     def request_seen(self, request: Request) -> bool:
         key = fingerprint(request)
         if key in self.known:
@@ -66,7 +70,8 @@ class ExactFilter(BaseDupeFilter):
 
 
 class EagerFilter(ExactFilter):
-    """The same without the two methods by which a filter can wait for the requests."""
+    """The same without the methods by which a filter can wait for the requests."""
 
     hold_back = None  # type: ignore[assignment]
     release = None  # type: ignore[assignment]
+    never_release = None  # type: ignore[assignment]

@@ -182,6 +182,18 @@ def test_requests_that_cannot_be_serialized_go_to_memory(tmp_path: Path, caplog:
     assert rows(tmp_path) == 1
 
 
+@pytest.mark.parametrize("dupefilter", ["scrapy_bloom.BloomDupeFilter", "tests.frontier.exactfilter.ExactFilter"])
+def test_the_fingerprint_of_a_request_in_memory_does_not_outlive_it(tmp_path: Path, dupefilter: str) -> None:
+    """A request that cannot be serialized is lost with the process; the next run takes a link to its page for new."""
+    unserializable = {"meta": {"f": lambda: None}}
+    with opened(tmp_path, DUPEFILTER_CLASS=dupefilter) as calls:
+        assert calls.push(request(1, **unserializable), request(2)) == [True, True]
+        calls.commit()
+        assert calls.push(request(1), request(1, **unserializable)) == [False, False], "known as long as it is there"
+    with opened(tmp_path, DUPEFILTER_CLASS=dupefilter) as calls:
+        assert calls.push(request(1), request(2)) == [True, False]
+
+
 def test_scrapys_stats_are_scrapys(tmp_path: Path) -> None:
     """The scheduler stats of a run are those of Scrapy's scheduler with JOBDIR."""
     stats = []
