@@ -242,6 +242,6 @@ class BloomDupeFilter(BaseDupeFilter):
 _QUEUE_MAY_BE_LOST = (
     "The last crawl in %s did not stop cleanly, and Scrapy's scheduler writes its queue only on a clean stop: requests "
     "that were pending may be lost, while the filter takes their pages for seen. To crawl them all, start over: delete "
-    'the job directory, or use a new JOBDIR. With SCHEDULER = "scrapy_bloom.DurableScheduler" from the start, the next '
-    "kill loses nothing."
+    'the job directory, or use a new JOBDIR. With ADDONS = {"scrapy_bloom.Addon": 300} from the start, or SCHEDULER = '
+    '"scrapy_bloom.DurableScheduler", which it sets, the next kill loses nothing.'
 )

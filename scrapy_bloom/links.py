@@ -43,27 +43,37 @@ class UnseenLinks:
 
     crawler: Crawler
     _link_filter: LinkFilter | None = None
+    _has_warned = False
 
     def unseen_links(self, links: Iterable[LinkT]) -> list[LinkT]:
         """Return the *links* (``Link`` objects or absolute URLs) not seen yet, in order, without recording them.
 
         What it drops it counts in ``dupefilter/filtered``, as the scheduler would, and in ``bloom/links_dropped``.
-        With a filter that cannot answer (of another class, or with a custom fingerprinter) all links pass.
+        With a filter that cannot answer (of another class, or with a custom fingerprinter) all links pass. So do
+        relative URLs and selectors, whose URL is not known here; a WARNING says so once.
         """
         links = list(links)
         link_filter = self._link_filter or self._find_link_filter()
         if link_filter is None:
             return links
-        seen = link_filter.seen_urls([link if isinstance(link, str) else link.url for link in links])
-        unseen = [link for link, is_seen in zip(links, seen, strict=True) if not is_seen]
-        dropped = len(links) - len(unseen)
+        urls = [link if isinstance(link, str) else getattr(link, "url", "") for link in links]
+        if not self._has_warned and not all(":" in url for url in urls):
+            self._has_warned = True
+            logger.warning(
+                "unseen_links() was given %(link)r, whose URL it cannot know, and lets such links pass. It takes Link "
+                "objects, or absolute URLs as response.urljoin() makes them.",
+                {"link": next(link for link, url in zip(links, urls, strict=True) if ":" not in url)},
+                extra={"spider": self},
+            )
+        seen = link_filter.seen_urls(urls)
+        dropped = [link for link, is_seen in zip(links, seen, strict=True) if is_seen]
         if dropped and self.crawler.stats is not None:
-            self.crawler.stats.inc_value("dupefilter/filtered", dropped)
-            self.crawler.stats.inc_value("bloom/links_dropped", dropped)
+            self.crawler.stats.inc_value("dupefilter/filtered", len(dropped))
+            self.crawler.stats.inc_value("bloom/links_dropped", len(dropped))
             if self.crawler.settings.getbool("DUPEFILTER_DEBUG"):
-                for link in (link for link, is_seen in zip(links, seen, strict=True) if is_seen):
+                for link in dropped:
                     logger.debug("Filtered duplicate link: %(link)s", {"link": link}, extra={"spider": self})
-        return unseen
+        return [link for link, is_seen in zip(links, seen, strict=True) if not is_seen]
 
     def _find_link_filter(self) -> LinkFilter | None:
         for _, answer in self.crawler.signals.send_catch_log(link_filter_wanted):

@@ -75,7 +75,7 @@ def test_a_crawl_killed_under_scrapys_own_queue_is_told_what_may_be_lost(site: L
     outcome = crawl(site.url(), settings)
     assert "WARNING: The filter in" in outcome.log
     assert "requests that were pending may be lost" in outcome.log
-    assert 'With SCHEDULER = "scrapy_bloom.DurableScheduler" from the start' in outcome.log
+    assert 'With ADDONS = {"scrapy_bloom.Addon": 300} from the start' in outcome.log
 
 
 def test_a_second_crawl_in_the_same_job_directory_does_not_start(site: LocalSite, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from scrapy import Request, Spider
 from scrapy.link import Link
+from scrapy.selector import Selector
 from scrapy.utils.request import fingerprint
 
 from scrapy_bloom import UnseenLinks
@@ -112,6 +113,16 @@ def test_where_the_filter_cannot_tell_all_links_pass(settings: dict[str, Any]) -
     assert ask(scheduler, [url]) == [url]
     assert stat(scheduler, "bloom/links_dropped") is None
     finish(scheduler)
+
+
+def test_what_has_no_url_passes_with_a_warning(scheduler: Scheduler, caplog: pytest.LogCaptureFixture) -> None:
+    """Relative URLs and selectors, which response.follow_all() takes, cannot be told; the spider's author is, once."""
+    scheduler.enqueue_request(Request("http://example.com/a"))
+    links = ["a", Selector(text='<a href="/a">a</a>').css("a")[0], "http://example.com/a"]
+    assert ask(scheduler, links) == links[:2]
+    assert ask(scheduler, links) == links[:2]
+    (message,) = (record.getMessage() for record in caplog.records if record.levelname == "WARNING")
+    assert message.startswith("unseen_links() was given 'a', whose URL it cannot know, and lets such links pass.")
 
 
 def test_fingerprints_held_back_for_a_scheduler_count_as_seen(scheduler: Scheduler) -> None:
