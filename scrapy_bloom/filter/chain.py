@@ -152,7 +152,7 @@ class ScalableBloomFilter:
     def add(self, key: bytes) -> bool:
         """Remember *key*. Return True if it was new, False if it (or something like it) had been added before."""
         if not self._probe_add(key):
-            return bool(self._forgotten) and self.recall(key)
+            return self.recall(key) if self._forgotten else False
         self._room -= 1
         if not self._room:
             self._checkpoint()
