@@ -49,6 +49,7 @@ def test_a_crawl_fetches_the_same_pages_as_with_scrapys_filter(site: LocalSite) 
 def test_a_crawl_stopped_with_ctrl_c_and_resumed_fetches_every_page_once(site: LocalSite, tmp_path: Path) -> None:
     """Nothing twice, nothing lost, over as many stops as you like."""
     settings = {"JOBDIR": str(tmp_path), "CONCURRENT_REQUESTS_PER_DOMAIN": 4}
+    site.delay = 0.1  # so that no run is over before its signal arrives
     for pages in (30, 70):
         running = start_crawl(site.url(), settings)
         site.wait_for_hits(pages)
@@ -57,6 +58,7 @@ def test_a_crawl_stopped_with_ctrl_c_and_resumed_fetches_every_page_once(site: L
         assert outcome.stats["finish_reason"] == "shutdown"
         assert "was not closed by its last crawl" not in outcome.log
     assert site.missing_pages(), "the stops came before the end"
+    site.delay = 0.0
     outcome = crawl(site.url(), settings)
     assert outcome.stats["finish_reason"] == "finished"
     assert site.missing_pages() == []
