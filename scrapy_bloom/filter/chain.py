@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
 
+    from bitarray import bitarray
     from typing_extensions import Self
 
 DEFAULT_CAPACITY = 1_000_000
@@ -138,7 +139,7 @@ class ScalableBloomFilter:
         self._store = MemoryStore() if store is None else store
         self._layers = self._store.load()
         self._forgotten = self._store.load_forgotten()
-        self._tables: list[probing.Table] = []
+        self._tables: list[tuple[bitarray, int]] = []
         self._stride = self._room = 0
         if not self._layers:
             self._layers.append(self._store.create(self._next_spec()))
@@ -290,7 +291,7 @@ class ScalableBloomFilter:
 
     def _arrange(self) -> None:
         """Show the probes the layers as they are now, newest first, and set the distance to the next checkpoint."""
-        self._tables[:] = [layer.table for layer in reversed(self._layers)]
+        self._tables[:] = [(layer.bits, layer.spec.size_bits) for layer in reversed(self._layers)]
         newest = self._layers[-1]
         left = max(1, newest.capacity - newest.count)
         self._stride = min(left, max(1, newest.capacity // _CHECKPOINTS_PER_LAYER), _MAX_CHECKPOINT_KEYS)
@@ -323,7 +324,7 @@ class ScalableBloomFilter:
         """Assert every invariant of the chain; for tests."""
         layers = self.layers
         first = layers[0].spec
-        assert [table.bits for table in self._tables] == [layer.bits for layer in reversed(layers)]
+        assert [bits for bits, _ in self._tables] == [layer.bits for layer in reversed(layers)]
         assert 0 < self._room <= self._stride or self._room == self._stride > 0
         for index, layer in enumerate(layers):
             spec = layer.spec
