@@ -291,7 +291,7 @@ class ScalableBloomFilter:
 
     def _arrange(self) -> None:
         """Show the probes the layers as they are now, newest first, and set the distance to the next checkpoint."""
-        self._tables[:] = [(layer.bits, layer.spec.size_bits) for layer in reversed(self._layers)]
+        self._tables[:] = [layer.table for layer in reversed(self._layers)]
         newest = self._layers[-1]
         left = max(1, newest.capacity - newest.count)
         self._stride = min(left, max(1, newest.capacity // _CHECKPOINTS_PER_LAYER), _MAX_CHECKPOINT_KEYS)

@@ -106,9 +106,9 @@ class Layer:
         return self.spec.nbytes
 
     @property
-    def table(self) -> probing.Table:
-        """The bits as the probes see them."""
-        return probing.Table(self.bits, self.spec.size_bits)
+    def table(self) -> tuple[bitarray, int]:
+        """The bits and m, as the probes see them."""
+        return self.bits, self.spec.size_bits
 
     @property
     def fill_ratio(self) -> float:

@@ -66,15 +66,6 @@ _WINDOW = 1 << 15
 _THIRD_WINDOW = 1 << 13
 
 
-class Table(NamedTuple):
-    """The bits of one layer, as the probes see them."""
-
-    bits: bitarray
-    """m bits and the padding of :func:`padding_bits`."""
-    size_bits: int
-    """m."""
-
-
 class Probes(NamedTuple):
     """What can be asked of a sequence of tables."""
 
@@ -131,7 +122,8 @@ def size_bits(capacity: int, error_rate_: float, probes: int) -> int:
 def bind(tables: Sequence[tuple[bitarray, int]], probes: int, seed: int) -> Probes:
     """Return the two questions for *tables*, which is looked at anew on every call: newest layer first, it may grow.
 
-    Each is a :class:`Table` or a plain pair, which Python takes apart 50 ns faster.
+    Each is a layer's array, m bits and the padding of :func:`padding_bits`, and m; a plain pair, since Python takes a
+    named tuple apart 50 ns more slowly.
 
     The loop over the tables is written out per number of runs: calls and inner loops are what costs time in Python.
     """
