@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import mmap
 import secrets
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, final
 
 from scrapy_bloom.filter import probes as probing
 from scrapy_bloom.filter import sizing
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
 
-    from bitarray import bitarray
     from typing_extensions import Self
 
 DEFAULT_CAPACITY = 1_000_000
@@ -102,11 +101,13 @@ class MemoryStore:
         """Do nothing: the mapping goes with the layers."""
 
 
+@final
 class ScalableBloomFilter:
     """A set of byte strings that answers "seen before?" with a bounded error and grows by itself.
 
     Keys that were added are always found. A key that was not added is taken for seen with a probability of at most
-    :attr:`error_rate`, however many keys there are.
+    :attr:`error_rate`, however many keys there are. Close it, or use it in a ``with`` block: that frees its memory and
+    files at once, where a filter that is merely dropped waits for the garbage collector.
 
     Args:
         capacity: Keys that the first layer is sized for, at least 1.
@@ -139,29 +140,24 @@ class ScalableBloomFilter:
         self._store = MemoryStore() if store is None else store
         self._layers = self._store.load()
         self._forgotten = self._store.load_forgotten()
-        self._tables: list[tuple[bitarray, int]] = []
-        self._stride = self._room = 0
         if not self._layers:
             self._layers.append(self._store.create(self._next_spec()))
         first = self._layers[0].spec
-        self._probes = probing.bind(self._tables, first.probes, first.seed)
-        self._probe_add: Callable[[bytes], bool] = self._probes.add
-        self._probe_contains: Callable[[bytes], bool] = self._probes.contains
+        self._probes = probing.bind(
+            first.probes, first.seed, exhausted=self._exhausted, forgotten=self._forgotten, recall=self.recall
+        )
+        self.add = self._probes.add  # type: ignore[assignment, method-assign] # the same in one call less: 50 ns of 700
         self._closed = False
+        self._quota = 0
         self._arrange()
 
     def add(self, key: bytes) -> bool:
         """Remember *key*. Return True if it was new, False if it (or something like it) had been added before."""
-        if not self._probe_add(key):
-            return self.recall(key) if self._forgotten else False
-        self._room -= 1
-        if not self._room:
-            self._checkpoint()
-        return True
+        return self._probes.add(key)
 
     def __contains__(self, key: bytes) -> bool:
         """Whether *key* was added before: surely if False, probably if True."""
-        return self._probe_contains(key) and not (self._forgotten and key in self._forgotten)
+        return self._probes.contains(key) and not (self._forgotten and key in self._forgotten)
 
     def __len__(self) -> int:
         """Return the number of keys accepted as new and not forgotten."""
@@ -256,8 +252,8 @@ class ScalableBloomFilter:
             return
         self._settle()
         self._closed = True
-        self._probe_add = self._probe_contains = _refuse
-        self._tables.clear()
+        self._quota = 0
+        self._probes.use((), 0)
         self._store.close()
 
     def __enter__(self) -> Self:
@@ -290,19 +286,25 @@ class ScalableBloomFilter:
         )
 
     def _arrange(self) -> None:
-        """Show the probes the layers as they are now, newest first, and set the distance to the next checkpoint."""
-        self._tables[:] = [layer.table for layer in reversed(self._layers)]
+        """Show the probes the layers as they are now, newest first, and how many keys to take until the checkpoint."""
         newest = self._layers[-1]
-        left = max(1, newest.capacity - newest.count)
-        self._stride = min(left, max(1, newest.capacity // _CHECKPOINTS_PER_LAYER), _MAX_CHECKPOINT_KEYS)
-        self._room = self._stride
-        # A full layer waits for the next new key, so that a filter of exactly its capacity costs one layer.
-        self._probe_add = self._grow_and_add if newest.is_saturated else self._probes.add
+        if newest.is_saturated:
+            # It waits for the next new key, so that a filter of exactly its capacity costs one layer.
+            quota = 0
+        else:
+            left = newest.capacity - newest.count
+            quota = min(left, max(1, newest.capacity // _CHECKPOINTS_PER_LAYER), _MAX_CHECKPOINT_KEYS)
+        self._use_layers(quota)
+
+    def _use_layers(self, quota: int) -> None:
+        self._quota = quota
+        self._probes.use([layer.table for layer in reversed(self._layers)], quota)
 
     def _settle(self) -> None:
-        """Bring the newest layer's count up to date; between checkpoints only ``_room`` counts down."""
-        self._layers[-1].count += self._stride - self._room
-        self._stride = self._room
+        """Bring the newest layer's count up to date; between checkpoints only the probes count, down from the quota."""
+        left = self._probes.left()
+        self._layers[-1].count += self._quota - left
+        self._quota = left
 
     def _checkpoint(self) -> None:
         self._settle()
@@ -311,21 +313,21 @@ class ScalableBloomFilter:
         if self._on_checkpoint is not None:
             self._on_checkpoint()
 
-    def _grow_and_add(self, key: bytes) -> bool:
-        """Add *key* to the next layer, unless it is in the present ones."""
-        if self._probes.contains(key):
-            return False
-        self._layers.append(self._store.create(self._next_spec()))
-        self._arrange()
-        self._stride = self._room = 1  # a checkpoint with this key: growth is news
-        return self._probes.add(key)
+    def _exhausted(self) -> None:
+        """Do what is due: a checkpoint after the last key of the quota, growth before a key for which there is none."""
+        if self._quota:
+            self._checkpoint()
+        else:
+            self._layers.append(self._store.create(self._next_spec()))
+            self._use_layers(1)  # a checkpoint with this key: growth is news
 
     def _check(self) -> None:
         """Assert every invariant of the chain; for tests."""
         layers = self.layers
         first = layers[0].spec
-        assert [bits for bits, _ in self._tables] == [layer.bits for layer in reversed(layers)]
-        assert 0 < self._room <= self._stride or self._room == self._stride > 0
+        assert self._probes.left() == self._quota
+        assert self._quota or layers[-1].is_saturated
+        assert layers[-1].count + self._quota <= layers[-1].capacity
         for index, layer in enumerate(layers):
             spec = layer.spec
             assert spec.index == index
@@ -366,7 +368,3 @@ def _false_positives_while_filling(layer: Layer, intervals: int = 64) -> float:
         for i in range(intervals + 1)
     )
     return step / 3 * math.fsum(weighted)
-
-
-def _refuse(key: bytes) -> bool:
-    raise ValueError(f"the filter is closed; {key!r} was neither looked up nor recorded")

@@ -115,7 +115,7 @@ class Layer:
         """The share of set bits, 0 to 1, where they are even: from a sample of at most 1 MiB, so in about 1 ms.
 
         The sample's standard error is under 0.0006 at half fill and k = 22 (:meth:`_sampling_error`). A layer too
-        small for an even part (about 10,000 keys at 1e-6) answers with the fill designed for its count: no place in
+        small for an even part (about 15,000 keys at 1e-6) answers with the fill designed for its count: no place in
         it is fuller than that.
         """
         even = self.spec.sampled_range

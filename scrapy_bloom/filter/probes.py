@@ -9,44 +9,55 @@ Scheme 1, *runs*
 
 The textbook loop over k positions costs 2 to 3 microseconds in Python. Here the k probes of a key are split into two
 *runs* (one for k = 1, three above k = 22): arithmetic progressions of bits that bitarray reads or writes with one
-extended slice, in about 100 ns each. From the 128-bit MurmurHash3 of the key, as two 64-bit numbers *high* and *low*:
+extended slice, in about 100 ns each. From the 128-bit MurmurHash3 of the key, as one number H (its first byte is the
+lowest):
 
-    first run     starts at high mod m                                with stride 1 + bits 0..11 of low
-    second run    starts 0..32767 bits later (bits 24..38 of low)     with stride 1 + bits 12..23 of low
-    third run     32768..40959 bits later (bits 51..63 of low)        with stride 1 + bits 39..50 of low
+    stride        bits 98..109 of H, or 4096 if these are 0; the same for all runs of a key
+    first run     starts at H mod m
+    second run    starts bits 113..127 of H behind the end of the first, that is start + length * stride;
+                  bits 112..127 of H if there is a third
+    third run     starts bits 82..97 of H behind the end of the second
 
 The array is m bits plus a tail of padding for runs that start near its end. Starts are therefore uniform over [0, m)
 and the bits are set evenly; cutting the starts short instead bunches the bits at the end.
+
+*Why these bits.* Python calculates with digits of 30 bits. H >> 98 is a single one, from which the stride and the gap
+are had in 10 ns each; taking them from two 64-bit halves of the digest cost 170 ns more per key.
 
 *Why the rate is what it is.* A run of K bits at fill f is all ones by accident with probability f^K. On top of that
 comes one correlation: if a stored run has the same stride and lies on the same progression, shifted by j places, it
 covers K - |j| of the bits at once and only |j| are left to chance. Each shift happens with probability R n / (m S) for
 R runs per key and S = 4096 strides, and summed over j this gives
 
-    c = 5/4 * R n / (m S) * (1 + f) / (1 - f)      P(run) = f^K + c            p = product over the runs
+    c = 5/4 * R n / (m S) * (1 + f) / (1 - f)          P(run) = f^K + c
 
 The 5/4 stands for the other progressions that share more than one bit with a run: strides in ratio 1:2, 1:3, 2:3.
-Without it, c measures 1.25, 1.20 and 1.21 times the sum at K = 10, 11 and 12 (+-0.02, over 2e9 absent keys), less below
-K = 7. Left out, it would make a layer's true rate 4 % higher than said at k = 22 and 11 % at k = 36; with it, p is met.
-The runs of one key have strides and distances of their own, so that they are independent: for both to hit the same
-stored key, it must agree in some 50 bits. Layers are sized with c in the formula, which costs 1.7 % more bits at
-p = 2e-7 than k independent probes would. Fewer, longer runs would be faster still, but c does not shrink with K: one
-run of 22 bits has 5.7 times the rate of 22 independent probes. ``docs/math.md`` derives and measures all this.
+It measures 1.28, 1.21, 1.18 and 1.13 at K = 7, 10, 11 and 12, so that p is met within 2 % up to k = 22.
+
+The runs of one key share a stride, so two of them can hit the same stored key together, if the gaps between them are
+the same (one in G = 32,768, with three runs 65,536) or shifted too. Summed over the shifts of both, that has the
+probability
+
+    t = 5/4 * n / (m S) * ((1 + f) / (1 - f))^2 / G          p = (f^K + c)^2 + t             for two runs
+
+which is 1 % of p at p = 2e-7. A gap counts from the end of a run, as runs of a key that overlapped would share bits
+far more often than that. Layers are sized with c and t in the formula, which costs 1.8 % more bits at p = 2e-7 than k
+independent probes would. Fewer, longer runs would be faster still, but c does not shrink with K: one run of 22 bits has
+5.7 times the rate of 22 independent probes. ``docs/math.md`` derives and measures all this.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from mmh3 import mmh3_x64_128_utupledigest
+from bitarray import bitarray
+from mmh3 import mmh3_x64_128_uintdigest
 
 from scrapy_bloom.filter import sizing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from bitarray import bitarray
+    from collections.abc import Callable, Collection, Sequence
 
 RUNS_SCHEME = 1
 """The number of the scheme above, as written into file headers."""
@@ -60,19 +71,28 @@ keys fell unevenly modulo 1024 and the rate was 1.2 times theory at p = 1e-2; un
 
 MAX_PROBES = 36
 _STRIDES = 1 << 12
+_GAPS = {1: 0, 2: 1 << 15, 3: 1 << 16}  # by the number of runs
 _RELATED_STRIDES = 5 / 4
-"""How much more often a run is shared than same strides alone account for; measured, see above."""
-_WINDOW = 1 << 15
-_THIRD_WINDOW = 1 << 13
+"""How much more often runs are shared than same strides alone account for; measured, see above."""
+
+_ONE_DIGIT = 98  # H >> 98 leaves 30 bits
 
 
 class Probes(NamedTuple):
-    """What can be asked of a sequence of tables."""
+    """What can be asked of a sequence of tables, and how to say which."""
 
     contains: Callable[[bytes], bool]
     """True if every bit of the key is set in one of the tables."""
     add: Callable[[bytes], bool]
-    """Set the key's bits in the first table and return True, or return False if any table has them all already."""
+    """Set the key's bits in the newest table and return True, or return False if any table has them all already."""
+    use: Callable[[Sequence[tuple[bitarray, int]], int], None]
+    """From now on, ask these tables, newest first, and let :attr:`add` set the bits of so many keys, the *quota*.
+
+    A table is a layer's array, m bits and the padding of :func:`padding_bits`, and m. Without tables, questions raise
+    ValueError.
+    """
+    left: Callable[[], int]
+    """What is left of the quota."""
 
 
 def run_lengths(probes: int) -> tuple[int, ...]:
@@ -89,9 +109,8 @@ def run_lengths(probes: int) -> tuple[int, ...]:
 
 def padding_bits(probes: int) -> int:
     """Return how many bits the array needs beyond m, so that a run that starts at m - 1 still ends inside it."""
-    lengths = run_lengths(probes)
-    reach = (0, _WINDOW - 1, _WINDOW + _THIRD_WINDOW - 1)
-    return max(start + length * _STRIDES for start, length in zip(reach, lengths, strict=False))
+    runs = len(run_lengths(probes))
+    return probes * _STRIDES + (runs - 1) * (_GAPS[runs] - 1)
 
 
 def error_rate(fill: float, probes: int) -> float:
@@ -99,9 +118,19 @@ def error_rate(fill: float, probes: int) -> float:
     if fill >= 1:
         return 1.0
     lengths = run_lengths(probes)
+    shifts = (1 + fill) / (1 - fill)
     keys_per_bit = -math.log1p(-fill) / probes
-    shared = _RELATED_STRIDES * len(lengths) * keys_per_bit / _STRIDES * (1 + fill) / (1 - fill)
-    return min(1.0, math.prod(fill**length + shared for length in lengths))
+    same_key = _RELATED_STRIDES * keys_per_bit / _STRIDES * shifts
+    each = [fill**length + len(lengths) * same_key for length in lengths]
+    if len(each) == 1:
+        return min(1.0, each[0])
+    together = same_key * shifts / _GAPS[len(each)]
+    if len(each) == 2:
+        return min(1.0, math.prod(each) + together)
+    first, second, third = each
+    # Neighbours can lie on a stored key's first two runs or on its last two.
+    pairs = together * (2 * first + second + 2 * third)
+    return min(1.0, math.prod(each) + pairs + together * shifts / _GAPS[3])
 
 
 def size_bits(capacity: int, error_rate_: float, probes: int) -> int:
@@ -119,125 +148,166 @@ def size_bits(capacity: int, error_rate_: float, probes: int) -> int:
     return math.ceil(high)
 
 
-def bind(tables: Sequence[tuple[bitarray, int]], probes: int, seed: int) -> Probes:
-    """Return the two questions for *tables*, which is looked at anew on every call: newest layer first, it may grow.
+def bind(
+    probes: int,
+    seed: int,
+    *,
+    exhausted: Callable[[], None],
+    forgotten: Collection[bytes] = (),
+    recall: Callable[[bytes], bool] = bool,
+) -> Probes:
+    """Return the questions of a chain with k = *probes*, which has no tables yet.
 
-    Each is a layer's array, m bits and the padding of :func:`padding_bits`, and m; a plain pair, since Python takes a
-    named tuple apart 50 ns more slowly.
+    What else happens to a key is decided elsewhere and called from inside, so that adding one is a single call in
+    Python: 60 ns of 700.
 
-    The loop over the tables is written out per number of runs: calls and inner loops are what costs time in Python.
+    Args:
+        probes: k, from 1 to 36.
+        seed: Seed of the hash.
+        exhausted: Called right after the key that used up the quota was added, and, as long as there is no quota,
+            with every new key before it is added. It may then call :attr:`Probes.use`; if there was no quota, it must.
+        forgotten: If it is not empty, *recall* is asked about each key that :attr:`Probes.add` finds, and its answer
+            returned.
+        recall: Return whether a key found is to count as new nevertheless.
+
     """
     lengths = run_lengths(probes)
-    if len(lengths) == 1:
-        return _bind_one(tables, seed)
-    if len(lengths) == 2:
-        return _bind_two(tables, lengths, seed)
-    return _bind_three(tables, lengths, seed)
+    if len(lengths) == 3:
+        return _bind_three(lengths, seed, exhausted, forgotten, recall)
+    return _bind_two((*lengths, 0)[:2], seed, exhausted, forgotten, recall)
 
 
-def _bind_one(tables: Sequence[tuple[bitarray, int]], seed: int) -> Probes:
-    digest = mmh3_x64_128_utupledigest
-
-    def contains(key: bytes) -> bool:
-        high, _ = digest(key, seed)
-        return any(bits[high % size] for bits, size in tables)
-
-    def add(key: bytes) -> bool:
-        if contains(key):
-            return False
-        high, _ = digest(key, seed)
-        bits, size = tables[0]
-        bits[high % size] = 1
-        return True
-
-    return Probes(contains, add)
+_NO_TABLE = bitarray(), 1
 
 
-def _bind_two(tables: Sequence[tuple[bitarray, int]], lengths: tuple[int, ...], seed: int) -> Probes:
-    digest = mmh3_x64_128_utupledigest
+def _refuse(key: bytes, _seed: int) -> NoReturn:
+    raise ValueError(f"the filter is closed; {key!r} was neither looked up nor recorded")
+
+
+def _bind_two(
+    lengths: Sequence[int],
+    seed: int,
+    exhausted: Callable[[], None],
+    forgotten: Collection[bytes],
+    recall: Callable[[bytes], bool],
+) -> Probes:
     length1, length2 = lengths
+    digest: Callable[[bytes, int], int] = _refuse
+    newest, size = _NO_TABLE
+    tables: Sequence[tuple[bitarray, int]] = ()
+    older: Sequence[tuple[bitarray, int]] = ()
+    left = 0
 
-    def in_any(high: int, low: int, some: Sequence[tuple[bitarray, int]]) -> bool:
-        stride1 = (low & 0xFFF) + 1
-        for bits, size in some:
-            start = high % size
+    def in_any(h: int, some: Sequence[tuple[bitarray, int]]) -> bool:
+        top = h >> _ONE_DIGIT
+        stride = top & 0xFFF or _STRIDES
+        for bits, m in some:
+            start = h % m
             # One bit before the first run settles half of the absent keys, in 30 ns instead of 170.
-            if bits[start] and bits[start : start + length1 * stride1 : stride1].all():
-                stride2 = (low >> 12 & 0xFFF) + 1
-                start += low >> 24 & 0x7FFF
-                if bits[start : start + length2 * stride2 : stride2].all():
-                    return True
+            if bits[start]:
+                end = start + length1 * stride
+                if bits[start:end:stride].all():
+                    start = end + (top >> 15)
+                    if bits[start : start + length2 * stride : stride].all():
+                        return True
         return False
 
     def contains(key: bytes) -> bool:
-        high, low = digest(key, seed)
-        return in_any(high, low, tables)
+        return in_any(digest(key, seed), tables)
 
-    # The newest table is written out: that is where most duplicates are, and where a new key goes.
+    # The newest table is written out, and its parts have names: that is where most duplicates are, and where a new key
+    # goes.
     def add(key: bytes) -> bool:
-        high, low = digest(key, seed)
-        stride1 = (low & 0xFFF) + 1
-        stride2 = (low >> 12 & 0xFFF) + 1
-        bits, size = tables[0]
-        start1 = high % size
-        start2 = start1 + (low >> 24 & 0x7FFF)
-        end1 = start1 + length1 * stride1
-        end2 = start2 + length2 * stride2
-        if bits[start1:end1:stride1].all() and bits[start2:end2:stride2].all():
-            return False
-        if len(tables) > 1 and in_any(high, low, tables[1:]):
-            return False
-        bits[start1:end1:stride1] = 1
-        bits[start2:end2:stride2] = 1
+        nonlocal left
+        h = digest(key, seed)
+        top = h >> _ONE_DIGIT
+        stride = top & 0xFFF or _STRIDES
+        while True:
+            start1 = h % size
+            end1 = start1 + length1 * stride
+            start2 = end1 + (top >> 15)
+            end2 = start2 + length2 * stride
+            if newest[start1:end1:stride].all() and newest[start2:end2:stride].all():
+                return recall(key) if forgotten else False
+            if older and in_any(h, older):
+                return recall(key) if forgotten else False
+            if left:
+                break
+            exhausted()
+        newest[start1:end1:stride] = 1
+        newest[start2:end2:stride] = 1
+        left -= 1
+        if not left:
+            exhausted()
         return True
 
-    return Probes(contains, add)
+    def use(tables_: Sequence[tuple[bitarray, int]], quota: int) -> None:
+        nonlocal digest, newest, size, tables, older, left
+        tables, older, left = tables_, tables_[1:], quota
+        newest, size = tables[0] if tables else _NO_TABLE
+        digest = _refuse
+        if tables:
+            digest = mmh3_x64_128_uintdigest
+
+    return Probes(contains, add, use, lambda: left)
 
 
-def _bind_three(tables: Sequence[tuple[bitarray, int]], lengths: tuple[int, ...], seed: int) -> Probes:
-    digest = mmh3_x64_128_utupledigest
+def _bind_three(
+    lengths: Sequence[int],
+    seed: int,
+    exhausted: Callable[[], None],
+    forgotten: Collection[bytes],
+    recall: Callable[[bytes], bool],
+) -> Probes:
     length1, length2, length3 = lengths
+    digest: Callable[[bytes, int], int] = _refuse
+    tables: Sequence[tuple[bitarray, int]] = ()
+    left = 0
 
-    def runs(low: int) -> tuple[int, int, int, int, int, int, int, int]:
-        stride1 = (low & 0xFFF) + 1
-        stride2 = (low >> 12 & 0xFFF) + 1
-        stride3 = (low >> 39 & 0xFFF) + 1
-        start2 = low >> 24 & 0x7FFF
-        start3 = _WINDOW + (low >> 51)
-        return (
-            length1 * stride1,
-            stride1,
-            start2,
-            start2 + length2 * stride2,
-            stride2,
-            start3,
-            start3 + length3 * stride3,
-            stride3,
-        )
-
-    def contains(key: bytes) -> bool:
-        high, low = digest(key, seed)
-        end1, stride1, start2, end2, stride2, start3, end3, stride3 = runs(low)
+    def in_any(h: int) -> bool:
+        top = h >> _ONE_DIGIT
+        stride = top & 0xFFF or _STRIDES
         for bits, size in tables:
-            start = high % size
-            if (
-                bits[start : start + end1 : stride1].all()
-                and bits[start + start2 : start + end2 : stride2].all()
-                and bits[start + start3 : start + end3 : stride3].all()
-            ):
-                return True
+            start = h % size
+            if bits[start]:  # as with two runs
+                end = start + length1 * stride
+                if bits[start:end:stride].all():
+                    start = end + (top >> 14)
+                    end = start + length2 * stride
+                    if bits[start:end:stride].all():
+                        start = end + (h >> 82 & 0xFFFF)
+                        if bits[start : start + length3 * stride : stride].all():
+                            return True
         return False
 
+    def contains(key: bytes) -> bool:
+        return in_any(digest(key, seed))
+
     def add(key: bytes) -> bool:
-        if contains(key):
-            return False
-        high, low = digest(key, seed)
-        end1, stride1, start2, end2, stride2, start3, end3, stride3 = runs(low)
+        nonlocal left
+        h = digest(key, seed)
+        if in_any(h):
+            return recall(key) if forgotten else False
+        if not left:
+            exhausted()
+        top = h >> _ONE_DIGIT
+        stride = top & 0xFFF or _STRIDES
         bits, size = tables[0]
-        start = high % size
-        bits[start : start + end1 : stride1] = 1
-        bits[start + start2 : start + end2 : stride2] = 1
-        bits[start + start3 : start + end3 : stride3] = 1
+        start = h % size
+        for length, gap in ((length1, top >> 14), (length2, h >> 82 & 0xFFFF), (length3, 0)):
+            end = start + length * stride
+            bits[start:end:stride] = 1
+            start = end + gap
+        left -= 1
+        if not left:
+            exhausted()
         return True
 
-    return Probes(contains, add)
+    def use(tables_: Sequence[tuple[bitarray, int]], quota: int) -> None:
+        nonlocal digest, tables, left
+        tables, left = tables_, quota
+        digest = _refuse
+        if tables:
+            digest = mmh3_x64_128_uintdigest
+
+    return Probes(contains, add, use, lambda: left)

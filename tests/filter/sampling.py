@@ -13,7 +13,9 @@ from scrapy_bloom.filter import probes as probing
 from scrapy_bloom.filter.layer import Layer, LayerSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from bitarray import bitarray
 
 SEED = 0xB1005EED
 
@@ -72,8 +74,19 @@ def designed_layer(capacity: int, error_rate: float, probes: int) -> Layer:
     return Layer(spec, mmap(-1, spec.nbytes))
 
 
+def unlimited(tables: Sequence[tuple[bitarray, int]], probes: int, seed: int) -> probing.Probes:
+    """The questions to *tables*, of which the first takes all keys there are."""
+
+    def never() -> None:
+        raise AssertionError("the quota is larger than any test")
+
+    asked = probing.bind(probes, seed, exhausted=never)
+    asked.use(tables, 1 << 62)
+    return asked
+
+
 def questions(layer: Layer) -> probing.Probes:
-    return probing.bind([layer.table], layer.spec.probes, layer.spec.seed)
+    return unlimited([layer.table], layer.spec.probes, layer.spec.seed)
 
 
 def fill(layer: Layer, keys: Iterable[bytes]) -> None:

@@ -16,7 +16,7 @@ from scrapy_bloom.filter import chain as chains
 from scrapy_bloom.filter import probes as probing
 from scrapy_bloom.filter import sizing
 from scrapy_bloom.filter.chain import MemoryStore, ScalableBloomFilter
-from tests.filter.sampling import KEYS, hash_keys, hits, poisson_interval, url_keys
+from tests.filter.sampling import KEYS, hash_keys, hits, poisson_interval, questions, url_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -181,8 +181,8 @@ def test_the_estimated_rate_is_the_measured_one_within_a_factor_of_two() -> None
 @pytest.mark.usefixtures("seeded")
 def test_the_expected_loss_is_the_measured_one() -> None:
     """As many new keys are taken for seen as expected_false_positives() says, within sampling error and 5 %."""
-    chain = ScalableBloomFilter(20_000, 0.03)
-    given_ = 300_000
+    chain = ScalableBloomFilter(60_000, 0.03)
+    given_ = 900_000
     for key in url_keys(given_, 1):
         chain.add(key)
     lost = given_ - len(chain)
@@ -238,7 +238,7 @@ def test_a_chain_grows_by_its_fill_too() -> None:
     with ScalableBloomFilter(60_000, 1e-3, store=store) as chain:
         for key in hash_keys(60_000, 1):
             chain.add(key)
-        overfull = probing.bind([store.layers[0].table], store.layers[0].spec.probes, store.layers[0].spec.seed)
+        overfull = questions(store.layers[0])
         for key in hash_keys(6_000, 2):
             overfull.add(key)
     store.layers[0].count = 50_000

@@ -22,6 +22,7 @@ from tests.filter.sampling import (
     hits,
     poisson_interval,
     questions,
+    unlimited,
 )
 
 if TYPE_CHECKING:
@@ -39,37 +40,37 @@ def table(size_bits: int, probes: int) -> tuple[bitarray, int]:
 def bits_of(key: bytes, *, seed: int, size_bits: int, probes: int) -> list[int]:
     """The positions that an empty table has set after the key was added."""
     blank = table(size_bits, probes)
-    assert probing.bind([blank], probes, seed).add(key)
+    assert unlimited([blank], probes, seed).add(key)
     return list(blank[0].search(1))
 
 
 def by_the_docstring(key: bytes, *, seed: int, size_bits: int, lengths: tuple[int, ...]) -> list[int]:
     """The positions as the module's docstring defines them, computed from the digest's bytes."""
     digest = mmh3.mmh3_x64_128_digest(key, seed)
-    high = int.from_bytes(digest[:8], "little")
-    low = f"{int.from_bytes(digest[8:], 'little'):064b}"[::-1]
+    binary = f"{int.from_bytes(digest, 'little'):0128b}"[::-1]
 
     def field(first: int, last: int) -> int:
-        return int(low[first : last + 1][::-1], 2)
+        return int(binary[first : last + 1][::-1], 2)
 
-    start = high % size_bits
-    runs = (
-        (start, 1 + field(0, 11)),
-        (start + field(24, 38), 1 + field(12, 23)),
-        (start + 32768 + field(51, 63), 1 + field(39, 50)),
-    )
-    return sorted({at + j * stride for (at, stride), length in zip(runs, lengths, strict=False) for j in range(length)})
+    stride = field(98, 109) or 4096
+    start = int(binary[::-1], 2) % size_bits
+    positions = []
+    gaps = (field(113, 127), 0) if len(lengths) < 3 else (field(112, 127), field(82, 97), 0)
+    for length, gap in zip(lengths, gaps, strict=False):
+        positions += [start + j * stride for j in range(length)]
+        start += length * stride + gap
+    return sorted(positions)
 
 
 GOLDEN = [
-    (0x80000001, b"http://a.example/", 1, 1000, [146]),
-    (0xB1005EED, b"", 2, 50000, [13409, 36730]),
+    (0x80000001, b"http://a.example/", 1, 1000, [570]),
+    (0xB1005EED, b"", 2, 50000, [1329, 9339]),
     (
         0xFFFFFFFF,
         b"\x00\x01\x02\x03\x04\x05\x06\x07\x08\t\n\x0b\x0c\r\x0e\x0f\x10\x11\x12\x13",
         7,
         1000003,
-        [605720, 605734, 609187, 609510, 612654, 613286, 616121],
+        [855550, 856510, 857470, 858430, 869623, 870583, 871543],
     ),
     (
         0xB1005EED,
@@ -77,28 +78,28 @@ GOLDEN = [
         22,
         32542286,
         [
-            16067756,
-            16070046,
-            16072336,
-            16074626,
-            16076916,
-            16079206,
-            16081496,
-            16083786,
-            16086076,
-            16088366,
-            16090656,
-            16091010,
-            16094178,
-            16097346,
-            16100514,
-            16103682,
-            16106850,
-            16110018,
-            16113186,
-            16116354,
-            16119522,
-            16122690,
+            19973574,
+            19975868,
+            19978162,
+            19980456,
+            19982750,
+            19985044,
+            19987338,
+            19989632,
+            19991926,
+            19994220,
+            19996514,
+            20027898,
+            20030192,
+            20032486,
+            20034780,
+            20037074,
+            20039368,
+            20041662,
+            20043956,
+            20046250,
+            20048544,
+            20050838,
         ],
     ),
     (
@@ -107,31 +108,31 @@ GOLDEN = [
         25,
         777,
         [
-            421,
-            1843,
-            3265,
-            4687,
-            6038,
-            6109,
-            7531,
-            7993,
-            8953,
-            9948,
-            10375,
-            11797,
-            11903,
-            13858,
-            15813,
-            17768,
-            19723,
-            35880,
-            36594,
-            37308,
-            38022,
-            38736,
-            39450,
-            40164,
-            40878,
+            69,
+            2410,
+            4751,
+            7092,
+            9433,
+            11774,
+            14115,
+            16456,
+            18797,
+            42667,
+            45008,
+            47349,
+            49690,
+            52031,
+            54372,
+            56713,
+            59054,
+            93233,
+            95574,
+            97915,
+            100256,
+            102597,
+            104938,
+            107279,
+            109620,
         ],
     ),
 ]
@@ -171,11 +172,10 @@ def test_a_key_owns_the_bits_that_the_docstring_says(key: bytes, seed: int, size
 
 @given(probes=PROBES)
 def test_the_longest_reach_ends_inside_the_array(probes: int) -> None:
-    """Runs with the greatest stride and distance, begun at the last start, still lie in the padding."""
+    """Runs with the greatest stride and gaps, begun at the last start, just lie in the padding."""
     lengths = probing.run_lengths(probes)
-    starts = (0, 32767, 32768 + 8191)
-    farthest = max(start + (length - 1) * 4096 for start, length in zip(starts, lengths, strict=False))
-    assert farthest < probing.padding_bits(probes)
+    farthest = sum(length * 4096 for length in lengths) - 4096 + {1: 0, 2: 32767, 3: 2 * 65535}[len(lengths)]
+    assert farthest < probing.padding_bits(probes) <= farthest + 4096
 
 
 @given(probes=PROBES)
@@ -198,7 +198,7 @@ def test_more_probes_than_the_scheme_has_are_refused(probes: int) -> None:
 @example(keys=[b""], seed=0, size_bits=1, probes=36)
 def test_contains_and_add_agree(keys: list[bytes], seed: int, size_bits: int, probes: int) -> None:
     """add() returns False exactly if contains() was True before, and afterwards contains() always is."""
-    ask = probing.bind([table(size_bits, probes)], probes, seed)
+    ask = unlimited([table(size_bits, probes)], probes, seed)
     for key in keys:
         was_in = ask.contains(key)
         assert ask.add(key) is not was_in
@@ -208,15 +208,12 @@ def test_contains_and_add_agree(keys: list[bytes], seed: int, size_bits: int, pr
 
 
 @pytest.mark.parametrize("probes", [1, 12, 30])
-def test_the_list_of_tables_is_live(probes: int) -> None:
-    """Tables put into the list after binding are asked, and the first one takes what is added."""
-    tables: list[tuple[bitarray, int]] = []
-    ask = probing.bind(tables, probes, SEED)
-    assert not ask.contains(b"a")
+def test_all_tables_are_asked_and_the_first_takes_what_is_new(probes: int) -> None:
+    """Tables given to use() are asked from then on, all of them; only the first one changes."""
     old, new = table(5000, probes), table(7000, probes)
-    tables.append(old)
+    ask = unlimited([old], probes, SEED)
     assert ask.add(b"a")
-    tables.insert(0, new)
+    ask.use([new, old], 10)
     assert ask.contains(b"a")
     assert not ask.add(b"a")
     assert new[0].count() == 0
@@ -226,11 +223,78 @@ def test_the_list_of_tables_is_live(probes: int) -> None:
     assert list(new[0].search(1)) == bits_of(b"b", seed=SEED, size_bits=7000, probes=probes)
 
 
+@pytest.mark.parametrize("probes", [1, 12, 30])
+def test_without_tables_questions_are_refused(probes: int) -> None:
+    """Before use(), and after use() without tables, both questions raise ValueError and name the key."""
+    ask = probing.bind(probes, SEED, exhausted=lambda: None)
+    for _ in range(2):
+        for question in (ask.contains, ask.add):
+            with pytest.raises(ValueError, match=r"^the filter is closed; b'key' was neither looked up nor recorded$"):
+                question(b"key")
+        ask.use([table(5000, probes)], 3)
+        assert ask.add(b"key")
+        ask.use((), 0)
+
+
+@pytest.mark.parametrize("probes", [1, 12, 30])
+def test_the_quota_is_counted_and_its_end_is_told(probes: int) -> None:
+    """exhausted() is called after the last key of the quota, and before a new key without one; never for known keys."""
+    calls: list[tuple[int, bool]] = []
+    first, second = table(100_000, probes), table(200_000, probes)
+
+    def exhausted() -> None:
+        calls.append((ask.left(), ask.contains(b"2")))
+        if len(calls) == 2:
+            ask.use([second, first], 5)
+
+    ask = probing.bind(probes, SEED, exhausted=exhausted)
+    ask.use([first], 2)
+    assert ask.add(b"1")
+    assert not ask.add(b"1")
+    assert (ask.left(), calls) == (1, [])
+    assert ask.add(b"2")
+    assert calls == [(0, True)]
+    assert not ask.add(b"1")
+    assert len(calls) == 1
+    full = first[0].copy()
+    assert ask.add(b"3")
+    assert calls == [(0, True), (0, True)]
+    assert ask.left() == 4
+    assert first[0] == full
+    assert list(second[0].search(1)) == bits_of(b"3", seed=SEED, size_bits=200_000, probes=probes)
+
+
+@pytest.mark.parametrize("probes", [1, 12, 30])
+def test_forgotten_keys_are_asked_about(probes: int) -> None:
+    """recall() answers for keys that are found while anything is forgotten, in any table, and for no others."""
+    asked: list[bytes] = []
+    forgotten: set[bytes] = set()
+
+    def recall(key: bytes) -> bool:
+        asked.append(key)
+        return key in forgotten
+
+    ask = probing.bind(probes, SEED, exhausted=lambda: None, forgotten=forgotten, recall=recall)
+    old, new = table(100_000, probes), table(100_000, probes)
+    ask.use([old], 10)
+    assert ask.add(b"old")
+    ask.use([new, old], 10)
+    assert ask.add(b"new")
+    assert not ask.add(b"old")
+    assert asked == []
+    forgotten.update({b"new", b"old"})
+    assert ask.add(b"new")
+    assert ask.add(b"old")
+    assert ask.add(b"other")
+    assert not ask.add(b"other")
+    assert asked == [b"new", b"old", b"other"]
+
+
 @pytest.mark.parametrize("probes", [1, 2, 22, 23, 36])
 def test_every_bit_counts(probes: int) -> None:
     """Clearing any single bit of a key makes the filter deny it: no probe is skipped."""
     blank = table(3000, probes)
-    ask = probing.bind([blank], probes, SEED)
+    ask = unlimited([blank], probes, SEED)
     ask.add(b"key")
     for position in list(blank[0].search(1)):
         blank[0][position] = 0
@@ -292,15 +356,15 @@ def test_a_full_layer_errs_as_often_as_designed_at_one_in_a_million(kind: str) -
     direct, product = 20_000_000, 5_000_000
     assert_rate(hits(questions(layer).contains, KEYS[kind](direct, 2)), direct, spec)
 
-    digest, bits = mmh3.mmh3_x64_128_utupledigest, layer.bits
+    digest, bits = mmh3.mmh3_x64_128_uintdigest, layer.bits
     first = second = 0
     for key in KEYS[kind](product, 3):
-        high, low = digest(key, spec.seed)
-        start = high % spec.size_bits
-        stride = (low & 0xFFF) + 1
-        first += bits[start : start + 10 * stride : stride].all()
-        start += low >> 24 & 0x7FFF
-        stride = (low >> 12 & 0xFFF) + 1
+        h = digest(key, spec.seed)
+        start = h % spec.size_bits
+        stride = h >> 98 & 0xFFF or 4096
+        end = start + 10 * stride
+        first += bits[start:end:stride].all()
+        start = end + (h >> 113)
         second += bits[start : start + 10 * stride : stride].all()
     each = probing.error_rate(spec.designed_fill, spec.probes) ** 0.5
     low_, high_ = poisson_interval(product * each, fill_spread(spec.size_bits, 10, spec.designed_fill))
@@ -316,11 +380,11 @@ def test_the_correlation_of_runs_is_what_layers_are_sized_for(probes: int, lengt
     layer = designed_layer(500_000, 2.0**-probes, probes)
     spec, bits = layer.spec, layer.bits
     fill(layer, hash_keys(spec.capacity, 1))
-    digest, probed, found = mmh3.mmh3_x64_128_utupledigest, 6_000_000, 0
+    digest, probed, found = mmh3.mmh3_x64_128_uintdigest, 6_000_000, 0
     for key in hash_keys(probed, 2):
-        high, low = digest(key, spec.seed)
-        start = high % spec.size_bits
-        stride = (low & 0xFFF) + 1
+        h = digest(key, spec.seed)
+        start = h % spec.size_bits
+        stride = h >> 98 & 0xFFF or 4096
         found += bits[start : start + length * stride : stride].all()
     runs = len(probing.run_lengths(probes))
     with_c = probing.error_rate(spec.designed_fill, probes) ** (1 / runs)

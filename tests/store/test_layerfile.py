@@ -15,9 +15,9 @@ import pytest
 
 from scrapy_bloom import open_filter
 from scrapy_bloom.errors import FilterFileError
-from scrapy_bloom.filter import probes
 from scrapy_bloom.filter.layer import LayerSpec
 from scrapy_bloom.store import layerfile
+from tests.filter.sampling import questions
 from tests.store.damage import HEADER_BYTES, flip_bits, is_marked_clean
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ KEYS = [b"https://example.com/%d" % number for number in range(5)]
 
 def write_golden(path: Path) -> None:
     file = layerfile.create(path, SPEC, ORIGIN)
-    bound = probes.bind([file.layer.table], SPEC.probes, SPEC.seed)
+    bound = questions(file.layer)
     for key in KEYS:
         file.layer.count += bound.add(key)
     file.write_state(clean=True)
