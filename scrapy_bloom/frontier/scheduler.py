@@ -19,14 +19,16 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from scrapy.core.scheduler import Scheduler
 from scrapy.utils.defer import deferred_from_coro
-from scrapy.utils.misc import build_from_crawler, load_object
+from scrapy.utils.misc import build_from_crawler
 from scrapy.utils.request import request_from_dict
 
 from scrapy_bloom.errors import DamagedFrontierError
 from scrapy_bloom.filtered import told_before_the_traceback
 from scrapy_bloom.frontier.database import Database, damaged
+from scrapy_bloom.frontier.handed import HandedOut
+from scrapy_bloom.frontier.lanes import LaneFactory, is_lifo
 from scrapy_bloom.frontier.progress import watch
-from scrapy_bloom.frontier.queue import COMMIT_INTERVAL, Frontier, LaneFactory
+from scrapy_bloom.frontier.queue import COMMIT_INTERVAL, Frontier
 from scrapy_bloom.frontier.takeover import ScrapyQueue
 
 try:
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FILE_NAME = "requests.frontier"
+HANDED_OUT_NAME = "requests.frontier.handed"
 
 PICKLE_PROTOCOL = 4
 """As in Scrapy's disk queues: read by every Python we support, whichever wrote it."""
@@ -82,6 +85,7 @@ class DurableScheduler(Scheduler):
         super().__init__(dupefilter, None, *args, **kwargs)  # None: the disk queue is ours, not Scrapy's
         self.jobdir = jobdir
         self._frontier: Frontier | None = None
+        self._handed_out = HandedOut(Path(jobdir or "", HANDED_OUT_NAME))
         self._filter_is_open = False
         self._watching = False
         self._failed = False
@@ -147,8 +151,11 @@ class DurableScheduler(Scheduler):
             except sqlite3.Error as error:
                 self._fail(frontier, error)
                 break
-            if request is not None or frontier.unreadable == unreadable:
+            if request is not None:
+                self._handed_out.count()  # before anything can be sent, so never too small
                 return request
+            if frontier.unreadable == unreadable:
+                break
         return None
 
     def enqueue_request(self, request: Request) -> bool:
@@ -210,14 +217,7 @@ class DurableScheduler(Scheduler):
             logger.info("Imported %d pending requests of Scrapy's own disk queue into %s", count, database.path)
             pending += count
         if not previous.clean:
-            self.stats.set_value("bloom/frontier/recovered", pending)
-            self.stats.set_value("bloom/frontier/in_flight", previous.in_flight)
-            logger.warning(
-                "The previous run of this job was not stopped cleanly. Recovered %d pending requests, %d of which were "
-                "in flight and will be fetched again.",
-                pending,
-                previous.in_flight,
-            )
+            self._tell_of_kill(pending, previous.in_flight)
             self._show_to_filter(database)
         if pending:
             logger.info("Resuming crawl (%d requests scheduled)", pending, extra={"spider": spider})
@@ -229,16 +229,33 @@ class DurableScheduler(Scheduler):
                 "version."
             )
         self.dqs = queue
+        self._handed_out.begin()  # not before its last number was told
         self._frontier = frontier
         self._timer = create_looping_call(frontier.tick)
         with suppress(RuntimeError):  # no event loop: a scheduler used on its own commits every COMMIT_ROWS rows
             self._timer.start(COMMIT_INTERVAL, now=False)
 
+    def _tell_of_kill(self, pending: int, in_flight: int) -> None:
+        assert self.stats is not None  # noqa: S101 - from_crawler() has set it
+        self.stats.set_value("bloom/frontier/recovered", pending)
+        self.stats.set_value("bloom/frontier/in_flight", in_flight)
+        handed_out = self._handed_out.previous()
+        if handed_out is not None:
+            self.stats.set_value("bloom/frontier/refetched", in_flight + handed_out)
+        logger.warning(
+            "The previous run of this job was not stopped cleanly. Recovered %d pending requests. Pages that are "
+            "fetched again because of that: %s (in flight at its last commit: %d, handed out after it: %s).",
+            pending,
+            "not known" if handed_out is None else f"at most {in_flight + handed_out}",
+            in_flight,
+            f"{self._handed_out.path} does not say" if handed_out is None else handed_out,
+        )
+
     def _priority_queue(self, frontier: Frontier, crawler: Crawler) -> Any:
         settings = crawler.settings
         start = settings["SCHEDULER_START_DISK_QUEUE"]
         queues: dict[str, Any] = {
-            "downstream_queue_cls": LaneFactory(frontier, lifo=_is_lifo(settings["SCHEDULER_DISK_QUEUE"])),
+            "downstream_queue_cls": LaneFactory(frontier, lifo=is_lifo(settings["SCHEDULER_DISK_QUEUE"])),
             "key": "",  # a directory to Scrapy's queues; ours have none
         }
         assert self.pqclass is not None  # noqa: S101 - from_crawler() has set it
@@ -247,7 +264,7 @@ class DurableScheduler(Scheduler):
                 self.pqclass,
                 crawler,
                 **queues,
-                start_queue_cls=LaneFactory(frontier, lifo=_is_lifo(start)) if start else None,
+                start_queue_cls=LaneFactory(frontier, lifo=is_lifo(start)) if start else None,
             )
         except TypeError:  # a priority queue of before Scrapy 2.13; Scrapy's own scheduler has warned about it
             return build_from_crawler(self.pqclass, crawler, **queues)
@@ -291,6 +308,10 @@ class DurableScheduler(Scheduler):
     def _committed(self) -> None:
         if isinstance(self.df, HoldsBack):
             self.df.release()
+        if self._frontier is not None:
+            # Last, and not while recovering: until the fingerprints are out, what was done before the commit could
+            # be fetched again, too.
+            self._handed_out.reset()
 
     def _left(self, request: Request) -> None:
         if self._frontier is not None:
@@ -324,6 +345,9 @@ class DurableScheduler(Scheduler):
         except sqlite3.Error:
             logger.exception("Closing %s failed", frontier.database.path)
             written = False
+        if written:
+            self._handed_out.reset()
+        self._handed_out.end()
         if self.dqs is not None:
             self.dqs.close()
         self.stats.set_value("bloom/frontier/pending", waiting)
@@ -342,19 +366,3 @@ class DurableScheduler(Scheduler):
                 "%d pending requests could not be serialized, so they were in memory only and are lost with this stop",
                 len(self.mqs),
             )
-
-
-def _is_lifo(setting: Any) -> bool:
-    """Return the order that a queue class stands for, by its name or, given the class, by those of its bases."""
-    names = (
-        [setting.rpartition(".")[2]] if isinstance(setting, str) else [c.__name__ for c in load_object(setting).__mro__]
-    )
-    if any("Fifo" in name for name in names):
-        return False
-    if not any("Lifo" in name for name in names):
-        logger.warning(
-            "%s has neither Lifo nor Fifo in its name: pending requests are kept by DurableScheduler itself, and in "
-            "last-in-first-out order",
-            setting,
-        )
-    return True

@@ -137,14 +137,15 @@ def test_what_is_done_between_two_commits_is_never_written(tmp_path: Path) -> No
 
 
 def test_it_says_what_it_recovered(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """After an unclean stop the log has the numbers of requests recovered and in flight; after a clean one, nothing."""
+    """After an unclean stop the log has the numbers of requests recovered and fetched again; after a clean one,
+    nothing."""
     calls = EngineCalls(tmp_path)
     calls.push(*map(request, range(3)))
     calls.start()
     calls.commit()
     calls.die()
     calls = EngineCalls(tmp_path)
-    assert "Recovered 3 pending requests, 1 of which were in flight and will be fetched again." in caplog.text
+    assert "Recovered 3 pending requests. Pages that are fetched again because of that: at most 1 (" in caplog.text
     caplog.clear()
     calls.stop()
     with opened(tmp_path) as calls:

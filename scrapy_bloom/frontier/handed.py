@@ -1,0 +1,85 @@
+"""How many requests were handed out since the last commit: a number in a file of its own that ``kill -9`` cannot undo.
+
+It is what a killed run would otherwise take with it: the database says what was in flight at the last commit, and
+everything handed out after that is fetched again as well. The file is mapped, so that counting is a store to memory
+(0.1 microseconds) and the kernel keeps the page when the process dies; a power failure may leave an older number.
+
+Nothing depends on the number but what the next run says about its start. So nothing here raises: a file that is
+missing or has another size is no number, and where none can be made the crawl goes on without. This module does not
+know what a commit is, or a request.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import os
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+_SIZE = 8
+
+
+class HandedOut:
+    """The count of this run, 0 at first, in the file at *path* from :meth:`begin` to :meth:`end`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._count = 0
+        self._map: mmap.mmap | None = None
+        self._number = memoryview(bytearray(_SIZE)).cast("Q")
+
+    def previous(self) -> int | None:
+        """Return the number that is in the file, or None if there is none to be had. Only before :meth:`begin`."""
+        try:
+            stored = self.path.read_bytes()
+        except OSError:
+            return None
+        return int.from_bytes(stored, sys.byteorder) if len(stored) == _SIZE else None
+
+    def begin(self) -> None:
+        """Replace the file by one that says 0, or, where that cannot be, see that no older number is left in it."""
+        new = self.path.with_name(f"{self.path.name}.new")
+        try:
+            with new.open("wb") as file:
+                # Written and synced, not only made that long: storing to a mapped hole on a full disk is SIGBUS.
+                file.write(bytes(_SIZE))
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(self.path)
+            with self.path.open("r+b") as file:
+                self._map = mmap.mmap(file.fileno(), _SIZE)
+            # As one number in the order of this machine, which is one instruction to store. Byte by byte, as struct
+            # does it for a fixed order, a kill between two bytes could leave a smaller number.
+            self._number = memoryview(self._map).cast("Q")
+        except (OSError, ValueError) as error:  # ValueError: of a file that somebody cut short meanwhile
+            for path in (new, self.path):
+                with suppress(OSError):
+                    path.unlink()
+            logger.warning(
+                "%s cannot be made: %s. The crawl goes on; should it be killed, the next run cannot say how many pages "
+                "are fetched again.",
+                self.path,
+                error,
+            )
+
+    def count(self) -> None:
+        """Count one more."""
+        self._count += 1
+        self._number[0] = self._count
+
+    def reset(self) -> None:
+        """Go back to 0."""
+        self._count = self._number[0] = 0
+
+    def end(self) -> None:
+        """Let go of the file, which stays."""
+        self._number.release()
+        if self._map is not None:
+            self._map.close()
