@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import logging
 import random
+import re
 import shutil
 import sqlite3
 import tempfile
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 from scrapy import Request
 
 from scrapy_bloom.frontier.queue import COMMIT_INTERVAL
 from scrapy_bloom.frontier.scheduler import FILE_NAME
+from tests.frontier.crawl import SETTINGS
 from tests.frontier.crawling import Crawl, finish
 from tests.frontier.schedulers import opened
 from tests.localsite import LocalSite
@@ -62,12 +64,19 @@ def test_a_crawl_without_a_kill_asks_for_everything_exactly_once(tmp_path: Path)
     assert "not stopped cleanly" not in crawl.log
 
 
-def may_repeat(site: LocalSite, directory: Path) -> int:
-    """After a kill: the requests that were in flight at the last commit, and those that arrived after it."""
+class Kill(NamedTuple):
+    """What the job directory and the site say about a kill: the requests that were in flight at the last commit, and
+    how many have arrived after it."""
+
+    in_flight: int
+    arrived: int
+
+
+def look_at(site: LocalSite, directory: Path) -> Kill:
     directory = directory / "job"
     log = directory / f"{FILE_NAME}-wal"
     if not log.exists():  # killed before it had opened the job directory
-        return site.hits()
+        return Kill(0, site.hits())
     committed = log.stat().st_mtime - time.time() + time.monotonic()
     with tempfile.TemporaryDirectory() as copies:
         for path in directory.glob(f"{FILE_NAME}*"):
@@ -75,34 +84,67 @@ def may_repeat(site: LocalSite, directory: Path) -> int:
         database = sqlite3.connect(f"{copies}/{FILE_NAME}")
         (in_flight,) = database.execute("SELECT value FROM state WHERE name = 'in_flight'").fetchone()
         database.close()
-    return len(json.loads(in_flight)) + site.hits_since(committed)
+    return Kill(len(json.loads(in_flight)), site.hits_since(committed))
 
 
-def crawl_with_kills(site: LocalSite, directory: Path, moments: list[int], **options: Any) -> list[int]:
-    """Kill crawls, each the resumption of the last, after so many requests; return what each may have to repeat."""
+def reported(log: str) -> tuple[int, int, int] | None:
+    """What a resumed run says is fetched again: in all, in flight at the last commit, and handed out after it."""
+    said = re.search(r"at most (\d+) \(in flight at its last commit: (\d+), handed out after it: (\d+)\)", log)
+    return (int(said[1]), int(said[2]), int(said[3])) if said else None
+
+
+def most_in_flight(settings: dict[str, Any]) -> int:
+    """What Scrapy's engine allows: it takes no further request while CONCURRENT_REQUESTS are with the downloader or
+    the responses with the scraper count for more than SCRAPER_SLOT_MAX_ACTIVE_SIZE bytes, each for at least 1,024."""
+    return SETTINGS["CONCURRENT_REQUESTS"] + settings["SCRAPER_SLOT_MAX_ACTIVE_SIZE"] // 1024
+
+
+def check_report(log: str, kill: Kill, settings: dict[str, Any]) -> int:
+    """Hold what a resumed run reports against what was seen of the kill before it, and return the reported number."""
+    report = reported(log)
+    if report is None:  # it was killed before it could say so, and so before it could fetch anything
+        return 0
+    total, in_flight, handed_out = report
+    assert total == in_flight + handed_out
+    assert in_flight == kill.in_flight <= most_in_flight(settings)
+    # What was handed out has arrived or was with the downloader.
+    assert handed_out <= kill.arrived + SETTINGS["CONCURRENT_REQUESTS"]
+    return total
+
+
+def crawl_with_kills(
+    site: LocalSite, directory: Path, moments: list[int], settings: dict[str, Any]
+) -> tuple[Crawl, list[int]]:
+    """Kill crawls, each the resumption of the last, after so many requests, and finish; return the last one and the
+    numbers of pages that were said to be fetched again."""
     rng = random.Random(len(moments))
-    allowed = []
+    kills: list[Kill] = []
+    reports = []
     for moment in moments:
-        with Crawl(site.url(), directory, **options) as crawl:
+        with Crawl(site.url(), directory, settings=settings) as crawl:
             crawl.wait_until(site, site.hits() + moment)
             time.sleep(rng.random() * 0.05)  # so that not every kill meets the arrival of a request
             crawl.kill()
-        allowed.append(may_repeat(site, directory))
-    return allowed
+        if kills:
+            reports.append(check_report(crawl.log, kills[-1], settings))
+        kills.append(look_at(site, directory))
+    crawl = finish(site.url(), directory, settings=settings)
+    assert "The previous run of this job was not stopped cleanly. Recovered" in crawl.log
+    total, in_flight, _ = reported(crawl.log)
+    assert crawl.stats["bloom/frontier/refetched"] == total
+    assert crawl.stats["bloom/frontier/in_flight"] == in_flight <= crawl.stats["bloom/frontier/recovered"]
+    return crawl, [*reports, check_report(crawl.log, kills[-1], settings)]
 
 
-def check_kills(directory: Path, moments: list[int], *, pages: int, **options: Any) -> str:
+def check_kills(directory: Path, moments: list[int], *, pages: int, settings: dict[str, Any]) -> str:
     """Return a line of figures."""
     # The site answers slowly, for the runs between kills to be longer than a commit interval most of the time.
     with LocalSite(pages=pages, redirects=12, flaky=12, delay=0.1) as site:
-        allowed = crawl_with_kills(site, directory, moments, **options)
-        crawl = finish(site.url(), directory, **options)
+        crawl, reports = crawl_with_kills(site, directory, moments, settings)
         assert lost(site) == []
-        assert repeated(site) <= sum(allowed)
-    assert "The previous run of this job was not stopped cleanly. Recovered" in crawl.log
+        assert repeated(site) <= sum(reports)
     assert crawl.stats["bloom/frontier/recovered"] > 0
-    assert 0 <= crawl.stats["bloom/frontier/in_flight"] <= crawl.stats["bloom/frontier/recovered"]
-    return f"{len(moments)} kills: {repeated(site)} of {site.hits()} requests repeated, {sum(allowed)} allowed"
+    return f"{len(moments)} kills: {repeated(site)} of {site.hits()} requests repeated, {reports} reported"
 
 
 FILTERS = ["scrapy_bloom.BloomDupeFilter", "tests.frontier.exactfilter.ExactFilter"]
@@ -110,18 +152,26 @@ FILTERS = ["scrapy_bloom.BloomDupeFilter", "tests.frontier.exactfilter.ExactFilt
 
 @pytest.mark.parametrize("dupefilter", FILTERS[:1])
 def test_two_kills_lose_nothing_and_repeat_little(tmp_path: Path, dupefilter: str) -> None:
-    """After two kills and a resume each, every page, redirect, retry and form was fetched."""
-    check_kills(tmp_path, [120, 20], pages=160, settings={"DUPEFILTER_CLASS": dupefilter})
+    """After two kills and a resume each, every page, redirect, retry and form was fetched, and no more twice than the
+    resumed runs said: what was in flight at a commit, which is up to the limit, and what was handed out after it."""
+    settings = {"DUPEFILTER_CLASS": dupefilter, "SCRAPER_SLOT_MAX_ACTIVE_SIZE": 1}
+    assert most_in_flight(settings) == SETTINGS["CONCURRENT_REQUESTS"]
+    check_kills(tmp_path, [120, 20], pages=160, settings=settings)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dupefilter", FILTERS)
 @pytest.mark.parametrize("order", ["Lifo", "Fifo"])
 def test_twenty_kills_lose_nothing_and_repeat_little(tmp_path: Path, dupefilter: str, order: str) -> None:
-    """After twenty kills at random moments and a resume each, every page, redirect, retry and form was fetched."""
+    """After twenty kills at random moments and a resume each, every page, redirect, retry and form was fetched, and no
+    more twice than the resumed runs said."""
     rng = random.Random(f"{dupefilter} {order}")
     moments = [rng.randrange(1, 100) for _ in range(20)]
-    settings = {"DUPEFILTER_CLASS": dupefilter, "SCHEDULER_DISK_QUEUE": f"scrapy.squeues.Pickle{order}DiskQueue"}
+    settings = {
+        "DUPEFILTER_CLASS": dupefilter,
+        "SCHEDULER_DISK_QUEUE": f"scrapy.squeues.Pickle{order}DiskQueue",
+        "SCRAPER_SLOT_MAX_ACTIVE_SIZE": 9 * 1024,
+    }
     logger.warning(check_kills(tmp_path, moments, pages=1000, settings=settings))  # shown by pytest -rP
 
 
