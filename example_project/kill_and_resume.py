@@ -9,6 +9,7 @@ the spider writes, not from the filter.
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 import tempfile
@@ -31,7 +32,8 @@ def main(pages: int, kills: int) -> int:
         last = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
         print(last.stdout)
         everything = f"all {pages:,} pages of the site" in last.stdout
-        print(f"{kills} kills, and every page was crawled." if everything else "PAGES ARE MISSING")
+        killed = "1 kill" if kills == 1 else f"{kills} kills"
+        print(f"{killed}, and every page was crawled." if everything else "PAGES ARE MISSING")
         return 0 if everything else 1
 
 
@@ -50,5 +52,8 @@ def wait_for_pages(job: Path, goal: int, crawl: subprocess.Popen[bytes]) -> int:
 
 
 if __name__ == "__main__":
-    numbers = [int(argument) for argument in sys.argv[1:3]]
-    sys.exit(main(*numbers, *(1000, 5)[len(numbers) :]))
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("pages", type=int, nargs="?", default=1000, help="pages of the site (default: %(default)s)")
+    parser.add_argument("kills", type=int, nargs="?", default=5, help="how often to kill (default: %(default)s)")
+    options = parser.parse_args()
+    sys.exit(main(options.pages, options.kills))

@@ -33,6 +33,7 @@ class Crawl(NamedTuple):
     code: int
     summary: dict[str, tuple[str, str]]
     log: str
+    output: str
 
     def number(self, label: str) -> int:
         return int(self.summary[label][0].replace(",", ""))
@@ -66,7 +67,7 @@ def finish(process: subprocess.Popen[str]) -> Crawl:
     with process:
         output, log = process.communicate(timeout=TIMEOUT)
     rows = [re.split(r" {2,}", line) for line in output.splitlines() if "  " in line]
-    return Crawl(process.returncode, {row[0]: (row[1], row[2] if len(row) > 2 else "") for row in rows}, log)
+    return Crawl(process.returncode, {row[0]: (row[1], row[2] if len(row) > 2 else "") for row in rows}, log, output)
 
 
 def crawl(project: Path, command: str) -> Crawl:
@@ -165,9 +166,19 @@ def test_a_crawl_that_is_killed_loses_no_page(project: Path) -> None:
     assert "\npython kill_and_resume.py\n" in README
     outcome = finish(start_python(project, "kill_and_resume.py", "200", "2"))
     assert outcome.code == 0, outcome.log
+    assert "2 kills, and every page was crawled." in outcome.output
     assert outcome.remark("pages crawled, all runs").startswith("all 200 pages of the site, ")
     assert outcome.number("pages crawled, all runs") >= 200
     assert outcome.summary["resumed"] == ("yes", "run 3 of this job")
+
+
+def test_the_killer_says_what_it_does(project: Path) -> None:
+    """`kill_and_resume.py --help` says what it does and starts no crawl."""
+    process = start_python(project, "kill_and_resume.py", "--help")
+    out, log = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 0, log
+    assert "show that no page was lost" in " ".join(out.split())
+    assert re.search(r"^  pages +pages of the site \(default: 1000\)$", out, re.MULTILINE)
 
 
 def test_a_fleet_of_three_fetches_every_page_once(project: Path) -> None:

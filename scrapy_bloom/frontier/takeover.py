@@ -57,11 +57,11 @@ class ScrapyQueue:
         written = state.stat().st_mtime + _CLOCK_SLACK if state.exists() else float("-inf")
         if any(path.stat().st_mtime > written for path in files):
             raise ScrapyQueueError(
-                f"{self._directory} was left by Scrapy's own scheduler without a clean stop: there are "
-                f"{len(files)} queue files, and no {_STATE} written after them. Which requests were pending is lost, "
-                "while the duplicate filter knows their pages and would never let them be fetched. The crawl has not "
-                "started and nothing was changed. Begin again with an empty JOBDIR to get every page; or, to go on "
-                f"without the lost ones, delete {self._directory}."
+                f"{self._directory} was left by Scrapy's own scheduler without a clean stop: no {_STATE} was written "
+                f"after its queue files ({len(files)} in all). Which requests were pending is lost, while the "
+                "duplicate filter knows their pages and would never let them be fetched. The crawl has not started and "
+                "nothing was changed. Begin again with an empty JOBDIR to get every page; or, to go on without the lost "
+                f"ones, delete {self._directory}."
             )
         return state.exists()
 
