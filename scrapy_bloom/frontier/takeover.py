@@ -59,9 +59,9 @@ class ScrapyQueue:
             raise ScrapyQueueError(
                 f"{self._directory} was left by Scrapy's own scheduler without a clean stop: no {_STATE} was written "
                 f"after its queue files ({len(files)} in all). Which requests were pending is lost, while the "
-                "duplicate filter knows their pages and would never let them be fetched. The crawl has not started and "
-                "nothing was changed. Begin again with an empty JOBDIR to get every page; or, to go on without the lost "
-                f"ones, delete {self._directory}."
+                "duplicate filter knows their pages and would never let them be fetched. The crawl has not started "
+                "and nothing was changed. Begin again with an empty JOBDIR to get every page; or, to go on without "
+                f"the lost ones, delete {self._directory}."
             )
         return state.exists()
 

@@ -6,6 +6,7 @@ url, jobdir    where to start, and the job directory ("" for none).
 settings       further Scrapy settings; null: as Scrapy has it.
 log, stats     files for the log and, at the end of a crawl that was not killed, the stats as JSON.
 die_in         number of the callback that kills its own process with SIGKILL after half of its links; 0 for none.
+commits        a file for the moment at which the last commit was complete, on the clock of time.monotonic().
 linger         seconds that this callback waits before, so that its first half is committed.
 """
 
@@ -16,12 +17,15 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from scrapy import FormRequest, Request, Spider, signals
 from scrapy.crawler import CrawlerProcess
+
+from scrapy_bloom.frontier.handed import HandedOut
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -103,7 +107,21 @@ class LingeringSpider(SiteSpider):
             yield output
 
 
+def note_commits(file: str) -> None:
+    """Write down when the count of requests handed out has gone back to 0, the last thing that a commit does."""
+    opened = os.open(file, os.O_WRONLY | os.O_CREAT)
+    reset = HandedOut.reset
+
+    def noting(handed_out: HandedOut) -> None:
+        reset(handed_out)
+        os.pwrite(opened, f"{time.monotonic():020.6f}".encode(), 0)
+
+    HandedOut.reset = noting  # type: ignore[method-assign] # from outside a kill within a commit looks like one after it
+
+
 def main(options: dict[str, Any]) -> None:
+    if "commits" in options:
+        note_commits(options["commits"])
     settings = {
         **SETTINGS,
         "JOBDIR": options["jobdir"] or None,

@@ -35,6 +35,7 @@ class Crawl:
             "jobdir": str(directory / "job"),
             "log": str(self.log_file),
             "stats": str(self.stats_file),
+            "commits": str(directory / "commits"),
             **options,
         }
 

@@ -73,13 +73,9 @@ class Kill(NamedTuple):
 
 
 def look_at(site: LocalSite, directory: Path) -> Kill:
-    directory = directory / "job"
-    log = directory / f"{FILE_NAME}-wal"
-    if not log.exists():  # killed before it had opened the job directory
-        return Kill(0, site.hits())
-    committed = log.stat().st_mtime - time.time() + time.monotonic()
+    committed = float((directory / "commits").read_text() or 0)  # 0: killed before the first one was complete
     with tempfile.TemporaryDirectory() as copies:
-        for path in directory.glob(f"{FILE_NAME}*"):
+        for path in (directory / "job").glob(f"{FILE_NAME}*"):
             shutil.copy(path, copies)
         database = sqlite3.connect(f"{copies}/{FILE_NAME}")
         (in_flight,) = database.execute("SELECT value FROM state WHERE name = 'in_flight'").fetchone()
