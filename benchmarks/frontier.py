@@ -1,22 +1,29 @@
-"""DurableScheduler beside Scrapy's own scheduler with JOBDIR: a whole crawl, and a queue of many pending requests.
+"""DurableScheduler beside Scrapy's own scheduler with JOBDIR: whole crawls, and a queue of many pending requests.
 
-The crawl is the same as in ``crawl``, with BloomDupeFilter on both sides; here the time by the clock counts as well, as
-waiting for the disk takes no CPU time. The queue is filled, opened anew, pushed to once more, and popped from twice as
-often. Every measurement is in a process of its own.
+The crawl begins with a job directory in which the first pages of a generated site wait: once these alone, once with
+many more requests below them in priority. It ends before it has fetched the whole site, so these never have their
+turn; nor could they be sent, as nothing is there to send their scheme. BloomDupeFilter is on both sides. Timed is what
+lies between the opening of the spider and the last page, by the clock too, as waiting for the disk takes no CPU time.
+
+The queue is filled, opened anew, pushed to once more, and popped from twice as often. Every measurement is in a process
+of its own.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import os
+import shutil
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from benchmarks import measure
-from benchmarks.crawl import crawl_in_own_process, served
+from benchmarks.crawl import served
 
 if TYPE_CHECKING:
     import argparse
@@ -24,15 +31,35 @@ if TYPE_CHECKING:
 DURABLE, SCRAPY = "DurableScheduler", "Scrapy's scheduler"
 SCHEDULERS = {SCRAPY: "scrapy.core.scheduler.Scheduler", DURABLE: "scrapy_bloom.DurableScheduler"}
 
+SETTINGS = {
+    "DUPEFILTER_CLASS": "scrapy_bloom.BloomDupeFilter",
+    # The same in every version, or the queue that one process has filled would be sorted anew by the next.
+    "SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.DownloaderAwarePriorityQueue",
+}
+
+SEEDS = 64
+"""Pages that wait at the beginning, so that there is always one to fetch before those of low priority."""
+
+RESERVE = 500
+"""Pages of the site that are left when a crawl ends, for the same reason. The more is in flight, the more it takes."""
+
+LOW = -1000
+"""A priority below that of every page."""
+
+UNSENDABLE = "pending"
+"""Scheme of the requests that only wait. Their host is the site's, to be in one download slot with its pages."""
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add what can be chosen on the command line."""
-    parser.add_argument("--pages", type=int, default=300, help="pages of the crawl (default: %(default)s)")
+    parser.add_argument("--pages", type=int, default=300, help="pages of each crawl (default: %(default)s)")
     parser.add_argument("--links", type=int, default=30, help="links of each page (default: %(default)s)")
     parser.add_argument("--pending", type=int, default=50_000, help="requests in the queue (default: %(default)s)")
     parser.add_argument("--work", type=int, default=10_000, help="pushed and popped on top (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="default: %(default)s")
-    parser.add_argument("--large", action="store_true", help="the same as --pages 2000 --pending 1000000 --work 50000")
+    parser.add_argument(
+        "--large", action="store_true", help="the same as --pages 2000 --pending 1000000 --work 50000 --rounds 5"
+    )
 
 
 def run(options: argparse.Namespace) -> measure.Picture:
@@ -41,48 +68,152 @@ def run(options: argparse.Namespace) -> measure.Picture:
     pages, pending, work = (
         (2_000, 1_000_000, 50_000) if options.large else (options.pages, options.pending, options.work)
     )
-    picture = _compare_crawls(pages, options.links, options.rounds)
-    _compare_queues(pending, work, options.rounds)
+    rounds = max(5, options.rounds) if options.large else options.rounds
+    picture = compare_crawls(pages, options.links, pending, rounds)
+    _compare_queues(pending, work, rounds)
     return picture
 
 
-def _compare_crawls(pages: int, links: int, rounds: int) -> measure.Picture:
-    def crawled(side: str, url: str) -> dict[str, Any]:
-        settings = {"SCHEDULER": SCHEDULERS[side], "DUPEFILTER_CLASS": "scrapy_bloom.BloomDupeFilter"}
-        return crawl_in_own_process(url, "LinkSpider", settings, has_jobdir=True)
+# -- crawls ------------------------------------------------------------------------------------------------------------
 
-    with served(["--pages", str(pages), "--links", str(links)]) as url:
-        found = measure.side_by_side(
-            {side: lambda side=side: crawled(side, url) for side in SCHEDULERS},
-            rounds,
-        )
-    if len({one["pages_digest"] for ones in found.values() for one in ones}) != 1:
-        raise AssertionError("not all crawls fetched the same pages")
+
+def compare_crawls(pages: int, links: int, pending: int, rounds: int) -> measure.Picture:
+    """Crawl with and without *pending* requests below the pages, and print a table and what the targets say of it."""
+    sides = [(side, count) for count in (0, pending) for side in SCHEDULERS]
+    with (
+        served(["--pages", str(pages + SEEDS + RESERVE), "--links", str(links)]) as url,
+        tempfile.TemporaryDirectory() as directory,
+    ):
+        filled = {side: Path(directory, str(number)) for number, side in enumerate(sides)}
+        for (side, count), job in filled.items():
+            _in_own_process("_fill", scheduler=SCHEDULERS[side], jobdir=str(job), url=url, pending=count)
+
+        def crawled(side: tuple[str, int]) -> dict[str, float]:
+            with tempfile.TemporaryDirectory(dir=directory) as copies:
+                job = shutil.copytree(filled[side], Path(copies, "job"))
+                if hasattr(os, "sync"):
+                    os.sync()  # or the disk is busy with the copy, and each commit of ours waits for it
+                return _in_own_process("_crawl", scheduler=SCHEDULERS[side[0]], jobdir=str(job), url=url, pages=pages)
+
+        found = measure.side_by_side({side: lambda side=side: crawled(side) for side in sides}, rounds)
+    for (_, count), ones in found.items():
+        if any(one["left"] < count for one in ones):
+            raise AssertionError(f"some of the {count:,} requests that should only wait have had their turn")
     print(
-        f"{pages:,} generated pages with {links} links each. Scrapy's time over ours (lowest-highest); medians of "
-        f"{rounds} interleaved crawls\n"
+        f"{pages:,} of {pages + SEEDS + RESERVE:,} generated pages with {links} links each. Scrapy's time over ours "
+        f"(lowest-highest), then\nmedians of {rounds} interleaved crawls; RAM at its peak, opening included\n"
     )
     rows = []
     drawn = {}
-    for side, ones in found.items():
-        ratios = [measure.ratios([s[clock] for s in found[SCRAPY]], [one[clock] for one in ones]) for clock in _CLOCKS]
-        drawn[side] = measure.Spread.of([pages / one["wall"] * 60 for one in ones])
-        cpu = measure.Spread.of([one["cpu"] for one in ones]).median
-        rows.append([side, *(f"{ratio:.2f}" for ratio in ratios), f"{drawn[side].median:.0f}", f"{cpu:.2f}"])
-    measure.print_table(["", "times as fast, CPU", "by the clock", "pages a minute", "CPU s"], rows)
+    for (side, count), ones in found.items():
+        theirs = found[SCRAPY, count]
+        ratios = [measure.ratios([one[clock] for one in theirs], [one[clock] for one in ones]) for clock in _CLOCKS]
+        name = f"{side}, {count:,} pending"
+        drawn[name] = measure.Spread.of([pages / one["wall"] * 60 for one in ones])
+        cpu, peak = (measure.Spread.of([one[figure] for one in ones]).median for figure in ("cpu", "peak_mb"))
+        rates = [f"{ratio:.2f}" for ratio in ratios]
+        rows.append([name, *rates, f"{drawn[name].median:.0f}", f"{cpu:.2f}", f"{peak:.0f}"])
+    measure.print_table(["", "times as fast, CPU", "by the clock", "pages a minute", "CPU s", "RAM, MB"], rows)
+    for count in dict.fromkeys((0, pending)):
+        ratio = measure.ratios(*([one["wall"] for one in found[side, count]] for side in (SCRAPY, DURABLE)))
+        measure.print_target(
+            f"frontier, pages a minute with {count:,} pending over Scrapy's", ratio.median, at_least=0.9
+        )
+    more = {
+        side: measure.Spread.of(
+            [
+                full["peak_mb"] - empty["peak_mb"]
+                for full, empty in zip(found[side, pending], found[side, 0], strict=True)
+            ]
+        ).median
+        for side in SCHEDULERS
+    }
+    measure.print_target(
+        f"frontier, MB of RAM more with {pending:,} pending ({SCRAPY}: {more[SCRAPY]:.0f})", more[DURABLE], at_most=150
+    )
+    print()
     return measure.Picture(f"A crawl of {pages:,} pages with JOBDIR", "pages a minute", drawn)
 
 
 _CLOCKS = ("cpu", "wall")
 
 
+def _fill(scheduler: str, jobdir: str, url: str, pending: int) -> dict[str, float]:
+    """Make a job directory in which the first pages of the site wait, and *pending* requests that cannot be sent."""
+    from scrapy import Request
+
+    from tests.frontier.schedulers import EngineCalls
+
+    logging.disable(logging.WARNING)  # that a queue of Scrapy's is lost if it is killed
+    calls = EngineCalls(Path(jobdir), scheduler, **SETTINGS)
+    for n in range(pending):
+        meta = {"depth": n % 9, "link_text": "a link"}
+        calls.push(Request(f"{UNSENDABLE}://127.0.0.1/products/{n}?page={n % 7}", meta=meta, priority=LOW))
+    root = _root(url)
+    calls.push(*(Request(f"{root}page/{n}.html") for n in range(SEEDS)))
+    calls.stop()
+    return {}
+
+
+def _crawl(scheduler: str, jobdir: str, url: str, pages: int) -> dict[str, float]:
+    """Go on with the job until *pages* pages were parsed; return the times from the opening of the spider to then."""
+    from scrapy import Spider, signals
+    from scrapy.crawler import CrawlerProcess
+    from scrapy.exceptions import CloseSpider
+    from scrapy.linkextractors import LinkExtractor
+
+    root = _root(url)
+    seen: set[str] = set()
+    extractor = LinkExtractor()
+    found: dict[str, float] = {}
+    begun: dict[str, float] = {}
+
+    class LinkSpider(Spider):
+        name = "links"
+
+        def parse(self, response: Any) -> Any:
+            seen.add(response.url)
+            if len(seen) < pages:
+                yield from response.follow_all(
+                    [link for link in extractor.extract_links(response) if link.url.startswith(root)]
+                )
+                return
+            if not found:
+                found["cpu"] = time.process_time() - begun["cpu"]
+                found["wall"] = time.perf_counter() - begun["wall"]
+                found["left"] = len(crawler.engine._slot.scheduler)
+            raise CloseSpider("pages")
+
+    process = CrawlerProcess(
+        {"LOG_LEVEL": "ERROR", "TELNETCONSOLE_ENABLED": False, "ROBOTSTXT_OBEY": False, "DOWNLOAD_DELAY": 0}
+        | {"HTTPERROR_ALLOW_ALL": True, "CONCURRENT_REQUESTS_PER_DOMAIN": 16, "JOBDIR": jobdir, "SCHEDULER": scheduler}
+        | SETTINGS
+    )
+    crawler: Any = process.create_crawler(LinkSpider)
+
+    def opened() -> None:
+        begun.update(cpu=time.process_time(), wall=time.perf_counter())
+
+    crawler.signals.connect(opened, signals.spider_opened)
+    process.crawl(crawler)
+    process.start()
+    return {**found, "peak_mb": measure.peak_bytes() / 1e6}
+
+
+def _root(url: str) -> str:
+    root = url[: url.index("/", len("http://")) + 1]
+    if urlsplit(root).hostname != "127.0.0.1":
+        raise ValueError(f"{root} is not on this machine")
+    return root
+
+
+# -- the queue alone ---------------------------------------------------------------------------------------------------
+
+
 def _compare_queues(pending: int, work: int, rounds: int) -> None:
     def measured(side: str) -> dict[str, float]:
         with tempfile.TemporaryDirectory() as directory:
-            found: dict[str, float] = measure.in_own_process(
-                "benchmarks.frontier", scheduler=SCHEDULERS[side], jobdir=directory, pending=pending, work=work
-            )
-        return found
+            return _in_own_process("_queue", scheduler=SCHEDULERS[side], jobdir=directory, pending=pending, work=work)
 
     found = measure.side_by_side({side: lambda side=side: measured(side) for side in SCHEDULERS}, rounds)
     print(
@@ -153,5 +284,11 @@ def _push(calls: Any, first: int, count: int) -> float:
     return time.perf_counter() - start
 
 
+def _in_own_process(function: str, **arguments: Any) -> dict[str, float]:
+    found: dict[str, float] = measure.in_own_process("benchmarks.frontier", function=function, **arguments)
+    return found
+
+
 if __name__ == "__main__":
-    print(json.dumps(_queue(**json.loads(sys.argv[1]))))
+    given = json.loads(sys.argv[1])
+    print(json.dumps({"_fill": _fill, "_crawl": _crawl, "_queue": _queue}[given.pop("function")](**given)))
