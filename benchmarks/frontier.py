@@ -58,7 +58,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--work", type=int, default=10_000, help="pushed and popped on top (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="default: %(default)s")
     parser.add_argument(
-        "--large", action="store_true", help="the same as --pages 2000 --pending 1000000 --work 50000 --rounds 5"
+        "--large",
+        action="store_true",
+        help="the same as --pages 2000 --pending 1000000 --work 50000, and five rounds of the crawls",
     )
 
 
@@ -70,7 +72,7 @@ def run(options: argparse.Namespace) -> measure.Picture:
     )
     rounds = max(5, options.rounds) if options.large else options.rounds
     picture = compare_crawls(pages, options.links, pending, rounds)
-    _compare_queues(pending, work, rounds)
+    _compare_queues(pending, work, options.rounds)
     return picture
 
 
