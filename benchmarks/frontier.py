@@ -52,9 +52,9 @@ UNSENDABLE = "pending"
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add what can be chosen on the command line."""
-    parser.add_argument("--pages", type=int, default=300, help="pages of each crawl (default: %(default)s)")
+    parser.add_argument("--pages", type=int, default=250, help="pages of each crawl (default: %(default)s)")
     parser.add_argument("--links", type=int, default=30, help="links of each page (default: %(default)s)")
-    parser.add_argument("--pending", type=int, default=50_000, help="requests in the queue (default: %(default)s)")
+    parser.add_argument("--pending", type=int, default=30_000, help="requests in the queue (default: %(default)s)")
     parser.add_argument("--work", type=int, default=10_000, help="pushed and popped on top (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="default: %(default)s")
     parser.add_argument(
@@ -131,7 +131,7 @@ def compare_crawls(pages: int, links: int, pending: int, rounds: int) -> measure
         for side in SCHEDULERS
     }
     measure.print_target(
-        f"frontier, MB of RAM more with {pending:,} pending ({SCRAPY}: {more[SCRAPY]:.0f})", more[DURABLE], at_most=150
+        f"frontier, MB of RAM more with {pending:,} pending ({SCRAPY}: {round(more[SCRAPY])})", more[DURABLE], at_most=150
     )
     print()
     return measure.Picture(f"A crawl of {pages:,} pages with JOBDIR", "pages a minute", drawn)
