@@ -131,7 +131,9 @@ def compare_crawls(pages: int, links: int, pending: int, rounds: int) -> measure
         for side in SCHEDULERS
     }
     measure.print_target(
-        f"frontier, MB of RAM more with {pending:,} pending ({SCRAPY}: {round(more[SCRAPY])})", more[DURABLE], at_most=150
+        f"frontier, MB of RAM more with {pending:,} pending ({SCRAPY}: {round(more[SCRAPY])})",
+        more[DURABLE],
+        at_most=150,
     )
     print()
     return measure.Picture(f"A crawl of {pages:,} pages with JOBDIR", "pages a minute", drawn)
