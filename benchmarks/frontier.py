@@ -166,6 +166,8 @@ def _crawl(scheduler: str, jobdir: str, url: str, pages: int) -> dict[str, float
     from scrapy.exceptions import CloseSpider
     from scrapy.linkextractors import LinkExtractor
 
+    from tests.frontier.schedulers import PlainSpider
+
     root = _root(url)
     seen: set[str] = set()
     extractor = LinkExtractor()
@@ -173,7 +175,7 @@ def _crawl(scheduler: str, jobdir: str, url: str, pages: int) -> dict[str, float
     begun: dict[str, float] = {}
 
     class LinkSpider(Spider):
-        name = "links"
+        name = PlainSpider.name  # the job was begun under it
 
         def parse(self, response: Any) -> Any:
             seen.add(response.url)

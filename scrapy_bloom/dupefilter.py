@@ -16,9 +16,10 @@ from scrapy.utils.misc import load_object
 
 from scrapy_bloom.failures import FailureWatch
 from scrapy_bloom.filter.chain import ScalableBloomFilter
-from scrapy_bloom.filtered import RequestLog, told_before_the_traceback
+from scrapy_bloom.filtered import RequestLog
 from scrapy_bloom.settings import BloomSettings
 from scrapy_bloom.signals import LinkFilter, link_filter_wanted
+from scrapy_bloom.starting import told_before_the_traceback
 from scrapy_bloom.store.jobdir import open_filter
 from scrapy_bloom.url.keys import Keys, keys_of
 
@@ -54,6 +55,7 @@ class BloomDupeFilter(BaseDupeFilter):
         jobdir: str | None = None,
         debug: bool = False,
         queue_survives_kill: bool = False,
+        crawler: Crawler | None = None,
     ) -> None:
         self._settings = settings
         self._keys = keys
@@ -61,6 +63,7 @@ class BloomDupeFilter(BaseDupeFilter):
         self._jobdir = jobdir
         self._log = RequestLog(logger, stats, debug=debug)
         self._queue_survives_kill = queue_survives_kill
+        self._crawler = crawler
         self._fingerprint = keys.of_request
         self._chain: ScalableBloomFilter | None = None
         self._add: Callable[[bytes], bool] = self._open_and_add
@@ -82,6 +85,7 @@ class BloomDupeFilter(BaseDupeFilter):
             jobdir=job_dir(crawler.settings),
             debug=crawler.settings.getbool("DUPEFILTER_DEBUG"),
             queue_survives_kill=getattr(load_object(crawler.settings["SCHEDULER"]), "survives_kill", False),
+            crawler=crawler,
         )
         crawler.signals.connect(dupefilter.link_filter, signal=link_filter_wanted)
         if settings.forget_failed:
@@ -93,7 +97,7 @@ class BloomDupeFilter(BaseDupeFilter):
         settings = self._settings
         if self._jobdir:
             jobdir = Path(self._jobdir)
-            with told_before_the_traceback(logger):
+            with told_before_the_traceback(logger, self._crawler):
                 self._chain = open_filter(
                     jobdir / "requests.bloom",
                     settings.capacity,

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 class BloomError(Exception):
     """Base class of everything below, so that one ``except`` catches it all."""
 
+    told = False
+    """Whether it has been logged."""
+
 
 class SettingsError(BloomError, ValueError):
     """Settings are out of range, of the wrong type, or unknown. Names all of them at once."""
@@ -112,6 +115,28 @@ class FrontierError(BloomError):
 
 class FrontierInUseError(FrontierError):
     """Another process has the file of pending requests open."""
+
+
+class OtherSpiderError(FrontierError):
+    """The pending requests are those of another spider, and their callbacks would not be found or be the wrong ones."""
+
+    def __init__(self, path: Path, owner: str, spider: str) -> None:
+        """Take *owner*, the name of the spider whose job it is, and *spider*, of the one that was started."""
+        self.path = path
+        self.owner = owner
+        self.spider = spider
+        super().__init__(path, owner, spider)
+
+    def __str__(self) -> str:
+        """Say whose job it is, and the three ways on."""
+        rename = f"UPDATE state SET value = '{self.spider}' WHERE name = 'spider'"  # noqa: S608 - to be read, not run
+        return (
+            f"The job in {self.path.parent} belongs to the spider {self.owner!r}, and this is {self.spider!r}, which "
+            "would use up its pending requests. The crawl has not started and nothing was changed. Use a JOBDIR for "
+            "each spider (-s JOBDIR=... on the command line; -s JOBDIR= for none, with scrapy shell and scrapy "
+            f"fetch). If {self.owner!r} was only renamed, tell the job so: sqlite3 {self.path} "
+            f'"{rename}"'
+        )
 
 
 class ForeignFrontierError(FrontierError):

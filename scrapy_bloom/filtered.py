@@ -1,20 +1,16 @@
-"""What a duplicate filter says about requests: filtered, let through unchecked; and about why it cannot start.
+"""What a duplicate filter says about requests: filtered, let through unchecked.
 
 Common to the faces. Knows no filter, and does not decide anything.
 """
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from scrapy.utils.request import referer_str
 
-from scrapy_bloom.errors import BloomError
-
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Iterator
 
     from scrapy import Request, Spider
     from scrapy.statscollectors import StatsCollector
@@ -59,13 +55,3 @@ class RequestLog:
                 {"request": request},
                 exc_info=True,
             )
-
-
-@contextmanager
-def told_before_the_traceback(logger: logging.Logger) -> Iterator[None]:
-    """Log what is wrong on lines of its own: Scrapy buries an error on starting between two tracebacks."""
-    try:
-        yield
-    except BloomError as error:
-        logger.critical("%s", error)
-        raise

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from scrapy import signals
 from scrapy.dupefilters import BaseDupeFilter
 
-from scrapy_bloom.filtered import RequestLog, told_before_the_traceback
+from scrapy_bloom.filtered import RequestLog
 from scrapy_bloom.settings import BloomSettings
 from scrapy_bloom.signals import LinkFilter, link_filter_wanted
+from scrapy_bloom.starting import told_before_the_traceback
 from scrapy_bloom.store.fleet import CLOSE, LOCAL_SHARE, FleetFilter
 from scrapy_bloom.store.redis import SharedFilter
 from scrapy_bloom.store.redis_client import connect
@@ -61,6 +62,7 @@ class RedisBloomDupeFilter(BaseDupeFilter):
         prefix: str,
         debug: bool = False,
         end_crawl: Callable[[], None] | None = None,
+        crawler: Crawler | None = None,
     ) -> None:
         self._settings = settings
         self._keys = keys
@@ -70,6 +72,7 @@ class RedisBloomDupeFilter(BaseDupeFilter):
         self._prefix = prefix
         self._log = RequestLog(logger, stats, debug=debug)
         self._end_crawl = end_crawl
+        self._crawler = crawler
         self._fingerprint = keys.of_request
         self._filter: FleetFilter | None = None
         self._add: Callable[[bytes], bool] = self._open_and_add
@@ -95,6 +98,7 @@ class RedisBloomDupeFilter(BaseDupeFilter):
             prefix=prefix % {"spider": spider},
             debug=crawler.settings.getbool("DUPEFILTER_DEBUG"),
             end_crawl=lambda: _end(crawler),
+            crawler=crawler,
         )
         crawler.signals.connect(dupefilter.link_filter, signal=link_filter_wanted)
         return dupefilter
@@ -110,7 +114,7 @@ class RedisBloomDupeFilter(BaseDupeFilter):
     def open(self) -> None:
         """Connect to the server, and find or begin the filter there."""
         settings = self._settings
-        with told_before_the_traceback(logger):
+        with told_before_the_traceback(logger, self._crawler):
             shared = SharedFilter(
                 connect(self._url, self._parameters),
                 self._prefix,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import signal
 import sys
@@ -91,6 +92,25 @@ def test_a_second_crawl_in_the_same_job_directory_does_not_start(site: LocalSite
     assert site.hits() == 1
     site.release("door")
     assert first.finish().stats["finish_reason"] == "finished"
+
+
+@pytest.mark.parametrize("state", [{"pages": 7}, None])
+@pytest.mark.parametrize("scheduler", ["scrapy_bloom.DurableScheduler", "scrapy.core.scheduler.Scheduler"])
+def test_a_refused_start_is_told_once_and_leaves_the_spiders_state(
+    site: LocalSite, tmp_path: Path, scheduler: str, state: dict[str, int] | None
+) -> None:
+    """Scrapy closes a spider that it has not opened, which would leave an empty file where its state was."""
+    settings = {"JOBDIR": str(tmp_path), "SCHEDULER": scheduler}
+    path = tmp_path / "spider.state"
+    if state is not None:
+        path.write_bytes(pickle.dumps(state))
+    layer = tmp_path / "requests.bloom" / "layer-000.bloom"
+    layer.parent.mkdir()
+    layer.write_bytes(b"no layer")
+    outcome = crawl(site.url(), settings)
+    assert outcome.log.count(f"CRITICAL: {layer} is damaged") == 1
+    assert site.hits() == 0
+    assert pickle.loads(path.read_bytes()) == (state or {})
 
 
 def test_wrong_settings_stop_the_start_with_one_message(site: LocalSite) -> None:

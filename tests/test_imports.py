@@ -12,7 +12,7 @@ import scrapy_bloom
 
 PACKAGE = Path(scrapy_bloom.__file__).parent
 
-BELOW_FACES = {"errors", "filter", "store", "url", "settings", "signals", "failures", "filtered"}
+BELOW_FACES = {"errors", "filter", "store", "url", "settings", "signals", "failures", "filtered", "starting"}
 FACES = {"dupefilter", "links", "redis_dupefilter", "addon", "frontier"}
 MAY_IMPORT = {
     "errors": set(),
@@ -22,7 +22,8 @@ MAY_IMPORT = {
     "settings": {"errors", "filter", "url"},
     "signals": set(),
     "failures": set(),
-    "filtered": {"errors"},
+    "filtered": set(),
+    "starting": {"errors"},
     **dict.fromkeys(FACES, BELOW_FACES),
     "commands": BELOW_FACES,
 }

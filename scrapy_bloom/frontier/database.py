@@ -38,7 +38,7 @@ CREATE TABLE state (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE lanes (id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE);
 CREATE TABLE requests (id INTEGER PRIMARY KEY, lane INTEGER NOT NULL, body BLOB NOT NULL);
 CREATE INDEX requests_by_lane ON requests (lane);
-INSERT INTO state VALUES ('clean', 1), ('in_flight', '[]'), ('importing', 0);
+INSERT INTO state VALUES ('clean', 1), ('in_flight', '[]'), ('importing', 0), ('spider', '');
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {FORMAT_VERSION};
 COMMIT;
@@ -100,11 +100,17 @@ class Database:
             raise
         return cls(path, connection)
 
-    def begin_run(self) -> Previous:
-        """Say how the previous run ended and mark this one as running, durably."""
+    @property
+    def spider(self) -> str:
+        """The name given to the first :meth:`begin_run`, or an empty string before that."""
+        return str(self._state("spider"))
+
+    def begin_run(self, spider: str) -> Previous:
+        """Say how the previous run ended and mark this one, of *spider*, as running, durably."""
         previous = Previous(clean=bool(self._state("clean")), in_flight=len(json.loads(str(self._state("in_flight")))))
         with self._transaction():
             self._set_state("clean", 0)
+            self._set_state("spider", spider)
         return previous
 
     def lanes(self) -> list[StoredLane]:
@@ -292,13 +298,14 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
         raise FrontierError(_cannot_write(path, error)) from error
     except sqlite3.DatabaseError as error:
         raise DamagedFrontierError(damaged(path, error)) from error
-    if not {"state", "lanes", "requests"} <= names or not {"clean", "in_flight", "importing"} <= states:
+    if not {"state", "lanes", "requests"} <= names or not states >= _STATES:
         raise DamagedFrontierError(
             damaged(path, f"it holds the tables {sorted(names)} and the states {sorted(states)}")
         )
 
 
 _IDENTITY = ("application_id", "user_version")
+_STATES = {"clean", "in_flight", "importing", "spider"}
 
 
 def damaged(path: Path, problem: object) -> str:

@@ -22,14 +22,14 @@ from scrapy.utils.defer import deferred_from_coro
 from scrapy.utils.misc import build_from_crawler
 from scrapy.utils.request import request_from_dict
 
-from scrapy_bloom.errors import DamagedFrontierError
-from scrapy_bloom.filtered import told_before_the_traceback
+from scrapy_bloom.errors import DamagedFrontierError, OtherSpiderError
 from scrapy_bloom.frontier.database import Database, damaged
 from scrapy_bloom.frontier.handed import HandedOut
 from scrapy_bloom.frontier.lanes import LaneFactory, is_lifo
 from scrapy_bloom.frontier.progress import watch
 from scrapy_bloom.frontier.queue import COMMIT_INTERVAL, Frontier
 from scrapy_bloom.frontier.takeover import ScrapyQueue
+from scrapy_bloom.starting import told_before_the_traceback
 
 try:
     from scrapy.utils.asyncio import create_looping_call
@@ -100,7 +100,7 @@ class DurableScheduler(Scheduler):
         if not self.jobdir:
             logger.info("No JOBDIR: pending requests are kept in memory, as by Scrapy's own scheduler")
             return super().open(spider)
-        with told_before_the_traceback(logger):
+        with told_before_the_traceback(logger, self.crawler):
             return self._open_in(Path(self.jobdir), spider)
 
     def _open_in(self, jobdir: Path, spider: Spider) -> Deferred[None] | None:
@@ -112,6 +112,7 @@ class DurableScheduler(Scheduler):
             self._warn_of_lone_filter(jobdir)
         database = Database.open(path)
         try:
+            _check_owner(database, spider)
             opened = super().open(spider)
         except BaseException:
             database.close(clean=False)
@@ -207,7 +208,7 @@ class DurableScheduler(Scheduler):
                 type(self.df).__qualname__,
                 COMMIT_INTERVAL,
             )
-        previous = database.begin_run()
+        previous = database.begin_run(spider.name)
         pending = frontier.restore(queue.push)
         if to_import:
             count = frontier.import_requests(scrapy_queue.requests(self.crawler, spider), queue.push)
@@ -366,3 +367,8 @@ class DurableScheduler(Scheduler):
                 "%d pending requests could not be serialized, so they were in memory only and are lost with this stop",
                 len(self.mqs),
             )
+
+
+def _check_owner(database: Database, spider: Spider) -> None:
+    if database.spider not in {"", spider.name}:
+        raise OtherSpiderError(database.path, database.spider, spider.name)

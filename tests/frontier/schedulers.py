@@ -30,7 +30,7 @@ NOTHING_ELSE = {
 
 
 class PlainSpider(Spider):
-    name = "plain"
+    name = "site"  # as that of crawl.py, which goes on with jobs begun here
 
     def parse_other(self, response: Any) -> None:
         pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -12,7 +13,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from scrapy import Request
 
-from scrapy_bloom.errors import DamagedFrontierError, ForeignFrontierError, FrontierInUseError, ScrapyQueueError
+from scrapy_bloom.errors import (
+    DamagedFrontierError,
+    ForeignFrontierError,
+    FrontierInUseError,
+    OtherSpiderError,
+    ScrapyQueueError,
+)
 from scrapy_bloom.frontier import queue
 from scrapy_bloom.frontier.database import Database
 from scrapy_bloom.frontier.progress import WatchedSet
@@ -276,6 +283,25 @@ def test_a_later_format_is_refused(tmp_path: Path) -> None:
     database.close()
     with pytest.raises(ForeignFrontierError, match=r"format version 2.*up to version 1"):
         EngineCalls(tmp_path)
+
+
+def test_the_job_of_another_spider_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A spider of another name does not get the pending requests, nor does anything change, until the job is told."""
+    with opened(tmp_path) as calls:
+        calls.push(request(1))
+    before = (tmp_path / FILE_NAME).read_bytes()
+    monkeypatch.setattr(PlainSpider, "name", "renamed")
+    with pytest.raises(OtherSpiderError, match=r"belongs to the spider 'site', and this is 'renamed'") as error:
+        EngineCalls(tmp_path)
+    assert (tmp_path / FILE_NAME).read_bytes() == before
+    command = re.search(r'sqlite3 (\S+) "(.+)"', str(error.value))
+    assert command
+    database = sqlite3.connect(command[1])
+    with database:
+        database.execute(command[2])
+    database.close()
+    with opened(tmp_path) as calls:
+        assert calls.start().url == request(1).url
 
 
 def test_a_full_disk_stops_nothing_and_loses_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
