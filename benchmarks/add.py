@@ -75,7 +75,11 @@ def run(options: argparse.Namespace) -> measure.Picture:
         )
         drawn[name] = medians[0]
     measure.print_table(["", *QUESTIONS, *(f"{question}, ns" for question in QUESTIONS), "bits per key"], rows)
-    for name, least, most in ((rivals.RBLOOM, None, 2.0), (rivals.PYBLOOM, 6.0, None)):
+    for name, least, most in (
+        (rivals.RBLOOM, None, 2.0),
+        (rivals.SEEDED_RBLOOM, None, 2.0),
+        (rivals.PYBLOOM, 6.0, None),
+    ):
         if name not in times:
             continue
         for at, question in enumerate(QUESTIONS[:2]):

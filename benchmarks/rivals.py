@@ -87,6 +87,12 @@ def _rbloom_mmh3(need: Need) -> Memory:
     return Memory(bloom.add, bloom.__contains__, bloom.size_in_bits)
 
 
+def _rbloom_seeded_mmh3(need: Need) -> Memory:
+    # rbloom calls its hash function with the key alone, so that a seed, like ours of each chain, takes Python to pass.
+    bloom = _rbloom(need, lambda key: mmh3_x64_128_sintdigest(key, 0x9E3779B9))
+    return Memory(bloom.add, bloom.__contains__, bloom.size_in_bits)
+
+
 def _rbloom_mmh3_asked_first(need: Need) -> Memory:
     bloom = _rbloom(need, mmh3_x64_128_sintdigest)
 
@@ -173,12 +179,14 @@ def _refuse_preset(need: Need) -> None:
 
 OURS = "scrapy-bloom"
 RBLOOM = "rbloom, mmh3"
+SEEDED_RBLOOM = "rbloom, mmh3 with a seed"
 PYBLOOM = "pybloom_live, fixed"
 
 MEMORIES: dict[str, Callable[[Need], Memory]] = {
     OURS: _scrapy_bloom,
     "scrapy-bloom, in a directory": _scrapy_bloom_in_directory,
     RBLOOM: _rbloom_mmh3,
+    SEEDED_RBLOOM: _rbloom_seeded_mmh3,
     "rbloom, mmh3, `in` and then add": _rbloom_mmh3_asked_first,
     "rbloom, Python's hash()": _rbloom_builtin_hash,
     "fastbloom-rs": _fastbloom,
