@@ -123,6 +123,14 @@ def crawl_in_own_process(
     return found
 
 
+def local_root(url: str) -> str:
+    """Return *url* up to its path; ValueError if it is not on 127.0.0.1."""
+    root = url[: url.index("/", len("http://")) + 1]
+    if urlsplit(root).hostname != "127.0.0.1":
+        raise ValueError(f"{root} is not on this machine")
+    return root
+
+
 def crawled(url: str, spider: str, settings: dict[str, Any], *, css: bool = False) -> dict[str, Any]:
     """Crawl all that *url* leads to on its own host and port, and return times and counts."""
     from scrapy import Spider
@@ -132,9 +140,7 @@ def crawled(url: str, spider: str, settings: dict[str, Any], *, css: bool = Fals
 
     from scrapy_bloom import UnseenLinks
 
-    root = url[: url.index("/", len("http://")) + 1]
-    if urlsplit(root).hostname != "127.0.0.1":
-        raise ValueError(f"{root} is not on this machine")
+    root = local_root(url)
     pages: set[str] = set()
     extractor = LinkExtractor()
 

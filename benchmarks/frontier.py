@@ -20,10 +20,9 @@ import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from benchmarks import measure
-from benchmarks.crawl import served
+from benchmarks.crawl import local_root, served
 
 if TYPE_CHECKING:
     import argparse
@@ -154,7 +153,7 @@ def _fill(scheduler: str, jobdir: str, url: str, pending: int) -> dict[str, floa
     for n in range(pending):
         meta = {"depth": n % 9, "link_text": "a link"}
         calls.push(Request(f"{UNSENDABLE}://127.0.0.1/products/{n}?page={n % 7}", meta=meta, priority=LOW))
-    root = _root(url)
+    root = local_root(url)
     calls.push(*(Request(f"{root}page/{n}.html") for n in range(SEEDS)))
     calls.stop()
     return {}
@@ -169,7 +168,7 @@ def _crawl(scheduler: str, jobdir: str, url: str, pages: int) -> dict[str, float
 
     from tests.frontier.schedulers import PlainSpider
 
-    root = _root(url)
+    root = local_root(url)
     seen: set[str] = set()
     extractor = LinkExtractor()
     found: dict[str, float] = {}
@@ -205,13 +204,6 @@ def _crawl(scheduler: str, jobdir: str, url: str, pages: int) -> dict[str, float
     process.crawl(crawler)
     process.start()
     return {**found, "peak_mb": measure.peak_bytes() / 1e6}
-
-
-def _root(url: str) -> str:
-    root = url[: url.index("/", len("http://")) + 1]
-    if urlsplit(root).hostname != "127.0.0.1":
-        raise ValueError(f"{root} is not on this machine")
-    return root
 
 
 # -- the queue alone ---------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ that of scrapy-redis. What is asked of the server when, and what is done when it
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from scrapy import signals
@@ -61,7 +62,6 @@ class RedisBloomDupeFilter(BaseDupeFilter):
         parameters: Mapping[str, Any],
         prefix: str,
         debug: bool = False,
-        end_crawl: Callable[[], None] | None = None,
         crawler: Crawler | None = None,
     ) -> None:
         self._settings = settings
@@ -71,7 +71,6 @@ class RedisBloomDupeFilter(BaseDupeFilter):
         self._parameters = parameters
         self._prefix = prefix
         self._log = RequestLog(logger, stats, debug=debug)
-        self._end_crawl = end_crawl
         self._crawler = crawler
         self._fingerprint = keys.of_request
         self._filter: FleetFilter | None = None
@@ -97,7 +96,6 @@ class RedisBloomDupeFilter(BaseDupeFilter):
             parameters=parameters,
             prefix=prefix % {"spider": spider},
             debug=crawler.settings.getbool("DUPEFILTER_DEBUG"),
-            end_crawl=lambda: _end(crawler),
             crawler=crawler,
         )
         crawler.signals.connect(dupefilter.link_filter, signal=link_filter_wanted)
@@ -132,7 +130,7 @@ class RedisBloomDupeFilter(BaseDupeFilter):
                 error_rate=settings.error_rate * LOCAL_SHARE,
                 growth=settings.growth,
                 on_error=settings.redis_on_error,
-                on_away=self._end_crawl if settings.redis_on_error == CLOSE else None,
+                on_away=partial(_end, self._crawler) if self._crawler and settings.redis_on_error == CLOSE else None,
                 on_settled=self._set_stats,
             )
             fleet.open()
