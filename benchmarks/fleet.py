@@ -21,16 +21,16 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "redis"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 
+from redis_servers import RedisServer
 from scrapy import Request, Spider
 from scrapy.utils.reactor import install_reactor
 from scrapy.utils.test import get_crawler
-from servers import RedisServer
 
+from scrapy_bloom.fleet.client import connect
+from scrapy_bloom.fleet.filter.shared import SharedFilter
 from scrapy_bloom.redis_dupefilter import RedisBloomDupeFilter
-from scrapy_bloom.store.redis import SharedFilter
-from scrapy_bloom.store.redis_client import connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from bitarray import bitarray
 
-from scrapy_bloom.store.redis_bitmap import BitmapLayer, layer
+from scrapy_bloom.fleet.filter.bitmap import BitmapLayer, layer
 
 
 @dataclass

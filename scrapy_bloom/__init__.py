@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from scrapy_bloom.addon import Addon
     from scrapy_bloom.dupefilter import BloomDupeFilter
+    from scrapy_bloom.files.directory import open_filter
     from scrapy_bloom.filter.chain import ScalableBloomFilter
     from scrapy_bloom.frontier.scheduler import DurableScheduler
     from scrapy_bloom.links import UnseenLinks
     from scrapy_bloom.redis_dupefilter import RedisBloomDupeFilter
-    from scrapy_bloom.store.jobdir import open_filter
     from scrapy_bloom.url.canonical import canonicalize_url
     from scrapy_bloom.url.fingerprint import RequestFingerprinter, fingerprint
 
@@ -37,7 +37,7 @@ _HOME = {
     "UnseenLinks": "scrapy_bloom.links",
     "canonicalize_url": "scrapy_bloom.url.canonical",
     "fingerprint": "scrapy_bloom.url.fingerprint",
-    "open_filter": "scrapy_bloom.store.jobdir",
+    "open_filter": "scrapy_bloom.files.directory",
 }
 
 

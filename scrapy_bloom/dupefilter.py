@@ -14,14 +14,14 @@ from scrapy.dupefilters import BaseDupeFilter
 from scrapy.utils.job import job_dir
 from scrapy.utils.misc import load_object
 
-from scrapy_bloom.failures import FailureWatch
+from scrapy_bloom.crawl.failures import FailureWatch
+from scrapy_bloom.crawl.keys import Keys, keys_of
+from scrapy_bloom.crawl.link_filter import LinkFilter, link_filter_wanted
+from scrapy_bloom.crawl.request_log import RequestLog
+from scrapy_bloom.crawl.startup import told_before_the_traceback
+from scrapy_bloom.files.directory import open_filter
 from scrapy_bloom.filter.chain import ScalableBloomFilter
-from scrapy_bloom.filtered import RequestLog
 from scrapy_bloom.settings import BloomSettings
-from scrapy_bloom.signals import LinkFilter, link_filter_wanted
-from scrapy_bloom.starting import told_before_the_traceback
-from scrapy_bloom.store.jobdir import open_filter
-from scrapy_bloom.url.keys import Keys, keys_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from scrapy.link import Link
 
-from scrapy_bloom.signals import link_filter_wanted
+from scrapy_bloom.crawl.link_filter import link_filter_wanted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from scrapy.crawler import Crawler
 
-    from scrapy_bloom.signals import LinkFilter
+    from scrapy_bloom.crawl.link_filter import LinkFilter
 
 logger = logging.getLogger(__name__)
 

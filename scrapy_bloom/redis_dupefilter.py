@@ -2,7 +2,7 @@
 
 Turns Scrapy's questions into questions to a shared filter, and its state into stats, under Scrapy's own scheduler or
 that of scrapy-redis. What is asked of the server when, and what is done when it is away, is decided in
-``store/fleet.py``.
+``fleet/filter/fleet_filter.py``.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 from scrapy import signals
 from scrapy.dupefilters import BaseDupeFilter
 
-from scrapy_bloom.filtered import RequestLog
+from scrapy_bloom.crawl.keys import Keys, keys_of
+from scrapy_bloom.crawl.link_filter import LinkFilter, link_filter_wanted
+from scrapy_bloom.crawl.request_log import RequestLog
+from scrapy_bloom.crawl.startup import told_before_the_traceback
+from scrapy_bloom.fleet.client import connect
+from scrapy_bloom.fleet.filter.fleet_filter import CLOSE, LOCAL_SHARE, FleetFilter
+from scrapy_bloom.fleet.filter.shared import SharedFilter
 from scrapy_bloom.settings import BloomSettings
-from scrapy_bloom.signals import LinkFilter, link_filter_wanted
-from scrapy_bloom.starting import told_before_the_traceback
-from scrapy_bloom.store.fleet import CLOSE, LOCAL_SHARE, FleetFilter
-from scrapy_bloom.store.redis import SharedFilter
-from scrapy_bloom.store.redis_client import connect
-from scrapy_bloom.url.keys import Keys, keys_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

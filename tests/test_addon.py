@@ -9,8 +9,8 @@ from scrapy import Spider
 from scrapy.crawler import Crawler
 from scrapy.settings import Settings
 
-from tests.frontier.crawling import finish
-from tests.localsite import LocalSite
+from tests.support.killed_crawling import finish
+from tests.support.localsite import LocalSite
 
 if TYPE_CHECKING:
     from pathlib import Path

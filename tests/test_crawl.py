@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.crawling import crawl, start_crawl
-from tests.localsite import LocalSite
+from tests.support.crawling import crawl, start_crawl
+from tests.support.localsite import LocalSite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,7 +18,7 @@ from scrapy.utils.test import get_crawler
 import scrapy_bloom
 from scrapy_bloom.dupefilter import BloomDupeFilter
 from scrapy_bloom.errors import BloomError, SettingsError
-from tests.scheduling import OURS, SCRAPYS, finish, open_scheduler, stat
+from tests.support.scheduling import OURS, SCRAPYS, finish, open_scheduler, stat
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

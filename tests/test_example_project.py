@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 from w3lib.url import canonicalize_url
 
-from tests.fleet.servers import executable
+from tests.support.redis_servers import executable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.crawling import crawl
-from tests.localsite import LocalSite
+from tests.support.crawling import crawl
+from tests.support.localsite import LocalSite
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,4 +1,4 @@
-"""Imports run downwards only: errors <- filter <- store, errors <- url, settings above them, the faces on top."""
+"""Imports run downwards only: errors <- filter <- files, fleet; errors <- url; crawl above these; the faces on top."""
 
 from __future__ import annotations
 
@@ -12,18 +12,16 @@ import scrapy_bloom
 
 PACKAGE = Path(scrapy_bloom.__file__).parent
 
-BELOW_FACES = {"errors", "filter", "store", "url", "settings", "signals", "failures", "filtered", "starting"}
+BELOW_FACES = {"errors", "filter", "files", "fleet", "url", "loops", "settings", "crawl"}
 FACES = {"dupefilter", "links", "redis_dupefilter", "addon", "frontier"}
 MAY_IMPORT = {
     "errors": set(),
     "filter": {"errors"},
-    "store": {"errors", "filter"},
+    "files": {"errors", "filter"},
+    "fleet": {"errors", "filter"},
     "url": {"errors"},
     "settings": {"errors", "filter", "url"},
-    "signals": set(),
-    "failures": set(),
-    "filtered": set(),
-    "starting": {"errors"},
+    "crawl": {"errors", "filter", "files", "fleet", "url", "loops", "settings"},
     **dict.fromkeys(FACES, BELOW_FACES),
     "commands": BELOW_FACES,
 }

@@ -15,9 +15,9 @@ from scrapy.selector import Selector
 from scrapy.utils.request import fingerprint
 
 from scrapy_bloom import UnseenLinks
-from tests.crawling import crawl
-from tests.localsite import LocalSite
-from tests.scheduling import SCRAPYS, finish, open_scheduler, stat
+from tests.support.crawling import crawl
+from tests.support.localsite import LocalSite
+from tests.support.scheduling import SCRAPYS, finish, open_scheduler, stat
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.localsite import LocalSite
+from tests.support.localsite import LocalSite
 
 
 def fetch(url: str, data: bytes | None = None) -> tuple[int, bytes]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
 
-    from scrapy_bloom.frontier.queue import Frontier
+    from scrapy_bloom.frontier.journal import Frontier
 
 logger = logging.getLogger(__name__)
 

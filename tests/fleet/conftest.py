@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_bloom.store.fleet import FleetFilter
-from scrapy_bloom.store.redis import SharedFilter
-from scrapy_bloom.store.redis_client import connect
-from tests.fleet.servers import RedisServer
+from scrapy_bloom.fleet.client import connect
+from scrapy_bloom.fleet.filter.fleet_filter import FleetFilter
+from scrapy_bloom.fleet.filter.shared import SharedFilter
+from tests.support.redis_servers import RedisServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

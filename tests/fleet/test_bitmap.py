@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from mmh3 import mmh3_x64_128_digest
 
 from scrapy_bloom.filter import sizing
-from scrapy_bloom.store import redis_bitmap
-from scrapy_bloom.store.redis_bitmap import MAX_LAYER_BITS, MIN_LAYER_BITS, BitmapLayer, layer, positions
-from tests.fleet.keys import fingerprints
+from scrapy_bloom.fleet.filter import bitmap
+from scrapy_bloom.fleet.filter.bitmap import MAX_LAYER_BITS, MIN_LAYER_BITS, BitmapLayer, layer, positions
+from tests.support.fingerprints import fingerprints
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from servers import RedisServer
 
-    from scrapy_bloom.store.redis import SharedFilter
+    from scrapy_bloom.fleet.filter.shared import SharedFilter
 
     Open = Callable[..., SharedFilter]
 
@@ -47,19 +47,19 @@ def test_the_script_sets_the_bits_of_the_scheme(plain_server: RedisServer, open_
         bitmaps = [client.get(key) for key in data_keys]
     assert len(bitmaps) == 2
     start = 0
-    for index, bitmap in enumerate(bitmaps):
+    for index, bits in enumerate(bitmaps):
         spec = BitmapLayer.parse(meta[f"layer:{index}"])
         expected = bytearray(-(-spec.size_bits // 8))
         for key in keys[start : start + spec.capacity]:
             for at in positions(mmh3_x64_128_digest(key, int(meta["seed"])), spec.size_bits, spec.probes):
                 expected[at // 8] |= 128 >> at % 8
-        assert bytes(expected) == bitmap
+        assert bytes(expected) == bits
         start += spec.capacity
 
 
 def test_positions_stay_exact_in_the_largest_layer(plain_server: RedisServer, prefix: str) -> None:
     """Lua's doubles compute the same positions as Python's integers where the numbers are largest."""
-    text = redis_bitmap._SCRIPT.text
+    text = bitmap._SCRIPT.text
     functions = text[text.index("local function start") : text.index("local function contains")]
     walk = """
     local x, y, z = start(ARGV[1])

@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.fleet.keys import fingerprints
-from tests.fleet.servers import PATIENCE, RedisServer, free_port
+from tests.support.fingerprints import fingerprints
+from tests.support.redis_servers import PATIENCE, RedisServer, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from scrapy_bloom.store.fleet import FleetFilter
-    from scrapy_bloom.store.redis import SharedFilter
+    from scrapy_bloom.fleet.filter.fleet_filter import FleetFilter
+    from scrapy_bloom.fleet.filter.shared import SharedFilter
 
 SLOTS = 16_384
 
@@ -97,7 +97,7 @@ def test_a_node_that_dies_drops_nothing(
     cluster: list[RedisServer], open_fleet: Callable[..., FleetFilter], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While one node of the cluster is away, URLs of its shards are new once, and those of the others are as before."""
-    monkeypatch.setattr("scrapy_bloom.store.fleet.RETRY_SECONDS", 0.3)
+    monkeypatch.setattr("scrapy_bloom.fleet.filter.fleet_filter.RETRY_SECONDS", 0.3)
     fleet = open_fleet(cluster[0].url, shards=12)
     keys = fingerprints(600)
     assert all(fleet.add(key) for key in keys[:300])

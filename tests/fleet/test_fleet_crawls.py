@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.crawling import PATIENCE, crawl, start_crawl
-from tests.fleet.servers import RedisServer
-from tests.localsite import LocalSite
+from tests.support.crawling import PATIENCE, crawl, start_crawl
+from tests.support.localsite import LocalSite
+from tests.support.redis_servers import RedisServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-WORKER = Path(__file__).with_name("worker.py")
+WORKER = Path(__file__).parents[1] / "support" / "fleet_worker.py"
 PAGES = 120
 
 

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_bloom.store import fleet as fleet_module
-from tests.fleet.keys import fingerprints
-from tests.fleet.proxy import LosingProxy
-from tests.fleet.servers import RedisServer
+from scrapy_bloom.fleet.filter import fleet_filter as fleet_module
+from tests.support.fingerprints import fingerprints
+from tests.support.proxy import LosingProxy
+from tests.support.redis_servers import RedisServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from scrapy_bloom.store.fleet import FleetFilter
+    from scrapy_bloom.fleet.filter.fleet_filter import FleetFilter
 
     OpenFleet = Callable[..., FleetFilter]
 
@@ -176,7 +176,7 @@ def test_a_server_that_comes_back_empty_drops_nothing(
 @pytest.mark.usefixtures("quick_retry")
 def test_a_server_that_hangs_is_away(tmp_path: Path, open_fleet: OpenFleet, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that accepts commands and answers none holds the crawl up for a bounded time."""
-    monkeypatch.setattr("scrapy_bloom.store.redis_client.READ_TIMEOUT", 0.2)
+    monkeypatch.setattr("scrapy_bloom.fleet.client.READ_TIMEOUT", 0.2)
     with RedisServer(tmp_path) as server:
         fleet = open_fleet(server.url)
         keys = fingerprints(20)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.fleet.servers import PATIENCE, RedisServer
+from tests.support.redis_servers import PATIENCE, RedisServer
 
-ADDER = Path(__file__).with_name("adder.py")
+ADDER = Path(__file__).parents[1] / "support" / "adder.py"
 ROOT = str(ADDER.parent.parent.parent)
 
 

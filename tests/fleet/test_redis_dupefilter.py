@@ -9,8 +9,8 @@ from scrapy import Request, Spider
 from scrapy.utils.test import get_crawler
 
 from scrapy_bloom import BloomDupeFilter, RedisBloomDupeFilter, UnseenLinks
-from tests.fleet.servers import RedisServer
-from tests.scheduling import finish, open_scheduler
+from tests.support.redis_servers import RedisServer
+from tests.support.scheduling import finish, open_scheduler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

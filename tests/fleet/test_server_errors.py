@@ -12,10 +12,10 @@ from scrapy import Request, Spider
 from scrapy.utils.test import get_crawler
 
 from scrapy_bloom.errors import BloomError, SharedFilterError
+from scrapy_bloom.fleet.client import connect
 from scrapy_bloom.redis_dupefilter import RedisBloomDupeFilter
-from scrapy_bloom.store.redis_client import connect
-from tests.fleet.keys import fingerprints
-from tests.fleet.servers import RedisServer, free_port
+from tests.support.fingerprints import fingerprints
+from tests.support.redis_servers import RedisServer, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scrapy_bloom.errors import SharedFilterError
-from scrapy_bloom.store.redis import GoneError, SharedFilter
-from scrapy_bloom.store.redis_bf import min_capacity
-from scrapy_bloom.store.redis_chain import as_mapping
-from scrapy_bloom.store.redis_client import connect
-from tests.fleet.keys import fingerprints
+from scrapy_bloom.fleet.client import connect
+from scrapy_bloom.fleet.filter.bf import min_capacity
+from scrapy_bloom.fleet.filter.shared import GoneError, SharedFilter
+from scrapy_bloom.fleet.filter.shared_chain import as_mapping
+from tests.support.fingerprints import fingerprints
 
 if TYPE_CHECKING:
     from collections.abc import Callable

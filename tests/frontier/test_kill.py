@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from scrapy import Request
 
-from scrapy_bloom.frontier.queue import COMMIT_INTERVAL
+from scrapy_bloom.frontier.journal import COMMIT_INTERVAL
 from scrapy_bloom.frontier.scheduler import FILE_NAME
-from tests.frontier.crawl import SETTINGS
-from tests.frontier.crawling import Crawl, finish
-from tests.frontier.schedulers import opened
-from tests.localsite import LocalSite
+from tests.support.killed_crawl import SETTINGS
+from tests.support.killed_crawling import Crawl, finish
+from tests.support.localsite import LocalSite
+from tests.support.schedulers import opened
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -143,7 +143,7 @@ def check_kills(directory: Path, moments: list[int], *, pages: int, settings: di
     return f"{len(moments)} kills: {repeated(site)} of {site.hits()} requests repeated, {reports} reported"
 
 
-FILTERS = ["scrapy_bloom.BloomDupeFilter", "tests.frontier.exactfilter.ExactFilter"]
+FILTERS = ["scrapy_bloom.BloomDupeFilter", "tests.support.exactfilter.ExactFilter"]
 
 
 @pytest.mark.parametrize("dupefilter", FILTERS[:1])

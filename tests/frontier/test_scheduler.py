@@ -20,12 +20,12 @@ from scrapy_bloom.errors import (
     OtherSpiderError,
     ScrapyQueueError,
 )
-from scrapy_bloom.frontier import queue
+from scrapy_bloom.frontier import journal
 from scrapy_bloom.frontier.database import Database
-from scrapy_bloom.frontier.progress import WatchedSet
+from scrapy_bloom.frontier.in_progress import WatchedSet
 from scrapy_bloom.frontier.scheduler import FILE_NAME
-from tests.frontier.crawling import ROOT
-from tests.frontier.schedulers import SCRAPY, EngineCalls, PlainSpider, opened
+from tests.support.killed_crawling import ROOT
+from tests.support.schedulers import SCRAPY, EngineCalls, PlainSpider, opened
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -190,7 +190,7 @@ def test_requests_that_cannot_be_serialized_go_to_memory(tmp_path: Path, caplog:
     assert rows(tmp_path) == 1
 
 
-@pytest.mark.parametrize("dupefilter", ["scrapy_bloom.BloomDupeFilter", "tests.frontier.exactfilter.ExactFilter"])
+@pytest.mark.parametrize("dupefilter", ["scrapy_bloom.BloomDupeFilter", "tests.support.exactfilter.ExactFilter"])
 def test_the_fingerprint_of_a_request_in_memory_does_not_outlive_it(tmp_path: Path, dupefilter: str) -> None:
     """A request that cannot be serialized is lost with the process; the next run takes a link to its page for new."""
     unserializable = {"meta": {"f": lambda: None}}
@@ -313,11 +313,11 @@ def test_a_full_disk_stops_nothing_and_loses_nothing(tmp_path: Path, caplog: pyt
     calls.push(request(0))
     calls.commit()
     pragma(f"PRAGMA max_page_count = {pragma('PRAGMA page_count').fetchone()[0]}")  # SQLite's own way of being full
-    calls.push(*(request(n, meta={"bulk": "x" * 500}) for n in range(1, 2 * queue.COMMIT_ROWS)))
+    calls.push(*(request(n, meta={"bulk": "x" * 500}) for n in range(1, 2 * journal.COMMIT_ROWS)))
     assert not frontier.commit()
     assert caplog.text.count("cannot be written to") == 1
     assert "database or disk is full" in caplog.text
-    assert len(calls.scheduler.df.held) == 2 * queue.COMMIT_ROWS - 1
+    assert len(calls.scheduler.df.held) == 2 * journal.COMMIT_ROWS - 1
     for _ in range(10):
         calls.end(calls.start())
     shutil.copytree(tmp_path, tmp_path / "killed")
@@ -326,7 +326,7 @@ def test_a_full_disk_stops_nothing_and_loses_nothing(tmp_path: Path, caplog: pyt
     assert "are written to" in caplog.text
     assert calls.scheduler.df.held == []
     calls.stop()
-    assert rows(tmp_path) == 2 * queue.COMMIT_ROWS - 10
+    assert rows(tmp_path) == 2 * journal.COMMIT_ROWS - 10
     with opened(tmp_path / "killed") as calls:
         assert calls.push(request(1)) == [True]
         assert calls.drain() == urls(1, 0)

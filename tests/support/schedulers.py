@@ -30,7 +30,7 @@ NOTHING_ELSE = {
 
 
 class PlainSpider(Spider):
-    name = "site"  # as that of crawl.py, which goes on with jobs begun here
+    name = "site"  # as that of killed_crawl.py, which goes on with jobs begun here
 
     def parse_other(self, response: Any) -> None:
         pass
@@ -44,7 +44,7 @@ class EngineCalls:
             PlainSpider,
             {
                 "SCHEDULER": scheduler,
-                "DUPEFILTER_CLASS": "tests.frontier.exactfilter.ExactFilter",
+                "DUPEFILTER_CLASS": "tests.support.exactfilter.ExactFilter",
                 "SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.DownloaderAwarePriorityQueue",
                 "JOBDIR": str(jobdir) if jobdir else None,
                 **NOTHING_ELSE,

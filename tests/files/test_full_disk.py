@@ -44,7 +44,7 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, 
 
 def crawl(disk: tuple[str, Path], when: str) -> dict[str, Any]:
     mode, directory = disk
-    child = Path(__file__).with_name("full_disk_child.py")
+    child = Path(__file__).parents[1] / "support" / "full_disk_child.py"
     process = subprocess.run(
         [sys.executable, str(child), f"{mode}:{when}", str(directory)], capture_output=True, text=True, check=False
     )

@@ -22,9 +22,9 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.filter import sizing
-from scrapy_bloom.store import redis_chain
-from scrapy_bloom.store.redis_chain import ChainInfo, Design, GoneError
-from scrapy_bloom.store.redis_client import Command, ReplyError, Server
+from scrapy_bloom.fleet.client import Command, ReplyError, Server
+from scrapy_bloom.fleet.filter import shared_chain
+from scrapy_bloom.fleet.filter.shared_chain import ChainInfo, Design, GoneError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,14 +55,14 @@ class BloomCommandChain:
         """
         self.design = Design.parse(meta)
         self._tag = tag
-        self._key = redis_chain.data_key(tag, self.design)
+        self._key = shared_chain.data_key(tag, self.design)
 
     @staticmethod
     def begin(tag: str, design: Design, ttl: int | None, *, is_valkey: bool) -> Command:
         """Return the command that finds the chain of *tag* or begins it."""
         told = _told(design.error_rate) * (_TIGHTENING if is_valkey else 1)
         arguments = (f"{told:.12g}", design.capacity, round(design.growth))
-        return redis_chain.begin(tag, design, redis_chain.data_key(tag, design), arguments, {}, ttl)
+        return shared_chain.begin(tag, design, shared_chain.data_key(tag, design), arguments, {}, ttl)
 
     def command(self, digests: Sequence[bytes], *, adding: bool) -> Command:
         """Return the command of the server's filter."""
@@ -87,7 +87,7 @@ class BloomCommandChain:
 
     def all_keys(self) -> list[str]:
         """Return the keys of the metadata and of the filter."""
-        return [redis_chain.meta_key(self._tag), self._key]
+        return [shared_chain.meta_key(self._tag), self._key]
 
     def info(self, server: Server) -> ChainInfo:
         """Ask the server for its counts; the rates follow from them.

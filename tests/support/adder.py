@@ -10,10 +10,10 @@ from __future__ import annotations
 import random
 import sys
 
-from scrapy_bloom.store.fleet import FleetFilter
-from scrapy_bloom.store.redis import SharedFilter
-from scrapy_bloom.store.redis_client import Command, connect
-from tests.fleet.keys import fingerprints
+from scrapy_bloom.fleet.client import Command, connect
+from scrapy_bloom.fleet.filter.fleet_filter import FleetFilter
+from scrapy_bloom.fleet.filter.shared import SharedFilter
+from tests.support.fingerprints import fingerprints
 
 
 def main(url: str, engine: str, count: int, seed: int, error_rate: float) -> None:

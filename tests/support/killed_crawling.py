@@ -1,4 +1,4 @@
-"""Starting, killing and resuming the crawl of ``crawl.py`` in processes of their own."""
+"""Starting, killing and resuming the crawl of ``killed_crawl.py`` in processes of their own."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.localsite import PATIENCE
+from tests.support.localsite import PATIENCE
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from typing_extensions import Self
 
-    from tests.localsite import LocalSite
+    from tests.support.localsite import LocalSite
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -41,7 +41,7 @@ class Crawl:
 
     def __enter__(self) -> Self:
         self.process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("crawl.py")), json.dumps(self._options)],
+            [sys.executable, str(Path(__file__).with_name("killed_crawl.py")), json.dumps(self._options)],
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             cwd=ROOT,
             stderr=subprocess.PIPE,

@@ -11,8 +11,8 @@ import pytest
 from scrapy_bloom import open_filter
 from scrapy_bloom.errors import LockedError
 from scrapy_bloom.filter.layer import Layer
-from tests.store.child import Done
-from tests.store.damage import HEADER_BYTES, is_marked_clean, keys, kill, knows, layer, running, wait_until
+from tests.support.damage import HEADER_BYTES, is_marked_clean, keys, kill, knows, layer, running, wait_until
+from tests.support.files_child import Done
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,17 +14,17 @@ from zlib import crc32
 from mmh3 import mmh3_x64_128_digest
 
 from scrapy_bloom.errors import SharedFilterError
-from scrapy_bloom.store import redis_chain
-from scrapy_bloom.store.redis_bf import BloomCommandChain, min_capacity
-from scrapy_bloom.store.redis_bitmap import BitmapChain
-from scrapy_bloom.store.redis_chain import ChainInfo, Design, GoneError
-from scrapy_bloom.store.redis_client import Command, ReplyError
+from scrapy_bloom.fleet.client import Command, ReplyError
+from scrapy_bloom.fleet.filter import shared_chain
+from scrapy_bloom.fleet.filter.bf import BloomCommandChain, min_capacity
+from scrapy_bloom.fleet.filter.bitmap import BitmapChain
+from scrapy_bloom.fleet.filter.shared_chain import ChainInfo, Design, GoneError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from scrapy_bloom.store.redis_chain import Chain
-    from scrapy_bloom.store.redis_client import Server
+    from scrapy_bloom.fleet.client import Server
+    from scrapy_bloom.fleet.filter.shared_chain import Chain
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class SharedFilter:
     """A set of byte strings on *server* that answers "seen before?" with a bounded error, atomically for all processes.
 
     Args:
-        server: See :func:`scrapy_bloom.store.redis_client.connect`.
+        server: See :func:`scrapy_bloom.fleet.client.connect`.
         prefix: Of the keys; without braces, which delimit the hash tag.
         engine: ``"bf"``, ``"bitmap"``, or ``"auto"``: bf if the server has the commands and the capacity per shard is
             enough for them to keep the error rate. Engine bf raises a smaller capacity to that.
@@ -107,7 +107,7 @@ class SharedFilter:
         shards = first.design.shards
         self._chains = [first, *self._begin(range(1, shards), shards, first.design.engine)]
         for chain in self._chains:
-            for name in redis_chain.check_key_space(self.where, chain.design.key_space, self._key_space):
+            for name in shared_chain.check_key_space(self.where, chain.design.key_space, self._key_space):
                 was, now = chain.design.key_space.get(name, ""), self._key_space.get(name, "")
                 self._warn(
                     f"The filter on {self.where} was filled under {name} {was}, and this is {now}. A few URLs whose "
@@ -239,12 +239,12 @@ class SharedFilter:
 
     def _found(self, shard: int, reply: object) -> Chain:
         advice = "Use another BLOOM_REDIS_KEY, or remove that key from the server."
-        key = redis_chain.meta_key(self._tag(shard))
+        key = shared_chain.meta_key(self._tag(shard))
         if isinstance(reply, ReplyError):
             if "WRONGTYPE" in str(reply):
                 raise SharedFilterError(self.where, f"the key {key} is taken by something else ({reply})", advice)
             raise reply
-        meta = redis_chain.as_mapping(reply)
+        meta = shared_chain.as_mapping(reply)
         try:
             chain = (BloomCommandChain if meta.get("engine") == BF else BitmapChain)(self._tag(shard), meta)
         except (ValueError, KeyError) as error:
@@ -277,7 +277,7 @@ class SharedFilter:
         is_too_small = self._capacity / self._shards < min_capacity(self._error_rate)
         if self._engine == BITMAP or (self._engine == AUTO and is_too_small):
             return BITMAP
-        key = redis_chain.meta_key(self._tag(0)).removesuffix("meta") + "none"
+        key = shared_chain.meta_key(self._tag(0)).removesuffix("meta") + "none"
         (reply,) = self.server.calls([Command(("BF.MEXISTS", key, "x"), key)])
         if not isinstance(reply, ReplyError):
             return BF

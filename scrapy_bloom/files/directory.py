@@ -18,6 +18,9 @@ from typing import TYPE_CHECKING
 from filelock import FileLock, Timeout
 
 from scrapy_bloom.errors import DamagedFilterError, FilterFileError, KeySpaceError, LockedError
+from scrapy_bloom.files import layerfile
+from scrapy_bloom.files.forgotten import ForgottenFile
+from scrapy_bloom.files.scrapy_seen import read_fingerprints
 from scrapy_bloom.filter.chain import (
     DEFAULT_CAPACITY,
     DEFAULT_ERROR_RATE,
@@ -27,9 +30,6 @@ from scrapy_bloom.filter.chain import (
     ScalableBloomFilter,
     check_parameters,
 )
-from scrapy_bloom.store import layerfile
-from scrapy_bloom.store.forgotten import ForgottenFile
-from scrapy_bloom.store.scrapy_seen import read_fingerprints
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from scrapy_bloom import open_filter
 from scrapy_bloom.errors import FilterFileError, KeySpaceError, LockedError
+from scrapy_bloom.files import layerfile
 from scrapy_bloom.filter.chain import ScalableBloomFilter
-from scrapy_bloom.store import layerfile
-from tests.store.damage import filled, is_marked_clean, key, keys, knows, layer, wait_until
+from tests.support.damage import filled, is_marked_clean, key, keys, knows, layer, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path

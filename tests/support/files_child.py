@@ -1,4 +1,4 @@
-"""Processes to be killed. Run as ``python child.py JOB DIRECTORY NUMBER...``; each job says what its numbers are.
+"""Processes to be killed. Run as ``python files_child.py JOB DIRECTORY NUMBER...``; each job says what its numbers are.
 
 What a job has done is counted in the file ``done`` beside the directory, through a mapping: like the bits of the
 filter, a number written there is kept by the system when the process dies, and writing it costs no system call.
@@ -109,7 +109,7 @@ def _open_add_close(home: Path, keys: int) -> None:
 
 
 def _die_at(deadline: int) -> None:
-    store = str(Path("scrapy_bloom", "store"))
+    store = str(Path("scrapy_bloom", "files"))
     lines = 0
 
     def line(frame: FrameType, event: str, _: object) -> object:

@@ -1,6 +1,6 @@
 """One worker of a scrapy-redis fleet, with our filter in it; prints its final stats as JSON in its last line.
 
-    python worker.py <settings as JSON>
+    python fleet_worker.py <settings as JSON>
 
 It takes its first URLs from the list ``site:start_urls`` and waits for more until SIGTERM.
 """

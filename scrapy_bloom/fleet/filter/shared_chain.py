@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from scrapy_bloom.errors import SharedFilterError
-from scrapy_bloom.store.redis_client import Command, Script, Server
+from scrapy_bloom.fleet.client import Command, Script, Server
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

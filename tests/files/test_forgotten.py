@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from scrapy_bloom import open_filter
 from scrapy_bloom.errors import DamagedFilterError
-from scrapy_bloom.store.forgotten import ForgottenFile
+from scrapy_bloom.files.forgotten import ForgottenFile
 
 if TYPE_CHECKING:
     import os

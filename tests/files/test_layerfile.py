@@ -15,10 +15,10 @@ import pytest
 
 from scrapy_bloom import open_filter
 from scrapy_bloom.errors import FilterFileError
+from scrapy_bloom.files import layerfile
 from scrapy_bloom.filter.layer import LayerSpec
-from scrapy_bloom.store import layerfile
 from tests.filter.sampling import questions
-from tests.store.damage import HEADER_BYTES, flip_bits, is_marked_clean
+from tests.support.damage import HEADER_BYTES, flip_bits, is_marked_clean
 
 if TYPE_CHECKING:
     from collections.abc import Callable

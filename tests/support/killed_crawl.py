@@ -1,6 +1,6 @@
-"""One crawl of a LocalSite in a process of its own, to be killed: ``python crawl.py '{"url": ..., "jobdir": ...}'``.
+"""One crawl of a LocalSite in a process of its own, to be killed. Run as a script.
 
-Options, all in one JSON object:
+Its options, all in one JSON object:
 
 url, jobdir    where to start, and the job directory ("" for none).
 settings       further Scrapy settings; null: as Scrapy has it.
@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 from scrapy import FormRequest, Request, Spider, signals
 from scrapy.crawler import CrawlerProcess
 
-from scrapy_bloom.frontier.handed import HandedOut
+from scrapy_bloom.frontier.handed_out import HandedOut
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 SETTINGS = {
     "SCHEDULER": "scrapy_bloom.DurableScheduler",
-    "DUPEFILTER_CLASS": "tests.frontier.exactfilter.ExactFilter",
+    "DUPEFILTER_CLASS": "tests.support.exactfilter.ExactFilter",
     "SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.DownloaderAwarePriorityQueue",
     "TELNETCONSOLE_ENABLED": False,
     "CONCURRENT_REQUESTS": 9,

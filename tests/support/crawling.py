@@ -56,7 +56,7 @@ class Crawl:
 def start_crawl(url: str, settings: dict[str, Any] | None = None, *, spider: str = "SiteSpider") -> Crawl:
     """Start a crawl of the site of *url* under *settings*, by the *spider* of that name below."""
     command = [sys.executable, __file__, url, json.dumps(settings or {}), spider]
-    root = str(Path(__file__).parent.parent)
+    root = str(Path(__file__).parents[2])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
     return Crawl(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment))
 

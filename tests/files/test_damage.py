@@ -11,7 +11,7 @@ import pytest
 
 from scrapy_bloom import open_filter
 from scrapy_bloom.errors import DamagedFilterError, UnknownFormatError
-from tests.store.damage import (
+from tests.support.damage import (
     CONSTANT_CRC_AT,
     HEADER_BYTES,
     STATE_AT,

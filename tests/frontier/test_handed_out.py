@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 from scrapy import Request
 
-from scrapy_bloom.frontier.handed import HandedOut
+from scrapy_bloom.frontier.handed_out import HandedOut
 from scrapy_bloom.frontier.scheduler import HANDED_OUT_NAME
-from tests.frontier.crawling import ROOT
-from tests.frontier.schedulers import EngineCalls, opened
+from tests.support.killed_crawling import ROOT
+from tests.support.schedulers import EngineCalls, opened
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +30,7 @@ def requests(*numbers: int, **options: object) -> list[Request]:
 def test_what_was_counted_before_sigkill_is_in_the_file(tmp_path: Path) -> None:
     """Every call of count() that returned before SIGKILL is in the file."""
     script = (
-        "import os, pathlib, signal, sys; from scrapy_bloom.frontier.handed import HandedOut\n"
+        "import os, pathlib, signal, sys; from scrapy_bloom.frontier.handed_out import HandedOut\n"
         "handed_out = HandedOut(pathlib.Path(sys.argv[1])); handed_out.begin()\n"
         "handed_out.count(); handed_out.reset()\n"
         "for _ in range(70_000): handed_out.count()\n"

@@ -34,9 +34,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scrapy_bloom.filter import sizing
 from scrapy_bloom.filter.chain import TIGHTENING
-from scrapy_bloom.store import redis_chain
-from scrapy_bloom.store.redis_chain import ChainInfo, Design, GoneError
-from scrapy_bloom.store.redis_client import Command, ReplyError, Script, Server
+from scrapy_bloom.fleet.client import Command, ReplyError, Script, Server
+from scrapy_bloom.fleet.filter import shared_chain
+from scrapy_bloom.fleet.filter.shared_chain import ChainInfo, Design, GoneError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -120,10 +120,10 @@ class BitmapChain:
         """Return the command that finds the chain of *tag* or begins it."""
         first = layer(0, capacity=design.capacity, target=design.error_rate)
         fields = {"scheme": CUBIC_SCHEME, "layers": 1, "count": 0, "layer:0": first}
-        return redis_chain.begin(
+        return shared_chain.begin(
             tag,
             design,
-            redis_chain.data_key(tag, design, ":0"),
+            shared_chain.data_key(tag, design, ":0"),
             (first.size_bits, 0, 0),
             {name: str(value) for name, value in fields.items()},
             ttl,
@@ -158,7 +158,7 @@ class BitmapChain:
         if status < 0:
             raise GoneError
         if status == 0:
-            self._learn(redis_chain.as_mapping(rest[0]))
+            self._learn(shared_chain.as_mapping(rest[0]))
             return []
         layers, self._count, seen = rest
         if layers > len(self._layers):
@@ -184,8 +184,8 @@ class BitmapChain:
         )
 
     def _keys(self, layers: int) -> list[str]:
-        names = (redis_chain.data_key(self._tag, self.design, f":{i}") for i in range(layers))
-        return [redis_chain.meta_key(self._tag), *names]
+        names = (shared_chain.data_key(self._tag, self.design, f":{i}") for i in range(layers))
+        return [shared_chain.meta_key(self._tag), *names]
 
     def _learn(self, meta: Mapping[str, str]) -> None:
         self._layers = [BitmapLayer.parse(meta[f"layer:{i}"]) for i in range(int(meta["layers"]))]

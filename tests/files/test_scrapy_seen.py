@@ -14,9 +14,9 @@ from scrapy.dupefilters import RFPDupeFilter
 from scrapy.utils.request import RequestFingerprinter
 
 from scrapy_bloom import open_filter
-from scrapy_bloom.store import jobdir
-from scrapy_bloom.store.scrapy_seen import read_fingerprints
-from tests.store.damage import keys
+from scrapy_bloom.files import directory
+from scrapy_bloom.files.scrapy_seen import read_fingerprints
+from tests.support.damage import keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -233,7 +233,7 @@ def test_an_import_shows_its_progress(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file of many millions takes its time, and the log says how far it is."""
-    monkeypatch.setattr(jobdir, "_IMPORT_REPORT_KEYS", 100)  # a million takes seconds
+    monkeypatch.setattr(directory, "_IMPORT_REPORT_KEYS", 100)  # a million takes seconds
     seen = tmp_path / "requests.seen"
     seen.write_bytes(binary(keys(250)))
     caplog.set_level("INFO")

@@ -1,5 +1,5 @@
 -- Looks up digests in the bitmaps of a chain, and adds those that are new; atomic, for many digests at once.
--- redis_bitmap.py describes the probe scheme and builds the arguments.
+-- bitmap.py describes the probe scheme and builds the arguments.
 --
 -- KEYS[1]   the metadata, a hash            KEYS[2..] the layers, oldest first; a key for the next one if need be
 -- ARGV[1]   the chain's id                  ARGV[2]   number of layers that the caller knows of

@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING
 
 from scrapy_bloom.errors import SharedFilterError
 from scrapy_bloom.filter.chain import ScalableBloomFilter
-from scrapy_bloom.store.redis_chain import GoneError
-from scrapy_bloom.store.redis_client import FullError, ServerError
+from scrapy_bloom.fleet.client import FullError, ServerError
+from scrapy_bloom.fleet.filter.shared_chain import GoneError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from scrapy_bloom.store.redis import SharedFilter
-    from scrapy_bloom.store.redis_chain import ChainInfo
+    from scrapy_bloom.fleet.filter.shared import SharedFilter
+    from scrapy_bloom.fleet.filter.shared_chain import ChainInfo
 
 logger = logging.getLogger(__name__)
 

@@ -1,0 +1,1 @@
+"""What many processes share, on Redis."""

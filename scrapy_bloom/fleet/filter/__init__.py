@@ -1,0 +1,1 @@
+"""The shared filter: engines, the chain on the server, the local filter in front."""

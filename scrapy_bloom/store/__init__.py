@@ -1,1 +1,0 @@
-"""Where a chain lives: in files of a job directory, or on Redis."""
