@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from scrapy_bloom.errors import SettingsError
@@ -18,6 +18,7 @@ from scrapy_bloom.filter.chain import (
     MIN_ERROR_RATE,
     MIN_GROWTH,
 )
+from scrapy_bloom.loops.options import LoopOptions, parse_loop_guard
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,6 +43,8 @@ class BloomSettings:
     """Seconds between writing dirty pages to disk; 0: only at close."""
     forget_failed: bool = False
     """Whether a request that finally failed may be tried again."""
+    loop_guard: LoopOptions | Literal[False] = False
+    """What holds back URLs that belong to a crawl loop; False: nothing does."""
     redis_url: str | None = None
     """The server; None: as scrapy-redis' settings say, or ``redis://localhost:6379``. May hold a password."""
     redis_key: str | None = None
@@ -73,6 +76,8 @@ class BloomSettings:
             elif value is not None:
                 try:
                     values[known.attribute] = known.parse(value)
+                except SettingsError as error:  # of one setting with many parts
+                    problems += error.problems
                 except (TypeError, ValueError, OverflowError):
                     problems.append(f"{name} must be {known.allowed}, not {_shown(name, value)}")
         if problems:
@@ -166,6 +171,7 @@ _KNOWN = {
         "sync_interval", "a number of seconds from 0 (only at close) to 86400", _number_between(0, 86_400)
     ),
     "BLOOM_FORGET_FAILED": _Known("forget_failed", "True or False", _truth),
+    "BLOOM_LOOP_GUARD": _Known("loop_guard", "True, False or a dict of limits", parse_loop_guard),
     "BLOOM_REDIS_URL": _Known(
         "redis_url", "a URL such as redis://host:6379/0, rediss://:password@host or unix:///path", _server_url
     ),

@@ -1,4 +1,4 @@
-"""Imports run downwards only: errors <- filter <- files, fleet; errors <- url; crawl above these; the faces on top."""
+"""Imports run downwards: errors <- filter <- files, fleet; errors <- url <- loops; crawl above these; faces on top."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ MAY_IMPORT = {
     "files": {"errors", "filter"},
     "fleet": {"errors", "filter"},
     "url": {"errors"},
-    "settings": {"errors", "filter", "url"},
+    "loops": {"errors", "filter", "files", "url"},
+    "settings": {"errors", "filter", "url", "loops"},
     "crawl": {"errors", "filter", "files", "fleet", "url", "loops", "settings"},
     **dict.fromkeys(FACES, BELOW_FACES),
     "commands": BELOW_FACES,
