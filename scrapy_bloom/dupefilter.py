@@ -42,7 +42,7 @@ class BloomDupeFilter(BaseDupeFilter):
 
     Raises:
         SettingsError: On construction; names every wrong ``BLOOM_*`` setting.
-        FilterFileError: On :meth:`open`; the files in the job directory cannot be used as they are.
+        BloomError: On :meth:`open`; the files in the job directory cannot be used as they are.
 
     """
 

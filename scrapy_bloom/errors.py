@@ -1,4 +1,7 @@
-"""Every exception that scrapy-bloom raises on purpose, each with a message a person can act on."""
+"""Every exception that scrapy-bloom raises on purpose: where, what was found, what was expected, what to do.
+
+Does not know what the caller was about to do: that a crawl has not started is said by whoever starts crawls.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from pathlib import Path
 
 
 class BloomError(Exception):
@@ -15,6 +17,27 @@ class BloomError(Exception):
     told = False
     """Whether it has been logged."""
 
+    def __init__(self, where: object, found: str, *, expected: str = "", advice: str) -> None:
+        """Say what is wrong, in pieces of a sentence.
+
+        Args:
+            where: The file, directory or server, which is the subject of the sentence. No password.
+            found: What is the case there, from the verb on: ``"is in use by process 7"``.
+            expected: What should be the case, if the advice does not say so already.
+            advice: What the reader can do about it, in whole sentences.
+
+        """
+        self.where = str(where)
+        self.found = found
+        self.expected = expected
+        self.advice = advice
+        super().__init__(where, found, expected, advice)
+
+    def __str__(self) -> str:
+        """Put the pieces together: *where* *found*; expected: *expected*. *advice*."""
+        expected = f"; expected: {self.expected}" if self.expected else ""
+        return f"{self.where} {self.found}{expected}. {self.advice}"
+
 
 class SettingsError(BloomError, ValueError):
     """Settings are out of range, of the wrong type, or unknown. Names all of them at once."""
@@ -22,133 +45,55 @@ class SettingsError(BloomError, ValueError):
     def __init__(self, problems: Iterable[str]) -> None:
         """Take *problems*: sentences, each with a setting's name, its value and what is allowed."""
         self.problems = tuple(problems)
-        super().__init__(*self.problems)
+        super().__init__("settings", "\n".join(self.problems), advice="Correct them.")
 
     def __str__(self) -> str:
-        """Put one line per problem under a headline that says what happens."""
-        return "The crawl has not started, because of its settings:" + "".join(f"\n  {line}" for line in self.problems)
+        """Put one line per problem under a headline."""
+        return "These settings cannot be used:" + "".join(f"\n  {line}" for line in self.problems)
 
 
-class FilterFileError(BloomError):
-    """Something about the files of a filter keeps the crawl from starting."""
-
-
-class DamagedFilterError(FilterFileError):
-    """A filter file contradicts its own checksum, length or count.
+class DamagedError(BloomError):
+    """A file contradicts itself: its checksum, its length, its count, or another file of the same job.
 
     Raised before the first request and never repaired silently: a stray 1 bit makes a page vanish without a trace.
     """
 
-    def __init__(self, path: Path, offset: int, problem: str) -> None:
-        """Take as *problem* what was expected and what was found at byte *offset* of *path*."""
-        self.path = path
-        self.offset = offset
+    def __init__(self, where: object, problem: str, *, offset: int | None = None, advice: str) -> None:
+        """Take as *problem* what was found and what was expected, at byte *offset* if there is one to name."""
         self.problem = problem
-        super().__init__(path, offset, problem)
-
-    def __str__(self) -> str:
-        """Say where, what, and the two ways out."""
-        return (
-            f"{self.path} is damaged at byte {self.offset}: {self.problem}. The crawl has not started. "
-            f"Restore the file from a backup, or delete the directory {self.path.parent} to crawl all pages again."
-        )
+        self.offset = offset
+        place = "" if offset is None else f" at byte {offset}"
+        super().__init__(where, f"is damaged{place}: {problem}", advice=advice)
 
 
-class UnknownFormatError(FilterFileError):
-    """A filter file was written in a format or with a probe scheme that this version does not know."""
+class UnknownFormatError(BloomError):
+    """A file or a key on a server was written in a format that this version does not know."""
 
-    def __init__(self, path: Path, what: str, found: int, known: int) -> None:
+    def __init__(self, where: object, what: str, version: int, known: int, *, advice: str) -> None:
         """Take as *what* "format version" or "probe scheme"; *known* is the newest that this version reads."""
-        self.path = path
-        self.found = found
-        super().__init__(path, what, found, known)
-
-    def __str__(self) -> str:
-        """Say what was found, what is known, and what to do."""
-        path, what, found, known = self.args
-        return (
-            f"{path} has {what} {found}, and this scrapy-bloom knows {what}s up to {known}. The crawl has not started. "
-            "Upgrade scrapy-bloom; if nobody has run a newer one here, the file is damaged: restore it from a backup, "
-            f"or delete the directory {self.path.parent} to crawl all pages again."
+        self.version = version
+        self.known = known
+        super().__init__(
+            where, f"has {what} {version}, and this scrapy-bloom knows {what}s up to {known}", advice=advice
         )
 
 
-class KeySpaceError(FilterFileError):
-    """The filter was filled with keys that are made otherwise than the crawl would make them now."""
+class KeySpaceError(BloomError):
+    """A filter was filled with fingerprints that are made otherwise than the crawl would make them now."""
 
-    def __init__(self, directory: Path, differences: Mapping[str, tuple[str, str]]) -> None:
-        """Take *differences*: by ingredient, what the filter was made with and what is set now."""
-        self.directory = directory
+    def __init__(self, where: object, differences: Mapping[str, tuple[str, str]], *, advice: str) -> None:
+        """Take *differences*: by ingredient, what the filter was filled under and what is set now."""
         self.differences = dict(differences)
-        super().__init__(directory, differences)
-
-    def __str__(self) -> str:
-        """Say what differs and the two ways out."""
-        listed = "; ".join(f"{name} was {was!r}, is now {now!r}" for name, (was, now) in self.differences.items())
-        return (
-            f"The filter in {self.directory} was filled under other settings: {listed}. Every URL would look new. "
-            "The crawl has not started. Put the setting back as it was, or use another JOBDIR, or delete the "
-            "directory to crawl all pages again."
-        )
+        listed = "; ".join(f"{name} was {was!r}, is now {now!r}" for name, (was, now) in differences.items())
+        super().__init__(where, f"was filled under other settings: {listed}. Every URL would look new", advice=advice)
 
 
-class LockedError(FilterFileError):
-    """Another process has the filter open."""
-
-    def __init__(self, directory: Path, owner: str) -> None:
-        """Take as *owner* the process that holds the lock, as far as it is known."""
-        self.directory = directory
-        self.owner = owner
-        super().__init__(directory, owner)
-
-    def __str__(self) -> str:
-        """Say who holds it and what to do."""
-        return (
-            f"The filter in {self.directory} is in use by {self.owner}. The crawl has not started: two crawls "
-            "cannot share a job directory. Stop the other one, or give this one another JOBDIR."
-        )
+class InUseError(BloomError):
+    """Another process has the job directory open."""
 
 
-class FrontierError(BloomError):
-    """The file of pending requests in the job directory cannot be used as it is."""
-
-
-class FrontierInUseError(FrontierError):
-    """Another process has the file of pending requests open."""
-
-
-class OtherSpiderError(FrontierError):
-    """The pending requests are those of another spider, and their callbacks would not be found or be the wrong ones."""
-
-    def __init__(self, path: Path, owner: str, spider: str) -> None:
-        """Take *owner*, the name of the spider whose job it is, and *spider*, of the one that was started."""
-        self.path = path
-        self.owner = owner
-        self.spider = spider
-        super().__init__(path, owner, spider)
-
-    def __str__(self) -> str:
-        """Say whose job it is, and the three ways on."""
-        rename = f"UPDATE state SET value = '{self.spider}' WHERE name = 'spider'"  # noqa: S608 - to be read, not run
-        return (
-            f"The job in {self.path.parent} belongs to the spider {self.owner!r}, and this is {self.spider!r}, which "
-            "would use up its pending requests. The crawl has not started and nothing was changed. Use a JOBDIR for "
-            "each spider (-s JOBDIR=... on the command line; -s JOBDIR= for none, with scrapy shell and scrapy "
-            f"fetch). If {self.owner!r} was only renamed, tell the job so: sqlite3 {self.path} "
-            f'"{rename}"'
-        )
-
-
-class ForeignFrontierError(FrontierError):
-    """The file is in the place of the pending requests, but nothing we wrote, or written by a later version."""
-
-
-class DamagedFrontierError(FrontierError):
-    """The file of pending requests contradicts itself. Never repaired silently: what is missing would be lost pages."""
-
-
-class ScrapyQueueError(FrontierError):
-    """The job directory holds a queue of Scrapy's own that was not stopped cleanly, or that cannot be read."""
+class UnusableError(BloomError):
+    """Something cannot be opened, written or reached, or belongs to another job or program."""
 
 
 class MissingPackageError(BloomError, ImportError):
@@ -157,27 +102,8 @@ class MissingPackageError(BloomError, ImportError):
     def __init__(self, package: str, extra: str, what: str) -> None:
         """Take as *what* the part that needs *package*, which comes with the optional dependencies *extra*."""
         self.package = package
-        super().__init__(package, extra, what)
-
-    def __str__(self) -> str:
-        """Say what is missing and how to get it."""
-        package, extra, what = self.args
-        return (
-            f"{what} needs the package {package}, which is not installed. The crawl has not started. "
-            f'Install it with: pip install "scrapy-bloom[{extra}]"'
+        super().__init__(
+            what,
+            f"needs the package {package}, which is not installed",
+            advice=f'Install it with: pip install "scrapy-bloom[{extra}]"',
         )
-
-
-class SharedFilterError(BloomError):
-    """The filter on a server cannot be used as it is. Never shows a password."""
-
-    def __init__(self, where: str, problem: str, advice: str) -> None:
-        """Take as *where* the server, without its password, and the filter's key prefix, if it got as far as that."""
-        self.where = where
-        self.problem = problem
-        super().__init__(where, problem, advice)
-
-    def __str__(self) -> str:
-        """Say where, what was found, and what to do."""
-        where, problem, advice = self.args
-        return f"The filter on {where} cannot be used: {problem}. {advice}"

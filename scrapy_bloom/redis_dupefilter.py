@@ -47,7 +47,8 @@ class RedisBloomDupeFilter(BaseDupeFilter):
 
     Raises:
         SettingsError: On construction; names every wrong ``BLOOM_*`` setting.
-        SharedFilterError: On :meth:`open`; the server is not there, or what it holds cannot be used.
+        UnusableError: On :meth:`open`; the server is not there, or what it holds cannot be used.
+        KeySpaceError: On :meth:`open`; the filter was filled under another fingerprinter or other rules.
         MissingPackageError: On :meth:`open`; redis-py is not installed.
 
     """

@@ -108,7 +108,7 @@ def test_a_refused_start_is_told_once_and_leaves_the_spiders_state(
     layer.parent.mkdir()
     layer.write_bytes(b"no layer")
     outcome = crawl(site.url(), settings)
-    assert outcome.log.count(f"CRITICAL: {layer} is damaged") == 1
+    assert outcome.log.count(f"CRITICAL: The crawl has not started. {layer} is damaged") == 1
     assert site.hits() == 0
     assert pickle.loads(path.read_bytes()) == (state or {})
 
@@ -116,7 +116,7 @@ def test_a_refused_start_is_told_once_and_leaves_the_spiders_state(
 def test_wrong_settings_stop_the_start_with_one_message(site: LocalSite) -> None:
     """All wrong settings are named in one line of the log, and nothing is fetched."""
     outcome = crawl(site.url(), {"BLOOM_CAPACITY": 0, "BLOOM_ERROR_RATE": "low"})
-    assert len(re.findall("CRITICAL: The crawl has not started, because of its settings:", outcome.log)) == 1
+    assert len(re.findall("CRITICAL: The crawl has not started. These settings cannot be used:", outcome.log)) == 1
     assert "BLOOM_CAPACITY must be a whole number of URLs, at least 1, not 0" in outcome.log
     assert "BLOOM_ERROR_RATE must be a probability from 1e-10 to 0.5, not 'low'" in outcome.log
     assert site.hits() == 0

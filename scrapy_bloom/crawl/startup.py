@@ -32,7 +32,7 @@ def told_before_the_traceback(logger: logging.Logger, crawler: Crawler | None = 
     except BloomError as error:
         if not error.told:
             error.told = True
-            logger.critical("%s", error)
+            logger.critical("The crawl has not started. %s", error)
         if crawler is not None:
             _keep_spider_state(crawler)
         raise

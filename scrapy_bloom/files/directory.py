@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
-from scrapy_bloom.errors import DamagedFilterError, FilterFileError, KeySpaceError, LockedError
+from scrapy_bloom.errors import InUseError, UnusableError
 from scrapy_bloom.files import layerfile
+from scrapy_bloom.files.damage import damaged
 from scrapy_bloom.files.forgotten import ForgottenFile
 from scrapy_bloom.files.scrapy_seen import read_fingerprints
 from scrapy_bloom.filter.chain import (
@@ -30,6 +31,7 @@ from scrapy_bloom.filter.chain import (
     ScalableBloomFilter,
     check_parameters,
 )
+from scrapy_bloom.filter.key_space import check_key_space
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -37,9 +39,6 @@ if TYPE_CHECKING:
     from scrapy_bloom.filter.layer import Layer, LayerSpec
 
 logger = logging.getLogger(__name__)
-
-# A canonical form that changed a little makes a few URLs look new, which costs fetches. Refusing would cost the crawl.
-_ADVISORY = frozenset({"w3lib"})
 
 _IMPORT_REPORT_KEYS = 1_000_000
 
@@ -74,11 +73,11 @@ def open_filter(
 
     Raises:
         ValueError: capacity, error_rate or growth is out of its range.
-        LockedError: Another process has the filter open.
-        DamagedFilterError: A file contradicts itself, or one is missing.
+        InUseError: Another process has the filter open.
+        DamagedError: A file contradicts itself, or one is missing.
         UnknownFormatError: A file was written by a newer version.
         KeySpaceError: The filter was filled with other keys.
-        FilterFileError: The directory or a file in it cannot be created, read or written.
+        UnusableError: The directory or a file in it cannot be created, read or written.
 
     """
     check_parameters(capacity, error_rate, growth)
@@ -91,9 +90,10 @@ def open_filter(
             store.finish_import(chain)
     except OSError as error:
         store.abandon()
-        raise FilterFileError(
-            f"The filter in {store.directory} cannot be opened: {error}. The crawl has not started. Check the "
-            "owner, the permissions and the disk of what is named."
+        raise UnusableError(
+            f"The filter in {store.directory}",
+            f"cannot be opened: {error}",
+            advice="Check the owner, the permissions and the disk of what is named.",
         ) from error
     except BaseException:
         store.abandon()
@@ -151,7 +151,7 @@ class JobDirectoryStore:
             expected = self._path(index)
             if path != expected:
                 problem = f"the file is missing, and {paths[-1].name} shows that there was one"
-                raise DamagedFilterError(expected, 0, problem)
+                raise damaged(expected, 0, problem)
             self._files.append(layerfile.open_existing(path))
         self._check_chain()
         self._plan_import(is_new=not paths)
@@ -177,9 +177,10 @@ class JobDirectoryStore:
             return self._create_file(spec).layer
         except OSError as error:
             if not self._files:
-                raise FilterFileError(
-                    f"The filter cannot be begun in {self.directory}: {error.strerror}. The crawl has not started. "
-                    f"It needs {spec.nbytes:,} bytes there, less with a smaller BLOOM_CAPACITY."
+                raise UnusableError(
+                    f"The filter in {self.directory}",
+                    f"cannot be begun: {error.strerror}",
+                    advice=f"It needs {spec.nbytes:,} bytes there, less with a smaller BLOOM_CAPACITY.",
                 ) from error
             logger.error(  # noqa: TRY400 - the reason is in the message, a traceback would bury what to do
                 "No room for layer %d of the filter in %s (%s): it lives in memory until there is. Free %s bytes. "
@@ -338,12 +339,17 @@ class JobDirectoryStore:
                 owner = owner_file.read_text(encoding="utf-8").strip()
             except OSError:
                 owner = ""
-            raise LockedError(self.directory, owner or "another process") from None
+            raise InUseError(
+                f"The filter in {self.directory}",
+                f"is in use by {owner or 'another process'}",
+                advice="Two crawls cannot share a job directory. Stop the other one, or give this one another JOBDIR.",
+            ) from None
         except OSError as error:
             self._lock.release()
-            raise FilterFileError(
-                f"The filter's directory {self.directory} cannot be used: {error.strerror or error}. The crawl has not "
-                "started. Check its owner, its permissions and the space on its disk."
+            raise UnusableError(
+                f"The filter's directory {self.directory}",
+                f"cannot be used: {error.strerror or error}",
+                advice="Check its owner, its permissions and the space on its disk.",
             ) from error
 
     def _check_chain(self) -> None:
@@ -354,10 +360,10 @@ class JobDirectoryStore:
         for index, file in enumerate(self._files):
             found = file.layer.spec.index
             if found != index:
-                raise DamagedFilterError(file.path, layerfile.INDEX_AT, f"it holds layer {found}, not layer {index}")
+                raise damaged(file.path, layerfile.INDEX_AT, f"it holds layer {found}, not layer {index}")
             if file.origin.chain_id != self._chain_id:
                 problem = f"it belongs to another filter than {first.path.name}"
-                raise DamagedFilterError(file.path, layerfile.CHAIN_ID_AT, problem)
+                raise damaged(file.path, layerfile.CHAIN_ID_AT, problem)
         self._check_key_space()
         looser = [file.origin.error_rate for file in self._files if file.origin.error_rate > self._error_rate]
         if looser:
@@ -374,23 +380,17 @@ class JobDirectoryStore:
         if self._key_space is None:
             self._key_space = self._files[-1].origin.key_space  # layers to come say the same as those that are there
             return
-        differences = {}
-        for stored in (file.origin.key_space for file in self._files):
-            for name in sorted({*stored, *self._key_space}):
-                was, now = stored.get(name, ""), self._key_space.get(name, "")
-                if was != now:
-                    differences[name] = (was, now)
-        if differences.keys() - _ADVISORY:
-            raise KeySpaceError(self.directory, differences)
-        for name, (was, now) in differences.items():
-            logger.warning(
-                "The filter in %s was filled under %s %s, and this is %s. A few URLs whose canonical form has changed "
-                "may be fetched again.",
-                self.directory,
-                name,
-                was,
-                now,
+        where = f"The filter in {self.directory}"
+        advice = (
+            "Put the setting back as it was, or use another JOBDIR, or delete the directory to crawl all pages again."
+        )
+        warnings: dict[str, None] = {}  # each once, in the order of the layers
+        for file in self._files:
+            warnings.update(
+                dict.fromkeys(check_key_space(where, file.origin.key_space, self._key_space, advice=advice))
             )
+        for warning in warnings:
+            logger.warning("%s", warning)
 
     def _path(self, index: int) -> Path:
         return self.directory / f"layer-{index:03d}.bloom"

@@ -16,7 +16,7 @@ import struct
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from scrapy_bloom.errors import DamagedFilterError
+from scrapy_bloom.files.damage import damaged
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +35,7 @@ class ForgottenFile:
         """Read the file at *path*, which need not exist, and drop records that later ones have made void.
 
         Raises:
-            DamagedFilterError: A record in the middle contradicts its checksum.
+            DamagedError: A record in the middle contradicts its checksum.
             OSError: The file cannot be read or written.
 
         """
@@ -112,7 +112,7 @@ def _read(path: Path, keys: set[bytes]) -> tuple[int, int]:
         if kind not in (_TAKEN_BACK, _ACCEPTED) or _CRC.unpack_from(data, end)[0] != crc32(data[at:end]):
             if not any(data[at:]):  # a power failure can leave zeros where the last records should be
                 break
-            raise DamagedFilterError(path, at, "the record contradicts its checksum")
+            raise damaged(path, at, "the record contradicts its checksum")
         key = data[at + _HEAD.size : end]
         if kind == _TAKEN_BACK:
             keys.add(key)

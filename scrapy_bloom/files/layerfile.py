@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from scrapy_bloom.errors import DamagedFilterError, UnknownFormatError
+from scrapy_bloom.errors import UnknownFormatError
+from scrapy_bloom.files.damage import damaged, way_out
 from scrapy_bloom.filter import probes as probing
 from scrapy_bloom.filter.layer import Layer, LayerSpec
 
@@ -105,10 +106,10 @@ class LayerFile:
                 self._prefer(count)
         if self.layer.count > self.layer.capacity:
             problem = f"{count} keys are noted in a layer made for {self.layer.capacity}"
-            raise DamagedFilterError(self.path, _STATE_AT, problem)
+            raise damaged(self.path, _STATE_AT, problem)
         contradiction = self.layer.contradiction()
         if contradiction is not None:
-            raise DamagedFilterError(self.path, HEADER_BYTES, contradiction)
+            raise damaged(self.path, HEADER_BYTES, contradiction)
 
     def _prefer(self, noted: int) -> None:
         """Take the count *noted* last for that of the bits unless they contradict it.
@@ -167,7 +168,7 @@ def open_existing(path: Path) -> LayerFile:
     """Open the file at *path* after checking that it is whole and says nothing impossible.
 
     Raises:
-        DamagedFilterError: Wrong magic, checksum or length, or a fill that the count cannot explain.
+        DamagedError: Wrong magic, checksum or length, or a fill that the count cannot explain.
         UnknownFormatError: Written by a newer version.
 
     """
@@ -178,7 +179,7 @@ def open_existing(path: Path) -> LayerFile:
     expected = HEADER_BYTES + spec.nbytes
     if length != expected:
         at = min(length, expected)
-        raise DamagedFilterError(path, at, f"the file has {length} bytes, and its header says {expected}")
+        raise damaged(path, at, f"the file has {length} bytes, and its header says {expected}")
     opened = LayerFile(path, spec, origin)
     try:
         opened.read_state()
@@ -231,10 +232,10 @@ def _header(spec: LayerSpec, origin: Origin) -> bytes:
 def _parse(path: Path, header: bytes) -> tuple[LayerSpec, Origin]:
     if header[: len(MAGIC)] != MAGIC:
         problem = f"it begins with {header[: len(MAGIC)]!r} where a filter layer has {MAGIC!r}"
-        raise DamagedFilterError(path, 0, problem)
+        raise damaged(path, 0, problem)
     if len(header) < HEADER_BYTES:
         problem = f"the header of {HEADER_BYTES} bytes ends after {len(header)}"
-        raise DamagedFilterError(path, len(header), problem)
+        raise damaged(path, len(header), problem)
     (
         _,
         version,
@@ -257,21 +258,26 @@ def _parse(path: Path, header: bytes) -> tuple[LayerSpec, Origin]:
     ) = _CONSTANT.unpack_from(header)
     # Before the checksum, whose place another version may have moved.
     if version != FORMAT_VERSION:
-        raise UnknownFormatError(path, "format version", version, FORMAT_VERSION)
+        raise _unknown(path, "format version", version, FORMAT_VERSION)
     (noted,) = _CONSTANT_CRC.unpack_from(header, _CONSTANT_CRC_AT)
     found = crc32(header[:_CONSTANT_CRC_AT])
     if noted != found:
         problem = f"the checksum of the header is {found:#010x}, and {noted:#010x} is noted"
-        raise DamagedFilterError(path, _CONSTANT_CRC_AT, problem)
+        raise damaged(path, _CONSTANT_CRC_AT, problem)
     if scheme != probing.RUNS_SCHEME:
-        raise UnknownFormatError(path, "probe scheme", scheme, probing.RUNS_SCHEME)
+        raise _unknown(path, "probe scheme", scheme, probing.RUNS_SCHEME)
     spec = LayerSpec(index, capacity, error_rate, size_bits, probes, seed, scheme)
     if spec.array_bits != array_bits:
         problem = f"{array_bits} bits are noted for a layer that takes {spec.array_bits}"
-        raise DamagedFilterError(path, _ARRAY_BITS_AT, problem)
+        raise damaged(path, _ARRAY_BITS_AT, problem)
     key_space = json.loads(header[_CONSTANT.size : _CONSTANT.size + key_space_length])
     origin = Origin(chain_id, chain_capacity, chain_error_rate, tightening, growth, created, key_space)
     return spec, origin
+
+
+def _unknown(path: Path, what: str, version: int, known: int) -> UnknownFormatError:
+    advice = f"Upgrade scrapy-bloom; if nobody has run a newer one here, the file is damaged. {way_out(path)}"
+    return UnknownFormatError(path, what, version, known, advice=advice)
 
 
 def _allocate(fd: int, offset: int, nbytes: int) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from scrapy_bloom.errors import MissingPackageError, SharedFilterError
+from scrapy_bloom.errors import MissingPackageError, UnusableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -210,7 +210,7 @@ def connect(url: str | None, parameters: Mapping[str, Any]) -> Server:
             are read are ignored.
 
     Raises:
-        SharedFilterError: The server cannot be reached, or refuses.
+        UnusableError: The server cannot be reached, or refuses.
         MissingPackageError: redis-py is not installed.
 
     """
@@ -248,21 +248,26 @@ def connect(url: str | None, parameters: Mapping[str, Any]) -> Server:
                 client = cluster.from_url(url, **arguments) if url else cluster(**arguments)
     except (ValueError, TypeError):
         # The reason is not shown: it quotes pieces of the URL, which may be pieces of the password.
-        raise SharedFilterError(
+        raise unusable(
             where,
             "its URL or parameters cannot be read",
             "Write redis://[user:password@]host[:port][/database], with characters like / @ : # in the password as "
             f"{quote('/', safe='')}, {quote('@')}, {quote(':')}, {quote('#')}; and look at REDIS_PARAMS, if it is set.",
         ) from None
     except RefusedError as error:
-        raise SharedFilterError(
+        raise unusable(
             where, f"the server refuses the user or password ({error})", "Put the right ones into BLOOM_REDIS_URL."
         ) from None
     except ServerError as error:
-        raise SharedFilterError(
+        raise unusable(
             where, str(error), "Start the server, or put the right host and port into BLOOM_REDIS_URL."
         ) from None
     return Server(client, where, secrets, info)
+
+
+def unusable(where: str, problem: str, advice: str) -> UnusableError:
+    """Return the error about the filter at *where*: the server, without its password, and its Redis key if known."""
+    return UnusableError(f"The filter on {where}", f"cannot be used: {problem}", advice=advice)
 
 
 class _UnknownScriptError(ReplyError):

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from scrapy_bloom.errors import DamagedFrontierError, ForeignFrontierError, FrontierError, FrontierInUseError
+from scrapy_bloom.errors import DamagedError, InUseError, UnknownFormatError, UnusableError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -85,14 +85,22 @@ class Database:
 
     @classmethod
     def open(cls, path: Path) -> Database:
-        """Open *path*, or create it; see :class:`FrontierError` and its kin for what may be wrong with it."""
+        """Open *path*, or create it.
+
+        Raises:
+            DamagedError: The file contradicts itself, or is no database.
+            UnknownFormatError: It was written by a newer version.
+            InUseError: Another process has it open.
+            UnusableError: It cannot be written, or is another program's.
+
+        """
         size = path.stat().st_size if path.exists() else 0
         if 0 < size < _HEADER_SIZE:  # SQLite takes some of these for a new file
-            raise DamagedFrontierError(damaged(path, f"it has {size} bytes, less than the header of a database"))
+            raise damaged(path, f"it has {size} bytes, less than the header of a database")
         try:
             connection = sqlite3.connect(path, timeout=1.0, isolation_level=None)
         except sqlite3.Error as error:
-            raise FrontierError(_cannot_write(path, error)) from error
+            raise _cannot_write(path, error) from error
         try:
             _prepare(connection, path)
         except BaseException:
@@ -264,16 +272,15 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
         application, version = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in _IDENTITY)
         tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         if application != APPLICATION_ID and (application or tables):
-            raise ForeignFrontierError(
-                f"{path} is an SQLite database, but not one of scrapy-bloom's (application id {application:#x}, "
-                f"expected {APPLICATION_ID:#x}). The crawl has not started. Move it out of the job directory, or use "
-                "another JOBDIR."
+            raise UnusableError(
+                path,
+                f"is an SQLite database, but not one of scrapy-bloom's: it has the application id {application:#x}",
+                expected=f"{APPLICATION_ID:#x}",
+                advice="Move it out of the job directory, or use another JOBDIR.",
             )
         if version > FORMAT_VERSION:
-            raise ForeignFrontierError(
-                f"{path} has format version {version}, written by a later scrapy-bloom; this one reads up to version "
-                f"{FORMAT_VERSION}. The crawl has not started and nothing was changed. Upgrade scrapy-bloom to go on."
-            )
+            advice = "It was written by a later one, and nothing was changed. Upgrade scrapy-bloom to go on."
+            raise UnknownFormatError(path, "format version", version, FORMAT_VERSION, advice=advice)
         connection.execute("PRAGMA journal_mode = WAL")
         # FULL: the log is synced at each commit. With NORMAL a power failure could take back commits whose
         # fingerprints the filter has got since, and each of those is a page that is never fetched.
@@ -289,37 +296,40 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
         states = {name for (name,) in connection.execute("SELECT name FROM state")}
     except sqlite3.OperationalError as error:
         if "locked" in str(error):
-            raise FrontierInUseError(
-                f"{path} is in use by another process. A job directory belongs to one crawl at a time: wait until that "
-                "crawl has ended, or give this one another JOBDIR. (A killed process leaves no lock behind.)"
+            raise InUseError(
+                path,
+                "is in use by another process",
+                advice="A job directory belongs to one crawl at a time: wait until that crawl has ended, or give this "
+                "one another JOBDIR. (A killed process leaves no lock behind.)",
             ) from error
         if "no such table" in str(error):
-            raise DamagedFrontierError(damaged(path, error)) from error
-        raise FrontierError(_cannot_write(path, error)) from error
+            raise damaged(path, error) from error
+        raise _cannot_write(path, error) from error
     except sqlite3.DatabaseError as error:
-        raise DamagedFrontierError(damaged(path, error)) from error
+        raise damaged(path, error) from error
     if not {"state", "lanes", "requests"} <= names or not states >= _STATES:
-        raise DamagedFrontierError(
-            damaged(path, f"it holds the tables {sorted(names)} and the states {sorted(states)}")
-        )
+        raise damaged(path, f"it holds the tables {sorted(names)} and the states {sorted(states)}")
 
 
 _IDENTITY = ("application_id", "user_version")
 _STATES = {"clean", "in_flight", "importing", "spider"}
 
 
-def damaged(path: Path, problem: object) -> str:
-    """Return what to say about a damaged file at *path*: what was found, and the two ways on."""
-    return (
-        f"{path} (the pending requests of this job) is damaged: {problem}. Nothing was repaired. Restore the file from "
+def damaged(path: Path, problem: object) -> DamagedError:
+    """Return the error about a damaged file at *path*: what was found, and the ways on."""
+    return DamagedError(
+        f"{path} (the pending requests of this job)",
+        str(problem),
+        advice="Nothing was repaired. Restore the file from "
         f"a backup, or save what is readable with SQLite's own tool (sqlite3 {path.name} .recover | sqlite3 new, then "
         "put new in its place), or begin again with an empty JOBDIR. Do not delete this file alone: the duplicate "
-        "filter would take the pages that were pending in it for seen, and they would never be fetched."
+        "filter would take the pages that were pending in it for seen, and they would never be fetched.",
     )
 
 
-def _cannot_write(path: Path, error: object) -> str:
-    return (
-        f"{path} (the pending requests of this job) cannot be opened for writing: {error}. The crawl has not started "
-        "and nothing was changed. Check the free space and the permissions of the job directory, then start it again."
+def _cannot_write(path: Path, error: object) -> UnusableError:
+    return UnusableError(
+        f"{path} (the pending requests of this job)",
+        f"cannot be opened for writing: {error}",
+        advice="Nothing was changed. Check the free space and the permissions of the job directory, then start again.",
     )

@@ -23,7 +23,7 @@ from scrapy.utils.misc import build_from_crawler
 from scrapy.utils.request import request_from_dict
 
 from scrapy_bloom.crawl.startup import told_before_the_traceback
-from scrapy_bloom.errors import DamagedFrontierError, OtherSpiderError
+from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.frontier.database import Database, damaged
 from scrapy_bloom.frontier.handed_out import HandedOut
 from scrapy_bloom.frontier.in_progress import watch
@@ -95,7 +95,7 @@ class DurableScheduler(Scheduler):
     def open(self, spider: Spider) -> Deferred[None] | None:
         """Open the frontier, then the filter, and recover what the previous run left behind.
 
-        Raises FrontierError, before the first request, if the job directory cannot be used.
+        Raises BloomError, before the first request, if the job directory cannot be used.
         """
         if not self.jobdir:
             logger.info("No JOBDIR: pending requests are kept in memory, as by Scrapy's own scheduler")
@@ -182,7 +182,7 @@ class DurableScheduler(Scheduler):
             self._recover(database, spider)
         except sqlite3.DatabaseError as error:
             database.close(clean=False)
-            raise DamagedFrontierError(damaged(database.path, error)) from error
+            raise damaged(database.path, error) from error
         except BaseException:
             with suppress(sqlite3.Error):
                 database.close(clean=False)
@@ -370,5 +370,14 @@ class DurableScheduler(Scheduler):
 
 
 def _check_owner(database: Database, spider: Spider) -> None:
-    if database.spider not in {"", spider.name}:
-        raise OtherSpiderError(database.path, database.spider, spider.name)
+    owner = database.spider
+    if owner in {"", spider.name}:
+        return
+    rename = f"UPDATE state SET value = '{spider.name}' WHERE name = 'spider'"  # noqa: S608 - to be read, not run
+    raise UnusableError(
+        f"The job in {database.path.parent}",
+        f"belongs to the spider {owner!r}, and this is {spider.name!r}, which would use up its pending requests",
+        advice="Nothing was changed. Use a JOBDIR for each spider (-s JOBDIR=... on the command line; -s JOBDIR= for "
+        f"none, with scrapy shell and scrapy fetch). If {owner!r} was only renamed, tell the job so: "
+        f'sqlite3 {database.path} "{rename}"',
+    )

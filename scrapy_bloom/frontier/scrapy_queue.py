@@ -19,7 +19,7 @@ from scrapy.pqueues import DownloaderAwarePriorityQueue, ScrapyPriorityQueue
 from scrapy.statscollectors import DummyStatsCollector
 from scrapy.utils.misc import load_object
 
-from scrapy_bloom.errors import ScrapyQueueError
+from scrapy_bloom.errors import UnusableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,19 +49,20 @@ class ScrapyQueue:
         self._copy = jobdir / _COPY
 
     def pending(self) -> bool:
-        """Return whether there is a cleanly stopped queue to import; ScrapyQueueError if it was not stopped cleanly."""
+        """Return whether there is a cleanly stopped queue to import; UnusableError if it was not stopped cleanly."""
         if not self._directory.is_dir():
             return False
         state = self._directory / _STATE
         files = [path for path in self._directory.rglob("*") if path.is_file() and path != state]
         written = state.stat().st_mtime + _CLOCK_SLACK if state.exists() else float("-inf")
         if any(path.stat().st_mtime > written for path in files):
-            raise ScrapyQueueError(
-                f"{self._directory} was left by Scrapy's own scheduler without a clean stop: no {_STATE} was written "
-                f"after its queue files ({len(files)} in all). Which requests were pending is lost, while the "
-                "duplicate filter knows their pages and would never let them be fetched. The crawl has not started "
-                "and nothing was changed. Begin again with an empty JOBDIR to get every page; or, to go on without "
-                f"the lost ones, delete {self._directory}."
+            raise UnusableError(
+                self._directory,
+                f"was left by Scrapy's own scheduler without a clean stop: no {_STATE} was written after its queue "
+                f"files ({len(files)} in all)",
+                advice="Which requests were pending is lost, while the duplicate filter knows their pages and would "
+                "never let them be fetched. Nothing was changed. Begin again with an empty JOBDIR to get every page; "
+                f"or, to go on without the lost ones, delete {self._directory}.",
             )
         return state.exists()
 
@@ -88,10 +89,11 @@ class ScrapyQueue:
         except GeneratorExit:
             raise
         except Exception as error:
-            raise ScrapyQueueError(
-                f"{self._directory}, left by Scrapy's own scheduler, cannot be read: {error!r}. The crawl has not "
-                "started and nothing was changed. Finish that crawl with SCHEDULER = 'scrapy.core.scheduler.Scheduler' "
-                "and the settings and code it was begun with, or begin again with an empty JOBDIR."
+            raise UnusableError(
+                f"{self._directory}, left by Scrapy's own scheduler,",
+                f"cannot be read: {error!r}",
+                advice="Nothing was changed. Finish that crawl with SCHEDULER = 'scrapy.core.scheduler.Scheduler' and "
+                "the settings and code it was begun with, or begin again with an empty JOBDIR.",
             ) from error
 
     def put_aside(self) -> None:

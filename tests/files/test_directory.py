@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scrapy_bloom import open_filter
-from scrapy_bloom.errors import FilterFileError, KeySpaceError, LockedError
+from scrapy_bloom.errors import InUseError, KeySpaceError, UnusableError
 from scrapy_bloom.files import layerfile
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from tests.support.damage import filled, is_marked_clean, key, keys, knows, layer, wait_until
@@ -133,7 +133,7 @@ def test_other_keys_are_refused(
     assert caught.value.differences == {name: (was[name], now[name])}
     assert str(caught.value) == (
         f"The filter in {tmp_path} was filled under other settings: {name} was {was[name]!r}, is now {now[name]!r}. "
-        "Every URL would look new. The crawl has not started. Put the setting back as it was, or use another JOBDIR, "
+        "Every URL would look new. Put the setting back as it was, or use another JOBDIR, "
         "or delete the directory to crawl all pages again."
     )
     assert is_marked_clean(layer(tmp_path)), "a refused filter is left as it was"
@@ -168,7 +168,7 @@ def test_without_a_key_space_nothing_is_compared(tmp_path: Path, caplog: pytest.
 def test_the_same_process_cannot_open_it_twice(tmp_path: Path) -> None:
     """Two chains over the same files would each grow a layer of the same number."""
     with open_filter(tmp_path) as chain:
-        with pytest.raises(LockedError, match=f"in use by process {os.getpid()} on {platform.node()}, since "):
+        with pytest.raises(InUseError, match=f"in use by process {os.getpid()} on {platform.node()}, since "):
             open_filter(tmp_path)
         assert chain.add(b"key")
     with open_filter(tmp_path) as chain:
@@ -179,9 +179,9 @@ def test_a_holder_that_left_no_name_is_another_process(tmp_path: Path) -> None:
     """The name of the holder is a courtesy; the lock is the kernel's."""
     with open_filter(tmp_path):
         (tmp_path / "owner").unlink()
-        with pytest.raises(LockedError) as caught:
+        with pytest.raises(InUseError) as caught:
             open_filter(tmp_path)
-    assert caught.value.owner == "another process"
+    assert caught.value.found == "is in use by another process"
 
 
 def test_a_leftover_temporary_file_is_removed(tmp_path: Path) -> None:
@@ -197,10 +197,10 @@ def test_a_leftover_temporary_file_is_removed(tmp_path: Path) -> None:
 def test_a_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:
     """The system's reason is in the message."""
     (tmp_path / "filter").write_bytes(b"")
-    with pytest.raises(FilterFileError) as caught:
+    with pytest.raises(UnusableError) as caught:
         open_filter(tmp_path / "filter")
     assert str(caught.value) == (
-        f"The filter's directory {tmp_path / 'filter'} cannot be used: File exists. The crawl has not started. Check "
+        f"The filter's directory {tmp_path / 'filter'} cannot be used: File exists. Check "
         "its owner, its permissions and the space on its disk."
     )
 
@@ -208,11 +208,11 @@ def test_a_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:
 def test_a_layer_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     """An error of the system on opening comes out as ours, with the file it is about."""
     layer(tmp_path).mkdir()
-    with pytest.raises(FilterFileError) as caught:
+    with pytest.raises(UnusableError) as caught:
         open_filter(tmp_path)
     assert str(caught.value) == (
-        f"The filter in {tmp_path} cannot be opened: [Errno {errno.EISDIR}] Is a directory: '{layer(tmp_path)}'. The "
-        "crawl has not started. Check the owner, the permissions and the disk of what is named."
+        f"The filter in {tmp_path} cannot be opened: [Errno {errno.EISDIR}] Is a directory: '{layer(tmp_path)}'. "
+        "Check the owner, the permissions and the disk of what is named."
     )
 
 

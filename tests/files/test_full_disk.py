@@ -120,12 +120,12 @@ def test_a_filter_cannot_be_begun_without_room(disk: tuple[str, Path]) -> None:
     if disk[0] == "tmpfs":
         # Not even the note of who holds the lock finds room.
         assert told["error"] == (
-            f"The filter's directory {disk[1]} cannot be used: {reason(disk)}. The crawl has not started. Check its "
+            f"The filter's directory {disk[1]} cannot be used: {reason(disk)}. Check its "
             "owner, its permissions and the space on its disk."
         )
     else:
         assert re.fullmatch(
-            rf"The filter cannot be begun in {re.escape(str(disk[1]))}: {reason(disk)}\. The crawl has not started\. "
+            rf"The filter in {re.escape(str(disk[1]))} cannot be begun: {reason(disk)}\. "
             r"It needs [\d,]+ bytes there, less with a smaller BLOOM_CAPACITY\.",
             told["error"],
         )

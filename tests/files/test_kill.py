@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_bloom import open_filter
-from scrapy_bloom.errors import LockedError
+from scrapy_bloom.errors import InUseError
 from scrapy_bloom.filter.layer import Layer
 from tests.support.damage import HEADER_BYTES, is_marked_clean, keys, kill, knows, layer, running, wait_until
 from tests.support.files_child import Done
@@ -101,12 +101,12 @@ def test_the_lock_names_its_holder_and_falls_with_it(tmp_path: Path) -> None:
     with running("hold", tmp_path) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "waiting\n"
-        with pytest.raises(LockedError) as caught:
+        with pytest.raises(InUseError) as caught:
             open_filter(tmp_path)
-        assert caught.value.owner.startswith(f"process {process.pid} on {platform.node()}, since ")
+        assert caught.value.found.startswith(f"is in use by process {process.pid} on {platform.node()}, since ")
         assert str(caught.value) == (
-            f"The filter in {tmp_path} is in use by {caught.value.owner}. The crawl has not started: two crawls "
-            "cannot share a job directory. Stop the other one, or give this one another JOBDIR."
+            f"The filter in {tmp_path} {caught.value.found}. Two crawls cannot share a job directory. Stop the other "
+            "one, or give this one another JOBDIR."
         )
         kill(process)
     with open_filter(tmp_path) as chain:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_bloom import open_filter
-from scrapy_bloom.errors import FilterFileError
+from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.files import layerfile
 from scrapy_bloom.filter.layer import LayerSpec
 from tests.filter.sampling import questions
@@ -194,7 +194,7 @@ def test_a_filter_begins_or_says_why_not(tmp_path: Path, monkeypatch: pytest.Mon
     """Whatever the system refuses on opening comes out as one error of ours, and the next opening works."""
     with monkeypatch.context() as patch:
         STEPS[step](patch)
-        with pytest.raises(FilterFileError, match=re.escape(str(tmp_path / "filter"))):
+        with pytest.raises(UnusableError, match=re.escape(str(tmp_path / "filter"))):
             open_filter(tmp_path / "filter", 8)
     with open_filter(tmp_path / "filter", 8) as chain:
         assert chain.add(b"key")

@@ -11,7 +11,7 @@ import pytest
 from scrapy import Request, Spider
 from scrapy.utils.test import get_crawler
 
-from scrapy_bloom.errors import BloomError, SharedFilterError
+from scrapy_bloom.errors import BloomError, UnusableError
 from scrapy_bloom.fleet.client import connect
 from scrapy_bloom.redis_dupefilter import RedisBloomDupeFilter
 from tests.support.fingerprints import fingerprints
@@ -205,7 +205,7 @@ def test_tls(tmp_path: Path) -> None:
         filter_.open()
         assert filter_.seen_many(fingerprints(3)) == [False] * 3
         filter_.close("finished")
-        with pytest.raises(SharedFilterError) as caught:
+        with pytest.raises(UnusableError) as caught:
             connect(url, {})
         assert "sw0rd" not in str(caught.value)
         assert "certificate" in str(caught.value).lower()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scrapy_bloom.errors import SharedFilterError
+from scrapy_bloom.errors import KeySpaceError, UnknownFormatError, UnusableError
 from scrapy_bloom.fleet.client import connect
 from scrapy_bloom.fleet.filter.bf import min_capacity
 from scrapy_bloom.fleet.filter.shared import GoneError, SharedFilter
@@ -119,7 +119,7 @@ def test_stored_parameters_win(server: RedisServer, open_shared: Open, caplog: p
 def test_another_key_space_is_refused(server: RedisServer, open_shared: Open) -> None:
     """Other fingerprints in the same filter would make every URL look new: the message says what differs."""
     open_shared(server.url, key_space={"fingerprinter": "scrapy", "w3lib": "2.1"})
-    with pytest.raises(SharedFilterError, match=r"fingerprinter was 'scrapy', is now 'my\.Own'"):
+    with pytest.raises(KeySpaceError, match=r"fingerprinter was 'scrapy', is now 'my\.Own'"):
         open_shared(server.url, key_space={"fingerprinter": "my.Own", "w3lib": "2.1"})
 
 
@@ -140,7 +140,7 @@ def test_a_key_that_is_taken_is_refused(server: RedisServer, open_shared: Open, 
         else:
             client.hset(key, "mine", "1")
         before = client.dump(key)
-        with pytest.raises(SharedFilterError) as caught:
+        with pytest.raises(UnusableError) as caught:
             open_shared(server.url)
         assert key in str(caught.value)
         assert client.dump(key) == before
@@ -151,7 +151,7 @@ def test_a_newer_format_is_refused(server: RedisServer, open_shared: Open, prefi
     open_shared(server.url)
     with server.client() as client:
         client.hset(f"{{{prefix}:0}}:meta", "format", 99)
-    with pytest.raises(SharedFilterError, match="format 99"):
+    with pytest.raises(UnknownFormatError, match=r"format 99\b.*formats up to 1\b"):
         open_shared(server.url)
 
 
@@ -161,9 +161,9 @@ def test_the_engine_of_the_server_is_found(
     """auto takes the server's own bloom filter where there is one; asking for it where there is none is an error."""
     assert open_shared(plain_server.url, capacity=10**6).design.engine == "bitmap"
     assert open_shared(bloom_server.url, capacity=10**6).design.engine == "bf"
-    with pytest.raises(SharedFilterError, match="begun with engine bf, and BLOOM_REDIS_ENGINE is bitmap"):
+    with pytest.raises(UnusableError, match="begun with engine bf, and BLOOM_REDIS_ENGINE is bitmap"):
         open_shared(bloom_server.url, engine="bitmap")
-    with pytest.raises(SharedFilterError, match="no bloom filter commands"):
+    with pytest.raises(UnusableError, match="no bloom filter commands"):
         open_shared(plain_server.url, engine="bf")
 
 

@@ -14,11 +14,10 @@ import pytest
 from scrapy import Request
 
 from scrapy_bloom.errors import (
-    DamagedFrontierError,
-    ForeignFrontierError,
-    FrontierInUseError,
-    OtherSpiderError,
-    ScrapyQueueError,
+    DamagedError,
+    InUseError,
+    UnknownFormatError,
+    UnusableError,
 )
 from scrapy_bloom.frontier import journal
 from scrapy_bloom.frontier.database import Database
@@ -219,12 +218,12 @@ def test_scrapys_stats_are_scrapys(tmp_path: Path) -> None:
 
 
 def test_a_second_process_is_refused(tmp_path: Path) -> None:
-    """While one process has the job directory open another one gets FrontierInUseError, and the first is unharmed."""
+    """While one process has the job directory open another one gets InUseError, and the first is unharmed."""
     script = (
         "import sys, pathlib; from scrapy_bloom.frontier.database import Database\n"
-        "from scrapy_bloom.errors import FrontierInUseError\n"
+        "from scrapy_bloom.errors import InUseError\n"
         "try: Database.open(pathlib.Path(sys.argv[1]))\n"
-        "except FrontierInUseError as error: print(error)"
+        "except InUseError as error: print(error)"
     )
     with opened(tmp_path) as calls:
         calls.push(request(1))
@@ -233,7 +232,7 @@ def test_a_second_process_is_refused(tmp_path: Path) -> None:
             command, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True
         )
         assert "is in use by another process" in found.stdout
-        with pytest.raises(FrontierInUseError):
+        with pytest.raises(InUseError):
             Database.open(tmp_path / FILE_NAME)
         assert calls.drain() == urls(1)
 
@@ -248,40 +247,40 @@ def filled(jobdir: Path, count: int = 300) -> Path:
 def test_a_truncated_file_is_refused_before_the_crawl(
     tmp_path: Path, keep: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A file cut short raises DamagedFrontierError, with a way on, and is left as it is."""
+    """A file cut short raises DamagedError, with a way on, and is left as it is."""
     path = filled(tmp_path)
     data = path.read_bytes()[:keep]
     path.write_bytes(data)
-    with pytest.raises(DamagedFrontierError, match=r"is damaged: .* empty JOBDIR"):
+    with pytest.raises(DamagedError, match=r"is damaged: .* empty JOBDIR"):
         EngineCalls(tmp_path)
     assert path.read_bytes() == data
     assert "is damaged" in caplog.text
 
 
 def test_text_in_its_place_is_refused(tmp_path: Path) -> None:
-    """A file that is no database raises DamagedFrontierError."""
+    """A file that is no database raises DamagedError."""
     (tmp_path / FILE_NAME).write_text("not a database " * 500)
-    with pytest.raises(DamagedFrontierError, match="file is not a database"):
+    with pytest.raises(DamagedError, match="file is not a database"):
         EngineCalls(tmp_path)
 
 
 def test_another_programs_database_is_refused(tmp_path: Path) -> None:
-    """An SQLite database of something else raises ForeignFrontierError and is not written to."""
+    """An SQLite database of something else raises UnusableError and is not written to."""
     database = sqlite3.connect(tmp_path / FILE_NAME)
     database.execute("CREATE TABLE requests (id)")
     database.close()
     before = (tmp_path / FILE_NAME).read_bytes()
-    with pytest.raises(ForeignFrontierError, match="not one of scrapy-bloom's"):
+    with pytest.raises(UnusableError, match="not one of scrapy-bloom's"):
         EngineCalls(tmp_path)
     assert (tmp_path / FILE_NAME).read_bytes() == before
 
 
 def test_a_later_format_is_refused(tmp_path: Path) -> None:
-    """A file of a later format version raises ForeignFrontierError that names both versions."""
+    """A file of a later format version raises UnknownFormatError that names both versions."""
     database = sqlite3.connect(filled(tmp_path, 1))
     database.execute("PRAGMA user_version = 2")
     database.close()
-    with pytest.raises(ForeignFrontierError, match=r"format version 2.*up to version 1"):
+    with pytest.raises(UnknownFormatError, match=r"format version 2.*format versions up to 1"):
         EngineCalls(tmp_path)
 
 
@@ -291,7 +290,7 @@ def test_the_job_of_another_spider_is_refused(tmp_path: Path, monkeypatch: pytes
         calls.push(request(1))
     before = (tmp_path / FILE_NAME).read_bytes()
     monkeypatch.setattr(PlainSpider, "name", "renamed")
-    with pytest.raises(OtherSpiderError, match=r"belongs to the spider 'site', and this is 'renamed'") as error:
+    with pytest.raises(UnusableError, match=r"belongs to the spider 'site', and this is 'renamed'") as error:
         EngineCalls(tmp_path)
     assert (tmp_path / FILE_NAME).read_bytes() == before
     command = re.search(r'sqlite3 (\S+) "(.+)"', str(error.value))
@@ -419,7 +418,7 @@ def test_a_killed_queue_of_scrapys_is_refused(tmp_path: Path) -> None:
     """A job directory of Scrapy's scheduler that was not stopped cleanly is an error that says what to do."""
     fill_scrapys(tmp_path)
     (tmp_path / "requests.queue" / "active.json").unlink()
-    with pytest.raises(ScrapyQueueError, match=r"without a clean stop.* Begin again with an empty JOBDIR"):
+    with pytest.raises(UnusableError, match=r"without a clean stop.* Begin again with an empty JOBDIR"):
         EngineCalls(tmp_path)
 
 

@@ -15,7 +15,7 @@ from hashlib import sha1
 from pathlib import Path
 
 from scrapy_bloom import open_filter
-from scrapy_bloom.errors import FilterFileError
+from scrapy_bloom.errors import UnusableError
 
 KEYS = 34_000
 LIMIT = 60_000
@@ -57,7 +57,7 @@ def main(mode: str, when: str, directory: Path) -> dict[str, object]:
             fill_disk(mode, directory)
         try:
             open_filter(directory, 1_000)
-        except FilterFileError as error:
+        except UnusableError as error:
             return {"error": str(error), "files": sorted(path.name for path in directory.glob("*.bloom*"))}
         return {"error": None}
     chain = open_filter(directory, 1_000)

@@ -21,9 +21,9 @@ from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from scrapy_bloom.errors import SharedFilterError
+from scrapy_bloom.errors import BloomError
 from scrapy_bloom.filter.chain import ScalableBloomFilter
-from scrapy_bloom.fleet.client import FullError, ServerError
+from scrapy_bloom.fleet.client import FullError, ServerError, unusable
 from scrapy_bloom.fleet.filter.shared_chain import GoneError
 
 if TYPE_CHECKING:
@@ -121,15 +121,15 @@ class FleetFilter:
         """Find or begin the shared filter.
 
         Raises:
-            SharedFilterError: It cannot be used, or the server is not there.
+            BloomError: It cannot be used, or the server is not there.
 
         """
         try:
             self.shared.open()
             self.info = self.shared.info()
         except ServerError as error:
-            advice = "The crawl has not started. See what the server logs, and whether its user may do that."
-            raise SharedFilterError(self.shared.where, str(error), advice) from None
+            advice = "See what the server logs, and whether its user may do that."
+            raise unusable(self.shared.where, str(error), advice) from None
         self._trust()
 
     @property
@@ -191,7 +191,7 @@ class FleetFilter:
         self._trusted_until = 0.0
         try:
             self.shared.clear()
-        except (ServerError, SharedFilterError) as error:
+        except (ServerError, BloomError) as error:
             logger.error(  # noqa: TRY400 - the reason is in the message
                 "The filter on %s could not be removed: %s. Remove it by hand, or the next crawl will take its pages "
                 "for seen.",
@@ -206,7 +206,7 @@ class FleetFilter:
             while self._waiting and time.monotonic() < deadline:
                 self._catch_up()
             self._settle()
-        except (ServerError, GoneError, SharedFilterError) as error:
+        except (ServerError, GoneError, BloomError) as error:
             logger.debug("The filter on %s could not be asked at the end: %s", self.shared.where, error)
         self.unwritten += len(self._waiting)
         if self.unwritten:
@@ -236,7 +236,7 @@ class FleetFilter:
                 return self._ask_once(key, is_doubtful=is_doubtful)
             except FullError as error:
                 return self._ask_full(key, error)
-            except (ServerError, GoneError, SharedFilterError) as error:
+            except (ServerError, GoneError, BloomError) as error:
                 is_doubtful = True
                 if time.monotonic() + backoff > deadline:
                     self._lose(error)

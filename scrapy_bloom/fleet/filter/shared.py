@@ -13,8 +13,9 @@ from zlib import crc32
 
 from mmh3 import mmh3_x64_128_digest
 
-from scrapy_bloom.errors import SharedFilterError
-from scrapy_bloom.fleet.client import Command, ReplyError
+from scrapy_bloom.errors import UnknownFormatError
+from scrapy_bloom.filter.key_space import check_key_space
+from scrapy_bloom.fleet.client import Command, ReplyError, unusable
 from scrapy_bloom.fleet.filter import shared_chain
 from scrapy_bloom.fleet.filter.bf import BloomCommandChain, min_capacity
 from scrapy_bloom.fleet.filter.bitmap import BitmapChain
@@ -99,7 +100,9 @@ class SharedFilter:
         """Find the filter on the server, or begin it.
 
         Raises:
-            SharedFilterError: What is there cannot be used.
+            UnusableError: What is there cannot be used.
+            UnknownFormatError: It was begun by a newer scrapy-bloom.
+            KeySpaceError: It was filled under another fingerprinter or other rules.
             ServerError: The server does not answer, or refuses.
 
         """
@@ -107,12 +110,14 @@ class SharedFilter:
         shards = first.design.shards
         self._chains = [first, *self._begin(range(1, shards), shards, first.design.engine)]
         for chain in self._chains:
-            for name in shared_chain.check_key_space(self.where, chain.design.key_space, self._key_space):
-                was, now = chain.design.key_space.get(name, ""), self._key_space.get(name, "")
-                self._warn(
-                    f"The filter on {self.where} was filled under {name} {was}, and this is {now}. A few URLs whose "
-                    "canonical form has changed may be fetched again."
-                )
+            for warning in check_key_space(
+                f"The filter on {self.where}",
+                chain.design.key_space,
+                self._key_space,
+                advice="Put the setting back as it was, or use another BLOOM_REDIS_KEY, or remove the filter from the "
+                "server.",
+            ):
+                self._warn(warning)
         if first.design.error_rate > self._error_rate * 1.000001:
             self._warn(
                 f"The filter on {self.where} was begun with an error rate of {first.design.error_rate:g} and keeps it; "
@@ -215,7 +220,7 @@ class SharedFilter:
             self._drop_incomplete(chains, missing)
         found = [chain for chain in chains.values() if chain is not None]
         if len(found) < len(chains):
-            raise SharedFilterError(
+            raise unusable(
                 self.where,
                 "parts of it vanish as soon as they are created",
                 "Look at the server's maxmemory-policy (noeviction is right), and at who else deletes keys there.",
@@ -242,15 +247,21 @@ class SharedFilter:
         key = shared_chain.meta_key(self._tag(shard))
         if isinstance(reply, ReplyError):
             if "WRONGTYPE" in str(reply):
-                raise SharedFilterError(self.where, f"the key {key} is taken by something else ({reply})", advice)
+                raise unusable(self.where, f"the key {key} is taken by something else ({reply})", advice)
             raise reply
         meta = shared_chain.as_mapping(reply)
+        version = int(meta.get("format", 0))
+        if version > shared_chain.FORMAT:
+            upgrade = "Upgrade scrapy-bloom, or use another BLOOM_REDIS_KEY."
+            raise UnknownFormatError(
+                f"The filter on {self.where}", "format", version, shared_chain.FORMAT, advice=upgrade
+            )
         try:
             chain = (BloomCommandChain if meta.get("engine") == BF else BitmapChain)(self._tag(shard), meta)
         except (ValueError, KeyError) as error:
-            raise SharedFilterError(self.where, f"{key} cannot be used: {error}", advice) from None
+            raise unusable(self.where, f"{key} cannot be used: {error}", advice) from None
         if self._engine not in (AUTO, chain.design.engine):
-            raise SharedFilterError(
+            raise unusable(
                 self.where,
                 f"it was begun with engine {chain.design.engine}, and BLOOM_REDIS_ENGINE is {self._engine}",
                 "Set the engine to what it was or to auto, or use another BLOOM_REDIS_KEY.",
@@ -282,7 +293,7 @@ class SharedFilter:
         if not isinstance(reply, ReplyError):
             return BF
         if self._engine == BF:
-            raise SharedFilterError(
+            raise unusable(
                 self.where,
                 f"the server has no bloom filter commands ({reply})",
                 'Set BLOOM_REDIS_ENGINE to "bitmap", which any Redis or Valkey can do, or load the bloom module.',

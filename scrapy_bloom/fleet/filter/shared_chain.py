@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from scrapy_bloom.errors import SharedFilterError
 from scrapy_bloom.fleet.client import Command, Script, Server
 
 if TYPE_CHECKING:
@@ -106,13 +105,11 @@ class Design:
         """Read a design from metadata.
 
         Raises:
-            ValueError: It was not written by this version of scrapy-bloom; the message says what it is.
+            ValueError: It was not written by scrapy-bloom; the message says what it is.
 
         """
         if "format" not in meta:
             raise ValueError("its key is taken by a hash that is not scrapy-bloom's")
-        if int(meta["format"]) > FORMAT:
-            raise ValueError(f"it has format {meta['format']}, and this scrapy-bloom knows formats up to {FORMAT}")
         return cls(
             engine=meta["engine"],
             id=meta["id"],
@@ -178,23 +175,3 @@ def as_mapping(reply: Any) -> dict[str, str]:
     """Return the fields and values of a hash that a script has returned."""
     texts = [item.decode() if isinstance(item, bytes) else str(item) for item in reply]
     return dict(zip(texts[::2], texts[1::2], strict=True))
-
-
-def check_key_space(where: str, stored: Mapping[str, str], ours: Mapping[str, str]) -> list[str]:
-    """Compare what made the keys; return the ingredients that differ but do no harm beyond a few fetches.
-
-    Raises:
-        SharedFilterError: Every URL would look new, to this process and to the others.
-
-    """
-    differing = [name for name in sorted({*stored, *ours}) if stored.get(name, "") != ours.get(name, "")]
-    # A canonical form that changed a little makes a few URLs look new, which costs fetches, not pages.
-    serious = [name for name in differing if name != "w3lib"]
-    if serious:
-        listed = "; ".join(f"{name} was {stored.get(name, '')!r}, is now {ours.get(name, '')!r}" for name in serious)
-        raise SharedFilterError(
-            where,
-            f"it was filled under other settings: {listed}. Every URL would look new",
-            "Put the setting back as it was, or use another BLOOM_REDIS_KEY, or remove the filter from the server.",
-        )
-    return differing
