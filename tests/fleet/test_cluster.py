@@ -1,52 +1,25 @@
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.fingerprints import fingerprints
-from tests.support.redis_servers import PATIENCE, RedisServer, free_port
+from tests.support.redis_cluster import redis_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from scrapy_bloom.fleet.filter.fleet_filter import FleetFilter
     from scrapy_bloom.fleet.filter.shared import SharedFilter
-
-SLOTS = 16_384
+    from tests.support.redis_servers import RedisServer
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RedisServer]]:
     """Three nodes that share the slots."""
-    nodes: list[RedisServer] = []
-    try:
-        for i in range(3):
-            options = ("--cluster-enabled", "yes", "--cluster-port", str(free_port()), "--cluster-node-timeout", "5000")
-            node = RedisServer(tmp_path_factory.mktemp(f"node{i}"), arguments=options)
-            node.bus_port = int(options[3])  # type: ignore[attr-defined] - for CLUSTER MEET below
-            node.start()
-            nodes.append(node)
-        clients = [node.client() for node in nodes]
-        for i, client in enumerate(clients):
-            client.execute_command("CLUSTER ADDSLOTSRANGE", SLOTS * i // 3, SLOTS * (i + 1) // 3 - 1)
-            clients[0].execute_command("CLUSTER MEET", "127.0.0.1", nodes[i].port, nodes[i].bus_port)  # type: ignore[attr-defined]
-        deadline = time.monotonic() + PATIENCE
-        while not all(_is_whole(client) for client in clients):
-            assert time.monotonic() < deadline, "the cluster does not form"
-            time.sleep(0.05)
-        for client in clients:
-            client.close()
+    with redis_cluster(tmp_path_factory.mktemp("cluster")) as nodes:
         yield nodes
-    finally:
-        for node in nodes:
-            node.kill()
-
-
-def _is_whole(client: object) -> bool:
-    info = client.execute_command("CLUSTER INFO")  # type: ignore[attr-defined] - redis-py's client
-    return bool(info["cluster_state"] == "ok" and info["cluster_known_nodes"] == "3")
 
 
 def test_shards_spread_over_the_nodes(cluster: list[RedisServer], open_shared: Callable[..., SharedFilter]) -> None:

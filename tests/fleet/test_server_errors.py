@@ -15,6 +15,7 @@ from scrapy_bloom.errors import BloomError, UnusableError
 from scrapy_bloom.fleet.client import connect
 from scrapy_bloom.redis_dupefilter import RedisBloomDupeFilter
 from tests.support.fingerprints import fingerprints
+from tests.support.proxy import TLSProxy
 from tests.support.redis_servers import RedisServer, free_port
 
 if TYPE_CHECKING:
@@ -193,14 +194,11 @@ def test_a_user_who_may_not_run_scripts(plain_server: RedisServer, caplog: pytes
     assert_one_clear_message(caplog, {"BLOOM_REDIS_URL": url}, "eval")
 
 
-def test_tls(tmp_path: Path) -> None:
+def test_tls(tmp_path: Path, guarded_server: RedisServer) -> None:
     """rediss:// speaks TLS, checks the certificate, and carries the password."""
     certificate, key = write_certificate(tmp_path)
-    port = free_port()
-    tls = ("--tls-port", str(port), "--tls-cert-file", str(certificate), "--tls-key-file", str(key))
-    arguments = (*tls, "--tls-ca-cert-file", str(certificate), "--tls-auth-clients", "no", "--requirepass", PASSWORD)
-    with RedisServer(tmp_path / "data", arguments=arguments):
-        url = f"rediss://:{QUOTED}@127.0.0.1:{port}"
+    with TLSProxy(guarded_server.port, certificate, key) as proxy:
+        url = f"rediss://:{QUOTED}@127.0.0.1:{proxy.port}"
         filter_ = dupefilter({"BLOOM_REDIS_URL": f"{url}?ssl_ca_certs={certificate}"})
         filter_.open()
         assert filter_.seen_many(fingerprints(3)) == [False] * 3

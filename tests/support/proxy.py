@@ -1,13 +1,18 @@
-"""A TCP proxy in front of a server that can lose answers: the command is carried out, and nobody hears of it."""
+"""TCP proxies in front of a server: one loses answers, so that a command is carried out and nobody hears of it; the
+other speaks TLS, which the servers that Python packages bring cannot.
+"""
 
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from typing_extensions import Self
 
 
@@ -50,12 +55,20 @@ class LosingProxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
+            try:
+                client = self._spoken_to(client)
+            except OSError:  # who does not trust the certificate hangs up
+                client.close()
+                continue
             server = socket.create_connection(("127.0.0.1", self._target))
             self._sockets += [client, server]
             for source, sink, is_answer in ((client, server, False), (server, client, True)):
                 thread = threading.Thread(target=self._forward, args=(source, sink, is_answer))
                 self._threads.append(thread)
                 thread.start()
+
+    def _spoken_to(self, client: socket.socket) -> socket.socket:
+        return client
 
     def _forward(self, source: socket.socket, sink: socket.socket, is_answer: bool) -> None:
         with suppress(OSError):
@@ -67,3 +80,18 @@ class LosingProxy:
         for one in (source, sink):
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
+
+
+class TLSProxy(LosingProxy):
+    """Speaks TLS with clients and plain TCP with the server."""
+
+    def __init__(self, port: int, certificate: Path, key: Path) -> None:
+        super().__init__(port)
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.load_cert_chain(certificate, key)
+
+    def _spoken_to(self, client: socket.socket) -> socket.socket:
+        client.settimeout(10)
+        spoken_to = self._context.wrap_socket(client, server_side=True)
+        spoken_to.settimeout(None)
+        return spoken_to

