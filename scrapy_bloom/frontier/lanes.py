@@ -11,8 +11,6 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from scrapy.utils.misc import load_object
-
 if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
@@ -124,19 +122,3 @@ class LaneFactory:
     def from_crawler(self, crawler: Crawler, key: str, *args: Any, **kwargs: Any) -> Lane:  # noqa: ARG002 - Scrapy's call
         """Return the lane that belongs to *key*, with the rows it has in the file."""
         return Lane(self._frontier, key, lifo=self._lifo)
-
-
-def is_lifo(setting: Any) -> bool:
-    """Return the order that a queue class stands for, by its name or, given the class, by those of its bases."""
-    names = (
-        [setting.rpartition(".")[2]] if isinstance(setting, str) else [c.__name__ for c in load_object(setting).__mro__]
-    )
-    if any("Fifo" in name for name in names):
-        return False
-    if not any("Lifo" in name for name in names):
-        logger.warning(
-            "%s has neither Lifo nor Fifo in its name: pending requests are kept by DurableScheduler itself, and in "
-            "last-in-first-out order",
-            setting,
-        )
-    return True

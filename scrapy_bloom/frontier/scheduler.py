@@ -22,13 +22,14 @@ from scrapy.utils.defer import deferred_from_coro
 from scrapy.utils.misc import build_from_crawler
 from scrapy.utils.request import request_from_dict
 
+from scrapy_bloom.crawl.in_progress import watch
+from scrapy_bloom.crawl.queue_order import is_lifo
 from scrapy_bloom.crawl.startup import told_before_the_traceback
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.frontier.database import Database, damaged
 from scrapy_bloom.frontier.handed_out import HandedOut
-from scrapy_bloom.frontier.in_progress import watch
 from scrapy_bloom.frontier.journal import COMMIT_INTERVAL, Frontier
-from scrapy_bloom.frontier.lanes import LaneFactory, is_lifo
+from scrapy_bloom.frontier.lanes import LaneFactory
 from scrapy_bloom.frontier.scrapy_queue import ScrapyQueue
 
 try:

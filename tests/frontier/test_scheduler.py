@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from scrapy import Request
 
+from scrapy_bloom.crawl.in_progress import WatchedSet
 from scrapy_bloom.errors import (
     DamagedError,
     InUseError,
@@ -21,7 +22,6 @@ from scrapy_bloom.errors import (
 )
 from scrapy_bloom.frontier import journal
 from scrapy_bloom.frontier.database import Database
-from scrapy_bloom.frontier.in_progress import WatchedSet
 from scrapy_bloom.frontier.scheduler import FILE_NAME
 from tests.support.killed_crawling import ROOT
 from tests.support.schedulers import SCRAPY, EngineCalls, PlainSpider, opened
