@@ -19,6 +19,7 @@ shrink, the tenth holds for all of them.
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.filter import sizing
@@ -28,6 +29,9 @@ from scrapy_bloom.fleet.filter.shared_chain import ChainInfo, Design, GoneError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+PROBES_LUA = (Path(__file__).parent / "bf.lua").read_text(encoding="utf-8")
+"""The beginning of a script that looks up digests and adds them, as that of the other engine."""
 
 _TIGHTENING = 0.5
 _OVERLAP = 0.1
@@ -69,6 +73,22 @@ class BloomCommandChain:
         if adding:
             return Command(("BF.INSERT", self._key, "NOCREATE", "ITEMS", *digests), self._key)
         return Command(("BF.MEXISTS", self._key, *digests), self._key)
+
+    def probe_arguments(self, to_add: int) -> tuple[list[str], list[Any]]:  # noqa: ARG002 - the other engine needs it
+        """Return keys and arguments of ``open_chain()`` in ``bf.lua``."""
+        return self.all_keys(), [self.design.id]
+
+    def learn(self, reply: Sequence[Any]) -> Sequence[Any]:
+        """Return the rest of a script's *reply* behind what it says about the chain.
+
+        Raises:
+            GoneError: The filter is not there any more.
+
+        """
+        status, *rest = reply
+        if status < 0:
+            raise GoneError
+        return rest[2:]
 
     def answers(self, reply: Any, *, adding: bool) -> list[bool]:
         """Read the answers, one per digest.

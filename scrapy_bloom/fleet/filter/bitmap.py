@@ -48,7 +48,10 @@ MIN_LAYER_BITS = 1 << 16
 MAX_LAYER_BITS = (1 << 32) - (1 << 15)
 """4 KiB below the 512 MB that a Redis string may have. Layers that would be larger are of this size."""
 
-_SCRIPT = Script((Path(__file__).parent / "bitmap.lua").read_text(encoding="utf-8"))
+PROBES_LUA = (Path(__file__).parent / "probes.lua").read_text(encoding="utf-8")
+"""The beginning of a script that looks up digests and adds them."""
+
+_SCRIPT = Script(PROBES_LUA + (Path(__file__).parent / "bitmap.lua").read_text(encoding="utf-8"))
 
 
 class BitmapLayer(NamedTuple):
@@ -130,19 +133,22 @@ class BitmapChain:
         )
 
     def command(self, digests: Sequence[bytes], *, adding: bool) -> Command:
-        """Return the call of the script.
+        """Return the call of the script."""
+        keys, arguments = self.probe_arguments(len(digests) if adding else 0)
+        mode = "add" if adding else "check"
+        return Command((len(keys), *keys, mode, b"".join(digests), *arguments), keys[0], _SCRIPT)
+
+    def probe_arguments(self, to_add: int) -> tuple[list[str], list[Any]]:
+        """Return keys and arguments of ``open_chain()`` in ``probes.lua`` for a script that adds up to *to_add* keys.
 
         The next layer's key goes along only when the newest may be full: while a cluster moves the slot to another
         node, it refuses commands with a key that does not exist.
         """
         layers = self._layers
-        if adding and self._count + len(digests) > layers[-1].capacity:
+        if to_add and self._count + to_add > layers[-1].capacity:
             layers = [*layers, self._next]
-        keys = self._keys(len(layers))
         numbers = [number for design in layers for number in design[:3]]
-        mode = "add" if adding else "check"
-        arguments = (self.design.id, len(self._layers), mode, b"".join(digests), str(self._next), *numbers)
-        return Command((len(keys), *keys, *arguments), keys[0], _SCRIPT)
+        return self._keys(len(layers)), [self.design.id, len(self._layers), str(self._next), *numbers]
 
     def answers(self, reply: Any, *, adding: bool) -> list[bool]:  # noqa: ARG002 - the other engine needs it
         """Read the script's answer. It is empty after another process has grown the chain: the command is another now.
@@ -154,17 +160,27 @@ class BitmapChain:
         """
         if isinstance(reply, ReplyError):
             raise reply
+        seen = self.learn(reply)
+        return [answer == ord("1") for answer in seen[0]] if seen else []
+
+    def learn(self, reply: Sequence[Any]) -> Sequence[Any]:
+        """Take in what a script says about the chain, and return the rest of *reply*: empty if nothing was done.
+
+        Raises:
+            GoneError: The metadata is gone or another chain's.
+
+        """
         status, *rest = reply
         if status < 0:
             raise GoneError
         if status == 0:
             self._learn(shared_chain.as_mapping(rest[0]))
             return []
-        layers, self._count, seen = rest
+        layers, self._count, *rest = rest
         if layers > len(self._layers):
             self._layers.append(self._next)
             self._plan()
-        return [answer == ord("1") for answer in seen]
+        return rest
 
     def all_keys(self) -> list[str]:
         """Return the keys of the metadata and of the layers."""

@@ -92,6 +92,11 @@ class SharedFilter:
         return self._chains[0].design
 
     @property
+    def chains(self) -> Sequence[Chain]:
+        """The chains of the shards, in order, for scripts that look up, add and do more."""
+        return self._chains
+
+    @property
     def is_open(self) -> bool:
         """Whether the filter was opened, and not cleared since."""
         return bool(self._chains)

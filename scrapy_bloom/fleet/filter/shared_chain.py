@@ -141,6 +141,17 @@ class Chain(Protocol):
 
         """
 
+    def probe_arguments(self, to_add: int) -> tuple[list[str], list[Any]]:
+        """Return keys and arguments of ``open_chain()`` for a script that adds up to *to_add* keys."""
+
+    def learn(self, reply: Sequence[Any]) -> Sequence[Any]:
+        """Take in what a script says about the chain, and return the rest of *reply*: empty if nothing was done.
+
+        Raises:
+            GoneError: The chain is not there any more.
+
+        """
+
     def all_keys(self) -> list[str]:
         """Return all keys that the chain is known to have, the metadata first."""
 
