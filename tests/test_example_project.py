@@ -161,15 +161,21 @@ def test_a_crawl_stopped_with_ctrl_c_and_resumed_fetches_every_page_once(project
     assert second.number("URLs remembered") == 80
 
 
-def test_a_crawl_that_is_killed_loses_no_page(project: Path) -> None:
-    """The README's command kills a crawl and resumes it, and every page of the site was crawled in the end."""
+def test_a_crawl_that_is_killed_goes_on_with_what_was_pending(project: Path) -> None:
+    """The README's command kills a crawl after a commit; the next run fetches what was pending, and nothing is lost."""
     assert "\npython kill_and_resume.py\n" in README
-    outcome = finish(start_python(project, "kill_and_resume.py", "200", "2"))
+    outcome = finish(start_python(project, "kill_and_resume.py", "120", "1"))
     assert outcome.code == 0, outcome.log
-    assert "2 kills, and every page was crawled." in outcome.output
-    assert outcome.remark("pages crawled, all runs").startswith("all 200 pages of the site, ")
-    assert outcome.number("pages crawled, all runs") >= 200
-    assert outcome.summary["resumed"] == ("yes", "run 3 of this job")
+    assert "1 kill, and every page was crawled." in outcome.output
+    assert outcome.remark("pages crawled, all runs").startswith("all 120 pages of the site, ")
+    assert outcome.summary["resumed"] == ("yes", "run 2 of this job")
+    killed = re.search(r"^kill 1: after (\d+) pages, (\d+) requests are pending$", outcome.output, re.MULTILINE)
+    assert killed
+    crawled, pending = map(int, killed.groups())
+    assert 40 <= crawled < 120
+    assert pending > 0
+    # A run that starts over would fetch all 120.
+    assert pending <= outcome.number("pages crawled, this run") < 120
 
 
 def test_the_killer_says_what_it_does(project: Path) -> None:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 SCRAPY_BYTES_PER_URL = 91
 """Bytes of memory per URL in the set of fingerprints of Scrapy's own filter (2.19, measured at 5 million URLs)."""
 
+SMALL = 1 << 20
+"""Bytes below which a filter is mostly the padding of its layers, and bytes per URL say nothing."""
+
 Row = tuple[str, str, str]
 """Label, value, remark."""
 
@@ -93,7 +96,9 @@ def _completeness(spider: Spider, reason: str, pages: int) -> str:
 def _filter_rows(stats: dict[str, Any]) -> list[Row]:
     urls = stats.get("bloom/urls")
     size = stats.get("bloom/bytes")
-    per_url = f"{size / urls:,.1f} per URL" if urls and size else ""
+    per_url = ""
+    if urls and size:
+        per_url = f"{size / urls:,.1f} per URL" if size >= SMALL else "mostly padding; 4 per URL for millions of them"
     scrapy = "n/a" if urls is None else f"{urls * SCRAPY_BYTES_PER_URL:,}"
     return [
         ("URLs remembered", _number(stats, "bloom/urls"), "all runs"),
