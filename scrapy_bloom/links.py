@@ -48,7 +48,8 @@ class UnseenLinks:
     def unseen_links(self, links: Iterable[LinkT]) -> list[LinkT]:
         """Return the *links* (``Link`` objects or absolute URLs) not seen yet, in order, without recording them.
 
-        What it drops it counts in ``dupefilter/filtered``, as the scheduler would, and in ``bloom/links_dropped``.
+        Duplicates count in ``dupefilter/filtered``, as in the scheduler, and in ``bloom/links_dropped``; links that a
+        limit of the loop guard objects to count in ``bloom/loop/<limit>`` alone.
         With a filter that cannot answer (of another class, or with a custom fingerprinter) all links pass. So do
         relative URLs and selectors, whose URL is not known here; a WARNING says so once.
         """
@@ -57,6 +58,10 @@ class UnseenLinks:
         if link_filter is None:
             return links
         urls = [link if isinstance(link, str) else getattr(link, "url", "") for link in links]
+        allowed = link_filter.within_limits(urls)
+        if not all(allowed):
+            links = [link for link, is_allowed in zip(links, allowed, strict=True) if is_allowed]
+            urls = [url for url, is_allowed in zip(urls, allowed, strict=True) if is_allowed]
         if not self._has_warned and not all(":" in url for url in urls):
             self._has_warned = True
             logger.warning(

@@ -1,4 +1,7 @@
-"""Which keys the requests of a crawl get: its fingerprinter's, or the equal and faster ones in place of Scrapy's."""
+"""Which fingerprints a crawl's requests get: its fingerprinter's, or the equal and faster ones in place of Scrapy's.
+
+Knows the settings that decide it, and no filter.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from scrapy.utils.request import RequestFingerprinter as ScrapyRequestFingerprinter
 
-from scrapy_bloom.url.fingerprint import RequestFingerprinter, fingerprint, fingerprint_url
+from scrapy_bloom.url.fingerprint import RequestFingerprinter, fingerprints_under
+from scrapy_bloom.url.rules import Rules, rules_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,10 +39,20 @@ def keys_of(crawler: Crawler) -> Keys:
     if fingerprinter is None:
         raise TypeError("the crawler has no request fingerprinter yet: it applies its settings first")
     cls = type(fingerprinter)
-    if cls in (ScrapyRequestFingerprinter, RequestFingerprinter):
-        return Keys(fingerprint, fingerprint_url, _key_space("scrapy"))
-    return Keys(fingerprinter.fingerprint, None, _key_space(f"{cls.__module__}.{cls.__qualname__}"))
+    is_default = cls in (ScrapyRequestFingerprinter, RequestFingerprinter)
+    # A subclass of ours applies them, too; any other fingerprinter knows nothing of them.
+    rules = rules_of(crawler.settings) if is_default or isinstance(fingerprinter, RequestFingerprinter) else Rules()
+    if is_default:
+        of_request, of_url = fingerprints_under(rules)
+        return Keys(of_request, of_url, key_space("scrapy", rules))
+    return Keys(fingerprinter.fingerprint, None, key_space(name_of(cls), rules))
 
 
-def _key_space(fingerprinter: str) -> dict[str, str]:
-    return {"fingerprinter": fingerprinter, "rules": "", "w3lib": version("w3lib")}
+def key_space(fingerprinter: str, rules: Rules) -> dict[str, str]:
+    """Return what makes the keys: *fingerprinter*, *rules*, and the w3lib that is installed."""
+    return {"fingerprinter": fingerprinter, "rules": ",".join(rules.names), "w3lib": version("w3lib")}
+
+
+def name_of(cls: type) -> str:
+    """Return the import path of *cls*, as it stands in a key space."""
+    return f"{cls.__module__}.{cls.__qualname__}"

@@ -12,7 +12,10 @@ class LinkFilter(Protocol):
     """What answers for links that are not requests yet."""
 
     def seen_urls(self, urls: Sequence[str]) -> Sequence[bool]:
-        """Return for each URL whether its plain GET request would be filtered. Records nothing, never raises."""
+        """Return for each URL whether its plain GET request is a duplicate. Records nothing, never raises."""
+
+    def within_limits(self, urls: Sequence[str]) -> Sequence[bool]:
+        """Return for each URL whether the limits of the loop guard allow it; log and count those they do not."""
 
 
 link_filter_wanted = object()

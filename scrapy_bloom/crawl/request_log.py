@@ -1,4 +1,4 @@
-"""What a duplicate filter says about requests: filtered, let through unchecked.
+"""What a duplicate filter says about requests: filtered, held back as part of a loop, let through unchecked.
 
 Common to the faces. Knows no filter, and does not decide anything.
 """
@@ -25,6 +25,7 @@ class RequestLog:
         self._stats = stats
         self._debug = debug
         self._has_logged_duplicate = self._has_logged_unchecked = False
+        self._logged_rules: set[str] = set()
 
     def filtered(self, request: Request, spider: Spider) -> None:
         """Log that *request* was filtered and count it in ``dupefilter/filtered``."""
@@ -43,6 +44,26 @@ class RequestLog:
             )
             self._has_logged_duplicate = True
         self._stats.inc_value("dupefilter/filtered")
+
+    def loop(self, url: str, rule: str, reason: str, spider: Spider | None = None) -> None:
+        """Log that *rule* applied to *url* because of *reason*, and count it in ``bloom/loop/<rule>``.
+
+        Such a URL is no duplicate, and is not counted as one.
+        """
+        extra = {} if spider is None else {"spider": spider}
+        if self._debug:
+            self._logger.debug("Loop guard, %s: %s has %s", rule, url, reason, extra=extra)
+        elif rule not in self._logged_rules:
+            self._logged_rules.add(rule)
+            self._logger.info(
+                "Loop guard, %s: %s has %s. No more are shown (see DUPEFILTER_DEBUG); bloom/loop/%s counts them",
+                rule,
+                url,
+                reason,
+                rule,
+                extra=extra,
+            )
+        self._stats.inc_value(f"bloom/loop/{rule}")
 
     def unchecked(self, request: Request) -> None:
         """Log, with the exception being handled, that *request* is let through; count it in ``bloom/unchecked``."""

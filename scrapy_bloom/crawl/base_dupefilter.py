@@ -1,0 +1,315 @@
+""":class:`BaseBloomDupeFilter`: the way of a request through a duplicate filter, on one machine or in a fleet.
+
+    fingerprint -> limits -> add -> guard -> and the reason that log() tells
+
+Knows Scrapy and the settings. Does not know where the chain lives; the faces on top say that, and nothing else.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from scrapy.dupefilters import BaseDupeFilter
+from scrapy.utils.job import job_dir
+
+from scrapy_bloom.crawl import subclass
+from scrapy_bloom.crawl.keys import keys_of
+from scrapy_bloom.crawl.link_filter import LinkFilter, link_filter_wanted
+from scrapy_bloom.crawl.loop_guard import guard_of, objection_of
+from scrapy_bloom.crawl.request_log import RequestLog
+from scrapy_bloom.crawl.startup import told_before_the_traceback
+from scrapy_bloom.loops.verdict import PASSED
+from scrapy_bloom.settings import BloomSettings
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Callable, Mapping, Sequence
+
+    from scrapy import Request, Spider
+    from scrapy.crawler import Crawler
+    from typing_extensions import Self
+
+    from scrapy_bloom.crawl.loop_guard import Guard
+    from scrapy_bloom.loops.limits import Objection
+    from scrapy_bloom.loops.verdict import Verdict
+
+
+class State(Enum):
+    """Where a duplicate filter is in its life. What becomes of a new fingerprint depends on nothing else."""
+
+    NOT_OPEN = "not open"
+    """The first fingerprint opens the filter, for schedulers that never call ``open()``."""
+    OPEN = "open"
+    """Fingerprints go into the chain at once."""
+    HOLDING_BACK = "holding back"
+    """Fingerprints wait in memory until their requests are durable."""
+    CLOSED = "closed"
+    """Requests that come late are let through."""
+
+
+class BaseBloomDupeFilter(ABC, BaseDupeFilter):
+    """What ``BloomDupeFilter`` and ``RedisBloomDupeFilter`` have in common.
+
+    A subclass of either may override :meth:`fingerprint`, which everything here uses. One that overrides
+    ``request_fingerprint()``, as with Scrapy's filter, is honoured with a warning. One that overrides
+    :meth:`request_seen` has the last word on requests; links are then not asked about, since only it knows the answer.
+    """
+
+    _logger: ClassVar[logging.Logger]
+
+    _add: Callable[[bytes], bool]
+
+    def __init__(
+        self,
+        crawler: Crawler,
+        settings: BloomSettings,
+        *,
+        objection: Callable[[str], Objection | None] | None = None,
+        guard: Guard | None = None,
+    ) -> None:
+        if crawler.stats is None:
+            raise TypeError("the crawler has no stats yet: it applies its settings first")
+        self._crawler = crawler
+        self._settings = settings
+        self._stats = crawler.stats
+        self._jobdir = job_dir(crawler.settings)
+        self._log = RequestLog(self._logger, self._stats, debug=crawler.settings.getbool("DUPEFILTER_DEBUG"))
+        keys = keys_of(crawler)
+        self._default_fingerprint = keys.of_request
+        self._keys = subclass.hooked(self, BaseBloomDupeFilter, keys)
+        self._fingerprint = self._keys.of_request
+        self._noted: bytes | None = None
+        self._decides_itself = subclass.overrides(self, BaseBloomDupeFilter, "request_seen")
+        if self._decides_itself:
+            self._fingerprint = self._note_fingerprint
+        self._objection = objection
+        self._guard = guard
+        self._watches_loops = objection is not None or guard is not None
+        self._held_back_by: tuple[str, str] | None = None
+        self._has_told_of_guard = self._has_told_of_links = False
+        self._enter(State.NOT_OPEN)
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """Build the filter from the settings of *crawler*."""
+        with told_before_the_traceback(cls._logger):
+            settings = BloomSettings.from_settings(crawler.settings)
+            self = cls(crawler, settings, objection=objection_of(settings), guard=guard_of(crawler, settings))
+            subclass.check(self)
+        crawler.signals.connect(self.link_filter, signal=link_filter_wanted)
+        return self
+
+    # -- what a face says -------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _open_chain(self) -> None:
+        """Open the chain; raise BloomError if it cannot be used."""
+
+    @abstractmethod
+    def _close_chain(self) -> None:
+        """Write out and release the chain."""
+
+    @abstractmethod
+    def _adder(self, state: State) -> Callable[[bytes], bool]:
+        """Return what adds a fingerprint, and says whether it was new, in *state*: open or holding back."""
+
+    @abstractmethod
+    def _seen(self, fingerprints: Sequence[bytes]) -> Sequence[bool]:
+        """Return for each of *fingerprints* whether it was added before. Adds nothing."""
+
+    @abstractmethod
+    def _figures(self) -> Mapping[str, float]:
+        """Return the stats of the chain by name."""
+
+    # -- Scrapy's interface -----------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Open the filter where it lives.
+
+        Raises:
+            BloomError: It cannot be used. Said on one CRITICAL line.
+
+        """
+        with told_before_the_traceback(self._logger, self._crawler):
+            self._open_chain()
+            try:
+                if self._guard is not None:
+                    self._guard.open(Path(self._jobdir) if self._jobdir else None)
+            except BaseException:
+                self._close_chain()
+                raise
+        self._enter(State.OPEN)
+        self._set_stats()
+
+    def request_seen(self, request: Request) -> bool:
+        """Return whether *request* is not to be fetched, and remember it if it is.
+
+        Never raises, since Scrapy would lose the request: one that cannot be checked is let through and counted in
+        ``bloom/unchecked``. A filter on a server may wait for it, see ``BLOOM_REDIS_ON_ERROR`` in ``docs/fleet.md``.
+        """
+        try:
+            if self._watches_loops:
+                return not self._admits(request)
+            return not self._add(self._fingerprint(request))
+        except Exception:  # whatever it is, the page must not be lost
+            self._log.unchecked(request)
+            return False
+
+    def log(self, request: Request, spider: Spider) -> None:
+        """Log and count why *request* was filtered: as a duplicate, in Scrapy's words, or as part of a loop."""
+        held_back_by, self._held_back_by = self._held_back_by, None
+        if held_back_by is None:
+            self._log.filtered(request, spider)
+        else:
+            self._log.loop(request.url, *held_back_by, spider=spider)
+
+    def close(self, reason: str) -> None:  # noqa: ARG002 - Scrapy's signature
+        """Set the final stats and close the filter. Fingerprints that are still held back are dropped."""
+        if self._state not in (State.OPEN, State.HOLDING_BACK):
+            return
+        self._enter(State.CLOSED)
+        if self._guard is not None:
+            try:
+                self._guard.close()
+            except Exception:
+                self._logger.exception("The loop guard could not write down its verdicts and what it has parked")
+        self._close_chain()
+
+    # -- for schedulers, links and subclasses -----------------------------------------------------------------------
+
+    def fingerprint(self, request: Request) -> bytes:
+        """Return the fingerprint of *request*; to be overridden by who wants to merge or tell apart more.
+
+        Everything uses it: checking, taking back, holding back, and asking about links, for which *request* is the
+        plain GET request of the link's URL. Must depend on nothing but *request*.
+        """
+        return self._default_fingerprint(request)
+
+    def request_fingerprint(self, request: Request) -> str:
+        """Return :meth:`fingerprint` in hexadecimal, as Scrapy's own filter does."""
+        return self._default_fingerprint(request).hex()
+
+    def remember(self, request: Request) -> None:
+        """Record *request*, which is pending already, without judging it. Never raises."""
+        try:
+            self._add(self._fingerprint(request))
+        except Exception:  # its page will be fetched, and perhaps once more
+            self._log.unchecked(request)
+
+    def link_filter(self) -> LinkFilter:
+        """Return what answers for links: the filter itself."""
+        return self
+
+    def seen_urls(self, urls: Sequence[str]) -> Sequence[bool]:
+        """Return for each URL whether its plain GET request was seen before, without recording it.
+
+        All URLs are looked up together. False where that cannot be told: before opening, with a custom fingerprinter,
+        for what is not a URL.
+        """
+        seen = [False] * len(urls)
+        fingerprint_of = self._keys.of_url
+        if fingerprint_of is None or self._state not in (State.OPEN, State.HOLDING_BACK):
+            return seen
+        if self._decides_itself:
+            self._tell_of_links()
+            return seen
+        places, fingerprints = [], []
+        for place, url in enumerate(urls):
+            try:
+                fingerprints.append(fingerprint_of(url))
+                places.append(place)
+            except Exception:  # noqa: S112 - the request that is made of it shall fail, or not, as it would without us
+                continue
+        try:
+            for place, is_seen in zip(places, self._seen(fingerprints), strict=True):
+                seen[place] = is_seen
+        except Exception:
+            self._logger.exception("Links could not be checked for being seen, and pass")
+        return seen
+
+    def within_limits(self, urls: Sequence[str]) -> Sequence[bool]:
+        """Return for each URL whether the limits of the loop guard allow it; log and count those they do not."""
+        if self._objection is None:
+            return [True] * len(urls)
+        objections = [self._objection(url) for url in urls]
+        for url, objection in zip(urls, objections, strict=True):
+            if objection is not None:
+                self._log.loop(url, objection.limit, objection.reason)
+        return [objection is None for objection in objections]
+
+    # -- the way of a request ---------------------------------------------------------------------------------------
+
+    def _admits(self, request: Request) -> bool:
+        """Return whether *request* is to be fetched, and note for :meth:`log` what speaks against it if not."""
+        self._held_back_by = None
+        if self._objection is not None:
+            objection = self._objection(request.url)
+            if objection is not None:  # and a URL of a trap takes no room in the chain
+                self._held_back_by = (objection.limit, objection.reason)
+                return False
+        if not self._add(self._fingerprint(request)):
+            return False
+        verdict = self._verdict_on(request)
+        if verdict.is_parked:
+            self._held_back_by = (verdict.rule, verdict.reason)
+            return False
+        if verdict.rule:
+            self._log.loop(request.url, verdict.rule, verdict.reason)
+        return True
+
+    def _verdict_on(self, request: Request) -> Verdict:
+        if self._guard is None:
+            return PASSED
+        try:
+            return self._guard.queued(request)
+        except Exception:  # its fingerprint is in the filter already, so the page would be lost
+            if not self._has_told_of_guard:
+                self._has_told_of_guard = True
+                self._logger.exception("The loop guard failed to judge %s, which goes to the queue", request)
+            return PASSED
+
+    def _note_fingerprint(self, request: Request) -> bytes:
+        """Make the fingerprint of *request*, which an overridden :meth:`request_seen` may have made up."""
+        self._noted = self._keys.of_request(request)
+        return self._noted
+
+    def _fingerprint_just_added(self, request: Request) -> bytes:
+        """Return the fingerprint under which *request*, the last one that was let through, has been recorded."""
+        return self._noted or self._keys.of_request(request)
+
+    # -- states -----------------------------------------------------------------------------------------------------
+
+    def _enter(self, state: State) -> None:
+        """Change the state, and with it what adds a fingerprint: one attribute, for the speed of a request's way."""
+        self._state = state
+        if state is State.NOT_OPEN:
+            self._add = self._open_and_add
+        elif state is State.CLOSED:
+            self._add = self._refuse
+        else:
+            self._add = self._adder(state)
+
+    def _open_and_add(self, fingerprint: bytes) -> bool:
+        self.open()
+        return self._add(fingerprint)
+
+    def _refuse(self, fingerprint: bytes) -> bool:
+        raise ValueError(f"the duplicate filter is closed; {fingerprint.hex()} came too late")
+
+    # -- what is told -----------------------------------------------------------------------------------------------
+
+    def _set_stats(self) -> None:
+        for name, value in self._figures().items():
+            self._stats.set_value(name, value)
+
+    def _tell_of_links(self) -> None:
+        if not self._has_told_of_links:
+            self._has_told_of_links = True
+            self._logger.warning(
+                "%s overrides request_seen(), so nothing else can tell which links are duplicates: unseen_links() lets "
+                "all pass. If it only changes what counts as the same page, override fingerprint() instead.",
+                type(self).__qualname__,
+            )

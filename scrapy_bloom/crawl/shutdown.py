@@ -1,0 +1,52 @@
+"""Ends a crawl from the inside, as extensions do: everything pending is kept, and the job can be resumed.
+
+Knows the engine. Does not know why the crawl ends; the caller has logged that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from scrapy.utils.defer import deferred_f_from_coro_f
+
+if TYPE_CHECKING:
+    from scrapy.crawler import Crawler
+
+
+def end_crawl(crawler: Crawler, reason: str) -> None:
+    """Close the spider of *crawler* as soon as the present call into Scrapy has returned.
+
+    Args:
+        crawler: The crawl to end.
+        reason: Its ``finish_reason``, one word such as ``frontier_damaged``.
+
+    Does nothing if no spider is open: before the start, after the end, or without an engine. Ending a crawl that is
+    ending already is harmless.
+
+    """
+    engine: Any = crawler.engine
+    if engine is None or getattr(engine, "spider", None) is None:
+        return
+
+    async def end() -> None:
+        if engine.spider is None:  # it has ended meanwhile
+            return
+        close = getattr(engine, "close_spider_async", None)  # Scrapy 2.14 and newer
+        if close is not None:
+            await close(reason=reason)
+        else:
+            await engine.close_spider(engine.spider, reason)
+
+    _soon(deferred_f_from_coro_f(end))
+
+
+def _soon(call: Any) -> None:
+    try:
+        from scrapy.utils.asyncio import call_later
+    except ImportError:  # Scrapy before 2.14, which always has a Twisted reactor
+        from twisted.internet import reactor
+
+        of_reactor: Any = reactor  # which one it is, is not known to types
+        of_reactor.callLater(0, call)
+    else:
+        call_later(0, call)

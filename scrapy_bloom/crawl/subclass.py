@@ -1,0 +1,75 @@
+"""What a user's subclass of a duplicate filter overrides, and what follows from that.
+
+People write subclasses as they do of Scrapy's ``RFPDupeFilter``. Knows the methods that they override there, and no
+filter.
+"""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from scrapy import Request
+from scrapy.exceptions import ScrapyDeprecationWarning
+
+from scrapy_bloom.crawl.keys import name_of
+from scrapy_bloom.errors import SettingsError
+
+if TYPE_CHECKING:
+    from scrapy_bloom.crawl.keys import Keys
+
+
+def overrides(face: object, base: type, method: str) -> bool:
+    """Return whether the class of *face* has a *method* other than that of *base*."""
+    return getattr(type(face), method) is not getattr(base, method)
+
+
+def check(face: object) -> None:
+    """Refuse a subclass whose every request would look like a duplicate.
+
+    Raises:
+        SettingsError: ``request_seen`` is ``async def``: what it returns is true, whatever it would come to.
+
+    """
+    cls = type(face)
+    seen: Any = getattr(cls, "request_seen")  # noqa: B009 - an object of any class
+    if inspect.iscoroutinefunction(seen):
+        problem = (
+            f"DUPEFILTER_CLASS is {name_of(cls)}, whose request_seen() is async def; Scrapy does not await it and "
+            "would drop every request. Make it a plain method"
+        )
+        raise SettingsError([problem])
+
+
+def hooked(face: Any, base: type, keys: Keys) -> Keys:
+    """Return *keys*, unless *face* overrides how fingerprints are made: then those that it makes.
+
+    They are another key space: a filter filled with the one kind cannot be used with the other.
+    """
+    if overrides(face, base, "fingerprint"):
+        of_request = face.fingerprint
+    elif overrides(face, base, "request_fingerprint"):
+        warnings.warn(
+            f"{name_of(type(face))} overrides request_fingerprint(), which Scrapy has deprecated. It is used; override "
+            "fingerprint(), which returns bytes, or set REQUEST_FINGERPRINTER_CLASS instead.",
+            ScrapyDeprecationWarning,
+            stacklevel=2,
+        )
+
+        def of_request(request: Request) -> bytes:
+            return bytes.fromhex(face.request_fingerprint(request))
+    else:
+        return keys
+
+    def of_url(url: str) -> bytes:
+        made: bytes = of_request(Request(url))
+        return made
+
+    return replace(
+        keys,
+        of_request=of_request,
+        of_url=None if keys.of_url is None else of_url,
+        space={**keys.space, "fingerprinter": name_of(type(face))},
+    )

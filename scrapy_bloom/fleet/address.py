@@ -1,0 +1,39 @@
+"""Which server a crawl's settings mean, and which Redis keys. Connects to nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from scrapy.settings import BaseSettings
+
+_DEFAULT_URL = "redis://localhost:6379"
+_DEFAULT_PREFIX = "bloom:%(spider)s"
+_SCRAPY_REDIS = {"REDIS_URL": "url", "REDIS_HOST": "host", "REDIS_PORT": "port", "REDIS_DB": "db"}
+
+
+class Address(NamedTuple):
+    """What :func:`scrapy_bloom.fleet.client.connect` takes."""
+
+    url: str | None
+    """May hold a password. None: :attr:`parameters` name the host."""
+    parameters: dict[str, Any]
+    """Further arguments for redis-py."""
+
+
+def server_of(url: str | None, settings: BaseSettings) -> Address:
+    """Return the server at *url*; if that is None, the one of scrapy-redis' *settings*, or else the local one."""
+    if url is not None:
+        return Address(url, {})
+    parameters = settings.getdict("REDIS_PARAMS")
+    for name, parameter in _SCRAPY_REDIS.items():
+        if settings.get(name):
+            parameters[parameter] = settings.get(name)
+    url = parameters.pop("url", None)
+    return Address(url, parameters) if url or parameters else Address(_DEFAULT_URL, {})
+
+
+def prefix_of(prefix: str | None, settings: BaseSettings, spider: str) -> str:
+    """Return *prefix*, scrapy-redis' name for it, or our default, with the name of the *spider* put in."""
+    chosen = prefix or settings.get("SCHEDULER_DUPEFILTER_KEY") or _DEFAULT_PREFIX
+    return str(chosen % {"spider": spider})
