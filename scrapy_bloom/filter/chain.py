@@ -236,7 +236,7 @@ class ScalableBloomFilter:
         of_full_layers = 0.0
         for layer in self.layers:
             lost += layer.count * of_full_layers + _false_positives_while_filling(layer)
-            of_full_layers += _error_rate_at(layer, layer.count)
+            of_full_layers += layer.spec.error_rate_at(layer.count)
         return lost
 
     def sync(self) -> None:
@@ -355,16 +355,11 @@ def check_parameters(capacity: int, error_rate: float, growth: float) -> None:
         raise ValueError("; ".join(problems))
 
 
-def _error_rate_at(layer: Layer, count: float) -> float:
-    fill = sizing.fill_ratio(count, layer.spec.size_bits, layer.spec.probes)
-    return probing.error_rate(fill, layer.spec.probes)
-
-
 def _false_positives_while_filling(layer: Layer, intervals: int = 64) -> float:
     """Integrate the layer's error rate over its count from 0 to now."""
     step = layer.count / intervals
     weighted = (
-        (1 if i in {0, intervals} else 4 if i % 2 else 2) * _error_rate_at(layer, i * step)
+        (1 if i in {0, intervals} else 4 if i % 2 else 2) * layer.spec.error_rate_at(i * step)
         for i in range(intervals + 1)
     )
     return step / 3 * math.fsum(weighted)

@@ -194,6 +194,25 @@ def test_the_expected_loss_is_the_measured_one() -> None:
     assert lost > 1000
 
 
+@pytest.mark.usefixtures("seeded")
+@pytest.mark.parametrize(("capacity", "error_rate"), [(10, 0.5), (100, 0.5), (1000, 0.1), (1000, 0.01)])
+def test_the_expected_loss_of_a_chain_of_tiny_layers_is_too_high_but_not_absurd(
+    capacity: int, error_rate: float
+) -> None:
+    """Where layers are mostly padding the expectation stays above the loss, and within ten times of it."""
+    chain = ScalableBloomFilter(capacity, error_rate)
+    given_ = 20_000
+    for key in hash_keys(given_, 1):
+        chain.add(key)
+    low, high = poisson_interval(chain.expected_false_positives())
+    lost = given_ - len(chain)
+    assert low / 10 <= lost <= high
+    assert chain.expected_false_positives() > 1
+    probed = 50_000
+    low, high = poisson_interval(hits(chain.__contains__, hash_keys(probed, 2)))
+    assert low / probed <= chain.estimated_error_rate() <= 10 * high / probed
+
+
 def test_nothing_is_expected_lost_by_an_empty_chain() -> None:
     """Before the first key there is no loss, and a first key cannot be lost."""
     chain = ScalableBloomFilter(10, 0.5)

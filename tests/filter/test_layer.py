@@ -169,7 +169,7 @@ def test_a_tiny_layer_answers_with_the_fill_designed_for_its_count(tiny: Layer) 
     """Where no part of a layer is even, the fill is that of the count, and the bits are nowhere fuller on average."""
     assert tiny.fill_ratio == pytest.approx(tiny.spec.designed_fill)
     assert tiny.bits.count() / tiny.spec.array_bits < tiny.fill_ratio
-    assert tiny.estimated_error_rate == pytest.approx(tiny.error_rate, rel=0.2)
+    assert 0 < tiny.estimated_error_rate < tiny.error_rate / 1000, "most of its bits are in the padding"
     tiny.count = 10
     assert tiny.fill_ratio == pytest.approx(1 - math.sqrt(1 - tiny.spec.designed_fill))
 
