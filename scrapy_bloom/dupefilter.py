@@ -7,6 +7,7 @@ it. The way of a request is in ``crawl.base_dupefilter``; what counts as the sam
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,16 +70,14 @@ class BloomDupeFilter(BaseBloomDupeFilter):
         try:
             fingerprint = self._keys.of_request(request)
             if self._held_back is not None:
-                self._held_back.discard(fingerprint)
-            if self._chain is not None:
-                self._chain.forget(fingerprint)
+                self._held_back.forget(fingerprint)
         except Exception:  # Scrapy's signals swallow it; here it is at least said in our words
             self._log.unchecked(request)
 
     def _recall(self, request: Request) -> None:
         """Undo :meth:`forget`: the request is under way again. A retry has not come through :meth:`request_seen`."""
-        if self._chain is not None and self._chain.forgotten:
-            self._chain.recall(self._keys.of_request(request))
+        if self._held_back is not None and self._held_back.forgotten:
+            self._held_back.recall(self._keys.of_request(request))
 
     def hold_back(self) -> None:
         """Keep new fingerprints in memory until :meth:`release`, for a scheduler whose requests become durable later.
@@ -104,10 +103,15 @@ class BloomDupeFilter(BaseBloomDupeFilter):
     def never_release(self, request: Request) -> None:
         """Keep the fingerprint of *request* out of the files for good: it waits in memory only, and may be lost.
 
-        A later run fetches its page again if a link leads there, whether it was fetched in this one or not.
+        For the request that :meth:`request_seen` has just let through. Never raises. A later run fetches its page again
+        if a link leads there, whether it was fetched in this one or not.
         """
-        if self._held_back is not None:
-            self._held_back.never_release(self._fingerprint_just_added(request))
+        if self._held_back is None:
+            return
+        fingerprint = None
+        with suppress(Exception):  # the request must not be lost, and the scheduler has it already
+            fingerprint = self._keys.of_request(request)
+        self._held_back.never_release(fingerprint)
 
     def _open_chain(self) -> None:
         settings = self._settings
@@ -150,17 +154,17 @@ class BloomDupeFilter(BaseBloomDupeFilter):
         return [remembered is not None and fingerprint in remembered for fingerprint in fingerprints]
 
     def _figures(self) -> Mapping[str, float]:
-        chain = self._chain
-        if chain is None:
+        chain, held_back = self._chain, self._held_back
+        if chain is None or held_back is None:
             return {}
         return {
-            "bloom/urls": len(chain) + (len(self._held_back) if self._held_back is not None else 0),
+            "bloom/urls": len(chain) + len(held_back),
             "bloom/layers": len(chain.layers),
             "bloom/bytes": chain.nbytes,
             "bloom/fill_ratio": chain.layers[-1].fill_ratio,
             "bloom/estimated_error_rate": chain.estimated_error_rate(),
             "bloom/expected_lost": chain.expected_false_positives(),
-            "bloom/forgotten": chain.forgotten,
+            "bloom/forgotten": held_back.forgotten,
         }
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from scrapy import Request, Spider
+from scrapy.utils.test import get_crawler
 
+from scrapy_bloom import BloomDupeFilter
 from tests.support.crawling import crawl
 from tests.support.localsite import LocalSite
 
@@ -28,8 +31,7 @@ def test_a_download_that_finally_failed_is_tried_again_by_a_later_run(
         first = crawl(site.url("/page/1"), settings)
         # Twice if page 1, which is crawled as the start and as a link, comes again after the first failure.
         assert first.stats["retry/max_reached"] in (1, 2)
-        # What DurableScheduler has not committed yet is not in the filter, and need not be taken back from there.
-        assert first.stats["bloom/forgotten"] in ((1,) if "Durable" not in scheduler else (0, 1))
+        assert first.stats["bloom/forgotten"] == 1
         others = site.all_hits()
         site.flaky_failures = 0
         second = crawl(site.url("/page/1"), settings)
@@ -60,6 +62,50 @@ def test_a_retry_that_succeeds_takes_nothing_back(tmp_path: Path) -> None:
         assert outcome.stats["bloom/forgotten"] == 0
         crawl(site.url("/page/1"), {**ON, "JOBDIR": str(tmp_path)})
         assert site.hits("/flaky/0") == 2
+
+
+def test_a_retry_that_succeeds_is_held_back_again(tmp_path: Path) -> None:
+    """Until its request is durable, a fingerprint waits in memory; failing and being retried there changes nothing."""
+    crawler = get_crawler(Spider, {"JOBDIR": str(tmp_path)})
+    dupefilter = BloomDupeFilter.from_crawler(crawler)
+    dupefilter.hold_back()
+    held, volatile = Request("http://example.com/held"), Request("http://example.com/volatile")
+    for request in (held, volatile):
+        assert not dupefilter.request_seen(request)
+    dupefilter.never_release(volatile)
+    for request in (held, volatile):
+        dupefilter.forget(request)
+    dupefilter._set_stats()
+    assert crawler.stats is not None
+    assert crawler.stats.get_value("bloom/forgotten") == 2
+    for request in (held, volatile):
+        dupefilter._recall(request)
+        assert dupefilter.request_seen(request)
+    dupefilter.release()
+    chain = dupefilter._chain
+    assert chain is not None
+    assert len(chain) == 1, "what is never released is not released by a retry"
+    dupefilter.close("finished")
+    assert crawler.stats.get_value("bloom/forgotten") == 0
+
+
+def test_what_failed_before_it_was_durable_is_new_again(tmp_path: Path) -> None:
+    """It is not released, counts as forgotten until it comes again, and is then held back like any other."""
+    crawler = get_crawler(Spider, {"JOBDIR": str(tmp_path)})
+    dupefilter = BloomDupeFilter.from_crawler(crawler)
+    dupefilter.hold_back()
+    request = Request("http://example.com/")
+    assert not dupefilter.request_seen(request)
+    dupefilter.forget(request)
+    dupefilter.release()
+    chain = dupefilter._chain
+    assert chain is not None
+    assert len(chain) == 0
+    assert dupefilter.seen_urls([request.url]) == [False]
+    assert not dupefilter.request_seen(request)
+    dupefilter.release()
+    assert len(chain) == 1
+    dupefilter.close("finished")
 
 
 def test_a_page_whose_callback_raised_is_tried_again(tmp_path: Path) -> None:

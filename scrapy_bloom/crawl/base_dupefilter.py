@@ -81,10 +81,7 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
         self._default_fingerprint = keys.of_request
         self._keys = subclass.hooked(self, BaseBloomDupeFilter, keys)
         self._fingerprint = self._keys.of_request
-        self._noted: bytes | None = None
         self._decides_itself = subclass.overrides(self, BaseBloomDupeFilter, "request_seen")
-        if self._decides_itself:
-            self._fingerprint = self._note_fingerprint
         self._objection = objection
         self._guard = guard
         self._watches_loops = objection is not None or guard is not None
@@ -270,15 +267,6 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
                 self._has_told_of_guard = True
                 self._logger.exception("The loop guard failed to judge %s, which goes to the queue", request)
             return PASSED
-
-    def _note_fingerprint(self, request: Request) -> bytes:
-        """Make the fingerprint of *request*, which an overridden :meth:`request_seen` may have made up."""
-        self._noted = self._keys.of_request(request)
-        return self._noted
-
-    def _fingerprint_just_added(self, request: Request) -> bytes:
-        """Return the fingerprint under which *request*, the last one that was let through, has been recorded."""
-        return self._noted or self._keys.of_request(request)
 
     # -- states -----------------------------------------------------------------------------------------------------
 

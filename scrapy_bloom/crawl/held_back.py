@@ -17,28 +17,48 @@ class HeldBack:
 
     def __init__(self, chain: ScalableBloomFilter) -> None:
         self._chain = chain
-        self._held: set[bytes] = set()
+        self._held: dict[bytes, None] = {}  # a set in order of arrival
         self._volatile: set[bytes] = set()
+        self._forgotten: dict[bytes, bool] = {}  # and whether each was volatile
 
     def __len__(self) -> int:
         """Return the number of fingerprints that are in memory only."""
         return len(self._held) + len(self._volatile)
 
+    @property
+    def forgotten(self) -> int:
+        """The number of fingerprints that were forgotten, here or in the chain, and have not come again."""
+        return len(self._forgotten) + self._chain.forgotten
+
     def add(self, fingerprint: bytes) -> bool:
         """Hold *fingerprint* back until :meth:`release`. Return whether it was new."""
-        if fingerprint in self:
+        if fingerprint in self._held or fingerprint in self._volatile or fingerprint in self._chain:
             return False
-        self._held.add(fingerprint)
+        self._held[fingerprint] = None
+        if self._forgotten:
+            self._forgotten.pop(fingerprint, None)
         return True
 
     def __contains__(self, fingerprint: bytes) -> bool:
         """Whether *fingerprint* was added before: here, or in the chain."""
         return fingerprint in self._held or fingerprint in self._volatile or fingerprint in self._chain
 
-    def discard(self, fingerprint: bytes) -> None:
-        """Forget *fingerprint* if it is held back."""
-        self._held.discard(fingerprint)
-        self._volatile.discard(fingerprint)
+    def forget(self, fingerprint: bytes) -> None:
+        """Take *fingerprint* back, wherever it is: the next one is new."""
+        if fingerprint in self._held or fingerprint in self._volatile:
+            self._forgotten[fingerprint] = fingerprint in self._volatile
+            self._held.pop(fingerprint, None)
+            self._volatile.discard(fingerprint)
+        self._chain.forget(fingerprint)
+
+    def recall(self, fingerprint: bytes) -> None:
+        """Undo :meth:`forget`: *fingerprint* is where it was before."""
+        was_volatile = self._forgotten.pop(fingerprint, None)
+        if was_volatile:
+            self._volatile.add(fingerprint)
+        elif was_volatile is not None:
+            self._held[fingerprint] = None
+        self._chain.recall(fingerprint)
 
     def release(self) -> None:
         """Put all fingerprints into the chain but those that are never released: their requests are durable now."""
@@ -47,11 +67,16 @@ class HeldBack:
         self._held.clear()
 
     def drop(self) -> None:
-        """Forget what is still held back: its requests never became durable."""
+        """Remove what is still held back: its requests never became durable."""
         self._held.clear()
 
-    def never_release(self, fingerprint: bytes) -> None:
-        """Keep *fingerprint*, if it is held back, in memory for good: it is lost with the process."""
-        if fingerprint in self._held:
-            self._held.discard(fingerprint)
+    def never_release(self, fingerprint: bytes | None) -> None:
+        """Keep *fingerprint* in memory for good: it is lost with the process.
+
+        If it is not held back, or not known, its request was recorded under another: that of the last one to arrive.
+        """
+        if fingerprint not in self._held:
+            fingerprint = next(reversed(self._held), None)
+        if fingerprint is not None:
+            del self._held[fingerprint]
             self._volatile.add(fingerprint)

@@ -119,6 +119,30 @@ def test_what_cannot_be_serialized_is_kept_out_of_the_files(cls: type, tmp_path:
         assert calls.push(Request("http://example.com/a?2")) == [True]
 
 
+class Moody:
+    """A fingerprinter that fails at every second call."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def fingerprint(self, request: Request) -> bytes:
+        self.calls += 1
+        if self.calls % 2 == 0:
+            raise RuntimeError("moody")
+        return request.url.encode()
+
+
+def test_a_fingerprinter_that_fails_late_loses_no_request_that_cannot_be_serialized(tmp_path: Path) -> None:
+    """never_release() does not raise, and what request_seen() recorded stays out of the files all the same."""
+    settings = {"DUPEFILTER_CLASS": path_of(BloomDupeFilter), "REQUEST_FINGERPRINTER_CLASS": Moody}
+    request = Request("http://example.com/a", meta={"what": lambda: None})
+    with opened(tmp_path, **settings) as calls:
+        assert calls.push(request) == [True]
+        assert calls.start() is request
+    with opened(tmp_path, **settings) as calls:
+        assert calls.push(request) == [True]
+
+
 def test_what_failed_is_taken_back_by_the_fingerprint_that_is_overridden() -> None:
     """BLOOM_FORGET_FAILED finds what request_seen() recorded."""
     _, dupefilter = with_spider(ByPath)
