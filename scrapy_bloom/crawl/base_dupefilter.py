@@ -20,7 +20,9 @@ from scrapy_bloom.crawl.keys import keys_of
 from scrapy_bloom.crawl.link_filter import LinkFilter, link_filter_wanted
 from scrapy_bloom.crawl.loop_guard import guard_of, objection_of
 from scrapy_bloom.crawl.request_log import RequestLog
+from scrapy_bloom.crawl.shutdown import end_crawl
 from scrapy_bloom.crawl.startup import told_before_the_traceback
+from scrapy_bloom.crawl.unchecked import UncheckedRequests
 from scrapy_bloom.loops.verdict import PASSED
 from scrapy_bloom.settings import BloomSettings
 
@@ -86,6 +88,8 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
         self._guard = guard
         self._watches_loops = objection is not None or guard is not None
         self._held_back_by: tuple[str, str] | None = None
+        self._unchecked = UncheckedRequests()
+        self._is_ending = False
         self._has_told_of_guard = self._has_told_of_links = False
         self._enter(State.NOT_OPEN)
 
@@ -148,12 +152,13 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
         ``bloom/unchecked``. A filter on a server may wait for it, see ``BLOOM_REDIS_ON_ERROR`` in ``docs/fleet.md``.
         """
         try:
-            if self._watches_loops:
-                return not self._admits(request)
-            return not self._add(self._fingerprint(request))
-        except Exception:  # whatever it is, the page must not be lost
-            self._log.unchecked(request)
+            admits = self._admits(request) if self._watches_loops else self._add(self._fingerprint(request))
+        except Exception as error:  # whatever it is, the page must not be lost
+            self._let_through(request, error)
             return False
+        if self._unchecked.in_a_row:
+            self._unchecked.in_a_row = 0
+        return not admits
 
     def log(self, request: Request, spider: Spider) -> None:
         """Log and count why *request* was filtered: as a duplicate, in Scrapy's words, or as part of a loop."""
@@ -256,6 +261,22 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
         if verdict.rule:
             self._log.loop(request.url, verdict.rule, verdict.reason)
         return True
+
+    def _let_through(self, request: Request, error: Exception) -> None:
+        """Count *request*, which could not be checked, and end a crawl that would never end by itself."""
+        self._log.unchecked(request)
+        endless = self._unchecked.failed(request)
+        if endless is None or self._is_ending or self._state is State.CLOSED:
+            return
+        self._is_ending = True
+        self._logger.critical(
+            "The crawl is being ended: %s (%r). Unchecked requests are let through, so pages that link to each other "
+            "would be fetched for ever. Repair %s; with JOBDIR, the crawl can be resumed then.",
+            endless,
+            error,
+            self._keys.space["fingerprinter"],
+        )
+        end_crawl(self._crawler, "bloom_unchecked")
 
     def _verdict_on(self, request: Request) -> Verdict:
         if self._guard is None:

@@ -1,0 +1,46 @@
+"""Tells when requests that cannot be checked for being duplicates would make a crawl endless.
+
+One odd request is let through, since dropping it could lose a page. Pages that link to each other, with requests that
+are all let through, are fetched for ever. Knows no filter, and ends nothing itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from scrapy import Request
+
+MOST_IN_A_ROW = 100
+"""Failures without one success in between after which the fingerprinter counts as broken. More odd links than that on
+one page have not been seen; a loop of two pages gets here within a minute."""
+
+MOST_OF_ONE = 100
+"""How often the same request may fail among others that do not: as often as pages of a small site link to it."""
+
+_MOST_REMEMBERED = 10_000
+
+
+class UncheckedRequests:
+    """Counts the failures of one crawl."""
+
+    def __init__(self) -> None:
+        self.in_a_row = 0
+        """Failures since the last success; whoever sees a success sets it to 0."""
+        self._times: Counter[tuple[str, str]] = Counter()
+
+    def failed(self, request: Request) -> str | None:
+        """Count *request*; return what makes the crawl endless, or None if it may go on."""
+        self.in_a_row += 1
+        if self.in_a_row >= MOST_IN_A_ROW:
+            return f"the last {self.in_a_row} requests could not be checked, {request} among them"
+        try:
+            what = (request.method, request.url)
+        except Exception:  # a request that cannot even say that
+            return None
+        if what in self._times or len(self._times) < _MOST_REMEMBERED:
+            self._times[what] += 1
+        if self._times[what] >= MOST_OF_ONE:
+            return f"{request} could not be checked, for the {self._times[what]}th time"
+        return None
