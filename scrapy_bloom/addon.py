@@ -5,10 +5,15 @@ It only chooses classes. What they do with a crawl is theirs.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
+
+from scrapy_bloom.crawl.startup import job_directory, told_before_the_traceback
 
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
+
+logger = logging.getLogger(__name__)
 
 
 class Addon:
@@ -19,7 +24,14 @@ class Addon:
     """
 
     def update_settings(self, settings: BaseSettings) -> None:
-        """Choose our classes where nobody has chosen others."""
+        """Choose our classes where nobody has chosen others.
+
+        Raises:
+            UnusableError: ``JOBDIR`` is no directory and cannot be made one.
+
+        """
+        with told_before_the_traceback(logger):
+            job_directory(settings)  # before Scrapy creates it, with an error that names neither setting nor way out
         settings.set("DUPEFILTER_CLASS", "scrapy_bloom.BloomDupeFilter", "addon")
         if settings.get("JOBDIR"):
             settings.set("SCHEDULER", "scrapy_bloom.DurableScheduler", "addon")

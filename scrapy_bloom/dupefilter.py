@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scrapy.utils.misc import load_object
@@ -16,8 +15,9 @@ from scrapy.utils.misc import load_object
 from scrapy_bloom.crawl.base_dupefilter import BaseBloomDupeFilter, State
 from scrapy_bloom.crawl.failures import FailureWatch
 from scrapy_bloom.crawl.held_back import HeldBack
+from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.files.directory import open_filter
-from scrapy_bloom.filter.chain import ScalableBloomFilter
+from scrapy_bloom.filter.chain import ScalableBloomFilter, first_layer_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -115,12 +115,10 @@ class BloomDupeFilter(BaseBloomDupeFilter):
 
     def _open_chain(self) -> None:
         settings = self._settings
-        if not self._jobdir:
-            self._chain = ScalableBloomFilter(
-                settings.capacity, settings.error_rate, growth=settings.growth, on_checkpoint=self._set_stats
-            )
+        if self._jobdir is None:
+            self._chain = self._chain_in_memory()
         else:
-            jobdir = Path(self._jobdir)
+            jobdir = self._jobdir
             self._chain = open_filter(
                 jobdir / "requests.bloom",
                 settings.capacity,
@@ -135,6 +133,21 @@ class BloomDupeFilter(BaseBloomDupeFilter):
             if self._chain.was_unclean and not getattr(scheduler, "survives_kill", False):
                 logger.warning(_QUEUE_MAY_BE_LOST, self._jobdir)
         self._held_back = HeldBack(self._chain)
+
+    def _chain_in_memory(self) -> ScalableBloomFilter:
+        settings = self._settings
+        try:
+            return ScalableBloomFilter(
+                settings.capacity, settings.error_rate, growth=settings.growth, on_checkpoint=self._set_stats
+            )
+        except (OSError, MemoryError, OverflowError) as error:
+            needed = first_layer_bytes(settings.capacity, settings.error_rate)
+            raise UnusableError(
+                "The filter in memory",
+                f"cannot be begun: {getattr(error, 'strerror', '') or error}",
+                advice=f"It needs {needed:,} bytes. Lower BLOOM_CAPACITY, the URLs that its first layer is made for: "
+                "it grows by itself.",
+            ) from error
 
     def _close_chain(self) -> None:
         """Close the chain without what is still held back: in the files it would lose pages that are not durable."""

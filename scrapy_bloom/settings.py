@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 _PREFIX = "BLOOM_"
 
+MAX_CAPACITY = 10**12
+"""More URLs than any crawl will see; the first layer alone takes 4 TB."""
+
 
 @dataclass(frozen=True)
 class BloomSettings:
@@ -128,6 +131,13 @@ def _positive_whole_number(value: Any) -> int:
     return int(number)
 
 
+def _capacity(value: Any) -> int:
+    number = _positive_whole_number(value)
+    if number > MAX_CAPACITY:
+        raise ValueError
+    return number
+
+
 def _one_of(*words: str) -> Callable[[Any], str]:
     def parse(value: Any) -> str:
         if value not in words:
@@ -158,7 +168,7 @@ def _key_prefix(value: Any) -> str:
 
 
 _KNOWN = {
-    "BLOOM_CAPACITY": _Known("capacity", "a whole number of URLs, at least 1", _positive_whole_number),
+    "BLOOM_CAPACITY": _Known("capacity", "a whole number of URLs from 1 to 1e12", _capacity),
     "BLOOM_ERROR_RATE": _Known(
         "error_rate",
         f"a probability from {MIN_ERROR_RATE} to {MAX_ERROR_RATE}",

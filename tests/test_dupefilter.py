@@ -217,7 +217,7 @@ def test_wrong_settings_stop_the_construction(caplog: pytest.LogCaptureFixture) 
         build_from_crawler(BloomDupeFilter, crawler)
     (record,) = caplog.records
     assert record.levelname == "CRITICAL"
-    assert "BLOOM_CAPACITY must be a whole number of URLs, at least 1, not 'lots'" in record.getMessage()
+    assert "BLOOM_CAPACITY must be a whole number of URLs from 1 to 1e12, not 'lots'" in record.getMessage()
 
 
 def test_with_a_job_directory_a_later_crawl_remembers(tmp_path: Path) -> None:

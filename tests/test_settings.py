@@ -73,7 +73,7 @@ def test_all_wrong_settings_come_in_one_message() -> None:
         BloomSettings.from_settings(settings)
     assert str(caught.value) == (
         "These settings cannot be used:\n"
-        "  BLOOM_CAPACITY must be a whole number of URLs, at least 1, not -1\n"
+        "  BLOOM_CAPACITY must be a whole number of URLs from 1 to 1e12, not -1\n"
         "  BLOOM_EROR_RATE (set to 0.001) is not a setting of this scrapy-bloom; did you mean BLOOM_ERROR_RATE?\n"
         "  BLOOM_ERROR_RATE must be a probability from 1e-10 to 0.5, not 'x'"
     )

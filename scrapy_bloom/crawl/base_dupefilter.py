@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from enum import Enum
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from scrapy.dupefilters import BaseDupeFilter
-from scrapy.utils.job import job_dir
 
 from scrapy_bloom.crawl import subclass
 from scrapy_bloom.crawl.keys import keys_of
@@ -21,7 +19,7 @@ from scrapy_bloom.crawl.link_filter import LinkFilter, link_filter_wanted
 from scrapy_bloom.crawl.loop_guard import guard_of, objection_of
 from scrapy_bloom.crawl.request_log import RequestLog
 from scrapy_bloom.crawl.shutdown import end_crawl
-from scrapy_bloom.crawl.startup import told_before_the_traceback
+from scrapy_bloom.crawl.startup import job_directory, told_before_the_traceback
 from scrapy_bloom.crawl.unchecked import UncheckedRequests
 from scrapy_bloom.loops.verdict import PASSED
 from scrapy_bloom.settings import BloomSettings
@@ -77,7 +75,7 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
         self._crawler = crawler
         self._settings = settings
         self._stats = crawler.stats
-        self._jobdir = job_dir(crawler.settings)
+        self._jobdir = job_directory(crawler.settings)
         self._log = RequestLog(self._logger, self._stats, debug=crawler.settings.getbool("DUPEFILTER_DEBUG"))
         keys = keys_of(crawler)
         self._default_fingerprint = keys.of_request
@@ -138,7 +136,7 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
             self._open_chain()
             try:
                 if self._guard is not None:
-                    self._guard.open(Path(self._jobdir) if self._jobdir else None)
+                    self._guard.open(self._jobdir)
             except BaseException:
                 self._close_chain()
                 raise

@@ -1,53 +1,68 @@
-"""What happens when a crawl cannot start: the reason is told where one looks, and nothing in the job directory is lost.
+"""When a crawl cannot start: one CRITICAL line says why, and nothing in the job directory is lost.
 
-Common to the faces. Does not know what may be wrong.
+Knows Scrapy's order of things on starting. Does not know what may be wrong.
 """
 
 from __future__ import annotations
 
-import pickle
-from contextlib import contextmanager, suppress
+import os
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scrapy.utils.job import job_dir
-
-from scrapy_bloom.errors import BloomError
+from scrapy_bloom.crawl.spider_state import keep_spider_state
+from scrapy_bloom.errors import BloomError, UnusableError
 
 if TYPE_CHECKING:
     import logging
     from collections.abc import Iterator
 
     from scrapy.crawler import Crawler
+    from scrapy.settings import BaseSettings
 
 
 @contextmanager
 def told_before_the_traceback(logger: logging.Logger, crawler: Crawler | None = None) -> Iterator[None]:
-    """Log what is wrong on lines of its own, once: Scrapy buries an error on starting between two tracebacks.
+    """Log why the crawl cannot start on a line of its own, once: Scrapy buries it between two tracebacks.
 
-    Where the spider exists already, as on opening, give *crawler*, for the state of the spider to survive.
+    Whatever is raised is raised again. Where the spider exists already, as on opening, give *crawler*, for the state of
+    the spider to survive.
     """
     try:
         yield
-    except BloomError as error:
-        if not error.told:
-            error.told = True
-            logger.critical("The crawl has not started. %s", error)
+    except Exception as error:
+        telling: Any = error
+        if not getattr(telling, "told", False):
+            telling.told = True
+            what = str(error) if isinstance(error, BloomError) else f"{type(error).__name__}: {error}"
+            logger.critical("The crawl has not started. %s", what)
         if crawler is not None:
-            _keep_spider_state(crawler)
+            keep_spider_state(crawler)
         raise
 
 
-def _keep_spider_state(crawler: Crawler) -> None:
-    """Give the spider the state that an earlier run left in the job directory.
+def job_directory(settings: BaseSettings) -> Path | None:
+    """Return the directory that ``JOBDIR`` names, which is there and can be written to; None without ``JOBDIR``.
 
-    Scrapy reads it when the spider is opened, and writes it when the spider is closed, even if it was never opened:
-    then an empty file is left, which no later run can read (Scrapy 2.13 to 2.19).
+    Raises:
+        UnusableError: It is no directory, or cannot be created or written to.
+
     """
-    spider: Any = crawler.spider
-    jobdir = job_dir(crawler.settings)
-    if spider is None or not jobdir or hasattr(spider, "state"):
-        return
-    spider.state = {}
-    with suppress(Exception):  # missing, or empty already; unpickling runs other people's code
-        spider.state = pickle.loads(Path(jobdir, "spider.state").read_bytes())  # noqa: S301 - as Scrapy does
+    name = settings["JOBDIR"]
+    if not name:
+        return None
+    path = Path(name)
+    problem = ""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        problem = "is a file, not a directory"
+    except OSError as error:
+        problem = f"cannot be created: {error.strerror}"
+    else:
+        if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+            problem = "cannot be written to"
+    if problem:
+        advice = "Set JOBDIR to a directory that this user may create or write to, one for each spider."
+        raise UnusableError(f"JOBDIR={name}", problem, advice=advice)
+    return path

@@ -10,6 +10,7 @@ import logging
 import os
 import platform
 import secrets
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -177,10 +178,12 @@ class JobDirectoryStore:
             return self._create_file(spec).layer
         except OSError as error:
             if not self._files:
+                free = shutil.disk_usage(self.directory).free
                 raise UnusableError(
                     f"The filter in {self.directory}",
                     f"cannot be begun: {error.strerror}",
-                    advice=f"It needs {spec.nbytes:,} bytes there, less with a smaller BLOOM_CAPACITY.",
+                    advice=f"It needs {spec.nbytes:,} bytes there, and {free:,} are free. Make room, or lower "
+                    "BLOOM_CAPACITY, the URLs that its first layer is made for: it grows by itself.",
                 ) from error
             logger.error(  # noqa: TRY400 - the reason is in the message, a traceback would bury what to do
                 "No room for layer %d of the filter in %s (%s): it lives in memory until there is. Free %s bytes. "

@@ -342,6 +342,13 @@ class ScalableBloomFilter:
         assert self.nbytes == sum(len(layer.bits) // 8 for layer in layers)
 
 
+def first_layer_bytes(capacity: int, error_rate: float) -> int:
+    """Return the bytes that a chain begins with: the bit array of a layer for *capacity* keys."""
+    budget = sizing.layer_error_rate(0, target=error_rate, tightening=TIGHTENING)
+    probes = sizing.optimal_probes(budget)
+    return LayerSpec.design(index=0, capacity=capacity, error_rate=budget, probes=probes, seed=0).nbytes
+
+
 def check_parameters(capacity: int, error_rate: float, growth: float) -> None:
     """Raise ValueError, with all that is wrong, unless a chain can be made of the three."""
     problems = []

@@ -126,6 +126,6 @@ def test_a_filter_cannot_be_begun_without_room(disk: tuple[str, Path]) -> None:
     else:
         assert re.fullmatch(
             rf"The filter in {re.escape(str(disk[1]))} cannot be begun: {reason(disk)}\. "
-            r"It needs [\d,]+ bytes there, less with a smaller BLOOM_CAPACITY\.",
+            r"It needs [\d,]+ bytes there, and [\d,]+ are free\. Make room, or lower BLOOM_CAPACITY, .*\.",
             told["error"],
         )
