@@ -65,7 +65,11 @@ def start_python(project: Path, *arguments: str) -> subprocess.Popen[str]:
 
 def finish(process: subprocess.Popen[str]) -> Crawl:
     with process:
-        output, log = process.communicate(timeout=TIMEOUT)
+        try:
+            output, log = process.communicate(timeout=TIMEOUT)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
     rows = [re.split(r" {2,}", line) for line in output.splitlines() if "  " in line]
     return Crawl(process.returncode, {row[0]: (row[1], row[2] if len(row) > 2 else "") for row in rows}, log, output)
 
@@ -176,6 +180,30 @@ def test_a_crawl_that_is_killed_goes_on_with_what_was_pending(project: Path) -> 
     assert pending > 0
     # A run that starts over would fetch all 120.
     assert pending <= outcome.number("pages crawled, this run") < 120
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "parse --spider=maze --depth=3 http://maze.example/",
+        "shell --spider=maze -c response.status http://maze.example/",
+        pytest.param("fetch --spider=maze http://maze.example/", marks=pytest.mark.slow),
+    ],
+    ids=["parse", "shell", "fetch"],
+)
+def test_commands_that_look_at_pages_leave_a_job_alone(project: Path, command: str) -> None:
+    """With JOBDIR in the settings, `scrapy parse` and its kin change no byte of the queue and the filter."""
+    with (project / "example" / "settings.py").open("a", encoding="utf-8") as settings:
+        settings.write('JOBDIR = "job"\n')
+    stopped = crawl(project, "scrapy crawl maze -s CLOSESPIDER_PAGECOUNT=5")
+    assert stopped.number("pages crawled, all runs") < 300
+    files = [project / "job" / "requests.frontier", *sorted((project / "job" / "requests.bloom").iterdir())]
+    before = [path.read_bytes() for path in files]
+    looked = crawl(project, f"scrapy {command}")
+    assert looked.code == 0, looked.log
+    assert "job is left alone: this is no crawl" in looked.log
+    assert "Traceback" not in looked.log
+    assert [path.read_bytes() for path in files] == before
 
 
 def test_the_killer_says_what_it_does(project: Path) -> None:

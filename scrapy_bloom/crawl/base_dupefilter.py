@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, ClassVar
 from scrapy.dupefilters import BaseDupeFilter
 
 from scrapy_bloom.crawl import subclass
+from scrapy_bloom.crawl.job import job_of
 from scrapy_bloom.crawl.keys import keys_of
 from scrapy_bloom.crawl.link_filter import LinkFilter, link_filter_wanted
 from scrapy_bloom.crawl.loop_guard import guard_of, objection_of
 from scrapy_bloom.crawl.request_log import RequestLog
 from scrapy_bloom.crawl.shutdown import end_crawl
-from scrapy_bloom.crawl.startup import job_directory, told_before_the_traceback
+from scrapy_bloom.crawl.startup import told_before_the_traceback
 from scrapy_bloom.crawl.unchecked import UncheckedRequests
 from scrapy_bloom.loops.verdict import PASSED
 from scrapy_bloom.settings import BloomSettings
@@ -75,7 +76,7 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
         self._crawler = crawler
         self._settings = settings
         self._stats = crawler.stats
-        self._jobdir = job_directory(crawler.settings)
+        self._jobdir = job_of(crawler)
         self._log = RequestLog(self._logger, self._stats, debug=crawler.settings.getbool("DUPEFILTER_DEBUG"))
         keys = keys_of(crawler)
         self._default_fingerprint = keys.of_request

@@ -23,6 +23,7 @@ from scrapy.utils.misc import build_from_crawler
 from scrapy.utils.request import request_from_dict
 
 from scrapy_bloom.crawl.in_progress import watch
+from scrapy_bloom.crawl.job import looks_only
 from scrapy_bloom.crawl.queue_order import is_lifo
 from scrapy_bloom.crawl.startup import told_before_the_traceback
 from scrapy_bloom.errors import UnusableError
@@ -84,6 +85,8 @@ class DurableScheduler(Scheduler):
 
     def __init__(self, dupefilter: BaseDupeFilter, jobdir: str | None = None, *args: Any, **kwargs: Any) -> None:
         super().__init__(dupefilter, None, *args, **kwargs)  # None: the disk queue is ours, not Scrapy's
+        if self.crawler is not None and looks_only(self.crawler):
+            jobdir = None
         self.jobdir = jobdir
         self._frontier: Frontier | None = None
         self._handed_out = HandedOut(Path(jobdir or "", HANDED_OUT_NAME))
@@ -378,7 +381,7 @@ def _check_owner(database: Database, spider: Spider) -> None:
     raise UnusableError(
         f"The job in {database.path.parent}",
         f"belongs to the spider {owner!r}, and this is {spider.name!r}, which would use up its pending requests",
-        advice="Nothing was changed. Use a JOBDIR for each spider (-s JOBDIR=... on the command line; -s JOBDIR= for "
-        f"none, with scrapy shell and scrapy fetch). If {owner!r} was only renamed, tell the job so: "
+        advice="Nothing was changed. Use a JOBDIR for each spider (-s JOBDIR=... on the command line). "
+        f"If {owner!r} was only renamed, tell the job so: "
         f'sqlite3 {database.path} "{rename}"',
     )

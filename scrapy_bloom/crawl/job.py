@@ -1,0 +1,51 @@
+"""Which job directory a crawl has. Does not know what lies in it."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from scrapy.settings import SETTINGS_PRIORITIES
+
+from scrapy_bloom.crawl.startup import job_directory
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from scrapy.crawler import Crawler
+
+logger = logging.getLogger(__name__)
+
+# Set by the shell for itself in Scrapy 2.13 or 2.19; of no other command.
+_SETTINGS_OF_THE_SHELL = ("KEEP_ALIVE", "LOGSTATS_INTERVAL", "REMOTE_CONTROL_ENABLED")
+
+
+def job_of(crawler: Crawler) -> Path | None:
+    """Return ``JOBDIR``, or None for want of one or under ``scrapy parse``, ``fetch``, ``check`` or ``shell``.
+
+    Those look at a page or two with a spider of the project. With ``JOBDIR`` in the project's settings they would take
+    the pending requests of that spider's crawl, and leave their own pages as seen.
+
+    Raises:
+        UnusableError: It is no directory, or cannot be created or written to.
+
+    """
+    directory = job_directory(crawler.settings)
+    if directory is not None and looks_only(crawler):
+        logger.info("%s is left alone: this is no crawl, but a command that looks at pages", directory)
+        return None
+    return directory
+
+
+def looks_only(crawler: Crawler) -> bool:
+    """Return whether *crawler* was made by a command of Scrapy's that looks at pages rather than crawl.
+
+    ``parse``, ``fetch`` and ``check`` put their own ``start()`` into the spider. The shell opens an engine without
+    starting a crawl, under settings of its own.
+    """
+    if str(getattr(crawler.spidercls.start, "__module__", "")).startswith("scrapy.commands."):
+        return True
+    command = SETTINGS_PRIORITIES["command"]
+    return not crawler.crawling and any(
+        crawler.settings.getpriority(name) == command for name in _SETTINGS_OF_THE_SHELL
+    )
