@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from scrapy_bloom.filter.chain import ScalableBloomFilter
     from scrapy_bloom.frontier.scheduler import DurableScheduler
     from scrapy_bloom.links import UnseenLinks
+    from scrapy_bloom.loops.middleware import LoopGuardMiddleware
     from scrapy_bloom.redis_dupefilter import RedisBloomDupeFilter
     from scrapy_bloom.url.canonical import canonicalize_url
     from scrapy_bloom.url.fingerprint import RequestFingerprinter, fingerprint
@@ -18,6 +19,7 @@ __all__ = [
     "Addon",
     "BloomDupeFilter",
     "DurableScheduler",
+    "LoopGuardMiddleware",
     "RedisBloomDupeFilter",
     "RequestFingerprinter",
     "ScalableBloomFilter",
@@ -31,6 +33,7 @@ _HOME = {
     "Addon": "scrapy_bloom.addon",
     "BloomDupeFilter": "scrapy_bloom.dupefilter",
     "DurableScheduler": "scrapy_bloom.frontier.scheduler",
+    "LoopGuardMiddleware": "scrapy_bloom.loops.middleware",
     "RedisBloomDupeFilter": "scrapy_bloom.redis_dupefilter",
     "RequestFingerprinter": "scrapy_bloom.url.fingerprint",
     "ScalableBloomFilter": "scrapy_bloom.filter.chain",

@@ -9,6 +9,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from scrapy_bloom.crawl.startup import job_directory, told_before_the_traceback
+from scrapy_bloom.loops.middleware import LoopGuardMiddleware
 
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
@@ -18,6 +19,8 @@ logger = logging.getLogger(__name__)
 
 class Addon:
     """Switches the duplicate filter on, and with ``JOBDIR`` the scheduler that survives ``kill -9``.
+
+    With ``BLOOM_LOOP_GUARD`` also the two middlewares that show the loop guard the crawl.
 
     Settings of the project, the spider or the command line win: they have a higher priority than an add-on's.
     ``JOBDIR`` may come from any of them, since Scrapy asks its add-ons after it has read all three.
@@ -35,3 +38,6 @@ class Addon:
         settings.set("DUPEFILTER_CLASS", "scrapy_bloom.BloomDupeFilter", "addon")
         if settings.get("JOBDIR"):
             settings.set("SCHEDULER", "scrapy_bloom.DurableScheduler", "addon")
+        if settings.get("BLOOM_LOOP_GUARD"):
+            for name, place in (("SPIDER_MIDDLEWARES", 950), ("DOWNLOADER_MIDDLEWARES", 40)):
+                settings.setdefault_in_component_priority_dict(name, LoopGuardMiddleware, place)

@@ -45,6 +45,8 @@ class RedisBloomDupeFilter(BaseBloomDupeFilter):
 
     """
 
+    is_shared = True  # so that the loop guard parks nothing that would go with this process
+
     _logger = logger
 
     _filter: FleetFilter | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from scrapy_bloom.loops.limits import objection_by
+from scrapy_bloom.loops.middleware import loop_guard_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,6 +56,6 @@ def objection_of(settings: BloomSettings) -> Callable[[str], Objection | None] |
     return objection_by(settings.loop_guard) if settings.loop_guard else None
 
 
-def guard_of(crawler: Crawler, settings: BloomSettings) -> Guard | None:  # noqa: ARG001 - there is none yet
+def guard_of(crawler: Crawler, settings: BloomSettings) -> Guard | None:
     """Return the guard that *settings* switch on for *crawler*, or None."""
-    return None
+    return loop_guard_of(crawler) if settings.loop_guard else None

@@ -1,0 +1,444 @@
+"""Judges the shapes of a crawl by what their pages bring: demotes what grows, parks what has run dry.
+
+Knows requests and what ``news`` says of a response. Knows no scheduler and no filter: ``crawl/base_dupefilter`` tells
+it what is new, ``middleware`` shows it what comes out of the queue and what comes back, and takes what it releases.
+
+A page that brings nothing new makes each of its shapes a little drier, a page with news makes them wet again, and the
+shapes of the page that *linked* to it, too: a list has no text that its items do not repeat, so its news are what it
+leads to. (Counting new links instead would reward mazes.)
+
+Of the shapes of a URL the most specific one that has brought something lately decides: then nothing is held back. One
+that is dry has a say only if none below it is productive, so a good list in a dry folder goes on, and a trap that makes
+a shape of every page is caught by its folder.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import Counter
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import mmh3
+
+from scrapy_bloom.files.directory import open_filter
+from scrapy_bloom.filter.chain import ScalableBloomFilter
+from scrapy_bloom.loops.news import News
+from scrapy_bloom.loops.parked import TAKEN_BACK, AccountRow, ParkedFile, ParkedInMemory
+from scrapy_bloom.loops.shapes import Shapes
+from scrapy_bloom.loops.verdict import PASSED, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+
+    from scrapy import Request, Spider
+    from scrapy.http import Response
+    from scrapy.statscollectors import StatsCollector
+
+    from scrapy_bloom.loops.options import LoopOptions
+
+logger = logging.getLogger(__name__)
+
+DRY = 25
+"""Pages of a shape in a row that bring nothing, nor does what they link to, before it is parked. The longest such run
+in one folder of 7,692 pages of documentation was 1."""
+
+EVIDENCE = 5
+"""Pages of a shape that must have been fetched before it can speak for itself."""
+
+STEPS = 16
+"""Different priorities that demotion makes of one: each is a queue in Scrapy's priority queue."""
+
+RANK_STEPS = 13
+"""Of these, the steps for how many URLs of the shape were queued before: one for each doubling, from FREE_RANK on."""
+
+FREE_RANK = 8
+"""URLs of a shape that are queued without being demoted."""
+
+PORTION = 64
+"""Parked requests that go back to the queue at a time. The next ones follow as long as there is news."""
+
+ACCOUNTS = 100_000
+"""Shapes that are remembered, some 40 MB; then those without a verdict that were fetched least are forgotten."""
+
+SAVE_INTERVAL = 5.0
+"""Seconds between writing down what is known about shapes; what a kill loses of it costs a few fetches more."""
+
+NEWS_CAPACITY = 1_000_000
+NEWS_ERROR_RATE = 1e-3
+
+LINKED_FROM = "bloom_linked_from"
+"""Key in ``request.meta``: numbers of the shapes of the page that linked to it."""
+
+QUEUED = "bloom_loop_queued"
+"""Key in ``request.meta`` while a request is in the queue: by how much it was demoted."""
+
+RELEASED = "bloom_loop_released"
+"""Key in ``request.meta`` while a request that was parked is in the queue: its number in the lot."""
+
+
+class Account:
+    """What is known about one shape."""
+
+    __slots__ = ("dry", "example", "fetched", "id", "pardoned", "queued", "shape", "told", "tried")
+
+    def __init__(self, id_: int, shape: str) -> None:
+        self.id = id_
+        self.shape = shape
+        self.fetched = 0
+        """Pages that have come back."""
+        self.dry = 0
+        """Of the last ones in a row, those that brought nothing."""
+        self.queued = 0
+        """URLs that were new to the filter."""
+        self.tried = 0
+        """URLs that came up while the shape was dry."""
+        self.told = False
+        """Whether it has run dry at least once."""
+        self.pardoned = False
+        """Whether a person has taken its verdict back."""
+        self.example = ""
+
+    @property
+    def is_dry(self) -> bool:
+        """Whether its URLs are to be parked."""
+        return self.dry >= DRY and not self.pardoned
+
+    @property
+    def is_productive(self) -> bool:
+        """Whether it can speak for itself, and has brought something lately."""
+        return self.fetched >= EVIDENCE and self.dry < min(self.fetched, DRY)
+
+    def row(self) -> AccountRow:
+        """Return what is to be stored."""
+        return AccountRow(
+            self.id,
+            self.shape,
+            self.fetched,
+            self.dry,
+            self.queued,
+            self.tried,
+            int(self.told),
+            int(self.pardoned),
+            self.example,
+        )
+
+
+class LoopGuard:
+    """One crawl's guard. Nothing it does raises: what it cannot judge is fetched."""
+
+    def __init__(
+        self,
+        options: LoopOptions,
+        stats: StatsCollector,
+        spider: Spider | None = None,
+        *,
+        filter_is_shared: bool = False,
+    ) -> None:
+        """Guard the crawl of *spider* under *options*.
+
+        With a filter that is shared, and so outlives this process, nothing is parked in memory: it would be lost.
+        """
+        self._spider = spider
+        self._allowed = [re.compile(pattern).search for pattern in options.allow]
+        self._stats = stats
+        self._filter_is_shared = filter_is_shared
+        self._shapes = Shapes()
+        self._accounts: dict[int, Account] = {}
+        self._changed: set[int] = set()
+        self._forgotten: list[int] = []
+        self._lot: ParkedInMemory | ParkedFile | None = None
+        self._seen: ScalableBloomFilter | None = None
+        self._news: News | None = None
+        self._send_back: Callable[[Request], None] | None = None
+        self._next_save = 0.0
+        self._has_warned: set[str] = set()
+        self.is_open = False
+
+    # -- opening and closing -------------------------------------------------------------------------------------
+
+    def open(self, jobdir: Path | None) -> None:
+        """Begin with what an earlier run has left in *jobdir*; None: in memory only.
+
+        Raises:
+            BloomError: What is there cannot be used.
+
+        """
+        if self.is_open:
+            return
+        if jobdir is None:
+            self._seen = ScalableBloomFilter(NEWS_CAPACITY, NEWS_ERROR_RATE)
+            self._lot = None if self._filter_is_shared else ParkedInMemory()
+            if self._filter_is_shared:
+                logger.info(
+                    "The loop guard demotes and does not park: the fleet's filter outlives this worker, and what it "
+                    "parks without a JOBDIR does not. Give each worker a JOBDIR of its own to park."
+                )
+        else:
+            self._lot = ParkedFile.open(jobdir / "requests.loops", self._spider)
+            try:
+                self._seen = open_filter(jobdir / "requests.news", NEWS_CAPACITY, NEWS_ERROR_RATE, sync_interval=30.0)
+            except BaseException:
+                self._lot.close(queue_is_kept=False)
+                raise
+            self._load(self._lot)
+        self._news = News(self._seen)
+        self._next_save = monotonic() + SAVE_INTERVAL
+        self.is_open = True
+
+    def checkpoint(self) -> None:
+        """Do nothing: a request that was parked is on the disk already."""
+
+    def close(self) -> None:
+        """Write down what a later run needs."""
+        if not self.is_open:
+            return
+        self.is_open = False
+        self._set_stats()
+        if isinstance(self._lot, ParkedFile):
+            self._save(self._lot)
+            self._lot.close(queue_is_kept=True)
+        waiting = self._lot.waiting.total() if self._lot is not None else 0
+        if waiting and isinstance(self._lot, ParkedInMemory):
+            logger.info("The loop guard parked %d requests in memory; they are gone now (no JOBDIR)", waiting)
+        if self._seen is not None:
+            self._seen.close()
+
+    def itself(self) -> LoopGuard:
+        """Return the guard: the answer to the signal by which the parts of one crawl find it."""
+        return self
+
+    # -- what the crawl shows it ---------------------------------------------------------------------------------
+
+    def queued(self, request: Request) -> Verdict:
+        """Count *request*, which the filter has just called new, among its shapes, and lower its priority."""
+        if not self.is_open or request.meta.get("is_start_request"):
+            return PASSED
+        accounts = self._accounts_of(self._shapes.learn(request.url))
+        steps = 0
+        if not self._is_allowed(request.url):
+            steps = _steps(accounts)
+        for account in accounts:
+            account.queued += 1
+            self._changed.add(account.id)
+        request.meta[QUEUED] = steps
+        if not steps:
+            return PASSED
+        request.priority -= steps
+        return Verdict("demoted", f"{accounts[0].shape} has {accounts[0].queued:,} URLs queued")
+
+    def out_of_queue(self, request: Request) -> bool:
+        """Undo what was done to *request* for the queue, and return whether it is parked now instead of fetched."""
+        demoted = request.meta.pop(QUEUED, None)
+        number = request.meta.pop(RELEASED, None)
+        if demoted is None or not self.is_open:
+            return False
+        request.priority += demoted
+        if number is not None:
+            request.dont_filter = False
+        judge = None if request.dont_filter else self._judge(request.url)
+        is_parked = judge is not None and self._park(judge, request)
+        if number is not None and self._lot is not None:
+            self._lot.drop(number)  # after it was parked again: a kill in between fetches it twice
+        return is_parked
+
+    def saw(self, response: Response, request: Request) -> None:
+        """Take note of what *response* brought, which *request* has led to, maybe over redirects."""
+        if self._news is None or not self.is_open:
+            return
+        url = _asked_for(request)
+        try:
+            is_news = self._news.brought(response)
+        except Exception:  # whatever it is, no page is parked because of it
+            self._warn_once("news", "What %s brought cannot be told, and counts as news", url, exc_info=True)
+            is_news = True
+        self._note(url, request, is_news=is_news)
+
+    def saw_nothing(self, request: Request) -> None:
+        """Take note that *request* was redirected to a page that is known."""
+        if self.is_open and request.meta.get("redirect_urls"):
+            self._note(_asked_for(request), request, is_news=False)
+
+    def numbers_of(self, request: Request) -> list[int]:
+        """Return the numbers of the shapes of *request*, for the links of its page."""
+        return [_number(shape) for shape in self._shapes.of(_asked_for(request))]
+
+    def sends_back_by(self, send_back: Callable[[Request], None]) -> None:
+        """Call *send_back* with each request that is to go back to the queue, from now on.
+
+        The first ones are those that a person has taken back since: by ``allow``, or with ``verdicts.take_back()``.
+        """
+        self._send_back = send_back
+        if isinstance(self._lot, ParkedFile):
+            allowed = self._lot.release_urls(self._is_allowed) if self._allowed else 0
+            if allowed:
+                logger.info("Loop guard: %d parked requests are allowed now, and go back to the queue", allowed)
+            self._release(TAKEN_BACK)
+
+    def release_all_due(self) -> int:
+        """Send back a portion of what is parked for shapes that are not dry any more; return how many requests."""
+        if self._lot is None or not self.is_open:
+            return 0
+        waiting = [account for account, count in self._lot.waiting.items() if count > 0]
+        return sum(self._release(id_) for id_ in waiting if not self._is_dry(id_))
+
+    # -- verdicts ------------------------------------------------------------------------------------------------
+
+    def _judge(self, url: str) -> Account | None:
+        """Return the account whose verdict parks *url*, or None."""
+        for shape in self._shapes.of(url):
+            account = self._accounts.get(_number(shape))
+            if account is None:
+                continue
+            if account.is_dry:
+                return None if self._is_allowed(url) else account
+            if account.is_productive or account.pardoned:
+                return None
+        return None
+
+    def _park(self, judge: Account, request: Request) -> bool:
+        """Park *request*, unless it is one to try: the 1st, 2nd, 4th, 8th, ..., that comes up."""
+        if self._lot is None:
+            return False
+        if not judge.told:
+            judge.told = True
+            judge.example = request.url
+            self._stats.inc_value("bloom/loop/verdicts")
+            logger.info(
+                "Loop guard: %s has run dry and is parked. Of %d pages the last %d brought nothing new, nor did what "
+                "they link to; %d URLs were queued. Example: %s",
+                judge.shape,
+                judge.fetched,
+                judge.dry,
+                judge.queued,
+                request.url,
+            )
+        judge.tried += 1
+        self._changed.add(judge.id)
+        if judge.tried.bit_count() == 1:
+            self._stats.inc_value("bloom/loop/tried")
+            return False
+        if not self._lot.park(judge.id, request):
+            self._stats.inc_value("bloom/loop/not_parked")
+            self._warn_once("park", "%s cannot be parked, and is fetched", request)
+            return False
+        self._stats.inc_value("bloom/loop/parked")
+        return True
+
+    def _note(self, url: str, request: Request, *, is_news: bool) -> None:
+        accounts = self._accounts_of(self._shapes.of(url))
+        for account in accounts:
+            account.fetched += 1
+            account.dry = 0 if is_news else account.dry + 1
+            self._changed.add(account.id)
+        if is_news:
+            linked_from = [self._accounts.get(number) for number in request.meta.get(LINKED_FROM, ())]
+            for account in (*accounts, *filter(None, linked_from)):
+                account.dry = 0
+                self._changed.add(account.id)
+                if self._lot is not None and self._lot.waiting[account.id]:
+                    self._release(account.id)
+        if monotonic() >= self._next_save:
+            self._checkpoint()
+
+    def _release(self, id_: int) -> int:
+        if self._lot is None or self._send_back is None:
+            return 0
+        released = self._lot.release(id_, PORTION)
+        for number, request in released:
+            request.dont_filter = True  # the filter knows it; out_of_queue() takes it back
+            request.meta[RELEASED] = number
+            request.meta[QUEUED] = STEPS - 1
+            request.priority -= STEPS - 1
+            self._send_back(request)
+        self._stats.inc_value("bloom/loop/released", len(released))
+        return len(released)
+
+    def _is_dry(self, id_: int) -> bool:
+        """Whether a verdict stands; no for an account that a kill has taken before it was saved."""
+        account = self._accounts.get(id_)
+        return account is not None and account.is_dry
+
+    def _is_allowed(self, url: str) -> bool:
+        return any(search(url) for search in self._allowed)
+
+    # -- accounts ------------------------------------------------------------------------------------------------
+
+    def _accounts_of(self, shapes: Sequence[str]) -> list[Account]:
+        accounts = []
+        for shape in shapes:
+            id_ = _number(shape)
+            account = self._accounts.get(id_)
+            if account is None:
+                account = self._accounts[id_] = Account(id_, shape)
+            accounts.append(account)
+        if len(self._accounts) > ACCOUNTS:
+            self._forget_some(keep={account.id for account in accounts})
+        return accounts
+
+    def _forget_some(self, keep: set[int]) -> None:
+        waiting: Counter[int] = self._lot.waiting if self._lot is not None else Counter()
+        spare = [a for a in self._accounts.values() if not a.told and not a.pardoned and a.id not in keep]
+        spare.sort(key=lambda account: (account.fetched, account.queued))
+        for account in spare[: ACCOUNTS // 10]:
+            if not waiting[account.id]:
+                del self._accounts[account.id]
+                self._forgotten.append(account.id)
+
+    def _load(self, lot: ParkedFile) -> None:
+        for row in lot.accounts():
+            account = self._accounts[row.id] = Account(row.id, row.shape)
+            account.fetched, account.dry, account.queued, account.tried = row.fetched, row.dry, row.queued, row.tried
+            account.told, account.pardoned, account.example = bool(row.told), bool(row.pardoned), row.example
+        self._shapes.load(lot.folders())
+
+    def _checkpoint(self) -> None:
+        self._next_save = monotonic() + SAVE_INTERVAL
+        self._set_stats()
+        if isinstance(self._lot, ParkedFile):
+            self._save(self._lot)
+
+    def _save(self, lot: ParkedFile) -> None:
+        rows = [self._accounts[id_].row() for id_ in self._changed if id_ in self._accounts]
+        try:
+            lot.save(rows, self._shapes.changed(), forgotten_accounts=self._forgotten)
+        except Exception:  # a full disk: what is not written is relearned
+            self._warn_once("save", "What the loop guard knows cannot be saved in %s", lot, exc_info=True)
+            return
+        self._changed.clear()
+        self._forgotten.clear()
+
+    def _set_stats(self) -> None:
+        if self._lot is not None:
+            self._stats.set_value("bloom/loop/waiting", self._lot.waiting.total())
+        if self._seen is not None:
+            self._stats.set_value("bloom/loop/news_bytes", self._seen.nbytes)
+
+    def _warn_once(self, kind: str, message: str, *args: object, exc_info: bool = False) -> None:
+        if kind not in self._has_warned:
+            self._has_warned.add(kind)
+            logger.warning(message + ". Further ones are not shown", *args, exc_info=exc_info)
+
+
+def _steps(accounts: Sequence[Account]) -> int:
+    """Return how far the next URL of these shapes is demoted, from 0 to STEPS - 1.
+
+    By the larger one of its shape and its subtree, two folders deep: facets make a shape of every combination.
+    """
+    subtree = accounts[max(-2, -len(accounts))]
+    rank = max(accounts[0].queued, subtree.queued)
+    judge = next((account for account in accounts if account.fetched >= EVIDENCE), None)
+    dryness = 0 if judge is None else min(STEPS - 1 - RANK_STEPS, judge.dry * 2 // DRY)
+    return min(RANK_STEPS, (rank // FREE_RANK).bit_length()) + dryness
+
+
+def _asked_for(request: Request) -> str:
+    redirected: Iterable[str] = request.meta.get("redirect_urls", ())
+    return next(iter(redirected), request.url)
+
+
+def _number(shape: str) -> int:
+    number: int = mmh3.hash64(shape)[0]
+    return number

@@ -1,0 +1,146 @@
+"""LoopGuardMiddleware: shows the loop guard the responses, and what comes out of the queue.
+
+As a spider middleware it sees every page and marks the links of each with where they come from; as a downloader
+middleware it sees every request on its way out of the queue, where a request whose shape has run dry is parked instead.
+Decides nothing itself.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scrapy import Request, signals
+from scrapy.exceptions import DontCloseSpider, IgnoreRequest, NotConfigured
+from scrapy.utils.job import job_dir
+from scrapy.utils.misc import load_object
+
+from scrapy_bloom.loops.guard import LINKED_FROM, LoopGuard
+from scrapy_bloom.loops.options import SETTING, parse_loop_guard
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+
+    from scrapy import Spider
+    from scrapy.crawler import Crawler
+    from scrapy.http import Response
+    from typing_extensions import Self
+
+loop_guard_wanted = object()
+"""Sent by whoever needs the guard of a crawler; the guard answers with itself, if there is one already."""
+
+
+class LoopGuardMiddleware:
+    """For ``SPIDER_MIDDLEWARES`` and ``DOWNLOADER_MIDDLEWARES``, both; the add-on sets it in both.
+
+    Without the second, URLs are demoted and none is parked.
+    """
+
+    def __init__(self, crawler: Crawler, guard: LoopGuard) -> None:
+        self._crawler = crawler
+        self._guard = guard
+        self._jobdir = job_dir(crawler.settings)
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """Find the guard of *crawler*, or make it. Not configured without ``BLOOM_LOOP_GUARD``."""
+        guard = loop_guard_of(crawler)
+        if guard is None:
+            raise NotConfigured
+        middleware = cls(crawler, guard)
+        crawler.signals.connect(middleware.spider_opened, signal=signals.spider_opened)
+        return middleware
+
+    def spider_opened(self) -> None:
+        """Open the guard under a duplicate filter that does not, and listen to the rest of the crawl."""
+        self._guard.open(Path(self._jobdir) if self._jobdir else None)
+        self._guard.sends_back_by(self._send_back)
+        connect = self._crawler.signals.connect
+        connect(self.spider_idle, signal=signals.spider_idle)
+        connect(self.request_dropped, signal=signals.request_dropped)
+        connect(self.spider_closed, signal=signals.spider_closed)
+
+    def spider_idle(self) -> None:
+        """Let no crawl end while parked requests wait whose shapes have news."""
+        if self._guard.release_all_due():
+            raise DontCloseSpider
+
+    def spider_closed(self) -> None:
+        """Close the guard under a duplicate filter that does not."""
+        self._guard.close()
+
+    def request_dropped(self, request: Request) -> None:
+        """Tell of a redirect that leads to a known page."""
+        self._guard.saw_nothing(request)
+
+    # Scrapy 2.13 passes the spider to all of these, 2.14 and newer only where it has no default.
+
+    def process_request(self, request: Request, spider: Spider | None = None) -> None:  # noqa: ARG002 - see above
+        """Park *request* instead of having it fetched, if its shape has run dry."""
+        if self._guard.out_of_queue(request):
+            request.errback = None  # it has not failed; a copy that has its errback waits
+            raise IgnoreRequest("parked by the loop guard")
+
+    def process_spider_input(self, response: Response, spider: Spider | None = None) -> None:  # noqa: ARG002 - see above
+        """Show the guard what *response* brought, whatever its callback makes of it."""
+        if response.request is not None and _tells_something(response):
+            self._guard.saw(response, response.request)
+
+    def process_spider_output(
+        self,
+        response: Response,
+        result: Iterable[Any],
+        spider: Spider | None = None,  # noqa: ARG002 - see above
+    ) -> Iterable[Any]:
+        """Mark each request with the shapes of the page it comes from."""
+        numbers = self._numbers_of(response)
+        for item in result:
+            if isinstance(item, Request):
+                item.meta[LINKED_FROM] = numbers
+            yield item
+
+    async def process_spider_output_async(
+        self,
+        response: Response,
+        result: AsyncIterator[Any],
+        spider: Spider | None = None,  # noqa: ARG002 - see above
+    ) -> AsyncIterator[Any]:
+        """Mark each request with the shapes of the page it comes from."""
+        numbers = self._numbers_of(response)
+        async for item in result:
+            if isinstance(item, Request):
+                item.meta[LINKED_FROM] = numbers
+            yield item
+
+    def _numbers_of(self, response: Response) -> list[int]:
+        return [] if response.request is None else self._guard.numbers_of(response.request)
+
+    def _send_back(self, request: Request) -> None:
+        engine: Any = self._crawler.engine
+        engine.crawl(request)
+
+
+def loop_guard_of(crawler: Crawler) -> LoopGuard | None:
+    """Return the one guard of *crawler*, made when first asked for, or None if ``BLOOM_LOOP_GUARD`` is off.
+
+    Raises:
+        SettingsError, ValueError, TypeError: The setting cannot be used.
+
+    """
+    options = parse_loop_guard(crawler.settings.get(SETTING) or False)
+    if not options:
+        return None
+    for _, answer in crawler.signals.send_catch_log(loop_guard_wanted):
+        if isinstance(answer, LoopGuard):
+            return answer
+    if crawler.stats is None:
+        raise TypeError("the crawler has no stats yet: it applies its settings first")
+    dupefilter = load_object(crawler.settings["DUPEFILTER_CLASS"])
+    guard = LoopGuard(options, crawler.stats, crawler.spider, filter_is_shared=getattr(dupefilter, "is_shared", False))
+    crawler.signals.connect(guard.itself, signal=loop_guard_wanted)
+    return guard
+
+
+def _tells_something(response: Response) -> bool:
+    """Whether a page can be judged by *response*: refusals and faults of a server say nothing about its pages."""
+    return response.status < 400 or response.status in {404, 410}

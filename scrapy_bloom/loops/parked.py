@@ -1,0 +1,289 @@
+"""Requests that are held back, and what the guard knows, in one SQLite file; or the requests alone in memory.
+
+Knows no shape: an account is a number here. A request lives in the file from :meth:`ParkedFile.park`, which returns
+when it would survive a power failure, until it has come out of the queue once more. A kill in between finds it in both
+places, and its page is fetched twice rather than never.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sqlite3
+from collections import Counter, deque
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from scrapy.utils.request import request_from_dict
+
+from scrapy_bloom.errors import DamagedError, InUseError, UnknownFormatError, UnusableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from scrapy import Request, Spider
+
+FILE_NAME = "guard.sqlite"
+
+APPLICATION_ID = 0x53624C67
+"""The four bytes ``SbLg`` in SQLite's header, by which a file is known as ours."""
+
+FORMAT_VERSION = 1
+
+IN_MEMORY = 100_000
+"""Requests parked without a job directory; past that they are not parked but fetched. Some 200 MB."""
+
+PICKLE_PROTOCOL = 4
+"""As in Scrapy's disk queues: read by every Python we support, whichever wrote it."""
+
+TAKEN_BACK = 0
+"""Account of the requests whose verdict a person has taken back. No shape has this number, so it is never dry."""
+
+_TABLES = f"""
+BEGIN;
+PRAGMA application_id = {APPLICATION_ID};
+PRAGMA user_version = {FORMAT_VERSION};
+CREATE TABLE parked (
+    id INTEGER PRIMARY KEY,
+    account INTEGER NOT NULL,    -- whose verdict parked it
+    released INTEGER NOT NULL,   -- 1: on its way back into the queue
+    url TEXT NOT NULL,
+    body BLOB NOT NULL           -- pickled Request.to_dict()
+);
+CREATE INDEX parked_by_account ON parked (account, released);
+CREATE TABLE accounts (
+    id INTEGER PRIMARY KEY,
+    shape TEXT NOT NULL,
+    fetched INTEGER NOT NULL,
+    dry INTEGER NOT NULL,
+    queued INTEGER NOT NULL,
+    tried INTEGER NOT NULL,
+    told INTEGER NOT NULL,       -- 1: has run dry at least once
+    pardoned INTEGER NOT NULL,   -- 1: a person has taken its verdict back
+    example TEXT NOT NULL
+);
+CREATE TABLE folders (name TEXT PRIMARY KEY, is_wide INTEGER NOT NULL, children TEXT NOT NULL);
+COMMIT;
+"""
+
+
+class AccountRow(NamedTuple):
+    """What is known about one shape, as stored."""
+
+    id: int
+    shape: str
+    fetched: int
+    dry: int
+    queued: int
+    tried: int
+    told: int
+    pardoned: int
+    example: str
+
+
+class Lot(Protocol):
+    """Where requests are parked."""
+
+    waiting: Counter[int]
+    """Requests that are parked, by account."""
+
+    def park(self, account: int, request: Request) -> bool:
+        """Keep *request* for *account*. Return False, and do nothing, if it cannot be kept."""
+
+    def release(self, account: int, most: int) -> list[tuple[int, Request]]:
+        """Return up to *most* requests of *account*, oldest first, with the numbers by which they may be dropped."""
+
+    def drop(self, number: int) -> None:
+        """Forget a released request: it has come back out of the queue."""
+
+
+class ParkedInMemory:
+    """Requests parked for this run only."""
+
+    def __init__(self) -> None:
+        self.waiting: Counter[int] = Counter()
+        self._requests: dict[int, deque[Request]] = {}
+
+    def park(self, account: int, request: Request) -> bool:
+        """Keep *request* unless there are too many."""
+        if self.waiting.total() >= IN_MEMORY:
+            return False
+        self._requests.setdefault(account, deque()).append(request.copy())
+        self.waiting[account] += 1
+        return True
+
+    def release(self, account: int, most: int) -> list[tuple[int, Request]]:
+        """Return up to *most* requests of *account*, oldest first."""
+        requests = self._requests.get(account, deque())
+        released = [(0, requests.popleft()) for _ in range(min(most, len(requests)))]
+        self.waiting[account] -= len(released)
+        return released
+
+    def drop(self, number: int) -> None:
+        """Do nothing: a released request is not kept."""
+
+
+class ParkedFile:
+    """Requests parked in a job directory, with what the guard knows about shapes beside them."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path, spider: Spider | None) -> None:
+        self._connection = connection
+        self._path = path
+        self._spider = spider
+        self.unreadable = 0
+        """Parked requests that could not be read; they stay in the file."""
+        self.waiting: Counter[int] = _waiting(connection)
+
+    @classmethod
+    def open(cls, directory: Path, spider: Spider | None) -> ParkedFile:
+        """Open the file in *directory*, or begin one.
+
+        What was released and had not come out of the queue when the last run ended without :meth:`close` is parked
+        again: its queue may be lost.
+
+        Raises:
+            InUseError: Another process has it open.
+            UnknownFormatError: A newer version wrote it.
+            DamagedError: It is not what it was.
+            UnusableError: It cannot be created, read or written.
+
+        """
+        path = directory / FILE_NAME
+        connection: sqlite3.Connection | None = None
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            connection = sqlite3.connect(path, isolation_level=None, timeout=1.0)
+            connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+            _check(connection, path)
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")  # the frontier forgets a parked request within a second
+            connection.execute("UPDATE parked SET released = 0 WHERE released")
+            return cls(connection, path, spider)
+        except sqlite3.OperationalError as error:
+            if connection is not None:
+                connection.close()
+            if "locked" in str(error):
+                raise InUseError(
+                    path, "another process has it open", advice="Stop the other crawl, or use another JOBDIR."
+                ) from error
+            raise _unusable(path, error) from error
+        except sqlite3.DatabaseError as error:
+            if connection is not None:
+                connection.close()
+            raise _damaged(path, error) from error
+        except OSError as error:
+            raise _unusable(path, error) from error
+        except BaseException:
+            if connection is not None:
+                connection.close()
+            raise
+
+    def park(self, account: int, request: Request) -> bool:
+        """Write *request* to the disk. Return False if it cannot be serialized, or the disk does not take it."""
+        try:
+            body = pickle.dumps(request.to_dict(spider=self._spider), protocol=PICKLE_PROTOCOL)
+        except (pickle.PicklingError, AttributeError, TypeError, ValueError):
+            return False
+        try:
+            self._connection.execute(
+                "INSERT INTO parked (account, released, url, body) VALUES (?, 0, ?, ?)", (account, request.url, body)
+            )
+        except sqlite3.Error:
+            return False
+        self.waiting[account] += 1
+        return True
+
+    def release(self, account: int, most: int) -> list[tuple[int, Request]]:
+        """Return up to *most* requests of *account*, oldest first; they stay in the file until :meth:`drop`."""
+        rows = self._connection.execute(
+            "SELECT id, body FROM parked WHERE account = ? AND NOT released ORDER BY id LIMIT ?", (account, most)
+        ).fetchall()
+        self._mark_released([row_id for row_id, _ in rows])
+        self.waiting[account] -= len(rows)
+        requests = []
+        for row_id, body in rows:
+            try:
+                # The job directory is as trusted as with Scrapy's own queues, which are pickles too.
+                requests.append((row_id, request_from_dict(pickle.loads(body), spider=self._spider)))  # noqa: S301
+            except Exception:  # whatever a callback or a class in its meta has become
+                self.unreadable += 1
+        return requests
+
+    def drop(self, number: int) -> None:
+        """Delete a released request."""
+        self._connection.execute("DELETE FROM parked WHERE id = ?", (number,))
+
+    def release_urls(self, allowed: Callable[[str], bool]) -> int:
+        """Hand every request whose URL is *allowed* to TAKEN_BACK, and return how many there are."""
+        rows = self._connection.execute("SELECT id, url FROM parked WHERE account != ?", (TAKEN_BACK,)).fetchall()
+        found = [(TAKEN_BACK, row_id) for row_id, url in rows if allowed(url)]
+        with self._connection:
+            self._connection.execute("BEGIN")
+            self._connection.executemany("UPDATE parked SET account = ? WHERE id = ?", found)
+        self.waiting = _waiting(self._connection)
+        return len(found)
+
+    def accounts(self) -> list[AccountRow]:
+        """Return what is known about each shape."""
+        return [AccountRow(*row) for row in self._connection.execute("SELECT * FROM accounts")]
+
+    def folders(self) -> list[tuple[str, int, str]]:
+        """Return what is known about each folder."""
+        return self._connection.execute("SELECT name, is_wide, children FROM folders").fetchall()
+
+    def save(
+        self,
+        accounts: Iterable[AccountRow],
+        folders: Iterable[tuple[str, int, str]],
+        *,
+        forgotten_accounts: Iterable[int] = (),
+        forgotten_folders: Iterable[str] = (),
+    ) -> None:
+        """Write what has changed, in one transaction."""
+        with self._connection:
+            self._connection.execute("BEGIN")
+            self._connection.executemany("INSERT OR REPLACE INTO accounts VALUES (?,?,?,?,?,?,?,?,?)", accounts)
+            self._connection.executemany("INSERT OR REPLACE INTO folders VALUES (?,?,?)", folders)
+            self._connection.executemany("DELETE FROM accounts WHERE id = ?", ((i,) for i in forgotten_accounts))
+            self._connection.executemany("DELETE FROM folders WHERE name = ?", ((n,) for n in forgotten_folders))
+
+    def close(self, *, queue_is_kept: bool) -> None:
+        """Close the file. Released requests that wait in a queue that is kept are the queue's from now on."""
+        if queue_is_kept:
+            self._connection.execute("DELETE FROM parked WHERE released")
+        self._connection.close()
+
+    def _mark_released(self, row_ids: Iterable[int]) -> None:
+        with self._connection:
+            self._connection.execute("BEGIN")
+            self._connection.executemany("UPDATE parked SET released = 1 WHERE id = ?", ((i,) for i in row_ids))
+
+
+def _waiting(connection: sqlite3.Connection) -> Counter[int]:
+    counts = connection.execute("SELECT account, count(*) FROM parked WHERE NOT released GROUP BY account")
+    return Counter(dict(counts.fetchall()))
+
+
+def _check(connection: sqlite3.Connection, path: Path) -> None:
+    application, version = (
+        connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
+    )
+    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    if not tables and not application:
+        connection.executescript(_TABLES)
+    elif application != APPLICATION_ID:
+        raise DamagedError(path, "it is no file of the loop guard", advice=_DELETE.format(path.parent))
+    elif version != FORMAT_VERSION:
+        raise UnknownFormatError(
+            path, "format version", version, FORMAT_VERSION, advice="Upgrade scrapy-bloom, or use another JOBDIR."
+        )
+
+
+_DELETE = "Restore it from a backup, or delete {} to begin without the guard's verdicts; what is parked there is lost."
+
+
+def _damaged(path: Path, error: Exception) -> DamagedError:
+    return DamagedError(path, f"SQLite says: {error}", advice=_DELETE.format(path.parent))
+
+
+def _unusable(path: Path, error: Exception) -> UnusableError:
+    return UnusableError(path, str(error), advice="Check the owner, the permissions and the disk.")

@@ -1,0 +1,161 @@
+"""URL -> the shapes it belongs to: its own, and those of the folders it is in. Knows no page and no verdict.
+
+A shape is a URL with what differs between URLs of a kind masked:
+
+    https://example.com/shop/shoes/4711?colour=red&page=3
+        example.com/shop/shoes/N?colour&page        the URL's own shape
+        example.com/shop/shoes/N?*                  its path under any query
+        example.com/shop/shoes/N/**                 its folders, from the inside out
+        example.com/shop/shoes/**
+        example.com/shop/**
+
+Masks see digits, hashes and tokens. Word mazes and shops have none of these, so a folder with many different children
+has its children masked, too (``*``), except those that are large themselves: the sections of a site.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+CHILDREN = 40
+"""Different children that a folder may have before they count as one kind."""
+
+SECTION = 20
+"""URLs that must have been seen under a child for it to keep its name in a folder of many children."""
+
+FOLDERS = 10_000
+"""Folders whose children are counted; then those that were not asked for the longest are forgotten. Up to 40 MB."""
+
+DEEPEST = 8
+"""Folders of a path that are shapes of their own. What is deeper belongs to the deepest."""
+
+_UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.IGNORECASE).fullmatch
+_HASH = re.compile(r"(?=.*\d)[0-9a-f]{8,}", re.IGNORECASE).fullmatch
+_TOKEN = re.compile(r"(?=.*\d)(?=.*[a-z])[\w~=+-]{16,}", re.IGNORECASE).fullmatch
+_SLUG = re.compile(r"[a-z]{2,}[-_+]").search
+_MASK_DIGITS = re.compile(r"\d+").sub
+
+
+class Shapes:
+    """Learns from the URLs of a crawl which folders have many children.
+
+    The children of a folder are counted by Space-Saving (Metwally, Agrawal, El Abbadi, "Efficient Computation of
+    Frequent and Top-k Elements in Data Streams", ICDT 2005) with CHILDREN counters: after n URLs in a folder a count
+    is too high by at most n / CHILDREN, and each counter knows by how much. Only the certain part counts here, so a
+    child is never taken for a section wrongly; one that is new among many may be missed for a while.
+    """
+
+    def __init__(self) -> None:
+        self._folders: dict[str, _Folder] = {}
+
+    def learn(self, url: str) -> list[str]:
+        """Return the shapes of *url*, and count it among the children of its folders."""
+        return self._shapes(url, learn=True)
+
+    def of(self, url: str) -> list[str]:
+        """Return the shapes of *url*, the most specific first."""
+        return self._shapes(url, learn=False)
+
+    def _shapes(self, url: str, *, learn: bool) -> list[str]:
+        parts = urlsplit(url)
+        path = parent = parts.netloc.lower()
+        folders: list[str] = []
+        segments = parts.path.split("/")
+        for raw in segments[1:]:
+            segment = mask(raw)
+            if segment:
+                folder = self._folders.pop(parent, None)
+                if folder is None:
+                    folder = _Folder()
+                    if len(self._folders) >= FOLDERS:
+                        del self._folders[next(iter(self._folders))]
+                self._folders[parent] = folder
+                if learn:
+                    folder.count(segment)
+                if not folder.knows(segment):
+                    segment = "*"
+                if len(folders) < DEEPEST:
+                    folders.append(f"{path}/{segment}/**")
+            path = f"{path}/{segment}"
+            parent = path
+        shapes = [path]
+        if parts.query:
+            keys = sorted({pair.partition("=")[0] for pair in parts.query.split("&") if pair})
+            shapes = [f"{path}?{'&'.join(map(_mask_key, keys))}", f"{path}?*"]
+        return [*shapes, *reversed(folders)]
+
+    def changed(self) -> list[tuple[str, int, str]]:
+        """Return what was learned since this was last asked, for :meth:`load`: a row for each folder."""
+        changed = [(name, folder) for name, folder in self._folders.items() if folder.has_changed]
+        for _, folder in changed:
+            folder.has_changed = False
+        return [(name, int(folder.is_wide), json.dumps(folder.children)) for name, folder in changed]
+
+    def load(self, rows: Iterable[tuple[str, int, str]]) -> None:
+        """Go on with what :meth:`changed` returned in earlier runs."""
+        for name, is_wide, children in rows:
+            folder = self._folders[name] = _Folder()
+            folder.is_wide = bool(is_wide)
+            folder.children = {child: (count, excess) for child, (count, excess) in json.loads(children).items()}
+
+
+class _Folder:
+    """The children of one folder, with the URLs seen under each and by how many that may be too high."""
+
+    __slots__ = ("children", "has_changed", "is_wide")
+
+    def __init__(self) -> None:
+        self.children: dict[str, tuple[int, int]] = {}
+        self.is_wide = False
+        self.has_changed = False
+
+    def count(self, child: str) -> None:
+        self.has_changed = True
+        counts = self.children.get(child)
+        if counts is not None:
+            self.children[child] = (counts[0] + 1, counts[1])
+        elif len(self.children) < CHILDREN:
+            self.children[child] = (1, 0)
+        else:
+            self.is_wide = True
+            smallest = min(self.children, key=lambda name: self.children[name][0])
+            least = self.children.pop(smallest)[0]
+            self.children[child] = (least + 1, least)
+
+    def knows(self, child: str) -> bool:
+        """Whether *child* is a kind by itself."""
+        if not self.is_wide:
+            return True
+        count, excess = self.children.get(child, (0, 0))
+        return count - excess >= SECTION
+
+
+def mask(segment: str) -> str:
+    """Return *segment* of a path with what looks drawn or counted replaced: ``N``, ``HASH``, ``UUID``, ``TOKEN``.
+
+    A parameter of the path (``;jsessionid=...``) counts by being there: its page has a shape of its own.
+    """
+    segment, semicolon, _ = segment.partition(";")
+    if segment.isalpha():
+        pass
+    elif _UUID(segment):
+        segment = "UUID"
+    elif segment.isdigit():
+        segment = "N"
+    elif _HASH(segment):
+        segment = "HASH"
+    elif _TOKEN(segment) and not _SLUG(segment):
+        segment = "TOKEN"
+    else:
+        segment = _MASK_DIGITS("N", segment)
+    return segment + semicolon
+
+
+def _mask_key(key: str) -> str:
+    return _MASK_DIGITS("N", key)[:40]

@@ -1,0 +1,42 @@
+"""Crawls with the loop guard: traps end, honest pages come."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.crawling import crawl
+from tests.support.loopsite import LoopSite
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GUARDED = {"ADDONS": {"scrapy_bloom.Addon": 300}, "BLOOM_LOOP_GUARD": True, "ROBOTSTXT_OBEY": False}
+FIFO = {
+    "SCHEDULER_MEMORY_QUEUE": "scrapy.squeues.FifoMemoryQueue",
+    "SCHEDULER_DISK_QUEUE": "scrapy.squeues.PickleFifoDiskQueue",
+}
+
+
+@pytest.mark.parametrize("spider", ["SiteSpider", "AskingRuleSpider"])
+@pytest.mark.parametrize("queue", [{}, FIFO], ids=["lifo", "fifo"])
+def test_an_endless_calendar_ends_and_every_honest_page_comes(queue: dict[str, Any], spider: str) -> None:
+    """The crawl ends by itself; it has fetched all honest pages, the hidden ones too, and under 100 of the calendar."""
+    with LoopSite() as site:
+        outcome = crawl(site.url("/"), {**GUARDED, **queue}, spider=spider)
+        assert outcome.stats["finish_reason"] == "finished"
+        assert site.hits("/good/") == LoopSite.GOOD
+        assert site.hits("/record/") == 2 * LoopSite.LISTS
+        assert site.hits("/calendar/") < 100
+        assert set(site.asked().values()) == {1}
+    assert outcome.stats["bloom/loop/waiting"] > 0
+    assert "/calendar/N/** has run dry and is parked" in outcome.log
+
+
+def test_without_the_setting_nothing_is_guarded(tmp_path: Path) -> None:
+    """The guard is off unless BLOOM_LOOP_GUARD says otherwise: the calendar goes on for ever."""
+    with LoopSite() as site:
+        outcome = crawl(site.url("/"), {**GUARDED, "BLOOM_LOOP_GUARD": False, "CLOSESPIDER_PAGECOUNT": 400})
+        assert outcome.stats["finish_reason"] == "closespider_pagecount"
+    assert not [name for name in outcome.stats if name.startswith("bloom/loop/")]

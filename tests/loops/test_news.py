@@ -1,0 +1,133 @@
+"""What a page brings: copies bring nothing, whatever changes on them, and everything honest brings something."""
+
+from __future__ import annotations
+
+import json
+import random
+from uuid import UUID
+
+import pytest
+from scrapy.http import HtmlResponse, JsonResponse, Response, TextResponse
+
+from scrapy_bloom import ScalableBloomFilter
+from scrapy_bloom.loops.news import News
+from tests.support.loopsite import prose
+
+rng = random.Random(7)
+
+
+def html(body: str, url: str = "https://example.com/page") -> HtmlResponse:
+    return HtmlResponse(url, body=f"<html><body>{body}</body></html>".encode(), encoding="utf-8")
+
+
+def hexadecimal(digits: int = 32) -> str:
+    return f"{rng.getrandbits(4 * digits):0{digits}x}"
+
+
+def digits(n: int) -> int:
+    return rng.randrange(10 ** (n - 1), 10**n)
+
+
+def table(rows: int, columns: int) -> str:
+    cells = (f"<td>{rng.uniform(-9, 30):.1f}</td>" for _ in range(rows * columns))
+    return "".join(f"<tr>{''.join(next(cells) for _ in range(columns))}</tr>" for _ in range(rows))
+
+
+COPIES = {
+    "the same": lambda: "",
+    "a clock": lambda: f"<p>It is {digits(2)}:{digits(2)}:{digits(2)} on 2026-{digits(2)}-{digits(2)} now</p>",
+    "a clock in every block": lambda: (lambda now: "".join(f"<p>{prose(i, words=8)} at {now}</p>" for i in range(30)))(
+        f"{digits(2)}:{digits(2)}:{digits(2)}.{digits(4)}"
+    ),
+    "a counter": lambda: f"<p>You are visitor number {digits(7)} of this page</p>",
+    "a counter in every block": lambda: "".join(
+        f"<p>{prose(i, words=8)}, seen {digits(6)} times, liked {digits(4)} times</p>" for i in range(30)
+    ),
+    "a token": lambda: f"<p>Your session is {hexadecimal()}</p>",
+    "a token in every block": lambda: "".join(f"<p>{prose(i, words=15)} {hexadecimal()}</p>" for i in range(30)),
+    "a token in the middle of a paragraph": lambda: f"<p>{prose(1)} {UUID(int=rng.getrandbits(128))} {prose(2)}</p>",
+    "scripts and styles": lambda: (
+        f"<script>var t = '{hexadecimal()} {prose(rng.random())}'</script><style>a{{}}</style>"
+    ),
+    "comments and attributes": lambda: f"<!-- {prose(rng.random())} --><i class='{prose(rng.random())}'></i>",
+    "another order": lambda: "".join(f"<li>{prose(i, words=9)}</li>" for i in rng.sample(range(30), 30)),
+    "fewer of the same": lambda: "".join(f"<li>{prose(i, words=9)}</li>" for i in rng.sample(range(30), 10)),
+    "a month's days": lambda: "<table>" + "".join(f"<td>{d}</td>" for d in range(digits(1), 32)) + f"<td>{digits(4)}",
+    "a pager": lambda: (lambda n: "".join(f"<a>{i}</a> " for i in range(n, n + 20)))(digits(4)),
+    "a picture that counts visits": lambda: f"<img width=1 height=1 src='/pixel/{hexadecimal()}'>",
+    "a picture with a token": lambda: f"<img src='/captcha?s={hexadecimal()}'><img src='/logo.png?t={digits(10)}'>",
+}
+
+
+@pytest.mark.parametrize("what", COPIES)
+def test_a_copy_brings_nothing_whatever_changes_on_it(what: str) -> None:
+    """Of 60 copies of a page, the last 30 bring nothing new, though each differs from all others."""
+    news = News(ScalableBloomFilter(10_000, 1e-3))
+    text = f"<p>{prose('page', words=100)}</p>"
+    brought = [news.brought(html(text + COPIES[what]())) for _ in range(60)]
+    assert brought[0]
+    assert brought[30:] == [False] * 30
+
+
+@pytest.mark.parametrize(
+    ("url", "text"),
+    [
+        ("https://example.com/{}/{}", "<h1>{0} {1}</h1><p>The page /{0}/{1} was not found on this server, sorry</p>"),
+        ("https://example.com/search?q={}+{}", "<title>{0} {1}</title><p>Your search for {0} {1} had no results</p>"),
+        ("https://example.com/shoes?colour={}&size={}", "<h1>Shoes, {0}, size {1}</h1><li>{0} x</li><li>{1} x</li>"),
+    ],
+)
+def test_a_page_that_echoes_its_url_brings_nothing(url: str, text: str) -> None:
+    """Words that the URL has, too, are no news, encoded or not."""
+    news = News(ScalableBloomFilter(10_000, 1e-3))
+    words = [(prose(i, words=1) + "ing", prose(-i, words=1) + "ühl") for i in range(60)]
+    brought = [news.brought(html(text.format(*pair), url.format(*pair))) for pair in words]
+    assert not any(brought[20:])
+
+
+def test_a_manual_that_names_its_subject_in_every_line_brings_something() -> None:
+    """Two manuals that differ by the name in their URLs alone are two, if the name is in a dozen lines."""
+    news = News(ScalableBloomFilter(10_000, 1e-3))
+    for name in ("multimap", "multiset", "priority_queue"):
+        lines = "".join(f"<li>{name}.{prose(i, words=6)}</li>" for i in range(20))
+        assert news.brought(html(lines, f"https://example.com/std/{name}/insert.html"))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda i: html(f"<p>{prose(i, words=12)}</p>"),
+        lambda i: html(f"<img src='/photo/{i}.jpg'>"),
+        lambda i: html(f"<img src='/photo.php?id={i}'>"),
+        lambda i: html(f"<img src='/blank.gif' data-src='/photo/{i}.jpg'>"),
+        lambda i: html(f"<table>{table(28, 5)}</table>"),
+        lambda i: html(f'<script type="application/ld+json">{json.dumps({"name": prose(i, words=12)})}</script>'),
+        lambda i: html("<nav>" + "<p>menu</p>" * 3000 + f"</nav><p>{prose(i, words=12)}</p>"),
+        lambda i: HtmlResponse("https://example.com", body=f"<p>{prose(i)}</p>".encode("utf-16"), encoding="utf-16"),
+        lambda i: JsonResponse("https://example.com/api", body=json.dumps({"id": 1, "text": prose(i)}).encode()),
+        lambda i: TextResponse("https://example.com/x.txt", body=prose(i).encode(), encoding="utf-8"),
+        lambda i: Response("https://example.com/x.pdf", body=b"%PDF" + bytes([i])),
+    ],
+    ids=["prose", "picture", "id", "lazy", "table", "script", "menu", "utf-16", "json", "text", "binary"],
+)  # fmt: skip
+def test_what_differs_brings_something_and_its_copy_nothing(make: object) -> None:
+    """Each of forty different pages is news, and none of them is a second time."""
+    news = News(ScalableBloomFilter(10_000, 1e-3))
+    pages = [make(i) for i in range(40)]  # type: ignore[operator] # a function, to mypy an object
+    assert [news.brought(page) for page in pages] == [True] * 40
+    assert sum(news.brought(page) for page in pages) <= 1
+
+
+def test_a_long_page_is_used_up_window_by_window() -> None:
+    """Copies of a page of some 100 kB count as news a few times, since only the beginning of each was read."""
+    news = News(ScalableBloomFilter(100_000, 1e-3))
+    long = html("".join(f"<p>{prose(i, words=30)}</p>" for i in range(600)))
+    assert 1 <= sum(news.brought(long) for _ in range(50)) <= 12
+
+
+@pytest.mark.parametrize("body", ["", "<", "<script", "<script>x", "<style>" * 50, "<!--", "\0" * 99, "<p" * 9000])
+def test_no_page_is_too_broken(body: str) -> None:
+    """Unfinished markup of any kind is judged without an exception."""
+    news = News(ScalableBloomFilter(10_000, 1e-3))
+    for size in (1, 20_000):
+        news.brought(html(body * size if len(body) < 9 else body))

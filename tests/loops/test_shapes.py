@@ -1,0 +1,91 @@
+"""URLs of a kind have one shape, and a shape has only URLs of a kind."""
+
+from __future__ import annotations
+
+import random
+from uuid import UUID
+
+import pytest
+
+from scrapy_bloom.loops.shapes import CHILDREN, FOLDERS, SECTION, Shapes, mask
+
+
+@pytest.mark.parametrize(
+    ("segment", "masked"),
+    [
+        ("2026", "N"),
+        ("item-4711.html", "item-N.html"),
+        ("da39a3ee5e6b4b0d3255bfef95601890afd80709", "HASH"),
+        (str(UUID(int=7)), "UUID"),
+        ("dQw4w9WgXcQ7fKs03zP", "TOKEN"),
+        ("about", "about"),
+        ("a-long-title-of-an-article-from-2019", "a-long-title-of-an-article-from-N"),
+        ("decade", "decade"),
+        ("page;jsessionid=ABC", "page;"),
+        ("", ""),
+    ],
+)
+def test_what_looks_drawn_or_counted_is_masked(segment: str, masked: str) -> None:
+    """Numbers, hashes, UUIDs and tokens are masked; words and titles are not."""
+    assert mask(segment) == masked
+
+
+def test_the_shapes_of_a_url_from_the_inside_out() -> None:
+    """The URL's own shape comes first, then its path under any query, then its folders."""
+    assert Shapes().of("https://Example.com/shop/shoes/4711?page=3&colour=red#top") == [
+        "example.com/shop/shoes/N?colour&page",
+        "example.com/shop/shoes/N?*",
+        "example.com/shop/shoes/N/**",
+        "example.com/shop/shoes/**",
+        "example.com/shop/**",
+    ]
+    assert Shapes().of("https://example.com") == ["example.com"]
+    assert Shapes().of("https://example.com/") == ["example.com/"]
+
+
+def test_many_different_children_are_one_kind() -> None:
+    """Words and titles in one folder get one shape once there are many of them."""
+    shapes = Shapes()
+    words = [f"{a}{b}" for a in "abcdefghijklmnopqrst" for b in ("hat", "shoe", "coat")]
+    for word in words:
+        shapes.learn(f"https://example.com/shop/{word}")
+    assert {shapes.of(f"https://example.com/shop/{word}")[0] for word in words} == {"example.com/shop/*"}
+
+
+def test_the_sections_of_a_site_keep_their_names_among_many_pages() -> None:
+    """Of a folder of many children, those with many URLs below them are kinds by themselves."""
+    shapes = Shapes()
+    rng = random.Random(3)
+    for i in range(2000):
+        shapes.learn(f"https://example.com/docs/page{i}")
+        shapes.learn(f"https://example.com/{'abcdefgh'[i % 8]}{rng.choice('uvwxyz') * 3}-{'xyz'[i % 3] * (i % 50 + 2)}")
+    assert shapes.of("https://example.com/docs/other")[-1] == "example.com/docs/**"
+    assert shapes.of("https://example.com/never-seen")[-1] == "example.com/*/**"
+
+
+def test_words_that_come_up_evenly_never_become_sections() -> None:
+    """In a maze of 500 words, no folder keeps its name, however long the crawl is."""
+    shapes = Shapes()
+    rng = random.Random(4)
+    for _ in range(20_000):
+        shapes.learn(
+            "https://example.com/" + "".join(f"/w{rng.choice('abcdefghij') * rng.randint(1, 50)}" for _ in range(2))
+        )
+    assert SECTION * 500 < 20_000
+    names = {shapes.of(f"https://example.com//w{c * n}/x")[-1] for c in "abcdefghij" for n in range(1, 51)}
+    assert len(names) <= 3
+
+
+def test_what_is_learned_is_bounded_and_survives() -> None:
+    """No more than FOLDERS folders of CHILDREN children are kept, and another run goes on with them."""
+    shapes = Shapes()
+    for i in range(FOLDERS + 500):
+        shapes.learn(f"https://example{i}.com/a/b")
+    assert len(shapes._folders) <= FOLDERS
+    for i in range(3 * CHILDREN):
+        shapes.learn(f"https://example.com/{'x' * i}y")
+    rows = shapes.changed()
+    again = Shapes()
+    again.load(rows)
+    assert again.of("https://example.com/other") == ["example.com/*", "example.com/*/**"]
+    assert shapes.changed() == []
