@@ -42,7 +42,7 @@ def test_all_wrong_options_come_in_one_message_with_other_settings() -> None:
     with pytest.raises(SettingsError) as caught:
         BloomSettings.from_settings(Settings({"BLOOM_LOOP_GUARD": guard, "BLOOM_CAPACITY": 0}))
     problems = caught.value.problems
-    assert problems[0] == "BLOOM_CAPACITY must be a whole number of URLs, at least 1, not 0"
+    assert problems[0] == "BLOOM_CAPACITY must be a whole number of URLs from 1 to 1e12, not 0"
     assert problems[1] == "BLOOM_LOOP_GUARD has 'dept', which is none of its options; did you mean 'depth'?"
     assert problems[2] == "BLOOM_LOOP_GUARD['depth'] must be a whole number, at least 1, or None for no limit, not 0"
     assert [problem.partition("]")[0] for problem in problems[3:7]] == [
