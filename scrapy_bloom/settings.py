@@ -19,6 +19,8 @@ from scrapy_bloom.filter.chain import (
     MIN_GROWTH,
 )
 from scrapy_bloom.loops.options import LoopOptions, parse_loop_guard
+from scrapy_bloom.url.rules import ALLOWED as RULES_ALLOWED
+from scrapy_bloom.url.rules import parse_url_rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,6 +48,8 @@ class BloomSettings:
     """Seconds between writing dirty pages to disk; 0: only at close."""
     forget_failed: bool = False
     """Whether a request that finally failed may be tried again."""
+    url_rules: tuple[str, ...] = ()
+    """Names of the rules by which further URLs count as the same page, in order, presets replaced by their rules."""
     loop_guard: LoopOptions | Literal[False] = False
     """What holds back URLs that belong to a crawl loop; False: nothing does."""
     redis_url: str | None = None
@@ -181,6 +185,7 @@ _KNOWN = {
         "sync_interval", "a number of seconds from 0 (only at close) to 86400", _number_between(0, 86_400)
     ),
     "BLOOM_FORGET_FAILED": _Known("forget_failed", "True or False", _truth),
+    "BLOOM_URL_RULES": _Known("url_rules", RULES_ALLOWED, parse_url_rules),
     "BLOOM_LOOP_GUARD": _Known("loop_guard", "True, False or a dict of limits", parse_loop_guard),
     "BLOOM_REDIS_URL": _Known(
         "redis_url", "a URL such as redis://host:6379/0, rediss://:password@host or unix:///path", _server_url

@@ -154,3 +154,26 @@ def test_the_command_prints_what_was_fetched_of_each_section(order: str) -> None
     assert rows["pages of traps"] == rows["paging-repeats"][1:2]
     # The budget counts the 404s of the menu, too, whose seven other sections are not there.
     assert 150 - 85 - 7 <= int(rows["pages of traps"][0]) < 100
+
+
+def test_limits_hold_traps_that_their_urls_give_away() -> None:
+    """With the guard on, a trap that its URLs alone give away costs at most 25 pages, and honest pages none."""
+    arguments = [
+        "size=0.002",
+        "guard=on",
+        "budget=400",
+        "only=home,relative-link,print-link,symlink-loop,comic,comic-lists",
+    ]
+    ran = subprocess.run(
+        [sys.executable, "-m", "scrapy", "crawl", "traps", *(word for one in arguments for word in ("-a", one))],
+        cwd=PROJECT,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    rows = {cells[0]: cells[1:] for line in ran.stdout.splitlines() if len(cells := re.split(r" {2,}", line)) > 1}
+    assert rows["honest pages"][2] == "0", ran.stdout
+    for name in ("relative-link", "print-link", "symlink-loop"):
+        assert int(rows[name][1]) <= 25, name

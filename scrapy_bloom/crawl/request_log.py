@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from scrapy.statscollectors import StatsCollector
 
 
+LONGEST_SHOWN = 500
+"""Characters of a URL that are logged, of those that somebody has written to be endless."""
+
+
 class RequestLog:
     """Log lines and stats per request, in the words of Scrapy's own filter; each kind once unless *debug* is set."""
 
@@ -51,6 +55,8 @@ class RequestLog:
         Such a URL is no duplicate, and is not counted as one.
         """
         extra = {} if spider is None else {"spider": spider}
+        if len(url) > LONGEST_SHOWN:
+            url = f"{url[:LONGEST_SHOWN]}..."
         if self._debug:
             self._logger.debug("Loop guard, %s: %s has %s", rule, url, reason, extra=extra)
         elif rule not in self._logged_rules:

@@ -16,7 +16,7 @@ import scrapy
 from scrapy.http import Request
 from scrapy.utils.request import fingerprint as scrapy_fingerprint
 
-from scrapy_bloom.url.canonical import SELF_CHECK_URLS, leave_all_to_w3lib, quick_canonical
+from scrapy_bloom.url.canonical import SELF_CHECK_URLS, canonicalize_url, leave_all_to_w3lib, quick_canonical
 from scrapy_bloom.url.rules import Rules, rules_of
 
 if TYPE_CHECKING:
@@ -89,12 +89,32 @@ def fingerprints_under(rules: Rules) -> tuple[Callable[[Request], bytes], Callab
     if not rules.names:
         return fingerprint, fingerprint_url
 
+    may_touch = rules.may_touch
+
     def of_request(request: Request) -> bytes:
-        url = rules.apply(request.url)
-        return fingerprint(request if url == request.url else request.replace(url=url))
+        if type(request) is Request:  # as in fingerprint()
+            meta, url, body = request._meta, request._url, request._body
+        else:
+            meta, url, body = request.meta, request.url, request.body
+        if meta and meta.get("verbatim_url"):  # whoever says so wants no URL taken for another
+            return fingerprint(request)
+        canonical = quick_canonical(url)
+        if canonical is None:
+            canonical = canonicalize_url(url)
+        elif not may_touch(canonical):
+            if FAST_PATH_ON and not body and request.method == "GET":
+                return sha1(f'{_BEFORE_URL}{canonical}"}}'.encode()).digest()  # noqa: S324 - the hash that Scrapy uses
+            return fingerprint(request)
+        ruled = rules.apply_to_canonical(canonical)
+        return fingerprint(request if ruled == canonical else Request(ruled, method=request.method, body=body))
 
     def of_url(url: str) -> bytes:
-        return fingerprint_url(rules.apply(url))
+        canonical = quick_canonical(url)
+        if canonical is None:
+            return of_request(Request(url))
+        if FAST_PATH_ON and not may_touch(canonical):
+            return sha1(f'{_BEFORE_URL}{canonical}"}}'.encode()).digest()  # noqa: S324 - the hash that Scrapy uses
+        return fingerprint_url(rules.apply_to_canonical(canonical))
 
     return of_request, of_url
 

@@ -9,6 +9,7 @@ from scrapy import Request, Spider
 from scrapy.utils.test import get_crawler
 
 from scrapy_bloom import BloomDupeFilter, RedisBloomDupeFilter, UnseenLinks
+from scrapy_bloom.errors import BloomError
 from tests.support.redis_servers import RedisServer
 from tests.support.scheduling import finish, open_scheduler
 
@@ -184,3 +185,31 @@ def test_the_metadata_is_readable(
     assert meta["capacity"] == "1000000"
     assert meta["key:fingerprinter"] == "scrapy"
     assert json.dumps(meta)
+
+
+def test_url_rules_hold_across_processes(server: RedisServer, build: Callable[..., RedisBloomDupeFilter]) -> None:
+    """Under the same rules one process takes for seen what another fetched in another spelling, as request and link."""
+    one, other = (build(server.url, BLOOM_URL_RULES=["common"]) for _ in range(2))
+    assert not one.request_seen(Request("http://a.example/page?utm_source=mail"))
+    assert other.request_seen(Request("http://a.example/page?gclid=1"))
+    assert list(other.seen_urls(["http://a.example/page", "http://a.example/other?gclid=1"])) == [True, False]
+
+
+def test_processes_with_other_rules_are_refused(
+    server: RedisServer, build: Callable[..., RedisBloomDupeFilter]
+) -> None:
+    """A process whose rules would make other fingerprints does not join; the message names the rules."""
+    build(server.url, BLOOM_URL_RULES=["common"])
+    with pytest.raises(BloomError, match=r"rules was '.*tracking.*', is now ''"):
+        build(server.url)
+
+
+def test_limits_keep_traps_out_of_the_shared_filter(
+    server: RedisServer, build: Callable[..., RedisBloomDupeFilter]
+) -> None:
+    """A URL that gives itself away is filtered in every process and takes no room on the server."""
+    one, other = (build(server.url, BLOOM_LOOP_GUARD=True) for _ in range(2))
+    for dupefilter in (one, other):
+        assert dupefilter.request_seen(Request("http://a.example/news/news/news/news/"))
+    one.close("finished")
+    assert one._crawler.stats.get_value("bloom/urls") == 0

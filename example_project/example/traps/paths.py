@@ -39,7 +39,6 @@ def sections() -> list[Section]:
             True,
             _language,
             "/languages?page=start",
-            by_url=True,
         ),
         Section(
             "nested-query",
@@ -50,6 +49,10 @@ def sections() -> list[Section]:
             _members,
             "/members/login?return=%2F",
         ),
+        Section(
+            "print-link", "terms", "a link that sets what is set", False, True, _terms, "/terms?section=1", by_url=True
+        ),
+        Section("symlink-loop", "mirror", "a folder that holds itself", False, False, _mirror, "/mirror/", by_url=True),
     ]
 
 
@@ -94,3 +97,28 @@ def _members(visit: Visit) -> Answer | None:
     return Answer(
         page(f"Members: {visit.segments[0]}", f"<form><p>Name</p><p>Password</p></form>{listed([*links, back])}")
     )
+
+
+def _terms(visit: Visit) -> Answer | None:
+    """Answer with a section of the terms; the link for printers appends its parameter to whatever is there."""
+    number = visit.number("section")
+    if visit.segments or not 1 <= number <= 6:
+        return None
+    links = [link(f"/terms?section={other}", f"Section {other}") for other in range(1, 7)]
+    links.append(link(f"/terms?{visit.query}&print=yes", "Print"))
+    return Answer(page(f"Terms, section {number}", paragraphs(chance("terms", number), 60) + listed(links)))
+
+
+def _mirror(visit: Visit) -> Answer | None:
+    """Answer with the listing of a folder of a mirror, where ``current`` is a symbolic link to the top."""
+    if visit.query or visit.segments[-1:] != [""]:
+        return None
+    folders = visit.segments[:-1]
+    while "current" in folders:
+        folders = folders[folders.index("current") + 1 :]
+    below = {(): ("current/", "dists/", "pool/"), ("dists",): ("main/",), ("pool",): ("main/",)}
+    entries = below.get(tuple(folders), () if tuple(folders[1:]) == ("main",) else None)
+    if entries is None or (folders and folders[0] not in ("dists", "pool")):
+        return None
+    files = [f"package_{i}.{chance('mirror', *folders).randrange(99)}.deb" for i in range(10)]
+    return Answer(page(f"Index of {visit.path}", listed([*(link(one, one) for one in entries), *files])))
