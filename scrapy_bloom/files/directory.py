@@ -132,6 +132,7 @@ class JobDirectoryStore:
         self._forgotten: ForgottenFile | None = None
         self._lock = FileLock(directory / "lock", thread_local=False)
         self._syncing = threading.Lock()
+        self._has_told_of_loss = False
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -155,6 +156,13 @@ class JobDirectoryStore:
                 raise damaged(expected, 0, problem)
             self._files.append(layerfile.open_existing(path))
         self._check_chain()
+        if self._files and self._files[-1].is_followed:
+            problem = f"the file is missing, and {self._files[-1].path.name} notes that there was one"
+            raise damaged(self._path(len(self._files)), 0, problem)
+        for file in self._files[:-1]:
+            if not file.is_followed:  # of a version that did not note it yet, or killed before it could
+                file.is_followed = True
+                file.write_state(clean=file.is_clean)
         self._plan_import(is_new=not paths)
         if self._files:
             newest = self._files[-1]
@@ -244,6 +252,8 @@ class JobDirectoryStore:
             for file in full:
                 file.write_state(clean=True)
                 file.fsync()
+            if not newest.is_in_place:
+                self._tell_of_loss(newest.path)
 
     def close(self) -> None:
         """Sync, mark everything clean, and release files and lock."""
@@ -329,6 +339,16 @@ class JobDirectoryStore:
         elif not self._import_marker.exists():
             self.import_from = None
 
+    def _tell_of_loss(self, path: Path) -> None:
+        if not self._has_told_of_loss:
+            self._has_told_of_loss = True
+            logger.error(
+                "%s is not there any more: it was deleted or moved while the filter is in use. The filter goes on in "
+                "memory, and what it remembers is lost with the process, unless the directory was only moved. Do not "
+                "touch a job directory while its crawl runs.",
+                path,
+            )
+
     def _acquire(self) -> None:
         owner_file = self.directory / "owner"
         try:
@@ -349,10 +369,13 @@ class JobDirectoryStore:
             ) from None
         except OSError as error:
             self._lock.release()
+            is_file = self.directory.is_file()
             raise UnusableError(
                 f"The filter's directory {self.directory}",
-                f"cannot be used: {error.strerror or error}",
-                advice="Check its owner, its permissions and the space on its disk.",
+                f"cannot be used: {'it is a file' if is_file else error.strerror or error}",
+                advice="Move it away, or use another directory."
+                if is_file
+                else "Check its owner, its permissions and the space on its disk.",
             ) from error
 
     def _check_chain(self) -> None:
@@ -409,6 +432,10 @@ class JobDirectoryStore:
             key_space=self._key_space or {},
         )
         file = layerfile.create(self._path(spec.index), spec, origin)
+        if self._files:
+            # Before the thread that syncs may write the state of this layer, which it does once another is behind it.
+            self._files[-1].is_followed = True
+            self._files[-1].write_state(clean=False)
         self._files.append(file)
         return file
 

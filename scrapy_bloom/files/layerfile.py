@@ -39,7 +39,7 @@ CHAIN_ID_AT = 104
 _KEY_SPACE_MAX = 3800
 _CONSTANT_CRC = struct.Struct("<I")
 _CONSTANT_CRC_AT = 4060
-_STATE = struct.Struct("<QI16x")
+_STATE = struct.Struct("<QII12x")
 _STATE_AT = 4064
 _STATE_CRC_AT = 4092
 _IN_USE, _CLEAN = 0, 1
@@ -75,6 +75,8 @@ class LayerFile:
         self.path = path
         self.origin = origin
         self.is_clean = False
+        self.is_followed = False
+        """Whether another layer of the chain has got its file after this one."""
         self._fd = os.open(path, os.O_RDWR | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0))
         try:
             self._map = mmap.mmap(self._fd, HEADER_BYTES + spec.nbytes, access=mmap.ACCESS_WRITE)
@@ -87,17 +89,18 @@ class LayerFile:
         self.layer = Layer(spec, memoryview(self._map)[HEADER_BYTES:])
 
     def write_state(self, *, clean: bool) -> None:
-        """Note the layer's count in the header, and whether the bits are all on disk that go with it."""
-        state = _STATE.pack(self.layer.count, _CLEAN if clean else _IN_USE)
+        """Save the count, whether the file is closed cleanly, and whether another one follows."""
+        state = _STATE.pack(self.layer.count, _CLEAN if clean else _IN_USE, self.is_followed)
         self._map[_STATE_AT:HEADER_BYTES] = state + _CONSTANT_CRC.pack(crc32(state))
         self.is_clean = clean
 
     def read_state(self) -> None:
         """Take the count from the header if the file was left clean; otherwise count the bits anew."""
         state = self._map[_STATE_AT:_STATE_CRC_AT]
-        count, flag = _STATE.unpack(state)
+        count, flag, followed = _STATE.unpack(state)
         intact = _CONSTANT_CRC.unpack_from(self._map, _STATE_CRC_AT)[0] == crc32(state)
         self.is_clean = intact and flag == _CLEAN
+        self.is_followed = intact and bool(followed)
         if self.is_clean:
             self.layer.count = count
         else:
@@ -128,6 +131,14 @@ class LayerFile:
             # (187 ms of a 199 ms flush), which is why Linux goes without.
             self._map.flush()
         os.fsync(self._fd)
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether :attr:`path` still leads to this file: not if it was deleted, or its directory moved."""
+        try:
+            return os.path.samestat(self.path.stat(), os.fstat(self._fd))
+        except OSError:
+            return False
 
     def close(self) -> None:
         """Unmap and close. The layer keeps its count and has no bits any more."""
@@ -225,7 +236,7 @@ def _header(spec: LayerSpec, origin: Origin) -> bytes:
         len(key_space),
     )
     constant = (constant + key_space).ljust(_CONSTANT_CRC_AT, b"\0")
-    state = _STATE.pack(0, _IN_USE)
+    state = _STATE.pack(0, _IN_USE, 0)
     return constant + _CONSTANT_CRC.pack(crc32(constant)) + state + _CONSTANT_CRC.pack(crc32(state))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import re
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,7 @@ from scrapy_bloom import open_filter
 from scrapy_bloom.errors import DamagedError, UnknownFormatError
 from tests.support.damage import (
     CONSTANT_CRC_AT,
+    FOLLOWED_AT,
     HEADER_BYTES,
     STATE_AT,
     STATE_CRC_AT,
@@ -22,11 +24,13 @@ from tests.support.damage import (
     filled,
     flip_bits,
     is_marked_clean,
+    keys,
     knows,
     layer,
     overwrite,
     read,
     restamp,
+    restamp_state,
     restate,
     restored,
 )
@@ -256,6 +260,41 @@ def test_a_missing_layer_is_named(chain_of_three: Path, index: int) -> None:
         f"{layer(chain_of_three, index)} is damaged at byte 0: the file is missing, and layer-002.bloom shows that "
         f"there was one. {WAY_OUT.format(chain_of_three)}"
     )
+
+
+def test_a_missing_newest_layer_is_named_by_the_one_before(chain_of_three: Path) -> None:
+    """No number shows the gap, so each layer notes that another has followed."""
+    layer(chain_of_three, 2).unlink()
+    with pytest.raises(DamagedError) as caught:
+        open_filter(chain_of_three)
+    assert str(caught.value) == (
+        f"{layer(chain_of_three, 2)} is damaged at byte 0: the file is missing, and layer-001.bloom notes that there "
+        f"was one. {WAY_OUT.format(chain_of_three)}"
+    )
+
+
+def test_a_newest_layer_missing_after_a_kill_is_named(tmp_path: Path) -> None:
+    """The note is there as soon as the next file is, whether anything was synced since or not."""
+    with open_filter(tmp_path / "open", 10) as chain:
+        for each in keys(11):
+            chain.add(each)
+        shutil.copytree(tmp_path / "open", tmp_path / "killed")  # the files as a kill at this moment leaves them
+    layer(tmp_path / "killed", 1).unlink()
+    with pytest.raises(DamagedError, match=r"layer-001\.bloom is damaged at byte 0: the file is missing"):
+        open_filter(tmp_path / "killed")
+
+
+def test_layers_of_before_that_note_get_it_on_opening(chain_of_three: Path) -> None:
+    """A chain of an older version opens as it is, and from then on its newest layer is missed, too."""
+    for index in range(2):
+        overwrite(layer(chain_of_three, index), FOLLOWED_AT, bytes(4))
+        restamp_state(layer(chain_of_three, index))
+    with open_filter(chain_of_three) as chain:
+        assert knows(chain, 60)
+        assert not chain.was_unclean
+    layer(chain_of_three, 2).unlink()
+    with pytest.raises(DamagedError, match=r"layer-001\.bloom notes that there was one"):
+        open_filter(chain_of_three)
 
 
 def test_exchanged_layers_are_found(chain_of_three: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import platform
+import shutil
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -195,13 +196,38 @@ def test_a_leftover_temporary_file_is_removed(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:
-    """The system's reason is in the message."""
+    """The message says so, and speaks of no permissions."""
     (tmp_path / "filter").write_bytes(b"")
     with pytest.raises(UnusableError) as caught:
         open_filter(tmp_path / "filter")
     assert str(caught.value) == (
-        f"The filter's directory {tmp_path / 'filter'} cannot be used: File exists. Check "
-        "its owner, its permissions and the space on its disk."
+        f"The filter's directory {tmp_path / 'filter'} cannot be used: it is a file. Move it "
+        "away, or use another directory."
+    )
+
+
+@pytest.mark.parametrize("how", ["deleted", "moved"])
+def test_a_directory_that_goes_away_in_mid_crawl_is_told(
+    how: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once, as an ERROR that says what will be forgotten; the filter goes on, and closes."""
+    directory = tmp_path / "filter"
+    with open_filter(directory) as chain:
+        chain.add(b"one")
+        if how == "deleted":
+            shutil.rmtree(directory)
+        else:
+            directory.rename(tmp_path / "elsewhere")
+        for _ in range(2):
+            chain.sync()
+        assert b"one" in chain
+        assert chain.add(b"two")
+    (record,) = caplog.records
+    assert record.levelname == "ERROR"
+    assert record.getMessage() == (
+        f"{layer(directory)} is not there any more: it was deleted or moved while the filter is in use. The filter "
+        "goes on in memory, and what it remembers is lost with the process, unless the directory was only moved. Do "
+        "not touch a job directory while its crawl runs."
     )
 
 

@@ -24,6 +24,7 @@ HEADER_BYTES = 4096
 CONSTANT_CRC_AT = 4060
 STATE_AT = 4064
 FLAG_AT = 4072
+FOLLOWED_AT = 4076
 STATE_CRC_AT = 4092
 
 
@@ -87,6 +88,11 @@ def restate(path: Path, count: int, *, clean: bool) -> None:
     """Write a state record with a checksum that fits."""
     state = struct.pack("<QI16x", count, clean)
     overwrite(path, STATE_AT, state + struct.pack("<I", crc32(state)))
+
+
+def restamp_state(path: Path) -> None:
+    """Make the checksum of the state fit."""
+    overwrite(path, STATE_CRC_AT, struct.pack("<I", crc32(read(path, STATE_AT, STATE_CRC_AT - STATE_AT))))
 
 
 def read(path: Path, offset: int, length: int) -> bytes:
