@@ -1,0 +1,541 @@
+"""The thread that talks to the queue on the server, so that the crawl does not stand still for it.
+
+It takes in links and acknowledgements, and brings leased requests. Whatever was handed to it before an acknowledgement
+is on the server before that, or with it in one script; that alone is why no page is lost with a process. While one
+call is on its way, what comes in is gathered for the next, so there are fewer calls the slower the server is.
+
+Knows no request of Scrapy's, and decides nothing about a crawl: it tells its owner what it brought, and when all
+is done.
+
+When the server is away, everything is kept and tried again; pages stay leased, and nothing is leased. A full server
+refuses links, so the pages they came from stay leased, too, until there is room.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from scrapy_bloom.errors import BloomError
+from scrapy_bloom.fleet.client import FullError, ServerError
+from scrapy_bloom.fleet.filter.shared_chain import GoneError
+from scrapy_bloom.fleet.frontier.queue import CRASH_LIMIT, MAX_LINKS, NameTakenError, StaleError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from scrapy_bloom.fleet.frontier.queue import Finished, Lease, Leased, Link, Queue
+
+logger = logging.getLogger(__name__)
+
+FIRST_IDLE, LONGEST_IDLE = 0.02, 0.5
+"""Seconds between two looks for requests when there were none; doubling from one to the other."""
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
+"""Seconds between two looks at a server that is away or full; doubling from one to the other."""
+
+
+class Courier:
+    """One worker's thread.
+
+    Args:
+        queue: Where to; joined by :meth:`start`.
+        low: Leased requests at which further ones are fetched, even if nothing else has to be sent.
+        news: Called in the thread when there is something to :meth:`collect`, or the end has come.
+        on_away: Called in the thread when the server has gone away, once per time.
+        on_begun_anew: Called in the thread when the filter, or the queue, had to be begun anew because it was gone from
+            the server; with True if it was the queue.
+
+    """
+
+    def __init__(
+        self,
+        queue: Queue,
+        *,
+        low: int,
+        news: Callable[[], None],
+        on_away: Callable[[], None],
+        on_begun_anew: Callable[[bool], None],
+    ) -> None:
+        self.queue = queue
+        self.is_over = False
+        """Whether nothing was pending and nothing leased, anywhere, at the last look."""
+        self.confirmed_at = 0.0
+        """When the server last said that the filter is still the same; of ``time.monotonic()``."""
+        self.is_away = False
+        self.has_failed = False
+        """Whether the thread has ended because of a bug."""
+        self.times_away = 0
+        self.taken_back = 0
+        """Requests of lost workers that this one gave back to all."""
+        self.stale = 0
+        """Requests whose lease had ended before they were acknowledged; others fetch them again."""
+        self.aside = 0
+        """Requests seen to be set aside."""
+        self._news = news
+        self._on_away = on_away
+        self._on_begun_anew = on_begun_anew
+        self._changed = threading.Condition()
+        self._room = 0
+        self._low = low
+        self._outbox: deque[Link] = deque()
+        self._done: deque[Leased] = deque()
+        self._garbled: deque[Leased] = deque()
+        self._arrived: deque[Leased] = deque()
+        self._answered: deque[tuple[Link, bool]] = deque()
+        self._sending: deque[Link] = deque()
+        self._sending_done: list[Leased] = []
+        self._parts: dict[int, tuple[int, list[Link]]] = {}  # by shard, what is on its way, and under which number
+        self._is_closing = False
+        self._deadline = float("inf")
+        self._next_look = self._next_beat = self._next_try = 0.0
+        self._idle, self._pause = FIRST_IDLE, FIRST_PAUSE
+        self._is_full = False
+        self._next_shard = 0
+        self._looked: list[tuple[int, int] | None] = [None] * queue.shards
+        self._before: list[tuple[int, int]] | None = None
+        self._thread = threading.Thread(target=self._run, name="scrapy-bloom fleet", daemon=True)
+
+    # -- called by the owner -----------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Join the queue and begin.
+
+        Raises:
+            BloomError: The queue cannot be used.
+            ServerError: The server does not answer, or refuses.
+
+        """
+        for shard in range(self.queue.shards):
+            joined = self.queue.join(shard)
+            self._tell_of_crash(self.queue.worker, joined.returned, joined.aside)
+        self._thread.start()
+
+    def send(self, link: Link) -> None:
+        """Take in a link."""
+        with self._changed:
+            self.is_over = False
+            self._outbox.append(link)
+            if len(self._outbox) >= MAX_LINKS:
+                self._changed.notify()
+
+    def flush(self) -> None:
+        """Let what was sent go now rather than with the next acknowledgement."""
+        with self._changed:
+            self._changed.notify()
+
+    def acknowledge(self, leased: Leased, room: int) -> None:
+        """Say that the page is done: once all that was sent before is on the server, it is taken off there.
+
+        *room* is as of :meth:`take`.
+        """
+        with self._changed:
+            self._room = room
+            self._done.append(leased)
+            self._changed.notify()
+
+    def set_aside(self, leased: Leased) -> None:
+        """Say that the entry cannot be read."""
+        with self._changed:
+            self._garbled.append(leased)
+            self._changed.notify()
+
+    def take(self, room: int) -> Leased | None:
+        """Return a leased request, or None if none has arrived.
+
+        *room* is how many requests there is room for, counting this one and those that have arrived.
+        """
+        with self._changed:
+            taken = self._arrived.popleft() if self._arrived else None
+            self._room = room - (taken is not None)
+            if len(self._arrived) <= self._low and self._wanted():
+                self._changed.notify()
+            return taken
+
+    def collect(self) -> list[tuple[Link, bool]]:
+        """Return links that have arrived at the server since the last time, and whether each was seen."""
+        with self._changed:
+            found = list(self._answered)
+            self._answered.clear()
+            return found
+
+    @property
+    def arrived(self) -> int:
+        """Leased requests that wait to be taken."""
+        return len(self._arrived)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is on its way, in either direction."""
+        with self._changed:
+            return not (self._outbox or self._done or self._arrived or self._sending or self._sending_done)
+
+    def close(self, seconds: float) -> tuple[int, int]:
+        """Deliver what is left, within *seconds*, and give back what was not begun.
+
+        Return the links and the acknowledgements that could not be delivered.
+        """
+        with self._changed:
+            self._is_closing = True
+            self._deadline = time.monotonic() + seconds
+            self._next_try = 0.0
+            self._changed.notify()
+        self._thread.join(2 * seconds + 10)
+        links = len(self._outbox) + len(self._sending)
+        done = len(self._done) + len(self._sending_done)
+        return links, done
+
+    # -- the thread --------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while self._wait_for_work():
+                self._step()
+        except Exception:
+            logger.exception(
+                "The thread that talks to %s has failed; nothing is lost, and the crawl ends", self.queue.where
+            )
+            self._lose_for_good()
+
+    def _lose_for_good(self) -> None:
+        self.is_away = True
+        self._on_away()
+
+    def _wait_for_work(self) -> bool:
+        """Wait until there is something to do; False: the end."""
+        with self._changed:
+            while True:
+                now = time.monotonic()
+                has_cargo = bool(self._outbox or self._done or self._garbled or self._sending or self._sending_done)
+                if self._is_closing and (not has_cargo or now >= self._deadline):
+                    break
+                due = self._next_beat
+                if has_cargo:
+                    due = now
+                elif len(self._arrived) <= self._low and self._wanted():
+                    due = min(due, self._next_look)
+                due = max(due, self._next_try)
+                if self._is_closing:
+                    due = min(due, self._deadline)
+                if due <= now:
+                    self._load()
+                    return True
+                self._changed.wait(due - now)
+        self._leave()
+        return False
+
+    def _wanted(self) -> int:
+        return 0 if self._is_full or self._is_closing else max(0, self._room - len(self._arrived))
+
+    def _load(self) -> None:
+        """Take what there is, in one go: whatever came before an acknowledgement goes before it."""
+        self._sending.extend(self._outbox)
+        self._outbox.clear()
+        self._sending_done.extend(self._done)
+        self._done.clear()
+
+    def _step(self) -> None:
+        try:
+            self._exchange()
+        except _FilterGrowsError:
+            pass
+        except FullError as error:
+            self._tell_of_full(error)
+        except GoneError:
+            self._begin_filter_anew()
+        except (ServerError, BloomError) as error:
+            self._lose(error)
+        else:
+            self._back()
+
+    def _exchange(self) -> None:
+        while self._garbled:
+            self.queue.set_aside(self._garbled[0], "garbled")
+            self._garbled.popleft()
+            self.aside += 1
+        shards = {link.shard for link in self._sending} | {leased.shard for leased in self._sending_done}
+        if len(shards) == 1:
+            (shard,) = shards
+            if len(self._part(shard)[1]) == len(self._sending):
+                self._exchange_in_one(shard)
+                return
+        while self._sending:
+            self._deliver_parts()
+        for shard in {leased.shard for leased in self._sending_done}:
+            self._exchange_in_one(shard, looking=False)
+        self._exchange_in_one(None)
+
+    def _exchange_in_one(self, shard: int | None, *, looking: bool = True) -> None:
+        """Deliver what goes to *shard*, acknowledge what is done there, and look for requests, in one round trip."""
+        commands = []
+        links: list[Link] = []
+        done: list[Leased] = []
+        ids: list[bytes] = []
+        if shard is not None:
+            number, links = self._part(shard)
+            done = [leased for leased in self._sending_done if leased.shard == shard]
+            ids = [leased.id for leased in done if leased.token == self.queue.token(shard)]
+            commands.append(self.queue.finish(shard, number, links, ids))
+        looks = self._looks() if looking else []
+        commands += [self.queue.lease(at, wanted) for at, wanted in looks]
+        if not commands:
+            return
+        replies = self.queue.server.calls(commands)
+        # The leases first: what was leased is held, whatever became of the links.
+        stale = self._read_looks(looks, replies[len(replies) - len(looks) :])
+        if shard is not None:
+            finished = self.queue.finished(shard, replies[0])
+            if finished is None:
+                raise _FilterGrowsError
+            self._delivered(shard, links, finished)
+            gone = {id(leased) for leased in done}
+            self._sending_done = [leased for leased in self._sending_done if id(leased) not in gone]
+            self.stale += len(done) - finished.acknowledged
+            if not finished.is_alive:
+                stale.add(shard)
+        for at in stale:
+            self._join_anew(at)
+
+    def _deliver_parts(self) -> None:
+        """Deliver links to all shards that have some, in one round trip per node."""
+        parts = {shard: self._part(shard) for shard in {link.shard for link in self._sending}}
+        commands = [self.queue.finish(shard, number, links, []) for shard, (number, links) in parts.items()]
+        replies = self.queue.server.calls(commands)
+        failed: Exception | None = None
+        for (shard, (_, links)), reply in zip(parts.items(), replies, strict=True):
+            try:
+                finished = self.queue.finished(shard, reply)
+                if finished is not None:
+                    self._delivered(shard, links, finished)
+            except (ServerError, GoneError) as error:
+                failed = error
+        if failed is not None:
+            raise failed
+
+    def _part(self, shard: int) -> tuple[int, list[Link]]:
+        """Return the number and the links of the call that is on its way to *shard*, or is next.
+
+        They stay together until it is answered: under the same number the server takes a call for the same.
+        """
+        if shard not in self._parts:
+            links = [link for link in self._sending if link.shard == shard][:MAX_LINKS]
+            self._parts[shard] = (self.queue.next_number(), links)
+        return self._parts[shard]
+
+    def _delivered(self, shard: int, links: Sequence[Link], finished: Finished) -> None:
+        del self._parts[shard]
+        self.confirmed_at = time.monotonic()
+        arrived = links[: len(finished.seen)]
+        gone = {id(link) for link in arrived}
+        self._sending = deque(link for link in self._sending if id(link) not in gone)
+        if arrived:
+            with self._changed:
+                self._answered.extend(zip(arrived, finished.seen, strict=True))
+            self._news()
+        if not all(finished.seen):
+            self._idle = FIRST_IDLE
+        if len(arrived) < len(links):
+            raise _FilterGrowsError
+
+    def _looks(self) -> list[tuple[int, int]]:
+        """Return which shards to look at, and how many requests to lease in each."""
+        now = time.monotonic()
+        shards = self.queue.shards
+        wanted = self._wanted()
+        everywhere = now >= self._next_beat or (wanted and now >= self._next_look)
+        if now >= self._next_beat:
+            self._next_beat = now + self.queue.lease_seconds / 3
+        order = [(self._next_shard + i) % shards for i in range(shards)]
+        promising = [shard for shard in order if (look := self._looked[shard]) is None or look[0]]
+        shares = {shard: wanted // len(promising) for shard in promising}
+        for shard in promising[: wanted % len(promising) if promising else 0]:
+            shares[shard] += 1
+        self._next_shard = (self._next_shard + 1) % shards
+        if everywhere:
+            return [(shard, shares.get(shard, min(1, wanted))) for shard in order]
+        return [(shard, share) for shard, share in shares.items() if share]
+
+    def _read_looks(self, looks: list[tuple[int, int]], replies: list[Any]) -> set[int]:
+        """Take in what was leased, and return the shards that do not know this worker."""
+        stale: set[int] = set()
+        leased: list[Leased] = []
+        for (shard, _), reply in zip(looks, replies, strict=True):
+            try:
+                lease = self.queue.leased(shard, reply)
+            except StaleError:
+                stale.add(shard)
+                self._looked[shard] = None
+                continue
+            leased += lease.leased
+            self._looked[shard] = (lease.outstanding, lease.seq)
+            self._tell_of_lease(lease)
+        wanted = sum(share for _, share in looks)
+        if leased:
+            self._idle = FIRST_IDLE
+            self._before = None
+            with self._changed:
+                self.is_over = False
+                self._arrived.extend(leased)
+            self._news()
+        if len(leased) < wanted:
+            self._next_look = time.monotonic() + self._idle
+            if not leased:
+                self._idle = min(2 * self._idle, LONGEST_IDLE)
+        if len(looks) == self.queue.shards and not stale:
+            self._see_whether_over()
+        return stale
+
+    def _see_whether_over(self) -> None:
+        """Find out whether nothing is pending or leased anywhere.
+
+        One shard is looked at in one moment. Of several, each has to be empty at two looks, with nothing enqueued in
+        between: then all were empty at the moment between the two.
+        """
+        looked = [look for look in self._looked if look is not None]
+        is_empty = len(looked) == self.queue.shards and all(outstanding == 0 for outstanding, _ in looked)
+        with self._changed:
+            is_over = is_empty and (self.queue.shards == 1 or looked == self._before) and not self._outbox
+            is_news = is_over and not self.is_over
+            self.is_over = is_over
+        self._before = looked if is_empty else None
+        if is_empty and not is_over:
+            self._next_look = 0.0  # the second look
+        if is_news:
+            self._news()
+
+    # -- when things go wrong ----------------------------------------------------------------------------------------
+
+    def _join_anew(self, shard: int) -> None:
+        """Become a worker of *shard* again. What was leased and not begun is others' now."""
+        with self._changed:
+            kept = [leased for leased in self._arrived if leased.shard != shard]
+            lost = len(self._arrived) - len(kept)
+            self._arrived.clear()
+            self._arrived.extend(kept)
+        try:
+            joined = self.queue.join(shard, polite=True)
+        except NameTakenError:
+            name, self.queue.worker = self.queue.worker, f"{self.queue.worker}~{self.queue.token(0)[:4]}"
+            logger.warning(
+                "Another worker runs under the name %s, and has taken over what this one held. This one goes on as %s. "
+                "Give each worker a BLOOM_FLEET_WORKER of its own.",
+                name,
+                self.queue.worker,
+            )
+            joined = self.queue.join(shard)
+        if joined.created:
+            logger.critical(
+                "%s is gone: it was removed, or the server came back without its data. All pending requests are lost "
+                "but those that the workers hold. Let the server persist (appendonly yes), remove what is left under "
+                "the key, and crawl again.",
+                self.queue.where,
+            )
+            self._on_begun_anew(True)
+        else:
+            logger.warning(
+                "The leases of this worker had ended: it was not heard of for %g s. What it held is fetched again, by "
+                "whoever comes first; %d requests that it had not begun are left to that.",
+                self.queue.lease_seconds,
+                lost,
+            )
+
+    def _begin_filter_anew(self) -> None:
+        try:
+            self.queue.shared.open()
+        except (ServerError, BloomError) as error:
+            self._lose(error)
+            return
+        logger.warning(
+            "%s: the filter beside it is gone: it was removed, has expired, or the server came back without its data. "
+            "It begins anew, and URLs seen before are fetched again.",
+            self.queue.where.rstrip(","),
+        )
+        self._on_begun_anew(False)
+
+    def _tell_of_full(self, error: Exception) -> None:
+        self._pause_for_a_while()
+        if not self._is_full:
+            self._is_full = True
+            logger.warning(
+                "%s is full (%s). New links wait here, the pages they came from stay leased, and no further pages are "
+                "begun. Raise the server's maxmemory; noeviction is the right policy.",
+                self.queue.where.rstrip(","),
+                error,
+            )
+
+    def _lose(self, error: Exception) -> None:
+        self._pause_for_a_while()
+        if self.is_away:
+            return
+        self.is_away = True
+        self.times_away += 1
+        logger.warning(
+            "%s is away (%s). Pages in hand stay leased, nothing new is begun, and nothing is lost.",
+            self.queue.where.rstrip(","),
+            error,
+        )
+        self._on_away()
+
+    def _pause_for_a_while(self) -> None:
+        self._next_try = time.monotonic() + self._pause
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        self._next_beat = 0.0
+
+    def _back(self) -> None:
+        self._pause = FIRST_PAUSE
+        self._next_try = 0.0
+        self._is_full = False
+        if self.is_away:
+            self.is_away = False
+            logger.info("%s is back", self.queue.where.rstrip(","))
+
+    def _tell_of_lease(self, lease: Lease) -> None:
+        self._tell_of_crash(lease.expired, lease.returned, lease.crashed)
+        if lease.large:
+            self.aside += len(lease.large)
+            logger.error(
+                "%s: entries %s are too large to be read, and set aside", self.queue.where, _listed(lease.large)
+            )
+        if lease.missing:
+            logger.error(
+                "%s: %d pending requests are not on the server any more. Look at its maxmemory-policy (noeviction is "
+                "right), and at who else deletes keys there.",
+                self.queue.where,
+                lease.missing,
+            )
+
+    def _tell_of_crash(self, worker: str, returned: int, aside: Sequence[bytes]) -> None:
+        if returned:
+            self.taken_back += returned
+            logger.warning("Worker %s was lost with %d requests in hand; they are pending again", worker, returned)
+        if aside:
+            self.aside += len(aside)
+            logger.error(
+                "%s: requests %s were in hand at %d crashes each, and are set aside. See docs/fleet.md on how to list "
+                "them and put them back.",
+                self.queue.where,
+                _listed(aside),
+                CRASH_LIMIT,
+            )
+
+    def _leave(self) -> None:
+        try:
+            self.queue.leave()
+        except (ServerError, BloomError) as error:
+            logger.warning(
+                "%s could not be told that this worker ends (%s). What it held is pending again within %g s.",
+                self.queue.where.rstrip(","),
+                error,
+                self.queue.lease_seconds,
+            )
+
+
+class _FilterGrowsError(ServerError):
+    """Not all links of a call were taken in, since the filter needs another layer; the rest goes at once."""
+
+
+def _listed(ids: Sequence[bytes]) -> str:
+    return ", ".join(id_.decode(errors="replace") for id_ in ids[:20]) + (", ..." if len(ids) > 20 else "")

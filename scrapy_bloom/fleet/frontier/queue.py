@@ -1,0 +1,376 @@
+"""The queue of a fleet on a server: what is asked of its scripts, and what they answer.
+
+Knows no request of Scrapy's and no thread, and does not decide what is done when the server is away. Each shard lies
+beside a chain of the filter, under the same hash tag, so that one script can look links up, add and enqueue them:
+
+    {bloom:books:0}:queue           the state, a hash: format, spider, seq (requests ever enqueued), called
+    {bloom:books:0}:requests        id -> entry, of all requests that are pending, leased or set aside
+    {bloom:books:0}:slot:<slot>     the pending ids of one slot, a sorted set; the lowest score is next
+    {bloom:books:0}:slots           slots with pending requests, by how many requests of theirs are leased
+    {bloom:books:0}:active          slot -> requests leased
+    {bloom:books:0}:holders:<slot>  token -> requests leased, of the workers that hold some of the slot
+    {bloom:books:0}:workers         tokens, by the time at which their leases end (milliseconds since 1970)
+    {bloom:books:0}:names           worker's name -> its token
+    {bloom:books:0}:held:<token>    id -> score and slot, to be put back to; name of the worker; number of its last call
+    {bloom:books:0}:crashes         id -> times that it was in hand when a worker was lost
+    {bloom:books:0}:aside           id -> score, reason and slot of requests set aside
+
+An id is the number of the request in the order of time. Scores are doubles, exact up to 2^53:
+
+    score = -priority 2^33 + (start requests: 2^32) +- id     - for last-in-first-out
+
+so that priorities up to 2^20 and 4 billion requests per shard fit.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+from mmh3 import mmh3_x64_128_digest
+
+from scrapy_bloom.errors import UnknownFormatError, UnusableError
+from scrapy_bloom.fleet.client import Command, ReplyError, Script
+from scrapy_bloom.fleet.filter import bf, bitmap
+from scrapy_bloom.fleet.filter.shared_chain import as_mapping
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scrapy_bloom.fleet.client import Server
+    from scrapy_bloom.fleet.filter.shared import SharedFilter
+
+FORMAT = 1
+
+MAX_PRIORITY = (1 << 20) - 1
+"""Higher priorities count as this one, lower ones than its negative as that."""
+
+MAX_LINKS = 200
+"""Per call: some 6 ms of the server's time with bitmaps, during which it answers nobody else."""
+
+CRASH_LIMIT = 3
+"""Crashes at which a request that was in hand is set aside."""
+
+MAX_LEASE_BYTES = 8 << 20
+"""Entries returned by one call, but for the last of them."""
+
+_PRIORITY_SHIFT, _START_SHIFT = 33, 32
+
+
+class StaleError(Exception):
+    """The worker is not known to a shard: its leases have ended, or the server has lost them."""
+
+
+class NameTakenError(Exception):
+    """Another worker is alive under the name."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """A request on its way to the server."""
+
+    fingerprint: bytes | None
+    """What it is filtered by; None: it is not filtered."""
+    shard: int
+    slot: str
+    base: int
+    """See :func:`score_base`."""
+    is_lifo: bool
+    entry: bytes
+    ref: Any
+    """What the caller knows it by."""
+
+
+@dataclass(frozen=True)
+class Leased:
+    """A request that this worker holds."""
+
+    shard: int
+    id: bytes
+    token: str
+    entry: bytes
+
+
+@dataclass(frozen=True)
+class Joined:
+    """What a worker finds when it joins a shard."""
+
+    created: bool
+    outstanding: int
+    returned: int
+    """Requests that an earlier worker of the same name held; they are pending again."""
+    aside: Sequence[bytes]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What became of a call of the finishing script."""
+
+    seen: Sequence[bool]
+    """For each link whether it was seen. Fewer than links: the filter grows, and the rest is to be sent again."""
+    acknowledged: int
+    is_alive: bool
+    """Whether the worker is known to the shard."""
+    outstanding: int
+    seq: int
+
+
+@dataclass(frozen=True)
+class Lease:
+    """The answer of the leasing script."""
+
+    outstanding: int
+    seq: int
+    leased: Sequence[Leased]
+    expired: str
+    """Name of a worker whose leases have ended; "" for none."""
+    returned: int
+    crashed: Sequence[bytes]
+    """Ids set aside because they were in hand at too many crashes."""
+    large: Sequence[bytes]
+    missing: int
+
+
+def score_base(priority: int, *, is_start: bool) -> int:
+    """Return the part of a score that does not depend on the order in time."""
+    clamped = max(-MAX_PRIORITY, min(MAX_PRIORITY, priority))
+    return -(clamped << _PRIORITY_SHIFT) + (is_start << _START_SHIFT)
+
+
+def shard_of(host: str, shards: int) -> int:
+    """Return the shard that has the requests of *host*, and what the filter knows of its URLs."""
+    return crc32(host.encode("utf-8", "replace")) % shards
+
+
+class Queue:
+    """The queue beside *shared*, as one worker sees it.
+
+    Args:
+        server: As of *shared*.
+        shared: The filter; open.
+        prefix: Of the keys; as of *shared*.
+        spider: Name of the spider, whose callbacks the requests name.
+        worker: Name of this worker; a later one of the same name takes back what it held.
+        lease_seconds: Time without a word from a worker after which others get what it holds.
+        host_workers: Most workers that hold requests of a slot at once; 0 for any number.
+        max_entry_bytes: Largest entry that is read.
+
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        shared: SharedFilter,
+        prefix: str,
+        *,
+        spider: str,
+        worker: str,
+        lease_seconds: float,
+        host_workers: int = 0,
+        max_entry_bytes: int = 16 << 20,
+    ) -> None:
+        self.server = server
+        self.shared = shared
+        self.worker = worker
+        self.where = f"The queue on {server.where}, key {prefix},"
+        """Subject of messages."""
+        self.lease_seconds = lease_seconds
+        self._prefix = prefix
+        self._spider = spider
+        self._host_workers = host_workers
+        self._max_entry_bytes = max_entry_bytes
+        self._tokens = [self._new_token() for _ in shared.chains]
+        self._calls = 0
+
+    @property
+    def shards(self) -> int:
+        """Number of shards, the filter's."""
+        return len(self._tokens)
+
+    def token(self, shard: int) -> str:
+        """Return what this worker is known by in *shard*, until it is lost there and joins anew."""
+        return self._tokens[shard]
+
+    def key(self, shard: int, name: str) -> str:
+        """Return a key of the queue."""
+        return f"{{{self._prefix}:{shard}}}:{name}"
+
+    def join(self, shard: int, *, polite: bool = False) -> Joined:
+        """Begin the queue of *shard*, if there is none, and become a worker of it under a new token.
+
+        Raises:
+            NameTakenError: *polite* was asked for, and another worker of this name is alive.
+            UnusableError: The queue belongs to another spider, or the key is taken by something else.
+            UnknownFormatError: It was written by a later version.
+            ServerError: The server does not answer, or refuses.
+
+        """
+        token = self._new_token()
+        state = ("format", FORMAT, "spider", self._spider, "seq", 0)
+        mode = "polite" if polite else ""
+        arguments = (self.worker, token, self._lease_milliseconds, CRASH_LIMIT, mode, *state)
+        advice = "Use another BLOOM_REDIS_KEY, or remove that key from the server."
+        try:
+            status, *rest = self.server.call(self._command(_JOIN, shard, arguments))
+        except ReplyError as error:
+            if "WRONGTYPE" not in str(error):
+                raise
+            raise UnusableError(self.where, f"is taken by something else ({error})", advice=advice) from None
+        if status < 0:
+            raise NameTakenError
+        if status == 0:
+            found = as_mapping(rest[0])
+            if found.get("format", "").isdigit() and int(found["format"]) > FORMAT:
+                raise UnknownFormatError(
+                    self.where, "format version", int(found["format"]), FORMAT, advice="Upgrade scrapy-bloom."
+                )
+            if found.get("format") != str(FORMAT):
+                raise UnusableError(self.where, "is taken by something else", advice=advice)
+            raise UnusableError(
+                self.where,
+                f"belongs to the spider {found.get('spider')!r}, and this is {self._spider!r}",
+                advice="Use a BLOOM_REDIS_KEY for each spider.",
+            )
+        self._tokens[shard] = token
+        created, outstanding, returned, aside, _ = rest
+        return Joined(bool(created), outstanding, returned, aside)
+
+    def next_number(self) -> int:
+        """Return the number of the next call of the finishing script; to be used again if its answer got lost."""
+        self._calls += 1
+        return self._calls
+
+    def finish(self, shard: int, number: int, links: Sequence[Link], ids: Sequence[bytes]) -> Command:
+        """Return the call that takes in *links* and, if it gets through them, acknowledges the requests *ids*.
+
+        Sent again under the same *number* it does nothing twice.
+        """
+        chain = self.shared.chains[shard]
+        chain_keys, chain_arguments = chain.probe_arguments(len(links))
+        arguments: list[Any] = [self._tokens[shard], number, len(ids), *ids, len(links)]
+        for link in links:
+            digest = b"" if link.fingerprint is None else mmh3_x64_128_digest(link.fingerprint, chain.design.seed)
+            arguments += (digest, link.base + (1 << _START_SHIFT) * link.is_lifo, "-" if link.is_lifo else "+")
+            arguments += (link.slot, link.entry)
+        return self._command(_FINISH[chain.design.engine], shard, [*arguments, *chain_arguments], chain_keys)
+
+    def finished(self, shard: int, reply: Any) -> Finished | None:
+        """Read the answer of :meth:`finish`. None: nothing was done, since the filter has grown; ask again.
+
+        Raises:
+            GoneError: The filter is not on the server any more.
+            ReplyError: The server refused.
+
+        """
+        if isinstance(reply, ReplyError):
+            raise reply
+        rest = self.shared.chains[shard].learn(reply)
+        if not rest:
+            return None
+        answers, acknowledged, is_alive, outstanding, seq = rest
+        return Finished([answer == ord("1") for answer in answers], acknowledged, bool(is_alive), outstanding, int(seq))
+
+    def lease(self, shard: int, wanted: int) -> Command:
+        """Return the call that renews this worker's leases in *shard* and leases up to *wanted* requests."""
+        limits = (self._host_workers, CRASH_LIMIT, self._max_entry_bytes, MAX_LEASE_BYTES)
+        return self._command(_LEASE, shard, (self._tokens[shard], self._lease_milliseconds, wanted, *limits))
+
+    def leased(self, shard: int, reply: Any) -> Lease:
+        """Read the answer of :meth:`lease`.
+
+        Raises:
+            StaleError: The worker is not known to the shard.
+            ReplyError: The server refused.
+
+        """
+        if isinstance(reply, ReplyError):
+            raise reply
+        if reply[0] < 0:
+            raise StaleError
+        _, outstanding, seq, flat, expired, returned, crashed, large, missing = reply
+        token = self._tokens[shard]
+        leased = [Leased(shard, id_, token, entry) for id_, entry in zip(flat[::2], flat[1::2], strict=True)]
+        return Lease(outstanding, int(seq), leased, expired.decode(errors="replace"), returned, crashed, large, missing)
+
+    def leave(self) -> int:
+        """Give back all that this worker holds, and return how much that is.
+
+        Raises:
+            ServerError: The server does not answer, or refuses.
+
+        """
+        returned = 0
+        commands = [self._command(_LEAVE, shard, [self._tokens[shard]]) for shard in range(self.shards)]
+        for reply in self.server.calls(commands):
+            if isinstance(reply, ReplyError):
+                raise reply
+            returned += reply
+        return returned
+
+    def set_aside(self, leased: Leased, reason: str) -> None:
+        """Set a leased request aside for *reason*, one word.
+
+        Raises:
+            ServerError: The server does not answer, or refuses.
+
+        """
+        self.server.call(self._command(_ASIDE, leased.shard, ["set", leased.token, leased.id, reason]))
+
+    def listed_aside(self) -> list[tuple[str, str, bytes]]:
+        """Return the requests that were set aside: id with its shard, as ``0:17``, reason, and entry.
+
+        Raises:
+            ServerError: The server does not answer, or refuses.
+
+        """
+        found = []
+        for shard in range(self.shards):
+            aside = self.key(shard, "aside")
+            places = self.server.call(Command(("HGETALL", aside), aside))
+            flat = [item for pair in places.items() for item in pair] if isinstance(places, dict) else places
+            for id_, place in zip(flat[::2], flat[1::2], strict=True):
+                requests = self.key(shard, "requests")
+                entry = self.server.call(Command(("HGET", requests, id_), requests))
+                found.append((f"{shard}:{id_.decode()}", place.split(b" ", 2)[1].decode(), entry or b""))
+        return found
+
+    def put_back(self, ids: Sequence[str] = ()) -> int:
+        """Make requests that were set aside pending again: *ids* as :meth:`listed_aside` names them, or all.
+
+        Raises:
+            ServerError: The server does not answer, or refuses.
+
+        """
+        by_shard: dict[int, list[str]] = {}
+        for one in ids:
+            shard, _, id_ = one.partition(":")
+            by_shard.setdefault(int(shard), []).append(id_)
+        if not ids:
+            by_shard = {shard: [] for shard in range(self.shards)}
+        back = 0
+        for of, some in by_shard.items():
+            back += self.server.call(self._command(_ASIDE, of, ["back", *some]))
+        return back
+
+    @property
+    def _lease_milliseconds(self) -> int:
+        return max(1, round(self.lease_seconds * 1000))
+
+    def _command(self, script: Script, shard: int, arguments: Sequence[Any], keys: Sequence[str] = ()) -> Command:
+        state = self.key(shard, "queue")
+        return Command((1 + len(keys), state, *keys, *arguments), state, script)
+
+    def _new_token(self) -> str:
+        return secrets.token_hex(8)
+
+
+def _script(name: str, probes: str = "") -> Script:
+    here = Path(__file__).parent
+    return Script(probes + "".join((here / f"{part}.lua").read_text(encoding="utf-8") for part in ("queue", name)))
+
+
+_JOIN, _LEASE, _LEAVE, _ASIDE = (_script(name) for name in ("join", "lease", "leave", "aside"))
+_FINISH = {"bitmap": _script("finish", bitmap.PROBES_LUA), "bf": _script("finish", bf.PROBES_LUA)}
