@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from scrapy_bloom.dupefilter import BloomDupeFilter
     from scrapy_bloom.files.directory import open_filter
     from scrapy_bloom.filter.chain import ScalableBloomFilter
+    from scrapy_bloom.fleet_scheduler import FleetScheduler
     from scrapy_bloom.frontier.scheduler import DurableScheduler
     from scrapy_bloom.links import UnseenLinks
     from scrapy_bloom.loops.middleware import LoopGuardMiddleware
@@ -19,6 +20,7 @@ __all__ = [
     "Addon",
     "BloomDupeFilter",
     "DurableScheduler",
+    "FleetScheduler",
     "LoopGuardMiddleware",
     "RedisBloomDupeFilter",
     "RequestFingerprinter",
@@ -33,6 +35,7 @@ _HOME = {
     "Addon": "scrapy_bloom.addon",
     "BloomDupeFilter": "scrapy_bloom.dupefilter",
     "DurableScheduler": "scrapy_bloom.frontier.scheduler",
+    "FleetScheduler": "scrapy_bloom.fleet_scheduler",
     "LoopGuardMiddleware": "scrapy_bloom.loops.middleware",
     "RedisBloomDupeFilter": "scrapy_bloom.redis_dupefilter",
     "RequestFingerprinter": "scrapy_bloom.url.fingerprint",

@@ -64,6 +64,14 @@ class BloomSettings:
     """When the server is away: ``"retry"``, ``"allow"`` or ``"close"``."""
     redis_ttl: int | None = None
     """Seconds after the last use at which the server removes the filter; None: never."""
+    fleet_worker: str | None = None
+    """Name of this worker of a ``FleetScheduler``; None: one made of host and process."""
+    fleet_lease: float = 60.0
+    """Seconds without a word from a worker after which others get the requests that it holds."""
+    fleet_host_workers: int = 0
+    """Most workers that hold requests of one host at once; 0: any number."""
+    fleet_secret: str | None = None
+    """What pickled requests on the server are signed with; None: they are refused."""
 
     @classmethod
     def from_settings(cls, settings: BaseSettings) -> Self:
@@ -142,6 +150,19 @@ def _capacity(value: Any) -> int:
     return number
 
 
+def _whole_number(value: Any) -> int:
+    return 0 if _number(value) == 0 else _positive_whole_number(value)
+
+
+def _text_of(shortest: int, longest: int) -> Callable[[Any], str]:
+    def parse(value: Any) -> str:
+        if not isinstance(value, str) or not shortest <= len(value) <= longest:
+            raise ValueError
+        return value
+
+    return parse
+
+
 def _one_of(*words: str) -> Callable[[Any], str]:
     def parse(value: Any) -> str:
         if value not in words:
@@ -195,6 +216,12 @@ _KNOWN = {
     "BLOOM_REDIS_SHARDS": _Known("redis_shards", "a whole number, at least 1", _positive_whole_number),
     "BLOOM_REDIS_ON_ERROR": _Known("redis_on_error", "retry, allow or close", _one_of("retry", "allow", "close")),
     "BLOOM_REDIS_TTL": _Known("redis_ttl", "a whole number of seconds, at least 1", _positive_whole_number),
+    "BLOOM_FLEET_WORKER": _Known("fleet_worker", "a name of 1 to 200 characters", _text_of(1, 200)),
+    "BLOOM_FLEET_LEASE": _Known("fleet_lease", "a number of seconds from 1 to 86400", _number_between(1, 86_400)),
+    "BLOOM_FLEET_HOST_WORKERS": _Known(
+        "fleet_host_workers", "a whole number, at least 1, or 0 for any number", _whole_number
+    ),
+    "BLOOM_FLEET_SECRET": _Known("fleet_secret", "a text of at least 16 characters", _text_of(16, 10_000)),
 }
 
 
@@ -205,5 +232,6 @@ def _unknown(name: str, value: Any) -> str:
 
 
 def _shown(name: str, value: Any) -> str:
-    """Return *value* as it may appear in a log: what might be a server's URL may hold a password."""
-    return "a value not shown here, since it may hold a password" if "UR" in name and "REDIS" in name else repr(value)
+    """Return *value* as it may appear in a log: what might be a server's URL or a secret is not shown."""
+    is_secret = ("UR" in name and "REDIS" in name) or "SECR" in name
+    return "a value not shown here, since it may hold a password" if is_secret else repr(value)

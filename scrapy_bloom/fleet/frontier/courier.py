@@ -34,6 +34,9 @@ logger = logging.getLogger(__name__)
 FIRST_IDLE, LONGEST_IDLE = 0.02, 0.5
 """Seconds between two looks for requests when there were none; doubling from one to the other."""
 
+LINGER = 0.05
+"""Seconds that a link waits for the acknowledgement of its page, or for more links, to share a round trip with them."""
+
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 """Seconds between two looks at a server that is away or full; doubling from one to the other."""
 
@@ -47,7 +50,7 @@ class Courier:
         news: Called in the thread when there is something to :meth:`collect`, or the end has come.
         on_away: Called in the thread when the server has gone away, once per time.
         on_begun_anew: Called in the thread when the filter, or the queue, had to be begun anew because it was gone from
-            the server; with True if it was the queue.
+            the server; with ``is_queue``, whether it was the queue.
 
     """
 
@@ -58,7 +61,7 @@ class Courier:
         low: int,
         news: Callable[[], None],
         on_away: Callable[[], None],
-        on_begun_anew: Callable[[bool], None],
+        on_begun_anew: Callable[..., None],
     ) -> None:
         self.queue = queue
         self.is_over = False
@@ -86,6 +89,7 @@ class Courier:
         self._garbled: deque[Leased] = deque()
         self._arrived: deque[Leased] = deque()
         self._answered: deque[tuple[Link, bool]] = deque()
+        self._linger_until = 0.0
         self._sending: deque[Link] = deque()
         self._sending_done: list[Leased] = []
         self._parts: dict[int, tuple[int, list[Link]]] = {}  # by shard, what is on its way, and under which number
@@ -119,13 +123,11 @@ class Courier:
         with self._changed:
             self.is_over = False
             self._outbox.append(link)
-            if len(self._outbox) >= MAX_LINKS:
+            if len(self._outbox) == 1:
+                self._linger_until = time.monotonic() + LINGER
                 self._changed.notify()
-
-    def flush(self) -> None:
-        """Let what was sent go now rather than with the next acknowledgement."""
-        with self._changed:
-            self._changed.notify()
+            elif len(self._outbox) == MAX_LINKS:
+                self._changed.notify()
 
     def acknowledge(self, leased: Leased, room: int) -> None:
         """Say that the page is done: once all that was sent before is on the server, it is taken off there.
@@ -209,11 +211,13 @@ class Courier:
         with self._changed:
             while True:
                 now = time.monotonic()
-                has_cargo = bool(self._outbox or self._done or self._garbled or self._sending or self._sending_done)
-                if self._is_closing and (not has_cargo or now >= self._deadline):
+                is_urgent = bool(self._done or self._garbled or self._sending or self._sending_done)
+                if self._is_closing and (not (is_urgent or self._outbox) or now >= self._deadline):
                     break
                 due = self._next_beat
-                if has_cargo:
+                if self._outbox:
+                    due = min(due, self._linger_until)
+                if is_urgent or len(self._outbox) >= MAX_LINKS or (self._outbox and self._is_closing):
                     due = now
                 elif len(self._arrived) <= self._low and self._wanted():
                     due = min(due, self._next_look)
@@ -286,7 +290,12 @@ class Courier:
         replies = self.queue.server.calls(commands)
         # The leases first: what was leased is held, whatever became of the links.
         stale = self._read_looks(looks, replies[len(replies) - len(looks) :])
-        if shard is not None:
+        if shard is None:
+            # Only after a look that carried nothing: a script that the server does not know yet is sent again in full,
+            # and a look behind it has then seen the queue as it was before.
+            if len(looks) == self.queue.shards and not stale:
+                self._see_whether_over()
+        else:
             finished = self.queue.finished(shard, replies[0])
             if finished is None:
                 raise _FilterGrowsError
@@ -384,8 +393,6 @@ class Courier:
             self._next_look = time.monotonic() + self._idle
             if not leased:
                 self._idle = min(2 * self._idle, LONGEST_IDLE)
-        if len(looks) == self.queue.shards and not stale:
-            self._see_whether_over()
         return stale
 
     def _see_whether_over(self) -> None:
@@ -428,12 +435,11 @@ class Courier:
             joined = self.queue.join(shard)
         if joined.created:
             logger.critical(
-                "%s is gone: it was removed, or the server came back without its data. All pending requests are lost "
-                "but those that the workers hold. Let the server persist (appendonly yes), remove what is left under "
-                "the key, and crawl again.",
+                "%s is gone, with all that was pending: it was removed, or the server came back without its data. The "
+                "crawl begins again with its start requests. Let the server persist: appendonly yes.",
                 self.queue.where,
             )
-            self._on_begun_anew(True)
+            self._on_begun_anew(is_queue=True)
         else:
             logger.warning(
                 "The leases of this worker had ended: it was not heard of for %g s. What it held is fetched again, by "
@@ -453,7 +459,7 @@ class Courier:
             "It begins anew, and URLs seen before are fetched again.",
             self.queue.where.rstrip(","),
         )
-        self._on_begun_anew(False)
+        self._on_begun_anew(is_queue=False)
 
     def _tell_of_full(self, error: Exception) -> None:
         self._pause_for_a_while()

@@ -1,0 +1,90 @@
+"""What a worker with a queue on the server knows about URLs by itself: :class:`WorkerFilter`.
+
+It stands in front of the filter beside the queue. Whatever it does not know becomes a link on its way to the server,
+which decides; so it is never asked for the last word, and "new" from it means "not known here". It knows the way of a
+request through a duplicate filter from its base class, and no server.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from scrapy_bloom.crawl.base_dupefilter import BaseBloomDupeFilter
+from scrapy_bloom.filter.chain import ScalableBloomFilter
+from scrapy_bloom.fleet.filter.fleet_filter import LOCAL_SHARE, MAX_LOCAL, TRUST_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from scrapy import Request
+
+    from scrapy_bloom.crawl.base_dupefilter import State
+    from scrapy_bloom.crawl.keys import Keys
+
+logger = logging.getLogger("scrapy_bloom.fleet_scheduler")
+
+
+class WorkerFilter(BaseBloomDupeFilter):
+    """The local filter, and the URLs that are on their way."""
+
+    _logger = logger
+
+    trusted_at: Callable[[], float]
+    """Says when the server has last confirmed that its filter is the same; infinity while it is away."""
+
+    def fingerprint_of(self, request: Request) -> bytes:
+        """Return the fingerprint that *request* is filtered by."""
+        return self._fingerprint(request)
+
+    @property
+    def keys(self) -> Keys:
+        """The fingerprints of the crawl."""
+        return self._keys
+
+    @property
+    def local(self) -> ScalableBloomFilter:
+        """What the server has called seen or taken in."""
+        return self._local
+
+    def learn(self, fingerprint: bytes) -> None:
+        """Take in that the server knows *fingerprint* now."""
+        self._on_the_way.discard(fingerprint)
+        self._local.add(fingerprint)
+        if len(self._local) >= MAX_LOCAL:
+            self.forget_all()
+
+    def forget_all(self) -> None:
+        """Begin anew; what is on its way stays known."""
+        self._local = self._new_local()
+
+    def _new_local(self) -> ScalableBloomFilter:
+        settings = self._settings
+        return ScalableBloomFilter(settings.capacity, settings.error_rate * LOCAL_SHARE, growth=settings.growth)
+
+    def _open_chain(self) -> None:
+        self._local = self._new_local()
+        self._on_the_way: set[bytes] = set()
+
+    def _close_chain(self) -> None:
+        pass
+
+    def _adder(self, state: State) -> Callable[[bytes], bool]:  # noqa: ARG002 - holding back is for the other faces
+        return self._note
+
+    def _note(self, fingerprint: bytes) -> bool:
+        if fingerprint in self._on_the_way:
+            return False
+        if fingerprint in self._local and time.monotonic() < self.trusted_at() + TRUST_SECONDS:
+            return False
+        self._on_the_way.add(fingerprint)
+        return True
+
+    def _seen(self, fingerprints: Sequence[bytes]) -> Sequence[bool]:
+        if time.monotonic() >= self.trusted_at() + TRUST_SECONDS:
+            return [one in self._on_the_way for one in fingerprints]
+        return [one in self._local or one in self._on_the_way for one in fingerprints]
+
+    def _figures(self) -> Mapping[str, float]:
+        return {"bloom/redis/local_bytes": self._local.nbytes}

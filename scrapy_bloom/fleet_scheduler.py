@@ -1,0 +1,479 @@
+""":class:`FleetScheduler`, the face that Scrapy sees when the pending requests of many workers are on one server.
+
+Turns Scrapy's requests into links and leased requests into Scrapy's. What is on the server and how is in
+``fleet/frontier/queue.py``, when it is talked to in ``fleet/frontier/courier.py``, and what a request passes on its way
+in ``crawl/base_dupefilter.py``.
+
+**Why nothing is lost.** A page is acknowledged when the engine is done with it. By then all that its callback yielded
+has been handed to the courier, which delivers it before the acknowledgement or in the same script. Until then the page
+is leased, and a worker that dies or freezes loses its leases to the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import secrets
+import socket
+import time
+from collections import deque
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from scrapy import signals
+from scrapy.core.scheduler import BaseScheduler
+from scrapy.dupefilters import BaseDupeFilter, RFPDupeFilter
+from scrapy.utils.httpobj import urlparse_cached
+from scrapy.utils.misc import load_object
+
+from scrapy_bloom.crawl.base_dupefilter import BaseBloomDupeFilter
+from scrapy_bloom.crawl.fleet_filter import WorkerFilter
+from scrapy_bloom.crawl.in_progress import watch
+from scrapy_bloom.crawl.queue_order import is_lifo
+from scrapy_bloom.crawl.request_entry import RequestEntries
+from scrapy_bloom.crawl.shutdown import end_crawl
+from scrapy_bloom.crawl.startup import told_before_the_traceback
+from scrapy_bloom.crawl.withheld import Withheld
+from scrapy_bloom.errors import BloomError, SettingsError, UnusableError
+from scrapy_bloom.fleet.address import prefix_of, server_of
+from scrapy_bloom.fleet.client import ServerError, connect
+from scrapy_bloom.fleet.filter.fleet_filter import CLOSE, LOCAL_SHARE
+from scrapy_bloom.fleet.filter.shared import SharedFilter
+from scrapy_bloom.fleet.frontier.courier import Courier
+from scrapy_bloom.fleet.frontier.entry import GarbledError, NotPlainError
+from scrapy_bloom.fleet.frontier.queue import Link, Queue, score_base, shard_of
+from scrapy_bloom.settings import BloomSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scrapy import Request, Spider
+    from scrapy.crawler import Crawler
+    from typing_extensions import Self
+
+    from scrapy_bloom.fleet.frontier.queue import Leased
+
+logger = logging.getLogger(__name__)
+
+CLOSING_SECONDS = 10.0
+"""How long the end of a crawl waits for a server that is away."""
+
+_AWAY, _FAILED = "bloom_redis_away", "bloom_fleet_failed"
+_SETTLE_URLS = 1024
+_MAX_STARTS = 1000  # start requests that a worker remembers, to begin again with when the server has lost the queue
+_STARTED = "bloom_started"
+"""In the meta of start requests that have come from the queue, and of what is copied from them, as retries are: those
+are not what start() yields, and must not be taken for one that another worker has yielded already."""
+
+
+class FleetScheduler(BaseScheduler):
+    """Set ``SCHEDULER = "scrapy_bloom.FleetScheduler"`` in every worker of a fleet, and ``BLOOM_REDIS_URL``.
+
+    The queue and the filter of all workers are on one Redis or Valkey server, or a cluster of them. A worker that is
+    killed loses nothing: what it had in hand is fetched again, by others or by itself. It filters by itself, so that
+    ``DUPEFILTER_CLASS`` is not used; ``scrapy.dupefilters.BaseDupeFilter`` there switches filtering off.
+
+    ``docs/fleet.md`` describes it, ``docs/settings.md`` lists the settings and ``docs/stats.md`` the stats.
+
+    Raises:
+        SettingsError: On construction; names every wrong ``BLOOM_*`` setting.
+        UnusableError: On :meth:`open`; the server is not there, or what it holds cannot be used.
+        KeySpaceError: On :meth:`open`; the filter was filled under another fingerprinter or other rules.
+        MissingPackageError: On :meth:`open`; redis-py is not installed.
+
+    """
+
+    survives_kill = True  # so that a filter need not warn that pending requests are lost
+
+    def __init__(self, crawler: Crawler, settings: BloomSettings, dupefilter: WorkerFilter) -> None:
+        if crawler.stats is None:
+            raise TypeError("the crawler has no stats yet: it applies its settings first")
+        self.crawler = crawler
+        self.stats = crawler.stats
+        self.df = dupefilter
+        self._settings = settings
+        self._is_filtering = _is_filtering(crawler)
+        concurrency = crawler.settings.getint("CONCURRENT_REQUESTS")
+        self._prefetch = concurrency // 2
+        self._target = concurrency + self._prefetch
+        self._lifo = is_lifo(crawler.settings["SCHEDULER_DISK_QUEUE"])
+        start = crawler.settings["SCHEDULER_START_DISK_QUEUE"]
+        self._start_lifo = is_lifo(start) if start else None
+        self._courier: Courier | None = None
+        self._held: dict[Request, Leased | None] = {}  # None: crawled from memory
+        self._in_memory: deque[Request] = deque()
+        self._withheld = Withheld()
+        self._starts: dict[bytes, int] = {}
+        self._start_links: list[Link] = []
+        self._blocked_seconds = 0.0
+        self._expected_lost = 0.0
+        self._unsettled = 0
+        self._has_told_of_pickles = False
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """Build the scheduler from the settings of *crawler*."""
+        with told_before_the_traceback(logger):
+            settings = BloomSettings.from_settings(crawler.settings)
+            return cls(crawler, settings, WorkerFilter.from_crawler(crawler))
+
+    # -- Scrapy's interface ------------------------------------------------------------------------------------------
+
+    def open(self, spider: Spider) -> None:
+        """Connect to the server, and join the queue or begin it."""
+        self.spider = spider
+        with told_before_the_traceback(logger, self.crawler):
+            self._entries = RequestEntries(spider, self._settings.fleet_secret)
+            self._open_queue(spider)
+        self.df.open()
+        self._is_watching = watch(self.crawler, self._left)
+        if not self._is_watching:
+            logger.warning(
+                "This Scrapy does not let us see when it is done with a request: pages are acknowledged at the end "
+                "only, and all that this worker fetches is fetched again if it is killed. Please report it together "
+                "with the Scrapy version."
+            )
+
+    def has_pending_requests(self) -> bool:
+        """Return whether there is anything to do, here or at any worker whose pages may bring more."""
+        courier = self._courier
+        if courier is None:
+            return False
+        self._collect(courier)
+        return bool(self._in_memory) or not courier.is_over or not courier.is_idle
+
+    def enqueue_request(self, request: Request) -> bool:
+        """Take in *request* unless it is known here to be a duplicate; the server may still find that it is."""
+        began = time.perf_counter()
+        try:
+            return self._enqueue(request)
+        finally:
+            self._blocked_seconds += time.perf_counter() - began
+
+    def next_request(self) -> Request | None:
+        """Return the next request that has arrived from the server, or None."""
+        courier = self._courier
+        if courier is None:
+            return None
+        began = time.perf_counter()
+        try:
+            self._collect(courier)
+            if self._in_memory:
+                self.stats.inc_value("scheduler/dequeued/memory")
+                self.stats.inc_value("scheduler/dequeued")
+                kept = self._in_memory.popleft()
+                self._held[kept] = None
+                return kept
+            while (leased := courier.take(self._room())) is not None:
+                request = self._read(courier, leased)
+                if request is not None:
+                    self.stats.inc_value("scheduler/dequeued")
+                    return request
+            return None
+        finally:
+            self._blocked_seconds += time.perf_counter() - began
+
+    def close(self, reason: str) -> None:
+        """Deliver what is done, give back what is not, and disconnect."""
+        courier, self._courier = self._courier, None
+        if courier is None:
+            return
+        for request in [] if self._is_watching else list(self._held):
+            self._done(courier, request)  # the engine closes the scheduler only after all it works on
+        links, done = courier.close(CLOSING_SECONDS)
+        self._collect(courier)
+        if links or done:
+            logger.warning(
+                "%d pages could not be acknowledged and %d links not be delivered to the queue on %s. The pages stay "
+                "leased, and are fetched again after %g s, with their links; of requests that came from no page, those "
+                "of start() come again with the next start.",
+                done,
+                links,
+                self._queue.server.where,
+                self._settings.fleet_lease,
+            )
+        if self._in_memory:
+            logger.warning(
+                "%d pending requests could not be written to the queue, and end with this process. The pages they came "
+                "from are fetched again.",
+                len(self._in_memory),
+            )
+        self._settle()
+        self._set_stats(courier)
+        self.df.close(reason)
+        try:
+            self._queue.server.close()
+        except ServerError as error:
+            logger.debug("Closing the connection to %s failed: %s", self._queue.server.where, error)
+
+    # -- opening -----------------------------------------------------------------------------------------------------
+
+    def _open_queue(self, spider: Spider) -> None:
+        settings = self._settings
+        server = connect(*server_of(settings.redis_url, self.crawler.settings))
+        prefix = prefix_of(settings.redis_key, self.crawler.settings, spider.name)
+        shards = settings.redis_shards
+        if settings.redis_ttl is not None:
+            logger.warning("BLOOM_REDIS_TTL has no effect here: a queue that expires would lose pages.")
+        shared = SharedFilter(
+            server,
+            prefix,
+            engine=settings.redis_engine,
+            shards=shards,
+            capacity=settings.capacity,
+            error_rate=settings.error_rate * (1 - LOCAL_SHARE),
+            growth=settings.growth,
+            # With one shard there is nothing to tell apart, and a filter of RedisBloomDupeFilter can be gone on with.
+            key_space={**self.df.keys.space, **({"shards by": "host"} if shards > 1 else {})},
+        )
+        advice = "See what the server logs, and whether its user may do that."
+        try:
+            shared.open()
+            self._queue = Queue(
+                server,
+                shared,
+                prefix,
+                spider=spider.name,
+                worker=settings.fleet_worker or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}",
+                lease_seconds=settings.fleet_lease,
+                host_workers=settings.fleet_host_workers,
+            )
+            courier = Courier(
+                self._queue,
+                low=self._prefetch // 2,
+                news=_in_reactor(self._wake),
+                on_away=partial(_in_reactor(self._end), _AWAY) if settings.redis_on_error == CLOSE else _nothing,
+                on_begun_anew=self._begun_anew,
+            )
+            courier.start()
+        except ServerError as error:
+            raise UnusableError(f"The queue on {server.where}", f"cannot be used: {error}", advice=advice) from None
+        self.df.trusted_at = self._trusted_at
+        self._courier = courier
+        logger.info(
+            "Sharing the queue on %s, key %s: engine %s, shards: %d, worker %s",
+            server.where,
+            prefix,
+            shared.design.engine,
+            self._queue.shards,
+            self._queue.worker,
+        )
+
+    def _trusted_at(self) -> float:
+        courier = self._courier
+        return 0.0 if courier is None else float("inf") if courier.is_away else courier.confirmed_at
+
+    # -- requests on their way ---------------------------------------------------------------------------------------
+
+    def _enqueue(self, request: Request) -> bool:
+        courier = self._courier
+        if courier is None:
+            return False
+        is_start = bool(request.meta.get("is_start_request"))
+        fingerprint = None
+        if self._is_filtering and not request.dont_filter:
+            if self.df.request_seen(request):
+                self.df.log(request, self.spider)
+                return False
+            with suppress(Exception):  # request_seen() has said so; the page must not be lost
+                fingerprint = self.df.fingerprint_of(request)
+        elif is_start and not request.meta.get(_STARTED):
+            fingerprint = self._start_fingerprint(request)
+        try:
+            entry = self._entries.write(request)
+        except NotPlainError as error:
+            self._keep_in_memory(request, error)
+            return True
+        host = urlparse_cached(request).hostname or ""
+        is_first_in = is_start and self._start_lifo is not None
+        link = Link(
+            fingerprint,
+            shard_of(host, self._queue.shards),
+            str(request.meta.get("download_slot") or host),
+            score_base(request.priority, is_start=is_first_in),
+            bool(self._start_lifo) if is_first_in else self._lifo,
+            entry,
+            request,
+        )
+        if is_start and len(self._start_links) < _MAX_STARTS:
+            self._start_links.append(link)
+        courier.send(link)
+        return True
+
+    def _start_fingerprint(self, request: Request) -> bytes | None:
+        """Return what makes the fleet take a start request that is not filtered once, whichever worker yields it.
+
+        Each worker runs start(), again after each restart. The n-th of equal requests is the n-th of every worker.
+        """
+        try:
+            fingerprint = self.df.fingerprint_of(request)
+        except Exception:  # its page may be fetched by each worker
+            return None
+        times = self._starts[fingerprint] = self._starts.get(fingerprint, 0) + 1
+        return hashlib.sha1(b"start %d " % times + fingerprint, usedforsecurity=False).digest()
+
+    def _keep_in_memory(self, request: Request, error: NotPlainError) -> None:
+        """Crawl a request that cannot be written from memory.
+
+        The pages in hand, one of which it came from, are acknowledged only after it: if this process ends before, they
+        are fetched again, and it comes again.
+        """
+        self.stats.inc_value("scheduler/unserializable")
+        if not self._has_told_of_pickles:
+            self._has_told_of_pickles = True
+            logger.error(
+                "%s cannot be written to the queue without a pickle: %s. It is crawled by this worker alone, and the "
+                "page it came from is fetched again if the worker is killed before. Put plain types into meta and "
+                "cb_kwargs, and methods of the spider into callback and errback; or set BLOOM_FLEET_SECRET to the same "
+                "long random text in all workers. Further ones are not shown; scheduler/unserializable counts them.",
+                request,
+                error,
+            )
+        self._withheld.add(request, self._held)
+        self._in_memory.append(request)
+
+    def _read(self, courier: Courier, leased: Leased) -> Request | None:
+        try:
+            request = self._entries.read(leased.entry)
+        except GarbledError as error:
+            logger.error(  # noqa: TRY400 - the reason is in the message
+                "Request %s of the queue on %s cannot be read: %s. It is set aside.",
+                leased.id.decode(errors="replace"),
+                self._queue.server.where,
+                error,
+            )
+            courier.set_aside(leased)
+            return None
+        if request.meta.get("is_start_request"):
+            request.meta[_STARTED] = True
+        self._held[request] = leased
+        return request
+
+    def _left(self, request: Request) -> None:
+        if self._courier is not None and request in self._held:
+            self._done(self._courier, request)
+
+    def _done(self, courier: Courier, request: Request) -> None:
+        """Acknowledge *request*, and what has waited for it; or let it wait itself."""
+        for page in self._withheld.done(request):
+            leased = self._held.pop(page)
+            if leased is not None:
+                courier.acknowledge(leased, self._room())
+
+    def _room(self) -> int:
+        """Return how many requests this worker may hold that the downloader does not work on."""
+        engine: Any = self.crawler.engine
+        downloader = getattr(engine, "downloader", None)
+        active = len(downloader.active) if downloader is not None else len(self._held)
+        return max(0, self._target - active)
+
+    # -- news --------------------------------------------------------------------------------------------------------
+
+    def _collect(self, courier: Courier) -> None:
+        """Take in what became of the links that have arrived at the server."""
+        for link, is_seen in courier.collect():
+            if link.fingerprint is not None:
+                self.df.learn(link.fingerprint)
+            if is_seen:
+                self.df.log(link.ref, self.spider)
+                self.crawler.signals.send_catch_log(signals.request_dropped, request=link.ref, spider=self.spider)
+            else:
+                self.stats.inc_value("scheduler/enqueued")
+                self._unsettled += link.fingerprint is not None
+                if self._unsettled >= _SETTLE_URLS and self._queue.shared.design.engine == "bitmap":
+                    self._settle()  # of the other engine it would wait for the server
+
+    def _settle(self) -> None:
+        """Add up what was lost since the last time, at the rates as they are now, which are the highest yet."""
+        unsettled, self._unsettled = self._unsettled, 0
+        try:
+            info = self._queue.shared.info()
+        except (ServerError, BloomError) as error:
+            logger.debug("The filter on %s could not be described: %s", self._queue.server.where, error)
+            return
+        rate = info.error_rate + self.df.local.estimated_error_rate()
+        self._expected_lost += unsettled * rate
+        set_value = self.stats.set_value
+        set_value("bloom/urls", info.urls)
+        set_value("bloom/layers", info.layers)
+        set_value("bloom/bytes", info.nbytes)
+        set_value("bloom/fill_ratio", info.fill_ratio)
+        set_value("bloom/estimated_error_rate", rate)
+        set_value("bloom/expected_lost", self._expected_lost)
+
+    def _set_stats(self, courier: Courier) -> None:
+        set_value = self.stats.set_value
+        set_value("bloom/redis/round_trips", self._queue.server.round_trips)
+        set_value("bloom/redis/away", courier.times_away)
+        set_value("bloom/fleet/blocked_seconds", round(self._blocked_seconds, 3))
+        set_value("bloom/fleet/taken_back", courier.taken_back)
+        set_value("bloom/fleet/stale", courier.stale)
+        set_value("bloom/fleet/aside", courier.aside)
+
+    def _wake(self) -> None:
+        courier = self._courier
+        if courier is None:
+            return
+        if courier.has_failed:
+            self._end(_FAILED)
+        self._collect(courier)
+        slot: Any = getattr(self.crawler.engine, "_slot", None)
+        if slot is not None:  # without one, the engine looks every 5 s
+            slot.nextcall.schedule()
+
+    def _end(self, reason: str) -> None:
+        end_crawl(self.crawler, reason)
+
+    def _begun_anew(self, *, is_queue: bool) -> None:
+        """Forget what the server does not know any more. Called by the courier's thread."""
+        self.df.forget_all()
+        if is_queue and self._courier is not None:
+            for link in self._start_links:
+                self._courier.send(link)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _is_filtering(crawler: Crawler) -> bool:
+    """Return whether duplicates are dropped at all.
+
+    Raises:
+        SettingsError: Another filter than Scrapy's or ours is set, which nobody would ask.
+
+    """
+    cls = load_object(crawler.settings["DUPEFILTER_CLASS"])
+    if cls is BaseDupeFilter:
+        return False
+    is_ours = issubclass(cls, BaseBloomDupeFilter) and cls.__module__.startswith("scrapy_bloom.")
+    if cls is RFPDupeFilter or is_ours:
+        return True
+    problem = (
+        f"DUPEFILTER_CLASS is {cls.__module__}.{cls.__qualname__}, which FleetScheduler would not ask: it filters by "
+        "itself, with the queue. Remove the setting; what counts as the same page can be said by "
+        "REQUEST_FINGERPRINTER_CLASS"
+    )
+    raise SettingsError([problem])
+
+
+def _in_reactor(call: Callable[..., None]) -> Callable[..., None]:
+    """Return what makes the thread of the crawl call *call*, from any thread."""
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        from twisted.internet import reactor
+
+        of_reactor: Any = reactor  # which one it is, is not known to types
+        return partial(of_reactor.callFromThread, call)
+
+    def soon(*arguments: Any) -> None:
+        try:
+            loop.call_soon_threadsafe(call, *arguments)
+        except RuntimeError:  # the loop has ended; so has the crawl
+            logger.debug("News came after the end of the crawl")
+
+    return soon
