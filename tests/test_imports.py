@@ -12,8 +12,8 @@ import scrapy_bloom
 
 PACKAGE = Path(scrapy_bloom.__file__).parent
 
-BELOW_FACES = {"fleet_scheduler", "errors", "filter", "files", "fleet", "url", "loops", "settings", "crawl"}
-FACES = {"dupefilter", "links", "redis_dupefilter", "addon", "frontier"}
+BELOW_FACES = {"errors", "filter", "files", "fleet", "url", "loops", "settings", "crawl"}
+FACES = {"dupefilter", "fleet_scheduler", "links", "redis_dupefilter", "addon", "frontier"}
 MAY_IMPORT = {
     "errors": set(),
     "filter": {"errors"},

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.fleets import IN_HAND, Fleet
+from tests.support.fleets import IN_HAND, Fleet, wait_until
 from tests.support.localsite import LocalSite
 from tests.support.redis_servers import RedisServer
 
@@ -63,3 +64,88 @@ def test_twenty_kills_lose_nothing(tmp_path: Path) -> None:
         hits = fleet.page_hits()
         assert site.missing_pages() == []
         assert sum(hits) - 1 - site.pages <= kills * IN_HAND
+
+
+@pytest.mark.slow
+def test_a_frozen_worker_finishes_nothing_that_is_not_its_own(tmp_path: Path) -> None:
+    """Frozen past its lease, it wakes up to find its pages fetched by another, says so, and goes on."""
+    with (
+        LocalSite(pages=300, links_per_page=5, delay=0.05) as site,
+        RedisServer(tmp_path) as server,
+        Fleet(site, server, lease=1.0) as fleet,
+    ):
+        fleet.start("frozen")
+        site.wait_for_hits(40)
+        fleet.freeze("frozen")
+        frozen_at = site.hits()
+        fleet.start("other")
+        site.wait_for_hits(frozen_at + 60)
+        with server.client() as client:
+            wait_until(lambda: client.zcard("{bloom:site:0}:workers") == 1, "the lease to end")
+        fleet.thaw("frozen")
+        ended = fleet.finish()
+        hits = fleet.page_hits()
+    assert site.missing_pages() == []
+    assert sum(hits) - 1 - site.pages <= IN_HAND
+    assert "leases of this worker had ended" in ended["frozen"].log
+    assert ended["other"].stats["bloom/fleet/taken_back"] > 0
+    assert ended["frozen"].stats["bloom/fleet/stale"] <= IN_HAND
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("with_workers", [False, True], ids=["server", "server and workers"])
+def test_a_server_killed_and_back_loses_nothing(tmp_path: Path, with_workers: bool) -> None:
+    """With appendonly nothing is fetched twice but what killed workers had in hand; the crawl waits meanwhile."""
+    kills = 0
+    with (
+        LocalSite(pages=400, links_per_page=5, delay=0.05) as site,
+        RedisServer(tmp_path, keeps_data=True) as server,
+        Fleet(site, server) as fleet,
+    ):
+        for name in WORKERS:
+            fleet.start(name)
+        for round_ in range(3):
+            site.wait_for_hits(40 + 90 * round_)
+            server.kill()
+            if with_workers:
+                fleet.kill(WORKERS[round_])
+                kills += 1
+            wait_until(lambda: _is_quiet(site), "the workers to run out of pages")
+            server.start()
+            if with_workers:
+                fleet.start(WORKERS[round_])
+        ended = fleet.finish()
+        hits = fleet.page_hits()
+    assert site.missing_pages() == []
+    assert sum(hits) - 1 - site.pages <= kills * IN_HAND
+    assert max(outcome.stats["bloom/redis/away"] for outcome in ended.values()) >= 1
+
+
+def _is_quiet(site: LocalSite) -> bool:
+    """Nothing was asked for in the last half second."""
+    return site.hits_since(time.monotonic() - 0.5) == 0
+
+
+@pytest.mark.slow
+def test_a_full_server_loses_nothing(tmp_path: Path) -> None:
+    """While it takes no links no further pages are begun, and with room again the crawl goes on to its end."""
+    with (
+        LocalSite(pages=400, links_per_page=5, delay=0.05) as site,
+        RedisServer(tmp_path) as server,
+        Fleet(site, server) as fleet,
+        server.client() as client,
+    ):
+        for name in WORKERS:
+            fleet.start(name)
+        site.wait_for_hits(60)
+        client.config_set("maxmemory", 1)
+        wait_until(lambda: _is_quiet(site), "the workers to wait for room")
+        assert site.missing_pages()
+        fleet.kill("a")
+        client.config_set("maxmemory", 0)
+        fleet.start("a")
+        ended = fleet.finish()
+        hits = fleet.page_hits()
+    assert site.missing_pages() == []
+    assert sum(hits) - 1 - site.pages <= IN_HAND
+    assert any("takes no" in outcome.log or "is full" in outcome.log for outcome in ended.values())
