@@ -117,7 +117,7 @@ def test_wrong_settings_stop_the_start_with_one_message(site: LocalSite) -> None
     """All wrong settings are named in one line of the log, and nothing is fetched."""
     outcome = crawl(site.url(), {"BLOOM_CAPACITY": 0, "BLOOM_ERROR_RATE": "low"})
     assert len(re.findall("CRITICAL: The crawl has not started. These settings cannot be used:", outcome.log)) == 1
-    assert "BLOOM_CAPACITY must be a whole number of URLs, at least 1, not 0" in outcome.log
+    assert "BLOOM_CAPACITY must be a whole number of URLs from 1 to 1e12, not 0" in outcome.log
     assert "BLOOM_ERROR_RATE must be a probability from 1e-10 to 0.5, not 'low'" in outcome.log
     assert site.hits() == 0
 
