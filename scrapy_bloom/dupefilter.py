@@ -67,6 +67,7 @@ class BloomDupeFilter(BaseBloomDupeFilter):
 
     def forget(self, request: Request) -> None:
         """Take *request* back: the next one like it is new, in this run or a later one."""
+        self._epoch += 1
         try:
             fingerprint = self._keys.of_request(request)
             if self._held_back is not None:

@@ -3,85 +3,143 @@
 On a link-rich site 99 % of all look-ups are duplicates, and Scrapy spends over 100 microseconds on each: it builds the
 request, passes it through middlewares and signals, and drops it in the scheduler. Asked here, it costs two.
 
-Knows the spider and its crawler's signals. Does not know the filter: whichever filter can answer does so.
+Knows the spider. Does not know the filter, nor how it is found: that is in ``crawl/crawl_links.py``.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urljoin
 
+from parsel import Selector, SelectorList
+from scrapy.http import TextResponse
 from scrapy.link import Link
+from scrapy.utils.response import get_base_url
+from w3lib.html import strip_html5_whitespace
+from w3lib.url import safe_url_string
 
-from scrapy_bloom.crawl.link_filter import link_filter_wanted
+from scrapy_bloom.crawl.crawl_links import CrawlLinks
+from scrapy_bloom.crawl.href_memory import UNWANTED, HrefMemory, Known
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from scrapy.crawler import Crawler
-
-    from scrapy_bloom.crawl.link_filter import LinkFilter
+    from scrapy.http import Response
+    from typing_extensions import Self
 
 logger = logging.getLogger(__name__)
 
-LinkT = TypeVar("LinkT", Link, str)
+LinkT = TypeVar("LinkT", Link, str, Selector)
 
 
 class UnseenLinks:
-    """Spider mixin with one method, which drops the links that the duplicate filter would drop as requests.
+    """Spider mixin that drops the links which the duplicate filter would drop as requests.
 
-    In the rules of a ``CrawlSpider``, or in any callback::
+    It comes first among the bases of the spider. Then all links that an ``UnseenLinkExtractor`` finds are unseen
+    ones, and :meth:`unseen_links` sorts them out of any others::
 
         class MySpider(UnseenLinks, CrawlSpider):
-            rules = [Rule(LinkExtractor(), process_links="unseen_links", follow=True)]
+            rules = [Rule(UnseenLinkExtractor(), follow=True)]
 
-        yield from response.follow_all(self.unseen_links(extractor.extract_links(response)))
+            def parse_other(self, response):
+                hrefs = response.css("a::attr(href)").getall()
+                yield from response.follow_all(self.unseen_links(hrefs, response))
 
     For links that become plain GET requests to their own URL. A link whose request gets another method, a body,
     ``dont_filter`` or another URL on its way to the scheduler must not be asked about here: its page could be missed.
     """
 
     crawler: Crawler
-    _link_filter: LinkFilter | None = None
+    _links: CrawlLinks | None = None
+    _hrefs: HrefMemory | None = None
     _has_warned = False
 
-    def unseen_links(self, links: Iterable[LinkT]) -> list[LinkT]:
-        """Return the *links* (``Link`` objects or absolute URLs) not seen yet, in order, without recording them.
+    @classmethod
+    def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Self:
+        """Build the spider as its other bases do, and note the responses of *crawler* as its own."""
+        spider: Self = super().from_crawler(crawler, *args, **kwargs)  # type: ignore[misc] # scrapy.Spider's
+        spider._links = CrawlLinks(crawler)
+        return spider
+
+    def unseen_links(self, links: Iterable[LinkT], response: Response | None = None) -> list[LinkT]:
+        """Return the *links* not seen yet, in order, without recording them.
+
+        Takes ``Link`` objects and absolute URLs, and with the *response* that they are from all that
+        ``response.follow_all()`` takes: relative URLs as well, and selectors of links or of their ``href``.
 
         Duplicates count in ``dupefilter/filtered``, as in the scheduler, and in ``bloom/links_dropped``; links that a
         limit of the loop guard objects to count in ``bloom/loop/<limit>`` alone.
         With a filter that cannot answer (of another class, or with a custom fingerprinter) all links pass. So do
-        relative URLs and selectors, whose URL is not known here; a WARNING says so once.
+        links whose URL cannot be known; if that is for want of the *response*, a WARNING says so once.
         """
+        as_selectors = isinstance(links, SelectorList)
         links = list(links)
-        link_filter = self._link_filter or self._find_link_filter()
-        if link_filter is None:
-            return links
-        urls = [link if isinstance(link, str) else getattr(link, "url", "") for link in links]
-        allowed = link_filter.within_limits(urls)
-        if not all(allowed):
-            links = [link for link, is_allowed in zip(links, allowed, strict=True) if is_allowed]
-            urls = [url for url, is_allowed in zip(urls, allowed, strict=True) if is_allowed]
-        if not self._has_warned and not all(":" in url for url in urls):
+        crawl = self._links
+        if crawl is None:  # from_crawler() of another base came first, and did not call ours
+            crawl = self._links = CrawlLinks(self.crawler)
+        if crawl.filter is not None:
+            fingerprint_url = crawl.fingerprint_url
+            if fingerprint_url is not None and isinstance(response, TextResponse):
+                knowns = self._knowns_on(response, links, fingerprint_url)
+            else:
+                knowns = [self._known(link, fingerprint_url) for link in links]
+            links = crawl.unseen(links, knowns)
+        # follow_all() leaves out selectors without a link, but only in a list of their own.
+        return SelectorList(links) if as_selectors else links  # type: ignore[type-var] # then all are selectors
+
+    def _knowns_on(
+        self, response: TextResponse, links: Iterable[LinkT], fingerprint_url: Callable[[str], bytes]
+    ) -> list[Known]:
+        """Return what is known of the *links*, which are as they stand on the page."""
+        try:
+            base = get_base_url(response)
+        except ValueError:  # and then response.follow() fails, too, where the spider sees it
+            return [UNWANTED for _ in links]
+        if self._hrefs is None:
+            self._hrefs = HrefMemory(_followed, fingerprint_url)
+        page = self._hrefs.page(base, response.url, response.encoding)
+        knowns = []
+        for raw in map(_href, links):
+            if raw is None:
+                knowns.append(UNWANTED)
+            elif page is not None:
+                knowns.append(page.in_folder.get(raw) or page.in_origin.get(raw) or page.learn(raw))
+            else:
+                url = _followed(raw, base, response.url, response.encoding)
+                knowns.append(UNWANTED if url is None else Known.of(url, fingerprint_url))
+        return knowns
+
+    def _known(self, link: LinkT, fingerprint_url: Callable[[str], bytes] | None) -> Known:
+        """Return what is known of *link* without its page."""
+        url = link if isinstance(link, str) else getattr(link, "url", "")
+        if ":" not in url and not self._has_warned:
             self._has_warned = True
             logger.warning(
-                "unseen_links() was given %(link)r, whose URL it cannot know, and lets such links pass. It takes Link "
-                "objects, or absolute URLs as response.urljoin() makes them.",
-                {"link": next(link for link, url in zip(links, urls, strict=True) if ":" not in url)},
+                "unseen_links() was given %(link)r, whose URL it cannot know, and lets such links pass. Give it the "
+                "response, too: self.unseen_links(links, response).",
+                {"link": link},
                 extra={"spider": self},
             )
-        seen = link_filter.seen_urls(urls)
-        dropped = [link for link, is_seen in zip(links, seen, strict=True) if is_seen]
-        if dropped and self.crawler.stats is not None:
-            self.crawler.stats.inc_value("dupefilter/filtered", len(dropped))
-            self.crawler.stats.inc_value("bloom/links_dropped", len(dropped))
-            if self.crawler.settings.getbool("DUPEFILTER_DEBUG"):
-                for link in dropped:
-                    logger.debug("Filtered duplicate link: %(link)s", {"link": link}, extra={"spider": self})
-        return [link for link, is_seen in zip(links, seen, strict=True) if not is_seen]
+        return Known.of(url, fingerprint_url)
 
-    def _find_link_filter(self) -> LinkFilter | None:
-        for _, answer in self.crawler.signals.send_catch_log(link_filter_wanted):
-            if hasattr(answer, "seen_urls"):  # anything else is the Failure of a receiver, which is in the log
-                self._link_filter = answer
-        return self._link_filter
+
+def _href(link: Link | str | Selector) -> str | None:
+    """Return the URL that ``response.follow(link)`` joins with that of the page, None if it would raise."""
+    if isinstance(link, str):
+        return link
+    if isinstance(link, Link):
+        return link.url
+    root: Any = getattr(link, "root", None)
+    if getattr(root, "tag", None) in ("a", "link"):
+        root = root.get("href")
+    return strip_html5_whitespace(root) if isinstance(root, str) else None
+
+
+def _followed(raw: str, base: str, _url: str, encoding: str) -> str | None:
+    """Return the URL of the request that ``response.follow(raw)`` makes, None if that fails."""
+    try:
+        return safe_url_string(urljoin(base, raw), encoding=encoding)
+    except ValueError:
+        return None

@@ -74,6 +74,11 @@ class RedisBloomDupeFilter(BaseBloomDupeFilter):
         """
         return [False] * len(fingerprints) if self._filter is None else self._filter.seen_many(fingerprints)
 
+    @property
+    def epoch(self) -> int | None:
+        """A number that changes when the filter begins anew; None until the server has confirmed that it is there."""
+        return None if self._filter is None else self._filter.epoch
+
     def clear(self) -> None:
         """Remove the filter from the server, for all processes; scrapy-redis does so at the end of a crawl."""
         if self._filter is None:

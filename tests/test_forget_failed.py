@@ -101,7 +101,7 @@ def test_what_failed_before_it_was_durable_is_new_again(tmp_path: Path) -> None:
     chain = dupefilter._chain
     assert chain is not None
     assert len(chain) == 0
-    assert dupefilter.seen_urls([request.url]) == [False]
+    assert dupefilter.seen_fingerprints([dupefilter.fingerprint_url(request.url)]) == [False]
     assert not dupefilter.request_seen(request)
     dupefilter.release()
     assert len(chain) == 1

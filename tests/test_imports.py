@@ -13,7 +13,7 @@ import scrapy_bloom
 PACKAGE = Path(scrapy_bloom.__file__).parent
 
 BELOW_FACES = {"errors", "filter", "files", "fleet", "url", "loops", "settings", "crawl"}
-FACES = {"dupefilter", "fleet_scheduler", "links", "redis_dupefilter", "addon", "frontier"}
+FACES = {"dupefilter", "fleet_scheduler", "links", "link_extractor", "redis_dupefilter", "addon", "frontier"}
 MAY_IMPORT = {
     "errors": set(),
     "filter": {"errors"},

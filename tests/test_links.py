@@ -122,7 +122,10 @@ def test_what_has_no_url_passes_with_a_warning(scheduler: Scheduler, caplog: pyt
     assert ask(scheduler, links) == links[:2]
     assert ask(scheduler, links) == links[:2]
     (message,) = (record.getMessage() for record in caplog.records if record.levelname == "WARNING")
-    assert message.startswith("unseen_links() was given 'a', whose URL it cannot know, and lets such links pass.")
+    assert message == (
+        "unseen_links() was given 'a', whose URL it cannot know, and lets such links pass. Give it the response, too: "
+        "self.unseen_links(links, response)."
+    )
 
 
 def test_fingerprints_held_back_for_a_scheduler_count_as_seen(scheduler: Scheduler) -> None:
@@ -144,7 +147,12 @@ def test_with_dupefilter_debug_every_dropped_link_is_logged(caplog: pytest.LogCa
 
 @pytest.mark.parametrize(
     ("usual", "asking"),
-    [pytest.param("SiteSpider", "AskingSpider", marks=pytest.mark.slow), ("RuleSpider", "AskingRuleSpider")],
+    [
+        pytest.param("SiteSpider", "AskingSpider", marks=pytest.mark.slow),
+        pytest.param("RuleSpider", "AskingRuleSpider", marks=pytest.mark.slow),
+        ("RuleSpider", "ExtractorRuleSpider"),
+        pytest.param("SiteSpider", "HrefSpider", marks=pytest.mark.slow),
+    ],
 )
 def test_a_crawl_that_asks_first_fetches_the_same_pages(usual: str, asking: str) -> None:
     """In callbacks and in the rules of a CrawlSpider: the same requests reach the site, and as many are filtered."""

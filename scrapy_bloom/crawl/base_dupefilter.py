@@ -88,6 +88,7 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
         self._watches_loops = objection is not None or guard is not None
         self._held_back_by: tuple[str, str] | None = None
         self._unchecked = UncheckedRequests()
+        self._epoch = 0
         self._is_ending = False
         self._has_told_of_guard = self._has_told_of_links = False
         self._enter(State.NOT_OPEN)
@@ -204,32 +205,31 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
         """Return what answers for links: the filter itself."""
         return self
 
-    def seen_urls(self, urls: Sequence[str]) -> Sequence[bool]:
-        """Return for each URL whether its plain GET request was seen before, without recording it.
+    @property
+    def fingerprint_url(self) -> Callable[[str], bytes] | None:
+        """The fingerprint of the plain GET request of a URL; None with a custom fingerprinter."""
+        return self._keys.of_url
 
-        All URLs are looked up together. False where that cannot be told: before opening, with a custom fingerprinter,
-        for what is not a URL.
+    @property
+    def epoch(self) -> int | None:
+        """A number that changes whenever something seen may have become new; None where only asking can tell."""
+        return self._epoch
+
+    def seen_fingerprints(self, fingerprints: Sequence[bytes]) -> Sequence[bool]:
+        """Return for each of *fingerprints* whether it was seen before, without recording it. Never raises.
+
+        All are looked up together. False where that cannot be told, as before opening.
         """
-        seen = [False] * len(urls)
-        fingerprint_of = self._keys.of_url
-        if fingerprint_of is None or self._state not in (State.OPEN, State.HOLDING_BACK):
-            return seen
+        if self._state not in (State.OPEN, State.HOLDING_BACK):
+            return [False] * len(fingerprints)
         if self._decides_itself:
             self._tell_of_links()
-            return seen
-        places, fingerprints = [], []
-        for place, url in enumerate(urls):
-            try:
-                fingerprints.append(fingerprint_of(url))
-                places.append(place)
-            except Exception:  # noqa: S112 - the request that is made of it shall fail, or not, as it would without us
-                continue
+            return [False] * len(fingerprints)
         try:
-            for place, is_seen in zip(places, self._seen(fingerprints), strict=True):
-                seen[place] = is_seen
+            return self._seen(fingerprints)
         except Exception:
             self._logger.exception("Links could not be checked for being seen, and pass")
-        return seen
+            return [False] * len(fingerprints)
 
     def within_limits(self, urls: Sequence[str]) -> Sequence[bool]:
         """Return for each URL whether the limits of the loop guard allow it; log and count those they do not."""

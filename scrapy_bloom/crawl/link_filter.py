@@ -5,14 +5,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
 class LinkFilter(Protocol):
     """What answers for links that are not requests yet."""
 
-    def seen_urls(self, urls: Sequence[str]) -> Sequence[bool]:
-        """Return for each URL whether its plain GET request is a duplicate. Records nothing, never raises."""
+    @property
+    def fingerprint_url(self) -> Callable[[str], bytes] | None:
+        """The fingerprint of a URL's plain GET request; raises for what is not a URL.
+
+        None if it takes a request, as with a custom fingerprinter: then nobody can tell which links were seen.
+        """
+
+    @property
+    def epoch(self) -> int | None:
+        """Whether an earlier "seen" still holds: it does as long as this number stays the same.
+
+        None while "seen" may not be taken from memory, and the filter has to be asked again.
+        """
+
+    def seen_fingerprints(self, fingerprints: Sequence[bytes]) -> Sequence[bool]:
+        """Return for each fingerprint whether its request is a duplicate. Records nothing, never raises."""
 
     def within_limits(self, urls: Sequence[str]) -> Sequence[bool]:
         """Return for each URL whether the limits of the loop guard allow it; log and count those they do not."""

@@ -204,4 +204,4 @@ def test_the_states_of_a_filter(tmp_path: Path) -> None:
     dupefilter.close("finished")
     assert dupefilter._state is State.CLOSED
     assert not dupefilter.request_seen(request)
-    assert dupefilter.seen_urls([request.url]) == [False]
+    assert dupefilter.seen_fingerprints([dupefilter.fingerprint_url(request.url)]) == [False]

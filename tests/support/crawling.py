@@ -78,7 +78,7 @@ def _main(url: str, settings: dict[str, Any], spider: str) -> None:
     from scrapy.linkextractors import LinkExtractor
     from scrapy.spiders import CrawlSpider, Rule
 
-    from scrapy_bloom import UnseenLinks
+    from scrapy_bloom import UnseenLinkExtractor, UnseenLinks
 
     warnings.simplefilter("error", ScrapyDeprecationWarning)
 
@@ -105,6 +105,15 @@ def _main(url: str, settings: dict[str, Any], spider: str) -> None:
 
     class AskingRuleSpider(UnseenLinks, RuleSpider):
         rules = (Rule(LinkExtractor(), follow=True, process_links="unseen_links"),)
+
+    class ExtractorRuleSpider(UnseenLinks, RuleSpider):
+        rules = (Rule(UnseenLinkExtractor(), follow=True),)
+
+    class HrefSpider(UnseenLinks, SiteSpider):
+        def parse(self, response: Any, **_: Any) -> Any:
+            yield {"url": response.url}
+            hrefs = dict.fromkeys(response.css("a::attr(href)").getall())  # each once, as with LinkExtractor
+            yield from response.follow_all(self.unseen_links(hrefs, response))
 
     ours = {"DUPEFILTER_CLASS": "scrapy_bloom.BloomDupeFilter", "TELNETCONSOLE_ENABLED": False}
     process = CrawlerProcess({**ours, **settings})

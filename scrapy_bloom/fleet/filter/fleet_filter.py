@@ -104,6 +104,7 @@ class FleetFilter:
         self._error_rate = error_rate
         self._growth = growth
         self._local = self._new_local()
+        self._epoch = 0
         self._on_error = on_error
         self._on_away = on_away
         self._on_settled = on_settled
@@ -136,6 +137,11 @@ class FleetFilter:
     def local(self) -> ScalableBloomFilter:
         """The filter in front, of this process alone."""
         return self._local
+
+    @property
+    def epoch(self) -> int | None:
+        """A number that stays the same as long as what was seen is seen; None while the server has to confirm that."""
+        return self._epoch if time.monotonic() < self._trusted_until else None
 
     def add(self, key: bytes) -> bool:
         """Remember *key*. Return True if it is new to all processes, or if that cannot be found out."""
@@ -187,6 +193,7 @@ class FleetFilter:
         """Remove the filter from the server, and forget all that is known here."""
         self._settle()
         self._local = self._new_local()
+        self._epoch += 1
         self._waiting.clear()
         self._trusted_until = 0.0
         try:
@@ -326,6 +333,7 @@ class FleetFilter:
 
     def _forget(self) -> None:
         """Begin the local filter again, with what waits to be written, since only this process knows of that."""
+        self._epoch += 1
         self._local = self._new_local()
         for key in self._waiting:
             self._local.add(key)

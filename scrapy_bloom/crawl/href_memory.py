@@ -1,0 +1,186 @@
+"""What each raw ``href`` of a site came to, so that the same link on the next page costs a look-up.
+
+On a link-rich site nearly every link stands on a hundred pages, and resolving, quoting and checking it takes 25
+microseconds each time. Knows neither Scrapy's extractors nor the filter: it is given the function that turns an
+``href`` into a URL, and the one that makes the fingerprint.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+from urllib.parse import urlparse, urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+MEMORY_BYTES = 32 * 1024 * 1024
+"""What one memory may take, some 70,000 links; past it, the folders not visited for longest are forgotten."""
+
+_ENTRY_BYTES = 320
+"""Of one link besides its two strings: the object, its fingerprint, its place in the table (measured 290 to 330)."""
+
+_LONGEST = 2083
+"""Characters of an ``href`` that is remembered. Longer ones are ``data:`` and ``javascript:`` as a rule."""
+
+_TABLE_BYTES = 700
+"""Of a folder's table without any links, with its place among the others."""
+
+_WEB = ("http", "https")
+
+_HTML_SPACE = " \t\n\r\f"
+
+_is_plain_fragment = re.compile(r"[A-Za-z0-9._\-]+").fullmatch
+
+
+class Known:
+    """What an ``href`` came to."""
+
+    __slots__ = ("fingerprint", "is_within_limits", "seen_in", "url")
+
+    def __init__(self, url: str, fingerprint: bytes | None) -> None:
+        self.url = url
+        self.fingerprint = fingerprint
+        """None if none can be made: then the link passes, and its request fails where the spider sees it."""
+        self.seen_in: int | None = None
+        """The epoch of the filter in which it was seen."""
+        self.is_within_limits = False
+        """Whether the limits of the loop guard are known to allow it."""
+
+    @classmethod
+    def of(cls, url: str, fingerprint_url: Callable[[str], bytes] | None) -> Known:
+        """Return what is known of a link to *url*."""
+        if fingerprint_url is None:
+            return cls(url, None)
+        try:
+            return cls(url, fingerprint_url(url))
+        except Exception:  # the request that is made of it shall fail, or not, as it would without us
+            return cls(url, None)
+
+
+UNWANTED = Known("", None)
+"""What an ``href`` came to that is no link, or not one that is asked for."""
+
+
+class Table(dict[str, Known]):
+    """What the hrefs of one folder, or of one site, came to."""
+
+    nbytes = _TABLE_BYTES
+
+
+class Page:
+    """One page's view of the memory.
+
+    A raw ``href`` is looked up in ``in_folder`` and ``in_origin``; it can only be in one of them. What is in neither
+    is given to :meth:`learn`.
+    """
+
+    __slots__ = ("_context", "_memory", "_templates", "in_folder", "in_origin")
+
+    def __init__(self, memory: HrefMemory, in_folder: Table, in_origin: Table, context: tuple[str, str, str]) -> None:
+        self.in_folder = in_folder
+        self.in_origin = in_origin
+        self._memory = memory
+        self._context = context
+        self._templates: dict[str, tuple[str, bool] | None] = {}
+
+    def learn(self, raw: str) -> Known:
+        """Find out what *raw* comes to, and remember it if that is the same for every page of the folder or site."""
+        memory = self._memory
+        url, is_wanted = self._resolved(raw)
+        known = UNWANTED if url is None or not is_wanted else Known.of(memory.finish(url), memory.fingerprint_url)
+        table = self._table(raw) if url is not None and len(raw) <= _LONGEST else None
+        if table is not None:
+            table[raw] = known
+            nbytes = _ENTRY_BYTES + sys.getsizeof(raw) + sys.getsizeof(known.url)
+            table.nbytes += nbytes
+            memory.nbytes += nbytes
+        return known
+
+    def _resolved(self, raw: str) -> tuple[str | None, bool]:
+        """Return the URL, None if there is none, and whether it is wanted."""
+        memory = self._memory
+        # A page has many links that differ in their fragment only. One in which nothing needs quoting comes out of
+        # joining and quoting as it went in, behind whatever the rest has become.
+        head, mark, fragment = raw.partition("#")
+        if mark and _is_plain_fragment(fragment):
+            if head not in self._templates:
+                url = memory.resolve(f"{head}#x", *self._context)
+                self._templates[head] = (url[:-1], memory.is_wanted(url)) if url and url.endswith("#x") else None
+            template = self._templates[head]
+            if template is not None:
+                url = template[0] + fragment
+                return url, memory.is_wanted(url) if memory.fragments_matter else template[1]
+        url = memory.resolve(raw, *self._context)
+        return url, url is not None and memory.is_wanted(url)
+
+    def _table(self, raw: str) -> Table | None:
+        """Return where *raw* can be remembered: there, the rest of the page's URL must not matter to it."""
+        if raw != raw.strip(_HTML_SPACE):
+            return None  # who strips it, and of what, depends on the resolver and on Python
+        scheme, host, path, *_ = urlparse(raw)  # the parts that urljoin() looks at
+        if scheme in ("http", "https"):
+            return self.in_origin if host else None  # "http:x" is relative to a page with the same scheme
+        if scheme or host or path[:1] == "/":
+            return self.in_origin
+        return self.in_folder if path else None
+
+
+class HrefMemory:
+    """What raw hrefs came to on the pages of one crawl, within :data:`MEMORY_BYTES` and the links of one page.
+
+    resolve           makes a URL, or None, of a raw href, the page's base URL, its URL and its encoding. Nothing else
+                      may matter to it.
+    fingerprint_url   the fingerprint of a URL.
+    is_wanted         whether a URL is asked for. Nothing else may matter to it.
+    fragments_matter  whether the fragment of a URL may matter to *is_wanted*.
+    finish            what is done with a URL that is wanted.
+    """
+
+    def __init__(
+        self,
+        resolve: Callable[[str, str, str, str], str | None],
+        fingerprint_url: Callable[[str], bytes],
+        *,
+        is_wanted: Callable[[str], bool] = lambda _: True,
+        fragments_matter: bool = False,
+        finish: Callable[[str], str] = lambda url: url,
+    ) -> None:
+        self.resolve = resolve
+        self.fingerprint_url = fingerprint_url
+        self.is_wanted = is_wanted
+        self.fragments_matter = fragments_matter
+        self.finish = finish
+        self.nbytes = 0
+        """What is remembered, in bytes, as estimated when it was learned."""
+        self._tables: OrderedDict[Hashable, Table] = OrderedDict()
+
+    def page(self, base: str, url: str, encoding: str) -> Page | None:
+        """Return the view of a page with this base URL, URL and encoding; None for what is not on the web.
+
+        Forgets the folders not visited for longest if there is too much.
+        """
+        try:
+            parts, own = urlsplit(base), urlsplit(url)
+        except ValueError:
+            return None
+        if not (parts.scheme in _WEB and own.scheme in _WEB and parts.netloc):
+            return None
+        while self.nbytes > MEMORY_BYTES:
+            _, table = self._tables.popitem(last=False)
+            self.nbytes -= table.nbytes
+        # Joining compares schemes, and quoting uses the encoding.
+        origin = (parts.scheme, parts.netloc, own.scheme, encoding)
+        folder = parts.path[: parts.path.rfind("/") + 1]
+        return Page(self, self._use((*origin, folder)), self._use(origin), (base, url, encoding))
+
+    def _use(self, context: Hashable) -> Table:
+        table = self._tables.get(context)
+        if table is None:
+            table = self._tables[context] = Table()
+            self.nbytes += table.nbytes
+        else:
+            self._tables.move_to_end(context)
+        return table

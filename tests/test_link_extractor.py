@@ -1,0 +1,483 @@
+"""UnseenLinkExtractor: the links of Scrapy's extractor that unseen_links() lets pass, only sooner."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from scrapy import Request, Spider, signals
+from scrapy.http import HtmlResponse, XmlResponse
+from scrapy.link import Link
+from scrapy.linkextractors import LinkExtractor
+from scrapy.utils.request import fingerprint
+
+from scrapy_bloom import UnseenLinkExtractor, UnseenLinks
+from scrapy_bloom.crawl import href_memory
+from tests.support.scheduling import SCRAPYS, finish, open_scheduler, stat
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from scrapy.core.scheduler import Scheduler
+    from scrapy.http import TextResponse
+
+
+class AskingSpider(UnseenLinks, Spider):
+    """A spider that can ask."""
+
+
+class ByPath:
+    """A fingerprinter of somebody's own."""
+
+    def fingerprint(self, request: Request) -> bytes:
+        return request.url.partition("?")[0].encode()
+
+
+@pytest.fixture
+def scheduler() -> Iterator[Scheduler]:
+    scheduler = open_scheduler(spider=AskingSpider)
+    yield scheduler
+    finish(scheduler)
+
+
+def downloaded(scheduler: Scheduler, response: TextResponse) -> TextResponse:
+    """The *response*, made known to the crawl as the engine does with each."""
+    response.request = Request(response.url)
+    arguments = {"response": response, "request": response.request, "spider": scheduler.spider}
+    scheduler.crawler.signals.send_catch_log(signals.response_received, **arguments)
+    return response
+
+
+def page_of(scheduler: Scheduler, html: str, url: str = "http://a.example/docs/page.html") -> TextResponse:
+    return downloaded(scheduler, HtmlResponse(url, body=html, encoding="utf-8"))
+
+
+def seen(scheduler: Scheduler, *urls: str) -> None:
+    for url in urls:
+        scheduler.df.request_seen(Request(url))
+
+
+def urls_of(links: Sequence[Link]) -> list[str]:
+    return [link.url for link in links]
+
+
+# -- the same links as the two one after the other ---------------------------------------------------------------------
+
+HREFS = st.one_of(
+    st.sampled_from(
+        [
+            *(
+                "a.html",
+                "a.html#x",
+                "./a.html",
+                "../docs/a.html",
+                "b.html",
+                "b.html#y.1_-",
+                "b.html#",
+                "#",
+                "#x",
+                "#y",
+                "",
+            ),
+            *(
+                "/docs/a.html",
+                "//a.example/docs/a.html",
+                "http://a.example/docs/a.html",
+                "HTTP://A.example/docs/a.html",
+            ),
+            *(
+                "?q=1",
+                "?q=2&p=1",
+                "?p=1&q=2",
+                "a.html?p=1&q=2",
+                "a.html?q=2&p=1#x",
+                ";p",
+                "a;p",
+                "c.pdf",
+                "c.html?x.pdf",
+            ),
+            *(
+                "http:a.html",
+                "http:/a.html",
+                "http:///a.html",
+                "http://",
+                "https://a.example/docs/a.html",
+                "https:a.html",
+            ),
+            *(
+                "mailto:me@a.example",
+                "javascript:void(0)",
+                "http://[",
+                "http://a.example:x/",
+                "//[::1",
+                "data:,x",
+                "a b",
+            ),
+            *(
+                " a.html",
+                "a.html ",
+                "\ta.html\n",
+                "/x ",
+                " /x",
+                " #x",
+                "#x ",
+                "a\n.html",
+                "\x01a",
+                "\u00a0a",
+                "\\a",
+                "a\\b",
+            ),
+            *(
+                "\u00e4",
+                "a?\u00e4=\u00fc",
+                "#\u00e4",
+                "a.html#\u00e4",
+                "%e4",
+                "a%20b",
+                "a%2",
+                "#a%20b",
+                "#a#b",
+                "#!a",
+                "a#!/b",
+            ),
+            *(
+                "../../../x",
+                "..",
+                ".",
+                "./",
+                "../",
+                "/",
+                "//",
+                "///x",
+                "/../x",
+                "a/../b.html",
+                "www.b.example",
+                "b.example/x",
+            ),
+            *(
+                "http://b.example/",
+                "http://b.example",
+                "http://b.example?x",
+                "http://sub.b.example/a.html",
+                "ftp://b.example/",
+            ),
+        ]
+    ),
+    st.text("ab/.:?#;&=%\\@[] \u00e4\n", max_size=8),
+)
+TEXTS = st.sampled_from(["", "text", "next <b>page</b>", "\u00e4 &amp; b", " spaces  "])
+URLS = st.sampled_from(
+    [
+        *("http://a.example/docs/page.html", "http://a.example/docs/other.html?q=0", "http://a.example/docs/deep/"),
+        *("http://a.example", "http://a.example/", "https://a.example/docs/page.html", "http://b.example/docs/;p"),
+        *(
+            "http://a.example/docs/page.html#f",
+            "file:///docs/page.html",
+            "http://a.example:80/docs/page.html",
+            "about:x",
+        ),
+    ]
+)
+BASES = st.sampled_from(["/docs/", "http://b.example/x/y", "deep/", "//b.example", "http://[", "mailto:x", ""])
+TAGS = ["a", "a", "a", "area", "link", "A", "img", "div"]
+ATTRIBUTES = ["href", "href", "href", "src", "data-href"]
+
+
+@st.composite
+def sites(draw: st.DrawFn) -> list[tuple[Any, ...]]:
+    """Pages with the same few values on all of them, or nothing would be remembered."""
+    values = st.sampled_from(draw(st.lists(HREFS, min_size=1, max_size=4, unique=True)))
+    element = st.tuples(
+        st.sampled_from(TAGS),
+        st.lists(st.tuples(st.sampled_from(ATTRIBUTES), values), min_size=1, max_size=2, unique_by=lambda a: a[0]),
+        st.sampled_from([None, None, "nofollow", "NOFOLLOW, me", "me"]),
+        st.sampled_from(["text", "", "next <b>page</b>", "\u00e4 &amp; b", " spaces  "]),
+        st.sampled_from(["nav", "main"]),
+    )
+    page = st.tuples(
+        st.one_of(URLS, st.just("http://a.example/docs/page.html")),
+        st.one_of(st.none(), st.none(), BASES),
+        st.sampled_from(["utf-8", "utf-8", "cp1252", "utf-16"]),
+        st.lists(element, min_size=1, max_size=8),
+        st.sampled_from([False, False, False, True]),
+    )
+    return draw(st.lists(page, min_size=2, max_size=5))
+
+
+def drop_queries(value: str) -> str | None:
+    return None if "?" in value else value.replace("b.html", "a.html")
+
+
+ARGUMENTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "allow": st.sampled_from([r"\.html", [re.compile("docs"), "#x"], ()]),
+        "deny": st.sampled_from(["b", ["#y", r"\?"], "x$"]),
+        "allow_domains": st.sampled_from(["a.example", {"b.example", "A.EXAMPLE"}]),
+        "deny_domains": st.sampled_from(["b.example", ["sub.b.example"]]),
+        "deny_extensions": st.sampled_from([(), ["html"], "pdf"]),
+        "restrict_xpaths": st.sampled_from(
+            ["//div", ["//div[@class='main']", "//body"], "//nothing", "//a", "//comment()"]
+        ),
+        "restrict_css": st.sampled_from([".nav", [".main", "a"]]),
+        "restrict_text": st.sampled_from(["text", ["page", "^$"]]),
+        "tags": st.sampled_from(["a", ("a", "link", "img"), ["area"], (), None, {"div", "a"}, "A", "*"]),
+        "attrs": st.sampled_from(["href", ("src", "href"), ["data-href", "href"], (), "*"]),
+        "canonicalize": st.booleans(),
+        "unique": st.booleans(),
+        "process_value": st.sampled_from([None, drop_queries]),
+        "strip": st.booleans(),
+    },
+)
+
+
+def response_of(scheduler: Scheduler, page: tuple[Any, ...]) -> TextResponse:
+    url, base, encoding, elements, is_xml = page
+    made = []
+    for tag, attributes, rel, text, css in elements:
+        pairs = [*attributes, *([("rel", rel)] if rel else [])]
+        attrs = "".join(f' {name}="{value.translate(ESCAPES)}"' for name, value in pairs)
+        made.append(f'<div class="{css}"><{tag}{attrs}>{text}</{tag}></div>')
+    head = "" if base is None else f'<base href="{base}">{"</base>" if is_xml else ""}'
+    html = f"<html><head>{head}<!-- x --></head><body>{''.join(made)}</body></html>"
+    if is_xml:
+        html = html.replace("<html>", '<html xmlns="http://www.w3.org/1999/xhtml" xmlns:o="urn:o">')
+    return downloaded(scheduler, (XmlResponse if is_xml else HtmlResponse)(url, body=html, encoding=encoding))
+
+
+ESCAPES = str.maketrans({"&": "&amp;", '"': "&quot;", "<": "&lt;", "\n": "&#10;", "\t": "&#9;", "\x01": ""})
+
+
+def outcome(scheduler: Scheduler, extract: Any) -> tuple[Any, Any]:
+    """The links, or the type of the exception, and how many more are counted as filtered."""
+    before = stat(scheduler, "dupefilter/filtered") or 0
+    try:
+        links = [(type(x), x.url, x.text, x.fragment, x.nofollow) for x in extract()]
+    except Exception as error:
+        return type(error), None
+    return links, (stat(scheduler, "dupefilter/filtered") or 0) - before
+
+
+@given(
+    arguments=st.one_of(st.just({}), ARGUMENTS),
+    pages=sites(),
+    recorded=st.sets(st.integers(0, 5)),
+    forgotten=st.sets(st.integers(0, 9)),
+)
+@hypothesis_settings(max_examples=120)
+def test_the_links_are_those_that_both_would_give(
+    arguments: dict[str, Any], pages: list[tuple[Any, ...]], recorded: set[int], forgotten: set[int]
+) -> None:
+    """Page by page, while links are requested and forgotten: links, order, text, nofollow, counts, and exceptions."""
+    scheduler = open_scheduler(spider=AskingSpider)
+    spider: Any = scheduler.spider
+    theirs, ours = LinkExtractor(**arguments), UnseenLinkExtractor(**arguments)
+    requested: list[Request] = []
+    for turn, page in enumerate([*pages, *pages]):
+        response = response_of(scheduler, page)
+        expected = outcome(scheduler, lambda response=response: spider.unseen_links(theirs.extract_links(response)))
+        assert outcome(scheduler, lambda response=response: ours.extract_links(response)) == expected
+        for number, (_, url, *_) in enumerate(expected[0] if isinstance(expected[0], list) else []):
+            if number in recorded and "://" in url:
+                requested.append(Request(url))
+                scheduler.df.request_seen(requested[-1])
+        if turn in forgotten and requested:
+            scheduler.df.forget(requested.pop(0))  # type: ignore[attr-defined]  # BloomDupeFilter has it
+    finish(scheduler)
+
+
+# -- one by one --------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_seen_is_dropped_on_every_page(scheduler: Scheduler) -> None:
+    """In any folder and spelling; the rest comes out with its text, page after page, until it is requested."""
+    extractor = UnseenLinkExtractor()
+    seen(scheduler, "http://a.example/docs/a.html")
+    html = '<a href="a.html">A</a> <a href="/docs/a.html#x">A</a> <a href="b.html" rel="nofollow">B</a>'
+    for _ in range(2):
+        (link,) = extractor.extract_links(page_of(scheduler, html))
+        assert (link.url, link.text, link.nofollow) == ("http://a.example/docs/b.html", "B", True)
+    assert len(extractor.extract_links(page_of(scheduler, html, "http://a.example/x/"))) == 2
+    seen(scheduler, "http://a.example/docs/b.html")
+    assert extractor.extract_links(page_of(scheduler, html)) == []
+    assert stat(scheduler, "bloom/links_dropped") == stat(scheduler, "dupefilter/filtered") == 2 + 2 + 1 + 3
+
+
+def test_a_forgotten_url_comes_out_again(scheduler: Scheduler) -> None:
+    """What was dropped on a hundred pages is a link again as soon as its fingerprint is taken back."""
+    extractor = UnseenLinkExtractor()
+    html = '<a href="a.html">A</a> <a href="b.html">B</a>'
+    seen(scheduler, "http://a.example/docs/a.html", "http://a.example/docs/b.html")
+    assert extractor.extract_links(page_of(scheduler, html)) == []
+    scheduler.df.forget(Request("http://a.example/docs/a.html"))  # type: ignore[attr-defined]  # BloomDupeFilter has it
+    assert urls_of(extractor.extract_links(page_of(scheduler, html))) == ["http://a.example/docs/a.html"]
+
+
+def test_allow_and_deny_see_the_fragment(scheduler: Scheduler) -> None:
+    """Where a regular expression may ask for it, links are not judged by another one with a fragment."""
+    html = '<a href="a.html#x">A</a> <a href="a.html#y">B</a> <a href="#x">C</a> <a href="#z">D</a>'
+    found = UnseenLinkExtractor(allow="#[xz]", deny="page.html#z").extract_links(page_of(scheduler, html))
+    assert [link.text for link in found] == ["A", "C"]
+
+
+def test_fingerprints_held_back_for_a_scheduler_count_as_seen(scheduler: Scheduler) -> None:
+    """A request that is not durable yet, or never will be, is a duplicate for links as well."""
+    scheduler.df.hold_back()  # type: ignore[attr-defined]  # BloomDupeFilter has it
+    seen(scheduler, "http://a.example/docs/a.html", "http://a.example/docs/b.html")
+    scheduler.df.never_release(Request("http://a.example/docs/b.html"))  # type: ignore[attr-defined]  # likewise
+    html = '<a href="a.html">A</a> <a href="b.html">B</a> <a href="c.html">C</a>'
+    assert urls_of(UnseenLinkExtractor().extract_links(page_of(scheduler, html))) == ["http://a.example/docs/c.html"]
+
+
+def test_two_crawls_with_the_same_extractor_do_not_mix(scheduler: Scheduler) -> None:
+    """As when the same spider class crawls twice in one process: each drops what it has seen itself."""
+    extractor = UnseenLinkExtractor()
+    other = open_scheduler(spider=AskingSpider)
+    html = '<a href="a.html">A</a> <a href="b.html">B</a>'
+    seen(scheduler, "http://a.example/docs/a.html")
+    seen(other, "http://a.example/docs/b.html")
+    for _ in range(2):
+        assert urls_of(extractor.extract_links(page_of(scheduler, html))) == ["http://a.example/docs/b.html"]
+        assert urls_of(extractor.extract_links(page_of(other, html))) == ["http://a.example/docs/a.html"]
+    finish(other)
+
+
+def test_what_a_crawl_has_taught_it_goes_with_the_spider(scheduler: Scheduler) -> None:
+    """An extractor of a class attribute outlives many crawls, and must not keep what they knew."""
+    extractor = UnseenLinkExtractor()
+    extractor.extract_links(page_of(scheduler, '<a href="a.html">A</a>'))
+    assert len(extractor._memories) == 1
+    del scheduler.spider._links  # as its spider goes; Scrapy's log handlers keep the one of a test
+    gc.collect()
+    assert len(extractor._memories) == 0
+
+
+def test_new_arguments_are_followed(scheduler: Scheduler) -> None:
+    """Spiders that change the extractor of a rule, for the domains they were given, get the links they ask for."""
+    extractor = UnseenLinkExtractor(allow_domains="b.example")
+    html = '<a href="a.html">A</a>'
+    assert extractor.extract_links(page_of(scheduler, html)) == []
+    extractor.allow_domains.add("a.example")
+    assert len(extractor.extract_links(page_of(scheduler, html))) == 1
+    extractor.deny_res.append(re.compile("a.html"))
+    assert extractor.extract_links(page_of(scheduler, html)) == []
+
+
+def test_memory_is_bounded(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over any number of folders and hrefs, what is remembered stays within the bound and one page, and stays right."""
+    monkeypatch.setattr(href_memory, "MEMORY_BYTES", 100_000)
+    extractor = UnseenLinkExtractor()
+    seen(scheduler, "http://a.example/top.html")
+    for folder in range(300):
+        links = "".join(f'<a href="{folder}-{n}.html">x</a>' for n in range(5))
+        html = f'{links}<a href="/top.html">x</a><a href="{"x" * 5000}">x</a>'
+        assert len(extractor.extract_links(page_of(scheduler, html, f"http://a.example/{folder}/"))) == 6
+        ((_, memory),) = extractor._memories.values()
+        assert memory.nbytes == sum(table.nbytes for table in memory._tables.values()) < 110_000
+
+
+@pytest.mark.parametrize("settings", [{"dupefilter": SCRAPYS}, {"REQUEST_FINGERPRINTER_CLASS": ByPath}])
+def test_where_the_filter_cannot_tell_it_is_scrapys_extractor(settings: dict[str, Any]) -> None:
+    """With Scrapy's filter or a custom fingerprinter all links come out, and none is counted."""
+    scheduler = open_scheduler(spider=AskingSpider, **settings)
+    seen(scheduler, "http://a.example/docs/a.html")
+    assert len(UnseenLinkExtractor().extract_links(page_of(scheduler, '<a href="a.html">A</a>'))) == 1
+    assert stat(scheduler, "bloom/links_dropped") is None
+    finish(scheduler)
+
+
+def test_without_the_mixin_it_is_scrapys_extractor_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    """Once: whoever forgets UnseenLinks, or puts it behind Spider, is told."""
+    extractor = UnseenLinkExtractor()
+    for _ in range(2):
+        assert len(extractor.extract_links(HtmlResponse("http://a.example/", body=b'<a href="a.html">A</a>'))) == 1
+    (message,) = (record.getMessage() for record in caplog.records if record.levelname == "WARNING")
+    assert "has scrapy_bloom.UnseenLinks as its first base class" in message
+
+
+def test_a_replaced_response_still_belongs_to_its_crawl(scheduler: Scheduler) -> None:
+    """Callbacks that mend the HTML before they extract lose nothing by it."""
+    seen(scheduler, "http://a.example/docs/a.html")
+    response = page_of(scheduler, "").replace(body=b'<a href="a.html">A</a>')
+    assert UnseenLinkExtractor().extract_links(response) == []
+
+
+def test_with_dupefilter_debug_every_dropped_link_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Those that never became a Link as well."""
+    scheduler = open_scheduler(spider=AskingSpider, DUPEFILTER_DEBUG=True)
+    seen(scheduler, "http://a.example/docs/a.html")
+    with caplog.at_level(logging.DEBUG, logger="scrapy_bloom"):
+        UnseenLinkExtractor().extract_links(page_of(scheduler, '<a href="a.html">A</a>'))
+    assert [record.getMessage() for record in caplog.records] == [
+        "Filtered duplicate link: http://a.example/docs/a.html"
+    ]
+    finish(scheduler)
+
+
+def test_a_subclass_with_rules_of_its_own_is_obeyed(scheduler: Scheduler) -> None:
+    """Overridden parts of Scrapy's extractor, which may look at anything, are asked for every link."""
+
+    class OnlyNext(UnseenLinkExtractor):
+        def _link_allowed(self, link: Link) -> bool:
+            return link.text == "next" and super()._link_allowed(link)
+
+    seen(scheduler, "http://a.example/docs/c.html")
+    extractor = OnlyNext()
+    html = '<a href="a.html">A</a> <a href="b.html">next</a> <a href="c.html">next</a>'
+    for _ in range(2):
+        assert urls_of(extractor.extract_links(page_of(scheduler, html))) == ["http://a.example/docs/b.html"]
+
+
+def test_hrefs_and_selectors_are_taken_with_their_response(scheduler: Scheduler) -> None:
+    """unseen_links() gives back what it was given, for response.follow_all(), which makes the same URLs of it."""
+    spider: Any = scheduler.spider
+    seen(scheduler, "http://a.example/docs/a.html", "http://a.example/docs/?%E4=1")
+    html = '<a href=" a.html#x ">A</a> <a href="b.html">B</a> <a>C</a> <a href="/docs/?\u00e4=1">D</a>'
+    response = downloaded(scheduler, HtmlResponse("http://a.example/docs/", body=html, encoding="cp1252"))
+    for _ in range(2):
+        assert spider.unseen_links(response.css("a::attr(href)").getall(), response) == ["b.html"]
+    for query in ("a::attr(href)", "a"):
+        unseen = spider.unseen_links(response.css(query), response)
+        assert [request.url for request in response.follow_all(unseen)] == ["http://a.example/docs/b.html"]
+    assert spider.unseen_links([Link("http://a.example/docs/a.html"), Link("http://a.example/")], response) == [
+        Link("http://a.example/")
+    ]
+    assert stat(scheduler, "bloom/links_dropped") == 2 * 2 + 2 * 2 + 1
+
+
+def followed(response: TextResponse, href: str) -> Request | None:
+    try:
+        return response.follow(href)
+    except (ValueError, AttributeError):
+        return None
+
+
+@given(pages=sites(), recorded=st.sets(st.integers(0, 5)))
+@hypothesis_settings(max_examples=40)
+def test_hrefs_are_dropped_where_their_requests_would_be(pages: list[tuple[Any, ...]], recorded: set[int]) -> None:
+    """What response.follow() makes of a string, page after page, is what is asked about it."""
+    scheduler = open_scheduler(spider=AskingSpider)
+    spider: Any = scheduler.spider
+    known = set()
+    for page in [*pages, *pages]:
+        response = response_of(scheduler, page)
+        hrefs = [value for element in page[3] for _, value in element[1]]
+        unseen = spider.unseen_links(hrefs, response)
+        expected = []
+        for href in hrefs:
+            request = followed(response, href)
+            if request is None or fingerprint(request) not in known:
+                expected.append(href)
+        assert unseen == expected
+        for number, href in enumerate(unseen):
+            request = followed(response, href)
+            if request is not None and number in recorded:
+                scheduler.df.request_seen(request)
+                known.add(fingerprint(request))
+    finish(scheduler)
