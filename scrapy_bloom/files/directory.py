@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING
 from filelock import FileLock, Timeout
 
 from scrapy_bloom.errors import InUseError, UnusableError
-from scrapy_bloom.files import layerfile
-from scrapy_bloom.files.damage import damaged
+from scrapy_bloom.files import layerfile, layout
 from scrapy_bloom.files.forgotten import ForgottenFile
 from scrapy_bloom.files.scrapy_seen import read_fingerprints
 from scrapy_bloom.filter.chain import (
@@ -130,7 +129,7 @@ class JobDirectoryStore:
         self._files: list[layerfile.LayerFile] = []
         self._homeless: list[Layer] = []
         self._forgotten: ForgottenFile | None = None
-        self._lock = FileLock(directory / "lock", thread_local=False)
+        self._lock = FileLock(directory / layout.LOCK_NAME, thread_local=False)
         self._syncing = threading.Lock()
         self._has_told_of_loss = False
         self._stop = threading.Event()
@@ -146,19 +145,16 @@ class JobDirectoryStore:
             raise
 
     def _load(self) -> list[Layer]:
-        for leftover in self.directory.glob("layer-*.bloom.tmp"):
-            leftover.unlink()  # born by half when the process died; nothing was ever in it
-        paths = sorted(self.directory.glob("layer-[0-9][0-9][0-9].bloom"))
-        for index, path in enumerate(paths):
-            expected = self._path(index)
-            if path != expected:
-                problem = f"the file is missing, and {paths[-1].name} shows that there was one"
-                raise damaged(expected, 0, problem)
+        for leftover in layout.half_born(self.directory):
+            leftover.unlink()
+        paths = layout.layer_paths(self.directory)
+        for gap in layout.gaps(self.directory, paths):
+            raise gap
+        for path in paths:
             self._files.append(layerfile.open_existing(path))
         self._check_chain()
         if self._files and self._files[-1].is_followed:
-            problem = f"the file is missing, and {self._files[-1].path.name} notes that there was one"
-            raise damaged(self._path(len(self._files)), 0, problem)
+            raise layout.missing_behind(self._files[-1].path)
         for file in self._files[:-1]:
             if not file.is_followed:  # of a version that did not note it yet, or killed before it could
                 file.is_followed = True
@@ -207,7 +203,7 @@ class JobDirectoryStore:
 
     def load_forgotten(self) -> set[bytes]:
         """Return the keys that are noted as forgotten."""
-        self._forgotten = ForgottenFile(self.directory / "forgotten")
+        self._forgotten = ForgottenFile(self.directory / layout.FORGOTTEN_NAME)
         return set(self._forgotten.keys)
 
     def note_forgotten(self, key: bytes, *, forgotten: bool) -> None:
@@ -318,7 +314,7 @@ class JobDirectoryStore:
 
     @property
     def _import_marker(self) -> Path:
-        return self.directory / "importing"
+        return self.directory / layout.IMPORT_MARKER_NAME
 
     def _plan_import(self, *, is_new: bool) -> None:
         """Keep or drop :attr:`import_from`. The marker makes an import that was killed begin anew, not stay half."""
@@ -350,7 +346,7 @@ class JobDirectoryStore:
             )
 
     def _acquire(self) -> None:
-        owner_file = self.directory / "owner"
+        owner_file = self.directory / layout.OWNER_NAME
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             self._lock.acquire(timeout=0)
@@ -381,15 +377,9 @@ class JobDirectoryStore:
     def _check_chain(self) -> None:
         if not self._files:
             return
-        first = self._files[0]
-        self._chain_id = first.origin.chain_id
-        for index, file in enumerate(self._files):
-            found = file.layer.spec.index
-            if found != index:
-                raise damaged(file.path, layerfile.INDEX_AT, f"it holds layer {found}, not layer {index}")
-            if file.origin.chain_id != self._chain_id:
-                problem = f"it belongs to another filter than {first.path.name}"
-                raise damaged(file.path, layerfile.CHAIN_ID_AT, problem)
+        self._chain_id = self._files[0].origin.chain_id
+        for stranger in layout.strangers([(file.path, file.layer.spec, file.origin) for file in self._files]):
+            raise stranger
         self._check_key_space()
         looser = [file.origin.error_rate for file in self._files if file.origin.error_rate > self._error_rate]
         if looser:
@@ -418,9 +408,6 @@ class JobDirectoryStore:
         for warning in warnings:
             logger.warning("%s", warning)
 
-    def _path(self, index: int) -> Path:
-        return self.directory / f"layer-{index:03d}.bloom"
-
     def _create_file(self, spec: LayerSpec) -> layerfile.LayerFile:
         origin = layerfile.Origin(
             chain_id=self._chain_id,
@@ -431,7 +418,7 @@ class JobDirectoryStore:
             created=time.time(),
             key_space=self._key_space or {},
         )
-        file = layerfile.create(self._path(spec.index), spec, origin)
+        file = layerfile.create(layout.layer_path(self.directory, spec.index), spec, origin)
         if self._files:
             # Before the thread that syncs may write the state of this layer, which it does once another is behind it.
             self._files[-1].is_followed = True

@@ -95,6 +95,20 @@ class ForgottenFile:
         temporary.replace(self.path)
 
 
+def read_forgotten(path: Path) -> set[bytes]:
+    """Return what the file at *path* says is taken back, without changing it; nothing if there is no file.
+
+    Raises:
+        DamagedError: A record in the middle contradicts its checksum.
+        OSError: The file cannot be read.
+
+    """
+    keys: set[bytes] = set()
+    if path.exists():
+        _read(path, keys)
+    return keys
+
+
 def _record(kind: bytes, key: bytes) -> bytes:
     body = _HEAD.pack(kind, len(key)) + key
     return body + _CRC.pack(crc32(body))

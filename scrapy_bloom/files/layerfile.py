@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from scrapy_bloom.errors import DamagedError
+
 FORMAT_VERSION = 1
 HEADER_BYTES = 4096
 
@@ -40,7 +42,7 @@ _KEY_SPACE_MAX = 3800
 _CONSTANT_CRC = struct.Struct("<I")
 _CONSTANT_CRC_AT = 4060
 _STATE = struct.Struct("<QII12x")
-_STATE_AT = 4064
+STATE_AT = 4064
 _STATE_CRC_AT = 4092
 _IN_USE, _CLEAN = 0, 1
 
@@ -67,6 +69,20 @@ class Origin:
     """What made the keys: fingerprinter, URL rules, version of w3lib."""
 
 
+@dataclass(frozen=True)
+class Header:
+    """Everything that stands in a layer file before its bits."""
+
+    spec: LayerSpec
+    origin: Origin
+    noted: int | None
+    """The count as noted last; None if the note contradicts its checksum, as one half written does."""
+    is_clean: bool
+    """Whether the file was closed: bits and count are on disk and belong together."""
+    is_followed: bool
+    """Whether a newer layer has been created behind it."""
+
+
 class LayerFile:
     """An open layer file and the :class:`Layer` over its mapping."""
 
@@ -91,12 +107,12 @@ class LayerFile:
     def write_state(self, *, clean: bool) -> None:
         """Save the count, whether the file is closed cleanly, and whether another one follows."""
         state = _STATE.pack(self.layer.count, _CLEAN if clean else _IN_USE, self.is_followed)
-        self._map[_STATE_AT:HEADER_BYTES] = state + _CONSTANT_CRC.pack(crc32(state))
+        self._map[STATE_AT:HEADER_BYTES] = state + _CONSTANT_CRC.pack(crc32(state))
         self.is_clean = clean
 
     def read_state(self) -> None:
         """Take the count from the header if the file was left clean; otherwise count the bits anew."""
-        state = self._map[_STATE_AT:_STATE_CRC_AT]
+        state = self._map[STATE_AT:_STATE_CRC_AT]
         count, flag, followed = _STATE.unpack(state)
         intact = _CONSTANT_CRC.unpack_from(self._map, _STATE_CRC_AT)[0] == crc32(state)
         self.is_clean = intact and flag == _CLEAN
@@ -109,7 +125,7 @@ class LayerFile:
                 self._prefer(count)
         if self.layer.count > self.layer.capacity:
             problem = f"{count} keys are noted in a layer made for {self.layer.capacity}"
-            raise damaged(self.path, _STATE_AT, problem)
+            raise damaged(self.path, STATE_AT, problem)
         contradiction = self.layer.contradiction()
         if contradiction is not None:
             raise damaged(self.path, HEADER_BYTES, contradiction)
@@ -183,6 +199,24 @@ def open_existing(path: Path) -> LayerFile:
         UnknownFormatError: Written by a newer version.
 
     """
+    header = read_header(path)
+    opened = LayerFile(path, header.spec, header.origin)
+    try:
+        opened.read_state()
+    except BaseException:
+        opened.close()
+        raise
+    return opened
+
+
+def read_header(path: Path) -> Header:
+    """Read the header of the file at *path* without opening it for writing, and check it against the file's length.
+
+    Raises:
+        DamagedError: Wrong magic, checksum or length.
+        UnknownFormatError: Written by a newer version.
+
+    """
     with path.open("rb") as file:
         header = file.read(HEADER_BYTES)
         length = os.fstat(file.fileno()).st_size
@@ -191,13 +225,24 @@ def open_existing(path: Path) -> LayerFile:
     if length != expected:
         at = min(length, expected)
         raise damaged(path, at, f"the file has {length} bytes, and its header says {expected}")
-    opened = LayerFile(path, spec, origin)
-    try:
-        opened.read_state()
-    except BaseException:
-        opened.close()
-        raise
-    return opened
+    state = header[STATE_AT:_STATE_CRC_AT]
+    count, flag, followed = _STATE.unpack(state)
+    intact = _CONSTANT_CRC.unpack_from(header, _STATE_CRC_AT)[0] == crc32(state)
+    return Header(spec, origin, count if intact else None, intact and flag == _CLEAN, intact and bool(followed))
+
+
+def contradiction(path: Path, header: Header) -> DamagedError | None:
+    """Return how the bits of the file at *path* contradict its *header*, or None. Reads all bits, and writes nothing.
+
+    Of a file that was not closed, the bits are held to the count that they give themselves, as on opening it.
+    """
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        layer = Layer(header.spec, memoryview(data)[HEADER_BYTES:], header.noted or 0)
+        if not header.is_clean:
+            layer.recount()
+        problem = layer.contradiction()
+        layer.bits = type(layer.bits)()  # lets go of the mapping
+    return None if problem is None else damaged(path, HEADER_BYTES, problem)
 
 
 def sync_directory(directory: Path) -> None:

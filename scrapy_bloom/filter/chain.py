@@ -16,7 +16,7 @@ from scrapy_bloom.filter import sizing
 from scrapy_bloom.filter.layer import Layer, LayerSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from types import TracebackType
 
     from typing_extensions import Self
@@ -227,17 +227,8 @@ class ScalableBloomFilter:
         return 1 - missed
 
     def expected_false_positives(self) -> float:
-        """Return how many new keys are expected to have been taken for seen since the chain began.
-
-        Each new key was checked at the error rate that the chain had at that moment. Those moments follow from the
-        counts, so the sum over the keys is an integral over the fill of each layer (Simpson's rule, 64 intervals).
-        """
-        lost = 0.0
-        of_full_layers = 0.0
-        for layer in self.layers:
-            lost += layer.count * of_full_layers + _false_positives_while_filling(layer)
-            of_full_layers += layer.spec.error_rate_at(layer.count)
-        return lost
+        """Return how many new keys are expected to have been taken for seen since the chain began."""
+        return expected_false_positives([(layer.spec, layer.count) for layer in self.layers])
 
     def sync(self) -> None:
         """Return when everything added so far would survive a power failure; in memory, do nothing."""
@@ -362,11 +353,24 @@ def check_parameters(capacity: int, error_rate: float, growth: float) -> None:
         raise ValueError("; ".join(problems))
 
 
-def _false_positives_while_filling(layer: Layer, intervals: int = 64) -> float:
-    """Integrate the layer's error rate over its count from 0 to now."""
-    step = layer.count / intervals
+def expected_false_positives(layers: Iterable[tuple[LayerSpec, int]]) -> float:
+    """Return how many new keys a chain of *layers*, each with its count, is expected to have taken for seen.
+
+    Each new key was checked at the error rate that the chain had at that moment. Those moments follow from the
+    counts, so the sum over the keys is an integral over the fill of each layer (Simpson's rule, 64 intervals).
+    """
+    lost = 0.0
+    of_full_layers = 0.0
+    for spec, count in layers:
+        lost += count * of_full_layers + _false_positives_while_filling(spec, count)
+        of_full_layers += spec.error_rate_at(count)
+    return lost
+
+
+def _false_positives_while_filling(spec: LayerSpec, count: int, intervals: int = 64) -> float:
+    """Integrate the error rate of a layer over its count from 0 to *count*."""
+    step = count / intervals
     weighted = (
-        (1 if i in {0, intervals} else 4 if i % 2 else 2) * layer.spec.error_rate_at(i * step)
-        for i in range(intervals + 1)
+        (1 if i in {0, intervals} else 4 if i % 2 else 2) * spec.error_rate_at(i * step) for i in range(intervals + 1)
     )
     return step / 3 * math.fsum(weighted)

@@ -1,0 +1,62 @@
+"""Which files the directory of a filter holds, and whether they belong to one chain.
+
+Looks at names and headers. Does not know the bits, and does not decide what is done about a contradiction.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scrapy_bloom.files import layerfile
+from scrapy_bloom.files.damage import damaged
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from scrapy_bloom.errors import DamagedError
+    from scrapy_bloom.files.layerfile import Origin
+    from scrapy_bloom.filter.layer import LayerSpec
+
+LOCK_NAME = "lock"
+OWNER_NAME = "owner"
+FORGOTTEN_NAME = "forgotten"
+IMPORT_MARKER_NAME = "importing"
+
+
+def layer_path(directory: Path, index: int) -> Path:
+    """Return where layer *index* of the filter in *directory* is."""
+    return directory / f"layer-{index:03d}.bloom"
+
+
+def layer_paths(directory: Path) -> list[Path]:
+    """Return the layer files in *directory*, oldest first."""
+    return sorted(directory.glob("layer-[0-9][0-9][0-9].bloom"))
+
+
+def half_born(directory: Path) -> list[Path]:
+    """Return the layer files whose creation was cut short; nothing was ever in them."""
+    return sorted(directory.glob("layer-*.bloom.tmp"))
+
+
+def gaps(directory: Path, paths: Sequence[Path]) -> Iterator[DamagedError]:
+    """Yield an error for each layer that is missing from *paths*, the layer files in *directory*."""
+    present = set(paths)
+    for index in range(int(paths[-1].name[6:9]) if paths else 0):
+        if (missing := layer_path(directory, index)) not in present:
+            yield damaged(missing, 0, f"the file is missing, and {paths[-1].name} shows that there was one")
+
+
+def missing_behind(newest: Path) -> DamagedError:
+    """Return the error about the layer that *newest* notes to have been followed by, and that is not there."""
+    missing = layer_path(newest.parent, int(newest.name[6:9]) + 1)
+    return damaged(missing, 0, f"the file is missing, and {newest.name} notes that there was one")
+
+
+def strangers(layers: Sequence[tuple[Path, LayerSpec, Origin]]) -> Iterator[DamagedError]:
+    """Yield an error for each of *layers*, by path and header, that does not belong where it lies."""
+    for index, (path, spec, origin) in enumerate(layers):
+        if spec.index != index:
+            yield damaged(path, layerfile.INDEX_AT, f"it holds layer {spec.index}, not layer {index}")
+        if origin.chain_id != layers[0][2].chain_id:
+            yield damaged(path, layerfile.CHAIN_ID_AT, f"it belongs to another filter than {layers[0][0].name}")
