@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from scrapy import Request, Spider
+from scrapy.exceptions import CloseSpider
 from scrapy.http import HtmlResponse, Response
 
 from example.record import PageRecord
@@ -69,7 +70,6 @@ class TrapsSpider(UnseenLinks, Spider):
         spider.record = PageRecord.of(crawler, spider.crawl_name)
         memory, disk = ORDERS[spider.order]
         settings = {
-            "CLOSESPIDER_PAGECOUNT": spider.budget,
             "SCHEDULER_MEMORY_QUEUE": memory,
             "SCHEDULER_DISK_QUEUE": disk,
         }
@@ -83,11 +83,17 @@ class TrapsSpider(UnseenLinks, Spider):
         yield Request(HOME)
 
     def parse(self, response: Response) -> Iterator[Request]:
-        """Record the page under its section and follow its links."""
-        if not isinstance(response, HtmlResponse):
+        """Record the page under its section and follow its links, until the budget is used up.
+
+        Pages that are still under way then are not recorded. Links to sections that were left out lead nowhere, and
+        cost nothing of the budget.
+        """
+        if not isinstance(response, HtmlResponse) or self.record.pages >= self.budget:
             return
         links = [response.urljoin(href) for href in response.xpath("//a/@href").getall()]
         self.record.add(f"{response.meta['section']}\t{response.url}", links=len(links))
+        if self.record.pages >= self.budget:
+            raise CloseSpider("budget")
         yield from response.follow_all(self.unseen_links(links))
 
 
