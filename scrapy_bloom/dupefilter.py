@@ -7,6 +7,7 @@ it. The way of a request is in ``crawl.base_dupefilter``; what counts as the sam
 from __future__ import annotations
 
 import logging
+import sqlite3
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -15,12 +16,16 @@ from scrapy.utils.misc import load_object
 from scrapy_bloom.crawl.base_dupefilter import BaseBloomDupeFilter, State
 from scrapy_bloom.crawl.failures import FailureWatch
 from scrapy_bloom.crawl.held_back import HeldBack
+from scrapy_bloom.crawl.startup import told_before_the_traceback
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.files.directory import open_filter
+from scrapy_bloom.files.frontier_file import FRONTIER_NAME, count_pending
+from scrapy_bloom.files.frontier_mark import FrontierMark, Noted
 from scrapy_bloom.filter.chain import ScalableBloomFilter, first_layer_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from scrapy import Request
     from scrapy.crawler import Crawler
@@ -45,12 +50,16 @@ class BloomDupeFilter(BaseBloomDupeFilter):
 
     _chain: ScalableBloomFilter | None = None
     _held_back: HeldBack | None = None
+    _mark: FrontierMark | None = None
     _failures: FailureWatch | None = None
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
         """Build the filter from the settings of *crawler*."""
         self = super().from_crawler(crawler)
+        if self._jobdir is not None and not _survives_kill(crawler):
+            with told_before_the_traceback(logger, crawler):
+                _refuse_pending(self._jobdir, str(crawler.settings["SCHEDULER"]))
         if self._settings.forget_failed:
             self.watch_failures(crawler)
         return self
@@ -89,8 +98,13 @@ class BloomDupeFilter(BaseBloomDupeFilter):
             self.open()
         self._enter(State.HOLDING_BACK)
 
+    def seal(self) -> None:
+        """Make what is held back now the batch that the next :meth:`release` is about; what comes later waits."""
+        if self._held_back is not None:
+            self._held_back.seal()
+
     def release(self) -> None:
-        """Put all fingerprints that were held back into the filter: their requests are durable now."""
+        """Put the fingerprints of the sealed batch into the filter: their requests are durable now."""
         if self._held_back is None or self._state is not State.HOLDING_BACK:
             return
         if self._guard is not None:
@@ -114,12 +128,25 @@ class BloomDupeFilter(BaseBloomDupeFilter):
             fingerprint = self._keys.of_request(request)
         self._held_back.never_release(fingerprint)
 
+    def frontier_noted(self) -> Noted | None:
+        """Return what this filter knows of the frontier it was used with; None without a job directory."""
+        mark = self._mark
+        if mark is None or self._chain is None:
+            return None
+        return Noted(mark.chain_id.hex(), is_empty=not len(self._chain), last_id=mark.noted, known=mark.known)
+
+    def note_frontier(self, last_id: int) -> None:
+        """Note that the filter has the fingerprints of all requests up to *last_id*, unless some are still sealed."""
+        if self._mark is not None and self._held_back is not None and self._held_back.is_released:
+            self._mark.note(last_id)
+
     def _open_chain(self) -> None:
         settings = self._settings
         if self._jobdir is None:
             self._chain = self._chain_in_memory()
         else:
             jobdir = self._jobdir
+            self._mark = FrontierMark(jobdir / "requests.bloom" / "frontier")
             self._chain = open_filter(
                 jobdir / "requests.bloom",
                 settings.capacity,
@@ -129,9 +156,9 @@ class BloomDupeFilter(BaseBloomDupeFilter):
                 sync_interval=settings.sync_interval,
                 import_from=jobdir / "requests.seen",
                 on_checkpoint=self._set_stats,
+                frontier_mark=self._mark,
             )
-            scheduler = load_object(self._crawler.settings["SCHEDULER"])
-            if self._chain.was_unclean and not getattr(scheduler, "survives_kill", False):
+            if self._chain.was_unclean and not _survives_kill(self._crawler):
                 logger.warning(_QUEUE_MAY_BE_LOST, self._jobdir)
         self._held_back = HeldBack(self._chain)
 
@@ -180,6 +207,28 @@ class BloomDupeFilter(BaseBloomDupeFilter):
             "bloom/expected_lost": chain.expected_false_positives(),
             "bloom/forgotten": held_back.forgotten,
         }
+
+
+def _survives_kill(crawler: Crawler) -> bool:
+    return bool(getattr(load_object(crawler.settings["SCHEDULER"]), "survives_kill", False))
+
+
+def _refuse_pending(jobdir: Path, scheduler: str) -> None:
+    """Raise UnusableError if *jobdir* holds pending requests that *scheduler* would not see."""
+    try:
+        count = count_pending(jobdir)
+        found = f"holds {count:,} pending requests"
+    except sqlite3.Error as error:
+        count = 1
+        found = f"may hold pending requests, and cannot be read ({error})"
+    if count:
+        raise UnusableError(
+            jobdir / FRONTIER_NAME,
+            f"{found} of scrapy_bloom.DurableScheduler, and SCHEDULER is {scheduler}, under which their pages would "
+            "count as seen and never be fetched",
+            advice='Set SCHEDULER = "scrapy_bloom.DurableScheduler" to go on; or take the requests back to Scrapy\'s '
+            f"own queue with: python -m scrapy_bloom.frontier.export SPIDER -s JOBDIR={jobdir}; or use another JOBDIR.",
+        )
 
 
 _QUEUE_MAY_BE_LOST = (

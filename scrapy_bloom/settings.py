@@ -46,6 +46,8 @@ class BloomSettings:
     """How many times larger each next layer is."""
     sync_interval: float = 30.0
     """Seconds between writing dirty pages to disk; 0: only at close."""
+    accept_lost_requests: bool = False
+    """Whether to go on with a frontier that lacks requests which its filter knows."""
     forget_failed: bool = False
     """Whether a request that finally failed may be tried again."""
     url_rules: tuple[str, ...] = ()
@@ -205,6 +207,7 @@ _KNOWN = {
     "BLOOM_SYNC_INTERVAL": _Known(
         "sync_interval", "a number of seconds from 0 (only at close) to 86400", _number_between(0, 86_400)
     ),
+    "BLOOM_ACCEPT_LOST_REQUESTS": _Known("accept_lost_requests", "True or False", _truth),
     "BLOOM_FORGET_FAILED": _Known("forget_failed", "True or False", _truth),
     "BLOOM_URL_RULES": _Known("url_rules", RULES_ALLOWED, parse_url_rules),
     "BLOOM_LOOP_GUARD": _Known("loop_guard", "True, False or a dict of limits", parse_loop_guard),

@@ -266,6 +266,7 @@ def test_held_back_fingerprints_are_known_but_not_yet_in_the_files(tmp_path: Pat
     assert chain is not None
     assert [dupefilter.request_seen(first) for _ in range(2)] == [False, True]
     assert len(chain) == 0
+    dupefilter.seal()
     dupefilter.release()
     assert len(chain) == 1
     assert dupefilter.request_seen(first)

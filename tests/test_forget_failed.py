@@ -81,6 +81,7 @@ def test_a_retry_that_succeeds_is_held_back_again(tmp_path: Path) -> None:
     for request in (held, volatile):
         dupefilter._recall(request)
         assert dupefilter.request_seen(request)
+    dupefilter.seal()
     dupefilter.release()
     chain = dupefilter._chain
     assert chain is not None
@@ -97,12 +98,14 @@ def test_what_failed_before_it_was_durable_is_new_again(tmp_path: Path) -> None:
     request = Request("http://example.com/")
     assert not dupefilter.request_seen(request)
     dupefilter.forget(request)
+    dupefilter.seal()
     dupefilter.release()
     chain = dupefilter._chain
     assert chain is not None
     assert len(chain) == 0
     assert dupefilter.seen_fingerprints([dupefilter.fingerprint_url(request.url)]) == [False]
     assert not dupefilter.request_seen(request)
+    dupefilter.seal()
     dupefilter.release()
     assert len(chain) == 1
     dupefilter.close("finished")

@@ -18,12 +18,13 @@ class HeldBack:
     def __init__(self, chain: ScalableBloomFilter) -> None:
         self._chain = chain
         self._held: dict[bytes, None] = {}  # a set in order of arrival
+        self._sealed: dict[bytes, None] = {}
         self._volatile: set[bytes] = set()
         self._forgotten: dict[bytes, bool] = {}  # and whether each was volatile
 
     def __len__(self) -> int:
         """Return the number of fingerprints that are in memory only."""
-        return len(self._held) + len(self._volatile)
+        return len(self._held) + len(self._sealed) + len(self._volatile)
 
     @property
     def forgotten(self) -> int:
@@ -31,8 +32,8 @@ class HeldBack:
         return len(self._forgotten) + self._chain.forgotten
 
     def add(self, fingerprint: bytes) -> bool:
-        """Hold *fingerprint* back until :meth:`release`. Return whether it was new."""
-        if fingerprint in self._held or fingerprint in self._volatile or fingerprint in self._chain:
+        """Hold *fingerprint* back until it is sealed and released. Return whether it was new."""
+        if fingerprint in self:
             return False
         self._held[fingerprint] = None
         if self._forgotten:
@@ -41,13 +42,19 @@ class HeldBack:
 
     def __contains__(self, fingerprint: bytes) -> bool:
         """Whether *fingerprint* was added before: here, or in the chain."""
-        return fingerprint in self._held or fingerprint in self._volatile or fingerprint in self._chain
+        return (
+            fingerprint in self._held
+            or fingerprint in self._sealed
+            or fingerprint in self._volatile
+            or fingerprint in self._chain
+        )
 
     def forget(self, fingerprint: bytes) -> None:
         """Take *fingerprint* back, wherever it is: the next one is new."""
-        if fingerprint in self._held or fingerprint in self._volatile:
+        if fingerprint in self._held or fingerprint in self._sealed or fingerprint in self._volatile:
             self._forgotten[fingerprint] = fingerprint in self._volatile
             self._held.pop(fingerprint, None)
+            self._sealed.pop(fingerprint, None)
             self._volatile.discard(fingerprint)
         self._chain.forget(fingerprint)
 
@@ -60,15 +67,29 @@ class HeldBack:
             self._held[fingerprint] = None
         self._chain.recall(fingerprint)
 
+    def seal(self) -> None:
+        """Separate what is held back now, whose requests are about to be written, from what comes later."""
+        if self._sealed:
+            self._sealed.update(self._held)
+            self._held.clear()
+        else:
+            self._sealed, self._held = self._held, self._sealed
+
     def release(self) -> None:
-        """Put all fingerprints into the chain but those that are never released: their requests are durable now."""
-        for fingerprint in self._held:
+        """Put what was sealed into the chain: its requests are durable now."""
+        for fingerprint in self._sealed:
             self._chain.add(fingerprint)
-        self._held.clear()
+        self._sealed.clear()
+
+    @property
+    def is_released(self) -> bool:
+        """Whether everything that was sealed is in the chain."""
+        return not self._sealed
 
     def drop(self) -> None:
         """Remove what is still held back: its requests never became durable."""
         self._held.clear()
+        self._sealed.clear()
 
     def never_release(self, fingerprint: bytes | None) -> None:
         """Keep *fingerprint* in memory for good: it is lost with the process.

@@ -36,6 +36,7 @@ from scrapy_bloom.filter.key_space import check_key_space
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from scrapy_bloom.files.frontier_mark import FrontierMark
     from scrapy_bloom.filter.layer import Layer, LayerSpec
 
 logger = logging.getLogger(__name__)
@@ -53,6 +54,7 @@ def open_filter(
     sync_interval: float = 0.0,
     import_from: Path | None = None,
     on_checkpoint: Callable[[], None] | None = None,
+    frontier_mark: FrontierMark | None = None,
 ) -> ScalableBloomFilter:
     """Open the filter in *directory*, or begin one there.
 
@@ -70,6 +72,7 @@ def open_filter(
         sync_interval: Seconds between writing dirty pages to disk in a thread; 0: only on ``sync()`` and ``close()``.
         import_from: A ``requests.seen`` of Scrapy's own filter, whose fingerprints a new filter begins with.
         on_checkpoint: Passed on to :class:`ScalableBloomFilter`.
+        frontier_mark: Opened with the filter, kept in step with its syncs, and closed with it.
 
     Raises:
         ValueError: capacity, error_rate or growth is out of its range.
@@ -88,6 +91,8 @@ def open_filter(
         chain = ScalableBloomFilter(capacity, error_rate, growth=growth, store=store, on_checkpoint=on_checkpoint)
         if store.import_from is not None:
             store.finish_import(chain)
+        if frontier_mark is not None:
+            store.open_mark(frontier_mark)
     except OSError as error:
         store.abandon()
         raise UnusableError(
@@ -130,6 +135,7 @@ class JobDirectoryStore:
         self._homeless: list[Layer] = []
         self._forgotten: ForgottenFile | None = None
         self._lock = FileLock(directory / layout.LOCK_NAME, thread_local=False)
+        self._mark: FrontierMark | None = None
         self._syncing = threading.Lock()
         self._has_told_of_loss = False
         self._stop = threading.Event()
@@ -238,6 +244,9 @@ class JobDirectoryStore:
     def sync(self) -> None:
         """Write all dirty pages to disk. Safe to call from another thread than the one that adds."""
         with self._syncing:
+            contained = (
+                0 if self._mark is None else self._mark.contained
+            )  # asked before the bits are synced, never after
             *full, newest = self._files
             # Which layers are full is settled before syncing: the newest may fill up, and be followed, meanwhile.
             full = [file for file in full if not file.is_clean]
@@ -250,6 +259,8 @@ class JobDirectoryStore:
                 file.fsync()
             if not newest.is_in_place:
                 self._tell_of_loss(newest.path)
+            if self._mark is not None and not self._homeless:
+                self._mark.note_synced(contained)
 
     def close(self) -> None:
         """Sync, mark everything clean, and release files and lock."""
@@ -286,7 +297,14 @@ class JobDirectoryStore:
         self._files.clear()
         if self._forgotten is not None:
             self._forgotten.close()
+        if self._mark is not None:
+            self._mark.close()
         self._lock.release()
+
+    def open_mark(self, mark: FrontierMark) -> None:
+        """Open *mark* for this chain; from now on it is told what is on disk."""
+        mark.open(self._chain_id)
+        self._mark = mark
 
     def start_syncing(self, interval: float) -> None:
         """Call :meth:`sync` every *interval* seconds in a thread, if *interval* is not 0."""

@@ -35,7 +35,7 @@ class ForgottenFile:
         """Read the file at *path*, which need not exist, and drop records that later ones have made void.
 
         Raises:
-            DamagedError: A record in the middle contradicts its checksum.
+            DamagedError: A record contradicts its checksum, or its length what follows it.
             OSError: The file cannot be read or written.
 
         """
@@ -122,6 +122,8 @@ def _read(path: Path, keys: set[bytes]) -> tuple[int, int]:
         kind, length = _HEAD.unpack_from(data, at)
         end = at + _HEAD.size + length
         if end + _CRC.size > len(data):
+            if _is_damaged(data, at):
+                raise damaged(path, at, f"the record says that its key has {length} bytes, which reach past the end")
             break
         if kind not in (_TAKEN_BACK, _ACCEPTED) or _CRC.unpack_from(data, end)[0] != crc32(data[at:end]):
             if not any(data[at:]):  # a power failure can leave zeros where the last records should be
@@ -135,3 +137,23 @@ def _read(path: Path, keys: set[bytes]) -> tuple[int, int]:
         at = end + _CRC.size
         records += 1
     return records, at
+
+
+def _is_damaged(data: bytes, at: int) -> bool:
+    """Return whether the record at *at*, which reaches past the end, is not just the torn last one.
+
+    A record that was torn is followed by nothing. One whose length is wrong is followed by whole ones, or is whole
+    itself once the length is put right.
+    """
+    right_length = len(data) - at - _HEAD.size - _CRC.size
+    if 0 <= right_length <= MAX_KEY_BYTES:
+        right = _record(data[at : at + 1], data[at + _HEAD.size : at + _HEAD.size + right_length])
+        if data.endswith(right[_HEAD.size :]):
+            return True
+    for later in range(at + 1, len(data) - _HEAD.size - _CRC.size + 1):
+        kind, length = _HEAD.unpack_from(data, later)
+        end = later + _HEAD.size + length
+        is_record = kind in (_TAKEN_BACK, _ACCEPTED) and end + _CRC.size <= len(data)
+        if is_record and _CRC.unpack_from(data, end)[0] == crc32(data[later:end]):
+            return True
+    return False

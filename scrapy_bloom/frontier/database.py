@@ -8,41 +8,54 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from contextlib import suppress
+import struct
+from collections import Counter
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
+
+from filelock import FileLock, Timeout
 
 from scrapy_bloom.errors import DamagedError, InUseError, UnknownFormatError, UnusableError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 APPLICATION_ID = 0x53624672
 """The four bytes ``SbFr`` in SQLite's header, by which a file is known as ours (``PRAGMA application_id``)."""
 
-FORMAT_VERSION = 1
-"""Version of the tables below (``PRAGMA user_version``). Files of a later one are refused."""
+FORMAT_VERSION = 2
+"""Version of the tables below (``PRAGMA user_version``). Files of a later one are refused, those of version 1, which
+had no checksums, are rewritten on opening."""
 
 IMPORTED_FIRST_ID = -(2**62)
 """Ids from here on up are given to rows that must come out before all others of a first-in-first-out lane."""
 
 _HEADER_SIZE = 100
-_CHECKPOINT_PAGES = 4000  # 16 MiB of log; 1000, the default, made bulk pushes 20 % slower here
-_CACHE_KIB = 8 * 1024
+_CHECKPOINT_PAGES = 2000  # 8 MiB of log; it is folded into the file beside the crawl
+_CACHE_KIB = 2 * 1024
 _PAGE = 1000  # rows per read where a whole lane or the whole table is walked through
 
-_TABLES = f"""
-BEGIN EXCLUSIVE;
-CREATE TABLE state (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
-CREATE TABLE lanes (id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE);
-CREATE TABLE requests (id INTEGER PRIMARY KEY, lane INTEGER NOT NULL, body BLOB NOT NULL);
-CREATE INDEX requests_by_lane ON requests (lane);
-INSERT INTO state VALUES ('clean', 1), ('in_flight', '[]'), ('importing', 0), ('spider', '');
-PRAGMA application_id = {APPLICATION_ID};
-PRAGMA user_version = {FORMAT_VERSION};
-COMMIT;
-"""  # noqa: S608 - only our own constants
+_SCHEMA = {
+    "state": "CREATE TABLE state (name TEXT PRIMARY KEY, value, crc INTEGER) WITHOUT ROWID",
+    "lanes": "CREATE TABLE lanes (id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, rows INTEGER NOT NULL, "
+    "crc INTEGER NOT NULL)",
+    "requests": "CREATE TABLE requests (id INTEGER PRIMARY KEY, lane INTEGER NOT NULL, body BLOB NOT NULL)",
+    "requests_by_lane": "CREATE INDEX requests_by_lane ON requests (lane)",
+}
+_FIRST_STATE: dict[str, int | str] = {
+    "clean": 1,
+    "in_flight": 0,
+    "importing": 0,
+    "last_id": 0,
+    "filter": "",
+    "spider": "",
+}
+
+_ROW_KEY = struct.Struct("<qq")
+_CRC = struct.Struct("<I")
 
 
 class Row(NamedTuple):
@@ -62,26 +75,51 @@ class StoredLane(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Previous:
-    """What the file says about the run before this one.
-
-    clean      it ended by closing the file; otherwise it was killed, or the machine lost power.
-    in_flight  how many requests it had handed out and not finished at its last commit.
-    """
+class State:
+    """What the file says about the run before this one, and whose job it is."""
 
     clean: bool
+    """It ended by closing the file; otherwise it was killed, or the machine lost power."""
     in_flight: int
+    """How many requests it had handed out and not finished at its last commit."""
+    last_id: int
+    """The largest id that a row was ever given, whether it was written or finished before."""
+    filter_id: str
+    """Id of the filter that the frontier was used with; empty if that had none."""
+    spider: str
+    """Name of the spider; empty before the first run."""
+    import_untidied: bool
+    """Whether a queue of Scrapy's was imported whose directory has not been put aside yet."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one transaction writes."""
+
+    lanes: dict[str, int]
+    """Ids of the lanes that are new, by key."""
+    added: dict[int, tuple[int, bytes]]
+    """Lane and body of new rows, by id."""
+    finished: list[tuple[int, int]]
+    """Id and lane of rows to delete."""
+    in_flight: int
+    last_id: int
 
 
 class Database:
-    """The open file, held exclusively by this process until :meth:`close` (SQLite's lock goes with the process).
+    """The open file, held exclusively by this process until :meth:`close` (the lock goes with the process).
 
-    Every method may raise ``sqlite3.Error``; :meth:`open` turns it into an error with advice.
+    Reads and :meth:`write` may be in two threads at once, as they have a connection each: a read sees the last complete
+    write. Every other method wants :meth:`write` to be idle. Every method may raise ``sqlite3.Error``: an
+    ``OperationalError`` if the disk is in the way, any other for damage; :meth:`open` turns it into an error with
+    advice.
     """
 
-    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+    def __init__(self, path: Path, lock: FileLock, writer: sqlite3.Connection, reader: sqlite3.Connection) -> None:
         self.path = path
-        self._connection = connection
+        self._lock = lock
+        self._writer = writer
+        self._reader = reader
 
     @classmethod
     def open(cls, path: Path) -> Database:
@@ -94,111 +132,142 @@ class Database:
             UnusableError: It cannot be written, or is another program's.
 
         """
-        size = path.stat().st_size if path.exists() else 0
-        if 0 < size < _HEADER_SIZE:  # SQLite takes some of these for a new file
-            raise damaged(path, f"it has {size} bytes, less than the header of a database")
+        lock = _locked(path)
+        connections: list[sqlite3.Connection] = []
         try:
-            connection = sqlite3.connect(path, timeout=1.0, isolation_level=None)
-        except sqlite3.Error as error:
-            raise _cannot_write(path, error) from error
-        try:
-            _prepare(connection, path)
-        except BaseException:
-            connection.close()
+            size = path.stat().st_size if path.exists() else 0
+            if 0 < size < _HEADER_SIZE:  # SQLite takes some of these for a new file
+                problem = f"it has {size} bytes, less than the header of a database"
+                raise damaged(path, problem)  # noqa: TRY301 - the lock is let go of below
+            connections.append(_connect(path))
+            _prepare(connections[0], path)
+            connections.append(_connect(path))
+            connections[1].execute("SELECT count(*) FROM state").fetchone()
+            return cls(path, lock, *connections)
+        except BaseException as error:
+            for connection in connections:
+                connection.close()
+            lock.release()
+            if isinstance(error, sqlite3.Error):
+                raise _explained(path, error) from error
             raise
-        return cls(path, connection)
 
-    @property
-    def spider(self) -> str:
-        """The name given to the first :meth:`begin_run`, or an empty string before that."""
-        return str(self._state("spider"))
+    def state(self) -> State:
+        """Return what the file says of itself; a value that contradicts its checksum is damage."""
+        found: dict[str, object] = {}
+        for name, value, crc in self._reader.execute("SELECT name, value, crc FROM state"):
+            # The name of the spider has no checksum, for a person to change it when the spider was renamed.
+            if name != "spider" and crc != _state_crc(name, value):
+                raise sqlite3.DatabaseError(f"the state {name!r} is {value!r}, which contradicts its checksum")
+            found[name] = value
+        if found.keys() != _FIRST_STATE.keys():
+            raise sqlite3.DatabaseError(f"it has the states {sorted(found)} and not {sorted(_FIRST_STATE)}")
+        return State(
+            clean=bool(found["clean"]),
+            in_flight=int(str(found["in_flight"])),
+            last_id=int(str(found["last_id"])),
+            filter_id=str(found["filter"]),
+            spider=str(found["spider"]),
+            import_untidied=bool(found["importing"]),
+        )
 
-    def begin_run(self, spider: str) -> Previous:
-        """Say how the previous run ended and mark this one, of *spider*, as running, durably."""
-        previous = Previous(clean=bool(self._state("clean")), in_flight=len(json.loads(str(self._state("in_flight")))))
+    def begin_run(self, spider: str, *, filter_id: str, last_id: int) -> None:
+        """Mark a run of *spider* with the filter *filter_id* as under way, durably."""
         with self._transaction():
             self._set_state("clean", 0)
             self._set_state("spider", spider)
-        return previous
+            self._set_state("filter", filter_id)
+            self._set_state("last_id", last_id)
 
     def lanes(self) -> list[StoredLane]:
         """Return every lane that has rows, and drop the names of those that have none."""
+        found = []
+        for id_, key, rows, crc in self._reader.execute("SELECT id, key, rows, crc FROM lanes ORDER BY id"):
+            if crc != _lane_crc(id_, key, rows):
+                raise sqlite3.DatabaseError(f"the lane {id_} ({key!r}, {rows} requests) contradicts its checksum")
+            if rows:
+                found.append(StoredLane(id_, key, rows))
+        named = {lane.id for lane in found}
+        used = self._lanes_in_use()
+        if named != used:
+            raise sqlite3.DatabaseError(
+                f"{len(used - named)} lanes that requests are in are not in the table of lanes, and "
+                f"{len(named - used)} that are there have lost their requests"
+            )
         with self._transaction():
-            self._connection.execute("DELETE FROM lanes WHERE id NOT IN (SELECT lane FROM requests)")
-        rows = self._connection.execute(
-            "SELECT lanes.id, lanes.key, count(*) FROM requests CROSS JOIN lanes ON lanes.id = requests.lane "
-            "GROUP BY requests.lane ORDER BY lanes.id"
-        )
-        return [StoredLane(*row) for row in rows]
+            self._writer.execute("DELETE FROM lanes WHERE rows = 0")
+        return found
 
     def lane_id(self, key: str) -> int | None:
         """Return the id of the lane *key*, or None if it has never been written."""
-        row = self._connection.execute("SELECT id FROM lanes WHERE key = ?", (key,)).fetchone()
+        row = self._reader.execute("SELECT id FROM lanes WHERE key = ?", (key,)).fetchone()
         return None if row is None else int(row[0])
 
     def largest_ids(self) -> tuple[int, int]:
         """Return the largest id of a row and of a lane, 0 where there is none."""
-        row = self._connection.execute("SELECT (SELECT max(id) FROM requests), (SELECT max(id) FROM lanes)").fetchone()
+        row = self._reader.execute("SELECT (SELECT max(id) FROM requests), (SELECT max(id) FROM lanes)").fetchone()
         return row[0] or 0, row[1] or 0
 
     def newest_before(self, lane: int, before: int) -> Iterator[Row]:
         """Yield the rows of *lane* with ids under *before*, newest first."""
-        return map(
-            Row._make,
-            self._connection.execute(
-                "SELECT id, lane, body FROM requests WHERE lane = ? AND id < ? ORDER BY id DESC", (lane, before)
-            ),
-        )
+        return self._rows("lane = ? AND id < ? ORDER BY id DESC", lane, before)
 
     def oldest_after(self, lane: int, after: int) -> Iterator[Row]:
         """Yield the rows of *lane* with ids over *after*, oldest first."""
-        return map(
-            Row._make,
-            self._connection.execute(
-                "SELECT id, lane, body FROM requests WHERE lane = ? AND id > ? ORDER BY id", (lane, after)
-            ),
-        )
+        return self._rows("lane = ? AND id > ? ORDER BY id", lane, after)
 
-    def walk(self, lane: int | None = None) -> Iterator[list[Row]]:
-        """Yield all rows, or those of *lane*, in pages and by id; the table may be written to in between."""
-        page = "id > :after ORDER BY id LIMIT :page"
-        if lane is not None:
-            page = f"lane = :lane AND {page}"
-        after = -(2**63)
-        while rows := self._connection.execute(
-            f"SELECT id, lane, body FROM requests WHERE {page}",  # noqa: S608 - one of two constants
-            {"lane": lane, "after": after, "page": _PAGE},
-        ).fetchall():
-            yield [Row(*row) for row in rows]
-            after = rows[-1][0]
+    def walk(self, lane: int | None = None, *, after: int = -(2**63)) -> Iterator[list[Row]]:
+        """Yield the rows with ids over *after*, all or those of *lane*, in pages and by id.
 
-    def write(
-        self,
-        *,
-        lanes: Iterable[tuple[int, str]],
-        added: Iterable[Row],
-        finished: Iterable[int],
-        in_flight: Collection[int],
-    ) -> None:
-        """Write all of this or nothing, and return only once it would survive a power failure."""
+        The table may be written to in between.
+        """
+        while True:
+            if lane is None:
+                rows = list(self._rows("id > ? ORDER BY id LIMIT ?", after, _PAGE))
+            else:
+                rows = list(self._rows("lane = ? AND id > ? ORDER BY id LIMIT ?", lane, after, _PAGE))
+            if not rows:
+                return
+            yield rows
+            after = rows[-1].id
+
+    def write(self, batch: Batch) -> None:
+        """Write all of *batch* or nothing, and return only once it would survive a power failure."""
+        change = Counter(lane for lane, _ in batch.added.values())
+        change.subtract(Counter(lane for _, lane in batch.finished))
         with self._transaction():
-            self._connection.executemany("INSERT INTO lanes VALUES (?, ?)", lanes)
-            self._connection.executemany("INSERT INTO requests VALUES (?, ?, ?)", added)
-            self._connection.executemany("DELETE FROM requests WHERE id = ?", ((id_,) for id_ in finished))
-            self._set_state("in_flight", json.dumps(sorted(in_flight)))
+            self._add_lanes(batch.lanes)
+            self._add_rows(Row(id_, *row) for id_, row in batch.added.items())
+            deleted = self._writer.executemany("DELETE FROM requests WHERE id = ? AND lane = ?", batch.finished)
+            if batch.finished and deleted.rowcount != len(batch.finished):
+                raise sqlite3.DatabaseError(
+                    f"of {len(batch.finished)} requests that are done, {deleted.rowcount} were found"
+                )
+            self._count(change)
+            self._set_state("in_flight", batch.in_flight)
+            self._set_state("last_id", batch.last_id)
 
-    def move(self, *, lanes: Iterable[tuple[int, str]], rows: Iterable[tuple[int, int]]) -> None:
-        """Put rows into other lanes, given as (lane, row id)."""
+    def move(self, *, lanes: dict[str, int], rows: Iterable[tuple[Row, int]]) -> None:
+        """Put rows into other lanes, given by their ids."""
+        change: Counter[int] = Counter()
         with self._transaction():
-            self._connection.executemany("INSERT INTO lanes VALUES (?, ?)", lanes)
-            self._connection.executemany("UPDATE requests SET lane = ? WHERE id = ?", rows)
+            self._add_lanes(lanes)
+            for row, lane in rows:
+                self._writer.execute(
+                    "UPDATE requests SET lane = ?, body = ? WHERE id = ?",
+                    (lane, _seal(row.id, lane, row.body), row.id),
+                )
+                change[row.lane] -= 1
+                change[lane] += 1
+            self._count(change)
 
-    def import_rows(self, pages: Iterable[tuple[list[tuple[int, str]], list[Row]]]) -> None:
+    def import_rows(self, pages: Iterable[tuple[dict[str, int], list[Row]]]) -> None:
         """Add pages of new lanes and rows in one transaction, and mark the import as done but not tidied up."""
         with self._transaction():
             for lanes, rows in pages:
-                self._connection.executemany("INSERT INTO lanes VALUES (?, ?)", lanes)
-                self._connection.executemany("INSERT INTO requests VALUES (?, ?, ?)", rows)
+                self._add_lanes(lanes)
+                self._add_rows(rows)
+                self._count(Counter(row.lane for row in rows))
             self._set_state("importing", 1)
 
     def import_bounds(self) -> tuple[int, int]:
@@ -206,18 +275,11 @@ class Database:
 
         All of them lie before the rows that are there.
         """
-        up = self._connection.execute(
-            "SELECT max(id) FROM requests WHERE id < ?", (IMPORTED_FIRST_ID // 2,)
-        ).fetchone()[0]
-        down = self._connection.execute(
-            "SELECT min(id) FROM requests WHERE id >= ?", (IMPORTED_FIRST_ID // 2,)
-        ).fetchone()[0]
+        up = self._reader.execute("SELECT max(id) FROM requests WHERE id < ?", (IMPORTED_FIRST_ID // 2,)).fetchone()[0]
+        down = self._reader.execute("SELECT min(id) FROM requests WHERE id >= ?", (IMPORTED_FIRST_ID // 2,)).fetchone()[
+            0
+        ]
         return IMPORTED_FIRST_ID if up is None else up + 1, min(0, 0 if down is None else down) - 1
-
-    @property
-    def import_untidied(self) -> bool:
-        """Whether a queue of Scrapy's was imported whose directory has not been put aside yet."""
-        return bool(self._state("importing"))
 
     def import_tidied(self) -> None:
         """Forget that there was an import, once the imported directory is out of the way."""
@@ -231,18 +293,59 @@ class Database:
                 with self._transaction():
                     self._set_state("clean", 1)
         finally:
-            self._connection.close()  # folds the log into the file
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Close the file as it is."""
+        try:
+            self._reader.close()
+        finally:
+            try:
+                self._writer.close()  # the last one, which folds the log into the file
+            finally:
+                self._lock.release()
 
     # -- inside --------------------------------------------------------------------------------------------------
 
-    def _state(self, name: str) -> object:
-        return self._connection.execute("SELECT value FROM state WHERE name = ?", (name,)).fetchone()[0]
+    def _rows(self, where: str, *arguments: int) -> Iterator[Row]:
+        with closing(self._reader.execute(f"SELECT id, lane, body FROM requests WHERE {where}", arguments)) as cursor:  # noqa: S608 - our own constants
+            for id_, lane, sealed in cursor:
+                yield Row(id_, lane, unseal(id_, lane, sealed))
 
-    def _set_state(self, name: str, value: object) -> None:
-        self._connection.execute("UPDATE state SET value = ? WHERE name = ?", (value, name))
+    def _lanes_in_use(self) -> set[int]:
+        # One look into the index per lane. SELECT DISTINCT would read all of it.
+        found = self._reader.execute(
+            "WITH RECURSIVE used (lane) AS (SELECT min(lane) FROM requests UNION ALL "
+            "SELECT (SELECT min(lane) FROM requests WHERE lane > used.lane) FROM used WHERE used.lane IS NOT NULL) "
+            "SELECT lane FROM used WHERE lane IS NOT NULL"
+        )
+        return {lane for (lane,) in found}
+
+    def _add_lanes(self, lanes: dict[str, int]) -> None:
+        self._writer.executemany(
+            "INSERT INTO lanes VALUES (?, ?, 0, ?)", ((id_, key, _lane_crc(id_, key, 0)) for key, id_ in lanes.items())
+        )
+
+    def _add_rows(self, rows: Iterable[Row]) -> None:
+        self._writer.executemany(
+            "INSERT INTO requests VALUES (?, ?, ?)", ((row.id, row.lane, _seal(*row)) for row in rows)
+        )
+
+    def _count(self, change: Counter[int]) -> None:
+        changes = [{"lane": lane, "by": by} for lane, by in change.items() if by]
+        updated = self._writer.executemany(
+            "UPDATE lanes SET rows = rows + :by, crc = lane_crc(id, key, rows + :by) WHERE id = :lane", changes
+        )
+        if changes and updated.rowcount != len(changes):
+            raise sqlite3.DatabaseError(f"of {len(changes)} lanes with changes, {updated.rowcount} were found")
+
+    def _set_state(self, name: str, value: int | str) -> None:
+        self._writer.execute(
+            "UPDATE state SET value = ?, crc = ? WHERE name = ?", (value, _state_crc(name, value), name)
+        )
 
     def _transaction(self) -> _Transaction:
-        return _Transaction(self._connection)
+        return _Transaction(self._writer)
 
 
 class _Transaction:
@@ -264,55 +367,129 @@ class _Transaction:
                     self._connection.execute("ROLLBACK")
 
 
-def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+# -- checksums ---------------------------------------------------------------------------------------------------------
+
+
+def _seal(id_: int, lane: int, body: bytes) -> bytes:
+    return _CRC.pack(crc32(body, crc32(_ROW_KEY.pack(id_, lane)))) + body
+
+
+def unseal(id_: int, lane: int, sealed: bytes) -> bytes:
+    """Return the body of a row as it is in the file; sqlite3.DatabaseError if its checksum says that it is damaged."""
+    body = sealed[_CRC.size :]
+    if len(sealed) < _CRC.size or _seal(id_, lane, body) != sealed:
+        raise sqlite3.DatabaseError(f"the pending request {id_} contradicts its checksum")
+    return body
+
+
+def _lane_crc(id_: int, key: str, rows: int) -> int:
+    return crc32(f"{id_} {rows} {key}".encode())
+
+
+def _state_crc(name: str, value: object) -> int:
+    return crc32(f"{name} {json.dumps(value)}".encode())
+
+
+# -- opening -----------------------------------------------------------------------------------------------------------
+
+
+def _locked(path: Path) -> FileLock:
+    lock = FileLock(path.with_name(path.name + ".lock"), thread_local=False)
     try:
-        # Exclusive before the first access: then the write-ahead log needs no shared memory file, works on network
-        # drives too, and a second process is refused for as long as this one lives.
-        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-        application, version = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in _IDENTITY)
-        tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        if application != APPLICATION_ID and (application or tables):
-            raise UnusableError(
-                path,
-                f"is an SQLite database, but not one of scrapy-bloom's: it has the application id {application:#x}",
-                expected=f"{APPLICATION_ID:#x}",
-                advice="Move it out of the job directory, or use another JOBDIR.",
-            )
-        if version > FORMAT_VERSION:
-            advice = "It was written by a later one, and nothing was changed. Upgrade scrapy-bloom to go on."
-            raise UnknownFormatError(path, "format version", version, FORMAT_VERSION, advice=advice)
-        connection.execute("PRAGMA journal_mode = WAL")
-        # FULL: the log is synced at each commit. With NORMAL a power failure could take back commits whose
-        # fingerprints the filter has got since, and each of those is a page that is never fetched.
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
-        connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
-        if not tables:
-            connection.executescript(_TABLES)
-        # Takes the lock at once, even if there is nothing to write yet.
-        with _Transaction(connection):
-            connection.execute("UPDATE state SET value = value WHERE name = 'clean'")
-        names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        states = {name for (name,) in connection.execute("SELECT name FROM state")}
-    except sqlite3.OperationalError as error:
-        if "locked" in str(error):
-            raise InUseError(
-                path,
-                "is in use by another process",
-                advice="A job directory belongs to one crawl at a time: wait until that crawl has ended, or give this "
-                "one another JOBDIR. (A killed process leaves no lock behind.)",
-            ) from error
-        if "no such table" in str(error):
-            raise damaged(path, error) from error
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise InUseError(
+            path,
+            "is in use by another process",
+            advice="A job directory belongs to one crawl at a time: wait until that crawl has ended, or give this one "
+            "another JOBDIR. (A killed process leaves no lock behind.)",
+        ) from None
+    except OSError as error:
         raise _cannot_write(path, error) from error
-    except sqlite3.DatabaseError as error:
-        raise damaged(path, error) from error
-    if not {"state", "lanes", "requests"} <= names or not states >= _STATES:
-        raise damaged(path, f"it holds the tables {sorted(names)} and the states {sorted(states)}")
+    return lock
 
 
-_IDENTITY = ("application_id", "user_version")
-_STATES = {"clean", "in_flight", "importing", "spider"}
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=5.0, isolation_level=None, check_same_thread=False)
+    connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+    # FULL: the log is synced at each commit. With NORMAL a power failure could take back commits whose fingerprints the
+    # filter has got since, and each of those is a page that is never fetched.
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.create_function("lane_crc", 3, _lane_crc, deterministic=True)
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+    application, version = (
+        connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
+    )
+    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    if application != APPLICATION_ID and (application or tables):
+        raise UnusableError(
+            path,
+            f"is an SQLite database, but not one of scrapy-bloom's (application id {application:#x})",
+            expected=f"{APPLICATION_ID:#x}",
+            advice="Move it out of the job directory, or use another JOBDIR.",
+        )
+    if version > FORMAT_VERSION:
+        advice = "Nothing was changed. Upgrade scrapy-bloom to go on."
+        raise UnknownFormatError(path, "format version", version, FORMAT_VERSION, advice=advice)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+    if not tables:
+        _create(connection)
+    elif version == 1:
+        _upgrade(connection)
+    with _Transaction(connection):  # finds out whether the file can be written to
+        connection.execute("UPDATE state SET value = value WHERE name = 'clean'")
+    found = dict(connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"))
+    if found != _SCHEMA:
+        raise damaged(path, f"it holds {sorted(found)}, and not in the shape of format version {FORMAT_VERSION}")
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    with _Transaction(connection):
+        for sql in _SCHEMA.values():
+            connection.execute(sql)
+        for name, value in _FIRST_STATE.items():
+            connection.execute("INSERT INTO state VALUES (?, ?, ?)", (name, value, _state_crc(name, value)))
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+
+
+def _upgrade(connection: sqlite3.Connection) -> None:
+    """Give a file of version 1 its checksums, counts and largest id."""
+    connection.create_function("seal", 3, _seal, deterministic=True)
+    with _Transaction(connection):
+        was = dict(connection.execute("SELECT name, value FROM state"))
+        state = {
+            **_FIRST_STATE,
+            "clean": int(was["clean"]),
+            "in_flight": len(json.loads(was["in_flight"])),
+            "importing": int(was["importing"]),
+            "last_id": connection.execute("SELECT max(0, ifnull(max(id), 0)) FROM requests").fetchone()[0],
+            "spider": str(was["spider"]),
+        }
+        connection.execute("DROP TABLE state")
+        connection.execute("ALTER TABLE lanes RENAME TO old_lanes")
+        connection.execute(_SCHEMA["state"])
+        connection.execute(_SCHEMA["lanes"])
+        for name, value in state.items():
+            connection.execute("INSERT INTO state VALUES (?, ?, ?)", (name, value, _state_crc(name, value)))
+        connection.execute(
+            "INSERT INTO lanes SELECT id, key, rows, lane_crc(id, key, rows) FROM (SELECT id, key, "
+            "(SELECT count(*) FROM requests WHERE lane = old_lanes.id) AS rows FROM old_lanes)"
+        )
+        connection.execute("DROP TABLE old_lanes")
+        connection.execute("UPDATE requests SET body = seal(id, lane, body)")
+        connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+
+
+def _explained(path: Path, error: sqlite3.Error) -> DamagedError | UnusableError:
+    # What SQLite calls operational is mostly the disk; a table or column that is gone is not.
+    if isinstance(error, sqlite3.OperationalError) and "no such" not in str(error):
+        return _cannot_write(path, error)
+    return damaged(path, error)
 
 
 def damaged(path: Path, problem: object) -> DamagedError:
@@ -320,10 +497,10 @@ def damaged(path: Path, problem: object) -> DamagedError:
     return DamagedError(
         f"{path} (the pending requests of this job)",
         str(problem),
-        advice="Nothing was repaired. Restore the file from "
-        f"a backup, or save what is readable with SQLite's own tool (sqlite3 {path.name} .recover | sqlite3 new, then "
-        "put new in its place), or begin again with an empty JOBDIR. Do not delete this file alone: the duplicate "
-        "filter would take the pages that were pending in it for seen, and they would never be fetched.",
+        advice=f"Nothing was repaired. Restore {path.name} and requests.bloom from a backup, both of the same moment; "
+        f"or save what is readable with: python -m scrapy_bloom.frontier.salvage {path.parent}; or begin again with an "
+        "empty JOBDIR. Do not delete this file alone: the duplicate filter would take the pages that were pending in "
+        "it for seen, and they would never be fetched.",
     )
 
 

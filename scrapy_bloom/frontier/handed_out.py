@@ -31,7 +31,7 @@ class HandedOut:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._count = 0
+        self._count = self._sealed = 0
         self._map: mmap.mmap | None = None
         self._number = memoryview(bytearray(_SIZE)).cast("Q")
 
@@ -74,9 +74,15 @@ class HandedOut:
         self._count += 1
         self._number[0] = self._count
 
+    def seal(self) -> None:
+        """Remember the count of now, as that of a commit which begins."""
+        self._sealed = self._count
+
     def reset(self) -> None:
-        """Go back to 0."""
-        self._count = self._number[0] = 0
+        """Take off what was counted before :meth:`seal`: that commit is complete."""
+        self._count -= self._sealed
+        self._sealed = 0
+        self._number[0] = self._count
 
     def end(self) -> None:
         """Let go of the file, which stays."""

@@ -1,124 +1,237 @@
-"""The plain queues that Scrapy's priority queues are made of, as lanes of one frontier.
+"""The plain queues that Scrapy's priority queues are made of, as lanes over one journal and its file.
 
 A *lane* is one of them: one per priority, and per download slot where the priority queue tells slots apart. It keeps
-the end that is popped from in memory and reads on in the file when that is used up. It does not know which lane is
-next, nor when anything is written.
+the end that is popped from in memory and reads on in the file when that is used up. Which lane a request goes to, and
+which lane is next, is decided by Scrapy's own priority queue of the installed version; so the order is Scrapy's,
+whatever it is. Lanes do not know that either, nor when anything is written.
 """
 
 from __future__ import annotations
 
 import logging
+import sqlite3
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from scrapy import Request
     from scrapy.crawler import Crawler
 
-    from scrapy_bloom.frontier.journal import Frontier
+    from scrapy_bloom.frontier.database import Row, StoredLane
+    from scrapy_bloom.frontier.journal import Journal
+    from scrapy_bloom.frontier.serialize import Serializer
 
 logger = logging.getLogger(__name__)
+
+CACHE_BYTES = 8 * 1024 * 1024
+"""Memory for rows that the file has, too; past that, lanes forget them and read them again. With 300,000 requests
+pending, 32 MiB made the process larger than Scrapy's, and no pop faster that could be measured."""
+
+READ_ROWS = 64
+READ_BYTES = 256 * 1024
+"""What a lane reads at once, whichever is reached first."""
+
+_ROW_OVERHEAD = 160  # bytes of Python's objects around a row in a cache
+_NEWEST, _OLDEST = 2**63 - 1, -(2**63)
+
+
+class Intake(Protocol):
+    """Where lanes send the requests that are pushed into them."""
+
+    def receive(self, lane: Lane, request: Request) -> None:
+        """Take in *request*, which a priority queue has put into *lane*; ValueError if it cannot be serialized."""
+
+
+class Lanes:
+    """All lanes of one frontier.
+
+    ``intake`` is whoever recovers the previous run, until :meth:`open`: from then on a push is a new row.
+    """
+
+    def __init__(self, journal: Journal, serializer: Serializer, stored: Iterable[StoredLane], intake: Intake) -> None:
+        self.journal = journal
+        self.serializer = serializer
+        self.intake = intake
+        self.cached_bytes = 0
+        self.unreadable = 0
+        self.stored = {lane.key: lane for lane in stored}
+        """Lanes with rows in the file that no priority queue has asked for yet, by key."""
+        self._lanes: dict[int, Lane] = {}
+
+    def __len__(self) -> int:
+        """Return how many requests wait to be handed out."""
+        return sum(map(len, self._lanes.values())) + sum(lane.rows for lane in self.stored.values())
+
+    def open(self) -> None:
+        """Begin to take in new requests."""
+        self.intake = self
+
+    def receive(self, lane: Lane, request: Request) -> None:
+        """Store *request* as the newest of *lane*."""
+        body = self.serializer.dumps(request)
+        lane.append(self.journal.add(lane.id, body), body)
+        self.journal.begin_if_due()
+
+    def enter(self, lane: Lane) -> tuple[int, int]:
+        """Return the id of *lane* by its key, and how many rows wait for it in the file."""
+        stored = self.stored.pop(lane.key, None)
+        lane_id, rows = (self.journal.lane_id(lane.key), 0) if stored is None else (stored.id, stored.rows)
+        self._lanes[lane_id] = lane
+        return lane_id, rows
+
+    def leave(self, lane: Lane) -> None:
+        """Forget *lane*, which is empty or not wanted any more."""
+        self._lanes.pop(lane.id, None)
+
+    def set_aside(self, row_id: int, error: Exception) -> None:
+        """Keep a row that cannot be turned into a request in the file for a later run, and say so."""
+        self.journal.taken.add(row_id)
+        self.unreadable += 1
+        log = logger.error if self.unreadable == 1 else logger.debug
+        log(
+            "A pending request in %s cannot be read: %r. Has its callback or a class in its meta been renamed? It "
+            "stays in the job directory and is tried again by the next run; the crawl goes on without it. (Further "
+            "ones: debug log)",
+            self.journal.database.path,
+            error,
+        )
+
+    def read(self, lane: Lane, edge: int) -> list[Row]:
+        """Return the next rows of *lane* beyond the id *edge*, nearest first; empty if there is none."""
+        database = self.journal.database
+        if lane.lifo:  # what is not in the file yet is in its cache
+            return self._take(database.newest_before(lane.id, edge))
+        return self._take(database.oldest_after(lane.id, edge)) or self._take(self.journal.unwritten(lane.id, edge))
+
+    def trim(self, durable_id: int) -> None:
+        """Forget what can be read again, now that all rows up to *durable_id* are in the file, if it is much."""
+        if self.cached_bytes > CACHE_BYTES:
+            for lane in self._lanes.values():
+                lane.trim(durable_id)
+
+    def _take(self, found: Iterable[Row]) -> list[Row]:
+        rows: list[Row] = []
+        size = 0
+        taken = self.journal.taken
+        for row in found:
+            if row.id not in taken:
+                rows.append(row)
+                size += len(row.body)
+                if len(rows) == READ_ROWS or size >= READ_BYTES:
+                    break
+        return rows
 
 
 class Lane:
     """One plain queue, last-in-first-out or first-in-first-out: a "downstream queue" of Scrapy's priority queues.
 
-    The rows at the end that is popped from are in ``_cache``, oldest first; ``_rest`` more are in the file.
+    The rows at the end that is popped from are in ``_cache``, oldest first; ``_rest`` more are in the file, or with the
+    journal on the way there.
     """
 
-    def __init__(self, frontier: Frontier, key: str, *, lifo: bool) -> None:
+    def __init__(self, lanes: Lanes, key: str, *, lifo: bool) -> None:
         self.key = key
         self.lifo = lifo
-        self.id, self._rest = frontier.enter(self)
-        self._frontier = frontier
+        self.id, self._rest = lanes.enter(self)
+        self._lanes = lanes
         self._cache: deque[tuple[int, bytes]] = deque()
-        self._edge = 2**63 - 1 if lifo else -(2**63)
+        self._edge = _NEWEST if lifo else _OLDEST
 
     def __len__(self) -> int:
         return len(self._cache) + self._rest
 
     def push(self, request: Request) -> None:
         """Take in *request*; ValueError if it cannot be serialized."""
-        frontier = self._frontier
-        if frontier.routing is not None:
-            self._rest += frontier.routing(self, request)
-            return
-        body = frontier.serialize(request)
-        row_id = frontier.add(self.id, body)
-        if self.lifo or not self._rest:
-            self._cache.append((row_id, body))
-            frontier.cached_bytes += len(body)
-        else:
-            self._rest += 1
-        frontier.commit_if_due()
+        self._lanes.intake.receive(self, request)
 
     def pop(self) -> Request | None:
         """Hand out the next request, or None if there is none (or none that can be read)."""
-        frontier = self._frontier
         while self._cache or self._refill():
-            row_id, body = self._cache.pop() if self.lifo else self._cache.popleft()
-            frontier.cached_bytes -= len(body)
-            try:
-                request = frontier.deserialize(body)
-            except Exception as error:  # unpickling runs other people's code
-                frontier.set_aside(row_id, error)
-            else:
-                frontier.hand_out(row_id, request)
+            row_id, request = self._next(take=True)
+            if request is not None:
+                self._lanes.journal.hand_out(row_id, self.id, request)
                 return request
         return None
 
     def peek(self) -> Request | None:
         """Return the next request and leave it where it is."""
         while self._cache or self._refill():
-            row_id, body = self._cache[-1] if self.lifo else self._cache[0]
-            try:
-                return self._frontier.deserialize(body)
-            except Exception as error:  # as in pop()
-                self._frontier.set_aside(row_id, error)
-                self._frontier.cached_bytes -= len(body)
-                if self.lifo:
-                    self._cache.pop()
-                else:
-                    self._cache.popleft()
+            _, request = self._next(take=False)
+            if request is not None:
+                return request
         return None
 
     def close(self) -> None:
         """Forget this lane in memory; Scrapy's priority queues do so with every lane that has become empty."""
-        self._frontier.leave(self)
+        self._lanes.leave(self)
 
-    def evict(self) -> None:
-        """Forget what the file has as well. Only right after a successful commit."""
-        if not self._cache:
-            return
-        self._edge = 2**63 - 1 if self.lifo else self._cache[0][0] - 1
-        self._rest += len(self._cache)
-        self._cache.clear()
+    def append(self, row_id: int, body: bytes) -> None:
+        """Add a row that the journal has."""
+        if self.lifo or not self._rest:
+            self._keep(row_id, body)
+        else:
+            self._rest += 1
+
+    def adopt(self) -> None:
+        """Count one more row that is in the file."""
+        self._rest += 1
+
+    def trim(self, durable_id: int) -> None:
+        """Forget the rows that can be read again."""
+        cache = self._cache
+        if self.lifo:
+            while cache and cache[0][0] <= durable_id:
+                self._drop(take_newest=False)
+                self._rest += 1
+            self._edge = cache[0][0] if cache else _NEWEST
+        elif cache:
+            self._edge = cache[0][0] - 1
+            self._rest += len(cache)
+            while cache:
+                self._drop(take_newest=True)
+
+    def _next(self, *, take: bool) -> tuple[int, Request | None]:
+        row_id, body = self._cache[-1] if self.lifo else self._cache[0]
+        try:
+            request = self._lanes.serializer.loads(body)
+        except Exception as error:  # unpickling runs other people's code
+            self._drop(take_newest=self.lifo)
+            self._lanes.set_aside(row_id, error)
+            return row_id, None
+        if take:
+            self._drop(take_newest=self.lifo)
+        return row_id, request
+
+    def _keep(self, row_id: int, body: bytes) -> None:
+        self._cache.append((row_id, body))
+        self._lanes.cached_bytes += len(body) + _ROW_OVERHEAD
+
+    def _drop(self, *, take_newest: bool) -> None:
+        _, body = self._cache.pop() if take_newest else self._cache.popleft()
+        self._lanes.cached_bytes -= len(body) + _ROW_OVERHEAD
 
     def _refill(self) -> bool:
         if not self._rest:
             return False
-        rows = self._frontier.read(self, self._edge)
+        rows = self._lanes.read(self, self._edge)
         if not rows:
-            logger.error(
-                "%d requests that the frontier counted are not in %s", self._rest, self._frontier.database.path
-            )
-            self._rest = 0
-            return False
+            raise sqlite3.DatabaseError(f"{self._rest} pending requests of the lane {self.key!r} are not to be found")
         self._edge = rows[-1].id
         self._rest -= len(rows)
         for row in reversed(rows) if self.lifo else rows:
-            self._cache.append((row.id, row.body))
-            self._frontier.cached_bytes += len(row.body)
+            self._keep(row.id, row.body)
         return True
 
 
 class LaneFactory:
     """What to give a Scrapy priority queue as its downstream queue class: makes lanes of one order in one frontier."""
 
-    def __init__(self, frontier: Frontier, *, lifo: bool) -> None:
-        self._frontier = frontier
+    def __init__(self, lanes: Lanes, *, lifo: bool) -> None:
+        self._lanes = lanes
         self._lifo = lifo
 
     def from_crawler(self, crawler: Crawler, key: str, *args: Any, **kwargs: Any) -> Lane:  # noqa: ARG002 - Scrapy's call
         """Return the lane that belongs to *key*, with the rows it has in the file."""
-        return Lane(self._frontier, key, lifo=self._lifo)
+        return Lane(self._lanes, key, lifo=self._lifo)

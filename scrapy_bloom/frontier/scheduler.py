@@ -4,34 +4,39 @@ Scrapy's scheduler does all the work that is not storage: priority queues, the m
 serialized, the stats. This class gives its priority queue lanes of our own to put requests in, marks requests as done
 when the engine is done with them, and tells the duplicate filter when the requests of its new fingerprints are durable.
 
-It knows no filter by name. One that can hold fingerprints back has three methods more (:class:`HoldsBack`); with any
-other, a kill can cost the pages that were found within one commit interval before it, and a WARNING says so.
+It knows no filter by name. One that can hold fingerprints back has four methods more (:class:`HoldsBack`); with any
+other, a kill can cost the pages that were found within one commit interval before it, and a WARNING says so. One that
+notes how far the frontier was (:class:`NotesFrontier`) lets a frontier be refused that lacks requests.
 """
 
 from __future__ import annotations
 
 import logging
-import pickle
 import sqlite3
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from scrapy.core.scheduler import Scheduler
-from scrapy.utils.defer import deferred_from_coro
+from scrapy.dupefilters import BaseDupeFilter
 from scrapy.utils.misc import build_from_crawler
-from scrapy.utils.request import request_from_dict
 
 from scrapy_bloom.crawl.in_progress import watch
 from scrapy_bloom.crawl.job import looks_only
 from scrapy_bloom.crawl.queue_order import is_lifo
+from scrapy_bloom.crawl.shutdown import end_crawl
 from scrapy_bloom.crawl.startup import told_before_the_traceback
 from scrapy_bloom.errors import UnusableError
-from scrapy_bloom.frontier.database import Database, damaged
+from scrapy_bloom.files.frontier_file import FRONTIER_NAME
+from scrapy_bloom.frontier.agreement import Agreement, agree
+from scrapy_bloom.frontier.database import Database, State, damaged
 from scrapy_bloom.frontier.handed_out import HandedOut
-from scrapy_bloom.frontier.journal import COMMIT_INTERVAL, Frontier
-from scrapy_bloom.frontier.lanes import LaneFactory
+from scrapy_bloom.frontier.journal import COMMIT_INTERVAL, TICK_INTERVAL, Journal
+from scrapy_bloom.frontier.lanes import LaneFactory, Lanes
+from scrapy_bloom.frontier.recovery import Recovery, show
 from scrapy_bloom.frontier.scrapy_queue import ScrapyQueue
+from scrapy_bloom.frontier.serialize import Serializer
+from scrapy_bloom.settings import BloomSettings
 
 try:
     from scrapy.utils.asyncio import create_looping_call
@@ -43,20 +48,14 @@ except ImportError:  # Scrapy before 2.14, which always has a Twisted reactor
 if TYPE_CHECKING:
     from scrapy import Request, Spider
     from scrapy.crawler import Crawler
-    from scrapy.dupefilters import BaseDupeFilter
     from twisted.internet.defer import Deferred
     from twisted.python.failure import Failure
 
+    from scrapy_bloom.files.frontier_mark import Noted
+
 logger = logging.getLogger(__name__)
 
-FILE_NAME = "requests.frontier"
-HANDED_OUT_NAME = "requests.frontier.handed"
-
-PICKLE_PROTOCOL = 4
-"""As in Scrapy's disk queues: read by every Python we support, whichever wrote it."""
-
-_RECOVERY_PAGE = 10_000
-"""Pending requests shown to the filter before it may let go of their fingerprints, to bound what it holds in memory."""
+HANDED_OUT_NAME = f"{FRONTIER_NAME}.handed"
 
 
 @runtime_checkable
@@ -66,11 +65,25 @@ class HoldsBack(Protocol):
     def hold_back(self) -> None:
         """From now on, keep newly accepted fingerprints in memory; request_seen() knows them as ever."""
 
+    def seal(self) -> None:
+        """Tell what was accepted so far, and is in the commit that begins, from what comes later."""
+
     def release(self) -> None:
-        """Everything accepted so far may go to the files now. What is never released must never get there."""
+        """Everything sealed may go to the files now. What is never released must never get there."""
 
     def never_release(self, request: Request) -> None:
         """Exempt *request* from :meth:`release`: it could not be stored and will be lost with the process."""
+
+
+@runtime_checkable
+class NotesFrontier(Protocol):
+    """A duplicate filter that notes, beside its files, how far the frontier was when it got the fingerprints."""
+
+    def frontier_noted(self) -> Noted | None:
+        """Return what is noted; None if the filter has no files."""
+
+    def note_frontier(self, last_id: int) -> None:
+        """Note that the filter has the fingerprints of all requests up to *last_id*; it survives the process."""
 
 
 class DurableScheduler(Scheduler):
@@ -88,7 +101,8 @@ class DurableScheduler(Scheduler):
         if self.crawler is not None and looks_only(self.crawler):
             jobdir = None
         self.jobdir = jobdir
-        self._frontier: Frontier | None = None
+        self._journal: Journal | None = None
+        self._lanes: Lanes | None = None
         self._handed_out = HandedOut(Path(jobdir or "", HANDED_OUT_NAME))
         self._filter_is_open = False
         self._watching = False
@@ -109,36 +123,38 @@ class DurableScheduler(Scheduler):
 
     def _open_in(self, jobdir: Path, spider: Spider) -> Deferred[None] | None:
         jobdir.mkdir(parents=True, exist_ok=True)
-        path = jobdir / FILE_NAME
-        if not (path.exists() and path.stat().st_size) and any(
-            (jobdir / seen).exists() for seen in ("requests.bloom", "requests.seen")
-        ):
-            self._warn_of_lone_filter(jobdir)
-        database = Database.open(path)
+        seen = jobdir / "requests.seen"  # asked for now, as a filter of Scrapy's may write to it from here on
+        knows_pages = seen.is_file() and seen.stat().st_size > 0
+        database = Database.open(jobdir / FRONTIER_NAME)
         try:
-            _check_owner(database, spider)
+            state = _state(database)
+            _check_owner(database.path, state, spider)
             opened = super().open(spider)
         except BaseException:
-            database.close(clean=False)
+            database.abandon()
             raise
         self._filter_is_open = True
         if opened is None:
-            self._open_frontier(database, spider)
+            self._open_frontier(database, state, spider, knows_pages=knows_pages)
             return None
 
         def give_back(failure: Failure) -> Failure:
-            database.close(clean=False)
+            database.abandon()
             return failure
 
-        return opened.addCallbacks(lambda _: self._open_frontier(database, spider), give_back)
+        def go_on(_: None) -> None:
+            with told_before_the_traceback(logger, self.crawler):
+                self._open_frontier(database, state, spider, knows_pages=knows_pages)
+
+        return opened.addCallbacks(go_on, give_back)
 
     def close(self, reason: str) -> Deferred[None] | None:
         """Write what is pending, close the file, then the filter."""
         if not self.jobdir:
             return super().close(reason)
-        if self._frontier is not None:
-            self._close_frontier(self._frontier)
-            self._frontier = None
+        if self._journal is not None and self._lanes is not None:
+            self._close_frontier(self._journal, self._lanes)
+            self._journal = None
         if not self._filter_is_open:
             return None
         self._filter_is_open = False
@@ -146,20 +162,21 @@ class DurableScheduler(Scheduler):
 
     def next_request(self) -> Request | None:
         """Return the next request, from memory first as Scrapy does, or None."""
-        frontier = self._frontier
-        if frontier is None:
+        journal, lanes = self._journal, self._lanes
+        if journal is None or lanes is None:
             return super().next_request()
+        journal.poll()
         while not self._failed:
-            unreadable = frontier.unreadable
+            unreadable = lanes.unreadable
             try:
                 request = super().next_request()
             except sqlite3.Error as error:
-                self._fail(frontier, error)
+                self._fail(error)
                 break
             if request is not None:
                 self._handed_out.count()  # before anything can be sent, so never too small
                 return request
-            if frontier.unreadable == unreadable:
+            if lanes.unreadable == unreadable:
                 break
         return None
 
@@ -168,62 +185,76 @@ class DurableScheduler(Scheduler):
         try:
             return super().enqueue_request(request)
         except sqlite3.Error as error:
-            if self._frontier is None:
+            if self._journal is None:
                 raise
-            self._fail(self._frontier, error)
+            self._fail(error)
             return False
 
     def _mqpush(self, request: Request) -> None:
         """Take in a request that cannot be serialized; its fingerprint must not outlive it."""
-        if self._frontier is not None and not request.dont_filter and isinstance(self.df, HoldsBack):
+        if self._journal is not None and not request.dont_filter and isinstance(self.df, HoldsBack):
             self.df.never_release(request)
         super()._mqpush(request)
 
     # -- opening -----------------------------------------------------------------------------------------------------
 
-    def _open_frontier(self, database: Database, spider: Spider) -> None:
+    def _open_frontier(self, database: Database, state: State, spider: Spider, *, knows_pages: bool) -> None:
         try:
-            self._recover(database, spider)
-        except sqlite3.DatabaseError as error:
-            database.close(clean=False)
-            raise damaged(database.path, error) from error
-        except BaseException:
-            with suppress(sqlite3.Error):
-                database.close(clean=False)
+            self._recover(database, state, spider, knows_pages=knows_pages)
+        except BaseException as error:
+            database.abandon()
+            self._filter_is_open = False
+            self.df.close("refused")
+            if isinstance(error, sqlite3.Error):
+                raise damaged(database.path, error) from error
             raise
 
-    def _recover(self, database: Database, spider: Spider) -> None:
+    def _recover(self, database: Database, state: State, spider: Spider, *, knows_pages: bool) -> None:
         assert self.crawler is not None  # noqa: S101 - from_crawler() has set it
         assert self.stats is not None  # noqa: S101 - likewise
-        frontier = Frontier(database, self._serialize, self._deserialize, self._committed)
+        noted = self.df.frontier_noted() if isinstance(self.df, NotesFrontier) else None
+        accept_lost = BloomSettings.from_settings(self.crawler.settings).accept_lost_requests
+        agreement = agree(state, noted, database.path, accept_lost=accept_lost)
         scrapy_queue = ScrapyQueue(database.path.parent)
-        if database.import_untidied:
+        if state.import_untidied:
             scrapy_queue.put_aside()
             database.import_tidied()
         to_import = scrapy_queue.pending()
-        queue = self._priority_queue(frontier, self.crawler)
-        if isinstance(self.df, HoldsBack):
-            self.df.hold_back()
-        else:
-            logger.warning(
-                "%s cannot hold fingerprints back until their requests are on disk: if this crawl is killed, pages "
-                "found in its last %.0f s or so may be taken for seen and never be fetched. "
-                "scrapy_bloom.BloomDupeFilter can.",
-                type(self.df).__qualname__,
-                COMMIT_INTERVAL,
-            )
-        previous = database.begin_run(spider.name)
-        pending = frontier.restore(queue.push)
+        if agreement.warning:
+            logger.warning("%s", agreement.warning)
+        knows_pages = knows_pages if noted is None else not noted.is_empty
+        if not (state.spider or to_import or agreement.warning) and knows_pages:
+            self._warn_of_lone_filter(database.path.parent)
+        self._check_filter_can_wait()
+        serializer = Serializer(spider)
+        recovery = Recovery(database, serializer)
+        stored_id, lane_id = database.largest_ids()
+        journal = Journal(
+            database,
+            last_id=max(agreement.last_id, stored_id),
+            last_lane_id=lane_id,
+            begun=self._seal,
+            committed=self._committed,
+            damaged=self._fail,
+        )
+        lanes = Lanes(journal, serializer, database.lanes(), recovery)
+        database.begin_run(spider.name, filter_id=agreement.filter_id or state.filter_id, last_id=journal.last_id)
+        queue = self._priority_queue(lanes, self.crawler)
+        pending = recovery.restore(lanes, queue.push)
         if to_import:
-            count = frontier.import_requests(scrapy_queue.requests(self.crawler, spider), queue.push)
+            count = recovery.import_requests(lanes, scrapy_queue.requests(self.crawler, spider), queue.push)
             scrapy_queue.put_aside()
             database.import_tidied()
             self.stats.set_value("bloom/frontier/imported", count)
             logger.info("Imported %d pending requests of Scrapy's own disk queue into %s", count, database.path)
             pending += count
-        if not previous.clean:
-            self._tell_of_kill(pending, previous.in_flight)
-            self._show_to_filter(database)
+        scrapy_queue.block()
+        if noted is not None:
+            scrapy_queue.put_seen_aside()
+        if not state.clean:
+            self._tell_of_kill(pending, state.in_flight)
+        self._show(database, serializer, agreement)
+        self._note(journal.last_id)
         if pending:
             logger.info("Resuming crawl (%d requests scheduled)", pending, extra={"spider": spider})
         self._watching = watch(self.crawler, self._left)
@@ -233,12 +264,38 @@ class DurableScheduler(Scheduler):
                 "fetched since the start of this run will be fetched again. Please report it together with the Scrapy "
                 "version."
             )
+        lanes.open()
         self.dqs = queue
         self._handed_out.begin()  # not before its last number was told
-        self._frontier = frontier
-        self._timer = create_looping_call(frontier.tick)
+        self._journal, self._lanes = journal, lanes
+        self._timer = create_looping_call(journal.tick)
         with suppress(RuntimeError):  # no event loop: a scheduler used on its own commits every COMMIT_ROWS rows
-            self._timer.start(COMMIT_INTERVAL, now=False)
+            self._timer.start(TICK_INTERVAL, now=False)
+
+    def _check_filter_can_wait(self) -> None:
+        if isinstance(self.df, HoldsBack):
+            self.df.hold_back()
+        elif type(self.df).request_seen is not BaseDupeFilter.request_seen:  # that one remembers nothing
+            logger.warning(
+                "%s cannot hold fingerprints back until their requests are on disk: if this crawl is killed, pages "
+                "found in its last %.0f s or so may be taken for seen and never be fetched. "
+                "scrapy_bloom.BloomDupeFilter can.",
+                type(self.df).__qualname__,
+                COMMIT_INTERVAL,
+            )
+
+    def _show(self, database: Database, serializer: Serializer, agreement: Agreement) -> None:
+        """Show the filter the pending requests that it may not know, or they could be queued once more."""
+        if agreement.show_after is None:
+            return
+
+        def release() -> None:
+            self._seal()
+            if isinstance(self.df, HoldsBack):
+                self.df.release()
+
+        remember = getattr(self.df, "remember", self.df.request_seen)
+        show(database, serializer, remember, release, after=agreement.show_after)
 
     def _tell_of_kill(self, pending: int, in_flight: int) -> None:
         assert self.stats is not None  # noqa: S101 - from_crawler() has set it
@@ -256,11 +313,11 @@ class DurableScheduler(Scheduler):
             f"{self._handed_out.path} does not say" if handed_out is None else handed_out,
         )
 
-    def _priority_queue(self, frontier: Frontier, crawler: Crawler) -> Any:
+    def _priority_queue(self, lanes: Lanes, crawler: Crawler) -> Any:
         settings = crawler.settings
         start = settings["SCHEDULER_START_DISK_QUEUE"]
         queues: dict[str, Any] = {
-            "downstream_queue_cls": LaneFactory(frontier, lifo=is_lifo(settings["SCHEDULER_DISK_QUEUE"])),
+            "downstream_queue_cls": LaneFactory(lanes, lifo=is_lifo(settings["SCHEDULER_DISK_QUEUE"])),
             "key": "",  # a directory to Scrapy's queues; ours have none
         }
         assert self.pqclass is not None  # noqa: S101 - from_crawler() has set it
@@ -269,29 +326,12 @@ class DurableScheduler(Scheduler):
                 self.pqclass,
                 crawler,
                 **queues,
-                start_queue_cls=LaneFactory(frontier, lifo=is_lifo(start)) if start else None,
+                start_queue_cls=LaneFactory(lanes, lifo=is_lifo(start)) if start else None,
             )
         except TypeError:  # a priority queue of before Scrapy 2.13; Scrapy's own scheduler has warned about it
             return build_from_crawler(self.pqclass, crawler, **queues)
 
-    def _show_to_filter(self, database: Database) -> None:
-        shown = 0
-        for page in database.walk():
-            for row in page:
-                with suppress(Exception):  # what cannot be read is told when its turn comes
-                    request = self._deserialize(row.body)
-                    if not request.dont_filter:
-                        self.df.request_seen(request)
-            shown += len(page)
-            if shown % _RECOVERY_PAGE == 0:
-                self._committed()
-                if shown % (10 * _RECOVERY_PAGE) == 0:
-                    logger.info("Showed %d recovered requests to the duplicate filter", shown)
-        self._committed()
-
     def _warn_of_lone_filter(self, jobdir: Path) -> None:
-        if ScrapyQueue(jobdir).pending():
-            return
         logger.warning(
             "%s holds fingerprints of an earlier crawl but no pending requests. Pages that were pending when it ended "
             "count as seen and will not be fetched; begin with an empty JOBDIR to get them.",
@@ -300,71 +340,69 @@ class DurableScheduler(Scheduler):
 
     # -- while crawling ----------------------------------------------------------------------------------------------
 
-    def _serialize(self, request: Request) -> bytes:
-        try:
-            return pickle.dumps(request.to_dict(spider=self.spider), protocol=PICKLE_PROTOCOL)
-        except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise ValueError(str(error)) from error
+    def _seal(self) -> None:
+        """Note that a commit begins: what is accepted and handed out from here on is not in it."""
+        if isinstance(self.df, HoldsBack):
+            self.df.seal()
+        self._handed_out.seal()
 
-    def _deserialize(self, body: bytes) -> Request:
-        # The job directory is as trusted as with Scrapy's own queues, which are pickles too.
-        return request_from_dict(pickle.loads(body), spider=self.spider)  # noqa: S301
-
-    def _committed(self) -> None:
+    def _committed(self, last_id: int) -> None:
+        """Release the fingerprints of a commit that is durable now, of requests up to *last_id*."""
         if isinstance(self.df, HoldsBack):
             self.df.release()
-        if self._frontier is not None:
-            # Last, and not while recovering: until the fingerprints are out, what was done before the commit could
-            # be fetched again, too.
-            self._handed_out.reset()
+        self._note(last_id)
+        if self._lanes is not None:
+            self._lanes.trim(last_id)
+        # Last: until the fingerprints are out, what was done before the commit could be fetched again, too.
+        self._handed_out.reset()
+
+    def _note(self, last_id: int) -> None:
+        if isinstance(self.df, NotesFrontier):
+            self.df.note_frontier(last_id)
 
     def _left(self, request: Request) -> None:
-        if self._frontier is not None:
-            self._frontier.finish(request)
+        if self._journal is not None:
+            self._journal.finish(request)
 
-    def _fail(self, frontier: Frontier, error: sqlite3.Error) -> None:
-        if self._failed:
+    def _fail(self, error: sqlite3.Error) -> None:
+        if self._failed or self._journal is None:
             return
         self._failed = True
-        frontier.give_up()
-        logger.critical("The crawl is being closed. %s", damaged(frontier.database.path, error))
-        engine: Any = getattr(self.crawler, "engine", None)
-        if engine is None or engine.spider is None:
-            return
-        if hasattr(engine, "close_spider_async"):
-            deferred_from_coro(engine.close_spider_async(reason="frontier_damaged"))
-        else:
-            engine.close_spider(engine.spider, reason="frontier_damaged")
+        self._journal.give_up()
+        logger.critical("The crawl is being closed. %s", damaged(self._journal.database.path, error))
+        if self.crawler is not None:
+            end_crawl(self.crawler, "frontier_damaged")
 
     # -- closing -----------------------------------------------------------------------------------------------------
 
-    def _close_frontier(self, frontier: Frontier) -> None:
+    def _close_frontier(self, journal: Journal, lanes: Lanes) -> None:
         if self._timer.running:
             self._timer.stop()
-        if not self._watching:
-            frontier.finish_all()  # the engine closes the scheduler only after all it works on
+        # The engine closes the scheduler only after all it works on, under whatever name a subclass has handed it out.
+        journal.finish_all()
         assert self.stats is not None  # noqa: S101 - from_crawler() has set it
-        waiting = len(frontier)
+        waiting = len(lanes)
+        path = journal.database.path
         try:
-            written = frontier.close()
+            written = journal.close()
         except sqlite3.Error:
-            logger.exception("Closing %s failed", frontier.database.path)
+            logger.exception("Closing %s failed", path)
             written = False
-        if written:
-            self._handed_out.reset()
         self._handed_out.end()
+        if written and not (waiting or lanes.unreadable):
+            ScrapyQueue(path.parent).unblock()
         if self.dqs is not None:
             self.dqs.close()
         self.stats.set_value("bloom/frontier/pending", waiting)
-        self.stats.set_value("bloom/frontier/commits", frontier.commits)
-        self.stats.set_value("bloom/frontier/commit_seconds", round(frontier.commit_seconds, 3))
-        if frontier.unreadable:
-            self.stats.set_value("bloom/frontier/unreadable", frontier.unreadable)
+        self.stats.set_value("bloom/frontier/commits", journal.commits)
+        self.stats.set_value("bloom/frontier/commit_seconds", round(journal.commit_seconds, 3))
+        if lanes.unreadable:
+            self.stats.set_value("bloom/frontier/unreadable", lanes.unreadable)
         if not written:
             logger.error(
                 "The last pending requests could not be written to %s. Resume the job once that is repaired: it goes "
                 "on from the last commit, and the pages done since are fetched again.",
-                frontier.database.path,
+                path,
             )
         if len(self.mqs):
             logger.warning(
@@ -373,15 +411,22 @@ class DurableScheduler(Scheduler):
             )
 
 
-def _check_owner(database: Database, spider: Spider) -> None:
-    owner = database.spider
+def _state(database: Database) -> State:
+    try:
+        return database.state()
+    except (sqlite3.Error, ValueError) as error:
+        raise damaged(database.path, error) from error
+
+
+def _check_owner(path: Path, state: State, spider: Spider) -> None:
+    owner = state.spider
     if owner in {"", spider.name}:
         return
     rename = f"UPDATE state SET value = '{spider.name}' WHERE name = 'spider'"  # noqa: S608 - to be read, not run
     raise UnusableError(
-        f"The job in {database.path.parent}",
+        f"The job in {path.parent}",
         f"belongs to the spider {owner!r}, and this is {spider.name!r}, which would use up its pending requests",
         advice="Nothing was changed. Use a JOBDIR for each spider (-s JOBDIR=... on the command line). "
         f"If {owner!r} was only renamed, tell the job so: "
-        f'sqlite3 {database.path} "{rename}"',
+        f'sqlite3 {path} "{rename}"',
     )

@@ -1,9 +1,12 @@
-"""Importing the disk queue that Scrapy's own scheduler left in a job directory.
+"""What Scrapy's own scheduler left in a job directory, and what it would find there again: the disk queue.
 
 Scrapy's scheduler itself reads it, through its public methods, from a copy: reading empties those files, and the copy
 keeps the original whole until everything is durably in the frontier. A queue that was not stopped cleanly is refused
 instead: Scrapy writes down what is in it only at the end, so requests are missing from it that the duplicate filter
 knows.
+
+While requests are pending in the frontier, Scrapy's scheduler must not take the job for one without. So something lies
+in the place of the state that it reads on opening, which makes that fail before the first request.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from scrapy.core.scheduler import Scheduler
@@ -34,6 +38,17 @@ QUEUE = "requests.queue"
 _STATE = "active.json"
 _COPY = "requests.frontier.import"
 _DONE = "requests.queue.imported"
+_SEEN, _SEEN_DONE = "requests.seen", "requests.seen.imported"
+_IMPORTING = "requests.bloom/importing"
+_BLOCK_NOTE = "THE-PENDING-REQUESTS-ARE-IN-requests.frontier.txt"
+
+_BLOCK_TEXT = """\
+The pending requests of this job are in requests.frontier, which only scrapy_bloom.DurableScheduler reads. Scrapy's own
+scheduler would find none and take their pages for seen, so this directory keeps it from starting.
+
+To go on: SCHEDULER = "scrapy_bloom.DurableScheduler".
+To take the requests back to Scrapy's own queue: python -m scrapy_bloom.frontier.export SPIDER -s JOBDIR=...
+"""
 
 _CLOCK_SLACK = 2.0
 """Seconds by which a queue file may be newer than the state that Scrapy writes after closing it (FAT counts in
@@ -53,6 +68,8 @@ class ScrapyQueue:
         if not self._directory.is_dir():
             return False
         state = self._directory / _STATE
+        if state.is_dir():  # of block()
+            return False
         files = [path for path in self._directory.rglob("*") if path.is_file() and path != state]
         written = state.stat().st_mtime + _CLOCK_SLACK if state.exists() else float("-inf")
         if any(path.stat().st_mtime > written for path in files):
@@ -62,7 +79,8 @@ class ScrapyQueue:
                 f"files ({len(files)} in all)",
                 advice="Which requests were pending is lost, while the duplicate filter knows their pages and would "
                 "never let them be fetched. Nothing was changed. Begin again with an empty JOBDIR to get every page; "
-                f"or, to go on without the lost ones, delete {self._directory}.",
+                f"or, to go on without the lost ones, delete {self._directory}. If the crawl was stopped cleanly, and "
+                f"only the times of the files were lost in a copy, say so with: touch {state}",
             )
         return state.exists()
 
@@ -95,6 +113,33 @@ class ScrapyQueue:
                 advice="Nothing was changed. Finish that crawl with SCHEDULER = 'scrapy.core.scheduler.Scheduler' and "
                 "the settings and code it was begun with, or begin again with an empty JOBDIR.",
             ) from error
+
+    def block(self) -> None:
+        """Make Scrapy's own scheduler fail on opening: a directory lies where it opens a file.
+
+        IsADirectoryError names the path, and a note in there says what to do; both before the first request.
+        """
+        state = self._directory / _STATE
+        if state.exists():
+            return
+        state.mkdir(parents=True, exist_ok=True)
+        (state / _BLOCK_NOTE).write_text(_BLOCK_TEXT, encoding="utf-8")
+
+    def unblock(self) -> None:
+        """Undo :meth:`block`."""
+        state = self._directory / _STATE
+        if state.is_dir():
+            shutil.rmtree(state)
+            with suppress(OSError):  # not empty
+                self._directory.rmdir()
+
+    def put_seen_aside(self) -> None:
+        """Rename a ``requests.seen`` that our filter has imported.
+
+        Scrapy's own filter would take the pages in it for fetched, and some are pending in the frontier.
+        """
+        if (self._jobdir / _SEEN).exists() and not (self._jobdir / _IMPORTING).exists():
+            (self._jobdir / _SEEN).replace(self._jobdir / _SEEN_DONE)
 
     def put_aside(self) -> None:
         """Rename the imported directory, so that it is never read again but still there, and delete the copy."""

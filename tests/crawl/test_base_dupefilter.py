@@ -156,9 +156,11 @@ def test_what_is_parked_is_durable_before_its_fingerprint_is(tmp_path: Path) -> 
     chain = dupefilter._chain
     assert chain is not None
     guard.is_failing = True
+    dupefilter.seal()
     dupefilter.release()
     assert len(chain) == 0
     guard.is_failing = False
+    dupefilter.seal()
     dupefilter.release()
     assert len(chain) == 1
     assert guard.calls[-1] == "checkpoint"

@@ -184,3 +184,16 @@ def test_a_record_written_by_half_is_taken_back(path: Path, monkeypatch: pytest.
             file.add(b"second")
     assert path.read_bytes() == before
     file.close()
+
+
+@pytest.mark.parametrize("record", [0, 1, 2])
+@pytest.mark.parametrize("bit", range(16))
+def test_a_wrong_length_is_refused_wherever_it_is(path: Path, record: int, bit: int) -> None:
+    """A flipped bit in the length of any record is damage, also where it reaches past the end: dropping what follows
+    would take forgotten pages for seen."""
+    data = bytearray(written(path, b"first", b"second", b"third"))
+    data[(0, 12, 25)[record] + 1 + bit // 8] ^= 1 << bit % 8
+    path.write_bytes(data)
+    with pytest.raises(DamagedError):
+        ForgottenFile(path)
+    assert path.read_bytes() == data

@@ -32,7 +32,7 @@ def test_what_was_counted_before_sigkill_is_in_the_file(tmp_path: Path) -> None:
     script = (
         "import os, pathlib, signal, sys; from scrapy_bloom.frontier.handed_out import HandedOut\n"
         "handed_out = HandedOut(pathlib.Path(sys.argv[1])); handed_out.begin()\n"
-        "handed_out.count(); handed_out.reset()\n"
+        "handed_out.count(); handed_out.seal(); handed_out.reset()\n"
         "for _ in range(70_000): handed_out.count()\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
@@ -146,7 +146,7 @@ def test_a_run_that_could_not_write_to_its_end_says_what_is_fetched_again(tmp_pa
     calls.push(*requests(0, 1, 2))
     calls.commit()
     calls.end(calls.start())
-    calls.scheduler._frontier.give_up()
+    calls.scheduler._journal.give_up()
     calls.stop()
     with opened(tmp_path) as calls:
         assert calls.stats.get_value(REFETCHED) == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import random
 import re
@@ -16,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from scrapy import Request
 
+from scrapy_bloom.files.frontier_file import FRONTIER_NAME
 from scrapy_bloom.frontier.journal import COMMIT_INTERVAL
-from scrapy_bloom.frontier.scheduler import FILE_NAME
 from tests.support.killed_crawl import SETTINGS
 from tests.support.killed_crawling import Crawl, finish
 from tests.support.localsite import LocalSite
@@ -75,12 +74,12 @@ class Kill(NamedTuple):
 def look_at(site: LocalSite, directory: Path) -> Kill:
     committed = float((directory / "commits").read_text() or 0)  # 0: killed before the first one was complete
     with tempfile.TemporaryDirectory() as copies:
-        for path in (directory / "job").glob(f"{FILE_NAME}*"):
+        for path in (directory / "job").glob(f"{FRONTIER_NAME}*"):
             shutil.copy(path, copies)
-        database = sqlite3.connect(f"{copies}/{FILE_NAME}")
+        database = sqlite3.connect(f"{copies}/{FRONTIER_NAME}")
         (in_flight,) = database.execute("SELECT value FROM state WHERE name = 'in_flight'").fetchone()
         database.close()
-    return Kill(len(json.loads(in_flight)), site.hits_since(committed))
+    return Kill(in_flight, site.hits_since(committed))
 
 
 def reported(log: str) -> tuple[int, int, int] | None:
@@ -186,12 +185,12 @@ def test_a_kill_within_a_callback_loses_none_of_its_links(tmp_path: Path, callba
 
 def test_damage_found_in_the_middle_of_a_crawl_ends_it_and_says_so(tmp_path: Path) -> None:
     """A file damaged where only the crawl reads it closes the crawl with a message, and is not taken for sound."""
-    path = tmp_path / "job" / FILE_NAME
+    path = tmp_path / "job" / FRONTIER_NAME
     with LocalSite(pages=3000) as site:
         with opened(tmp_path / "job") as calls:
             calls.push(*(Request(site.url(f"/page/{i}"), meta={"download_slot": "slot"}) for i in range(3000)))
         data = bytearray(path.read_bytes())
-        leaves = [i for i in range(4096, len(data), 4096) if data[i] == 0x0D and b"cb_kwargs" in data[i : i + 4096]]
+        leaves = [i for i in range(4096, len(data), 4096) if data[i] == 0x0D and b"download_slot" in data[i : i + 4096]]
         for start in leaves[-50:-10]:  # opening reads the oldest, and the newest are popped before them
             data[start : start + 4096] = b"\xff" * 4096
         path.write_bytes(data)

@@ -13,7 +13,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from scrapy import Request
 
-from scrapy_bloom.frontier import journal
+from scrapy_bloom.frontier import journal, lanes
 from tests.support.schedulers import DURABLE, SCRAPY, EngineCalls
 
 if TYPE_CHECKING:
@@ -100,8 +100,8 @@ def test_the_order_holds_when_lanes_are_read_back_from_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: tuple[str, str | None]
 ) -> None:
     """With a cache of nothing and reads of two rows, thousands of steps still give Scrapy's order."""
-    monkeypatch.setattr(journal, "CACHE_BYTES", 0)
-    monkeypatch.setattr(journal, "READ_ROWS", 2)
+    monkeypatch.setattr(lanes, "CACHE_BYTES", 0)
+    monkeypatch.setattr(lanes, "READ_ROWS", 2)
     monkeypatch.setattr(journal, "COMMIT_ROWS", 7)
     rng = random.Random(5)
     program: list[tuple] = []

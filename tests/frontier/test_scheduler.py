@@ -20,9 +20,9 @@ from scrapy_bloom.errors import (
     UnknownFormatError,
     UnusableError,
 )
+from scrapy_bloom.files.frontier_file import FRONTIER_NAME
 from scrapy_bloom.frontier import journal
 from scrapy_bloom.frontier.database import Database
-from scrapy_bloom.frontier.scheduler import FILE_NAME
 from tests.support.killed_crawling import ROOT
 from tests.support.schedulers import SCRAPY, EngineCalls, PlainSpider, opened
 
@@ -46,7 +46,7 @@ def urls(*numbers: int) -> list[str]:
 
 def rows(jobdir: Path) -> int:
     """Requests in the closed file."""
-    database = sqlite3.connect(jobdir / FILE_NAME)
+    database = sqlite3.connect(jobdir / FRONTIER_NAME)
     try:
         return database.execute("SELECT count(*) FROM requests").fetchone()[0]
     finally:
@@ -136,7 +136,7 @@ def test_what_is_done_between_two_commits_is_never_written(tmp_path: Path) -> No
     with opened(tmp_path) as calls:
         calls.push(request(1), request(2))
         calls.end(calls.start())
-        assert list(calls.scheduler._frontier._added) == [1]
+        assert list(calls.scheduler._journal._added) == [1]
 
 
 # -- what it says ------------------------------------------------------------------------------------------------------
@@ -227,20 +227,20 @@ def test_a_second_process_is_refused(tmp_path: Path) -> None:
     )
     with opened(tmp_path) as calls:
         calls.push(request(1))
-        command = [sys.executable, "-c", script, str(tmp_path / FILE_NAME)]
+        command = [sys.executable, "-c", script, str(tmp_path / FRONTIER_NAME)]
         found = subprocess.run(
             command, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True
         )
         assert "is in use by another process" in found.stdout
         with pytest.raises(InUseError):
-            Database.open(tmp_path / FILE_NAME)
+            Database.open(tmp_path / FRONTIER_NAME)
         assert calls.drain() == urls(1)
 
 
 def filled(jobdir: Path, count: int = 300) -> Path:
     with opened(jobdir) as calls:
         calls.push(*map(request, range(count)))
-    return jobdir / FILE_NAME
+    return jobdir / FRONTIER_NAME
 
 
 @pytest.mark.parametrize("keep", [1, 50, 5000])
@@ -259,28 +259,28 @@ def test_a_truncated_file_is_refused_before_the_crawl(
 
 def test_text_in_its_place_is_refused(tmp_path: Path) -> None:
     """A file that is no database raises DamagedError."""
-    (tmp_path / FILE_NAME).write_text("not a database " * 500)
+    (tmp_path / FRONTIER_NAME).write_text("not a database " * 500)
     with pytest.raises(DamagedError, match="file is not a database"):
         EngineCalls(tmp_path)
 
 
 def test_another_programs_database_is_refused(tmp_path: Path) -> None:
     """An SQLite database of something else raises UnusableError and is not written to."""
-    database = sqlite3.connect(tmp_path / FILE_NAME)
+    database = sqlite3.connect(tmp_path / FRONTIER_NAME)
     database.execute("CREATE TABLE requests (id)")
     database.close()
-    before = (tmp_path / FILE_NAME).read_bytes()
+    before = (tmp_path / FRONTIER_NAME).read_bytes()
     with pytest.raises(UnusableError, match="not one of scrapy-bloom's"):
         EngineCalls(tmp_path)
-    assert (tmp_path / FILE_NAME).read_bytes() == before
+    assert (tmp_path / FRONTIER_NAME).read_bytes() == before
 
 
 def test_a_later_format_is_refused(tmp_path: Path) -> None:
     """A file of a later format version raises UnknownFormatError that names both versions."""
     database = sqlite3.connect(filled(tmp_path, 1))
-    database.execute("PRAGMA user_version = 2")
+    database.execute("PRAGMA user_version = 3")
     database.close()
-    with pytest.raises(UnknownFormatError, match=r"format version 2.*format versions up to 1"):
+    with pytest.raises(UnknownFormatError, match=r"format version 3.*format versions up to 2"):
         EngineCalls(tmp_path)
 
 
@@ -288,11 +288,11 @@ def test_the_job_of_another_spider_is_refused(tmp_path: Path, monkeypatch: pytes
     """A spider of another name does not get the pending requests, nor does anything change, until the job is told."""
     with opened(tmp_path) as calls:
         calls.push(request(1))
-    before = (tmp_path / FILE_NAME).read_bytes()
+    before = (tmp_path / FRONTIER_NAME).read_bytes()
     monkeypatch.setattr(PlainSpider, "name", "renamed")
     with pytest.raises(UnusableError, match=r"belongs to the spider 'site', and this is 'renamed'") as error:
         EngineCalls(tmp_path)
-    assert (tmp_path / FILE_NAME).read_bytes() == before
+    assert (tmp_path / FRONTIER_NAME).read_bytes() == before
     command = re.search(r'sqlite3 (\S+) "(.+)"', str(error.value))
     assert command
     database = sqlite3.connect(command[1])
@@ -307,8 +307,8 @@ def test_a_full_disk_stops_nothing_and_loses_nothing(tmp_path: Path, caplog: pyt
     """While the disk is full the crawl goes on in memory and no fingerprint gets out; with room again all is
     written."""
     calls = EngineCalls(tmp_path)
-    frontier = calls.scheduler._frontier
-    pragma = frontier.database._connection.execute
+    frontier = calls.scheduler._journal
+    pragma = frontier.database._writer.execute
     calls.push(request(0))
     calls.commit()
     pragma(f"PRAGMA max_page_count = {pragma('PRAGMA page_count').fetchone()[0]}")  # SQLite's own way of being full
@@ -316,14 +316,14 @@ def test_a_full_disk_stops_nothing_and_loses_nothing(tmp_path: Path, caplog: pyt
     assert not frontier.commit()
     assert caplog.text.count("cannot be written to") == 1
     assert "database or disk is full" in caplog.text
-    assert len(calls.scheduler.df.held) == 2 * journal.COMMIT_ROWS - 1
+    assert len(calls.scheduler.df.sealed) == 2 * journal.COMMIT_ROWS - 1
     for _ in range(10):
         calls.end(calls.start())
     shutil.copytree(tmp_path, tmp_path / "killed")
     pragma("PRAGMA max_page_count = 1073741823")
     calls.commit()
     assert "are written to" in caplog.text
-    assert calls.scheduler.df.held == []
+    assert calls.scheduler.df.held == calls.scheduler.df.sealed == []
     calls.stop()
     assert rows(tmp_path) == 2 * journal.COMMIT_ROWS - 10
     with opened(tmp_path / "killed") as calls:
@@ -336,7 +336,7 @@ def test_a_disk_full_to_the_end_leaves_the_last_commit(tmp_path: Path, caplog: p
     calls = EngineCalls(tmp_path)
     calls.push(request(0))
     calls.commit()
-    pragma = calls.scheduler._frontier.database._connection.execute
+    pragma = calls.scheduler._journal.database._writer.execute
     pragma(f"PRAGMA max_page_count = {pragma('PRAGMA page_count').fetchone()[0]}")
     calls.push(*(request(n, meta={"bulk": "x" * 500}) for n in range(1, 100)))
     calls.stop()
@@ -424,7 +424,7 @@ def test_a_killed_queue_of_scrapys_is_refused(tmp_path: Path) -> None:
 
 def test_fingerprints_without_a_queue_are_warned_about(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A filter's file without any pending requests gives a WARNING: pages may have been pending."""
-    (tmp_path / "requests.seen").touch()
+    (tmp_path / "requests.seen").write_bytes(b"x" * 22)
     with opened(tmp_path):
         assert "holds fingerprints of an earlier crawl but no pending requests" in caplog.text
 

@@ -22,6 +22,7 @@ class ExactFilter(BaseDupeFilter):
         self.path = Path(jobdir, "requests.seen.exact") if jobdir else None
         self.known: set[bytes] = set()
         self.held: list[bytes] | None = None
+        self.sealed: list[bytes] = []
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Any:
@@ -37,10 +38,15 @@ class ExactFilter(BaseDupeFilter):
     def hold_back(self) -> None:
         self.held = []
 
-    def release(self) -> None:
+    def seal(self) -> None:
         if self.held:
-            self._store(b"".join(self.held))
+            self.sealed += self.held
             self.held.clear()
+
+    def release(self) -> None:
+        if self.sealed:
+            self._store(b"".join(self.sealed))
+            self.sealed.clear()
 
     def never_release(self, request: Request) -> None:
         if self.held is not None:
@@ -62,7 +68,7 @@ class ExactFilter(BaseDupeFilter):
             self.file.write(data)
 
     def close(self, reason: str) -> None:
-        if self.path:
+        if self.path and hasattr(self, "file"):
             self.file.close()
 
     def log(self, request: Request, spider: Spider) -> None:
@@ -73,5 +79,6 @@ class EagerFilter(ExactFilter):
     """The same without the methods by which a filter can wait for the requests."""
 
     hold_back = None  # type: ignore[assignment]
+    seal = None  # type: ignore[assignment]
     release = None  # type: ignore[assignment]
     never_release = None  # type: ignore[assignment]

@@ -6,7 +6,7 @@ url, jobdir    where to start, and the job directory ("" for none).
 settings       further Scrapy settings; null: as Scrapy has it.
 log, stats     files for the log and, at the end of a crawl that was not killed, the stats as JSON.
 die_in         number of the callback that kills its own process with SIGKILL after half of its links; 0 for none.
-commits        a file for the moment at which the last commit was complete, on the clock of time.monotonic().
+commits        a file for the moment at which the last complete commit began, on the clock of time.monotonic().
 linger         seconds that this callback waits before, so that its first half is committed.
 """
 
@@ -108,15 +108,22 @@ class LingeringSpider(SiteSpider):
 
 
 def note_commits(file: str) -> None:
-    """Write down when the count of requests handed out has gone back to 0, the last thing that a commit does."""
+    """Write down when the last commit that is complete began: what was handed out later is not in it."""
     opened = os.open(file, os.O_WRONLY | os.O_CREAT)
-    reset = HandedOut.reset
+    seal, reset = HandedOut.seal, HandedOut.reset
+    began = 0.0
 
-    def noting(handed_out: HandedOut) -> None:
+    def beginning(handed_out: HandedOut) -> None:
+        nonlocal began
+        began = time.monotonic()
+        seal(handed_out)
+
+    def ending(handed_out: HandedOut) -> None:
         reset(handed_out)
-        os.pwrite(opened, f"{time.monotonic():020.6f}".encode(), 0)
+        os.pwrite(opened, f"{began:020.6f}".encode(), 0)
 
-    HandedOut.reset = noting  # type: ignore[method-assign] # from outside a kill within a commit looks like one after it
+    HandedOut.seal = beginning  # type: ignore[method-assign] # from outside a kill within a commit looks like one after
+    HandedOut.reset = ending  # type: ignore[method-assign]
 
 
 def main(options: dict[str, Any]) -> None:

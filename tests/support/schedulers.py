@@ -12,6 +12,8 @@ from scrapy.utils.misc import build_from_crawler, load_object
 from scrapy.utils.reactor import CallLaterOnce, install_reactor, is_reactor_installed
 from scrapy.utils.test import get_crawler
 
+from scrapy_bloom import BloomDupeFilter
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -56,7 +58,11 @@ class EngineCalls:
         self.engine.spider = self.crawler.spider
         self.scheduler: Any = build_from_crawler(load_object(self.crawler.settings["SCHEDULER"]), self.crawler)
         self.engine._slot = _Slot(False, CallLaterOnce(lambda: None), self.scheduler)
-        self.scheduler.open(self.crawler.spider)
+        try:
+            self.scheduler.open(self.crawler.spider)
+        except BaseException:
+            self.scheduler.df.close("refused")  # a process that ends closes its files
+            raise
         self.stats = self.crawler.stats
 
     def push(self, *requests: Request) -> list[bool]:
@@ -93,7 +99,7 @@ class EngineCalls:
         return urls
 
     def commit(self) -> None:
-        assert self.scheduler._frontier.commit()
+        assert self.scheduler._journal.commit()
 
     def stop(self) -> None:
         """A clean stop, after all that was in progress has ended."""
@@ -103,12 +109,16 @@ class EngineCalls:
         self.engine.downloader.close()
 
     def die(self) -> None:
-        """What a kill leaves of it: the last commit, no close. (The lock goes with the connection, as with a
-        process.)"""
+        """What a kill leaves of it: the last commit, no close. (The locks go with the files, as with a process.)"""
         if self.scheduler._timer.running:
             self.scheduler._timer.stop()
-        self.scheduler._frontier.database._connection.close()
-        self.scheduler.df.file.close()
+        self.scheduler._journal._thread.shutdown()
+        self.scheduler._journal.database.abandon()
+        dupefilter = self.scheduler.df
+        if isinstance(dupefilter, BloomDupeFilter):
+            dupefilter._chain._store.abandon()
+        else:
+            dupefilter.file.close()
         self.engine.downloader.close()
 
 

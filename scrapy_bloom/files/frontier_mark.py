@@ -1,0 +1,123 @@
+"""How far the frontier was when the filter last got its fingerprints: two numbers that ``kill -9`` cannot undo.
+
+A frontier that is older than its filter lacks requests whose pages the filter takes for seen. So the filter notes the
+number of the last request that was durable when it got the fingerprints, and a frontier that has not got so far is
+refused. This module does not know what a frontier is, nor when fingerprints are released.
+
+The file is mapped: noting is one store to memory, and the kernel keeps the page when the process dies.
+``docs/format.md`` has its layout.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import uuid
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from scrapy_bloom.files.layerfile import sync_directory
+
+_MAGIC = b"\x89BLOOMF\n"
+_LAYOUT = struct.Struct("<8s16s16sQQ")
+_BOOT_AT, _NUMBERS_AT = 24, 40
+_UNKNOWN_BOOT = bytes(16)
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True)
+class Noted:
+    """What a filter says of the frontier that it was used with."""
+
+    filter_id: str
+    """Id of the chain, in hexadecimal; the same as long as the filter lives."""
+    is_empty: bool
+    """Whether the filter knows no fingerprint at all, as a new one."""
+    last_id: int
+    """The filter may know the fingerprint of every request up to this number; 0 if it was never noted."""
+    known: int
+    """The filter surely knows all of them up to this number. Smaller than :attr:`last_id` after a power failure."""
+
+
+class FrontierMark:
+    """The two numbers, in the file at *path* from :meth:`open` to :meth:`close`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.chain_id = b""
+        self.noted = 0
+        self.known = 0
+        """What was in the filter for sure on opening: all that was noted if only the process died, what was synced if
+        the machine went down or nobody can say."""
+        self.contained = 0
+        """The filter contains all fingerprints up to here, on disk or not: what was known, and from a note on that."""
+        self._synced = 0
+        self._boot = boot_id()
+        self._boot_is_written = False
+        self._map: mmap.mmap | None = None
+        self._numbers: memoryview | None = None
+
+    def open(self, chain_id: bytes) -> None:
+        """Read the file, which counts as missing if it is not of the chain *chain_id*, and map it.
+
+        Raises:
+            OSError: It cannot be made, or not be read.
+
+        """
+        self.chain_id = chain_id
+        found = self.path.read_bytes() if self.path.exists() else b""
+        boot = _UNKNOWN_BOOT
+        if len(found) == _LAYOUT.size and found.startswith(_MAGIC):
+            _, of_chain, of_boot, noted, synced = _LAYOUT.unpack(found)
+            if of_chain == chain_id:
+                boot, self.noted, self._synced = of_boot, noted, min(noted, synced)
+        same_boot = boot == self._boot != _UNKNOWN_BOOT
+        self.known = self.contained = self.noted if same_boot else self._synced
+        # Until the first note, the boot stays as it was: a kill on the way there must not turn doubt into certainty.
+        temporary = self.path.with_name(self.path.name + ".tmp")
+        with temporary.open("wb") as file:
+            file.write(_LAYOUT.pack(_MAGIC, chain_id, boot, self.noted, self._synced))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(self.path)
+        sync_directory(self.path.parent)
+        with self.path.open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), _LAYOUT.size)
+        # Whole numbers of the machine's own order, each of which is one instruction to store.
+        self._numbers = memoryview(self._map)[_NUMBERS_AT:].cast("Q")
+
+    def note(self, last_id: int) -> None:
+        """Note that the filter has got the fingerprints of all requests up to *last_id*."""
+        if self._numbers is None or self._map is None:
+            return
+        if not self._boot_is_written:
+            self._map[_BOOT_AT:_NUMBERS_AT] = self._boot
+            self._boot_is_written = True
+        self.noted = self.contained = self._numbers[0] = last_id
+
+    def note_synced(self, contained: int) -> None:
+        """Note that the bits of all requests up to *contained* are on disk. In the thread that has synced them, too."""
+        if self._numbers is None or self._map is None:
+            return
+        self._numbers[1] = contained  # itself not synced: an older number only makes more requests be shown again
+
+    def close(self) -> None:
+        """Let go of the file, which stays."""
+        if self._numbers is not None:
+            self._numbers.release()
+            self._numbers = None
+        if self._map is not None:
+            with suppress(OSError):
+                self._map.flush()
+            self._map.close()
+            self._map = None
+
+
+def boot_id() -> bytes:
+    """Return 16 bytes that are others after each start of the machine, or zeros where the system tells none."""
+    try:
+        return uuid.UUID(_BOOT_ID.read_text(encoding="ascii").strip()).bytes
+    except (OSError, ValueError):
+        return _UNKNOWN_BOOT

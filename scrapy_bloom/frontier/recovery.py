@@ -1,0 +1,141 @@
+"""Going on where the previous run left off: lanes that lead to their rows again, requests imported, a filter told.
+
+On top of journal and lanes. Which lane a request belongs to is found out by pushing it into Scrapy's priority queue
+while nothing is stored. This module does not know where an import comes from, nor what a filter does.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from scrapy_bloom.frontier.database import IMPORTED_FIRST_ID, Row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from scrapy import Request
+
+    from scrapy_bloom.frontier.database import Database
+    from scrapy_bloom.frontier.lanes import Lane, Lanes
+    from scrapy_bloom.frontier.serialize import Serializer
+
+logger = logging.getLogger(__name__)
+
+IMPORT_PAGE = 2000
+"""Rows that an import keeps in memory."""
+
+SHOW_PAGE = 10_000
+"""Requests shown to the filter before it may let go of their fingerprints, to bound what it holds in memory."""
+
+
+class Recovery:
+    """Fills the *lanes* that a priority queue makes, by its *push*, with the rows of *database*."""
+
+    def __init__(self, database: Database, serializer: Serializer) -> None:
+        self._database = database
+        self._serializer = serializer
+        self._reached: list[Lane] = []
+
+    def receive(self, lane: Lane, request: Request) -> None:  # noqa: ARG002 - an Intake
+        """Note which lane a request was led to."""
+        self._reached.append(lane)
+
+    def restore(self, lanes: Lanes, push: Callable[[Request], None]) -> int:
+        """Let the priority queue make the lanes that the file has rows for; return the row count.
+
+        One request per lane is enough to lead the priority queue to it. If it is led elsewhere, the rules have changed
+        since (another priority queue, another Scrapy), and all of the lane's requests are routed one by one.
+        """
+        rows = 0
+        for stored in list(lanes.stored.values()):
+            rows += stored.rows
+            if stored.key in lanes.stored and not self._leads_to(stored.key, stored.id, push):
+                lanes.stored.pop(stored.key, None)
+                self._reroute(lanes, stored.id, push)
+        return rows
+
+    def import_requests(self, lanes: Lanes, requests: Iterable[Request], push: Callable[[Request], None]) -> int:
+        """Take in *requests*, all or none of them, durably, and return how many.
+
+        They come in the order in which another queue would have handed them out, and come out again in that order:
+        after what is here already where lanes are last-in-first-out, before it where they are first-in-first-out.
+        """
+        up, down = self._database.import_bounds()
+        count = 0
+
+        def pages() -> Iterator[tuple[dict[str, int], list[Row]]]:
+            nonlocal count, up, down
+            rows: list[Row] = []
+            for request in requests:
+                count += 1
+                for lane in self._lanes_of(request, push):
+                    lane.adopt()
+                    if lane.lifo:
+                        row_id, down = down, down - 1
+                    else:
+                        row_id, up = up, up + 1
+                    rows.append(Row(row_id, lane.id, self._serializer.dumps(request)))
+                if len(rows) >= IMPORT_PAGE:
+                    yield lanes.journal.named_lanes(), rows
+                    rows.clear()
+            yield lanes.journal.named_lanes(), rows
+
+        self._database.import_rows(pages())
+        assert up < IMPORTED_FIRST_ID // 2  # noqa: S101 - 2**61 requests later
+        return count
+
+    def _leads_to(self, key: str, lane_id: int, push: Callable[[Request], None]) -> bool:
+        for row in self._database.oldest_after(lane_id, -(2**63)):
+            try:
+                request = self._serializer.loads(row.body)
+            except Exception:  # noqa: S112 - told when it would be its turn
+                continue
+            return any(lane.key == key for lane in self._lanes_of(request, push))
+        return False
+
+    def _reroute(self, lanes: Lanes, lane_id: int, push: Callable[[Request], None]) -> None:
+        for page in self._database.walk(lane_id):
+            moves: list[tuple[Row, int]] = []
+            for row in page:
+                try:
+                    request = self._serializer.loads(row.body)
+                except Exception as error:  # as in Lane.pop()
+                    lanes.set_aside(row.id, error)
+                    continue
+                for lane in self._lanes_of(request, push):
+                    lane.adopt()
+                    if lane.id != row.lane:
+                        moves.append((row, lane.id))
+            self._database.move(lanes=lanes.journal.named_lanes(), rows=moves)
+
+    def _lanes_of(self, request: Request, push: Callable[[Request], None]) -> list[Lane]:
+        self._reached.clear()
+        push(request)
+        return list(self._reached)
+
+
+def show(
+    database: Database,
+    serializer: Serializer,
+    remember: Callable[[Request], object],
+    release: Callable[[], None],
+    *,
+    after: int,
+) -> int:
+    """Show a filter the pending requests with ids over *after*, and return how many those are."""
+    shown = 0
+    for page in database.walk(after=after):
+        for row in page:
+            with suppress(Exception):  # what cannot be read is told when its turn comes
+                request = serializer.loads(row.body)
+                if not request.dont_filter:
+                    remember(request)
+        shown += len(page)
+        if shown % SHOW_PAGE == 0:
+            release()
+            if shown % (10 * SHOW_PAGE) == 0:
+                logger.info("Showed %d recovered requests to the duplicate filter", shown)
+    release()
+    return shown
