@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING
 from scrapy import signals
 
 from scrapy_bloom.crawl.base_dupefilter import BaseBloomDupeFilter, State
+from scrapy_bloom.crawl.queue_place import queue_place
+from scrapy_bloom.crawl.regular_call import RegularCall
 from scrapy_bloom.crawl.shutdown import end_crawl
 from scrapy_bloom.fleet.address import prefix_of, server_of
 from scrapy_bloom.fleet.client import connect
-from scrapy_bloom.fleet.filter.fleet_filter import CLOSE, LOCAL_SHARE, FleetFilter
+from scrapy_bloom.fleet.filter.fleet_filter import CLOSE, LOCAL_SHARE, LOOK_SECONDS, FleetFilter
 from scrapy_bloom.fleet.filter.shared import SharedFilter
 
 if TYPE_CHECKING:
@@ -50,11 +52,13 @@ class RedisBloomDupeFilter(BaseBloomDupeFilter):
     _logger = logger
 
     _filter: FleetFilter | None = None
+    _looking: RegularCall
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
         """Build the filter from the settings of *crawler*."""
         self = super().from_crawler(crawler)
+        self._looking = RegularCall(crawler, self._look, LOOK_SECONDS)
         if self._settings.forget_failed:
             logger.warning("BLOOM_FORGET_FAILED has no effect here: a filter that is shared cannot take back a URL.")
         return self
@@ -89,8 +93,9 @@ class RedisBloomDupeFilter(BaseBloomDupeFilter):
     def _open_chain(self) -> None:
         settings, crawler = self._settings, self._crawler
         spider = crawler.spider.name if crawler.spider is not None else crawler.spidercls.name
+        server = server_of(settings.redis_url, crawler.settings)
         shared = SharedFilter(
-            connect(*server_of(settings.redis_url, crawler.settings)),
+            connect(*server),
             prefix_of(settings.redis_key, crawler.settings, spider),
             engine=settings.redis_engine,
             shards=settings.redis_shards,
@@ -106,6 +111,7 @@ class RedisBloomDupeFilter(BaseBloomDupeFilter):
             error_rate=settings.error_rate * LOCAL_SHARE,
             growth=settings.growth,
             on_error=settings.redis_on_error,
+            queue=queue_place(crawler.settings, server),
             on_away=partial(end_crawl, crawler, _CLOSE_REASON) if settings.redis_on_error == CLOSE else None,
             on_settled=self._set_stats,
         )
@@ -130,6 +136,10 @@ class RedisBloomDupeFilter(BaseBloomDupeFilter):
     def _seen(self, fingerprints: Sequence[bytes]) -> Sequence[bool]:
         return self.seen_many(fingerprints)
 
+    def _look(self) -> None:
+        if self._filter is not None:
+            self._filter.look()
+
     def _spider_closed(self, spider: Spider, reason: str) -> None:  # noqa: ARG002 - the signal's arguments
         self.close(reason)
 
@@ -151,7 +161,7 @@ class RedisBloomDupeFilter(BaseBloomDupeFilter):
             "bloom/expected_lost": fleet.expected_lost,
             "bloom/redis/round_trips": fleet.shared.server.round_trips,
             "bloom/redis/local_bytes": fleet.local.nbytes,
-            "bloom/redis/away": fleet.times_away,
-            "bloom/redis/accepted_alone": fleet.accepted_alone,
-            "bloom/redis/unwritten": fleet.unwritten,
+            "bloom/redis/away": fleet.outage.times,
+            "bloom/redis/accepted_alone": fleet.backlog.accepted,
+            "bloom/redis/unwritten": fleet.backlog.unwritten,
         }

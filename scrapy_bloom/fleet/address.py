@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
 
 _DEFAULT_URL = "redis://localhost:6379"
+_DEFAULT_PORT = 6379
+_LOCAL = {"localhost", "127.0.0.1", "::1"}
 _DEFAULT_PREFIX = "bloom:%(spider)s"
 _SCRAPY_REDIS = {"REDIS_URL": "url", "REDIS_HOST": "host", "REDIS_PORT": "port", "REDIS_DB": "db"}
 
@@ -31,6 +34,31 @@ def server_of(url: str | None, settings: BaseSettings) -> Address:
             parameters[parameter] = settings.get(name)
     url = parameters.pop("url", None)
     return Address(url, parameters) if url or parameters else Address(_DEFAULT_URL, {})
+
+
+def is_same_server(one: Address, other: Address) -> bool:
+    """Return whether *one* and *other* name the same server, whatever the database, user and options.
+
+    A server that goes by two names is taken for two, except for the names of the local one.
+    """
+    return _host_and_port(one) == _host_and_port(other)
+
+
+def _host_and_port(address: Address) -> tuple[str, str]:
+    if address.url is None:
+        found = address.parameters
+        path, host, port = found.get("unix_socket_path"), found.get("host"), found.get("port")
+    else:
+        url = urlsplit(address.url)
+        try:
+            port = url.port
+        except ValueError:  # connecting will say so
+            port = None
+        path, host = (url.path, None) if url.scheme == "unix" else (None, url.hostname)
+    if path:
+        return str(path), ""
+    host = str(host or "localhost").lower()
+    return "localhost" if host in _LOCAL else host, str(port or _DEFAULT_PORT)
 
 
 def prefix_of(prefix: str | None, settings: BaseSettings, spider: str) -> str:

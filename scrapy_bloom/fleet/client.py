@@ -26,6 +26,7 @@ READ_TIMEOUT = 5.0
 """Seconds that an answer may take. Zeroing a new layer of 512 MB took a server 0.7 to 3 s on a machine with four times
 as much to do as it had cores."""
 
+# What a URL or parameters may not decide: how often a command is sent, and how an answer is read.
 _OURS = frozenset(
     {"redis_cls", "encoding", "decode_responses", "encoding_errors", "protocol", "socket_timeout"}
     | {"socket_connect_timeout", "retry", "retry_on_timeout", "retry_on_error", "single_connection_client"}
@@ -189,6 +190,9 @@ class Server:
         from redis.exceptions import AskError, ClusterDownError, MovedError, NoScriptError, OutOfMemoryError
 
         text = _scrubbed(str(error), self._secrets)
+        if "unauthenticated" in text:
+            # What a server says to a long command without a password, before it reads which command that is.
+            raise RefusedError(f"it refuses the user or password: {text}") from None
         if isinstance(error, ClusterDownError):
             raise AwayError(text) from None
         if isinstance(error, NoScriptError):
@@ -221,6 +225,7 @@ def connect(url: str | None, parameters: Mapping[str, Any]) -> Server:
         from redis.retry import Retry
     except ImportError:
         raise MissingPackageError("redis", "redis", "RedisBloomDupeFilter") from None
+    url = _without_ours(url) if url else url
     arguments = {
         **{name: value for name, value in parameters.items() if name not in _OURS and name != "url"},
         "socket_connect_timeout": CONNECT_TIMEOUT,
@@ -255,14 +260,19 @@ def connect(url: str | None, parameters: Mapping[str, Any]) -> Server:
             f"{quote('/', safe='')}, {quote('@')}, {quote(':')}, {quote('#')}; and look at REDIS_PARAMS, if it is set.",
         ) from None
     except RefusedError as error:
-        raise unusable(
-            where, f"the server refuses the user or password ({error})", "Put the right ones into BLOOM_REDIS_URL."
-        ) from None
+        raise unusable(where, f"the server: {error}", "Put the right ones into BLOOM_REDIS_URL.") from None
     except ServerError as error:
         raise unusable(
             where, str(error), "Start the server, or put the right host and port into BLOOM_REDIS_URL."
         ) from None
     return Server(client, where, secrets, info)
+
+
+def _without_ours(url: str) -> str:
+    """Return *url* without the options in its query that are ours to decide: redis-py lets the URL win."""
+    base, mark, query = url.partition("?")
+    kept = [option for option in query.split("&") if option.partition("=")[0] not in _OURS]
+    return f"{base}{mark}{'&'.join(kept)}"
 
 
 def unusable(where: str, problem: str, advice: str) -> UnusableError:
@@ -296,5 +306,6 @@ class _Translation:
         if not isinstance(error, RedisError | OSError):
             return
         text = _scrubbed(f"{error}" or type(error).__name__, self._secrets)
-        refused = isinstance(error, AuthenticationError) or text.startswith(("NOAUTH", "WRONGPASS"))
-        raise (RefusedError if refused else AwayError)(text) from None
+        if isinstance(error, AuthenticationError) or text.startswith(("NOAUTH", "WRONGPASS")):
+            raise RefusedError(f"it refuses the user or password: {text}") from None
+        raise AwayError(text) from None

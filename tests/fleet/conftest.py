@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_bloom.fleet.client import connect
+from scrapy_bloom.fleet.filter.backlog import QueuePlace
 from scrapy_bloom.fleet.filter.fleet_filter import FleetFilter
 from scrapy_bloom.fleet.filter.shared import SharedFilter
 from tests.support.redis_servers import RedisServer
@@ -72,10 +73,17 @@ def open_fleet(open_shared: Callable[..., SharedFilter]) -> Callable[..., FleetF
     """Return opened filters with a local one in front."""
 
     def open_one(
-        url: str, *, on_error: str = "retry", on_away: Callable[[], None] | None = None, **options: object
+        url: str,
+        *,
+        on_error: str = "retry",
+        on_away: Callable[[], None] | None = None,
+        queue: QueuePlace = QueuePlace.HERE,
+        **options: object,
     ) -> FleetFilter:
         shared = open_shared(url, **options)
-        fleet = FleetFilter(shared, capacity=1000, error_rate=1e-7, growth=2.0, on_error=on_error, on_away=on_away)
+        fleet = FleetFilter(
+            shared, capacity=1000, error_rate=1e-7, growth=2.0, on_error=on_error, on_away=on_away, queue=queue
+        )
         fleet.open()
         return fleet
 

@@ -77,4 +77,4 @@ def test_a_node_that_dies_drops_nothing(
     cluster[2].kill()
     assert all(fleet.add(key) for key in keys[300:])
     assert not any(fleet.add(key) for key in keys)
-    assert fleet.times_away >= 1
+    assert fleet.outage.times >= 1

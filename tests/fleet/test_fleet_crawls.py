@@ -171,4 +171,72 @@ def test_a_crawl_outlives_its_server(tmp_path: Path, site: LocalSite) -> None:
     assert outcome.stats["finish_reason"] == "finished"
     assert page_hits(site) == [2] + [1] * (PAGES - 1)
     assert outcome.stats["bloom/redis/unwritten"] > 0
-    assert "could not be written to the filter" in outcome.log
+    assert "are not in the filter" in outcome.log
+
+
+@pytest.mark.slow
+def test_an_outage_under_scrapy_redis_loses_no_page_that_is_linked_again(tmp_path: Path) -> None:
+    """Filter and queue are on one server that goes away early: what it could not take is found again by later links."""
+    pytest.importorskip("scrapy_redis", reason="scrapy-redis is not installed")
+    with (
+        RedisServer(tmp_path, keeps_data=True) as server,
+        server.client() as client,
+        LocalSite(pages=200, links_per_page=10, delay=0.1) as site,
+    ):
+        settings = {
+            "REDIS_HOST": "127.0.0.1",
+            "REDIS_PORT": server.port,
+            "SCHEDULER_PERSIST": True,
+            "BLOOM_REDIS_ON_ERROR": "allow",
+            "MAX_IDLE_TIME_BEFORE_CLOSE": 2,
+        }
+        client.lpush("site:start_urls", json.dumps({"url": site.url()}))
+        worker = start_worker(settings)
+        try:
+            site.wait_for_hits(4)
+            server.kill()
+            log = read_until(worker, "Connection refused", times=20)
+            server.start()
+            out, rest = worker.communicate(timeout=PATIENCE)
+        finally:
+            worker.kill()
+        stats = json.loads(out.strip().splitlines()[-1])
+        assert stats["finish_reason"] == "finished"
+        assert stats["bloom/redis/accepted_alone"] > 0
+        assert "Its queue may be away, too" in log + rest
+        assert site.missing_pages() == []
+
+
+def read_until(worker: subprocess.Popen[str], text: str, *, times: int) -> str:
+    """Read the log of *worker* until *text* was in that many lines of it, and return what was read."""
+    assert worker.stderr is not None
+    read = []
+    for line in worker.stderr:
+        read.append(line)
+        times -= text in line
+        if times <= 0:
+            break
+    return "".join(read)
+
+
+@pytest.mark.slow
+def test_idle_workers_end_when_the_server_dies(tmp_path: Path, site: LocalSite) -> None:
+    """Under close, workers of a scrapy-redis fleet that have nothing to ask the filter notice, too, and all end."""
+    pytest.importorskip("scrapy_redis", reason="scrapy-redis is not installed")
+    with RedisServer(tmp_path, keeps_data=True) as server, server.client() as client:
+        settings = {"REDIS_URL": server.url, "SCHEDULER_PERSIST": True, "BLOOM_REDIS_ON_ERROR": "close"}
+        workers = [start_worker(settings) for _ in range(3)]
+        try:
+            client.lpush("site:start_urls", json.dumps({"url": site.url()}))
+            site.wait_for_hits(PAGES)
+            while client.exists("site:requests"):
+                time.sleep(0.05)
+            while client.info("clients")["connected_clients"] < 7:  # two of each worker, and this one
+                time.sleep(0.05)
+            server.kill()
+            ended = [worker.communicate(timeout=PATIENCE) for worker in workers]
+        finally:
+            for worker in workers:
+                worker.kill()
+    for out, _ in ended:
+        assert json.loads(out.strip().splitlines()[-1])["finish_reason"] == "bloom_redis_away"

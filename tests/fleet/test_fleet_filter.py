@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from scrapy_bloom.fleet.filter import backlog, outage
 from scrapy_bloom.fleet.filter import fleet_filter as fleet_module
+from scrapy_bloom.fleet.filter.backlog import QueuePlace
 from tests.support.fingerprints import fingerprints
 from tests.support.proxy import LosingProxy
 from tests.support.redis_servers import RedisServer
@@ -24,11 +26,11 @@ if TYPE_CHECKING:
 def quick_retry(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fleet filter that gives a server up sooner and looks for it sooner again; both are otherwise seconds."""
     monkeypatch.setattr(fleet_module, "RETRY_SECONDS", 0.3)
-    monkeypatch.setattr(fleet_module, "FIRST_PAUSE", 0.05)
+    monkeypatch.setattr(outage, "FIRST_PAUSE", 0.05)
 
 
 def wait_for_next_look(fleet: FleetFilter) -> None:
-    time.sleep(max(0.0, fleet._next_look - time.monotonic()))
+    time.sleep(max(0.0, fleet.outage.next_look - time.monotonic()))
 
 
 def test_a_duplicate_known_here_costs_no_round_trip(server: RedisServer, open_fleet: OpenFleet) -> None:
@@ -106,7 +108,7 @@ def test_a_lost_answer_never_makes_a_page_seen(server: RedisServer, open_fleet: 
         proxy.lose_next_answer()
         assert fleet.add(second)
         assert not fleet.add(second)
-        assert fleet.times_away == 0
+        assert fleet.outage.times == 0
         proxy.lose_next_answer()
         assert not fleet.add(first)
         assert fleet.add(third)
@@ -140,7 +142,7 @@ def test_a_server_that_dies_drops_nothing(
         assert all(fleet.add(key) for key in keys[30:60])
         assert not any(fleet.add(key) for key in keys[:60])
         assert fleet.seen_many(keys) == [True] * 60 + [False] * 30
-        assert (fleet.times_away, fleet.accepted_alone, calls) == (1, 30, ["away"])
+        assert (fleet.outage.times, fleet.backlog.accepted, calls) == (1, 30, ["away"])
         assert caplog.text.count("is away") == 1
         server.start()
         wait_for_next_look(fleet)
@@ -150,7 +152,7 @@ def test_a_server_that_dies_drops_nothing(
         other = open_fleet(server.url)
         assert not any(other.add(key) for key in keys)
         fleet.close()
-        assert fleet.unwritten == 0
+        assert fleet.backlog.unwritten == 0
 
 
 @pytest.mark.usefixtures("quick_retry")
@@ -183,7 +185,7 @@ def test_a_server_that_hangs_is_away(tmp_path: Path, open_fleet: OpenFleet, monk
         assert fleet.add(keys[0])
         server.pause()
         assert all(fleet.add(key) for key in keys[1:])
-        assert fleet.times_away == 1
+        assert fleet.outage.times == 1
         server.resume()
         wait_for_next_look(fleet)
         assert not any(fleet.add(key) for key in keys)
@@ -198,7 +200,7 @@ def test_a_short_absence_goes_unnoticed_under_retry(tmp_path: Path, open_fleet: 
         assert all(fleet.add(key) for key in keys[:10])
         server.restart()
         assert all(fleet.add(key) for key in keys[10:])
-        assert (fleet.times_away, fleet.accepted_alone) == (0, 0)
+        assert (fleet.outage.times, fleet.backlog.accepted) == (0, 0)
 
 
 @pytest.mark.usefixtures("quick_retry")
@@ -206,16 +208,16 @@ def test_what_is_kept_for_the_server_is_bounded(
     tmp_path: Path, open_fleet: OpenFleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Beyond the bound URLs are crawled all the same; they are counted, and the log says that others may fetch them."""
-    monkeypatch.setattr(fleet_module, "MAX_WAITING", 10)
+    monkeypatch.setattr(backlog, "MAX_WAITING", 10)
     with RedisServer(tmp_path) as server:
         fleet = open_fleet(server.url, on_error="allow")
         server.kill()
         assert all(fleet.add(key) for key in fingerprints(25))
         fleet.close()
-    assert len(fleet._waiting) <= 10
-    assert fleet.unwritten == 25
+    assert len(fleet.backlog) <= 10
+    assert fleet.backlog.unwritten == 25
     assert "has been away for 10 new URLs" in caplog.text
-    assert "25 URLs that were accepted while the server was away could not be written" in caplog.text
+    assert "25 URLs that were accepted while the server was away are not in the filter" in caplog.text
 
 
 def test_a_full_server_lets_everything_through(
@@ -231,7 +233,7 @@ def test_a_full_server_lets_everything_through(
         assert all(sibling.add(key) for key in keys[30:])
         assert not any(sibling.add(key) for key in keys)
         assert caplog.text.count("is full") == 1
-        assert sibling.times_away == 0
+        assert sibling.outage.times == 0
         client.config_set("maxmemory", 0)
         assert sibling.add(*fingerprints(1, start=100))
         assert not any(fleet.add(key) for key in keys)
@@ -256,3 +258,119 @@ def test_the_local_filter_is_bounded(
     assert all(fleet.add(key) for key in keys)
     assert len(fleet.local) < 1500
     assert not any(fleet.add(key) for key in keys)
+
+
+@pytest.mark.usefixtures("quick_retry")
+@pytest.mark.parametrize("on_error", ["retry", "allow", "close"])
+def test_what_is_accepted_alone_is_not_remembered_if_the_queue_died_too(
+    tmp_path: Path, open_fleet: OpenFleet, on_error: str
+) -> None:
+    """A URL whose request could not be pushed is new whenever it comes again: here, elsewhere, and later."""
+    with RedisServer(tmp_path, keeps_data=True) as server:
+        fleet = open_fleet(server.url, on_error=on_error, queue=QueuePlace.ON_THE_SERVER)
+        keys = fingerprints(60)
+        assert all(fleet.add(key) for key in keys[:30])
+        server.kill()
+        assert all(fleet.add(key) for key in keys[30:])
+        assert all(fleet.add(key) for key in keys[30:])
+        assert not any(fleet.add(key) for key in keys[:29])
+        server.start()
+        wait_for_next_look(fleet)
+        assert not any(open_fleet(server.url).seen_many(keys[30:]))
+        assert all(fleet.add(key) for key in keys[30:])
+        assert not any(fleet.add(key) for key in keys[30:])
+        fleet.close()
+        assert fleet.backlog.unwritten == 60
+
+
+@pytest.mark.usefixtures("quick_retry")
+def test_what_is_accepted_alone_is_forgotten_afterwards_if_the_queue_is_elsewhere(
+    tmp_path: Path, open_fleet: OpenFleet
+) -> None:
+    """While the server is away each URL is new once, or a crawl would run in circles; then it is new once more."""
+    with RedisServer(tmp_path, keeps_data=True) as server:
+        fleet = open_fleet(server.url, queue=QueuePlace.ELSEWHERE)
+        keys = fingerprints(60)
+        assert all(fleet.add(key) for key in keys[:30])
+        server.kill()
+        assert all(fleet.add(key) for key in keys[30:])
+        assert not any(fleet.add(key) for key in keys[30:])
+        server.start()
+        wait_for_next_look(fleet)
+        assert fleet.add(*fingerprints(1, start=100))
+        assert all(fleet.add(key) for key in keys[30:])
+        assert not any(fleet.add(key) for key in keys[30:])
+
+
+@pytest.mark.usefixtures("quick_retry")
+@pytest.mark.parametrize("queue", QueuePlace)
+def test_the_last_push_before_a_failure_is_doubted(tmp_path: Path, open_fleet: OpenFleet, queue: QueuePlace) -> None:
+    """The server took a URL, and died before it took the request: if the queue may be there, the URL is new again."""
+    with RedisServer(tmp_path, keeps_data=True) as server:
+        fleet = open_fleet(server.url, on_error="allow", queue=queue)
+        *earlier, last, later = fingerprints(10)
+        assert all(fleet.add(key) for key in [*earlier, last])
+        server.kill()
+        assert fleet.add(later)
+        server.start()
+        wait_for_next_look(fleet)
+        assert not any(fleet.add(key) for key in earlier)
+        assert fleet.seen_many([last]) == [queue is QueuePlace.HERE]
+        assert [fleet.add(last) for _ in range(3)] == [queue is not QueuePlace.HERE, False, False]
+
+
+def test_a_lost_answer_and_then_a_full_server(
+    server: RedisServer, engine: str, open_fleet: OpenFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server took the URL, the answer got lost, and it is full at the second attempt: the URL still is new."""
+    with LosingProxy(server.port) as proxy, server.client() as client:
+        fleet = open_fleet(proxy.url)
+        known, key = fingerprints(2)
+        assert fleet.add(known)
+        try:
+            with monkeypatch.context() as patched:
+                # It fills up while the first attempt is being waited out.
+                patched.setattr(fleet_module.time, "sleep", lambda seconds: client.config_set("maxmemory", 1))
+                proxy.lose_next_answer()
+                assert fleet.add(key)
+            assert fleet._has_told_full
+            assert not fleet.add(key)
+        finally:
+            client.config_set("maxmemory", 0)
+        assert open_fleet(server.url).seen_many([known, key]) == [True, True]
+        assert engine in fleet.shared.design.engine
+
+
+@pytest.mark.usefixtures("quick_retry")
+def test_a_process_that_asks_nothing_notices_too(
+    tmp_path: Path, open_fleet: OpenFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """look() alone finds out that the server is away, tells it at every look, and writes what waits when it is back."""
+    monkeypatch.setattr(fleet_module, "LOOK_SECONDS", 0.0)
+    calls: list[str] = []
+    with RedisServer(tmp_path, keeps_data=True) as server:
+        fleet = open_fleet(server.url, on_error="close", on_away=lambda: calls.append("away"))
+        fleet.look()
+        assert calls == []
+        server.kill()
+        fleet.look()
+        fleet.look()
+        assert fleet.outage.is_on
+        assert calls == ["away", "away"]
+        keys = fingerprints(700)
+        assert all(fleet.add(key) for key in keys)
+        server.start()
+        wait_for_next_look(fleet)
+        fleet.look()
+        assert not fleet.outage.is_on
+        assert len(fleet.backlog) == 0
+        assert all(open_fleet(server.url).seen_many(keys))
+
+
+def test_looking_costs_nothing_while_the_server_answers(plain_server: RedisServer, open_fleet: OpenFleet) -> None:
+    """A process that asks all the time needs no further sign of life."""
+    fleet = open_fleet(plain_server.url)
+    assert fleet.add(*fingerprints(1))
+    before = fleet.shared.server.round_trips
+    fleet.look()
+    assert fleet.shared.server.round_trips == before

@@ -230,3 +230,42 @@ except scrapy_bloom.errors.MissingPackageError as error:
     root = str(Path(__file__).parent.parent.parent)
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root).stdout
     assert 'pip install "scrapy-bloom[redis]"' in out
+
+
+@pytest.mark.parametrize(
+    "options", ["decode_responses=True", "protocol=3", "encoding=utf-16&socket_timeout=0.000001&decode_responses=yes"]
+)
+def test_options_in_the_url_do_not_change_how_answers_are_read(
+    server: RedisServer, engine: str, prefix: str, options: str
+) -> None:
+    """What redis-py would let a URL decide, and we rely on, is as we need it; what we do not, counts."""
+    url = f"{server.url}/1?{options}&client_name=mine"
+    opened = [
+        dupefilter({"BLOOM_REDIS_URL": url, "BLOOM_REDIS_KEY": prefix, "BLOOM_REDIS_ENGINE": engine}) for _ in range(2)
+    ]
+    for one in opened:
+        one.open()
+    request = Request("http://localhost/")
+    assert [one.request_seen(request) for one in opened] == [False, True]
+    with server.client() as client:
+        assert "mine" in {one["name"] for one in client.client_list()}
+    for one in opened:
+        one.close("finished")
+
+
+@pytest.mark.parametrize("options", ["", "?lib_name=&lib_version="])
+def test_a_password_that_is_set_in_mid_crawl(tmp_path: Path, caplog: pytest.LogCaptureFixture, options: str) -> None:
+    """A server that comes back and wants a password is away, and the log says why, whatever the server calls it.
+
+    redis-py's first command is about itself; without it, it is ours, which is too long for a stranger.
+    """
+    server = RedisServer(tmp_path)
+    with server:
+        filter_ = dupefilter({"BLOOM_REDIS_URL": server.url + options, "BLOOM_REDIS_ON_ERROR": "allow"})
+        filter_.open()
+        server.kill()
+        server.require_password(PASSWORD)
+        server.start()
+        assert not filter_.request_seen(Request("http://localhost/"))
+        filter_.close("finished")
+    assert "is away (it refuses the user or password: " in caplog.text

@@ -276,3 +276,59 @@ def test_what_the_server_filter_makes_of_an_error_rate(bloom_server: RedisServer
             as_mapping(client.execute_command("BF.INFO", f"{prefix}:{name}")) for name in ("growing", "fixed")
         )
     assert int(growing["Size"]) == pytest.approx(int(fixed["Size"]), rel=0.001)
+
+
+def test_metadata_that_is_deleted_alone_ends_the_chain(
+    server: RedisServer, open_shared: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker goes over to the chain that another has begun, and what is left of the old one is removed."""
+    monkeypatch.setattr("scrapy_bloom.fleet.filter.shared.CONFIRM_SECONDS", 0.0)
+    one = open_shared(server.url)
+    keys = fingerprints(50)
+    assert all(one.add(keys))
+    meta, *old = one.chains[0].all_keys()
+    with server.client() as client:
+        client.delete(meta)
+        other = open_shared(server.url)
+        assert all(other.add(keys[:25]))
+        for ask in (one.add, one.seen_many):
+            with pytest.raises(GoneError):
+                ask(keys)
+        with pytest.raises(GoneError):
+            one.confirm()
+        one.open()
+        assert one.design == other.design
+        assert one.add(keys) == [False] * 25 + [True] * 25
+        assert all(other.seen_many(keys))
+        assert client.exists(*old) == 0
+
+
+def test_bits_that_are_deleted_alone_end_the_chain(
+    server: RedisServer, open_shared: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Metadata without bits, even without those of one layer, is a filter that is gone, and it is begun anew."""
+    one = open_shared(server.url, capacity=20)
+    keys = fingerprints(100)
+    assert all(one.add(keys))
+    with server.client() as client:
+        client.delete(one.chains[0].all_keys()[1])
+        with pytest.raises(GoneError):
+            one.add(keys)
+        one.open()
+    assert "begins anew" in caplog.text
+    assert all(one.add(keys))
+
+
+def test_a_short_lifetime_does_not_end_a_filter_in_use(server: RedisServer, open_shared: Open) -> None:
+    """A lifetime of a second counts as a minute from the last use, on every key, and confirming is a use."""
+    shared = open_shared(server.url, ttl=1, capacity=20)
+    with server.client() as client:
+        shared.add(fingerprints(100))  # in several layers
+        shared._refresh_at = 0.0
+        keys = shared.chains[0].all_keys()
+        assert all(55 < client.ttl(key) <= 60 for key in keys)
+        for key in keys:
+            client.expire(key, 30)
+        shared._refresh_at = 0.0
+        shared.confirm()
+        assert all(55 < client.ttl(key) <= 60 for key in keys)

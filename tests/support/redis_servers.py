@@ -91,6 +91,11 @@ class RedisServer:
         self._persistence = ("--appendonly", "yes", "--appendfsync", "always") if keeps_data else ("--save", "")
         self._password = arguments[arguments.index("--requirepass") + 1] if "--requirepass" in arguments else None
 
+    def require_password(self, password: str) -> None:
+        """Ask for *password* from the next start on."""
+        self._arguments = (*self._arguments, "--requirepass", password)
+        self._password = password
+
     @property
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}"

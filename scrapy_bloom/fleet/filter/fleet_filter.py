@@ -7,6 +7,8 @@ costs no round trip. This module knows no Scrapy; ending a crawl is its caller's
 
 - After a command that failed, nobody knows whether it was carried out. If the same key is asked about again and is
   "seen", that may be our own first attempt: it is taken for new.
+- Where the queue is on a server, too, the push that followed the last key accepted before a failure may have failed:
+  that key is accepted once more. What becomes of keys accepted during an outage is decided in ``backlog.py``.
 - What the local filter knows is trusted for :data:`TRUST_SECONDS` after the server has last confirmed that the chain is
   still the same. Then the next duplicate is asked about. So a filter that somebody removes from the server, to
   crawl everything again, is forgotten here, too, and not only by those that restart.
@@ -17,13 +19,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
-from itertools import islice
+from functools import partial
 from typing import TYPE_CHECKING
 
 from scrapy_bloom.errors import BloomError
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.fleet.client import FullError, ServerError, unusable
+from scrapy_bloom.fleet.filter.backlog import Backlog, QueuePlace
+from scrapy_bloom.fleet.filter.outage import FIRST_PAUSE, Outage
 from scrapy_bloom.fleet.filter.shared_chain import GoneError
 
 if TYPE_CHECKING:
@@ -49,16 +52,13 @@ TRUST_SECONDS = 1.0
 RETRY_SECONDS = 5.0
 """How long one call tries again when the server has gone away, under ``retry``. The reactor waits meanwhile."""
 
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
-"""Seconds between two looks at a server that is away; doubling from one to the other."""
-
-MAX_WAITING = 200_000
-"""Keys accepted without the server that are kept to be written to it later; about 15 MB."""
+LOOK_SECONDS = 5.0
+"""How often :meth:`FleetFilter.look` should be called, and how long the server may be silent before it is asked."""
 
 MAX_LOCAL = 100_000_000
 """Keys at which the local filter, some 450 MB then, is begun again; what it forgets costs round trips, not fetches."""
 
-_CATCH_UP_KEYS = 500  # per request: 15 ms
+_CATCH_UP_SECONDS = 0.2
 _CLOSING_SECONDS = 5.0
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 0.05, 0.5
 _SETTLE_KEYS = 1024
@@ -73,7 +73,8 @@ class FleetFilter:
         error_rate: The local filter's part of the error rate.
         growth: The local filter's growth.
         on_error: ``"retry"``, ``"allow"`` or ``"close"``.
-        on_away: Called when the server has gone away, once per time.
+        queue: Where the requests of new keys go.
+        on_away: Called when the server has gone away, and again by :meth:`look` while it is.
         on_settled: Called now and then, when numbers worth showing have changed.
 
     """
@@ -86,6 +87,7 @@ class FleetFilter:
         error_rate: float,
         growth: float,
         on_error: str = RETRY,
+        queue: QueuePlace = QueuePlace.HERE,
         on_away: Callable[[], None] | None = None,
         on_settled: Callable[[], None] | None = None,
     ) -> None:
@@ -94,27 +96,21 @@ class FleetFilter:
         """The shared filter as it was at the last look."""
         self.expected_lost = 0.0
         """Keys that this process is expected to have called seen wrongly."""
-        self.times_away = 0
-        """How often the server was lost."""
-        self.accepted_alone = 0
-        """Keys accepted while the server was away or full; other processes may have accepted them, too."""
-        self.unwritten = 0
-        """Those of them that the server was never told."""
-        self._capacity = capacity
-        self._error_rate = error_rate
-        self._growth = growth
+        # A queue that may be away as well is soon asked for: every push in between goes unfiltered or is lost.
+        self.outage = Outage(longest_pause=None if queue is QueuePlace.HERE else FIRST_PAUSE)
+        self.backlog = Backlog(queue)
+        self._push_may_fail = queue is not QueuePlace.HERE
+        self._last_new: bytes | None = None
+        self._doubted: set[bytes] = set()
+        self._new_local = partial(ScalableBloomFilter, capacity, error_rate, growth=growth)
         self._local = self._new_local()
         self._epoch = 0
         self._on_error = on_error
         self._on_away = on_away
         self._on_settled = on_settled
         self._trusted_until = 0.0
-        self._is_away = False
+        self._next_bulk = 0.0
         self._has_told_full = False
-        self._pause = FIRST_PAUSE
-        self._next_look = self._next_bulk = 0.0
-        self._waiting: deque[bytes] = deque()
-        self._has_overflowed = False
         self._unsettled = 0
         self._answers = 0
 
@@ -150,6 +146,7 @@ class FleetFilter:
             return False
         is_new = self._ask(key, is_known=is_known)
         if is_new:
+            self._last_new = key
             self._unsettled += 1
             if self._unsettled >= _SETTLE_KEYS:
                 self._settle()
@@ -167,7 +164,7 @@ class FleetFilter:
             unknown = [i for i, is_known in enumerate(seen) if not is_known]
         else:
             unknown = list(range(len(keys)))
-        if not unknown or now < max(self._next_look, self._next_bulk):
+        if not unknown or now < max(self.outage.next_look, self._next_bulk):
             return seen
         try:
             answers = self.shared.seen_many([keys[i] for i in unknown])
@@ -182,19 +179,44 @@ class FleetFilter:
         if any(answers):
             self._trust()
         for i, answer in zip(unknown, answers, strict=True):
-            seen[i] = answer
-            if answer:
+            seen[i] = answer and keys[i] not in self._doubted
+            if seen[i]:
                 local.add(keys[i])
-        if self._waiting:
-            self._restore_waiting(keys, seen)
+        if self.backlog:
+            # The server does not know yet what waits to be written.
+            waiting = set(self.backlog.waiting())
+            seen = [is_seen or key in waiting for is_seen, key in zip(seen, keys, strict=True)]
         return seen
+
+    def look(self) -> None:
+        """Ask the server for a sign of life if it has given none for a while, and keep the filter from expiring.
+
+        To be called every :data:`LOOK_SECONDS` as long as the crawl runs: a process with nothing to ask would notice
+        neither that the server has gone away nor that it is back.
+        """
+        if self.outage.is_on and self._on_away is not None:
+            self._on_away()  # once more, as the crawl may have been too young to be ended
+        now = time.monotonic()
+        if now < (self.outage.next_look if self.outage.is_on else self._trusted_until - TRUST_SECONDS + LOOK_SECONDS):
+            return
+        try:
+            self.shared.confirm()
+            self._back()
+            while self.backlog and time.monotonic() < now + _CATCH_UP_SECONDS:
+                self._catch_up()
+        except GoneError:
+            self._trusted_until = 0.0  # the next key to be added begins anew
+        except ServerError as error:
+            self._lose(error)
 
     def clear(self) -> None:
         """Remove the filter from the server, and forget all that is known here."""
         self._settle()
         self._local = self._new_local()
         self._epoch += 1
-        self._waiting.clear()
+        self._doubted.clear()
+        self._last_new = None
+        self.backlog.forget()
         self._trusted_until = 0.0
         try:
             self.shared.clear()
@@ -210,41 +232,38 @@ class FleetFilter:
         """Write what is waiting, take a last look, and close the connection."""
         deadline = time.monotonic() + _CLOSING_SECONDS
         try:
-            while self._waiting and time.monotonic() < deadline:
+            while self.backlog and time.monotonic() < deadline:
                 self._catch_up()
             self._settle()
         except (ServerError, GoneError, BloomError) as error:
             logger.debug("The filter on %s could not be asked at the end: %s", self.shared.where, error)
-        self.unwritten += len(self._waiting)
-        if self.unwritten:
+        if self.backlog.unwritten:
             logger.warning(
-                "%d URLs that were accepted while the server was away could not be written to the filter on %s: they "
-                "may be fetched again by other or later crawls.",
-                self.unwritten,
+                "%d URLs that were accepted while the server was away are not in the filter on %s: they may be fetched "
+                "again by other or later crawls.",
+                self.backlog.unwritten,
                 self.shared.where,
             )
-        self._waiting.clear()
         try:
             self.shared.server.close()
         except ServerError as error:
             logger.debug("Closing the connection to %s failed: %s", self.shared.where, error)
 
-    def _new_local(self) -> ScalableBloomFilter:
-        return ScalableBloomFilter(self._capacity, self._error_rate, growth=self._growth)
-
     def _ask(self, key: bytes, *, is_known: bool) -> bool:
-        if time.monotonic() < self._next_look:
+        if time.monotonic() < self.outage.next_look:
             return self._accept_alone(key, is_known=is_known)
-        deadline = time.monotonic() + (RETRY_SECONDS if self._on_error == RETRY and not self._is_away else 0.0)
+        may_retry = self._on_error == RETRY and not self.outage.is_on
+        deadline = time.monotonic() + (RETRY_SECONDS if may_retry else 0.0)
         backoff = _FIRST_BACKOFF
         is_doubtful = False
         while True:
             try:
                 return self._ask_once(key, is_doubtful=is_doubtful)
             except FullError as error:
-                return self._ask_full(key, error)
+                return self._ask_full(key, error, is_doubtful=is_doubtful)
             except (ServerError, GoneError, BloomError) as error:
                 is_doubtful = True
+                self._doubt_the_last_push()
                 if time.monotonic() + backoff > deadline:
                     self._lose(error)
                     return self._accept_alone(key, is_known=is_known)
@@ -255,7 +274,7 @@ class FleetFilter:
         if not self.shared.is_open:
             self.shared.open()
         try:
-            if self._waiting:
+            if self.backlog:
                 self._catch_up()
                 if key in self._local:
                     self._back()
@@ -271,55 +290,53 @@ class FleetFilter:
         self._answers += 1
         if self._answers % _SETTLE_KEYS == 0 and len(self._local) >= MAX_LOCAL:
             self._forget()
+        if key in self._doubted:
+            self._doubted.discard(key)
+            return True
         return is_new or (is_doubtful and not was_known)
 
-    def _ask_full(self, key: bytes, error: Exception) -> bool:
+    def _ask_full(self, key: bytes, error: Exception, *, is_doubtful: bool) -> bool:
         """Look up what the server remembers, since it takes no more; what it does not know is let through."""
         if not self._has_told_full:
             self._has_told_full = True
             logger.warning(
-                "The server at %s is full (%s): new URLs are let through, and several processes may fetch the same. "
-                "Up to %d are written to it when there is room. Raise its maxmemory; noeviction is the right policy.",
+                "The server at %s is full (%s), and several processes may fetch the same pages. %s Raise its "
+                "maxmemory; noeviction is the right policy.",
                 self.shared.where,
                 error,
-                MAX_WAITING,
+                self.backlog.promise,
             )
+        is_known = key in self._local
         try:
             is_seen = self.shared.seen_many([key])[0]
         except (ServerError, GoneError) as error_:
             self._lose(error_)
             is_seen = False
-        if is_seen:
-            self._local.add(key)
-            return False
-        return self._accept_alone(key, is_known=key in self._local)
+        if not is_seen or key in self._doubted:
+            return self._accept_alone(key, is_known=is_known)
+        self._local.add(key)
+        return is_doubtful and not is_known  # it may be our own first attempt that the server remembers
 
     def _accept_alone(self, key: bytes, *, is_known: bool) -> bool:
-        """Answer without the server; a new key is kept to be written to it later."""
-        if is_known:
+        """Answer without the server."""
+        if is_known or key in self.backlog:
             return False
-        self._local.add(key)
-        self.accepted_alone += 1
-        if len(self._waiting) < MAX_WAITING:
-            self._waiting.append(key)
-        else:
-            self.unwritten += 1
-            if not self._has_overflowed:
-                self._has_overflowed = True
-                logger.warning(
-                    "The server at %s has been away for %d new URLs. Further ones are crawled, but not written to the "
-                    "filter when it is back.",
-                    self.shared.where,
-                    MAX_WAITING,
-                )
+        if self.backlog.accept(key):
+            self._local.add(key)
+        if self.backlog.begins_to_overflow():
+            logger.warning(
+                "The server at %s has been away for %d new URLs. Further ones are crawled, but not written to the "
+                "filter when it is back.",
+                self.shared.where,
+                len(self.backlog),
+            )
         return True
 
     def _catch_up(self) -> None:
         """Write some of the waiting keys to the server. They stay waiting until it has answered."""
-        batch = list(islice(self._waiting, _CATCH_UP_KEYS))
+        batch = self.backlog.batch()
         self.shared.add(batch)
-        for _ in batch:
-            self._waiting.popleft()
+        self.backlog.written(len(batch))
 
     def _begin_anew(self) -> None:
         """Begin the chain again, and the local filter with it, but for what still waits to be written."""
@@ -335,51 +352,49 @@ class FleetFilter:
         """Begin the local filter again, with what waits to be written, since only this process knows of that."""
         self._epoch += 1
         self._local = self._new_local()
-        for key in self._waiting:
+        self._last_new = None
+        for key in self.backlog.waiting():
             self._local.add(key)
 
+    def _doubt_the_last_push(self) -> None:
+        """Accept once more the key that was accepted last, if the push of its request may have failed as well."""
+        if self._push_may_fail and self._last_new is not None:
+            self._doubted.add(self._last_new)
+            self._local.forget(self._last_new)
+            self._epoch += 1
+            self._last_new = None
+
     def _lose(self, error: Exception) -> None:
-        """Note that the server is away, and when to look again."""
-        self._pause = min(2 * self._pause, LONGEST_PAUSE) if self._is_away else FIRST_PAUSE
-        self._next_look = self._trusted_until = time.monotonic() + self._pause
-        if self._is_away:
-            return
-        self._is_away = True
-        self.times_away += 1
-        logger.warning(
-            "The server at %s is away (%s). %s Up to %d new URLs are kept (about 15 MB) and written to it when it is "
-            "back.",
-            self.shared.where,
-            error,
-            "The crawl ends; it can be resumed."
-            if self._on_error == CLOSE
-            else "The crawl goes on with what this process knows; others may fetch the same pages.",
-            MAX_WAITING,
-        )
-        if self._on_away is not None:
-            self._on_away()
+        """Note that the server is away."""
+        self._doubt_the_last_push()
+        begins = self.outage.note()
+        self._trusted_until = self.outage.next_look
+        if begins:
+            logger.warning(
+                "The server at %s is away (%s). %s %s",
+                self.shared.where,
+                error,
+                "The crawl ends; it can be resumed."
+                if self._on_error == CLOSE
+                else "The crawl goes on with what this process knows; others may fetch the same pages.",
+                self.backlog.promise,
+            )
+            if self._on_away is not None:
+                self._on_away()
 
     def _back(self) -> None:
-        self._next_look = 0.0
         self._trust()
-        if self._is_away:
-            self._is_away = False
-            self._has_overflowed = False
-            logger.info("The server at %s is back; %d URLs wait to be written", self.shared.where, len(self._waiting))
+        self.backlog.server_is_back()
+        if self.outage.end():
+            logger.info("The server at %s is back; %d URLs wait to be written", self.shared.where, len(self.backlog))
 
     def _trust(self) -> None:
         self._trusted_until = time.monotonic() + TRUST_SECONDS
 
-    def _restore_waiting(self, keys: Sequence[bytes], seen: list[bool]) -> None:
-        """Count as seen what waits to be written, of which the server does not know yet."""
-        waiting = set(self._waiting)
-        for i, key in enumerate(keys):
-            seen[i] = seen[i] or key in waiting
-
     def _settle(self) -> None:
         """Add up what was lost since the last time, at the rates as they are now, which are the highest yet."""
         unsettled, self._unsettled = self._unsettled, 0
-        if self.shared.is_open and not self._is_away:
+        if self.shared.is_open and not self.outage.is_on:
             try:
                 self.info = self.shared.info()
             except ServerError as error:

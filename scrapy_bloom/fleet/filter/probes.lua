@@ -7,16 +7,21 @@
 --   ARGV[at + 2]   the next layer's design as it is written into the metadata
 --   ARGV[at + 3..] m, k, capacity for each key of a layer
 -- and returns the chain, or nil and the reply that says why not:
---   {-1}                        the metadata is gone, or is another chain's
+--   {-1}                        the metadata is gone, or is another chain's, or a layer is gone
 --   {0, fields and values}      the caller does not know all layers
 local function open_chain(first, at)
-    local head = redis.call('HMGET', KEYS[first], 'id', 'layers', 'count')
+    local call = redis.call
+    local head = call('HMGET', KEYS[first], 'id', 'layers', 'count')
     if head[1] ~= ARGV[at] then
         return nil, {-1}
     end
     local known = tonumber(ARGV[at + 1])
     if tonumber(head[2]) ~= known then
         return nil, {0, redis.call('HGETALL', KEYS[first])}
+    end
+    -- A layer that was deleted or evicted reads as zeros: all of its keys would be new, and nobody would know why.
+    if call('EXISTS', unpack(KEYS, first + 1, first + known)) < known then
+        return nil, {-1}
     end
     local with_keys = #KEYS - first
     local sizes, probes, capacities = {}, {}, {}
@@ -39,7 +44,7 @@ local function open_chain(first, at)
         local key, size = KEYS[first + layer], sizes[layer]
         x, y, z = x % size, y % size, z % size
         for _ = 1, probes[layer] do
-            if redis.call('GETBIT', key, x) == 0 then
+            if call('GETBIT', key, x) == 0 then
                 return false
             end
             x, y, z = (x + y) % size, (y + z) % size, (z + 1) % size
@@ -57,19 +62,17 @@ local function open_chain(first, at)
         return false
     end
 
-    -- Sets all bits of a key in one call, which returns what they were before.
+    -- Sets all bits of a key, and returns whether all of them were set before. A loop of SETBIT takes two thirds of the
+    -- time of one BITFIELD, whose four arguments per bit and table of answers cost more than a call. The 1 is a string
+    -- because Redis prints numbers with "%.17g", which is slow.
     local function set(layer, x, y, z)
-        local size = sizes[layer]
-        local command = {'BITFIELD', KEYS[first + layer]}
+        local key, size, was_seen = KEYS[first + layer], sizes[layer], true
         x, y, z = x % size, y % size, z % size
-        for i = 1, probes[layer] do
-            local place = 4 * i - 1
-            command[place], command[place + 1], command[place + 2], command[place + 3] = 'SET', 'u1', x, 1
+        for _ = 1, probes[layer] do
+            if call('SETBIT', key, x, '1') == 0 then
+                was_seen = false
+            end
             x, y, z = (x + y) % size, (y + z) % size, (z + 1) % size
-        end
-        local was_seen = true
-        for _, bit in ipairs(redis.call(unpack(command))) do
-            was_seen = was_seen and bit == 1
         end
         return was_seen
     end

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from mmh3 import mmh3_x64_128_digest
 
 from scrapy_bloom.errors import UnknownFormatError
 from scrapy_bloom.filter.key_space import check_key_space
-from scrapy_bloom.fleet.client import Command, ReplyError, unusable
+from scrapy_bloom.fleet.client import Command, ReplyError, Script, unusable
 from scrapy_bloom.fleet.filter import shared_chain
 from scrapy_bloom.fleet.filter.bf import BloomCommandChain, min_capacity
 from scrapy_bloom.fleet.filter.bitmap import BitmapChain
@@ -34,8 +35,16 @@ AUTO, BF, BITMAP = ENGINES = ("auto", "bf", "bitmap")
 _BATCH_DIGESTS = 500
 """Per call of a shard: some 15 ms of the server's time, during which it answers nobody else."""
 
+CONFIRM_SECONDS = 1.0
+"""How long engine bf, whose commands do not look at the metadata, adds to a chain without looking whether it still is
+the one that the metadata speaks of."""
+
+LEAST_LIFETIME = 60
+"""Seconds that a filter lives after its last use at least, so that none expires under a worker that is busy."""
+
 _BEGIN_ATTEMPTS = 5
 _LIFETIME_REFRESHES = 4  # per lifetime
+_REMOVE = Script((Path(__file__).parent / "remove.lua").read_text(encoding="utf-8"))
 
 
 class SharedFilter:
@@ -52,7 +61,8 @@ class SharedFilter:
             in one chain only.
         growth: How many times larger each next layer is. Engine bf rounds it to a whole number.
         key_space: What makes the keys, by ingredient.
-        ttl: Seconds after the last use at which the server removes the filter; None for never.
+        ttl: Seconds after the last use at which the server removes the filter, at least :data:`LEAST_LIFETIME`; None
+            for never.
 
     The numbers apply to a filter that is begun; one that is there keeps its own.
 
@@ -81,8 +91,9 @@ class SharedFilter:
         self._error_rate = error_rate
         self._growth = growth
         self._key_space = key_space
-        self._ttl = ttl
+        self._ttl = None if ttl is None else max(ttl, LEAST_LIFETIME)
         self._refresh_at = 0.0
+        self._confirm_at: dict[str, float] = {}
         self._chains: list[Chain] = []
         self._warned: set[str] = set()
 
@@ -111,9 +122,12 @@ class SharedFilter:
             ServerError: The server does not answer, or refuses.
 
         """
+        left_behind = self._chains
         (first,) = self._begin([0], self._shards, self._chosen_engine())
         shards = first.design.shards
         self._chains = [first, *self._begin(range(1, shards), shards, first.design.engine)]
+        ids = {chain.design.id for chain in self._chains}
+        self._remove([chain for chain in left_behind if chain.design.id not in ids])
         for chain in self._chains:
             for warning in check_key_space(
                 f"The filter on {self.where}",
@@ -143,19 +157,32 @@ class SharedFilter:
             ServerError: The server does not answer, or refuses. What was carried out is not known.
 
         """
-        if self._ttl is not None and time.monotonic() >= self._refresh_at:
-            self._refresh_lifetime(self._ttl)
+        self._refresh_lifetime()
         return [not seen for seen in self._exchange(keys, adding=True)]
 
     def seen_many(self, keys: Sequence[bytes]) -> list[bool]:
         """Return for each of *keys* whether it was added by anyone, in one round trip (per node of a cluster).
 
         Raises:
-            GoneError: A chain is not on the server any more. Engine bf does not find out here; all is unseen then.
+            GoneError: A chain is not on the server any more.
             ServerError: The server does not answer, or refuses.
 
         """
         return self._exchange(keys, adding=False)
+
+    def confirm(self) -> None:
+        """Make sure that the server is there and has the filter, and keep it from expiring.
+
+        Raises:
+            GoneError: A chain is not on the server any more; :meth:`open` begins it anew.
+            ServerError: The server does not answer, or refuses.
+
+        """
+        if not self._chains:
+            raise GoneError
+        self._refresh_lifetime()
+        first = self._chains[0]
+        self._check_confirmation(first, self.server.call(self._confirmation(first)))
 
     def info(self) -> ChainInfo:
         """Return sums over the shards for counts and bytes, averages for rates, and the most layers.
@@ -198,8 +225,12 @@ class SharedFilter:
                 seed = chains[shard].design.seed
                 digests = [mmh3_x64_128_digest(keys[i], seed) for i in indexes[:_BATCH_DIGESTS]]
                 commands.append(chains[shard].command(digests, adding=adding))
-            replies = self.server.calls(commands)
-            for (shard, indexes), reply in zip(list(left.items()), replies, strict=True):
+            # Asked last: a chain that the metadata still speaks of then was the right one to ask before.
+            to_confirm = [chains[shard] for shard in left if self._is_to_confirm(chains[shard])]
+            replies = self.server.calls([*commands, *map(self._confirmation, to_confirm)])
+            for chain, reply in zip(to_confirm, replies[len(commands) :], strict=True):
+                self._check_confirmation(chain, reply)
+            for (shard, indexes), reply in zip(list(left.items()), replies, strict=False):
                 answers = chains[shard].answers(reply, adding=adding)
                 for i, answer in zip(indexes, answers, strict=False):
                     seen[i] = answer
@@ -207,6 +238,20 @@ class SharedFilter:
                 if not left[shard]:
                     del left[shard]
         return seen
+
+    def _is_to_confirm(self, chain: Chain) -> bool:
+        return chain.design.engine == BF and time.monotonic() >= self._confirm_at.get(chain.design.id, 0.0)
+
+    def _confirmation(self, chain: Chain) -> Command:
+        key = chain.all_keys()[0]
+        return Command(("HGET", key, "id"), key)
+
+    def _check_confirmation(self, chain: Chain, reply: Any) -> None:
+        if isinstance(reply, ReplyError):
+            raise reply
+        if reply != chain.design.id.encode():
+            raise GoneError
+        self._confirm_at[chain.design.id] = time.monotonic() + CONFIRM_SECONDS
 
     def _tag(self, shard: int) -> str:
         return f"{self._prefix}:{shard}"
@@ -306,16 +351,20 @@ class SharedFilter:
         return BITMAP
 
     def _remove(self, chains: Sequence[Chain]) -> None:
-        for reply in self.server.calls(
-            [Command(("UNLINK", *chain.all_keys()), chain.all_keys()[0]) for chain in chains]
-        ):
+        commands = []
+        for chain in chains:
+            keys = chain.all_keys()
+            commands.append(Command((len(keys), *keys, chain.design.id), keys[0], _REMOVE))
+        for reply in self.server.calls(commands) if commands else ():
             if isinstance(reply, ReplyError):
                 raise reply
 
-    def _refresh_lifetime(self, ttl: int) -> None:
-        self._refresh_at = time.monotonic() + ttl / _LIFETIME_REFRESHES
+    def _refresh_lifetime(self) -> None:
+        if self._ttl is None or time.monotonic() < self._refresh_at:
+            return
+        self._refresh_at = time.monotonic() + self._ttl / _LIFETIME_REFRESHES
         keys = [key for chain in self._chains for key in chain.all_keys()]
-        self.server.calls([Command(("EXPIRE", key, ttl), key) for key in keys])
+        self.server.calls([Command(("EXPIRE", key, self._ttl), key) for key in keys])
 
     def _warn(self, message: str) -> None:
         if message not in self._warned:
