@@ -20,9 +20,8 @@ PATIENCE = 90
 """Seconds after which a fleet that has not come to its end counts as hanging."""
 
 CONCURRENCY = 4
-IN_HAND = CONCURRENCY + CONCURRENCY // 2
-"""Requests that a worker holds at most: in the downloader, and waiting for it. Those whose callbacks run come on top;
-callbacks here run at once."""
+IN_HAND = CONCURRENCY + CONCURRENCY // 2 + CONCURRENCY
+"""Requests that a worker holds at most: in the downloader, waiting for it, and done but not acknowledged yet."""
 
 
 class Fleet:

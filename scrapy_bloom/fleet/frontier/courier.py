@@ -93,6 +93,8 @@ class Courier:
         self._sending: deque[Link] = deque()
         self._sending_done: list[Leased] = []
         self._parts: dict[int, tuple[int, list[Link]]] = {}  # by shard, what is on its way, and under which number
+        self._leased: list[set[bytes]] = [set() for _ in range(queue.shards)]
+        self._is_in_doubt = False  # about what the server has leased to this worker
         self._is_closing = False
         self._deadline = float("inf")
         self._next_look = self._next_beat = self._next_try = 0.0
@@ -256,8 +258,16 @@ class Courier:
             self._back()
 
     def _exchange(self) -> None:
+        if self._is_in_doubt:
+            # An answer got lost. If it was that of a lease, its requests would be held for ever, by a worker that does
+            # not know of them.
+            for at, ids in enumerate(self._leased):
+                self.queue.keep(at, sorted(ids))
+            self._is_in_doubt = False
         while self._garbled:
-            self.queue.set_aside(self._garbled[0], "garbled")
+            garbled = self._garbled[0]
+            self.queue.set_aside(garbled, "garbled")
+            self._leased[garbled.shard].discard(garbled.id)
             self._garbled.popleft()
             self.aside += 1
         shards = {link.shard for link in self._sending} | {leased.shard for leased in self._sending_done}
@@ -302,6 +312,7 @@ class Courier:
             self._delivered(shard, links, finished)
             gone = {id(leased) for leased in done}
             self._sending_done = [leased for leased in self._sending_done if id(leased) not in gone]
+            self._leased[shard].difference_update(ids)
             self.stale += len(done) - finished.acknowledged
             if not finished.is_alive:
                 stale.add(shard)
@@ -379,6 +390,7 @@ class Courier:
                 self._looked[shard] = None
                 continue
             leased += lease.leased
+            self._leased[shard].update(one.id for one in lease.leased)
             self._looked[shard] = (lease.outstanding, lease.seq)
             self._tell_of_lease(lease)
         wanted = sum(share for _, share in looks)
@@ -417,6 +429,7 @@ class Courier:
 
     def _join_anew(self, shard: int) -> None:
         """Become a worker of *shard* again. What was leased and not begun is others' now."""
+        self._leased[shard].clear()
         with self._changed:
             kept = [leased for leased in self._arrived if leased.shard != shard]
             lost = len(self._arrived) - len(kept)
@@ -473,6 +486,7 @@ class Courier:
             )
 
     def _lose(self, error: Exception) -> None:
+        self._is_in_doubt = True
         self._pause_for_a_while()
         if self.is_away:
             return

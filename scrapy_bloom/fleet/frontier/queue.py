@@ -295,6 +295,16 @@ class Queue:
         leased = [Leased(shard, id_, token, entry) for id_, entry in zip(flat[::2], flat[1::2], strict=True)]
         return Lease(outstanding, int(seq), leased, expired.decode(errors="replace"), returned, crashed, large, missing)
 
+    def keep(self, shard: int, ids: Sequence[bytes]) -> int:
+        """Give back all that this worker holds in *shard* but *ids*, and return how much that is.
+
+        Raises:
+            ServerError: The server does not answer, or refuses.
+
+        """
+        returned: int = self.server.call(self._command(_KEEP, shard, [self._tokens[shard], *ids]))
+        return returned
+
     def leave(self) -> int:
         """Give back all that this worker holds, and return how much that is.
 
@@ -372,5 +382,5 @@ def _script(name: str, probes: str = "") -> Script:
     return Script(probes + "".join((here / f"{part}.lua").read_text(encoding="utf-8") for part in ("queue", name)))
 
 
-_JOIN, _LEASE, _LEAVE, _ASIDE = (_script(name) for name in ("join", "lease", "leave", "aside"))
+_JOIN, _LEASE, _KEEP, _LEAVE, _ASIDE = (_script(name) for name in ("join", "lease", "keep", "leave", "aside"))
 _FINISH = {"bitmap": _script("finish", bitmap.PROBES_LUA), "bf": _script("finish", bf.PROBES_LUA)}

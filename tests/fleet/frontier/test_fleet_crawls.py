@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.fleets import IN_HAND, Fleet, wait_until
 from tests.support.localsite import LocalSite
+from tests.support.proxy import LosingProxy
 from tests.support.redis_servers import RedisServer
 
 if TYPE_CHECKING:
@@ -40,12 +41,28 @@ def test_two_workers_fetch_each_page_once(plain_server: RedisServer, prefix: str
         assert left == {"meta", "queue", "0"}
 
 
+def test_answers_that_get_lost_change_nothing(plain_server: RedisServer, prefix: str) -> None:
+    """Calls that were carried out and not answered are neither done twice nor lost: every page is fetched once."""
+    with (
+        LocalSite(pages=80, links_per_page=5, delay=0.02) as site,
+        LosingProxy(plain_server.port) as proxy,
+        Fleet(site, proxy, BLOOM_REDIS_KEY=prefix) as fleet,  # type: ignore[arg-type] - it has a URL, too
+    ):
+        fleet.start("a")
+        for hits in range(5, 65, 10):
+            site.wait_for_hits(hits)
+            proxy.lose_next_answer()
+        outcome = fleet.finish()["a"]
+        assert outcome.stats["bloom/redis/away"] >= 5
+        assert fleet.page_hits()[1:] == [1] * 79
+
+
 @pytest.mark.slow
 def test_twenty_kills_lose_nothing(tmp_path: Path) -> None:
     """Three workers killed at random twenty times fetch every page, and twice at most what they had in hand."""
     rng = random.Random(1)
     with (
-        LocalSite(pages=1500, links_per_page=5, delay=0.05) as site,
+        LocalSite(pages=1200, links_per_page=5, delay=0.05) as site,
         RedisServer(tmp_path, keeps_data=True) as server,
         Fleet(site, server) as fleet,
     ):
@@ -54,7 +71,7 @@ def test_twenty_kills_lose_nothing(tmp_path: Path) -> None:
         site.wait_for_hits(30)
         kills = 0
         while kills < 20:
-            site.wait_for_hits(site.hits() + rng.randrange(5, 60))
+            site.wait_for_hits(site.hits() + rng.randrange(5, 45))
             name = rng.choice(WORKERS)
             assert fleet.is_running(name), "the site is too small for so many kills"
             fleet.kill(name)
@@ -98,14 +115,14 @@ def test_a_server_killed_and_back_loses_nothing(tmp_path: Path, with_workers: bo
     """With appendonly nothing is fetched twice but what killed workers had in hand; the crawl waits meanwhile."""
     kills = 0
     with (
-        LocalSite(pages=400, links_per_page=5, delay=0.05) as site,
+        LocalSite(pages=250, links_per_page=5, delay=0.05) as site,
         RedisServer(tmp_path, keeps_data=True) as server,
         Fleet(site, server) as fleet,
     ):
         for name in WORKERS:
             fleet.start(name)
-        for round_ in range(3):
-            site.wait_for_hits(40 + 90 * round_)
+        for round_ in range(2):
+            site.wait_for_hits(40 + 80 * round_)
             server.kill()
             if with_workers:
                 fleet.kill(WORKERS[round_])
@@ -130,7 +147,7 @@ def _is_quiet(site: LocalSite) -> bool:
 def test_a_full_server_loses_nothing(tmp_path: Path) -> None:
     """While it takes no links no further pages are begun, and with room again the crawl goes on to its end."""
     with (
-        LocalSite(pages=400, links_per_page=5, delay=0.05) as site,
+        LocalSite(pages=200, links_per_page=5, delay=0.05) as site,
         RedisServer(tmp_path) as server,
         Fleet(site, server) as fleet,
         server.client() as client,
@@ -148,4 +165,4 @@ def test_a_full_server_loses_nothing(tmp_path: Path) -> None:
         hits = fleet.page_hits()
     assert site.missing_pages() == []
     assert sum(hits) - 1 - site.pages <= IN_HAND
-    assert any("takes no" in outcome.log or "is full" in outcome.log for outcome in ended.values())
+    assert all("is full" in outcome.log for name, outcome in ended.items() if name != "a")

@@ -234,6 +234,13 @@ class Model(RuleBasedStateMachine):
                 assert answer.acknowledged == 0
         self.lost[name] = []
 
+    @rule(name=name, wanted=st.integers(1, 5))
+    def lease_whose_answer_is_lost(self, name: str, wanted: int) -> None:
+        """The worker says what it knows of, and the rest is pending as before."""
+        leased = len(lease(self.queues[name], wanted).leased)
+        known = [leased.id for _, leased in self.held[name].values()]
+        assert self.queues[name].keep(0, known) == leased
+
     @rule()
     def put_back(self) -> None:
         """A person puts back what was set aside, and it is suspected of nothing."""
