@@ -1,7 +1,7 @@
-"""The layers of a chain as files of one directory: lock, open, grow, sync, close. :func:`open_filter`.
+"""The layers of a chain as files of one directory: :func:`open_filter`.
 
-Decides when a file is created, when it is durable and what is done when there is no room. What a file looks like is
-``layerfile``'s business; when a layer is full is the chain's.
+Decides when a file is created, when it is synced, and what happens on a full disk. Does not know what a file looks like
+(``layerfile`` does) or when a layer is full (the chain does).
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def open_filter(
 ) -> ScalableBloomFilter:
     """Open the filter in *directory*, or begin one there.
 
-    A bit that is set is kept by the operating system when the process dies, so nothing added is forgotten after
-    ``kill -9``. A power failure may forget what was added since the last sync.
+    The operating system keeps a bit that is set even if the process dies, so ``kill -9`` forgets nothing. A power failure
+    may forget what was added since the last sync.
 
     Args:
         directory: Where the layers are; created if missing. One process at a time.
@@ -67,8 +67,8 @@ def open_filter(
         error_rate: Bound on the false-positive probability of the whole chain, from 1e-10 to 0.5.
         growth: How many times larger each next layer is, from 2 to 16. A filter that is there already keeps the
             design of its layers; the three numbers apply to layers it will grow.
-        key_space: What makes the keys, by ingredient. Opening a filter made with another one is an error, as every
-            key would look new; another version of w3lib is a warning. None: do not compare.
+        key_space: What makes the keys, by ingredient. Another one than the filter was filled under is an error, since
+            every key would look new; another version of w3lib is a warning. None: do not compare.
         sync_interval: Seconds between writing dirty pages to disk in a thread; 0: only on ``sync()`` and ``close()``.
         import_from: A ``requests.seen`` of Scrapy's own filter, whose fingerprints a new filter begins with.
         on_checkpoint: Passed on to :class:`ScalableBloomFilter`.
@@ -79,7 +79,7 @@ def open_filter(
         InUseError: Another process has the filter open.
         DamagedError: A file contradicts itself, or one is missing.
         UnknownFormatError: A file was written by a newer version.
-        KeySpaceError: The filter was filled with other keys.
+        KeySpaceError: The filter was filled under another key space.
         UnusableError: The directory or a file in it cannot be created, read or written.
 
     """
@@ -176,13 +176,13 @@ class JobDirectoryStore:
                     self.directory,
                     sum(file.layer.count for file in self._files),
                 )
-            # Durable before the first bit is set: a clean mark over other bits would pass for damage.
+            # On disk before the first bit is set: a clean mark over changed bits would look like damage.
             newest.write_state(clean=False)
             newest.fsync()
         return [file.layer for file in self._files]
 
     def create(self, spec: LayerSpec) -> Layer:
-        """Create the file of the next layer; without room for it, let the layer live in memory for now."""
+        """Create the file of the next layer. On a full disk, keep the layer in memory for now."""
         try:
             self._house_the_homeless()
             return self._create_file(spec).layer
@@ -213,7 +213,7 @@ class JobDirectoryStore:
         return set(self._forgotten.keys)
 
     def note_forgotten(self, key: bytes, *, forgotten: bool) -> None:
-        """Append to the file of forgotten keys; without room for it, say what that means and go on."""
+        """Append to the file of forgotten keys. On a full disk, log what that means and go on."""
         if self._forgotten is None:
             raise ValueError(f"the filter in {self.directory} is closed")
         try:
@@ -230,10 +230,10 @@ class JobDirectoryStore:
             )
 
     def checkpoint(self) -> None:
-        """Note the counts in the headers, and try once more to write out layers that live in memory."""
+        """Save the newest count, and try again to write out layers that live in memory."""
         if not self._files:
             raise ValueError(f"the filter in {self.directory} is closed")
-        # Only this one: the thread that syncs may be marking the full ones clean, whose counts do not change any more.
+        # Only this one: the others do not change any more, and the thread that syncs may be marking them clean.
         self._files[-1].write_state(clean=False)
         if self._homeless:
             try:
@@ -248,7 +248,7 @@ class JobDirectoryStore:
                 0 if self._mark is None else self._mark.contained
             )  # asked before the bits are synced, never after
             *full, newest = self._files
-            # Which layers are full is settled before syncing: the newest may fill up, and be followed, meanwhile.
+            # Decide before syncing which layers are full: meanwhile the newest may fill up and be followed.
             full = [file for file in full if not file.is_clean]
             for file in (*full, newest):
                 file.fsync()
@@ -291,7 +291,7 @@ class JobDirectoryStore:
             self.abandon()
 
     def abandon(self) -> None:
-        """Release files and lock as they are."""
+        """Release files and lock without writing anything."""
         for file in self._files:
             file.close()
         self._files.clear()
@@ -324,7 +324,7 @@ class JobDirectoryStore:
             if found % _IMPORT_REPORT_KEYS == 0:
                 logger.info("Importing %s: %d fingerprints so far", self.import_from, found)
         chain.sync()
-        if not self._homeless:  # what is in memory only would be lost with the process: import again next time
+        if not self._homeless:  # a layer in memory would be lost with the process: import again next time
             self._import_marker.unlink()
             layerfile.sync_directory(self.directory)
         logger.info("Imported %d fingerprints of Scrapy's own filter from %s", added, self.import_from)
@@ -335,7 +335,7 @@ class JobDirectoryStore:
         return self.directory / layout.IMPORT_MARKER_NAME
 
     def _plan_import(self, *, is_new: bool) -> None:
-        """Keep or drop :attr:`import_from`. The marker makes an import that was killed begin anew, not stay half."""
+        """Keep or drop :attr:`import_from`. The marker makes an import that was killed start over, not stay half done."""
         if self.import_from is None:
             return
         if not self.import_from.exists():
@@ -412,7 +412,7 @@ class JobDirectoryStore:
 
     def _check_key_space(self) -> None:
         if self._key_space is None:
-            self._key_space = self._files[-1].origin.key_space  # layers to come say the same as those that are there
+            self._key_space = self._files[-1].origin.key_space  # for the layers to come
             return
         where = f"The filter in {self.directory}"
         advice = (
@@ -445,7 +445,7 @@ class JobDirectoryStore:
         return file
 
     def _house_the_homeless(self) -> None:
-        """Give files to the layers in memory, oldest first so that the row of files has no gap, until OSError."""
+        """Write the layers in memory to files, oldest first so that no file is missing in between. Raise OSError if full."""
         while self._homeless:
             layer = self._homeless[0]
             file = self._create_file(layer.spec)

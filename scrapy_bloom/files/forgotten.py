@@ -1,11 +1,11 @@
-"""The keys that a filter has taken back, in one file that is appended to.
+"""The keys that a filter has taken back, in one append-only file.
 
-A bloom filter cannot unset the bits of one key without touching others. Keys that are taken back are few, so they are
-kept exactly, beside it. This module knows the file; when a key is taken back, and what for, it does not.
+A bloom filter cannot unset the bits of one key without touching others. Keys that are taken back are few, so this file
+lists them. It does not know when a key is taken back, or why.
 
 A record is one byte (``-`` taken back, ``+`` accepted again), the key's length in two bytes (little-endian), the key,
-and the CRC32 of all that in four. Every record is written at once, so that a killed process leaves whole ones; a torn
-one at the end, after a power failure, is cut off.
+and the CRC32 of all three in four. Each record is one write, so a killed process leaves whole records; one torn by a
+power failure is cut off at the end of the file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ForgottenFile:
     """The open file, and :attr:`keys`, the set it stands for."""
 
     def __init__(self, path: Path) -> None:
-        """Read the file at *path*, which need not exist, and drop records that later ones have made void.
+        """Read the file at *path*, which need not exist, and drop records that later ones cancel.
 
         Raises:
             DamagedError: A record contradicts its checksum, or its length what follows it.
@@ -51,7 +51,7 @@ class ForgottenFile:
         """Note that *key* is taken back.
 
         Raises:
-            OSError: It could not be written; it is in :attr:`keys` all the same.
+            OSError: It could not be written. It is in :attr:`keys` anyway.
 
         """
         self.keys.add(key)
@@ -61,14 +61,14 @@ class ForgottenFile:
         """Note that *key*, which had been taken back, has been accepted again.
 
         Raises:
-            OSError: It could not be written; it has left :attr:`keys` all the same.
+            OSError: It could not be written. It has left :attr:`keys` anyway.
 
         """
         self.keys.discard(key)
         self._append(_record(_ACCEPTED, key))
 
     def fsync(self) -> None:
-        """Return when all records are on disk."""
+        """Return once all records are on disk."""
         if self._fd is not None:
             os.fsync(self._fd)
 
@@ -82,7 +82,7 @@ class ForgottenFile:
         if self._fd is None:
             self._fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
         if os.write(self._fd, record) < len(record):
-            # Half a record in the middle would pass for damage; the disk is full, so cut it off.
+            # The disk is full. Cut the half record off: in the middle of the file it would pass for damage.
             os.ftruncate(self._fd, _read(self.path, set())[1])
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -126,7 +126,7 @@ def _read(path: Path, keys: set[bytes]) -> tuple[int, int]:
                 raise damaged(path, at, f"the record says that its key has {length} bytes, which reach past the end")
             break
         if kind not in (_TAKEN_BACK, _ACCEPTED) or _CRC.unpack_from(data, end)[0] != crc32(data[at:end]):
-            if not any(data[at:]):  # a power failure can leave zeros where the last records should be
+            if not any(data[at:]):  # a power failure can leave zeros in place of the last records
                 break
             raise damaged(path, at, "the record contradicts its checksum")
         key = data[at + _HEAD.size : end]

@@ -51,7 +51,7 @@ _NO_ALLOCATE = {errno.EINVAL, errno.ENODEV, errno.ENOSYS, errno.EOPNOTSUPP}
 
 @dataclass(frozen=True)
 class Origin:
-    """What a layer's file says beyond the layer itself: the chain it belongs to and the keys it was made for."""
+    """The chain that a layer belongs to, and what made its keys."""
 
     chain_id: bytes
     """16 random bytes, the same in all layers of a chain."""
@@ -84,7 +84,7 @@ class Header:
 
 
 class LayerFile:
-    """An open layer file and the :class:`Layer` over its mapping."""
+    """An open layer file, and the :class:`Layer` over its mapping."""
 
     def __init__(self, path: Path, spec: LayerSpec, origin: Origin) -> None:
         """Map the file at *path*, whose header has been checked."""
@@ -111,7 +111,7 @@ class LayerFile:
         self.is_clean = clean
 
     def read_state(self) -> None:
-        """Take the count from the header if the file was left clean; otherwise count the bits anew."""
+        """Take the count from the header if the file was closed cleanly; otherwise estimate it from the bits."""
         state = self._map[STATE_AT:_STATE_CRC_AT]
         count, flag, followed = _STATE.unpack(state)
         intact = _CONSTANT_CRC.unpack_from(self._map, _STATE_CRC_AT)[0] == crc32(state)
@@ -131,20 +131,20 @@ class LayerFile:
             raise damaged(self.path, HEADER_BYTES, contradiction)
 
     def _prefer(self, noted: int) -> None:
-        """Take the count *noted* last for that of the bits unless they contradict it.
+        """Prefer the count *noted* last to the estimate from the bits, unless the bits contradict it.
 
-        In a layer that is full it is exact, and the estimate from the bits may fall short of the capacity. After a
-        power failure it may be newer than the bits.
+        For a full layer the noted count is exact, and an estimate may fall short of the capacity. After a power failure
+        it may be newer than the bits.
         """
         estimate, self.layer.count = self.layer.count, noted
         if noted > self.layer.capacity or self.layer.contradiction() is not None:
             self.layer.count = estimate
 
     def fsync(self) -> None:
-        """Return when header and bits are on disk. Releases the GIL, so that a thread can do it beside the crawl."""
+        """Return once header and bits are on disk. Releases the GIL, so a thread can call it beside the crawl."""
         if sys.platform != "linux":
-            # Only Linux promises that fsync() covers pages dirtied through a mapping. mmap.flush() holds the GIL
-            # (187 ms of a 199 ms flush), which is why Linux goes without.
+            # Only Linux promises that fsync() covers pages dirtied through a mapping. mmap.flush() does everywhere, but
+            # holds the GIL (187 ms of a 199 ms flush).
             self._map.flush()
         os.fsync(self._fd)
 
@@ -157,9 +157,9 @@ class LayerFile:
             return False
 
     def close(self) -> None:
-        """Unmap and close. The layer keeps its count and has no bits any more."""
+        """Unmap and close. The layer keeps its count and loses its bits."""
         self.layer.bits = type(self.layer.bits)()
-        with suppress(BufferError):  # somebody still looks at the bits; the mapping goes when they do
+        with suppress(BufferError):  # somebody still holds the bits; the mapping goes with them
             self._map.close()
         os.close(self._fd)
 
@@ -167,11 +167,11 @@ class LayerFile:
 def create(path: Path, spec: LayerSpec, origin: Origin) -> LayerFile:
     """Create the file at *path*, whole or not at all, and open it.
 
-    Written under a temporary name with its space allocated, synced and renamed: a mapped hole on a full disk would end
-    the process with SIGBUS at the first bit that is set.
+    Writes under a temporary name, allocates the space, syncs and renames. Without the allocation, setting a bit on a
+    full disk would kill the process with SIGBUS.
 
     Raises:
-        OSError: There is no room or no permission, and nothing is left behind.
+        OSError: No room or no permission. Nothing is left behind.
 
     """
     header = _header(spec, origin)
@@ -192,7 +192,7 @@ def create(path: Path, spec: LayerSpec, origin: Origin) -> LayerFile:
 
 
 def open_existing(path: Path) -> LayerFile:
-    """Open the file at *path* after checking that it is whole and says nothing impossible.
+    """Check that the file at *path* is whole and consistent, and open it.
 
     Raises:
         DamagedError: Wrong magic, checksum or length, or a fill that the count cannot explain.
@@ -246,7 +246,7 @@ def contradiction(path: Path, header: Header) -> DamagedError | None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Make a rename in *directory* durable. Windows cannot open directories and needs no such thing."""
+    """Make a rename in *directory* durable. Windows cannot open directories, and does not need to."""
     if sys.platform == "win32":
         return
     fd = os.open(directory, os.O_RDONLY)
@@ -312,7 +312,7 @@ def _parse(path: Path, header: bytes) -> tuple[LayerSpec, Origin]:
         chain_id,
         key_space_length,
     ) = _CONSTANT.unpack_from(header)
-    # Before the checksum, whose place another version may have moved.
+    # Before the checksum, which another version may keep elsewhere.
     if version != FORMAT_VERSION:
         raise _unknown(path, "format version", version, FORMAT_VERSION)
     (noted,) = _CONSTANT_CRC.unpack_from(header, _CONSTANT_CRC_AT)
@@ -342,7 +342,7 @@ def _allocate(fd: int, offset: int, nbytes: int) -> None:
         try:
             os.posix_fallocate(fd, offset, nbytes)
         except OSError as error:
-            # Some network and FUSE file systems cannot; they take zeros like everybody else.
+            # Some network and FUSE file systems cannot allocate; write zeros there.
             if error.errno not in _NO_ALLOCATE:
                 raise
         else:

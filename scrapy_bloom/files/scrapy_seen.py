@@ -1,9 +1,10 @@
 """Reads the ``requests.seen`` that Scrapy's own filter leaves in a job directory, in both of its formats.
 
 Text up to Scrapy 2.18: a fingerprint in hexadecimal per line. Binary from 2.19: its length in two bytes, big-endian,
-then the fingerprint. Both may stand in one file, when Scrapy was upgraded in the middle of a crawl. Scrapy appends, and
-in blocks of 8 KiB, so a killed process leaves a torn record wherever the next one goes on, not only at the end. The
-whole ones around it are found again; what was torn is skipped, and its page is fetched once more.
+then the fingerprint. One file may hold both, if Scrapy was upgraded in the middle of a crawl. Scrapy appends in
+blocks of 8 KiB, so a killed process leaves a torn record where the next run appends, not only at the end. The reader
+skips torn records, finds the whole ones behind them, and does not know what becomes of them; a page whose record was
+torn is fetched once more.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ _LEAST_SHARE = 0.1
 
 
 def read_fingerprints(path: Path) -> Iterator[bytes]:
-    """Yield the fingerprints in *path*, in order, and log what could not be read.
+    """Yield the fingerprints in *path*, in order, and log how much could not be read.
 
-    Once in 65,536 torn records, chance makes the record behind it look torn too. Fingerprints of a length that less
-    than a tenth of the first 10,000 have are not found.
+    One torn record in 65,536 takes the record behind it along by chance. A length that less than a tenth of the first
+    10,000 fingerprints have is not recognised.
     """
     size = path.stat().st_size
     if not size:
@@ -60,8 +61,7 @@ def read_fingerprints(path: Path) -> Iterator[bytes]:
 def _lengths(data: mmap.mmap) -> list[int]:
     """Return the lengths in bytes of the fingerprints at the beginning of *data*, the most common first.
 
-    A torn line and the whole one that follows it look like a longer one, so what is rare counts only if nothing is
-    common.
+    A torn line and the whole line behind it look like one longer line. So rare lengths count only if none is common.
     """
     seen = Counter(islice(_survey(data), _SURVEYED_RECORDS))
     least = max(2.0, _LEAST_SHARE * seen.total())
@@ -70,7 +70,7 @@ def _lengths(data: mmap.mmap) -> list[int]:
 
 
 def _survey(data: mmap.mmap) -> Iterator[int]:
-    """Yield the lengths of the records from the first to where they cannot be followed any further."""
+    """Yield the lengths of the records, up to the first that cannot be followed."""
     at, size = 0, len(data)
     while at < size:
         line = _LINE.match(data, at)
@@ -89,11 +89,10 @@ def _survey(data: mmap.mmap) -> Iterator[int]:
 
 
 def _records(lengths: list[int]) -> re.Pattern[bytes]:
-    """Return what a whole record looks like; its group 1 is the line if it is one of text.
+    """Return a pattern for whole records; group 1 is the hexadecimal text if the record is a line.
 
-    A binary record counts as whole if another begins where it ends, or the file ends there, perhaps after some zeros:
-    the first byte of a torn length is one, and a power failure leaves blocks of them. Searching on from the first byte
-    of a torn record leads to the next whole one.
+    A binary record is whole if another begins where it ends, or the file ends there. Zeros may lie between: a torn
+    length leaves one, a power failure blocks of them. Searching on inside a torn record finds the next whole one.
     """
     headers = [length.to_bytes(_LENGTH_BYTES, "big") for length in lengths]
     texts = b"|".join(rb"[0-9a-fA-F]{%d}" % (2 * length) for length in lengths)

@@ -1,7 +1,7 @@
-"""Layers in a chain: which one takes the next key, and when to grow. :class:`ScalableBloomFilter`.
+"""The filter that grows, layer by layer: :class:`ScalableBloomFilter`.
 
-Decides what layers there are and what each may cost in error; a :class:`LayerStore` decides where their bits live.
-Single-threaded, like the crawl that uses it; only a store may use threads, for writing to disk.
+Decides when a layer is added and how much error each may use up. Does not know where the bits live: a
+:class:`LayerStore` does. Single-threaded, like the crawl that uses it; only a store may use threads, to write to disk.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class LayerStore(Protocol):
         """Return the layers that are there already, oldest first."""
 
     def create(self, spec: LayerSpec) -> Layer:
-        """Return a new empty layer. Must not fail for want of disk space: memory will do."""
+        """Return a new empty layer. On a full disk, return one in memory."""
 
     def load_forgotten(self) -> set[bytes]:
         """Return the keys that had been forgotten when the layers were closed."""
@@ -58,13 +58,13 @@ class LayerStore(Protocol):
         """Note that *key* has been forgotten, or accepted once more. Must not fail."""
 
     def checkpoint(self) -> None:
-        """Note the counts; the store may exchange the ``bits`` of a layer for others with the same content."""
+        """Save the counts. The store may replace the ``bits`` of a layer by others with the same content."""
 
     def sync(self) -> None:
-        """Return when all that was added so far would survive a power failure."""
+        """Return once everything added so far would survive a power failure."""
 
     def close(self) -> None:
-        """Note the counts and let go of the buffers."""
+        """Save the counts and release the buffers."""
 
 
 class MemoryStore:
@@ -105,9 +105,9 @@ class MemoryStore:
 class ScalableBloomFilter:
     """A set of byte strings that answers "seen before?" with a bounded error and grows by itself.
 
-    Keys that were added are always found. A key that was not added is taken for seen with a probability of at most
-    :attr:`error_rate`, however many keys there are. Close it, or use it in a ``with`` block: that frees its memory and
-    files at once, where a filter that is merely dropped waits for the garbage collector.
+    A key that was added is always found. One that was not is taken for seen with a probability of at most
+    :attr:`error_rate`, however many keys there are. Close the filter, or use it in a ``with`` block, to free its memory
+    and files at once; a filter that is merely dropped waits for the garbage collector.
 
     Args:
         capacity: Keys that the first layer is sized for, at least 1.
@@ -144,19 +144,19 @@ class ScalableBloomFilter:
             self._layers.append(self._store.create(self._next_spec()))
         first = self._layers[0].spec
         self._probes = probing.bind(
-            first.probes, first.seed, exhausted=self._exhausted, forgotten=self._forgotten, recall=self.recall
+            first.probes, first.seed, on_quota_spent=self._on_quota_spent, forgotten=self._forgotten, recall=self.recall
         )
-        self.add = self._probes.add  # type: ignore[assignment, method-assign] # the same in one call less, see bind()
+        self.add = self._probes.add  # type: ignore[assignment, method-assign] # saves a call, see probes.py
         self._closed = False
         self._quota = 0
         self._arrange()
 
     def add(self, key: bytes) -> bool:
-        """Remember *key*. Return True if it was new, False if it (or something like it) had been added before."""
+        """Remember *key*. Return True if it was new, False if it was added before or looks like a key that was."""
         return self._probes.add(key)
 
     def __contains__(self, key: bytes) -> bool:
-        """Whether *key* was added before: surely if False, probably if True."""
+        """Return whether *key* was added before. False is certain, True is probable."""
         return self._probes.contains(key) and not (self._forgotten and key in self._forgotten)
 
     def __len__(self) -> int:
@@ -166,9 +166,9 @@ class ScalableBloomFilter:
     def forget(self, key: bytes) -> bool:
         """Take *key* back: it is not contained any more, and :meth:`add` accepts it once more, as new.
 
-        Exact and durable (with files, from the return of this call on), for keys that are few, such as those of failed
-        requests: each costs some 100 bytes of memory until it is added again. ``docs/forgetting.md`` says why this is
-        better here than a counting filter. Return False, and do nothing, if the key was not contained.
+        Exact, and with files durable once this call returns. For few keys, such as those of failed requests: each costs
+        some 100 bytes of memory until it is added again. ``docs/forgetting.md`` compares it with a counting filter.
+        Return False, and do nothing, if the key was not contained.
 
         Raises:
             ValueError: The filter is closed, or the key is longer than 65,535 bytes.
@@ -183,7 +183,7 @@ class ScalableBloomFilter:
         return True
 
     def recall(self, key: bytes) -> bool:
-        """Undo :meth:`forget`, as :meth:`add` does, but record nothing: return False if *key* is not forgotten."""
+        """Undo :meth:`forget` without recording anything. Return False if *key* is not forgotten."""
         if key not in self._forgotten:
             return False
         self._forgotten.discard(key)
@@ -215,14 +215,14 @@ class ScalableBloomFilter:
     def error_rate(self) -> float:
         """The promised bound on the false-positive probability of the chain, whatever length it gets.
 
-        As given on construction, unless the chain was begun with another rate: then what the existing layers were
-        designed for, and the rest of the present rate's series.
+        The rate given on construction. If the chain was begun with another one: the sum of what its layers were
+        designed for and what the present rate leaves for the layers to come.
         """
         designed = math.fsum(layer.error_rate for layer in self._layers)
         return designed + sizing.remaining_error_rate(len(self._layers), target=self._target, tightening=TIGHTENING)
 
     def estimated_error_rate(self) -> float:
-        """Return the chance that a key never added is taken for seen now, from the fill of the layers."""
+        """Return the chance that a key that was never added is taken for seen now, from the fill of the layers."""
         missed = math.prod(1 - layer.estimated_error_rate for layer in self.layers)
         return 1 - missed
 
@@ -231,7 +231,7 @@ class ScalableBloomFilter:
         return expected_false_positives([(layer.spec, layer.count) for layer in self.layers])
 
     def sync(self) -> None:
-        """Return when everything added so far would survive a power failure; in memory, do nothing."""
+        """Return once everything added so far would survive a power failure. In memory, do nothing."""
         if self._closed:
             raise ValueError("the filter is closed; there is nothing to sync")
         self._checkpoint()
@@ -244,7 +244,7 @@ class ScalableBloomFilter:
         self._settle()
         self._closed = True
         self._quota = 0
-        self._probes.use((), 0)
+        self._probes.set_tables((), 0)
         self._store.close()
 
     def __enter__(self) -> Self:
@@ -264,11 +264,11 @@ class ScalableBloomFilter:
             probes = sizing.optimal_probes(budget)
             # The upper half of the range: MurmurHash3 mixes short keys badly under seeds near 0, see probes.py.
             seed = secrets.randbits(probing.SEED_BITS) | 1 << (probing.SEED_BITS - 1)
-            return LayerSpec.design(index=0, capacity=self._capacity, error_rate=budget, probes=probes, seed=seed)
+            return LayerSpec.smallest(index=0, capacity=self._capacity, error_rate=budget, probes=probes, seed=seed)
         last = self._layers[-1].spec
         # One k for all layers lets the runs of a key be computed once; tighter layers get more bits per key instead,
         # which costs 3 % more than the best k per layer when a chain has grown a thousandfold (p = 1e-6).
-        return LayerSpec.design(
+        return LayerSpec.smallest(
             index=index,
             capacity=max(round(last.capacity * self._growth), self._capacity),
             error_rate=budget,
@@ -277,10 +277,10 @@ class ScalableBloomFilter:
         )
 
     def _arrange(self) -> None:
-        """Show the probes the layers as they are now, newest first, and how many keys to take until the checkpoint."""
+        """Hand the probes the present layers, newest first, and the number of keys until the next checkpoint."""
         newest = self._layers[-1]
         if newest.is_saturated:
-            # It waits for the next new key, so that a filter of exactly its capacity costs one layer.
+            # The next layer waits for the next new key, so that a filter of exactly its capacity costs one layer.
             quota = 0
         else:
             left = newest.capacity - newest.count
@@ -289,10 +289,10 @@ class ScalableBloomFilter:
 
     def _use_layers(self, quota: int) -> None:
         self._quota = quota
-        self._probes.use([layer.table for layer in reversed(self._layers)], quota)
+        self._probes.set_tables([layer.table for layer in reversed(self._layers)], quota)
 
     def _settle(self) -> None:
-        """Bring the newest layer's count up to date; between checkpoints only the probes count, down from the quota."""
+        """Update the newest layer's count. Between checkpoints only the probes count, down from the quota."""
         left = self._probes.left()
         self._layers[-1].count += self._quota - left
         self._quota = left
@@ -304,13 +304,13 @@ class ScalableBloomFilter:
         if self._on_checkpoint is not None:
             self._on_checkpoint()
 
-    def _exhausted(self) -> None:
-        """Do what is due: a checkpoint after the last key of the quota, growth before a key for which there is none."""
+    def _on_quota_spent(self) -> None:
+        """Save the counts after the last key of the quota; add a layer before a new key without one."""
         if self._quota:
             self._checkpoint()
         else:
             self._layers.append(self._store.create(self._next_spec()))
-            self._use_layers(1)  # a checkpoint with this key: growth is news
+            self._use_layers(1)  # so that this key ends in a checkpoint, which tells of the growth
 
     def _check(self) -> None:
         """Assert every invariant of the chain; for tests."""
@@ -337,11 +337,11 @@ def first_layer_bytes(capacity: int, error_rate: float) -> int:
     """Return the bytes that a chain begins with: the bit array of a layer for *capacity* keys."""
     budget = sizing.layer_error_rate(0, target=error_rate, tightening=TIGHTENING)
     probes = sizing.optimal_probes(budget)
-    return LayerSpec.design(index=0, capacity=capacity, error_rate=budget, probes=probes, seed=0).nbytes
+    return LayerSpec.smallest(index=0, capacity=capacity, error_rate=budget, probes=probes, seed=0).nbytes
 
 
 def check_parameters(capacity: int, error_rate: float, growth: float) -> None:
-    """Raise ValueError, with all that is wrong, unless a chain can be made of the three."""
+    """Raise ValueError, which names every parameter out of its range."""
     problems = []
     if not isinstance(capacity, int) or capacity < 1:
         problems.append(f"capacity must be an int of at least 1, not {capacity!r}")

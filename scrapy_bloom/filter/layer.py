@@ -1,7 +1,6 @@
 """One bloom filter of fixed size over somebody's buffer.
 
-Knows its design and its bits. Does not know what comes before or after it in a chain, nor whether its buffer is
-anonymous memory or a file.
+Knows its size and its bits. Does not know its neighbours in a chain, nor whether its buffer is memory or a file.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _SAMPLE_PIECE_BITS = 1 << 15  # one 4 KiB page
 
 @dataclass(frozen=True)
 class LayerSpec:
-    """The design of a layer: everything that stays as it is from the layer's birth on."""
+    """What never changes in the life of a layer."""
 
     index: int
     """Place in the chain, from 0."""
@@ -42,7 +41,7 @@ class LayerSpec:
     """Number of the probe scheme."""
 
     @classmethod
-    def design(cls, *, index: int, capacity: int, error_rate: float, probes: int, seed: int) -> LayerSpec:
+    def smallest(cls, *, index: int, capacity: int, error_rate: float, probes: int, seed: int) -> LayerSpec:
         """Return the smallest layer that holds *capacity* keys at *error_rate* with *probes* probes per key."""
         size_bits = probing.size_bits(capacity, error_rate, probes)
         return cls(index, capacity, error_rate, size_bits, probes, seed)
@@ -75,17 +74,17 @@ class LayerSpec:
 
     @property
     def sampled_range(self) -> tuple[int, int] | None:
-        """The bits between which the fill is even, or None in a layer so small that nowhere is.
+        """The range of bits whose fill is even, or None if the layer is too small to have one.
 
-        Runs spread their bits over the padding's length behind the start, so the first bits of the array are thinner
-        than the rest. In a layer of less than four paddings the edge is all there is.
+        Runs spread their bits up to a padding's length behind their start, so both ends of the array are thinner than
+        the middle. A layer of less than four paddings is mostly ends.
         """
         padding = probing.padding_bits(self.probes)
         return (padding, self.size_bits) if self.size_bits > 4 * padding else None
 
 
 class Layer:
-    """A layer's design, its bits and the number of keys in them."""
+    """A layer: its spec, its bits and the number of keys in them."""
 
     __slots__ = ("bits", "count", "spec")
 
@@ -98,7 +97,7 @@ class Layer:
         self.count = count
 
     def __repr__(self) -> str:
-        """Show what tells one layer from another."""
+        """Show index, count, capacity and error rate."""
         return f"<Layer {self.spec.index}: {self.count} of {self.spec.capacity} keys at {self.spec.error_rate:.2g}>"
 
     @property
@@ -123,11 +122,11 @@ class Layer:
 
     @property
     def fill_ratio(self) -> float:
-        """The share of set bits, 0 to 1, where they are even: from a sample of at most 1 MiB, so in about 1 ms.
+        """The share of set bits, 0 to 1, in the even part: from a sample of at most 1 MiB, in about 1 ms.
 
         The sample's standard error is under 0.0006 at half fill and k = 22 (:meth:`_sampling_error`). A layer too
-        small for an even part (about 15,000 keys at 1e-6) answers with the fill designed for its count: no place in
-        it is fuller than that.
+        small for an even part (about 15,000 keys at 1e-6) answers with the fill computed from its count, which no part
+        of it exceeds.
         """
         even = self.spec.sampled_range
         if even is None:
@@ -150,11 +149,11 @@ class Layer:
 
     @property
     def is_saturated(self) -> bool:
-        """True at capacity, and also when the bits are fuller than designed, whatever was said about the count."""
+        """True at capacity, and also when the bits are fuller than designed, whatever the count."""
         return self.count >= self.capacity or self._fuller_than(self.spec.designed_fill)
 
     def contradiction(self) -> str | None:
-        """Say how the bits contradict the count, or return None if they agree as far as a sample can tell."""
+        """Return how the bits contradict the count, or None if they agree as far as a sample can tell."""
         if self.spec.sampled_range is None:
             # Edges make the fill of a tiny layer hard to predict from below, but k bits per key is a hard upper bound.
             ones, most = self.bits.count(), self.count * self.spec.probes
@@ -172,7 +171,7 @@ class Layer:
         )
 
     def recount(self) -> None:
-        """Restore the count from the bits, exactly enough for deciding when the layer is full (0.4 s per GB)."""
+        """Estimate the count from the bits, well enough to decide when the layer is full (0.4 s per GB)."""
         ones = even_ones = self.bits.count()
         if self.spec.sampled_range is None:
             # The keys of a tiny layer reach over its padding too, ever more thinly. With a quarter of it, estimates
@@ -192,11 +191,10 @@ class Layer:
         return even is not None and self.fill_ratio > fill + self._sampling_error(fill)
 
     def _sampling_error(self, fill: float) -> float:
-        """Return six standard errors of the sampled fill, which nothing sound exceeds: 0.35 % of 1 MiB at k = 22.
+        """Return six standard errors of the sampled fill, which no sound layer exceeds: 0.35 % of 1 MiB at k = 22.
 
-        Whole keys, not bits, are what falls into a sampled page at random, k bits of a key at a time and often in the
-        same page. That makes the variance up to k (1 - f) times that of independent bits; the pages of full layers
-        measured 0.7 to 0.9 times that.
+        Keys, not bits, fall into a sampled page at random, and several of a key's k bits often share a page. That makes
+        the variance up to k (1 - f) times that of independent bits; pages of full layers measured 0.7 to 0.9 of that.
         """
         even = self.spec.sampled_range
         if even is None:

@@ -1,8 +1,8 @@
 """Which bits a key owns: numbered probe schemes, frozen once released.
 
-A scheme turns a key into bit positions and says what false-positive rate that gives. It does not know why a layer has
-the size it has, when a chain grows, or where the bits live. Files name the scheme by its number, so a released
-scheme never changes; a better one gets the next number.
+A scheme turns a key into bit positions and states the false-positive rate that follows. It does not know why a layer
+has its size, when a chain grows, or where the bits live. Files name the scheme by its number, so a released scheme
+never changes; a better one gets the next number.
 
 Scheme 1, *runs*
 ----------------
@@ -21,12 +21,12 @@ lowest):
 The array is m bits plus a tail of padding for runs that start near its end. Starts are therefore uniform over [0, m)
 and the bits are set evenly; cutting the starts short instead bunches the bits at the end.
 
-*Why these bits.* Python calculates with digits of 30 bits. H >> 98 is a single one, from which the stride and the gap
-are had in 10 ns each; taking them from two 64-bit halves of the digest cost 170 ns more per key.
+*Why these bits.* CPython ints use 30-bit digits. H >> 98 fits in one, so stride and gap cost 10 ns each; taking them
+from the two 64-bit halves of the digest cost 170 ns more per key.
 
-*Why the rate is what it is.* A run of K bits at fill f is all ones by accident with probability f^K. On top of that
-comes one correlation: if a stored run has the same stride and lies on the same progression, shifted by j places, it
-covers K - |j| of the bits at once and only |j| are left to chance. Each shift happens with probability R n / (m S) for
+*Why the rate is what it is.* A run of K bits at fill f is all ones by accident with probability f^K. One correlation
+adds to that: a stored run with the same stride, on the same progression and shifted by j places, covers K - |j| of the
+bits at once and leaves only |j| to chance. Each shift happens with probability R n / (m S) for
 R runs per key and S = 4096 strides, and summed over j this gives
 
     c = 5/4 * R n / (m S) * (1 + f) / (1 - f)          P(run) = f^K + c
@@ -34,16 +34,36 @@ R runs per key and S = 4096 strides, and summed over j this gives
 The 5/4 stands for the other progressions that share more than one bit with a run: strides in ratio 1:2, 1:3, 2:3.
 It measures 1.28, 1.21, 1.18 and 1.13 at K = 7, 10, 11 and 12, so that p is met within 2 % up to k = 22.
 
-The runs of one key share a stride, so two of them can hit the same stored key together, if the gaps between them are
-the same (one in G = 32,768, with three runs 65,536) or shifted too. Summed over the shifts of both, that has the
-probability
+The runs of one key share a stride. So two of them can hit the same stored key together, if their gaps are equal (one
+chance in G = 32,768, with three runs 65,536) or shifted too. Summed over the shifts of both, the probability is
 
     t = 5/4 * n / (m S) * ((1 + f) / (1 - f))^2 / G          p = (f^K + c)^2 + t             for two runs
 
-which is 1 % of p at p = 2e-7. A gap counts from the end of a run, as runs of a key that overlapped would share bits
-far more often than that. Layers are sized with c and t in the formula, which costs 1.8 % more bits at p = 2e-7 than k
-independent probes would. Fewer, longer runs would be faster still, but c does not shrink with K: one run of 22 bits has
-5.7 times the rate of 22 independent probes. ``docs/math.md`` derives and measures all this.
+which is 1 % of p at p = 2e-7. A gap counts from the end of a run: if the runs of a key overlapped, keys would share
+bits far more often. Layers are sized with c and t in the formula, which costs 1.8 % more bits at p = 2e-7 than k
+independent probes. Fewer, longer runs would be faster, but c does not shrink with K: one run of 22 bits errs 5.7 times
+as often as 22 independent probes. ``docs/math.md`` derives and measures all this.
+
+The turn of a key
+-----------------
+
+A call in Python costs 60 ns of the 700 that an addition takes. So the chain does not wrap :attr:`Probes.add`; it is
+called back when a quota of keys is spent, and answers with new tables and a new quota:
+
+    crawl                 Probes.add                          chain
+      |   key                 |                                 |
+      |---------------------->|  all bits set in a table?       |
+      |   False (seen)        |  yes                            |
+      |<----------------------|                                 |
+      |                       |  no, but the quota is spent     |
+      |                       |-------- on_quota_spent -------->|  full: create the next layer
+      |                       |<-- set_tables(tables, quota) ---|
+      |                       |  set its bits in tables[0]      |
+      |                       |  last key of the quota?         |
+      |                       |-------- on_quota_spent -------->|  note the counts, tell whoever asked
+      |                       |<-- set_tables(tables, quota) ---|
+      |   True (new)          |                                 |
+      |<----------------------|                                 |
 """
 
 from __future__ import annotations
@@ -79,17 +99,17 @@ _ONE_DIGIT = 98  # H >> 98 leaves 30 bits
 
 
 class Probes(NamedTuple):
-    """What can be asked of a sequence of tables, and how to say which."""
+    """The operations on a chain, bound to its current layers."""
 
     contains: Callable[[bytes], bool]
     """True if every bit of the key is set in one of the tables."""
     add: Callable[[bytes], bool]
     """Set the key's bits in the newest table and return True, or return False if any table has them all already."""
-    use: Callable[[Sequence[tuple[bitarray, int]], int], None]
-    """From now on, ask these tables, newest first, and let :attr:`add` set the bits of so many keys, the *quota*.
+    set_tables: Callable[[Sequence[tuple[bitarray, int]], int], None]
+    """Take these tables from now on, newest first, and the *quota*: how many keys :attr:`add` may set the bits of.
 
-    A table is a layer's array, m bits and the padding of :func:`padding_bits`, and m. Without tables, questions raise
-    ValueError.
+    A table is the pair of a layer's array, which has m bits and the padding of :func:`padding_bits`, and m. Without
+    tables, every operation raises ValueError.
     """
     left: Callable[[], int]
     """What is left of the quota."""
@@ -152,29 +172,25 @@ def bind(
     probes: int,
     seed: int,
     *,
-    exhausted: Callable[[], None],
+    on_quota_spent: Callable[[], None],
     forgotten: Collection[bytes] = (),
     recall: Callable[[bytes], bool] = bool,
 ) -> Probes:
-    """Return the questions of a chain with k = *probes*, which has no tables yet.
-
-    What else happens to a key is decided elsewhere and called from inside, so that adding one is a single call in
-    Python: 60 ns of 700.
+    """Return the operations of a chain with k = *probes*, which has no tables yet.
 
     Args:
         probes: k, from 1 to 36.
         seed: Seed of the hash.
-        exhausted: Called right after the key that used up the quota was added, and, as long as there is no quota,
-            with every new key before it is added. It may then call :attr:`Probes.use`; if there was no quota, it must.
-        forgotten: If it is not empty, *recall* is asked about each key that :attr:`Probes.add` finds, and its answer
-            returned.
-        recall: Return whether a key found is to count as new nevertheless.
+        on_quota_spent: Called after the last key of the quota was added, and then may call :attr:`Probes.set_tables`.
+            Called before a new key is added without a quota, and then must.
+        forgotten: Unless it is empty, :attr:`Probes.add` returns what *recall* says about a key that it finds.
+        recall: Returns whether a key that was found counts as new.
 
     """
     lengths = run_lengths(probes)
     if len(lengths) == 3:
-        return _bind_three(lengths, seed, exhausted, forgotten, recall)
-    return _bind_two((*lengths, 0)[:2], seed, exhausted, forgotten, recall)
+        return _bind_three(lengths, seed, on_quota_spent, forgotten, recall)
+    return _bind_two((*lengths, 0)[:2], seed, on_quota_spent, forgotten, recall)
 
 
 _NO_TABLE = bitarray(), 1
@@ -187,7 +203,7 @@ def _refuse(key: bytes, _seed: int) -> NoReturn:
 def _bind_two(
     lengths: Sequence[int],
     seed: int,
-    exhausted: Callable[[], None],
+    on_quota_spent: Callable[[], None],
     forgotten: Collection[bytes],
     recall: Callable[[bytes], bool],
 ) -> Probes:
@@ -198,12 +214,12 @@ def _bind_two(
     older: Sequence[tuple[bitarray, int]] = ()
     left = 0
 
-    def in_any(h: int, some: Sequence[tuple[bitarray, int]]) -> bool:
+    def is_set_in(h: int, some: Sequence[tuple[bitarray, int]]) -> bool:
         top = h >> _ONE_DIGIT
         stride = top & 0xFFF or _STRIDES
         for bits, m in some:
             start = h % m
-            # One bit before the first run settles half of the absent keys, in 30 ns instead of 170.
+            # Testing one bit first settles half of the absent keys, in 30 ns instead of 170.
             if bits[start]:
                 end = start + length1 * stride
                 if bits[start:end:stride].all():
@@ -213,10 +229,9 @@ def _bind_two(
         return False
 
     def contains(key: bytes) -> bool:
-        return in_any(digest(key, seed), tables)
+        return is_set_in(digest(key, seed), tables)
 
-    # The newest table is written out, and its parts have names: that is where most duplicates are, and where a new key
-    # goes.
+    # Inlined for the newest table, which holds most duplicates and takes every new key.
     def add(key: bytes) -> bool:
         nonlocal left
         h = digest(key, seed)
@@ -229,19 +244,19 @@ def _bind_two(
             end2 = start2 + length2 * stride
             if newest[start1:end1:stride].all() and newest[start2:end2:stride].all():
                 return recall(key) if forgotten else False
-            if older and in_any(h, older):
+            if older and is_set_in(h, older):
                 return recall(key) if forgotten else False
             if left:
                 break
-            exhausted()
+            on_quota_spent()
         newest[start1:end1:stride] = 1
         newest[start2:end2:stride] = 1
         left -= 1
         if not left:
-            exhausted()
+            on_quota_spent()
         return True
 
-    def use(tables_: Sequence[tuple[bitarray, int]], quota: int) -> None:
+    def set_tables(tables_: Sequence[tuple[bitarray, int]], quota: int) -> None:
         nonlocal digest, newest, size, tables, older, left
         tables, older, left = tables_, tables_[1:], quota
         newest, size = tables[0] if tables else _NO_TABLE
@@ -249,13 +264,13 @@ def _bind_two(
         if tables:
             digest = mmh3_x64_128_uintdigest
 
-    return Probes(contains, add, use, lambda: left)
+    return Probes(contains, add, set_tables, lambda: left)
 
 
 def _bind_three(
     lengths: Sequence[int],
     seed: int,
-    exhausted: Callable[[], None],
+    on_quota_spent: Callable[[], None],
     forgotten: Collection[bytes],
     recall: Callable[[bytes], bool],
 ) -> Probes:
@@ -264,7 +279,7 @@ def _bind_three(
     tables: Sequence[tuple[bitarray, int]] = ()
     left = 0
 
-    def in_any(h: int) -> bool:
+    def is_set_in(h: int) -> bool:
         top = h >> _ONE_DIGIT
         stride = top & 0xFFF or _STRIDES
         for bits, size in tables:
@@ -281,15 +296,15 @@ def _bind_three(
         return False
 
     def contains(key: bytes) -> bool:
-        return in_any(digest(key, seed))
+        return is_set_in(digest(key, seed))
 
     def add(key: bytes) -> bool:
         nonlocal left
         h = digest(key, seed)
-        if in_any(h):
+        if is_set_in(h):
             return recall(key) if forgotten else False
         if not left:
-            exhausted()
+            on_quota_spent()
         top = h >> _ONE_DIGIT
         stride = top & 0xFFF or _STRIDES
         bits, size = tables[0]
@@ -300,14 +315,14 @@ def _bind_three(
             start = end + gap
         left -= 1
         if not left:
-            exhausted()
+            on_quota_spent()
         return True
 
-    def use(tables_: Sequence[tuple[bitarray, int]], quota: int) -> None:
+    def set_tables(tables_: Sequence[tuple[bitarray, int]], quota: int) -> None:
         nonlocal digest, tables, left
         tables, left = tables_, quota
         digest = _refuse
         if tables:
             digest = mmh3_x64_128_uintdigest
 
-    return Probes(contains, add, use, lambda: left)
+    return Probes(contains, add, set_tables, lambda: left)

@@ -29,7 +29,7 @@ def bits_per_key(error_rate: float, probes: int) -> float:
 def false_positive_rate(bits_per_key: float, probes: int) -> float:
     """Return p of a filter with m/n = *bits_per_key* and k = *probes* independent probes: (1 - e^(-kn/m))^k.
 
-    What probes that are not quite independent add to this is said where they are made, in ``probes.py``.
+    ``probes.py`` says what is added by probes that are not quite independent.
     """
     return fill_ratio(1, bits_per_key, probes) ** probes
 
@@ -42,7 +42,7 @@ def fill_ratio(count: float, size_bits: float, probes: int) -> float:
 def count_from_fill(fill: float, size_bits: float, probes: int) -> float:
     """Return the number of keys that explains a fill ratio: n = -(m/k) ln(1 - f), infinite for f >= 1.
 
-    An estimate, good for restoring a lost counter and not for counting: its standard error is
+    An estimate that can restore a lost counter but not replace one: its standard error is
     sqrt(m (e^(kn/m) - kn/m - 1)) / k, which at half fill is 0.67 sqrt(n/k), or 140 of a million keys at k = 22.
     Source: Whang, Vander-Zanden, Taylor, "A linear-time probabilistic counting algorithm", ACM TODS 15(2), 1990.
     """

@@ -1,25 +1,25 @@
-r"""w3lib's canonical form of a URL, most of the time without asking w3lib.
+r"""w3lib's canonical form of a URL, mostly without asking w3lib.
 
-Equality with the *installed* ``w3lib.url.canonicalize_url`` is the whole contract: keys made here must be the keys that
-Scrapy makes. So this module recognises a set of URLs narrow enough to be argued about, answers for those, and hands
-everything else, errors included, to w3lib. It does not know requests, nor rules that go beyond w3lib.
+The contract is equality with the *installed* ``w3lib.url.canonicalize_url``: fingerprints made here must be the ones that
+Scrapy makes. So this module recognises a set of URLs narrow enough to reason about, answers for those, and hands the
+rest, errors included, to w3lib. It does not know requests, or rules that go beyond w3lib.
 
-Why the recognised set is what it is (checked against w3lib 1.22 to 2.5):
+The recognised set (checked against w3lib 1.22 to 2.5):
 
 - scheme, host and port as w3lib leaves them: ``http`` or ``https``, lower case, ASCII, no userinfo, no brackets, a port
-  without leading zeros. Ports above 65,535 are errors in places, so those from 65,000 on are left to w3lib;
-- path characters that survive its quote, unquote and quote. ``\`` (a slash since 2.5), ``[ ] |`` (quoted, then
-  unquoted) and a bare ``%`` are left to it, and so are ``.`` and ``..`` segments (resolved since 2.5);
-- escapes in the path, except for those that its releases disagree on: ``%23`` (unquoted by 1.22), ``%25`` and ``%3B``
+  without leading zeros. w3lib gets ports from 65,000 on, since some releases fail above 65,535;
+- path characters that w3lib's quote, unquote and quote leave alone. w3lib gets ``\`` (a slash since 2.5), ``[ ] |``
+  (quoted, then unquoted), a bare ``%``, and ``.`` and ``..`` segments (resolved since 2.5);
+- escapes in the path, except those that its releases disagree on: ``%23`` (unquoted by 1.22), ``%25`` and ``%3B``
   (kept since 2.5), ``%2E`` (may make a dot segment);
-- ``;`` in the path: what follows it in the last segment is the params, which w3lib keeps as they stand. A path that
-  ends in ``;`` is left to it, because it drops empty params;
+- ``;`` in the path: in the last segment it begins the params, which w3lib keeps unchanged. w3lib gets paths that end
+  in ``;``, because it drops empty params;
 - a query of printable ASCII, whose pairs are decoded, sorted as (key, value) pairs of bytes, and encoded again;
 - any fragment that UTF-8 can encode, because it is dropped.
 
-Building a ``scrapy.Request`` rewrites its URL with ``w3lib.url.safe_url_string``. In a recognised URL that touches the
-query and the fragment only, and all it does is escape characters that the canonical query escapes anyway. Therefore
-``quick_canonical(url)`` is the canonical form of ``Request(url).url`` as well.
+Building a ``scrapy.Request`` rewrites its URL with ``w3lib.url.safe_url_string``. In a recognised URL that changes
+only query and fragment, and only escapes characters that the canonical query escapes anyway. So ``quick_canonical(url)``
+is the canonical form of ``Request(url).url``, too.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Possessive repeats save 120 ns a call but need Python 3.11. Without them the same strings match, and in linear time
-# all the same: what follows a repeat never starts with one of the characters that it repeats.
+# Possessive repeats save 120 ns a call but need Python 3.11. Without them the same strings match, still in linear time:
+# nothing that follows a repeat starts with a character that it repeats.
 _P = "+" if sys.version_info >= (3, 11) else ""
 
 _PORT = r"(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3})"
@@ -51,9 +51,9 @@ _UNRESERVED = r"A-Za-z0-9_.~\-"
 _PAIR = rf"[{_UNRESERVED}+]*{_P}=[{_UNRESERVED}+]*{_P}"
 _END = rf"(?:#[^\ud800-\udfff]*{_P})?\Z"
 
-# Its own canonical form as soon as the fragment is gone, unless it has dot segments: 9 real links in 10 and more.
+# Canonical once the fragment is cut off, unless it has dot segments: over 90 % of real links.
 _match_settled = re.compile(rf"({_ORIGIN}/{_PATH_RUN}(?:{_KEPT_ESCAPE}{_PATH_RUN})*(?<!;)(?:\?{_PAIR})?){_END}").match
-# Canonical after an edit of the path, of the query, or of both.
+# Canonical after editing path, query or both.
 _match_editable = re.compile(
     rf"({_ORIGIN})(/{_PATH_RUN}(?:{_ESCAPE}{_PATH_RUN})*(?<!;))?(?:\?([!\"$-~]*{_P}))?{_END}"
 ).match
@@ -131,11 +131,11 @@ def _unquote(text: str) -> str:
 
 
 def leave_all_to_w3lib(_url: str) -> None:
-    """Recognise no URL: what stands in for `quick_canonical` when a self-check fails."""
+    """Recognise no URL. Replaces `quick_canonical` if the self-check fails."""
 
 
-# Compared with the installed w3lib at import. Every branch above and every table has its string here (a test checks
-# the branches), and a URL that must *not* be recognised stands beside each limit of the patterns.
+# Compared with the installed w3lib at import. Every branch and table above has a URL here (a test checks the branches),
+# and every limit of the patterns has one just beyond it, which must *not* be recognised.
 SELF_CHECK_URLS = (
     "http://example.com/",
     "https://a-b_c.example.co.uk:8080/",
@@ -174,7 +174,7 @@ SELF_CHECK_URLS = (
     "http://example.com/?%zz%&%2=%",
     "http://example.com/?" + "".join(map(chr, range(0x7E, 0x23, -1))) + '!"',
     "http://example.com/?x=" + "&".join(f"%{byte:02X}=%{255 - byte:02x}" for byte in range(255, -1, -1)),
-    # Not ours; that w3lib is asked must not hang on what it says.
+    # Not recognised, whatever w3lib makes of them.
     "HTTP://Example.COM/\\a/[b]|c d\u00fc?\u00fc",
     " http://user:pw@[::1]:80/\n",
     "/relative",
@@ -182,9 +182,9 @@ SELF_CHECK_URLS = (
 
 
 def first_difference(candidate: Callable[[str], str | None]) -> str | None:
-    """Describe the first self-check URL that *candidate* answers otherwise than w3lib, or return None.
+    """Return how *candidate* first differs from w3lib on the self-check URLs, or None.
 
-    *candidate* may return None for "not recognised".
+    *candidate* returns None for a URL that it does not recognise.
     """
     for url in SELF_CHECK_URLS:
         canonical = candidate(url)
@@ -195,26 +195,26 @@ def first_difference(candidate: Callable[[str], str | None]) -> str | None:
 
 
 def _checked() -> Callable[[str], str | None]:
-    global _semicolon_separates  # found out once, here, where an error of w3lib's is expected
+    global _semicolon_separates  # set once, here, where w3lib may raise
     try:
         _semicolon_separates = w3lib_canonicalize_url("http://a/?b;a") == "http://a/?a=&b="
         difference = first_difference(_recognise)
-    except Exception as error:  # a w3lib that raises here is as unknown to us as one that differs
+    except Exception as error:  # a w3lib that raises here is as unknown as one that differs
         difference = f"it raised {error!r}"
     if difference is None:
         return _recognise
     logger.warning(
         "The installed w3lib %s canonicalizes URLs in a way that scrapy-bloom does not know: %s. Canonical URLs and "
-        "fingerprints stay right, because from now on w3lib and Scrapy make every one of them, but they take about "
-        "ten times as long. A newer scrapy-bloom may know this w3lib; if there is none, please report this line.",
+        "fingerprints stay right, because w3lib and Scrapy now make all of them, but they take about ten times as "
+        "long. A newer scrapy-bloom may know this w3lib; if there is none, please report this line.",
         version("w3lib"),
         difference,
     )
     return leave_all_to_w3lib
 
 
-# Whether ";" separates the pairs of a query, as it did for w3lib until 2.5.
+# Whether ";" separates the pairs of a query, as it did before w3lib 2.5.
 _semicolon_separates = False
 
 quick_canonical: Callable[[str], str | None] = _checked()
-"""The canonical form of a URL if it is cheap to know, else None: the caller then asks w3lib."""
+"""Return the canonical form of a recognised URL, or None, and then the caller asks w3lib."""

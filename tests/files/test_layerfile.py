@@ -103,7 +103,7 @@ def test_the_field_table_says_where_the_fields_are() -> None:
 
 def test_the_space_of_a_layer_is_allocated(tmp_path: Path) -> None:
     """No hole: a bit set in a mapped hole on a full disk would end the process with SIGBUS."""
-    spec = LayerSpec.design(index=0, capacity=200_000, error_rate=1e-6, probes=20, seed=1 << 31)
+    spec = LayerSpec.smallest(index=0, capacity=200_000, error_rate=1e-6, probes=20, seed=1 << 31)
     layerfile.create(tmp_path / "layer", spec, ORIGIN).close()
     status = (tmp_path / "layer").stat()
     assert status.st_size == HEADER_BYTES + spec.nbytes
@@ -120,7 +120,7 @@ def test_zeros_are_written_where_the_file_system_cannot_allocate(
         monkeypatch.delattr(os, "posix_fallocate", raising=False)
     else:
         monkeypatch.setattr(os, "posix_fallocate", failing(OSError(number, os.strerror(number))), raising=False)
-    spec = LayerSpec.design(index=0, capacity=600_000, error_rate=1e-6, probes=20, seed=1 << 31)
+    spec = LayerSpec.smallest(index=0, capacity=600_000, error_rate=1e-6, probes=20, seed=1 << 31)
     assert spec.nbytes > 1 << 20, "more than one write"
     layerfile.create(tmp_path / "layer", spec, ORIGIN).close()
     status = (tmp_path / "layer").stat()

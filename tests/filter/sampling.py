@@ -70,7 +70,7 @@ def empty_layer(size_bits: int, probes: int, *, capacity: int = 1, error_rate: f
 
 
 def designed_layer(capacity: int, error_rate: float, probes: int) -> Layer:
-    spec = LayerSpec.design(index=0, capacity=capacity, error_rate=error_rate, probes=probes, seed=SEED)
+    spec = LayerSpec.smallest(index=0, capacity=capacity, error_rate=error_rate, probes=probes, seed=SEED)
     return Layer(spec, mmap(-1, spec.nbytes))
 
 
@@ -80,8 +80,8 @@ def unlimited(tables: Sequence[tuple[bitarray, int]], probes: int, seed: int) ->
     def never() -> None:
         raise AssertionError("the quota is larger than any test")
 
-    asked = probing.bind(probes, seed, exhausted=never)
-    asked.use(tables, 1 << 62)
+    asked = probing.bind(probes, seed, on_quota_spent=never)
+    asked.set_tables(tables, 1 << 62)
     return asked
 
 

@@ -206,7 +206,7 @@ def test_a_layer_is_saturated_by_its_fill_whatever_its_count_says() -> None:
 
 def test_a_buffer_of_another_size_is_refused() -> None:
     """A layer over too few or too many bytes is an error with both lengths."""
-    spec = LayerSpec.design(index=0, capacity=10, error_rate=0.01, probes=7, seed=SEED)
+    spec = LayerSpec.smallest(index=0, capacity=10, error_rate=0.01, probes=7, seed=SEED)
     with pytest.raises(ValueError, match=f"holds {spec.array_bits + 64} bits, the layer needs {spec.array_bits}"):
         Layer(spec, mmap(-1, spec.nbytes + 8))
 
@@ -214,7 +214,7 @@ def test_a_buffer_of_another_size_is_refused() -> None:
 @given(capacity=st.integers(1, 10**9), rate=st.floats(1e-11, 0.5), probes=st.integers(1, 36))
 def test_the_array_holds_the_bits_and_their_padding(capacity: int, rate: float, probes: int) -> None:
     """The array is m bits and the padding, rounded up to whole 64-bit words, and no larger."""
-    spec = LayerSpec.design(index=0, capacity=capacity, error_rate=rate, probes=probes, seed=SEED)
+    spec = LayerSpec.smallest(index=0, capacity=capacity, error_rate=rate, probes=probes, seed=SEED)
     assert 0 <= spec.array_bits - spec.size_bits - probing.padding_bits(probes) < 64
     assert spec.array_bits == 8 * spec.nbytes
     assert spec.array_bits % 64 == 0

@@ -213,7 +213,7 @@ def test_all_tables_are_asked_and_the_first_takes_what_is_new(probes: int) -> No
     old, new = table(5000, probes), table(7000, probes)
     ask = unlimited([old], probes, SEED)
     assert ask.add(b"a")
-    ask.use([new, old], 10)
+    ask.set_tables([new, old], 10)
     assert ask.contains(b"a")
     assert not ask.add(b"a")
     assert new[0].count() == 0
@@ -226,29 +226,29 @@ def test_all_tables_are_asked_and_the_first_takes_what_is_new(probes: int) -> No
 @pytest.mark.parametrize("probes", [1, 12, 30])
 def test_without_tables_questions_are_refused(probes: int) -> None:
     """Before use(), and after use() without tables, both questions raise ValueError and name the key."""
-    ask = probing.bind(probes, SEED, exhausted=lambda: None)
+    ask = probing.bind(probes, SEED, on_quota_spent=lambda: None)
     for _ in range(2):
         for question in (ask.contains, ask.add):
             with pytest.raises(ValueError, match=r"^the filter is closed; b'key' was neither looked up nor recorded$"):
                 question(b"key")
-        ask.use([table(5000, probes)], 3)
+        ask.set_tables([table(5000, probes)], 3)
         assert ask.add(b"key")
-        ask.use((), 0)
+        ask.set_tables((), 0)
 
 
 @pytest.mark.parametrize("probes", [1, 12, 30])
 def test_the_quota_is_counted_and_its_end_is_told(probes: int) -> None:
-    """exhausted() is called after the last key of the quota, and before a new key without one; never for known keys."""
+    """It is called after the last key of the quota and before a new key without one, never for known keys."""
     calls: list[tuple[int, bool]] = []
     first, second = table(100_000, probes), table(200_000, probes)
 
-    def exhausted() -> None:
+    def on_quota_spent() -> None:
         calls.append((ask.left(), ask.contains(b"2")))
         if len(calls) == 2:
-            ask.use([second, first], 5)
+            ask.set_tables([second, first], 5)
 
-    ask = probing.bind(probes, SEED, exhausted=exhausted)
-    ask.use([first], 2)
+    ask = probing.bind(probes, SEED, on_quota_spent=on_quota_spent)
+    ask.set_tables([first], 2)
     assert ask.add(b"1")
     assert not ask.add(b"1")
     assert (ask.left(), calls) == (1, [])
@@ -274,11 +274,11 @@ def test_forgotten_keys_are_asked_about(probes: int) -> None:
         asked.append(key)
         return key in forgotten
 
-    ask = probing.bind(probes, SEED, exhausted=lambda: None, forgotten=forgotten, recall=recall)
+    ask = probing.bind(probes, SEED, on_quota_spent=lambda: None, forgotten=forgotten, recall=recall)
     old, new = table(100_000, probes), table(100_000, probes)
-    ask.use([old], 10)
+    ask.set_tables([old], 10)
     assert ask.add(b"old")
-    ask.use([new, old], 10)
+    ask.set_tables([new, old], 10)
     assert ask.add(b"new")
     assert not ask.add(b"old")
     assert asked == []
