@@ -58,8 +58,8 @@ def open_filter(
 ) -> ScalableBloomFilter:
     """Open the filter in *directory*, or begin one there.
 
-    The operating system keeps a bit that is set even if the process dies, so ``kill -9`` forgets nothing. A power failure
-    may forget what was added since the last sync.
+    The operating system keeps a set bit even if the process dies, so ``kill -9`` forgets nothing. A power failure may
+    forget what was added since the last sync.
 
     Args:
         directory: Where the layers are; created if missing. One process at a time.
@@ -335,7 +335,7 @@ class JobDirectoryStore:
         return self.directory / layout.IMPORT_MARKER_NAME
 
     def _plan_import(self, *, is_new: bool) -> None:
-        """Keep or drop :attr:`import_from`. The marker makes an import that was killed start over, not stay half done."""
+        """Keep or drop :attr:`import_from`. The marker makes a killed import start over, not stay half done."""
         if self.import_from is None:
             return
         if not self.import_from.exists():
@@ -445,7 +445,7 @@ class JobDirectoryStore:
         return file
 
     def _house_the_homeless(self) -> None:
-        """Write the layers in memory to files, oldest first so that no file is missing in between. Raise OSError if full."""
+        """Write layers in memory to files, oldest first so that none is missing in between. OSError if still full."""
         while self._homeless:
             layer = self._homeless[0]
             file = self._create_file(layer.spec)

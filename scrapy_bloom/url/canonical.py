@@ -1,6 +1,6 @@
 r"""w3lib's canonical form of a URL, mostly without asking w3lib.
 
-The contract is equality with the *installed* ``w3lib.url.canonicalize_url``: fingerprints made here must be the ones that
+The contract is equality with the *installed* ``w3lib.url.canonicalize_url``: fingerprints made here must be those that
 Scrapy makes. So this module recognises a set of URLs narrow enough to reason about, answers for those, and hands the
 rest, errors included, to w3lib. It does not know requests, or rules that go beyond w3lib.
 
@@ -18,8 +18,8 @@ The recognised set (checked against w3lib 1.22 to 2.5):
 - any fragment that UTF-8 can encode, because it is dropped.
 
 Building a ``scrapy.Request`` rewrites its URL with ``w3lib.url.safe_url_string``. In a recognised URL that changes
-only query and fragment, and only escapes characters that the canonical query escapes anyway. So ``quick_canonical(url)``
-is the canonical form of ``Request(url).url``, too.
+only query and fragment, and only escapes characters that the canonical query escapes anyway. So
+``quick_canonical(url)`` is the canonical form of ``Request(url).url``, too.
 """
 
 from __future__ import annotations
