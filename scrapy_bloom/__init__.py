@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from scrapy_bloom.filter.chain import ScalableBloomFilter
     from scrapy_bloom.fleet_scheduler import FleetScheduler
     from scrapy_bloom.frontier.scheduler import DurableScheduler
+    from scrapy_bloom.frontier.slots import SlotQueue
     from scrapy_bloom.link_extractor import UnseenLinkExtractor
     from scrapy_bloom.links import UnseenLinks
     from scrapy_bloom.loops.middleware import LoopGuardMiddleware
@@ -26,6 +27,7 @@ __all__ = [
     "RedisBloomDupeFilter",
     "RequestFingerprinter",
     "ScalableBloomFilter",
+    "SlotQueue",
     "UnseenLinkExtractor",
     "UnseenLinks",
     "canonicalize_url",
@@ -42,6 +44,7 @@ _HOME = {
     "RedisBloomDupeFilter": "scrapy_bloom.redis_dupefilter",
     "RequestFingerprinter": "scrapy_bloom.url.fingerprint",
     "ScalableBloomFilter": "scrapy_bloom.filter.chain",
+    "SlotQueue": "scrapy_bloom.frontier.slots",
     "UnseenLinkExtractor": "scrapy_bloom.link_extractor",
     "UnseenLinks": "scrapy_bloom.links",
     "canonicalize_url": "scrapy_bloom.url.canonical",

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from scrapy.core.scheduler import Scheduler
 from scrapy.dupefilters import BaseDupeFilter
+from scrapy.pqueues import DownloaderAwarePriorityQueue
 from scrapy.utils.misc import build_from_crawler
 
 from scrapy_bloom.crawl.in_progress import watch
@@ -36,6 +37,7 @@ from scrapy_bloom.frontier.lanes import LaneFactory, Lanes
 from scrapy_bloom.frontier.recovery import Recovery, show
 from scrapy_bloom.frontier.scrapy_queue import ScrapyQueue
 from scrapy_bloom.frontier.serialize import Serializer
+from scrapy_bloom.frontier.slots import SlotQueue
 from scrapy_bloom.settings import BloomSettings
 
 try:
@@ -100,6 +102,9 @@ class DurableScheduler(Scheduler):
         super().__init__(dupefilter, None, *args, **kwargs)  # None: the disk queue is ours, not Scrapy's
         if self.crawler is not None and looks_only(self.crawler):
             jobdir = None
+        priority_queue: Any = self.pqclass  # to Scrapy's types its two classes have nothing in common
+        if priority_queue is DownloaderAwarePriorityQueue:
+            self.pqclass = SlotQueue  # type: ignore[assignment] # the same order, whatever the number of hosts
         self.jobdir = jobdir
         self._journal: Journal | None = None
         self._lanes: Lanes | None = None
@@ -265,6 +270,8 @@ class DurableScheduler(Scheduler):
                 "version."
             )
         lanes.open()
+        if isinstance(queue, SlotQueue):
+            queue.recount()  # rows were counted into their lanes past it
         self.dqs = queue
         self._handed_out.begin()  # not before its last number was told
         self._journal, self._lanes = journal, lanes

@@ -24,6 +24,7 @@ from scrapy.statscollectors import DummyStatsCollector
 from scrapy.utils.misc import load_object
 
 from scrapy_bloom.errors import UnusableError
+from scrapy_bloom.frontier.slots import SlotQueue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -151,7 +152,7 @@ class ScrapyQueue:
 
     def _priority_queue(self, configured: type[Any]) -> type[Any]:
         # The state of Scrapy's two priority queues tells them apart; which one is the default changed in Scrapy 2.14.
-        if configured not in {ScrapyPriorityQueue, DownloaderAwarePriorityQueue}:
+        if configured not in {ScrapyPriorityQueue, DownloaderAwarePriorityQueue, SlotQueue}:
             return configured
         state = json.loads((self._directory / _STATE).read_text(encoding="utf-8"))
         return DownloaderAwarePriorityQueue if isinstance(state, dict) else ScrapyPriorityQueue
