@@ -194,6 +194,9 @@ class BloomDupeFilter(BaseBloomDupeFilter):
         remembered = self._held_back
         return [remembered is not None and fingerprint in remembered for fingerprint in fingerprints]
 
+    def _where(self) -> str:
+        return "in memory" if self._jobdir is None else f"in {self._jobdir / 'requests.bloom'}"
+
     def _figures(self) -> Mapping[str, float]:
         chain, held_back = self._chain, self._held_back
         if chain is None or held_back is None:

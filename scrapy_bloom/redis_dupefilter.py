@@ -143,6 +143,9 @@ class RedisBloomDupeFilter(BaseBloomDupeFilter):
     def _spider_closed(self, spider: Spider, reason: str) -> None:  # noqa: ARG002 - the signal's arguments
         self.close(reason)
 
+    def _where(self) -> str:
+        return "on the server" if self._filter is None else f"on {self._filter.shared.where}"
+
     def _figures(self) -> Mapping[str, float]:
         fleet = self._filter
         if fleet is None:

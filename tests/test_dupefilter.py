@@ -111,6 +111,9 @@ def test_a_custom_fingerprinter_is_used_as_it_is() -> None:
     finish(scheduler)
 
 
+LOGGERS = {SCRAPYS: "scrapy.dupefilters", OURS: "scrapy_bloom.dupefilter"}
+
+
 @pytest.mark.parametrize("debug", [False, True])
 def test_the_log_lines_are_scrapys(debug: bool, caplog: pytest.LogCaptureFixture) -> None:
     """DUPEFILTER_DEBUG shows all duplicates with their referer; otherwise the first is shown, with a hint."""
@@ -123,6 +126,7 @@ def test_the_log_lines_are_scrapys(debug: bool, caplog: pytest.LogCaptureFixture
                 scheduler.enqueue_request(Request("http://example.com/", headers={"Referer": "http://example.com/r"}))
         lines.append([(record.levelname, record.getMessage()) for record in caplog.records])
         assert all(record.__dict__["spider"] is scheduler.spider for record in caplog.records)
+        assert {record.name for record in caplog.records} == {LOGGERS[dupefilter]}
         finish(scheduler)
     theirs, ours = lines
     assert ours == theirs

@@ -12,12 +12,14 @@ from enum import Enum
 from typing import TYPE_CHECKING, ClassVar
 
 from scrapy.dupefilters import BaseDupeFilter
+from scrapy.utils.misc import load_object
 
 from scrapy_bloom.crawl import subclass
 from scrapy_bloom.crawl.job import job_of
 from scrapy_bloom.crawl.keys import keys_of
 from scrapy_bloom.crawl.link_filter import LinkFilter, link_filter_wanted
 from scrapy_bloom.crawl.loop_guard import guard_of, objection_of
+from scrapy_bloom.crawl.progress import Progress
 from scrapy_bloom.crawl.request_log import RequestLog
 from scrapy_bloom.crawl.shutdown import end_crawl
 from scrapy_bloom.crawl.startup import told_before_the_traceback
@@ -89,6 +91,7 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
         self._held_back_by: tuple[str, str] | None = None
         self._unchecked = UncheckedRequests()
         self._epoch = 0
+        self._progress = Progress(self._logger, self._stats, self._set_stats)
         self._is_ending = False
         self._has_told_of_guard = self._has_told_of_links = False
         self._enter(State.NOT_OPEN)
@@ -122,6 +125,10 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
         """Return for each of *fingerprints* whether it was added before. Adds nothing."""
 
     @abstractmethod
+    def _where(self) -> str:
+        """Return where the chain lives, to be read after "the filter"."""
+
+    @abstractmethod
     def _figures(self) -> Mapping[str, float]:
         """Return the stats of the chain by name."""
 
@@ -144,6 +151,7 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
                 raise
         self._enter(State.OPEN)
         self._set_stats()
+        self._progress.opened(self._switched_on(), self._where(), self._settings.capacity)
 
     def request_seen(self, request: Request) -> bool:
         """Return whether *request* is not to be fetched, and remember it if it is.
@@ -178,7 +186,9 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
                 self._guard.close()
             except Exception:
                 self._logger.exception("The loop guard could not write down its verdicts and what it has parked")
+        where = self._where()
         self._close_chain()
+        self._progress.closed(where=where)
 
     # -- for schedulers, links and subclasses -----------------------------------------------------------------------
 
@@ -312,6 +322,19 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
     def _set_stats(self) -> None:
         for name, value in self._figures().items():
             self._stats.set_value(name, value)
+        self._progress.noted()
+
+    def _switched_on(self) -> list[str]:
+        """Return what of ours this crawl uses."""
+        scheduler = load_object(self._crawler.settings["SCHEDULER"])
+        names = [type(self).__name__]
+        if scheduler.__module__.startswith("scrapy_bloom."):
+            names.append(scheduler.__name__)
+        if self._watches_loops:
+            names.append("loop guard")
+        if rules := self._keys.space.get("rules"):
+            names.append(f"URL rules {rules}")
+        return names
 
     def _tell_of_links(self) -> None:
         if not self._has_told_of_links:

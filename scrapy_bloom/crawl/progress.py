@@ -1,0 +1,146 @@
+"""What a duplicate filter says about itself: at the start, about once a minute, with each new layer, and at the end.
+
+Reads the stats that the filter sets. Knows no filter, and no request.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+try:
+    from scrapy.utils.asyncio import create_looping_call
+except ImportError:  # Scrapy before 2.14, which always has a Twisted reactor
+    from twisted.internet import task
+
+    create_looping_call = task.LoopingCall  # type: ignore[assignment] # used in the same way
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Callable, Sequence
+
+    from scrapy.statscollectors import StatsCollector
+
+INTERVAL = 60.0
+"""Seconds between two lines while crawling, as of Scrapy's own "Crawled 1234 pages"."""
+
+_HOLDING_BACK = ("depth", "length", "tandem", "params", "parked")
+_LEAST_SHOWN = 0.001
+
+
+class Progress:
+    """The lines of one crawl, all of them INFO."""
+
+    def __init__(
+        self,
+        logger: logging.Logger,
+        stats: StatsCollector,
+        refresh: Callable[[], None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Take as *refresh* what sets the stats of the filter as they are now."""
+        self._logger = logger
+        self._stats = stats
+        self._refresh = refresh
+        self._clock = clock
+        self._layers = 0
+        self._known_before = 0
+        self._checks = 0.0
+        self._at = 0.0
+        self._timer: Any = None
+
+    def opened(self, switched_on: Sequence[str], where: str, capacity: int) -> None:
+        """Say what is *switched_on* and what the filter, in or on *where*, holds. Begins to count the minutes."""
+        urls, layers = self._number("bloom/urls"), self._number("bloom/layers")
+        if urls:
+            holds = f"The filter {where} knows {urls:,.0f} URLs in {_layers(layers)}, {self._size()}."
+        elif layers:
+            holds = (
+                f"The filter {where} is empty: {self._size()} for the first {capacity:,} URLs, and it grows by itself."
+            )
+        else:
+            holds = f"The filter is {where}."
+        self._logger.info("%s. %s", ", ".join(switched_on), holds)
+        self._layers = int(layers)
+        self._known_before = int(urls)
+        self._at = self._clock()
+        self._timer = create_looping_call(self.tick)
+        with suppress(RuntimeError):  # no event loop, as for a filter used on its own
+            self._timer.start(INTERVAL, now=False)
+
+    def noted(self) -> None:
+        """Say that the filter has grown, if it has."""
+        layers = int(self._number("bloom/layers"))
+        if 0 < self._layers < layers:
+            self._logger.info(
+                "The filter has grown to %s, %s, at %s URLs",
+                _layers(layers),
+                self._size(),
+                f"{self._number('bloom/urls'):,.0f}",
+            )
+        self._layers = layers or self._layers
+
+    def tick(self) -> None:
+        """Say how far the crawl is, unless nothing was checked since the last time."""
+        self._refresh()
+        checks, now = self._checked(), self._clock()
+        if checks == self._checks:
+            return
+        rate = (checks - self._checks) / max(now - self._at, 1e-9)
+        self._logger.info(
+            "Seen %s URLs and %s duplicates (%.0f checks/s). Newest layer %.0f %% full, expected loss %s pages",
+            f"{self._number('bloom/urls'):,.0f}",
+            f"{self._number('dupefilter/filtered'):,.0f}",
+            rate,
+            100 * min(-math.log2(1 - self._number("bloom/fill_ratio")), 1),  # half the bits are set when it is full
+            self._expected_lost(),
+        )
+        self._checks, self._at = checks, now
+
+    def closed(self, where: str) -> None:
+        """Sum up, by the stats as they are at the end."""
+        if self._timer is not None and self._timer.running:
+            self._timer.stop()
+        urls, duplicates = self._number("bloom/urls"), self._number("dupefilter/filtered")
+        new = max(urls - self._known_before, 0)
+        held_back = sum(self._number(f"bloom/loop/{rule}") for rule in _HOLDING_BACK)
+        checks = new + duplicates + held_back
+        share = f" ({duplicates / checks:.0%})" if checks else ""
+        loops = f", {held_back:,.0f} held back by the loop guard" if held_back else ""
+        self._logger.info(
+            "This run checked %s URLs: %s new, %s duplicates%s%s",
+            f"{checks:,.0f}",
+            f"{new:,.0f}",
+            f"{duplicates:,.0f}",
+            share,
+            loops,
+        )
+        if self._layers:
+            self._logger.info(
+                "The filter knows %s URLs in %s, %s, %s. Pages that its error rate may have cost: %s",
+                f"{urls:,.0f}",
+                _layers(self._layers),
+                self._size(),
+                where,
+                self._expected_lost(),
+            )
+
+    def _checked(self) -> float:
+        return self._number("bloom/urls") - self._known_before + self._number("dupefilter/filtered")
+
+    def _size(self) -> str:
+        return f"{self._number('bloom/bytes') / 1e6:,.1f} MB"
+
+    def _expected_lost(self) -> str:
+        lost = self._number("bloom/expected_lost")
+        return f"{lost:.2g}" if lost >= _LEAST_SHOWN else f"under {_LEAST_SHOWN}"
+
+    def _number(self, name: str) -> float:
+        return float(self._stats.get_value(name, 0))
+
+
+def _layers(count: float) -> str:
+    return f"{count:.0f} layer" if count == 1 else f"{count:.0f} layers"

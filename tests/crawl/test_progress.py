@@ -1,0 +1,90 @@
+"""The lines that tell a person how the filter is doing."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from scrapy import Request, Spider
+from scrapy.statscollectors import MemoryStatsCollector
+from scrapy.utils.test import get_crawler
+
+from scrapy_bloom.crawl.progress import Progress
+from tests.support.crawling import crawl
+from tests.support.localsite import LocalSite
+from tests.support.scheduling import finish, open_scheduler
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+OURS = "scrapy_bloom.dupefilter"
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == OURS and record.levelname == "INFO"]
+
+
+def test_a_crawl_says_what_it_begins_with_and_what_it_ends_with(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is switched on and what the job directory holds; what was checked, and what the filter knows now."""
+    where = f"in {tmp_path}/requests.bloom"
+    with caplog.at_level(logging.INFO, logger=OURS):
+        for number in range(2):
+            scheduler = open_scheduler(JOBDIR=str(tmp_path), BLOOM_LOOP_GUARD=True)
+            for other in (0, 1, number + 5):
+                scheduler.enqueue_request(Request(f"http://example.com/{other}"))
+            finish(scheduler)
+    room = "4.1 MB for the first 1,000,000 URLs"
+    assert said(caplog) == [
+        f"BloomDupeFilter, loop guard. The filter {where} is empty: {room}, and it grows by itself.",
+        "This run checked 3 URLs: 3 new, 0 duplicates (0%)",
+        f"The filter knows 3 URLs in 1 layer, 4.1 MB, {where}. Pages that its error rate may have cost: under 0.001",
+        f"BloomDupeFilter, loop guard. The filter {where} knows 3 URLs in 1 layer, 4.1 MB.",
+        "This run checked 3 URLs: 1 new, 2 duplicates (67%)",
+        f"The filter knows 4 URLs in 1 layer, 4.1 MB, {where}. Pages that its error rate may have cost: under 0.001",
+    ]
+
+
+def test_each_new_layer_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Once, when it begins."""
+    scheduler = open_scheduler(BLOOM_CAPACITY=10)
+    with caplog.at_level(logging.INFO, logger=OURS):
+        for number in range(40):
+            scheduler.enqueue_request(Request(f"http://example.com/{number}"))
+    grown = [line for line in said(caplog) if "grown" in line]
+    assert [line.partition(" at ")[2] for line in grown] == ["11 URLs", "31 URLs"]
+    assert grown[0].startswith("The filter has grown to 2 layers, 0.0 MB")
+    scheduler.close("finished")
+
+
+def test_a_line_a_minute_says_how_far_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    """URLs, duplicates, checks per second since the last line, fill, expected loss; nothing if nothing happened."""
+    stats: Any = MemoryStatsCollector(get_crawler(Spider))
+    now = [100.0]
+    progress = Progress(logging.getLogger(OURS), stats, lambda: None, clock=lambda: now[0])
+    progress.opened(["BloomDupeFilter"], "in memory", 1000)
+    with caplog.at_level(logging.INFO, logger=OURS):
+        for urls, duplicates, fill in [(3000, 9000, 0.25), (3000, 9000, 0.25), (4000, 14000, 0.5)]:
+            now[0] += 60
+            stats.set_value("bloom/urls", urls)
+            stats.set_value("dupefilter/filtered", duplicates)
+            stats.set_value("bloom/fill_ratio", fill)
+            stats.set_value("bloom/expected_lost", urls / 1e6)
+            progress.tick()
+    assert said(caplog) == [
+        "Seen 3,000 URLs and 9,000 duplicates (200 checks/s). Newest layer 42 % full, expected loss 0.003 pages",
+        "Seen 4,000 URLs and 14,000 duplicates (50 checks/s). Newest layer 100 % full, expected loss 0.004 pages",
+    ]
+    progress.closed("in memory")
+
+
+def test_a_real_crawl_has_its_lines() -> None:
+    """One at the start and two at the end; the timer of the lines between ends with the crawl."""
+    with LocalSite(pages=5) as site:
+        log = crawl(site.url("/page/0")).log
+    lines = [line for line in log.splitlines() if f"[{OURS}] INFO" in line]
+    assert len(lines) == 3
+    assert "Unhandled" not in log
