@@ -1,4 +1,4 @@
-"""Imports run downwards: errors <- filter <- files, fleet; errors <- url <- loops; crawl above these; faces on top."""
+"""Imports run downwards only and never in circles; ``docs/architecture.md`` shows the order."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import ast
 import os
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+
+import pytest
 
 import scrapy_bloom
 
@@ -65,6 +68,57 @@ def test_imports_run_downwards_only() -> None:
         if name.split(".")[0] == "scrapy_bloom" and name.split(".")[1] not in {part, *MAY_IMPORT[part]}
     ]
     assert not wrong
+
+
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+
+
+def import_graph() -> dict[str, set[str]]:
+    """Each module of the package with those that it imports; the root is left out, as it imports on demand only."""
+    modules = {module_name(path): path for paths in parts().values() for path in paths}
+    del modules["scrapy_bloom"]
+    return {
+        name: {
+            module
+            for imported in imported_by(path)
+            for module in (imported, imported.rpartition(".")[0])
+            if module in modules and module != name
+        }
+        for name, path in modules.items()
+    }
+
+
+def test_no_module_is_part_of_a_circle() -> None:
+    """Inside the rooms, too, imports run one way: the modules can be read in an order in which each is explained."""
+    graph = import_graph()
+    order = list(TopologicalSorter(graph).static_order())
+    assert order.index("scrapy_bloom.frontier.journal") < order.index("scrapy_bloom.frontier.scheduler")
+    graph["scrapy_bloom.frontier.journal"].add("scrapy_bloom.frontier.scheduler")
+    with pytest.raises(CycleError):
+        list(TopologicalSorter(graph).static_order())
+
+
+ORDER_INSIDE = {
+    "filter": ["sizing", "probes", "layer", "chain"],
+    "files": ["damage", "layerfile", "layout", "inspect"],
+    "frontier": ["database", "journal", "lanes", "recovery", "scheduler"],
+    "loops": ["options", "limits"],
+}
+"""Modules of a room from the bottom up, where the order is worth keeping: none imports one that comes later."""
+
+
+@pytest.mark.parametrize(("room", "order"), ORDER_INSIDE.items(), ids=ORDER_INSIDE)
+def test_the_order_inside_a_room(room: str, order: list[str]) -> None:
+    """A lower module knows nothing of a higher one, not even by way of a third."""
+    graph = import_graph()
+    names = [f"scrapy_bloom.{room}.{module}" for module in order]
+    for place, name in enumerate(names):
+        reached, waiting = set(), [name]
+        while waiting:
+            waiting += graph[waiting.pop()] - reached
+            reached.update(waiting)
+        assert not reached & set(names[place + 1 :]), name
 
 
 def test_the_walk_sees_imports() -> None:
