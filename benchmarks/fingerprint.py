@@ -16,11 +16,16 @@ from scrapy.utils.request import fingerprint as scrapy_fingerprint
 
 from benchmarks import measure, urls
 from scrapy_bloom.url.canonical import canonicalize_url, quick_canonical
-from scrapy_bloom.url.fingerprint import FAST_PATH_ON, fingerprint, fingerprint_url
+from scrapy_bloom.url.fingerprint import FAST_PATH_ON, fingerprint, fingerprint_url, fingerprints_under
+from scrapy_bloom.url.rules import resolve
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
+
+
+RULES = ["common"]
+"""What the second table is about."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -44,6 +49,7 @@ def run(options: argparse.Namespace) -> measure.Picture:
         sources[f"links of {options.html}"] = urls.html_urls(options.html, options.base)
     print(f"Scrapy's time over ours, and ns per fingerprint; medians of {options.rounds} rounds (lowest-highest)\n")
     rows = []
+    cost = []
     drawn = {}
     for name, found in sources.items():
         known = urls.accepted(found)
@@ -58,10 +64,44 @@ def run(options: argparse.Namespace) -> measure.Picture:
         drawn |= {f"{name}, of a request": of_requests[0], f"{name}, from a URL": of_urls[0]}
         shares = [str(len(known)), f"{untouched:.2%}", f"{fast:.2%}"]
         rows.append([name[-40:], *_cells(*of_requests), *_cells(*of_urls), *shares])
+        cost.append(_cost_of_rules(name[-40:], requested, options))
     sides = ["times as fast", "ns", "Scrapy's ns"]
     header = ["source", *(f"of a request: {side}" for side in sides), *(f"from a URL: {side}" for side in sides)]
     measure.print_table([*header, "URLs", "canonical already", "on the fast path"], rows)
+    print(f"\nTime with BLOOM_URL_RULES = {RULES} over that without: URLs no rule touches, and those one does\n")
+    columns = ["untouched, of a request", "untouched, from a URL", "touched, from a URL", "untouched", "known at once"]
+    measure.print_table(["source", *columns], cost)
     return measure.Picture("Fingerprints", "times as fast as Scrapy", drawn)
+
+
+def _cost_of_rules(name: str, requested: Sequence[str], options: argparse.Namespace) -> list[str]:
+    """Return a row: what rules cost the URLs that none of them touches, and those that one does."""
+    rules = resolve(RULES)
+    of_request, of_url = fingerprints_under(rules)
+    untouched = [url for url in requested if rules.apply(url) == canonicalize_url(url)]
+    touched = [url for url in requested if rules.apply(url) != canonicalize_url(url)]
+    at_once = sum(not rules.may_touch(canonicalize_url(url)) for url in untouched) / len(untouched)
+    sample = random.Random(3).sample(untouched, min(options.sample, len(untouched)))
+    others = random.Random(3).choices(touched or sample, k=len(sample))
+
+    def ratio(
+        ruled: Callable[[Any], bytes], plain: Callable[[Any], bytes], make: Callable[[], Sequence[Any]]
+    ) -> measure.Spread:
+        with measure.uncollected():
+            times = measure.side_by_side(
+                {
+                    "ruled": lambda: measure.nanoseconds_each(ruled, make()),
+                    "plain": lambda: measure.nanoseconds_each(plain, make()),
+                },
+                options.rounds,
+            )
+        return measure.ratios(times["ruled"], times["plain"])
+
+    requests = ratio(of_request, fingerprint, lambda: [Request(url) for url in sample])
+    links = ratio(of_url, fingerprint_url, lambda: sample)
+    noisy = f"{ratio(of_url, fingerprint_url, lambda: others):.2f}" if touched else "-"
+    share = f"{len(untouched) / len(requested):.2%}"
+    return [name, f"{requests:.2f}", f"{links:.2f}", noisy, share, f"{at_once:.2%}"]
 
 
 def scrapy_fingerprint_url(url: str) -> bytes:

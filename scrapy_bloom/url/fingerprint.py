@@ -90,6 +90,7 @@ def fingerprints_under(rules: Rules) -> tuple[Callable[[Request], bytes], Callab
         return fingerprint, fingerprint_url
 
     may_touch = rules.may_touch
+    touch_all = not rules.need_marks  # the marks are looked for in place: a call would double what the look costs
 
     def of_request(request: Request) -> bytes:
         if type(request) is Request:  # as in fingerprint()
@@ -101,7 +102,10 @@ def fingerprints_under(rules: Rules) -> tuple[Callable[[Request], bytes], Callab
         canonical = quick_canonical(url)
         if canonical is None:
             canonical = canonicalize_url(url)
-        elif not may_touch(canonical):
+        elif not (
+            (touch_all or "?" in canonical or ";" in canonical or "(" in canonical or canonical.find(":", 6) >= 0)
+            and may_touch(canonical)
+        ):
             if FAST_PATH_ON and not body and request.method == "GET":
                 return sha1(f'{_BEFORE_URL}{canonical}"}}'.encode()).digest()  # noqa: S324 - the hash that Scrapy uses
             return fingerprint(request)
@@ -112,7 +116,10 @@ def fingerprints_under(rules: Rules) -> tuple[Callable[[Request], bytes], Callab
         canonical = quick_canonical(url)
         if canonical is None:
             return of_request(Request(url))
-        if FAST_PATH_ON and not may_touch(canonical):
+        if FAST_PATH_ON and not (
+            (touch_all or "?" in canonical or ";" in canonical or "(" in canonical or canonical.find(":", 6) >= 0)
+            and may_touch(canonical)
+        ):
             return sha1(f'{_BEFORE_URL}{canonical}"}}'.encode()).digest()  # noqa: S324 - the hash that Scrapy uses
         return fingerprint_url(rules.apply_to_canonical(canonical))
 

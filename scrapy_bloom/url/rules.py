@@ -280,7 +280,12 @@ class Rules:
         """What says whether a rule may touch a canonical URL. True may be wrong, False never is."""
         if not self.names:
             return lambda _url: False
-        return _common_may_touch if set(self.names) <= set(PRESETS["common"]) else lambda _url: True
+        return _common_may_touch if self.need_marks else lambda _url: True
+
+    @property
+    def need_marks(self) -> bool:
+        """Whether they leave every canonical URL alone that has no ``?``, ``;`` or ``(``, and no ``:`` but one."""
+        return set(self.names) <= set(PRESETS["common"])
 
     def apply(self, url: str) -> str:
         """Return the URL that stands for *url* and all its equals. The answer is the same for equal canonical URLs.
