@@ -132,7 +132,7 @@ class Database:
             UnusableError: It cannot be written, or is another program's.
 
         """
-        lock = _locked(path)
+        lock = locked(path)
         connections: list[sqlite3.Connection] = []
         try:
             size = path.stat().st_size if path.exists() else 0
@@ -154,22 +154,7 @@ class Database:
 
     def state(self) -> State:
         """Return what the file says of itself; a value that contradicts its checksum is damage."""
-        found: dict[str, object] = {}
-        for name, value, crc in self._reader.execute("SELECT name, value, crc FROM state"):
-            # The name of the spider has no checksum, for a person to change it when the spider was renamed.
-            if name != "spider" and crc != _state_crc(name, value):
-                raise sqlite3.DatabaseError(f"the state {name!r} is {value!r}, which contradicts its checksum")
-            found[name] = value
-        if found.keys() != _FIRST_STATE.keys():
-            raise sqlite3.DatabaseError(f"it has the states {sorted(found)} and not {sorted(_FIRST_STATE)}")
-        return State(
-            clean=bool(found["clean"]),
-            in_flight=int(str(found["in_flight"])),
-            last_id=int(str(found["last_id"])),
-            filter_id=str(found["filter"]),
-            spider=str(found["spider"]),
-            import_untidied=bool(found["importing"]),
-        )
+        return read_state(self._reader)
 
     def begin_run(self, spider: str, *, filter_id: str, last_id: int) -> None:
         """Mark a run of *spider* with the filter *filter_id* as under way, durably."""
@@ -183,7 +168,7 @@ class Database:
         """Return every lane that has rows, and drop the names of those that have none."""
         found = []
         for id_, key, rows, crc in self._reader.execute("SELECT id, key, rows, crc FROM lanes ORDER BY id"):
-            if crc != _lane_crc(id_, key, rows):
+            if crc != lane_crc(id_, key, rows):
                 raise sqlite3.DatabaseError(f"the lane {id_} ({key!r}, {rows} requests) contradicts its checksum")
             if rows:
                 found.append(StoredLane(id_, key, rows))
@@ -323,7 +308,7 @@ class Database:
 
     def _add_lanes(self, lanes: dict[str, int]) -> None:
         self._writer.executemany(
-            "INSERT INTO lanes VALUES (?, ?, 0, ?)", ((id_, key, _lane_crc(id_, key, 0)) for key, id_ in lanes.items())
+            "INSERT INTO lanes VALUES (?, ?, 0, ?)", ((id_, key, lane_crc(id_, key, 0)) for key, id_ in lanes.items())
         )
 
     def _add_rows(self, rows: Iterable[Row]) -> None:
@@ -367,6 +352,26 @@ class _Transaction:
                     self._connection.execute("ROLLBACK")
 
 
+def read_state(connection: sqlite3.Connection) -> State:
+    """Return the state in the file of *connection*; sqlite3.Error or ValueError if it is damaged."""
+    found: dict[str, object] = {}
+    for name, value, crc in connection.execute("SELECT name, value, crc FROM state"):
+        # The name of the spider has no checksum, for a person to change it when the spider was renamed.
+        if name != "spider" and crc != _state_crc(name, value):
+            raise sqlite3.DatabaseError(f"the state {name!r} is {value!r}, which contradicts its checksum")
+        found[name] = value
+    if found.keys() != _FIRST_STATE.keys():
+        raise sqlite3.DatabaseError(f"it has the states {sorted(found)} and not {sorted(_FIRST_STATE)}")
+    return State(
+        clean=bool(found["clean"]),
+        in_flight=int(str(found["in_flight"])),
+        last_id=int(str(found["last_id"])),
+        filter_id=str(found["filter"]),
+        spider=str(found["spider"]),
+        import_untidied=bool(found["importing"]),
+    )
+
+
 # -- checksums ---------------------------------------------------------------------------------------------------------
 
 
@@ -382,7 +387,8 @@ def unseal(id_: int, lane: int, sealed: bytes) -> bytes:
     return body
 
 
-def _lane_crc(id_: int, key: str, rows: int) -> int:
+def lane_crc(id_: int, key: str, rows: int) -> int:
+    """Return the checksum of a lane."""
     return crc32(f"{id_} {rows} {key}".encode())
 
 
@@ -393,7 +399,8 @@ def _state_crc(name: str, value: object) -> int:
 # -- opening -----------------------------------------------------------------------------------------------------------
 
 
-def _locked(path: Path) -> FileLock:
+def locked(path: Path) -> FileLock:
+    """Return the lock of the file at *path*, held; InUseError if another process has it."""
     lock = FileLock(path.with_name(path.name + ".lock"), thread_local=False)
     try:
         lock.acquire(timeout=0)
@@ -415,7 +422,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     # FULL: the log is synced at each commit. With NORMAL a power failure could take back commits whose fingerprints the
     # filter has got since, and each of those is a page that is never fetched.
     connection.execute("PRAGMA synchronous = FULL")
-    connection.create_function("lane_crc", 3, _lane_crc, deterministic=True)
+    connection.create_function("lane_crc", 3, lane_crc, deterministic=True)
     return connection
 
 

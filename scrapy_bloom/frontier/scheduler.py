@@ -132,8 +132,8 @@ class DurableScheduler(Scheduler):
         knows_pages = seen.is_file() and seen.stat().st_size > 0
         database = Database.open(jobdir / FRONTIER_NAME)
         try:
-            state = _state(database)
-            _check_owner(database.path, state, spider)
+            state = state_of(database)
+            check_owner(database.path, state, spider)
             opened = super().open(spider)
         except BaseException:
             database.abandon()
@@ -418,14 +418,16 @@ class DurableScheduler(Scheduler):
             )
 
 
-def _state(database: Database) -> State:
+def state_of(database: Database) -> State:
+    """Return what *database* says of itself, or raise the error with advice."""
     try:
         return database.state()
     except (sqlite3.Error, ValueError) as error:
         raise damaged(database.path, error) from error
 
 
-def _check_owner(path: Path, state: State, spider: Spider) -> None:
+def check_owner(path: Path, state: State, spider: Spider) -> None:
+    """Raise UnusableError if the job belongs to another spider."""
     owner = state.spider
     if owner in {"", spider.name}:
         return

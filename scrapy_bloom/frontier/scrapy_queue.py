@@ -39,7 +39,7 @@ QUEUE = "requests.queue"
 _STATE = "active.json"
 _COPY = "requests.frontier.import"
 _DONE = "requests.queue.imported"
-_SEEN, _SEEN_DONE = "requests.seen", "requests.seen.imported"
+SEEN, SEEN_DONE = "requests.seen", "requests.seen.imported"
 _IMPORTING = "requests.bloom/importing"
 _BLOCK_NOTE = "THE-PENDING-REQUESTS-ARE-IN-requests.frontier.txt"
 
@@ -139,8 +139,8 @@ class ScrapyQueue:
 
         Scrapy's own filter would take the pages in it for fetched, and some are pending in the frontier.
         """
-        if (self._jobdir / _SEEN).exists() and not (self._jobdir / _IMPORTING).exists():
-            (self._jobdir / _SEEN).replace(self._jobdir / _SEEN_DONE)
+        if (self._jobdir / SEEN).exists() and not (self._jobdir / _IMPORTING).exists():
+            (self._jobdir / SEEN).replace(self._jobdir / SEEN_DONE)
 
     def put_aside(self) -> None:
         """Rename the imported directory, so that it is never read again but still there, and delete the copy."""

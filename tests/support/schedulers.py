@@ -75,7 +75,8 @@ class EngineCalls:
         its priority queue; the engine comes back later.
         """
         while (request := self.scheduler.next_request()) is None and self.scheduler.has_pending_requests():
-            pass
+            if getattr(self.scheduler, "_failed", False):
+                return None
         if request is not None:
             self.engine._slot.add_request(request)
             self.slot(request).active.add(request)

@@ -1,0 +1,249 @@
+"""The way back to Scrapy: pending requests to its own disk queue. ``python -m scrapy_bloom.frontier.export SPIDER``.
+
+Runs the spider's crawl with a scheduler that writes the requests by Scrapy's own scheduler and hands out none, because
+spider, priority queue and settings have to be those of the crawl. ``docs/frontier.md`` says what goes along.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scrapy.core.scheduler import BaseScheduler, Scheduler
+from scrapy.crawler import CrawlerProcess
+from scrapy.dupefilters import BaseDupeFilter, RFPDupeFilter
+from scrapy.statscollectors import DummyStatsCollector
+from scrapy.utils.job import job_dir
+from scrapy.utils.misc import load_object
+from scrapy.utils.project import get_project_settings
+
+from scrapy_bloom.crawl.startup import told_before_the_traceback
+from scrapy_bloom.errors import BloomError, UnusableError
+from scrapy_bloom.files.directory import open_filter
+from scrapy_bloom.files.frontier_file import FRONTIER_NAME
+from scrapy_bloom.files.scrapy_seen import read_fingerprints
+from scrapy_bloom.frontier.database import Database, damaged
+from scrapy_bloom.frontier.scheduler import check_owner, state_of
+from scrapy_bloom.frontier.scrapy_queue import QUEUE, SEEN, SEEN_DONE, ScrapyQueue
+from scrapy_bloom.frontier.serialize import Serializer
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from scrapy import Request, Spider
+    from scrapy.crawler import Crawler
+    from typing_extensions import Self
+
+logger = logging.getLogger(__name__)
+
+_WORK = f"{FRONTIER_NAME}.export"
+_COMPLETE = "complete"
+_STAT = "bloom/frontier/exported"
+
+_QUIET = {
+    "EXTENSIONS": {},
+    "EXTENSIONS_BASE": {},  # spider.state and feeds stay as they are
+    "FEEDS": {},
+    "ITEM_PIPELINES": {},
+    "LOG_LEVEL": "INFO",
+    "DUPEFILTER_CLASS": "scrapy.dupefilters.BaseDupeFilter",
+    "SCHEDULER": "scrapy_bloom.frontier.export.ExportScheduler",
+}
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written for Scrapy."""
+
+    pending: int
+    """Requests in ``requests.queue``."""
+    seen: int
+    """Fingerprints in ``requests.seen``."""
+
+
+def export_pending(jobdir: Path, crawler: Crawler, spider: Spider) -> Exported:
+    """Turn the frontier of *jobdir* into Scrapy's ``requests.queue`` and, beside our filter, ``requests.seen``.
+
+    All or nothing: a kill leaves the job as it was, or refused by all until this is run again. The frontier is kept as
+    ``requests.frontier.exported``.
+
+    Args:
+        jobdir: The job directory; no crawl may be running in it.
+        crawler: A crawler with an engine and the settings under which Scrapy is to go on.
+        spider: The spider whose job it is.
+
+    Raises:
+        BloomError: The frontier cannot be read as a whole, is missing, in use or another spider's.
+
+    """
+    work = jobdir / _WORK
+    path = jobdir / FRONTIER_NAME
+    if not (work / _COMPLETE).exists() or path.exists():
+        if not path.exists():
+            raise UnusableError(path, "does not exist", advice="There is nothing to export; is JOBDIR right?")
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir(parents=True)
+        exported = _write(jobdir, work, crawler, spider)
+        (work / _COMPLETE).write_text(f"{exported.pending} {exported.seen}", encoding="ascii")
+        path.replace(path.with_name(f"{path.name}.exported"))
+    pending, seen = map(int, (work / _COMPLETE).read_text(encoding="ascii").split())
+    (jobdir / "requests.bloom" / "frontier").unlink(missing_ok=True)  # or the next frontier would be too old for it
+    ScrapyQueue(jobdir).unblock()
+    for name in (QUEUE, SEEN):
+        if (work / name).exists() and not (jobdir / name).exists():
+            (work / name).rename(jobdir / name)
+    shutil.rmtree(work)
+    return Exported(pending, seen)
+
+
+def _write(jobdir: Path, work: Path, crawler: Crawler, spider: Spider) -> Exported:
+    database = Database.open(jobdir / FRONTIER_NAME)
+    try:
+        check_owner(database.path, state_of(database), spider)
+        settings = crawler.settings
+        scheduler = Scheduler(
+            BaseDupeFilter(),
+            jobdir=str(work),
+            dqclass=load_object(settings["SCHEDULER_DISK_QUEUE"]),
+            mqclass=load_object(settings["SCHEDULER_MEMORY_QUEUE"]),
+            stats=DummyStatsCollector(crawler),
+            pqclass=load_object(settings["SCHEDULER_PRIORITY_QUEUE"]),
+            crawler=crawler,
+        )
+        scheduler.open(spider)
+        counted = sum(lane.rows for lane in database.lanes())
+        seen = _Seen(jobdir, work, crawler)
+        pending = 0
+        for page in database.walk():
+            for row in page:
+                request = Serializer(spider).loads(row.body)
+                scheduler.enqueue_request(request)
+                seen.add(request)
+                pending += 1
+        if pending != counted or len(scheduler.mqs):
+            problem = f"of {counted} pending requests, {pending} were found and {len(scheduler.mqs)} not written"
+            raise damaged(database.path, problem)  # noqa: TRY301 - the database is closed below
+        scheduler.close("exported")
+        return Exported(pending, seen.close())
+    except BloomError:
+        raise
+    except Exception as error:
+        raise UnusableError(
+            database.path,
+            f"cannot be exported: {error!r}",
+            advice="Nothing was changed. Run this with the spider and the settings of the crawl. Scrapy's own queues "
+            "open a file per host and priority; `ulimit -n` may be too small for them.",
+        ) from error
+    finally:
+        database.abandon()
+
+
+class _Seen:
+    """The ``requests.seen`` for Scrapy's own filter, if the job was one of ours: what is known of it."""
+
+    def __init__(self, jobdir: Path, work: Path, crawler: Crawler) -> None:
+        self._jobdir = jobdir
+        self._filter: Any = None
+        self._count = 0
+        if (jobdir / "requests.bloom").is_dir() and not (jobdir / SEEN).exists():
+            self._filter = RFPDupeFilter(str(work), fingerprinter=crawler.request_fingerprinter)
+
+    def add(self, request: Request) -> None:
+        """Add the fingerprint of a pending request."""
+        if self._filter is not None and not request.dont_filter:
+            self._count += not self._filter.request_seen(request)
+
+    def close(self) -> int:
+        """Add what was imported from Scrapy once and has not been taken back since; return how many there are."""
+        if self._filter is None:
+            return 0
+        imported = self._jobdir / SEEN_DONE
+        if imported.exists():
+            is_binary = "b" in self._filter.file.mode  # from Scrapy 2.19 on
+            with open_filter(self._jobdir / "requests.bloom") as chain:
+                for fingerprint in read_fingerprints(imported):
+                    if fingerprint in chain:
+                        self._count += 1
+                        size = len(fingerprint).to_bytes(2, "big")
+                        self._filter.file.write(size + fingerprint if is_binary else f"{fingerprint.hex()}\n")
+        self._filter.close("exported")
+        return self._count
+
+
+class ExportScheduler(BaseScheduler):
+    """Exports on opening, and has nothing to hand out."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+        spider: Any = crawler.spider
+        spider.start = _nothing
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """Return the scheduler for *crawler*."""
+        return cls(crawler)
+
+    def open(self, spider: Spider) -> None:
+        """Export, and tell the result by a stat."""
+        jobdir = job_dir(self._crawler.settings)
+        with told_before_the_traceback(logger):
+            if not jobdir:
+                raise UnusableError("JOBDIR", "is not set", advice="Name the job: -s JOBDIR=...")
+            exported = export_pending(Path(jobdir), self._crawler, spider)
+        assert self._crawler.stats is not None  # noqa: S101 - a crawler that opens a scheduler has them
+        self._crawler.stats.set_value(_STAT, exported)
+
+    def has_pending_requests(self) -> bool:
+        """Return False: the crawl ends at once."""
+        return False
+
+    def enqueue_request(self, request: Request) -> bool:  # noqa: ARG002 - Scrapy's interface
+        """Take nothing in."""
+        return False
+
+    def next_request(self) -> None:
+        """Return nothing."""
+        return
+
+
+async def _nothing() -> AsyncIterator[Any]:
+    return
+    yield  # which makes it an iterator
+
+
+def main(arguments: list[str]) -> int:
+    """Export the job that *arguments* name; return the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m scrapy_bloom.frontier.export",
+        description="Take the pending requests of a job back to Scrapy's own disk queue. Run it in the project.",
+    )
+    parser.add_argument("spider", help="name of the spider, as for scrapy crawl")
+    parser.add_argument("-s", action="append", default=[], metavar="NAME=VALUE", help="a setting, JOBDIR among them")
+    parser.add_argument("-a", action="append", default=[], metavar="NAME=VALUE", help="an argument of the spider")
+    options = parser.parse_args(arguments)
+    settings = get_project_settings()
+    settings.setdict(dict(setting.partition("=")[::2] for setting in options.s), priority="cmdline")
+    settings.setdict(_QUIET, priority="cmdline")
+    process = CrawlerProcess(settings)
+    crawler = process.create_crawler(options.spider)
+    process.crawl(crawler, **dict(argument.partition("=")[::2] for argument in options.a))
+    process.start()
+    exported: Exported | None = crawler.stats.get_value(_STAT) if crawler.stats else None
+    if exported is None:
+        return 1
+    print(  # noqa: T201 - a command
+        f"Exported {exported.pending} pending requests to requests.queue. Go on with SCHEDULER = "
+        '"scrapy.core.scheduler.Scheduler", and keep DUPEFILTER_CLASS = "scrapy_bloom.BloomDupeFilter", which knows '
+        f"all pages. A bloom filter cannot list them: Scrapy's own filter gets {exported.seen} fingerprints in "
+        "requests.seen (those pending, and those it had itself) and would fetch all other pages again."
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
