@@ -77,9 +77,9 @@ class HeldBack:
 
     def release(self) -> None:
         """Put what was sealed into the chain: its requests are durable now."""
-        for fingerprint in self._sealed:
+        while self._sealed:  # each is in one place only, for whoever counts meanwhile
+            fingerprint, _ = self._sealed.popitem()
             self._chain.add(fingerprint)
-        self._sealed.clear()
 
     @property
     def is_released(self) -> bool:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 INTERVAL = 60.0
 """Seconds between two lines while crawling, as of Scrapy's own "Crawled 1234 pages"."""
 
-_HOLDING_BACK = ("depth", "length", "tandem", "params", "parked")
+_LIMITS = tuple(f"bloom/loop/{rule}" for rule in ("depth", "length", "tandem", "params"))
 _LEAST_SHOWN = 0.001
 
 
@@ -106,17 +106,16 @@ class Progress:
             self._timer.stop()
         urls, duplicates = self._number("bloom/urls"), self._number("dupefilter/filtered")
         new = max(urls - self._known_before, 0)
-        held_back = sum(self._number(f"bloom/loop/{rule}") for rule in _HOLDING_BACK)
-        checks = new + duplicates + held_back
-        share = f" ({duplicates / checks:.0%})" if checks else ""
-        loops = f", {held_back:,.0f} held back by the loop guard" if held_back else ""
+        parked, beyond = self._number("bloom/loop/parked"), sum(map(self._number, _LIMITS))
+        checks = new + duplicates + beyond
         self._logger.info(
-            "This run checked %s URLs: %s new, %s duplicates%s%s",
+            "This run checked %s URLs: %s new%s, %s duplicates%s%s",
             f"{checks:,.0f}",
             f"{new:,.0f}",
+            f" ({parked:,.0f} of them parked)" if parked else "",
             f"{duplicates:,.0f}",
-            share,
-            loops,
+            f" ({duplicates / checks:.0%})" if checks else "",
+            f", {beyond:,.0f} beyond the limits of the loop guard" if beyond else "",
         )
         if self._layers:
             self._logger.info(
@@ -132,7 +131,8 @@ class Progress:
         return self._number("bloom/urls") - self._known_before + self._number("dupefilter/filtered")
 
     def _size(self) -> str:
-        return f"{self._number('bloom/bytes') / 1e6:,.1f} MB"
+        nbytes = self._number("bloom/bytes")
+        return f"{nbytes / 1e6:,.1f} MB" if nbytes >= 1e6 else f"{nbytes / 1e3:,.1f} kB"
 
     def _expected_lost(self) -> str:
         lost = self._number("bloom/expected_lost")

@@ -58,11 +58,11 @@ class RequestLog:
         if len(url) > LONGEST_SHOWN:
             url = f"{url[:LONGEST_SHOWN]}..."
         if self._debug:
-            self._logger.debug("Loop guard, %s: %s has %s", rule, url, reason, extra=extra)
+            self._logger.debug("Loop guard, %s: %s (%s)", rule, url, reason, extra=extra)
         elif rule not in self._logged_rules:
             self._logged_rules.add(rule)
             self._logger.info(
-                "Loop guard, %s: %s has %s. No more are shown (see DUPEFILTER_DEBUG); bloom/loop/%s counts them",
+                "Loop guard, %s: %s (%s). No more are shown (see DUPEFILTER_DEBUG); bloom/loop/%s counts them",
                 rule,
                 url,
                 reason,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from scrapy.utils.defer import deferred_f_from_coro_f
+from scrapy.utils.defer import deferred_from_coro
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
@@ -28,16 +28,14 @@ def end_crawl(crawler: Crawler, reason: str) -> None:
     if engine is None or getattr(engine, "spider", None) is None:
         return
 
-    async def end() -> None:
+    def end() -> Any:
         if engine.spider is None:  # it has ended meanwhile
-            return
-        close = getattr(engine, "close_spider_async", None)  # Scrapy 2.14 and newer
-        if close is not None:
-            await close(reason=reason)
-        else:
-            await engine.close_spider(engine.spider, reason)
+            return None
+        if hasattr(engine, "close_spider_async"):  # Scrapy 2.14 and newer
+            return deferred_from_coro(engine.close_spider_async(reason=reason))
+        return engine.close_spider(engine.spider, reason)
 
-    _soon(deferred_f_from_coro_f(end))
+    _soon(end)
 
 
 def _soon(call: Any) -> None:

@@ -83,7 +83,7 @@ def test_a_url_that_a_limit_objects_to_never_enters_the_chain(caplog: pytest.Log
     assert stat(scheduler, "dupefilter/filtered") is None
     (message,) = [message for message in caplog.messages if "oop guard" in message]
     assert message == (
-        f"Loop guard, depth: {DEEP}/0 has 31 path segments, more than 20. No more are shown (see "
+        f"Loop guard, depth: {DEEP}/0 (31 path segments, more than 20). No more are shown (see "
         "DUPEFILTER_DEBUG); bloom/loop/depth counts them"
     )
     scheduler.close("finished")

@@ -9,6 +9,7 @@ from scrapy import Request, Spider
 from scrapy.statscollectors import MemoryStatsCollector
 from scrapy.utils.test import get_crawler
 
+from scrapy_bloom import BloomDupeFilter
 from scrapy_bloom.crawl.progress import Progress
 from tests.support.crawling import crawl
 from tests.support.localsite import LocalSite
@@ -56,7 +57,7 @@ def test_each_new_layer_is_told(caplog: pytest.LogCaptureFixture) -> None:
             scheduler.enqueue_request(Request(f"http://example.com/{number}"))
     grown = [line for line in said(caplog) if "grown" in line]
     assert [line.partition(" at ")[2] for line in grown] == ["11 URLs", "31 URLs"]
-    assert grown[0].startswith("The filter has grown to 2 layers, 0.0 MB")
+    assert grown[0].startswith("The filter has grown to 2 layers, 30.9 kB")
     scheduler.close("finished")
 
 
@@ -88,3 +89,33 @@ def test_a_real_crawl_has_its_lines() -> None:
     lines = [line for line in log.splitlines() if f"[{OURS}] INFO" in line]
     assert len(lines) == 3
     assert "Unhandled" not in log
+
+
+def test_what_the_loop_guard_did_is_summed_up(caplog: pytest.LogCaptureFixture) -> None:
+    """What is parked is new and waits; what is beyond a limit never came as far as the filter."""
+    stats: Any = MemoryStatsCollector(get_crawler(Spider))
+    progress = Progress(logging.getLogger(OURS), stats, lambda: None)
+    progress.opened(["BloomDupeFilter"], "in memory", 1000)
+    values = {"bloom/urls": 50, "bloom/loop/parked": 20, "bloom/loop/depth": 7, "bloom/loop/params": 3}
+    stats.set_stats({**values, "dupefilter/filtered": 40, "bloom/loop/news_bytes": 10**6})
+    with caplog.at_level(logging.INFO, logger=OURS):
+        progress.closed("in memory")
+    counted = "50 new (20 of them parked), 40 duplicates (40%), 10 beyond the limits of the loop guard"
+    assert said(caplog) == [f"This run checked 100 URLs: {counted}"]
+
+
+def test_fingerprints_on_their_way_into_the_chain_are_counted_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A layer that begins while held back fingerprints are released is told with the true number of URLs."""
+    crawler = get_crawler(Spider, {"JOBDIR": str(tmp_path), "BLOOM_CAPACITY": 10})
+    dupefilter = BloomDupeFilter.from_crawler(crawler)
+    dupefilter.hold_back()
+    for number in range(20):
+        dupefilter.request_seen(Request(f"http://example.com/{number}"))
+    dupefilter.seal()
+    with caplog.at_level(logging.INFO, logger=OURS):
+        dupefilter.release()
+    (line,) = said(caplog)
+    assert line.endswith("at 20 URLs")
+    dupefilter.close("finished")

@@ -31,8 +31,8 @@ def test_a_trapped_request_is_filtered_and_takes_no_room(caplog: pytest.LogCaptu
         assert scheduler.enqueue_request(Request("http://a.example/news"))
     lines = [record.getMessage() for record in caplog.records if "Loop guard" in record.getMessage()]
     assert len(lines) == 2, "the first of each kind"
-    assert lines[0].startswith(f"Loop guard, depth: {DEEP} has 21 path segments, more than 20. ")
-    assert lines[1].startswith(f"Loop guard, tandem: {LOOP} has 'news' 4 times in a row in its path. ")
+    assert lines[0].startswith(f"Loop guard, depth: {DEEP} (21 path segments, more than 20). ")
+    assert lines[1].startswith(f"Loop guard, tandem: {LOOP} ('news' 4 times in a row in its path). ")
     assert [stat(scheduler, f"bloom/loop/{name}") for name in LIMITS] == [1, None, 2, None]
     assert stat(scheduler, "dupefilter/filtered") is None
     finish(scheduler)
