@@ -48,14 +48,17 @@ in one folder of 7,692 pages of documentation was 1."""
 EVIDENCE = 5
 """Pages of a shape that must have been fetched before it can speak for itself."""
 
-STEPS = 16
+STEPS = 24
 """Different priorities that demotion makes of one: each is a queue in Scrapy's priority queue."""
 
-RANK_STEPS = 13
+RANK_STEPS = 21
 """Of these, the steps for how many URLs of the shape were queued before: one for each doubling, from FREE_RANK on."""
 
 FREE_RANK = 8
 """URLs of a shape that are queued without being demoted."""
+
+LATELY = 128
+"""Pages over which the rate is taken at which a shape breeds URLs of itself."""
 
 PORTION = 64
 """Parked requests that go back to the queue at a time. The next ones follow as long as there is news."""
@@ -79,10 +82,28 @@ RELEASED = "bloom_loop_released"
 """Key in ``request.meta`` while a request that was parked is in the queue: its number in the lot."""
 
 
+TRIED_FOR = "bloom_loop_tried"
+"""Key in ``request.meta``: number of the shape whose verdict it is to try."""
+
+
 class Account:
     """What is known about one shape."""
 
-    __slots__ = ("dry", "example", "fetched", "id", "pardoned", "queued", "shape", "told", "tried")
+    __slots__ = (
+        "bred",
+        "dry",
+        "example",
+        "fetched",
+        "id",
+        "kin",
+        "lately",
+        "pardoned",
+        "queued",
+        "shape",
+        "strangers",
+        "told",
+        "tried",
+    )
 
     def __init__(self, id_: int, shape: str) -> None:
         self.id = id_
@@ -95,6 +116,14 @@ class Account:
         """URLs that were new to the filter."""
         self.tried = 0
         """URLs that came up while the shape was dry."""
+        self.strangers = 0
+        """Of these, the ones whose own shape had not been fetched yet."""
+        self.lately = 0
+        """Pages that have come back; this and the next two are halved at LATELY, so that they tell of the last ones."""
+        self.bred = 0
+        """New URLs of the same section that were found on them."""
+        self.kin = 0
+        """Of these, the ones whose shape breeds as well."""
         self.told = False
         """Whether it has run dry at least once."""
         self.pardoned = False
@@ -111,6 +140,22 @@ class Account:
         """Whether it can speak for itself, and has brought something lately."""
         return self.fetched >= EVIDENCE and self.dry < min(self.fetched, DRY)
 
+    @property
+    def breeds(self) -> bool:
+        """Whether a page of this shape leads to more than one new URL of its section."""
+        return self.lately >= EVIDENCE and self.bred > self.lately
+
+    @property
+    def growth(self) -> float:
+        """How much later than by their number alone the URLs of this shape are to be fetched, at least 1.
+
+        The square of the number of new breeding URLs on a page of it. A list breeds items, which do not breed, and the
+        next list, which makes 1. In a maze all pages breed, on its thousandth page as much as on its first. A wiki does
+        so at first, until most of what its pages link to is known.
+        """
+        rate = self.kin / self.lately if self.lately >= EVIDENCE else 0.0
+        return max(1.0, rate * rate)
+
     def row(self) -> AccountRow:
         """Return what is to be stored."""
         return AccountRow(
@@ -120,6 +165,10 @@ class Account:
             self.dry,
             self.queued,
             self.tried,
+            self.strangers,
+            self.lately,
+            self.bred,
+            self.kin,
             int(self.told),
             int(self.pardoned),
             self.example,
@@ -220,6 +269,11 @@ class LoopGuard:
         steps = 0
         if not self._is_allowed(request.url):
             steps = _steps(accounts)
+        linked_from = request.meta.get(LINKED_FROM)
+        if linked_from and linked_from[-1] == accounts[-1].id and linked_from[0] in self._accounts:
+            source = self._accounts[linked_from[0]]
+            source.bred += 1
+            source.kin += accounts[0].breeds
         for account in accounts:
             account.queued += 1
             self._changed.add(account.id)
@@ -288,18 +342,22 @@ class LoopGuard:
 
     def _judge(self, url: str) -> Account | None:
         """Return the account whose verdict parks *url*, or None."""
-        for shape in self._shapes.of(url):
-            account = self._accounts.get(_number(shape))
-            if account is None:
-                continue
-            if account.is_dry:
-                return None if self._is_allowed(url) else account
-            if account.is_productive or account.pardoned:
-                return None
+        own, fewer, others = (self._known(shapes) for shapes in self._shapes.judges_of(url))
+        if any(account.pardoned for account in (*own, *others)) or self._is_allowed(url):
+            return None
+        for accounts, may_protect in ((own, True), (fewer, False), (others, True)):
+            for account in accounts:
+                if account.dry >= DRY:
+                    return account
+                if may_protect and account.is_productive:
+                    return None
         return None
 
+    def _known(self, shapes: Iterable[str]) -> list[Account]:
+        return [self._accounts[number] for number in map(_number, shapes) if number in self._accounts]
+
     def _park(self, judge: Account, request: Request) -> bool:
-        """Park *request*, unless it is one to try: the 1st, 2nd, 4th, 8th, ..., that comes up."""
+        """Park *request*, unless it is one to try: the 1st, 2nd, 4th, 8th, ... that comes up."""
         if self._lot is None:
             return False
         if not judge.told:
@@ -317,7 +375,13 @@ class LoopGuard:
             )
         judge.tried += 1
         self._changed.add(judge.id)
-        if judge.tried.bit_count() == 1:
+        is_one_to_try = judge.tried.bit_count() == 1
+        own = self._accounts.get(_number(self._shapes.of(request.url)[0]))
+        if own is None or not own.fetched:  # a kind that nothing is known of is tried by its own count
+            judge.strangers += 1
+            is_one_to_try |= judge.strangers.bit_count() == 1
+        if is_one_to_try:
+            request.meta[TRIED_FOR] = judge.id
             self._stats.inc_value("bloom/loop/tried")
             return False
         if not self._lot.park(judge.id, request):
@@ -331,11 +395,18 @@ class LoopGuard:
         accounts = self._accounts_of(self._shapes.of(url))
         for account in accounts:
             account.fetched += 1
+            account.lately += 1
+            if account.lately >= LATELY:
+                account.lately //= 2
+                account.bred //= 2
+                account.kin //= 2
             account.dry = 0 if is_news else account.dry + 1
             self._changed.add(account.id)
+        tried_for = request.meta.pop(TRIED_FOR, None)
         if is_news:
-            linked_from = [self._accounts.get(number) for number in request.meta.get(LINKED_FROM, ())]
-            for account in (*accounts, *filter(None, linked_from)):
+            credited = [*request.meta.get(LINKED_FROM, ()), tried_for]
+            others = filter(None, map(self._accounts.get, credited))
+            for account in (*accounts, *others):
                 account.dry = 0
                 self._changed.add(account.id)
                 if self._lot is not None and self._lot.waiting[account.id]:
@@ -391,6 +462,7 @@ class LoopGuard:
         for row in lot.accounts():
             account = self._accounts[row.id] = Account(row.id, row.shape)
             account.fetched, account.dry, account.queued, account.tried = row.fetched, row.dry, row.queued, row.tried
+            account.strangers, account.lately, account.bred, account.kin = row.strangers, row.lately, row.bred, row.kin
             account.told, account.pardoned, account.example = bool(row.told), bool(row.pardoned), row.example
         self._shapes.load(lot.folders())
 
@@ -428,7 +500,7 @@ def _steps(accounts: Sequence[Account]) -> int:
     By the larger one of its shape and its subtree, two folders deep: facets make a shape of every combination.
     """
     subtree = accounts[max(-2, -len(accounts))]
-    rank = max(accounts[0].queued, subtree.queued)
+    rank = int(max(accounts[0].queued, subtree.queued) * accounts[0].growth)
     judge = next((account for account in accounts if account.fetched >= EVIDENCE), None)
     dryness = 0 if judge is None else min(STEPS - 1 - RANK_STEPS, judge.dry * 2 // DRY)
     return min(RANK_STEPS, (rank // FREE_RANK).bit_length()) + dryness

@@ -57,6 +57,10 @@ CREATE TABLE accounts (
     dry INTEGER NOT NULL,
     queued INTEGER NOT NULL,
     tried INTEGER NOT NULL,
+    strangers INTEGER NOT NULL,
+    lately INTEGER NOT NULL,
+    bred INTEGER NOT NULL,
+    kin INTEGER NOT NULL,
     told INTEGER NOT NULL,       -- 1: has run dry at least once
     pardoned INTEGER NOT NULL,   -- 1: a person has taken its verdict back
     example TEXT NOT NULL
@@ -75,6 +79,10 @@ class AccountRow(NamedTuple):
     dry: int
     queued: int
     tried: int
+    strangers: int
+    lately: int
+    bred: int
+    kin: int
     told: int
     pardoned: int
     example: str
@@ -241,7 +249,7 @@ class ParkedFile:
         """Write what has changed, in one transaction."""
         with self._connection:
             self._connection.execute("BEGIN")
-            self._connection.executemany("INSERT OR REPLACE INTO accounts VALUES (?,?,?,?,?,?,?,?,?)", accounts)
+            self._connection.executemany("INSERT OR REPLACE INTO accounts VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)", accounts)
             self._connection.executemany("INSERT OR REPLACE INTO folders VALUES (?,?,?)", folders)
             self._connection.executemany("DELETE FROM accounts WHERE id = ?", ((i,) for i in forgotten_accounts))
             self._connection.executemany("DELETE FROM folders WHERE name = ?", ((n,) for n in forgotten_folders))

@@ -4,6 +4,8 @@ A shape is a URL with what differs between URLs of a kind masked:
 
     https://example.com/shop/shoes/4711?colour=red&page=3
         example.com/shop/shoes/N?colour&page        the URL's own shape
+        example.com/shop/shoes/*?colour&page        the same parameters in any page of the folder
+        example.com/shop/shoes/*?(2)                any query of two parameters in any page of the folder
         example.com/shop/shoes/N?*                  its path under any query
         example.com/shop/shoes/N/**                 its folders, from the inside out
         example.com/shop/shoes/**
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import combinations
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -34,6 +37,9 @@ FOLDERS = 10_000
 
 DEEPEST = 8
 """Folders of a path that are shapes of their own. What is deeper belongs to the deepest."""
+
+MOST_KEYS = 8
+"""Parameters of a query up to which its pairs are looked at, too; then only each by itself."""
 
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.IGNORECASE).fullmatch
 _HASH = re.compile(r"(?=.*\d)[0-9a-f]{8,}", re.IGNORECASE).fullmatch
@@ -56,18 +62,33 @@ class Shapes:
 
     def learn(self, url: str) -> list[str]:
         """Return the shapes of *url*, and count it among the children of its folders."""
-        return self._shapes(url, learn=True)
+        return self._shapes(url, learn=True)[0]
 
     def of(self, url: str) -> list[str]:
         """Return the shapes of *url*, the most specific first."""
-        return self._shapes(url, learn=False)
+        return self._shapes(url, learn=False)[0]
 
-    def _shapes(self, url: str, *, learn: bool) -> list[str]:
+    def judges_of(self, url: str) -> tuple[list[str], list[str], list[str]]:
+        """Return the shapes of *url* for its query, those of queries with some of its parameters, and the others.
+
+        A page with two filters shows a part of what either filter shows: where one brings nothing, both bring nothing.
+        """
+        shapes, queries, keys = self._shapes(url, learn=False)
+        fewer: list[tuple[str, ...]] = [(key,) for key in keys] if len(keys) > 1 else []
+        if 2 < len(keys) <= MOST_KEYS:
+            fewer += combinations(keys, 2)
+        return (
+            shapes[:queries],
+            [f"{path}?{'&'.join(some)}" for some in fewer for path in _bases(shapes[:queries])],
+            (shapes[queries:]),
+        )
+
+    def _shapes(self, url: str, *, learn: bool) -> tuple[list[str], int, list[str]]:
+        """Return the shapes of *url*, how many of them are for its very query, and the parameters of that."""
         parts = urlsplit(url)
-        path = parent = parts.netloc.lower()
+        path = parent = sibling = parts.netloc.lower()
         folders: list[str] = []
-        segments = parts.path.split("/")
-        for raw in segments[1:]:
+        for raw in parts.path.split("/")[1:]:
             segment = mask(raw)
             if segment:
                 folder = self._folders.pop(parent, None)
@@ -82,13 +103,20 @@ class Shapes:
                     segment = "*"
                 if len(folders) < DEEPEST:
                     folders.append(f"{path}/{segment}/**")
+                sibling = f"{path}/*"
+            else:
+                sibling += "/"
             path = f"{path}/{segment}"
             parent = path
-        shapes = [path]
-        if parts.query:
-            keys = sorted({pair.partition("=")[0] for pair in parts.query.split("&") if pair})
-            shapes = [f"{path}?{'&'.join(map(_mask_key, keys))}", f"{path}?*"]
-        return [*shapes, *reversed(folders)]
+        folders.reverse()
+        if not parts.query:
+            return [path, *folders], 1, []
+        keys = sorted({_MASK_DIGITS("N", pair.partition("=")[0])[:40] for pair in parts.query.split("&") if pair})
+        query = "&".join(keys)
+        exact = [f"{path}?{query}", f"{sibling}?{query}"] if sibling != path and folders else [f"{path}?{query}"]
+        # Facets make a shape of every combination, and of these there are more than pages to judge each by.
+        some = [f"{sibling}?({len(keys)})"] if len(keys) > 1 else []
+        return [*exact, *some, f"{path}?*", *folders], len(exact), keys
 
     def changed(self) -> list[tuple[str, int, str]]:
         """Return what was learned since this was last asked, for :meth:`load`: a row for each folder."""
@@ -157,5 +185,5 @@ def mask(segment: str) -> str:
     return segment + semicolon
 
 
-def _mask_key(key: str) -> str:
-    return _MASK_DIGITS("N", key)[:40]
+def _bases(shapes: Iterable[str]) -> list[str]:
+    return [shape.partition("?")[0] for shape in shapes]

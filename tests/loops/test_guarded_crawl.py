@@ -19,8 +19,7 @@ FIFO = {
 }
 
 
-@pytest.mark.parametrize("spider", ["SiteSpider", "AskingRuleSpider"])
-@pytest.mark.parametrize("queue", [{}, FIFO], ids=["lifo", "fifo"])
+@pytest.mark.parametrize(("queue", "spider"), [({}, "SiteSpider"), (FIFO, "AskingRuleSpider")], ids=["lifo", "fifo"])
 def test_an_endless_calendar_ends_and_every_honest_page_comes(queue: dict[str, Any], spider: str) -> None:
     """The crawl ends by itself; it has fetched all honest pages, the hidden ones too, and under 100 of the calendar."""
     with LoopSite() as site:
@@ -30,7 +29,9 @@ def test_an_endless_calendar_ends_and_every_honest_page_comes(queue: dict[str, A
         assert site.hits("/record/") == 2 * LoopSite.LISTS
         assert site.hits("/calendar/") < 100
         assert set(site.asked().values()) == {1}
-    assert outcome.stats["bloom/loop/waiting"] > 0
+    waiting = outcome.stats["bloom/loop/waiting"]
+    assert waiting > 0
+    assert f"The loop guard parked {waiting} requests in memory; they are gone now (no JOBDIR)" in outcome.log
     assert "/calendar/N/** has run dry and is parked" in outcome.log
 
 

@@ -34,6 +34,8 @@ def test_the_shapes_of_a_url_from_the_inside_out() -> None:
     """The URL's own shape comes first, then its path under any query, then its folders."""
     assert Shapes().of("https://Example.com/shop/shoes/4711?page=3&colour=red#top") == [
         "example.com/shop/shoes/N?colour&page",
+        "example.com/shop/shoes/*?colour&page",
+        "example.com/shop/shoes/*?(2)",
         "example.com/shop/shoes/N?*",
         "example.com/shop/shoes/N/**",
         "example.com/shop/shoes/**",

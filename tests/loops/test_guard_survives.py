@@ -1,0 +1,135 @@
+"""What the guard has decided and parked outlives the process, and a person can take it back."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from scrapy_bloom.errors import DamagedError, InUseError, UnknownFormatError, UnusableError
+from scrapy_bloom.loops.parked import FILE_NAME, ParkedFile
+from scrapy_bloom.loops.verdicts import parked_shapes, take_back
+from tests.support.crawling import crawl, start_crawl
+from tests.support.loopsite import LoopSite
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GUARDED = {"ADDONS": {"scrapy_bloom.Addon": 300}, "BLOOM_LOOP_GUARD": True, "ROBOTSTXT_OBEY": False}
+CALENDAR = "/calendar/"
+
+
+def shapes(jobdir: Path) -> dict[str, int]:
+    return {re.sub(r"^127\.0\.0\.1:\d+", "", found.shape): found.waiting for found in parked_shapes(jobdir)}
+
+
+def test_a_resumed_crawl_holds_on_to_its_verdicts(tmp_path: Path) -> None:
+    """The next run of a job that was finished fetches nothing of the trap; what is parked is still there."""
+    settings = {**GUARDED, "JOBDIR": str(tmp_path)}
+    with LoopSite() as site:
+        first = crawl(site.url(), settings)
+        fetched, waiting = site.hits(CALENDAR), sum(shapes(tmp_path).values())
+        assert waiting == first.stats["bloom/loop/waiting"] > 20
+        second = crawl(site.url(), settings)
+        assert site.hits(CALENDAR) == fetched
+        assert second.stats["bloom/loop/waiting"] == waiting
+
+
+@pytest.mark.slow
+def test_a_killed_crawl_loses_no_honest_page_and_forgets_no_verdict(tmp_path: Path) -> None:
+    """Killed while the trap is being parked, and resumed: all honest pages come, and the trap stays small."""
+    settings = {**GUARDED, "JOBDIR": str(tmp_path), "CONCURRENT_REQUESTS": 4}
+    with LoopSite() as site:
+        for hits in (40, 90, 140):
+            running = start_crawl(site.url(), settings)
+            site.wait_for_hits(hits)
+            running.process.kill()
+            running.process.communicate()
+        outcome = crawl(site.url(), settings)
+        assert outcome.stats["finish_reason"] == "finished"
+        assert site.hits("/good/") == LoopSite.GOOD
+        assert site.hits("/record/") == 2 * LoopSite.LISTS
+        assert site.hits(CALENDAR) < 200
+
+
+@pytest.mark.parametrize("way", ["take_back", "allow"])
+def test_a_verdict_can_be_taken_back(way: str, tmp_path: Path) -> None:
+    """The next run fetches all that was parked, and parks nothing of it again."""
+    settings: dict[str, Any] = {**GUARDED, "JOBDIR": str(tmp_path), "CLOSESPIDER_PAGECOUNT": 600}
+    with LoopSite() as site:
+        crawl(site.url(), settings)
+        fetched, parked = site.hits(CALENDAR), sum(shapes(tmp_path).values())
+        if way == "allow":
+            settings["BLOOM_LOOP_GUARD"] = {"allow": ["/calendar/"]}
+        else:
+            moved = sum(take_back(tmp_path, found.shape) for found in parked_shapes(tmp_path))
+            assert moved == parked
+            assert all(found.is_taken_back for found in parked_shapes(tmp_path))
+        second = crawl(site.url(), settings)
+        assert second.stats["bloom/loop/released"] >= min(64, parked)
+        assert site.hits(CALENDAR) > fetched + parked // 2
+        assert "bloom/loop/parked" not in second.stats
+
+
+@pytest.mark.slow
+def test_news_releases_what_is_parked(tmp_path: Path) -> None:
+    """When the calendar gets events, one of its URLs that is tried brings news, and the others come too."""
+    settings = {**GUARDED, "JOBDIR": str(tmp_path)}
+    with LoopSite() as site:
+        crawl(site.url(), settings)
+        fetched, parked = site.hits(CALENDAR), sum(shapes(tmp_path).values())
+        site.fill()
+        path = tmp_path / "requests.loops" / FILE_NAME
+        connection = sqlite3.connect(path)
+        with connection:  # the next URL to come up is one to try
+            connection.execute("UPDATE accounts SET tried = 63 WHERE tried")
+            (row,) = connection.execute(
+                "SELECT account, count(*) FROM parked GROUP BY account ORDER BY 2 DESC"
+            ).fetchmany(1)
+            connection.execute(
+                "UPDATE parked SET account = 0 WHERE id = (SELECT max(id) FROM parked WHERE account = ?)", row[:1]
+            )
+        connection.close()
+        second = crawl(site.url(), {**settings, "CLOSESPIDER_PAGECOUNT": 300})
+        assert second.stats["bloom/loop/released"] > 10
+        assert site.hits(CALENDAR) >= fetched + min(parked, 100)
+
+
+def test_files_that_cannot_be_used_are_told(tmp_path: Path) -> None:
+    """Another process, a newer version, another program's file, no file: each is an error that says so."""
+    directory = tmp_path / "requests.loops"
+    path = directory / FILE_NAME
+    with pytest.raises(UnusableError, match="cannot be opened"):
+        parked_shapes(tmp_path)
+    lot = ParkedFile.open(directory, None)
+    with pytest.raises(InUseError):
+        ParkedFile.open(directory, None)
+    with pytest.raises(InUseError):
+        parked_shapes(tmp_path)
+    lot.close(queue_is_kept=True)
+    assert parked_shapes(tmp_path) == []
+    with pytest.raises(UnusableError, match="has no verdict on"):
+        take_back(tmp_path, "example.com/**")
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    with pytest.raises(UnknownFormatError, match="has format version 99"):
+        ParkedFile.open(directory, None)
+    path.write_bytes(b"something else" * 1000)
+    with pytest.raises(DamagedError):
+        ParkedFile.open(directory, None)
+
+
+def test_a_job_whose_guard_file_is_damaged_does_not_start(tmp_path: Path) -> None:
+    """A crawl stops before its first request, and says what to do."""
+    (tmp_path / "requests.loops").mkdir()
+    (tmp_path / "requests.loops" / FILE_NAME).write_bytes(b"something else" * 1000)
+    with LoopSite() as site:
+        running = start_crawl(site.url(), {**GUARDED, "JOBDIR": str(tmp_path)}).finish()
+        assert site.hits() == 0
+    assert "is damaged" in running.log
+    assert "what is parked there is lost" in running.log
+    assert json.dumps(running.stats)
