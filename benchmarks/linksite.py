@@ -60,7 +60,7 @@ class DirectoryPages:
 
 
 class GeneratedPages:
-    """*pages* pages with *links* links each, the same for the same *seed*.
+    """*pages* pages with *links* links and *words* words of text each, the same for the same *seed*.
 
     Page n links to 2n + 1 and 2n + 2, so that all are reached from page 0, and else to pages picked at random. In a
     full crawl one link in *links* is to a page not seen before.
@@ -68,7 +68,8 @@ class GeneratedPages:
 
     start = "/page/0.html"
 
-    def __init__(self, pages: int, links: int, seed: int = 1):
+    def __init__(self, pages: int, links: int, seed: int = 1, words: int = 0):
+        self._words = words
         self._pages = pages
         self._links = links
         self._seed = seed
@@ -90,7 +91,9 @@ class GeneratedPages:
         children = [child for child in (2 * number + 1, 2 * number + 2) if child < self._pages]
         targets = children + rng.choices(range(self._pages), k=max(0, self._links - len(children)))
         links = "\n".join(f'<li><a href="/page/{target}.html">Page {target}</a></li>' for target in targets)
-        return f"<!DOCTYPE html>\n<title>Page {number}</title>\n<ul>\n{links}\n</ul>\n"
+        drawn = "".join(rng.choices("aeioulnrst  ", k=6 * self._words))
+        text = "".join(f"<p>{drawn[at : at + 300]}</p>\n" for at in range(0, len(drawn), 300))
+        return f"<!DOCTYPE html>\n<title>Page {number}</title>\n{text}<ul>\n{links}\n</ul>\n"
 
 
 class Server:
@@ -189,9 +192,14 @@ def main() -> None:
     parser.add_argument("--dir", type=Path, help="serve the HTML tree in this directory")
     parser.add_argument("--pages", type=int, default=1000, help="without --dir: how many pages to generate")
     parser.add_argument("--links", type=int, default=150, help="without --dir: how many links each page has")
+    parser.add_argument("--words", type=int, default=0, help="without --dir: how many words of text each page has")
     parser.add_argument("--warm", action="store_true", help="make all pages before the first request")
     arguments = parser.parse_args()
-    pages = DirectoryPages(arguments.dir) if arguments.dir else GeneratedPages(arguments.pages, arguments.links)
+    pages = (
+        DirectoryPages(arguments.dir)
+        if arguments.dir
+        else GeneratedPages(arguments.pages, arguments.links, words=arguments.words)
+    )
     server = Server(pages)
     if arguments.warm:
         server.warm()

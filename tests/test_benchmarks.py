@@ -20,6 +20,8 @@ SMALLEST = {
     "reopen": "--keys 2000 --rounds 1",
     "growth": "--keys 50000 --batch 10000 --absent 20000",
     "crawl": "--pages 8 --links 10 --rounds 1",
+    "loops": "--pages 8 --links 10 --rounds 1",
+    "news": "--pages 8 --rounds 1",
     "frontier": "--pages 8 --links 10 --rounds 1 --pending 100 --work 100",
 }
 

@@ -73,7 +73,8 @@ NEWS_CAPACITY = 1_000_000
 NEWS_ERROR_RATE = 1e-3
 
 LINKED_FROM = "bloom_linked_from"
-"""Key in ``request.meta``: numbers of the shapes of the page that linked to it."""
+"""Key in ``request.meta``: the shapes of the page that linked to it, the number of each followed by how many of its
+pages had been fetched by then."""
 
 QUEUED = "bloom_loop_queued"
 """Key in ``request.meta`` while a request is in the queue: by how much it was demoted."""
@@ -270,7 +271,7 @@ class LoopGuard:
         if not self._is_allowed(request.url):
             steps = _steps(accounts)
         linked_from = request.meta.get(LINKED_FROM)
-        if linked_from and linked_from[-1] == accounts[-1].id and linked_from[0] in self._accounts:
+        if linked_from and linked_from[-2] == accounts[-1].id and linked_from[0] in self._accounts:
             source = self._accounts[linked_from[0]]
             source.bred += 1
             source.kin += accounts[0].breeds
@@ -315,9 +316,13 @@ class LoopGuard:
         if self.is_open and request.meta.get("redirect_urls"):
             self._note(_asked_for(request), request, is_news=False)
 
-    def numbers_of(self, request: Request) -> list[int]:
-        """Return the numbers of the shapes of *request*, for the links of its page."""
-        return [_number(shape) for shape in self._shapes.of(_asked_for(request))]
+    def source_of_links(self, request: Request) -> list[int]:
+        """Return for ``LINKED_FROM`` what the links of the page of *request* come from."""
+        source = []
+        for number in map(_number, self._shapes.of(_asked_for(request))):
+            account = self._accounts.get(number)
+            source += [number, 0 if account is None else account.fetched]
+        return source
 
     def sends_back_by(self, send_back: Callable[[Request], None]) -> None:
         """Call *send_back* with each request that is to go back to the queue, from now on.
@@ -404,15 +409,28 @@ class LoopGuard:
             self._changed.add(account.id)
         tried_for = request.meta.pop(TRIED_FOR, None)
         if is_news:
-            credited = [*request.meta.get(LINKED_FROM, ()), tried_for]
-            others = filter(None, map(self._accounts.get, credited))
-            for account in (*accounts, *others):
-                account.dry = 0
-                self._changed.add(account.id)
-                if self._lot is not None and self._lot.waiting[account.id]:
-                    self._release(account.id)
+            self._credit(request.meta.get(LINKED_FROM, ()))
+            judge = self._accounts.get(tried_for) if tried_for is not None else None
+            if judge is not None:
+                judge.dry = 0
+                accounts.append(judge)
+            for account in accounts:
+                self._release_if_due(account)
         if monotonic() >= self._next_save:
             self._checkpoint()
+
+    def _credit(self, source: Sequence[int]) -> None:
+        """Count news for the page that led to it, however long ago: only pages after that one are still dry."""
+        for number, position in zip(source[::2], source[1::2], strict=True):
+            account = self._accounts.get(number)
+            if account is not None and account.dry > account.fetched - position:
+                account.dry = max(0, account.fetched - position)
+                self._changed.add(number)
+                self._release_if_due(account)
+
+    def _release_if_due(self, account: Account) -> None:
+        if self._lot is not None and not account.is_dry and self._lot.waiting[account.id]:
+            self._release(account.id)
 
     def _release(self, id_: int) -> int:
         if self._lot is None or self._send_back is None:

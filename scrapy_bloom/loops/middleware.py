@@ -93,10 +93,10 @@ class LoopGuardMiddleware:
         spider: Spider | None = None,  # noqa: ARG002 - see above
     ) -> Iterable[Any]:
         """Mark each request with the shapes of the page it comes from."""
-        numbers = self._numbers_of(response)
+        source = self._source(response)
         for item in result:
             if isinstance(item, Request):
-                item.meta[LINKED_FROM] = numbers
+                item.meta[LINKED_FROM] = source
             yield item
 
     async def process_spider_output_async(
@@ -106,14 +106,14 @@ class LoopGuardMiddleware:
         spider: Spider | None = None,  # noqa: ARG002 - see above
     ) -> AsyncIterator[Any]:
         """Mark each request with the shapes of the page it comes from."""
-        numbers = self._numbers_of(response)
+        source = self._source(response)
         async for item in result:
             if isinstance(item, Request):
-                item.meta[LINKED_FROM] = numbers
+                item.meta[LINKED_FROM] = source
             yield item
 
-    def _numbers_of(self, response: Response) -> list[int]:
-        return [] if response.request is None else self._guard.numbers_of(response.request)
+    def _source(self, response: Response) -> list[int]:
+        return [] if response.request is None else self._guard.source_of_links(response.request)
 
     def _send_back(self, request: Request) -> None:
         engine: Any = self._crawler.engine

@@ -40,7 +40,7 @@ REMEMBERED = 500
 """Characters of new text that are remembered in small pieces, for later pages that have them in other lines. All of a
 page would take longer than reading it, and fewer would make news of the next copies."""
 
-WINDOW_BYTES = 16_384
+WINDOW_BYTES = 8_192
 """HTML that is read at once, tags included. Most pages have shown their news by then, and the rest of a long page is
 not read. What is unread is not remembered either, so copies of a page of w windows count as news w times at most."""
 
