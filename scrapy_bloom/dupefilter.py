@@ -16,6 +16,7 @@ from scrapy.utils.misc import load_object
 from scrapy_bloom.crawl.base_dupefilter import BaseBloomDupeFilter, State
 from scrapy_bloom.crawl.failures import FailureWatch
 from scrapy_bloom.crawl.held_back import HeldBack
+from scrapy_bloom.crawl.spider_state import spider_state_kept
 from scrapy_bloom.crawl.startup import told_before_the_traceback
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.files.directory import open_filter
@@ -58,7 +59,7 @@ class BloomDupeFilter(BaseBloomDupeFilter):
         """Build the filter from the settings of *crawler*."""
         self = super().from_crawler(crawler)
         if self._jobdir is not None and not _survives_kill(crawler):
-            with told_before_the_traceback(logger, crawler):
+            with told_before_the_traceback(logger), spider_state_kept(crawler):
                 _refuse_pending(self._jobdir, str(crawler.settings["SCHEDULER"]))
         if self._settings.forget_failed:
             self.watch_failures(crawler)

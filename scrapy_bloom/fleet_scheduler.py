@@ -35,6 +35,7 @@ from scrapy_bloom.crawl.in_progress import watch
 from scrapy_bloom.crawl.queue_order import is_lifo
 from scrapy_bloom.crawl.request_entry import RequestEntries
 from scrapy_bloom.crawl.shutdown import end_crawl
+from scrapy_bloom.crawl.spider_state import spider_state_kept
 from scrapy_bloom.crawl.startup import told_before_the_traceback
 from scrapy_bloom.crawl.withheld import Withheld
 from scrapy_bloom.errors import BloomError, SettingsError, UnusableError
@@ -125,7 +126,7 @@ class FleetScheduler(BaseScheduler):
     def open(self, spider: Spider) -> None:
         """Connect to the server, and join the queue or begin it."""
         self.spider = spider
-        with told_before_the_traceback(logger, self.crawler):
+        with told_before_the_traceback(logger), spider_state_kept(self.crawler):
             self._entries = RequestEntries(spider, self._settings.fleet_secret)
             self._open_queue(spider)
         self.df.open()

@@ -22,6 +22,7 @@ from scrapy_bloom.crawl.loop_guard import guard_of, objection_of
 from scrapy_bloom.crawl.progress import Progress
 from scrapy_bloom.crawl.request_log import RequestLog
 from scrapy_bloom.crawl.shutdown import end_crawl
+from scrapy_bloom.crawl.spider_state import spider_state_kept
 from scrapy_bloom.crawl.startup import told_before_the_traceback
 from scrapy_bloom.crawl.unchecked import UncheckedRequests
 from scrapy_bloom.loops.verdict import PASSED
@@ -141,7 +142,7 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
             BloomError: It cannot be used. Said on one CRITICAL line.
 
         """
-        with told_before_the_traceback(self._logger, self._crawler):
+        with told_before_the_traceback(self._logger), spider_state_kept(self._crawler):
             self._open_chain()
             try:
                 if self._guard is not None:

@@ -7,16 +7,31 @@ leaves an empty file, which no later run can read (Scrapy 2.13 to 2.19). Does no
 from __future__ import annotations
 
 import pickle
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from scrapy.crawler import Crawler
 
 
-def keep_spider_state(crawler: Crawler) -> None:
-    """Give the spider, unless it has one, the state that an earlier run left in the job directory."""
+@contextmanager
+def spider_state_kept(crawler: Crawler | None) -> Iterator[None]:
+    """Give the spider, if it has no state yet when something is raised, what an earlier run left in the job directory.
+
+    For opening, when the spider exists and has not been opened.
+    """
+    try:
+        yield
+    except Exception:
+        if crawler is not None:
+            _read_state(crawler)
+        raise
+
+
+def _read_state(crawler: Crawler) -> None:
     spider: Any = crawler.spider
     jobdir = crawler.settings["JOBDIR"]
     if spider is None or not jobdir or hasattr(spider, "state"):

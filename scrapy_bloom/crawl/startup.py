@@ -1,6 +1,6 @@
-"""When a crawl cannot start: one CRITICAL line says why, and nothing in the job directory is lost.
+"""Says why a crawl cannot start, on one CRITICAL line, and checks the one thing that everything needs: ``JOBDIR``.
 
-Knows Scrapy's order of things on starting. Does not know what may be wrong.
+Knows how Scrapy reports errors on starting. Does not know what else may be wrong.
 """
 
 from __future__ import annotations
@@ -10,23 +10,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scrapy_bloom.crawl.spider_state import keep_spider_state
 from scrapy_bloom.errors import BloomError, UnusableError
 
 if TYPE_CHECKING:
     import logging
     from collections.abc import Iterator
 
-    from scrapy.crawler import Crawler
     from scrapy.settings import BaseSettings
 
 
 @contextmanager
-def told_before_the_traceback(logger: logging.Logger, crawler: Crawler | None = None) -> Iterator[None]:
+def told_before_the_traceback(logger: logging.Logger) -> Iterator[None]:
     """Log why the crawl cannot start on a line of its own, once: Scrapy buries it between two tracebacks.
 
-    Whatever is raised is raised again. Where the spider exists already, as on opening, give *crawler*, for the state of
-    the spider to survive.
+    Whatever is raised is raised again.
     """
     try:
         yield
@@ -36,8 +33,6 @@ def told_before_the_traceback(logger: logging.Logger, crawler: Crawler | None = 
             telling.told = True
             what = str(error) if isinstance(error, BloomError) else f"{type(error).__name__}: {error}"
             logger.critical("The crawl has not started. %s", what)
-        if crawler is not None:
-            keep_spider_state(crawler)
         raise
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from scrapy.core.scheduler import Scheduler
@@ -100,7 +100,8 @@ class ScrapyQueue:
                 pqclass=self._priority_queue(load_object(settings["SCHEDULER_PRIORITY_QUEUE"])),
                 crawler=crawler,
             )
-            scheduler.open(spider)
+            with _without_its_lines():
+                scheduler.open(spider)
             while (request := scheduler.next_request()) is not None or len(scheduler):
                 if request is not None:
                     yield request
@@ -156,3 +157,18 @@ class ScrapyQueue:
             return configured
         state = json.loads((self._directory / _STATE).read_text(encoding="utf-8"))
         return DownloaderAwarePriorityQueue if isinstance(state, dict) else ScrapyPriorityQueue
+
+
+@contextmanager
+def _without_its_lines() -> Iterator[None]:
+    """Keep Scrapy's scheduler from saying "Resuming crawl" of the copy: ours says it, once, of everything."""
+    theirs = logging.getLogger(Scheduler.__module__)
+    theirs.addFilter(_refuse)
+    try:
+        yield
+    finally:
+        theirs.removeFilter(_refuse)
+
+
+def _refuse(record: logging.LogRecord) -> bool:
+    return record.levelno > logging.INFO

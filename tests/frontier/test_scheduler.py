@@ -378,6 +378,16 @@ def fill_scrapys(jobdir: Path, count: int = 60, **settings: Any) -> None:
     calls.stop()
 
 
+def test_an_imported_crawl_is_resumed_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Scrapy's scheduler reads its queue for us, and does not say that it resumes the crawl, too."""
+    fill_scrapys(tmp_path)
+    with caplog.at_level(logging.INFO), opened(tmp_path):
+        pass
+    assert [message for message in caplog.messages if "Resuming" in message] == [
+        "Resuming crawl (60 requests scheduled)"
+    ]
+
+
 @pytest.mark.parametrize("pqueue", ["ScrapyPriorityQueue", "DownloaderAwarePriorityQueue"])
 @pytest.mark.parametrize("order", ["Lifo", "Fifo"])
 def test_scrapys_own_queue_is_imported(tmp_path: Path, pqueue: str, order: str) -> None:
