@@ -54,7 +54,7 @@ class LoopOptions:
                 continue
             try:
                 values[key] = option.parse(value)
-            except (TypeError, ValueError, OverflowError, re.error) as error:
+            except (TypeError, ValueError, OverflowError, RecursionError, re.error) as error:
                 detail = f" ({error})" if isinstance(error, re.error) else ""
                 problems.append(f"{SETTING}[{key!r}] must be {option.allowed}, not {value!r}{detail}")
         if problems:
@@ -116,7 +116,10 @@ def parse_loop_guard(value: Any) -> LoopOptions | Literal[False]:
     if isinstance(value, str):
         value = value.strip()
         if value.startswith("{"):
-            value = json.loads(value)
+            try:
+                value = json.loads(value)
+            except RecursionError as error:
+                raise ValueError("nested too deeply") from error
     if hasattr(value, "items"):  # a dict, or Scrapy's BaseSettings, which it makes of dicts in places
         return LoopOptions.of(dict(value.items()))
     if value in ("0", "False", "false", 0):

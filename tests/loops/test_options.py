@@ -52,7 +52,7 @@ def test_all_wrong_options_come_in_one_message_with_other_settings() -> None:
     assert problems[7].startswith("BLOOM_LOOP_GUARD has 7, which is none of its options; known are depth, ")
 
 
-@pytest.mark.parametrize("value", ["yes", 2, [], ["depth"], "{depth: 3}", 1.5, b"1"])
+@pytest.mark.parametrize("value", ["yes", 2, [], ["depth"], "{depth: 3}", 1.5, b"1", '{"a":' * 100_000])
 def test_what_is_neither_a_truth_value_nor_a_dict_is_refused(value: object) -> None:
     """The message says what the setting takes."""
     with pytest.raises(SettingsError, match="BLOOM_LOOP_GUARD must be True, False or a dict of limits, not "):
