@@ -28,6 +28,7 @@ MAY_IMPORT = {
     "crawl": {"errors", "filter", "files", "fleet", "url", "loops", "settings"},
     **dict.fromkeys(FACES, BELOW_FACES),
     "commands": BELOW_FACES,
+    "__main__": {"commands"},
 }
 """Parts of the package, by what they may import besides themselves. The package's root may import all of them."""
 

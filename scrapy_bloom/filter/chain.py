@@ -258,23 +258,8 @@ class ScalableBloomFilter:
         self.close()
 
     def _next_spec(self) -> LayerSpec:
-        index = len(self._layers)
-        budget = sizing.layer_error_rate(index, target=self._target, tightening=TIGHTENING)
-        if not self._layers:
-            probes = sizing.optimal_probes(budget)
-            # The upper half of the range: MurmurHash3 mixes short keys badly under seeds near 0, see probes.py.
-            seed = secrets.randbits(probing.SEED_BITS) | 1 << (probing.SEED_BITS - 1)
-            return LayerSpec.smallest(index=0, capacity=self._capacity, error_rate=budget, probes=probes, seed=seed)
-        last = self._layers[-1].spec
-        # One k for all layers lets the runs of a key be computed once; tighter layers get more bits per key instead,
-        # which costs 3 % more than the best k per layer when a chain has grown a thousandfold (p = 1e-6).
-        return LayerSpec.smallest(
-            index=index,
-            capacity=max(round(last.capacity * self._growth), self._capacity),
-            error_rate=budget,
-            probes=last.probes,
-            seed=last.seed,
-        )
+        last = self._layers[-1].spec if self._layers else None
+        return next_spec(last, capacity=self._capacity, error_rate=self._target, growth=self._growth)
 
     def _arrange(self) -> None:
         """Hand the probes the present layers, newest first, and the number of keys until the next checkpoint."""
@@ -333,11 +318,39 @@ class ScalableBloomFilter:
         assert self.nbytes == sum(len(layer.bits) // 8 for layer in layers)
 
 
+def next_spec(last: LayerSpec | None, *, capacity: int, error_rate: float, growth: float) -> LayerSpec:
+    """Return the layer that follows *last* in a chain with these parameters, or the first one."""
+    index = 0 if last is None else last.index + 1
+    budget = sizing.layer_error_rate(index, target=error_rate, tightening=TIGHTENING)
+    if last is None:
+        probes = sizing.optimal_probes(budget)
+        # The upper half of the range: MurmurHash3 mixes short keys badly under seeds near 0, see probes.py.
+        seed = secrets.randbits(probing.SEED_BITS) | 1 << (probing.SEED_BITS - 1)
+        return LayerSpec.smallest(index=0, capacity=capacity, error_rate=budget, probes=probes, seed=seed)
+    # One k for all layers lets the runs of a key be computed once; tighter layers get more bits per key instead,
+    # which costs 3 % more than the best k per layer when a chain has grown a thousandfold (p = 1e-6).
+    return LayerSpec.smallest(
+        index=index,
+        capacity=max(round(last.capacity * growth), capacity),
+        error_rate=budget,
+        probes=last.probes,
+        seed=last.seed,
+    )
+
+
+def planned_layers(keys: int, *, capacity: int, error_rate: float, growth: float) -> list[tuple[LayerSpec, int]]:
+    """Return the layers of a chain after *keys* keys, each with its count."""
+    layers: list[tuple[LayerSpec, int]] = []
+    while keys or not layers:
+        spec = next_spec(layers[-1][0] if layers else None, capacity=capacity, error_rate=error_rate, growth=growth)
+        layers.append((spec, min(keys, spec.capacity)))
+        keys -= layers[-1][1]
+    return layers
+
+
 def first_layer_bytes(capacity: int, error_rate: float) -> int:
     """Return the bytes that a chain begins with: the bit array of a layer for *capacity* keys."""
-    budget = sizing.layer_error_rate(0, target=error_rate, tightening=TIGHTENING)
-    probes = sizing.optimal_probes(budget)
-    return LayerSpec.smallest(index=0, capacity=capacity, error_rate=budget, probes=probes, seed=0).nbytes
+    return next_spec(None, capacity=capacity, error_rate=error_rate, growth=MIN_GROWTH).nbytes
 
 
 def check_parameters(capacity: int, error_rate: float, growth: float) -> None:

@@ -1,0 +1,86 @@
+"""What a job directory holds: filter and pending requests. Reads only, beside a running crawl, too."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from scrapy_bloom.errors import UnusableError
+from scrapy_bloom.files.frontier_file import FRONTIER_NAME
+from scrapy_bloom.files.inspect import inspect
+from scrapy_bloom.files.layout import layer_paths
+
+FILTER_NAME = "requests.bloom"
+
+
+def filter_directory(directory: str) -> Path:
+    """Return where the filter of *directory* is, which is a job directory or the filter's own.
+
+    Raises:
+        UnusableError: There is none.
+
+    """
+    for path in (Path(directory, FILTER_NAME), Path(directory)):
+        if layer_paths(path):
+            return path
+    advice = f"Give a JOBDIR, or the directory {FILTER_NAME} in one."
+    raise UnusableError(directory, "holds no filter of scrapy-bloom's", advice=advice)
+
+
+def info(directory: str, *, read_bits: bool = False) -> dict[str, Any]:
+    """Return what is known of the job in *directory*, in plain types, under stable names."""
+    path = filter_directory(directory)
+    seen = inspect(path, read_bits=read_bits)
+    findings = list(seen.findings)
+    pending = _pending(path.parent, findings, read_all=read_bits) if path.name == FILTER_NAME else None
+    return {
+        "directory": str(path),
+        "urls": seen.urls,
+        "forgotten": seen.forgotten,
+        "pending": pending,
+        "bytes": seen.nbytes,
+        "error_rate": seen.error_rate,
+        "expected_lost": seen.expected_lost,
+        "clean": seen.is_clean,
+        "in_use": seen.is_in_use,
+        "last_opened_by": seen.owner or None,
+        "key_space": dict(seen.key_space),
+        "layers": [
+            {
+                "file": layer.path.name,
+                "urls": layer.urls,
+                "capacity": layer.capacity,
+                "bytes": layer.nbytes,
+                "error_rate": layer.error_rate,
+                "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(layer.created)),
+                "clean": layer.is_clean,
+            }
+            for layer in seen.layers
+        ],
+        "findings": findings,
+    }
+
+
+def _pending(jobdir: Path, findings: list[str], *, read_all: bool) -> int | None:
+    """Return how many requests wait in *jobdir*; None if the file is in use, or was left by a killed crawl."""
+    path = jobdir / FRONTIER_NAME
+    if not path.exists():
+        return 0
+    log = path.with_name(path.name + "-wal")
+    if log.exists() and log.stat().st_size:
+        return None  # what stands there is not in the file yet, and opening both together would write
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as database:
+            if read_all:
+                (answer,) = database.execute("PRAGMA integrity_check(1)").fetchone()
+                if answer != "ok":
+                    findings.append(f"{path} is damaged: {answer}. Restore it together with {FILTER_NAME}.")
+            (version,) = database.execute("PRAGMA user_version").fetchone()
+            count = "SELECT count(*) FROM requests" if version == 1 else "SELECT ifnull(sum(rows), 0) FROM lanes"
+            return int(database.execute(count).fetchone()[0])
+    except sqlite3.Error as error:
+        findings.append(f"{path} cannot be read: {error}. Restore it together with {FILTER_NAME}.")
+        return None

@@ -1,0 +1,43 @@
+"""Looks fingerprints up in the files of a filter, read-only and without its lock: :func:`layers_of`.
+
+Does not know how a fingerprint is made, and checks no header; ``inspect`` does.
+"""
+
+from __future__ import annotations
+
+import mmap
+from typing import TYPE_CHECKING
+
+from scrapy_bloom.files import layerfile, layout
+from scrapy_bloom.files.forgotten import read_forgotten
+from scrapy_bloom.filter import probes as probing
+from scrapy_bloom.filter.layer import Layer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+
+def layers_of(directory: Path, fingerprints: Sequence[bytes]) -> list[int | None]:
+    """Return for each of *fingerprints* the oldest layer of the filter in *directory* that has it, or None.
+
+    Raises:
+        DamagedError: A file contradicts itself.
+        UnknownFormatError: A file was written by a newer version.
+        OSError: A file cannot be read.
+
+    """
+    found: list[int | None] = [None] * len(fingerprints)
+    forgotten = read_forgotten(directory / layout.FORGOTTEN_NAME)
+    for index, path in enumerate(layout.layer_paths(directory)):
+        spec = layerfile.read_header(path).spec
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            layer = Layer(spec, memoryview(data)[layerfile.HEADER_BYTES :])
+            probes = probing.bind(spec.probes, spec.seed, on_quota_spent=lambda: None)
+            probes.set_tables([layer.table], 0)
+            for place, fingerprint in enumerate(fingerprints):
+                if found[place] is None and fingerprint not in forgotten and probes.contains(fingerprint):
+                    found[place] = index
+            probes.set_tables((), 0)
+            layer.bits = type(layer.bits)()  # lets go of the mapping
+    return found

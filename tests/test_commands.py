@@ -1,0 +1,151 @@
+"""``python -m scrapy_bloom`` and ``scrapy bloom``: what they say, what they return, and that they change nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from scrapy import Request
+from scrapy.cmdline import execute
+
+from scrapy_bloom import fingerprint, open_filter
+from scrapy_bloom.commands.command_line import OK, USAGE, WRONG, main
+from scrapy_bloom.commands.scrapy_command import Command
+from scrapy_bloom.crawl.keys import key_space
+from scrapy_bloom.url.rules import resolve
+from tests.support.damage import flip_bits, layer, overwrite
+from tests.support.schedulers import opened
+
+ROOT = Path(__file__).parent.parent
+URLS = [f"https://example.com/?b={number}&a=1" for number in range(60)]
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    """A job of 60 URLs in three layers."""
+    space = key_space("scrapy", resolve(["tracking"]))
+    with open_filter(tmp_path / "job" / "requests.bloom", 10, key_space=space) as chain:
+        for url in URLS:
+            chain.add(fingerprint(Request(url)))
+    return tmp_path / "job"
+
+
+def test_info_says_what_a_job_holds(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As JSON under stable names, and as lines with the same figures; nothing is changed."""
+    before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in job.rglob("*") if path.is_file()}
+    assert main(["info", str(job), "--json"]) == OK
+    found = json.loads(capsys.readouterr().out)
+    assert (found["urls"], found["pending"], found["clean"], found["findings"]) == (60, 0, True, [])
+    assert [each["urls"] for each in found["layers"]] == [10, 20, 30]
+    assert found["key_space"]["rules"] == "tracking"
+    assert main(["info", str(job / "requests.bloom")]) == OK
+    lines = capsys.readouterr().out
+    assert re.search(r"^URLs +60$", lines, re.MULTILINE)
+    assert re.search(r"^layer-002\.bloom +30 of 40 URLs$", lines, re.MULTILINE)
+    assert {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in before} == before
+
+
+def test_info_counts_pending_requests_of_a_closed_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """After a clean stop the number is exact; while the crawl runs it is said to be unknown."""
+    settings = {"DUPEFILTER_CLASS": "scrapy_bloom.BloomDupeFilter"}
+    with opened(tmp_path, **settings) as calls:
+        calls.push(*(Request(url) for url in URLS))
+        calls.commit()
+        assert main(["info", str(tmp_path), "--json"]) == OK
+        running = json.loads(capsys.readouterr().out)
+        assert running["pending"] is None
+        calls.stop()
+    names = {path.name for path in tmp_path.iterdir()}
+    assert main(["info", str(tmp_path), "--json"]) == OK
+    assert json.loads(capsys.readouterr().out)["pending"] == 60
+    assert {path.name for path in tmp_path.iterdir()} == names
+
+
+def test_verify_finds_what_info_does_not_read(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Bits that no key can have set are found by reading all of them; the exit code says so."""
+    overwrite(layer(job / "requests.bloom"), 9000, b"\xff" * 200)
+    assert main(["info", str(job)]) == OK
+    assert main(["verify", str(job)]) == WRONG
+    assert "! " in capsys.readouterr().out
+    assert main(["verify", str(job), "--json"]) == WRONG
+    (finding,) = json.loads(capsys.readouterr().out)["findings"]
+    assert "layer-000.bloom is damaged" in finding
+
+
+def test_check_says_what_was_seen(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A URL counts as seen in every spelling that the job's own rules merge, and the layer is named."""
+    assert main(["check", str(job), "https://example.com/?a=1&b=59&utm_source=x#top", "--json"]) == OK
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["canonical"] == "https://example.com/?a=1&b=59"
+    assert (found["seen"], found["layer"]) == (True, 2)
+    assert found["fingerprint"] == fingerprint(Request(URLS[59])).hex()
+    assert main(["check", str(job), URLS[0], "https://example.com/new"]) == WRONG
+    assert capsys.readouterr().out == ("seen  https://example.com/?a=1&b=0  (layer 0)\nnew   https://example.com/new\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["info", "nothing-here"], "nothing-here holds no filter of scrapy-bloom's. Give a JOBDIR"),
+        (["check", "JOB", "example.com"], "is no URL: "),
+    ],
+)
+def test_what_makes_no_sense_is_one_line(
+    job: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    """Errors are one line without a traceback, and the exit code tells them from findings."""
+    assert main([str(job) if each == "JOB" else each for each in arguments]) == USAGE
+    told = capsys.readouterr()
+    assert message in told.err
+    assert told.err.count("\n") == 1
+    assert told.out == ""
+
+
+def test_damage_is_a_finding_of_info(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A job that no crawl would open can still be looked at."""
+    flip_bits(layer(job / "requests.bloom", 1), 33)
+    assert main(["info", str(job)]) == WRONG
+    assert "layer-001.bloom is damaged at byte" in capsys.readouterr().out
+
+
+def test_the_plan_in_the_documentation_is_what_one_sees(capsys: pytest.CaptureFixture[str]) -> None:
+    """docs/commands.md shows the real output."""
+    assert main(["plan", "--urls", "1e8"]) == OK
+    assert capsys.readouterr().out in (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+
+
+def test_every_command_is_documented(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each has its row in docs/commands.md, and its help ends with an example."""
+    documented = set(
+        re.findall(r"^\| `(\w+)", (ROOT / "docs" / "commands.md").read_text(encoding="utf-8"), re.MULTILINE)
+    )
+    assert documented == {"info", "verify", "check", "plan"}
+    for name in documented:
+        with pytest.raises(SystemExit) as ended:
+            main([name, "--help"])
+        assert ended.value.code == 0
+        assert f"Example: python -m scrapy_bloom {name} " in capsys.readouterr().out
+
+
+def test_the_module_runs_as_a_program(job: Path) -> None:
+    """`python -m scrapy_bloom` prints to the terminal and ends with the exit code."""
+    command = [sys.executable, "-m", "scrapy_bloom", "info", str(job), "--json"]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert json.loads(ran.stdout)["urls"] == 60
+
+
+def test_scrapy_hands_its_arguments_on(
+    job: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`scrapy bloom check` gives the same answers and exit codes, options of its own included."""
+    monkeypatch.setattr("scrapy.cmdline._get_commands_dict", lambda *_: {"bloom": Command()})  # as if installed
+    monkeypatch.chdir(job)
+    with pytest.raises(SystemExit) as ended:
+        execute(["scrapy", "bloom", "check", str(job), "https://example.com/new", "--json"])
+    assert ended.value.code == WRONG
+    assert json.loads(capsys.readouterr().out)[0]["seen"] is False
