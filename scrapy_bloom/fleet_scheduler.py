@@ -111,6 +111,7 @@ class FleetScheduler(BaseScheduler):
         self._start_links: list[Link] = []
         self._blocked_seconds = 0.0
         self._expected_lost = 0.0
+        self._is_outdated = False
         self._unsettled = 0
         self._has_told_of_pickles = False
 
@@ -250,6 +251,7 @@ class FleetScheduler(BaseScheduler):
                 on_begun_anew=self._begun_anew,
             )
             courier.start()
+            urls = shared.info().urls if courier.has_begun else 0
         except ServerError as error:
             raise UnusableError(f"The queue on {server.where}", f"cannot be used: {error}", advice=advice) from None
         self.df.trusted_at = self._trusted_at
@@ -263,6 +265,16 @@ class FleetScheduler(BaseScheduler):
             self._queue.worker,
         )
 
+        if urls:
+            logger.warning(
+                "There was no queue yet on %s, key %s, but a filter that knows %d URLs: pages that were pending when "
+                "it was filled count as seen and will not be fetched. To get them, use another BLOOM_REDIS_KEY, or "
+                "remove what is under the key.",
+                server.where,
+                prefix,
+                urls,
+            )
+
     def _trusted_at(self) -> float:
         courier = self._courier
         return 0.0 if courier is None else float("inf") if courier.is_away else courier.confirmed_at
@@ -273,6 +285,8 @@ class FleetScheduler(BaseScheduler):
         courier = self._courier
         if courier is None:
             return False
+        if self._is_outdated:
+            self._collect(courier)
         is_start = bool(request.meta.get("is_start_request"))
         fingerprint = None
         if self._is_filtering and not request.dont_filter:
@@ -375,6 +389,7 @@ class FleetScheduler(BaseScheduler):
 
     def _collect(self, courier: Courier) -> None:
         """Take in what became of the links that have arrived at the server."""
+        is_outdated, self._is_outdated = self._is_outdated, False
         for link, is_seen in courier.collect():
             if link.fingerprint is not None:
                 self.df.learn(link.fingerprint)
@@ -386,6 +401,8 @@ class FleetScheduler(BaseScheduler):
                 self._unsettled += link.fingerprint is not None
                 if self._unsettled >= _SETTLE_URLS and self._queue.shared.design.engine == "bitmap":
                     self._settle()  # of the other engine it would wait for the server
+        if is_outdated:
+            self.df.forget_all()
 
     def _settle(self) -> None:
         """Add up what was lost since the last time, at the rates as they are now, which are the highest yet."""
@@ -429,8 +446,8 @@ class FleetScheduler(BaseScheduler):
         end_crawl(self.crawler, reason)
 
     def _begun_anew(self, *, is_queue: bool) -> None:
-        """Forget what the server does not know any more. Called by the courier's thread."""
-        self.df.forget_all()
+        """Note that the server does not know any more what it knew. Called by the courier's thread."""
+        self._is_outdated = True
         if is_queue and self._courier is not None:
             for link in self._start_links:
                 self._courier.send(link)

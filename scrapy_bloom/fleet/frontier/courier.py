@@ -68,6 +68,8 @@ class Courier:
         """Whether nothing was pending and nothing leased, anywhere, at the last look."""
         self.confirmed_at = 0.0
         """When the server last said that the filter is still the same; of ``time.monotonic()``."""
+        self.has_begun = False
+        """Whether there was no queue yet when this worker started."""
         self.is_away = False
         self.has_failed = False
         """Whether the thread has ended because of a bug."""
@@ -103,6 +105,7 @@ class Courier:
         self._next_shard = 0
         self._looked: list[tuple[int, int] | None] = [None] * queue.shards
         self._before: list[tuple[int, int]] | None = None
+        self._subject = queue.where.rstrip(",")
         self._thread = threading.Thread(target=self._run, name="scrapy-bloom fleet", daemon=True)
 
     # -- called by the owner -----------------------------------------------------------------------------------------
@@ -118,6 +121,7 @@ class Courier:
         for shard in range(self.queue.shards):
             joined = self.queue.join(shard)
             self._tell_of_crash(self.queue.worker, joined.returned, joined.aside)
+            self.has_begun = self.has_begun or joined.created
         self._thread.start()
 
     def send(self, link: Link) -> None:
@@ -246,7 +250,7 @@ class Courier:
     def _step(self) -> None:
         try:
             self._exchange()
-        except _FilterGrowsError:
+        except _AgainError:
             pass
         except FullError as error:
             self._tell_of_full(error)
@@ -306,9 +310,9 @@ class Courier:
             if len(looks) == self.queue.shards and not stale:
                 self._see_whether_over()
         else:
-            finished = self.queue.finished(shard, replies[0])
+            finished = self._finished(shard, replies[0])
             if finished is None:
-                raise _FilterGrowsError
+                raise _AgainError
             self._delivered(shard, links, finished)
             gone = {id(leased) for leased in done}
             self._sending_done = [leased for leased in self._sending_done if id(leased) not in gone]
@@ -327,13 +331,21 @@ class Courier:
         failed: Exception | None = None
         for (shard, (_, links)), reply in zip(parts.items(), replies, strict=True):
             try:
-                finished = self.queue.finished(shard, reply)
+                finished = self._finished(shard, reply)
                 if finished is not None:
                     self._delivered(shard, links, finished)
             except (ServerError, GoneError) as error:
                 failed = error
         if failed is not None:
             raise failed
+
+    def _finished(self, shard: int, reply: Any) -> Finished | None:
+        """Read an answer; None: nothing was done, and the call has to be made again."""
+        try:
+            return self.queue.finished(shard, reply)
+        except StaleError:
+            self._join_anew(shard)
+            return None
 
     def _part(self, shard: int) -> tuple[int, list[Link]]:
         """Return the number and the links of the call that is on its way to *shard*, or is next.
@@ -358,7 +370,7 @@ class Courier:
         if not all(finished.seen):
             self._idle = FIRST_IDLE
         if len(arrived) < len(links):
-            raise _FilterGrowsError
+            raise _AgainError
 
     def _looks(self) -> list[tuple[int, int]]:
         """Return which shards to look at, and how many requests to lease in each."""
@@ -435,8 +447,12 @@ class Courier:
             lost = len(self._arrived) - len(kept)
             self._arrived.clear()
             self._arrived.extend(kept)
+        is_gone = self.queue.is_gone(shard)
+        if is_gone:
+            # Before there is a queue again, so that whoever finds none does it, if this process ends just now.
+            self.queue.begin_filter_anew(shard)
         try:
-            joined = self.queue.join(shard, polite=True)
+            self.queue.join(shard, polite=True)
         except NameTakenError:
             name, self.queue.worker = self.queue.worker, f"{self.queue.worker}~{self.queue.token(0)[:4]}"
             logger.warning(
@@ -445,18 +461,18 @@ class Courier:
                 name,
                 self.queue.worker,
             )
-            joined = self.queue.join(shard)
-        if joined.created:
+            self.queue.join(shard)
+        if is_gone:
+            self._on_begun_anew(is_queue=True)
             logger.critical(
                 "%s is gone, with all that was pending: it was removed, or the server came back without its data. The "
                 "crawl begins again with its start requests. Let the server persist: appendonly yes.",
-                self.queue.where,
+                self._subject,
             )
-            self._on_begun_anew(is_queue=True)
         else:
             logger.warning(
-                "The leases of this worker had ended: it was not heard of for %g s. What it held is fetched again, by "
-                "whoever comes first; %d requests that it had not begun are left to that.",
+                "The leases of this worker had ended: it was not heard of for %g s, or another took its name. What it "
+                "held is fetched again, by whoever comes first; %d requests that it had not begun are left to that.",
                 self.queue.lease_seconds,
                 lost,
             )
@@ -467,12 +483,12 @@ class Courier:
         except (ServerError, BloomError) as error:
             self._lose(error)
             return
+        self._on_begun_anew(is_queue=False)
         logger.warning(
             "%s: the filter beside it is gone: it was removed, has expired, or the server came back without its data. "
             "It begins anew, and URLs seen before are fetched again.",
-            self.queue.where.rstrip(","),
+            self._subject,
         )
-        self._on_begun_anew(is_queue=False)
 
     def _tell_of_full(self, error: Exception) -> None:
         self._pause_for_a_while()
@@ -481,7 +497,7 @@ class Courier:
             logger.warning(
                 "%s is full (%s). New links wait here, the pages they came from stay leased, and no further pages are "
                 "begun. Raise the server's maxmemory; noeviction is the right policy.",
-                self.queue.where.rstrip(","),
+                self._subject,
                 error,
             )
 
@@ -494,7 +510,7 @@ class Courier:
         self.times_away += 1
         logger.warning(
             "%s is away (%s). Pages in hand stay leased, nothing new is begun, and nothing is lost.",
-            self.queue.where.rstrip(","),
+            self._subject,
             error,
         )
         self._on_away()
@@ -510,20 +526,18 @@ class Courier:
         self._is_full = False
         if self.is_away:
             self.is_away = False
-            logger.info("%s is back", self.queue.where.rstrip(","))
+            logger.info("%s is back", self._subject)
 
     def _tell_of_lease(self, lease: Lease) -> None:
         self._tell_of_crash(lease.expired, lease.returned, lease.crashed)
         if lease.large:
             self.aside += len(lease.large)
-            logger.error(
-                "%s: entries %s are too large to be read, and set aside", self.queue.where, _listed(lease.large)
-            )
+            logger.error("%s: entries %s are too large to be read, and set aside", self._subject, _listed(lease.large))
         if lease.missing:
             logger.error(
                 "%s: %d pending requests are not on the server any more. Look at its maxmemory-policy (noeviction is "
                 "right), and at who else deletes keys there.",
-                self.queue.where,
+                self._subject,
                 lease.missing,
             )
 
@@ -536,7 +550,7 @@ class Courier:
             logger.error(
                 "%s: requests %s were in hand at %d crashes each, and are set aside. See docs/fleet.md on how to list "
                 "them and put them back.",
-                self.queue.where,
+                self._subject,
                 _listed(aside),
                 CRASH_LIMIT,
             )
@@ -547,14 +561,14 @@ class Courier:
         except (ServerError, BloomError) as error:
             logger.warning(
                 "%s could not be told that this worker ends (%s). What it held is pending again within %g s.",
-                self.queue.where.rstrip(","),
+                self._subject,
                 error,
                 self.queue.lease_seconds,
             )
 
 
-class _FilterGrowsError(ServerError):
-    """Not all links of a call were taken in, since the filter needs another layer; the rest goes at once."""
+class _AgainError(ServerError):
+    """A call was not carried out, or not to its end, and is to be made again at once: the filter has grown, say."""
 
 
 def _listed(ids: Sequence[bytes]) -> str:

@@ -7,12 +7,16 @@
 --          not filtered; the part of its score that the order in time is added to; "+" first-in-first-out or "-" last;
 --          slot; entry. Then as of open_chain()
 --
--- Returns  {-1} or {0, fields and values}     as of open_chain(); nothing was done
+-- Returns  {-2}                               there is no queue; nothing was done
+--          {-1} or {0, fields and values}     as of open_chain(); nothing was done
 --          {1, layers, count, answers, acknowledged, is alive, outstanding, seq}
 --              answers: one character per link, "1" if it was seen. Fewer than links: one more layer is needed than
 --              there are keys for; the rest and the ids have to be sent again.
 local token, number, acknowledgements = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local links, first = tonumber(ARGV[4 + acknowledgements]), 5 + acknowledgements
+if redis.call('HEXISTS', STATE, 'format') == 0 then
+    return {-2}
+end
 local chain, refusal = open_chain(2, first + 5 * links)
 if not chain then
     return refusal

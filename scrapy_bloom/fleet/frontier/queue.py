@@ -58,6 +58,7 @@ MAX_LEASE_BYTES = 8 << 20
 """Entries returned by one call, but for the last of them."""
 
 _PRIORITY_SHIFT, _START_SHIFT = 33, 32
+_NO_QUEUE = -2
 
 
 class StaleError(Exception):
@@ -238,6 +239,28 @@ class Queue:
         created, outstanding, returned, aside, _ = rest
         return Joined(bool(created), outstanding, returned, aside)
 
+    def is_gone(self, shard: int) -> bool:
+        """Return whether there is no queue in *shard*, any more or yet.
+
+        Raises:
+            ServerError: The server does not answer, or refuses.
+
+        """
+        state = self.key(shard, "queue")
+        return not self.server.call(Command(("EXISTS", state), state))
+
+    def begin_filter_anew(self, shard: int) -> None:
+        """Remove what the filter knows of *shard*: what was pending there is lost, and must not count as seen.
+
+        Raises:
+            BloomError: The filter cannot be begun anew.
+            ServerError: The server does not answer, or refuses.
+
+        """
+        keys = self.shared.chains[shard].all_keys()
+        self.server.call(Command(("UNLINK", *keys), keys[0]))
+        self.shared.open()
+
     def next_number(self) -> int:
         """Return the number of the next call of the finishing script; to be used again if its answer got lost."""
         self._calls += 1
@@ -261,12 +284,15 @@ class Queue:
         """Read the answer of :meth:`finish`. None: nothing was done, since the filter has grown; ask again.
 
         Raises:
-            GoneError: The filter is not on the server any more.
+            StaleError: The queue is not on the server any more; nothing was done.
+            GoneError: The filter is not on the server any more; nothing was done.
             ReplyError: The server refused.
 
         """
         if isinstance(reply, ReplyError):
             raise reply
+        if reply[0] == _NO_QUEUE:
+            raise StaleError
         rest = self.shared.chains[shard].learn(reply)
         if not rest:
             return None

@@ -317,6 +317,17 @@ def test_a_key_that_is_taken_is_refused(plain_server: RedisServer, prefix: str) 
         assert client.get(f"{{{prefix}:0}}:queue") == b"mine"
 
 
+def test_a_queue_that_is_gone_takes_nothing_in(plain_server: RedisServer, prefix: str) -> None:
+    """A call that finds no queue leaves nothing behind that would look like one."""
+    one = open_queue(plain_server.url, prefix, "one")
+    with plain_server.client() as client:
+        client.delete(one.key(0, "queue"), one.key(0, "workers"))
+        with pytest.raises(StaleError):
+            finish(one, [link("1")])
+        assert not client.exists(one.key(0, "queue"), one.key(0, "requests"))
+    assert one.is_gone(0)
+
+
 def test_a_polite_worker_leaves_the_name_to_the_living(plain_server: RedisServer, prefix: str) -> None:
     """A worker that lost its lease does not take the name back from the one that was started in its place."""
     first = open_queue(plain_server.url, prefix, "one")
