@@ -20,6 +20,9 @@ logger = logging.getLogger(__name__)
 class Addon:
     """Switches the duplicate filter on, and with ``JOBDIR`` the scheduler that survives ``kill -9``.
 
+    With ``BLOOM_REDIS_URL`` the crawl is a worker of a fleet instead: queue and filter are on that server, not in the
+    job directory.
+
     With ``BLOOM_LOOP_GUARD`` also the two middlewares that show the loop guard the crawl.
 
     Settings of the project, the spider or the command line win: they have a higher priority than an add-on's.
@@ -35,8 +38,12 @@ class Addon:
         """
         with told_before_the_traceback(logger):
             job_directory(settings)  # before Scrapy creates it, with an error that names neither setting nor way out
-        settings.set("DUPEFILTER_CLASS", "scrapy_bloom.BloomDupeFilter", "addon")
-        if settings.get("JOBDIR"):
+        if settings.get("BLOOM_REDIS_URL"):
+            settings.set("DUPEFILTER_CLASS", "scrapy_bloom.RedisBloomDupeFilter", "addon")
+            settings.set("SCHEDULER", "scrapy_bloom.FleetScheduler", "addon")
+        else:
+            settings.set("DUPEFILTER_CLASS", "scrapy_bloom.BloomDupeFilter", "addon")
+        if settings.get("JOBDIR") and not settings.get("BLOOM_REDIS_URL"):
             settings.set("SCHEDULER", "scrapy_bloom.DurableScheduler", "addon")
         if settings.get("BLOOM_LOOP_GUARD"):
             for name, place in (("SPIDER_MIDDLEWARES", 950), ("DOWNLOADER_MIDDLEWARES", 40)):

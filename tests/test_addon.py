@@ -43,6 +43,14 @@ def test_with_a_job_directory_both_are_switched_on(where: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("where", ["project", "spider", "cmdline"])
+def test_with_a_server_the_crawl_is_a_worker_of_a_fleet(where: str, tmp_path: Path) -> None:
+    """Wherever BLOOM_REDIS_URL is given, queue and filter on that server are chosen, with JOBDIR and without."""
+    fleet = ("scrapy_bloom.RedisBloomDupeFilter", "scrapy_bloom.FleetScheduler")
+    for jobdir in (None, str(tmp_path)):
+        assert chosen(**{where: {"BLOOM_REDIS_URL": "redis://localhost", "JOBDIR": jobdir}}) == fleet
+
+
+@pytest.mark.parametrize("where", ["project", "spider", "cmdline"])
 def test_what_the_user_has_chosen_stays(where: str, tmp_path: Path) -> None:
     """A class chosen in the project, the spider or on the command line is kept, Scrapy's default ones too."""
     choice = {"SCHEDULER": SCRAPYS, "DUPEFILTER_CLASS": "scrapy.dupefilters.RFPDupeFilter", "JOBDIR": str(tmp_path)}

@@ -42,7 +42,8 @@ class Fleet:
 
     def start(self, name: str, **settings: Any) -> None:
         own = {"BLOOM_FLEET_WORKER": name, **self._settings, **settings}
-        self.workers[name] = start_crawl(self.site.url(), own)
+        url = "http://site.example/page/0" if self.site.hosts else self.site.url()
+        self.workers[name] = start_crawl(url, own)
 
     def kill(self, name: str) -> None:
         crawl = self.workers.pop(name)

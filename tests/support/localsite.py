@@ -114,6 +114,8 @@ class LocalSite:
     delay           seconds that each answer takes.
     body            bytes of filler text per page.
     seed            of the links.
+    hosts           if not 0, page i is linked to under the host ``h<i % hosts>.site.example``, for crawls that have this
+                    site for their proxy (``http_proxy``).
     """
 
     def __init__(
@@ -128,6 +130,7 @@ class LocalSite:
         delay: float = 0.0,
         body: int = 0,
         seed: int = 0,
+        hosts: int = 0,
     ) -> None:
         self.pages = pages
         self.links_per_page = links_per_page
@@ -137,6 +140,7 @@ class LocalSite:
         self.flaky_failures = flaky_failures
         self.delay = delay
         self.seed = seed
+        self.hosts = hosts
         self._filler = "x" * body
         self._served: Counter[str] = Counter()
         self._asked: list[str] = []
@@ -187,7 +191,8 @@ class LocalSite:
             pairs = [("part", str(j % 7)), ("of", "site"), ("q", "a b")]
             rng.shuffle(pairs)
             fragment = f"#part-{rng.randrange(9)}" if rng.random() < 0.3 else ""
-            links.append(f"/page/{j}?{urlencode(pairs)}{fragment}")
+            origin = f"http://h{j % self.hosts}.site.example" if self.hosts else ""
+            links.append(f"{origin}/page/{j}?{urlencode(pairs)}{fragment}")
         if 0 < i <= self.redirects:
             links.append(f"/redirect/{i - 1}")
         if 0 < i <= self.flaky:
