@@ -251,10 +251,12 @@ class FleetScheduler(BaseScheduler):
                 on_begun_anew=self._begun_anew,
             )
             courier.start()
-            urls = shared.info().urls if courier.has_begun else 0
+            self._info = shared.info()
         except ServerError as error:
             raise UnusableError(f"The queue on {server.where}", f"cannot be used: {error}", advice=advice) from None
         self.df.trusted_at = self._trusted_at
+        self.df.described = self._described
+        self.df.place = f"on {shared.where}"
         self._courier = courier
         logger.info(
             "Sharing the queue on %s, key %s: engine %s, shards: %d, worker %s",
@@ -265,14 +267,14 @@ class FleetScheduler(BaseScheduler):
             self._queue.worker,
         )
 
-        if urls:
+        if courier.has_begun and self._info.urls:
             logger.warning(
                 "There was no queue yet on %s, key %s, but a filter that knows %d URLs: pages that were pending when "
                 "it was filled count as seen and will not be fetched. To get them, use another BLOOM_REDIS_KEY, or "
                 "remove what is under the key.",
                 server.where,
                 prefix,
-                urls,
+                self._info.urls,
             )
 
     def _trusted_at(self) -> float:
@@ -408,19 +410,25 @@ class FleetScheduler(BaseScheduler):
         """Add up what was lost since the last time, at the rates as they are now, which are the highest yet."""
         unsettled, self._unsettled = self._unsettled, 0
         try:
-            info = self._queue.shared.info()
+            self._info = self._queue.shared.info()
         except (ServerError, BloomError) as error:
             logger.debug("The filter on %s could not be described: %s", self._queue.server.where, error)
             return
-        rate = info.error_rate + self.df.local.estimated_error_rate()
-        self._expected_lost += unsettled * rate
-        set_value = self.stats.set_value
-        set_value("bloom/urls", info.urls)
-        set_value("bloom/layers", info.layers)
-        set_value("bloom/bytes", info.nbytes)
-        set_value("bloom/fill_ratio", info.fill_ratio)
-        set_value("bloom/estimated_error_rate", rate)
-        set_value("bloom/expected_lost", self._expected_lost)
+        self._expected_lost += unsettled * (self._info.error_rate + self.df.local.estimated_error_rate())
+        for name, value in self._described().items():
+            self.stats.set_value(name, value)
+
+    def _described(self) -> dict[str, float]:
+        """Return the stats of the filter as it was at the last look."""
+        info = self._info
+        return {
+            "bloom/urls": info.urls,
+            "bloom/layers": info.layers,
+            "bloom/bytes": info.nbytes,
+            "bloom/fill_ratio": info.fill_ratio,
+            "bloom/estimated_error_rate": info.error_rate + self.df.local.estimated_error_rate(),
+            "bloom/expected_lost": self._expected_lost,
+        }
 
     def _set_stats(self, courier: Courier) -> None:
         set_value = self.stats.set_value

@@ -34,6 +34,12 @@ class WorkerFilter(BaseBloomDupeFilter):
     trusted_at: Callable[[], float]
     """Says when the server has last confirmed that its filter is the same; infinity while it is away."""
 
+    described: Callable[[], Mapping[str, float]]
+    """Returns the stats of the server's filter by name."""
+
+    place: str
+    """Where the server's filter lives, to be read after "the filter"."""
+
     def fingerprint_of(self, request: Request) -> bytes:
         """Return the fingerprint that *request* is filtered by."""
         return self._fingerprint(request)
@@ -86,5 +92,11 @@ class WorkerFilter(BaseBloomDupeFilter):
             return [one in self._on_the_way for one in fingerprints]
         return [one in self._local or one in self._on_the_way for one in fingerprints]
 
+    def _where(self) -> str:
+        return self.place
+
     def _figures(self) -> Mapping[str, float]:
-        return {"bloom/redis/local_bytes": self._local.nbytes}
+        return {**self.described(), "bloom/redis/local_bytes": self._local.nbytes}
+
+    def _switched_on(self) -> list[str]:
+        return super()._switched_on()[1:]  # the scheduler's name stands for both

@@ -114,8 +114,8 @@ class LocalSite:
     delay           seconds that each answer takes.
     body            bytes of filler text per page.
     seed            of the links.
-    hosts           if not 0, page i is linked to under the host ``h<i % hosts>.site.example``, for crawls that have this
-                    site for their proxy (``http_proxy``).
+    hosts           if not 0, page i is linked to under the host ``h<i % hosts>.site.example``, for crawls that have
+                    this site for their proxy (``http_proxy``).
     """
 
     def __init__(
