@@ -10,6 +10,7 @@ import errno
 import json
 import mmap
 import os
+import shutil
 import struct
 import sys
 from contextlib import suppress
@@ -175,6 +176,9 @@ def create(path: Path, spec: LayerSpec, origin: Origin) -> LayerFile:
 
     """
     header = _header(spec, origin)
+    if HEADER_BYTES + spec.nbytes > shutil.disk_usage(path.parent).free:
+        # ext4 takes all that is free before it finds that it is not enough, and every other process on the disk fails.
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     temporary = path.with_name(path.name + ".tmp")
     try:
         with temporary.open("wb") as file:

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,17 @@ def write_golden(path: Path) -> None:
     file.write_state(clean=True)
     del bound
     file.close()
+
+
+def test_a_layer_that_cannot_fit_takes_no_space_on_the_way_to_failing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that is full for a moment fails every other process on it."""
+    spec = replace(SPEC, capacity=10**12, size_bits=1 << 45)
+    monkeypatch.setattr(layerfile, "_allocate", lambda *_: pytest.fail("space was taken"))
+    with pytest.raises(OSError, match="No space left"):
+        layerfile.create(tmp_path / "layer-000.bloom", spec, ORIGIN)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_bytes_written_are_those_of_format_version_1(tmp_path: Path) -> None:
