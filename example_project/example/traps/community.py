@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
@@ -276,10 +277,7 @@ class _Firms:
         number = max(1, visit.number("page"))
         if number > pages:
             return None
-        order = list(range(self.firms))
-        by = chosen.get("sort")
-        if by:
-            order.sort(key=lambda one: (one * _STRIDES[by] + 7) % 9973, reverse=chosen.get("dir") == "desc")
+        order = _order(self.firms, chosen.get("sort", ""), chosen.get("dir", ""))
         return self._list(order[(number - 1) * each : number * each], number, pages, chosen)
 
     def _list(self, shown: range | list[int], number: int, pages: int, chosen: dict[str, str]) -> Answer:
@@ -295,6 +293,13 @@ class _Firms:
             for value in values
         ]
         return Answer(page("Firms", listed(firms) + pager(number, pages, address) + " ".join(views)))
+
+
+@cache
+def _order(firms: int, by: str, direction: str) -> list[int]:
+    if not by:
+        return list(range(firms))
+    return sorted(range(firms), key=lambda one: (one * _STRIDES[by] + 7) % 9973, reverse=direction == "desc")
 
 
 _VIEWS = {
