@@ -19,7 +19,6 @@ It reads the bytes of the page, not its tree: taking lines out of the tree takes
 from __future__ import annotations
 
 import re
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes, urlsplit
 
@@ -82,7 +81,9 @@ _UNSEEN = ((b"<script", b"</script"), (b"<style", b"</style"), (b"<!--", b"-->")
 
 _WORDS = re.compile(rb"[^\W_]+").findall
 _NUMBER = re.compile(rb"[-+~]?\W{0,3}\d+(?:[.,]\d+)*[^\d\s]{0,4}").fullmatch
-_OF_A_CLOCK = re.compile(rb"\D*\d{1,4}[-./]\d{1,2}[-./]\d{1,4}\D?|\D*\d{9,}\D*\d*").fullmatch
+_OF_A_CLOCK = re.compile(
+    rb"\W?(?:\d{1,4}[-./]\d{1,2}[-./]\d{1,4}\D?|\d{1,2}:\d\d(?::\d\d)?(?:\.\d+)?\D?|\d{9,}(?:\.\d+)?\D?)"
+).fullmatch
 _TOKEN_IN_MEDIUM = re.compile(
     r"[?&][^=&]*=(?:\d{9,}|(?=[^&]*\d)[\w-]{16,}|[^&]*(?:://|%3A%2F)[^&]*)(?=&|$)", re.IGNORECASE
 ).sub
@@ -157,27 +158,30 @@ class News:
     def _has_new_numbers(self, text: bytes) -> bool:
         """Return whether *text* has new rows of numbers: GROUP in a row without a word in between.
 
-        Numbers between words are prices, counters and times. A calendar counts its days, a pager its pages: what is
-        one more than the number before does not count. Nor does what stands there twice, as a clock in every block.
+        Numbers between words are prices and counters. A calendar counts its days, a pager its pages: what is one more
+        than the number before does not count, and neither do dates and times.
         """
         runs: list[list[bytes]] = [[]]
         before = -1
         for word in text.split():
+            if _OF_A_CLOCK(word):
+                continue
             if not _NUMBER(word):
                 if len(word) > 2 and runs[-1]:
                     runs.append([])
                 continue
             value = int(word) if word.isdigit() and len(word) < 9 else -1
-            if value != before + 1 and not _OF_A_CLOCK(word):
+            if value != before + 1:
                 runs[-1].append(word)
             before = value
-        times = Counter(word for run in runs for word in run)
-        groups = 0
-        for run in runs:
-            numbers = [word for word in run if times[word] == 1]
-            for start in range(0, len(numbers) - GROUP + 1, GROUP):
-                groups += self._add(b"\0" + b" ".join(numbers[start : start + GROUP]))
-        return groups >= ENOUGH_GROUPS
+        return (
+            sum(
+                self._add(b"\0" + b" ".join(run[start : start + GROUP]))
+                for run in runs
+                for start in range(0, len(run) - GROUP + 1, GROUP)
+            )
+            >= ENOUGH_GROUPS
+        )
 
 
 def _windows(body: bytes, *, is_markup: bool) -> Iterator[bytes]:

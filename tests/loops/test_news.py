@@ -101,6 +101,7 @@ def test_a_manual_that_names_its_subject_in_every_line_brings_something() -> Non
         lambda i: html(f"<img src='/photo.php?id={i}'>"),
         lambda i: html(f"<img src='/blank.gif' data-src='/photo/{i}.jpg'>"),
         lambda i: html(f"<table>{table(28, 5)}</table>"),
+        lambda i: html("<table>" + "".join(f"<tr><td>{h:02}:00</td>{table(1, 4)[4:]}" for h in range(0, 24, 2))),
         lambda i: html(f'<script type="application/ld+json">{json.dumps({"name": prose(i, words=12)})}</script>'),
         lambda i: html("<nav>" + "<p>menu</p>" * 3000 + f"</nav><p>{prose(i, words=12)}</p>"),
         lambda i: HtmlResponse("https://example.com", body=f"<p>{prose(i)}</p>".encode("utf-16"), encoding="utf-16"),
@@ -108,7 +109,7 @@ def test_a_manual_that_names_its_subject_in_every_line_brings_something() -> Non
         lambda i: TextResponse("https://example.com/x.txt", body=prose(i).encode(), encoding="utf-8"),
         lambda i: Response("https://example.com/x.pdf", body=b"%PDF" + bytes([i])),
     ],
-    ids=["prose", "picture", "id", "lazy", "table", "script", "menu", "utf-16", "json", "text", "binary"],
+    ids=["prose", "picture", "id", "lazy", "table", "hours", "script", "menu", "utf-16", "json", "text", "binary"],
 )  # fmt: skip
 def test_what_differs_brings_something_and_its_copy_nothing(make: object) -> None:
     """Each of forty different pages is news, and none of them is a second time."""
