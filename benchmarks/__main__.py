@@ -8,7 +8,19 @@ import time
 from importlib import import_module
 from pathlib import Path
 
-BENCHMARKS = ("add", "request_seen", "fingerprint", "memory", "reopen", "growth", "crawl", "loops", "news", "frontier")
+BENCHMARKS = (
+    "add",
+    "request_seen",
+    "fingerprint",
+    "memory",
+    "reopen",
+    "growth",
+    "crawl",
+    "loops",
+    "news",
+    "frontier",
+    "pending",
+)
 
 
 def main(arguments: list[str] | None = None) -> None:

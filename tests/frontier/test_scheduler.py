@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,7 +23,7 @@ from scrapy_bloom.errors import (
 )
 from scrapy_bloom.files.frontier_file import FRONTIER_NAME
 from scrapy_bloom.frontier import journal
-from scrapy_bloom.frontier.database import Database
+from scrapy_bloom.frontier.database import Batch, Database
 from tests.support.killed_crawling import ROOT
 from tests.support.schedulers import SCRAPY, EngineCalls, PlainSpider, opened
 
@@ -137,6 +138,36 @@ def test_what_is_done_between_two_commits_is_never_written(tmp_path: Path) -> No
         calls.push(request(1), request(2))
         calls.end(calls.start())
         assert list(calls.scheduler._journal._added) == [1]
+
+
+def test_nobody_waits_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a commit is in the hands of the disk, requests are pushed, handed out and finished, and later commits wait
+    their turn; no fingerprint gets out before its commit is complete, and a kill in the meantime loses nothing."""
+    calls = EngineCalls(tmp_path / "job")
+    journal, dupefilter = calls.scheduler._journal, calls.scheduler.df
+    disk, write = threading.Event(), journal.database.write
+
+    def wait_for_disk(batch: Batch) -> None:
+        assert threading.current_thread() is not threading.main_thread()
+        disk.wait()
+        write(batch)
+
+    monkeypatch.setattr(journal.database, "write", wait_for_disk)
+    calls.push(*map(request, range(3000)))  # more than one commit's worth
+    for _ in range(500):
+        calls.end(calls.start())
+    calls.push(*map(request, range(3000, 6000)))
+    assert dupefilter.path.stat().st_size == 0
+    assert journal.commits == 0
+    shutil.copytree(tmp_path / "job", tmp_path / "killed")
+    disk.set()
+    calls.commit()
+    assert journal.commits == 2
+    assert dupefilter.path.stat().st_size == 6000 * 20
+    assert sorted(calls.drain()) == sorted(urls(*range(2500), *range(3000, 6000)))
+    calls.stop()
+    with opened(tmp_path / "killed") as calls:
+        assert calls.push(request(1)) == [True]
 
 
 # -- what it says ------------------------------------------------------------------------------------------------------
