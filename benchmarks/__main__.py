@@ -20,6 +20,7 @@ BENCHMARKS = (
     "news",
     "frontier",
     "pending",
+    "hosts",
 )
 
 

@@ -19,6 +19,7 @@ import json
 import mimetypes
 import posixpath
 import random
+import re
 import sys
 import threading
 from http import HTTPStatus
@@ -34,14 +35,20 @@ Found = tuple[bytes, str]
 
 
 class DirectoryPages:
-    """The files below a directory; a path that ends in a slash is the ``index.html`` there."""
+    """The files below a directory; a path that ends in a slash is the ``index.html`` there.
 
-    start = "/index.html"
+    With *pages*, of the HTML files only that many, the first that a crawl comes to.
+    """
 
-    def __init__(self, directory: Path):
+    def __init__(self, directory: Path, pages: int | None = None):
         self._directory = directory
-        if not (directory / "index.html").is_file():
+        starts = [name for name in ("/index.html", "/en/index.html") if (directory / name[1:]).is_file()]
+        if not starts:
             raise SystemExit(f"{directory} has no index.html to start from")
+        self.start = starts[0]
+        self._served: set[str] | None = None
+        if pages is not None:
+            self._served = set(self._nearest(pages))
 
     def find(self, path: str) -> Found | None:
         """Return the file at the URL path *path*, None if there is none."""
@@ -52,11 +59,31 @@ class DirectoryPages:
             file /= "index.html"
         if "\0" in clean or not file.is_file():
             return None
+        if self._served is not None and file.suffix == ".html" and self._path_of(file) not in self._served:
+            return None
         return file.read_bytes(), mimetypes.guess_type(file.name)[0] or "application/octet-stream"
 
     def paths(self) -> list[str]:
         """Return the paths of all HTML pages."""
-        return [f"/{file.relative_to(self._directory)}" for file in sorted(self._directory.rglob("*.html"))]
+        if self._served is not None:
+            return sorted(self._served)
+        return [self._path_of(file) for file in sorted(self._directory.rglob("*.html"))]
+
+    def _path_of(self, file: Path) -> str:
+        return f"/{file.relative_to(self._directory)}"
+
+    def _nearest(self, pages: int) -> list[str]:
+        """Return the paths of the first *pages* HTML files, breadth first."""
+        found = [self.start]
+        for path in found:  # grows
+            page = self.find(path)
+            for href in re.findall(rb'<a [^>]*href="([^"#?:]+\.html)', page[0] if page else b""):
+                target = posixpath.normpath(posixpath.join(posixpath.dirname(path), unquote(href.decode())))
+                if len(found) == pages:
+                    return found
+                if target not in found and self.find(target) is not None:
+                    found.append(target)
+        return found
 
 
 class GeneratedPages:
@@ -190,15 +217,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--port", type=int, default=0, help="0: a free one")
     parser.add_argument("--dir", type=Path, help="serve the HTML tree in this directory")
-    parser.add_argument("--pages", type=int, default=1000, help="without --dir: how many pages to generate")
+    parser.add_argument(
+        "--pages",
+        type=int,
+        help="how many pages to generate (default: 1000), or how many of DIR to serve (default: all)",
+    )
     parser.add_argument("--links", type=int, default=150, help="without --dir: how many links each page has")
     parser.add_argument("--words", type=int, default=0, help="without --dir: how many words of text each page has")
     parser.add_argument("--warm", action="store_true", help="make all pages before the first request")
     arguments = parser.parse_args()
     pages = (
-        DirectoryPages(arguments.dir)
+        DirectoryPages(arguments.dir, arguments.pages)
         if arguments.dir
-        else GeneratedPages(arguments.pages, arguments.links, words=arguments.words)
+        else GeneratedPages(arguments.pages or 1000, arguments.links, words=arguments.words)
     )
     server = Server(pages)
     if arguments.warm:

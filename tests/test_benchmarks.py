@@ -22,6 +22,7 @@ SMALLEST = {
     "crawl": "--pages 8 --links 10 --rounds 1",
     "loops": "--pages 8 --links 10 --rounds 1",
     "news": "--pages 8 --rounds 1",
+    "hosts": "--hosts 3 20 --work 30 --rounds 1",
     "frontier": "--pages 8 --links 10 --rounds 1 --pending 100 --work 100",
     "pending": "--pending 200 --beside 200 --pages 8 --rounds 1 --sync-ms 1",
 }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlparse, urlsplit
 
 if TYPE_CHECKING:
@@ -64,10 +64,25 @@ UNWANTED = Known("", None)
 """What an ``href`` came to that is no link, or not one that is asked for."""
 
 
+class Template(NamedTuple):
+    """What hrefs come to that differ in their fragment only."""
+
+    url: str
+    """Up to where the fragment begins; empty if each of them has to be resolved by itself."""
+    is_wanted: bool
+    """Whether they are wanted, where fragments do not matter to that."""
+    table: Table | None
+    """Where they can be remembered."""
+
+
 class Table(dict[str, Known]):
     """What the hrefs of one folder, or of one site, came to."""
 
-    nbytes = _TABLE_BYTES
+    def __init__(self) -> None:
+        super().__init__()
+        self.nbytes = _TABLE_BYTES
+        self.templates: dict[str, Template] = {}
+        """By what is in front of the fragment."""
 
 
 class Page:
@@ -84,37 +99,53 @@ class Page:
         self.in_origin = in_origin
         self._memory = memory
         self._context = context
-        self._templates: dict[str, tuple[str, bool] | None] = {}
+        self._templates: dict[str, Template] = {}  # of hrefs that belong to no table
 
     def learn(self, raw: str) -> Known:
         """Find out what *raw* comes to, and remember it if that is the same for every page of the folder or site."""
         memory = self._memory
-        url, is_wanted = self._resolved(raw)
-        known = UNWANTED if url is None or not is_wanted else Known.of(memory.finish(url), memory.fingerprint_url)
-        table = self._table(raw) if url is not None and len(raw) <= _LONGEST else None
-        if table is not None:
-            table[raw] = known
-            nbytes = _ENTRY_BYTES + sys.getsizeof(raw) + sys.getsizeof(known.url)
-            table.nbytes += nbytes
-            memory.nbytes += nbytes
-        return known
-
-    def _resolved(self, raw: str) -> tuple[str | None, bool]:
-        """Return the URL, None if there is none, and whether it is wanted."""
-        memory = self._memory
         # A page has many links that differ in their fragment only. One in which nothing needs quoting comes out of
         # joining and quoting as it went in, behind whatever the rest has become.
         head, mark, fragment = raw.partition("#")
-        if mark and _is_plain_fragment(fragment):
-            if head not in self._templates:
-                url = memory.resolve(f"{head}#x", *self._context)
-                self._templates[head] = (url[:-1], memory.is_wanted(url)) if url and url.endswith("#x") else None
-            template = self._templates[head]
-            if template is not None:
-                url = template[0] + fragment
-                return url, memory.is_wanted(url) if memory.fragments_matter else template[1]
-        url = memory.resolve(raw, *self._context)
-        return url, url is not None and memory.is_wanted(url)
+        template = self._template(head) if mark and _is_plain_fragment(fragment) else None
+        url: str | None
+        if template is not None and template.url:
+            url, is_wanted, table = template
+            url += fragment
+            if memory.fragments_matter:
+                is_wanted = memory.is_wanted(url)
+        else:
+            url = memory.resolve(raw, *self._context)
+            if url is None:
+                return UNWANTED
+            is_wanted, table = memory.is_wanted(url), self._table(raw)
+        known = Known.of(memory.finish(url), memory.fingerprint_url) if is_wanted else UNWANTED
+        if table is not None and len(raw) <= _LONGEST:
+            table[raw] = known
+            self._count(table, raw, known.url)
+        return known
+
+    def _template(self, head: str) -> Template:
+        found = self._templates.get(head) or self.in_folder.templates.get(head) or self.in_origin.templates.get(head)
+        if found is not None:
+            return found
+        memory = self._memory
+        url = memory.resolve(f"{head}#x", *self._context)
+        if url is None or not url.endswith("#x"):
+            template = Template("", is_wanted=False, table=None)
+        else:
+            template = Template(url[:-1], memory.is_wanted(url), self._table(head))
+        if template.table is None or len(head) > _LONGEST:
+            self._templates[head] = template
+        else:
+            template.table.templates[head] = template
+            self._count(template.table, head, template.url)
+        return template
+
+    def _count(self, table: Table, *texts: str) -> None:
+        nbytes = _ENTRY_BYTES + sum(map(sys.getsizeof, texts))
+        table.nbytes += nbytes
+        self._memory.nbytes += nbytes
 
     def _table(self, raw: str) -> Table | None:
         """Return where *raw* can be remembered: there, the rest of the page's URL must not matter to it."""

@@ -26,6 +26,9 @@ logger = logging.getLogger(__name__)
 IMPORT_PAGE = 2000
 """Rows that an import keeps in memory."""
 
+LED_LANES = 100
+"""Lanes that a request has to lead to before the others are reopened by their keys: 100 microseconds against 20."""
+
 SHOW_PAGE = 10_000
 """Requests shown to the filter before it may let go of their fingerprints, to bound what it holds in memory."""
 
@@ -42,16 +45,29 @@ class Recovery:
         """Note which lane a request was led to."""
         self._reached.append(lane)
 
-    def restore(self, lanes: Lanes, push: Callable[[Request], None]) -> int:
+    def restore(
+        self, lanes: Lanes, push: Callable[[Request], None], reopen: Callable[[str], bool] | None = None
+    ) -> int:
         """Let the priority queue make the lanes that the file has rows for; return the row count.
 
         One request per lane is enough to lead the priority queue to it. If it is led elsewhere, the rules have changed
         since (another priority queue, another Scrapy), and all of the lane's requests are routed one by one.
+
+        A priority queue that can *reopen* a lane by its key need not be led to each of very many. The first of them
+        show whether the rules are the same; if they are not, none is reopened.
         """
         rows = 0
+        led = 0
         for stored in list(lanes.stored.values()):
             rows += stored.rows
-            if stored.key in lanes.stored and not self._leads_to(stored.key, stored.id, push):
+            if stored.key not in lanes.stored:
+                continue
+            if reopen is not None and led >= LED_LANES and reopen(stored.key) and stored.key not in lanes.stored:
+                continue
+            if self._leads_to(stored.key, stored.id, push):
+                led += 1
+            else:
+                reopen = None
                 lanes.stored.pop(stored.key, None)
                 self._reroute(lanes, stored.id, push)
         return rows

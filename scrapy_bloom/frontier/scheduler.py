@@ -246,7 +246,7 @@ class DurableScheduler(Scheduler):
         lanes = Lanes(journal, serializer, database.lanes(), recovery)
         database.begin_run(spider.name, filter_id=agreement.filter_id or state.filter_id, last_id=journal.last_id)
         queue = self._priority_queue(lanes, self.crawler)
-        pending = recovery.restore(lanes, queue.push)
+        pending = recovery.restore(lanes, queue.push, getattr(queue, "reopen", None))
         if to_import:
             count = recovery.import_requests(lanes, scrapy_queue.requests(self.crawler, spider), queue.push)
             scrapy_queue.put_aside()

@@ -9,6 +9,7 @@ Knows Scrapy's priority queues. Does not know where requests are kept, nor which
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right, insort
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
     from scrapy import Request
     from scrapy.crawler import Crawler
+
+_match_key = re.compile(r"/(?P<slot>[^/]+)-[0-9a-f]{32}/(?P<priority>-?[0-9]+)(?P<start>s?)").fullmatch
 
 _BLOCK = 512
 """Names in a block when it is made; at twice as many it is split. From 128 to 2048, times differ by under 10 %."""
@@ -124,9 +127,34 @@ class SlotQueue(DownloaderAwarePriorityQueue):
         self.recount()
 
     def recount(self) -> None:
-        """Look at every slot once: when their queues have changed otherwise than by push() and pop()."""
+        """Look at every slot once, after their queues have changed otherwise than by push() and pop()."""
         self._chooser.names = SortedNames(self.pqueues)
         self._count = sum(map(len, self.pqueues.values()))
+
+    def reopen(self, key: str) -> bool:
+        """Make the queue that is called *key*, and return whether that could be done without a request.
+
+        Scrapy's class builds the name of a slot's queues from its own, but keeps only what suits a file name. For
+        nearly all hosts that is everything; a name that has lost something is known by the checksum behind it.
+        """
+        found = _match_key(key.removeprefix(self.key))
+        if found is None:
+            return False
+        slot, priority = found["slot"], int(found["priority"])
+        queue = self.pqueues.get(slot) or self.pqfactory(slot)
+        if not key.startswith(f"{queue.key}/"):
+            return False
+        if not found["start"]:
+            queue.queues[priority] = queue.qfactory(priority)
+        elif self._start_queue_cls is not None:
+            queue._start_queues[priority] = queue._sqfactory(priority)
+        else:
+            return False
+        queue.curprio = priority if queue.curprio is None else min(queue.curprio, priority)
+        if slot not in self.pqueues:
+            self.pqueues[slot] = queue
+            self._chooser.names.add(slot)
+        return True
 
     def push(self, request: Request) -> None:
         """Take in *request*; ValueError if it cannot be serialized."""

@@ -18,7 +18,7 @@ from scrapy.squeues import FifoMemoryQueue, LifoMemoryQueue
 from scrapy.utils.misc import build_from_crawler
 
 from scrapy_bloom import SlotQueue
-from scrapy_bloom.frontier import slots
+from scrapy_bloom.frontier import recovery, slots
 from scrapy_bloom.frontier.slots import SortedNames
 from tests.support.schedulers import DURABLE, SCRAPY, EngineCalls, opened
 
@@ -229,3 +229,37 @@ def test_requests_imported_from_scrapys_queue_are_counted(tmp_path: Path) -> Non
     with opened(tmp_path, DURABLE, **options) as calls:
         assert len(calls.scheduler) == 20
         assert len(calls.drain()) == 20
+
+
+@pytest.mark.parametrize("start_queue", ["scrapy.squeues.PickleFifoDiskQueue", None])
+def test_lanes_reopened_by_their_keys_are_those_that_requests_lead_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start_queue: str | None
+) -> None:
+    """With many hosts only the first lanes are led to, and the order is the same as with all of them."""
+    urls = {}
+    options = {"SCHEDULER_START_DISK_QUEUE": start_queue}
+    for led in (3, 10_000):
+        monkeypatch.setattr(recovery, "LED_LANES", led)
+        jobdir = tmp_path / str(led)
+        with opened(jobdir, DURABLE, **options) as calls:
+            for n in range(60):
+                host = ["[::1]", "a_b.example", "\u00fc.example", f"host-{n % 9}.example"][n % 4]
+                meta = {"is_start_request": True} if n % 3 else {}
+                calls.push(Request(f"http://{host}/{n}", meta=meta, priority=n % 2))
+        with opened(jobdir, DURABLE, **options) as calls:
+            assert not calls.scheduler._lanes.stored
+            assert len(calls.scheduler) == 60
+            calls.push(Request("http://host-1.example/new"))
+            urls[led] = calls.drain()
+    assert urls[3] == urls[10_000]
+    assert len(set(urls[3])) == 61
+
+
+def test_lanes_are_sorted_anew_where_the_first_lead_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another priority queue than last time: no lane is taken for one of a host, and nothing is lost."""
+    monkeypatch.setattr(recovery, "LED_LANES", 3)
+    with opened(tmp_path, DURABLE, SCHEDULER_PRIORITY_QUEUE="scrapy.pqueues.ScrapyPriorityQueue") as calls:
+        calls.push(*(request_of(n, n % 7, n % 9, "") for n in range(40)))
+    with opened(tmp_path, DURABLE) as calls:
+        assert len(calls.scheduler) == 40
+        assert len(set(calls.drain())) == 40
