@@ -58,7 +58,6 @@ def test_info_counts_pending_requests_of_a_closed_job(tmp_path: Path, capsys: py
         assert main(["info", str(tmp_path), "--json"]) == OK
         running = json.loads(capsys.readouterr().out)
         assert running["pending"] is None
-        calls.stop()
     names = {path.name for path in tmp_path.iterdir()}
     assert main(["info", str(tmp_path), "--json"]) == OK
     assert json.loads(capsys.readouterr().out)["pending"] == 60
