@@ -21,6 +21,8 @@ BENCHMARKS = (
     "frontier",
     "pending",
     "hosts",
+    "fleet",
+    "shards",
 )
 
 

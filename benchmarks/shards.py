@@ -1,30 +1,80 @@
-"""Simulate the error budget of a filter that is spread over shards, and whether the promise holds for the whole.
+"""The error rate of a filter that is spread over shards, simulated: promised, expected by the counts, and counted.
 
-    python benchmarks/shards.py --plan 1e9 1e10 1e11
-    python benchmarks/shards.py [--shards 16] [--urls 2000000] [--error-rate 1e-3] [--capacity 100000]
-
-Needs no server. The first form prints what a filter for so many URLs needs. The second fills one: keys fall into
-shards by chance, so that some shards grow before others; the chains are sized as the engine ``bitmap`` sizes them,
-their bits are set at random as its probes would, and keys that were never added are looked up. Printed beside each
-other: the rate that is promised, the one that follows from the counts, and the one that was counted. A high
---error-rate gives counts worth comparing; the budget is the same formula at every rate.
+Needs no server. Keys fall into shards by chance, so some shards grow before others. The chains are sized as the engine
+``bitmap`` sizes them, their bits are set at random as its probes would, and keys that were never added are looked up.
+A high error rate gives counts worth comparing; the budget is the same formula at every rate. ``--plan`` prints what a
+filter for so many URLs needs instead.
 """
 
 from __future__ import annotations
 
-import argparse
 import math
 import random
 import statistics
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from bitarray import bitarray
 
+from benchmarks import measure
 from scrapy_bloom.fleet.filter.bitmap import BitmapLayer, layer
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what can be chosen on the command line."""
+    parser.add_argument("--shards", type=int, default=16, help="default: %(default)s")
+    parser.add_argument("--urls", type=int, default=400_000, help="default: %(default)s")
+    parser.add_argument("--lookups", type=int, default=400_000, help="default: %(default)s")
+    parser.add_argument("--error-rate", type=float, default=1e-3, help="default: %(default)s")
+    parser.add_argument("--capacity", type=int, default=20_000, help="of all shards together (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="default: %(default)s")
+    parser.add_argument("--plan", type=float, nargs="+", metavar="URLS", help="print what so many URLs need, and end")
+    parser.add_argument("--large", action="store_true", help="the same as --urls 2000000 --lookups 2000000")
+
+
+def run(options: argparse.Namespace) -> measure.Picture:
+    """Fill the shards and count, or plan."""
+    measure.print_environment("bitarray")
+    if options.plan:
+        return _plan([int(urls) for urls in options.plan])
+    urls, lookups = (2_000_000, 2_000_000) if options.large else (options.urls, options.lookups)
+    rng = random.Random(options.seed)
+    shards = [_Shard(-(-options.capacity // options.shards), options.error_rate) for _ in range(options.shards)]
+    loads = [0] * options.shards
+    for _ in range(urls):
+        at = rng.randrange(options.shards)
+        loads[at] += 1
+        shards[at].add(rng)
+    hits = sum(rng.choice(shards).contains(rng) for _ in range(lookups))
+    expected = statistics.fmean(shard.rate() for shard in shards)
+    nbytes = sum(one.size_bits for shard in shards for one in shard.layers) / 8
+    layers = [len(shard.layers) for shard in shards]
+    print(f"{urls:,} URLs over {options.shards} shards, {lookups:,} lookups of URLs that were never added")
+    header = ["", "least", "mean", "most"]
+    rows = [
+        ["URLs per shard", f"{min(loads):,}", f"{statistics.fmean(loads):,.0f}", f"{max(loads):,}"],
+        ["layers", str(min(layers)), f"{statistics.fmean(layers):.1f}", str(max(layers))],
+        ["bytes per URL", "-", f"{nbytes / urls:.2f}", "-"],
+    ]
+    measure.print_table(header, rows)
+    error = math.sqrt(max(hits, 1)) / lookups
+    rates = [
+        ["promised", f"{options.error_rate:.2e}", "-"],
+        ["expected by the counts", f"{expected:.2e}", "-"],
+        ["counted", f"{hits / lookups:.2e}", f"{error:.0e}"],
+    ]
+    measure.print_table(["rate of wrong answers", "", "standard error"], rates)
+    measure.print_target("shards, rate counted", hits / lookups, at_most=options.error_rate + 4 * error)
+    bars = {"promised": options.error_rate, "expected": expected, "counted": hits / lookups}
+    spreads = {name: measure.Spread(value, value, value) for name, value in bars.items()}
+    return measure.Picture("A filter spread over shards", "rate of wrong answers", spreads)
 
 
 @dataclass
-class Shard:
+class _Shard:
     """One chain, with bits."""
 
     capacity: int
@@ -60,60 +110,27 @@ class Shard:
         return 1 - math.prod(missed)
 
 
-def plan(urls: int, error_rate: float) -> None:
-    """Print what *urls* need, for a capacity that was guessed right and for one that was eight times too small.
+def _plan(counts: list[int]) -> measure.Picture:
+    """Print what so many URLs need, for a capacity that was guessed right and for one that was eight times too small.
 
-    Shards so many that a layer at full capacity stays below the length of a Redis string. The guess is 1 % above the
-    mean: shards get keys by chance, and one that overflows a little grows a layer of twice the size.
+    Shards so many that a layer at full capacity stays below the length of a Redis string. The right guess is 1 % above
+    the mean: shards get keys by chance, and one that overflows a little grows a layer of twice the size.
     """
-    shards = 2 ** max(0, math.ceil(math.log2(urls / 110e6)))
-    for guess in (1.01, 1 / 8):
-        first = round(guess * urls / shards)
-        layers = [layer(0, capacity=first, target=error_rate)]
-        while sum(one.capacity for one in layers) < urls / shards:
-            layers.append(layer(len(layers), capacity=2 * layers[-1].capacity, target=error_rate))
-        nbytes = sum(one.size_bits for one in layers) / 8
-        print(
-            f"{urls:15,} URLs, BLOOM_CAPACITY {round(guess * urls):15,}, {shards:5} shards: {len(layers)} layers, "
-            f"{nbytes / 1e6:6,.0f} MB per shard, {nbytes * shards / 1e9:7,.1f} GB in all, "
-            f"{nbytes * shards / urls:.2f} bytes per URL"
-        )
-
-
-def main() -> None:
-    """Fill the shards and count, or plan."""
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--shards", type=int, default=16)
-    arguments.add_argument("--urls", type=int, default=2_000_000)
-    arguments.add_argument("--lookups", type=int, default=2_000_000)
-    arguments.add_argument("--error-rate", type=float, default=1e-3)
-    arguments.add_argument("--capacity", type=int, default=100_000)
-    arguments.add_argument("--seed", type=int, default=0)
-    arguments.add_argument("--plan", type=float, nargs="+", metavar="URLS")
-    given = arguments.parse_args()
-    if given.plan:
-        for error_rate in (1e-6, 1e-8):
-            print(f"BLOOM_ERROR_RATE {error_rate}")
-            for urls in given.plan:
-                plan(int(urls), 0.75 * error_rate)
-        return
-    rng = random.Random(given.seed)
-    shards = [Shard(-(-given.capacity // given.shards), given.error_rate) for _ in range(given.shards)]
-    loads = [0] * given.shards
-    for _ in range(given.urls):
-        at = rng.randrange(given.shards)
-        loads[at] += 1
-        shards[at].add(rng)
-    hits = sum(rng.choice(shards).contains(rng) for _ in range(given.lookups))
-    counted, error = hits / given.lookups, math.sqrt(hits) / given.lookups
-    nbytes = sum(one.size_bits for shard in shards for one in shard.layers) / 8
-    print(f"{given.urls:,} URLs over {given.shards} shards, {nbytes / given.urls:.2f} bytes per URL")
-    print(f"URLs per shard  {min(loads):,} to {max(loads):,} (standard deviation {statistics.pstdev(loads):,.0f})")
-    print(f"layers          {min(len(s.layers) for s in shards)} to {max(len(s.layers) for s in shards)}")
-    print(f"promised        {given.error_rate:.3e}")
-    print(f"from the counts {statistics.fmean(shard.rate() for shard in shards):.3e}")
-    print(f"counted         {counted:.3e} (standard error {error:.0e})")
-
-
-if __name__ == "__main__":
-    main()
+    rows, totals = [], {}
+    for error_rate in (1e-6, 1e-8):
+        for urls in counts:
+            shards = 2 ** max(0, math.ceil(math.log2(urls / 110e6)))
+            for guess in (1.01, 1 / 8):
+                layers = [layer(0, capacity=round(guess * urls / shards), target=0.75 * error_rate)]
+                while sum(one.capacity for one in layers) < urls / shards:
+                    wanted = 2 * layers[-1].capacity
+                    layers.append(layer(len(layers), capacity=wanted, target=0.75 * error_rate))
+                nbytes = sum(one.size_bits for one in layers) / 8
+                cells = [f"{error_rate:g}", f"{shards:,}", f"{guess * urls:,.0f}", str(len(layers))]
+                cells += [f"{nbytes / 1e6:,.0f}", f"{nbytes * shards / 1e9:,.1f}", f"{nbytes * shards / urls:.2f}"]
+                rows.append([f"{urls:,}", *cells])
+                total = nbytes * shards / 1e9
+                totals[f"{urls:.0e} at {error_rate:g}, {guess:.3g}"] = measure.Spread(total, total, total)
+    header = ["URLs", "error rate", "shards", "BLOOM_CAPACITY", "layers", "MB per shard", "GB in all", "bytes per URL"]
+    measure.print_table(header, rows)
+    return measure.Picture("Memory of a fleet's filter", "GB", totals)

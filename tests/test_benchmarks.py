@@ -25,6 +25,8 @@ SMALLEST = {
     "hosts": "--hosts 3 20 --work 30 --rounds 1",
     "frontier": "--pages 8 --links 10 --rounds 1 --pending 100 --work 100",
     "pending": "--pending 200 --beside 200 --pages 8 --rounds 1 --sync-ms 1",
+    "fleet": "--urls 20 --rounds 1 --memory-urls 1000",
+    "shards": "--urls 2000 --lookups 2000 --capacity 500",
 }
 
 

@@ -118,7 +118,7 @@ def test_growth_stops_at_the_size_of_a_string(plain_server: RedisServer, prefix:
     """A capacity of a billion begins with a layer of 512 MB, and the next ones are as large."""
     first = layer(0, capacity=10**9, target=1e-6)
     assert first.size_bits == pytest.approx(MAX_LAYER_BITS, abs=64)
-    assert first.capacity == pytest.approx(134e6, rel=0.02)
+    assert first.capacity == pytest.approx(132e6, rel=0.02)
     with plain_server.client() as client:
         # The server itself says that the last bit of the largest layer can be set, and how much it takes.
         client.setbit(prefix, MAX_LAYER_BITS - 1, 1)
@@ -129,4 +129,4 @@ def test_growth_stops_at_the_size_of_a_string(plain_server: RedisServer, prefix:
 def test_a_million_urls_at_the_default_rate_cost_under_five_bytes() -> None:
     """By design: bits per key of the first layer, at a million keys and the server's share of 1e-6."""
     first = layer(0, capacity=10**6, target=0.75e-6)
-    assert first.size_bits / 8 / first.capacity == pytest.approx(4.07, abs=0.02)
+    assert first.size_bits / 8 / first.capacity == pytest.approx(4.16, abs=0.02)

@@ -51,6 +51,10 @@ MAX_LAYER_BITS = (1 << 32) - (1 << 15)
 PROBES_LUA = (Path(__file__).parent / "probes.lua").read_text(encoding="utf-8")
 """The beginning of a script that looks up digests and adds them."""
 
+PROBES_SHARE = 0.8
+"""Of the probes that need the fewest bits. The minimum is flat: at 1e-6 it takes 2 % more bits and 18 probes instead of
+23, each of which costs the server a call of 0.7 to 0.9 microseconds."""
+
 _SCRIPT = Script(PROBES_LUA + (Path(__file__).parent / "bitmap.lua").read_text(encoding="utf-8"))
 
 
@@ -85,7 +89,7 @@ def layer(index: int, *, capacity: int, target: float) -> BitmapLayer:
     """Design layer *index* of a chain of error rate *target*, for *capacity* keys or as many as a string holds."""
     error_rate = sizing.layer_error_rate(index, target=target, tightening=TIGHTENING)
     error_rate = max(error_rate, sys.float_info.min)  # which it passes after 3,000 layers
-    probes = sizing.optimal_probes(error_rate)
+    probes = max(1, round(PROBES_SHARE * sizing.optimal_probes(error_rate)))
     bits_per_key = sizing.bits_per_key(error_rate, probes)
     capacity = min(capacity, math.floor(MAX_LAYER_BITS / bits_per_key))
     return BitmapLayer(max(MIN_LAYER_BITS, math.ceil(capacity * bits_per_key)), probes, capacity, error_rate)
