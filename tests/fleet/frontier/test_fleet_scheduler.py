@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from scrapy import FormRequest, Request
+from scrapy import FormRequest, Request, version_info
 
 from scrapy_bloom.errors import SettingsError, UnusableError
 from scrapy_bloom.fleet.frontier.entry import encode, encode_signed
@@ -76,7 +76,8 @@ def test_the_order_is_scrapys(open_worker: Callable[..., EngineCalls], order: st
     try:
         for worker in (theirs, ours):
             for i in range(24):
-                meta = {"is_start_request": True} if i % 4 == 0 else {}
+                # Scrapy 2.13 begins start requests first, later ones last; ours does so under every Scrapy.
+                meta = {"is_start_request": True} if i % 4 == 0 and version_info >= (2, 14) else {}
                 worker.push(Request(f"https://example.com/{i}", priority=i % 3 - 1, meta=meta))
         delivered(ours)
         assert ours.drain() == theirs.drain()
