@@ -481,3 +481,27 @@ def test_hrefs_are_dropped_where_their_requests_would_be(pages: list[tuple[Any, 
                 scheduler.df.request_seen(request)
                 known.add(fingerprint(request))
     finish(scheduler)
+
+
+def test_limits_of_the_loop_guard_hold_for_links() -> None:
+    """A trap's links are dropped on every page, counted for their limit and not as duplicates, as by the filter."""
+    scheduler = open_scheduler(spider=AskingSpider, BLOOM_LOOP_GUARD=True)
+    extractor = UnseenLinkExtractor()
+    html = f'<a href="{"shop/" * 9}">A</a> <a href="b.html">B</a>'
+    for _ in range(2):
+        assert urls_of(extractor.extract_links(page_of(scheduler, html))) == ["http://a.example/docs/b.html"]
+    assert scheduler.stats is not None
+    counted = {name: n for name, n in scheduler.stats.get_stats().items() if name.startswith("bloom/loop/")}
+    assert counted == {"bloom/loop/tandem": 2}
+    assert stat(scheduler, "dupefilter/filtered") is None
+    finish(scheduler)
+
+
+def test_url_rules_hold_for_links() -> None:
+    """What counts as the same page for requests does so for links."""
+    scheduler = open_scheduler(spider=AskingSpider, BLOOM_URL_RULES=["tracking"])
+    seen(scheduler, "http://a.example/docs/a.html?utm_source=b")
+    html = '<a href="a.html?utm_source=c">A</a> <a href="a.html">A</a> <a href="a.html?page=2">B</a>'
+    found = UnseenLinkExtractor().extract_links(page_of(scheduler, html))
+    assert urls_of(found) == ["http://a.example/docs/a.html?page=2"]
+    finish(scheduler)

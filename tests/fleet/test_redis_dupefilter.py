@@ -5,11 +5,13 @@ import logging
 from typing import TYPE_CHECKING
 
 import pytest
-from scrapy import Request, Spider
+from scrapy import Request, Spider, signals
+from scrapy.http import HtmlResponse
 from scrapy.utils.test import get_crawler
 
-from scrapy_bloom import BloomDupeFilter, RedisBloomDupeFilter, UnseenLinks
+from scrapy_bloom import BloomDupeFilter, RedisBloomDupeFilter, UnseenLinkExtractor, UnseenLinks
 from scrapy_bloom.errors import BloomError
+from scrapy_bloom.fleet.filter import fleet_filter
 from tests.support.redis_servers import RedisServer
 from tests.support.scheduling import finish, open_scheduler
 
@@ -86,6 +88,41 @@ def test_links_are_dropped_before_they_become_requests(
     dupefilter.open()
     build(plain_server.url).request_seen(Request("http://a.example/seen"))
     assert spider.unseen_links(["http://a.example/seen", "http://a.example/new"]) == ["http://a.example/new"]
+    dupefilter.close("finished")
+
+
+def test_an_extractor_asks_once_a_page_and_never_for_what_it_knows(
+    plain_server: RedisServer, build: Callable[..., RedisBloomDupeFilter], prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One round trip for all links of a page, none for a page of known ones; and a filter removed is noticed."""
+    monkeypatch.setattr(fleet_filter, "TRUST_SECONDS", 1000.0)
+    crawler = get_crawler(SiteSpider, {"BLOOM_REDIS_URL": plain_server.url, "BLOOM_REDIS_KEY": prefix})
+    spider = SiteSpider.from_crawler(crawler)
+    dupefilter = RedisBloomDupeFilter.from_crawler(crawler)
+    dupefilter.open()
+    other = build(plain_server.url)
+    for n in range(5):
+        other.request_seen(Request(f"http://a.example/{n}"))
+    extractor = UnseenLinkExtractor()
+
+    def unseen(links: range) -> tuple[int, int]:
+        body = "".join(f'<a href="/{n}">x</a>' for n in links).encode()
+        response = HtmlResponse("http://a.example/", body=body, request=Request("http://a.example/"))
+        crawler.signals.send_catch_log(
+            signals.response_received, response=response, request=response.request, spider=spider
+        )
+        assert dupefilter._filter is not None
+        before = dupefilter._filter.shared.server.round_trips
+        found = extractor.extract_links(response)
+        return len(found), dupefilter._filter.shared.server.round_trips - before
+
+    assert unseen(range(7)) == (2, 1)
+    assert unseen(range(5)) == (0, 0)
+    other.clear()
+    assert unseen(range(5)) == (0, 0)  # within the time for which a server's word is trusted
+    assert dupefilter._filter is not None
+    dupefilter._filter._trusted_until = 0.0
+    assert unseen(range(5)) == (5, 1)
     dupefilter.close("finished")
 
 
