@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+# Scrapy 2.13's own priority queues leave their empty disk queues unclosed.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
 BLOOM = {"DUPEFILTER_CLASS": "scrapy_bloom.BloomDupeFilter", "BLOOM_CAPACITY": 1000, "BLOOM_SYNC_INTERVAL": 0}
 GO_ON = {**BLOOM, "BLOOM_ACCEPT_LOST_REQUESTS": True}
 

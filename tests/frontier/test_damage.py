@@ -18,7 +18,11 @@ from tests.support.schedulers import EngineCalls, opened
 if TYPE_CHECKING:
     from pathlib import Path
 
-BLOOM = {"DUPEFILTER_CLASS": "scrapy_bloom.BloomDupeFilter", "BLOOM_CAPACITY": 1000}
+BLOOM = {
+    "DUPEFILTER_CLASS": "scrapy_bloom.BloomDupeFilter",
+    "BLOOM_CAPACITY": 1000,
+    "SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.ScrapyPriorityQueue",  # priorities first, in every Scrapy
+}
 HOSTS = 5
 
 
@@ -29,12 +33,9 @@ def url(n: int) -> str:
 def filled(jobdir: Path, count: int = 400) -> Path:
     """Leave a job with *count* pending requests, and some pages freed by requests that are done."""
     with opened(jobdir, **BLOOM) as calls:
-        calls.push(
-            *(
-                Request(url(n), meta={"text": "x" * (n % 7 * 40), "long": "y" * (n % 50 == 0) * 9000})
-                for n in range(count)
-            )
-        )
+        for n in range(count):
+            meta = {"text": "x" * (n % 7 * 40), "long": "y" * (n % 50 == 0) * 9000}
+            calls.push(Request(url(n), meta=meta, priority=n % HOSTS))
         calls.commit()
         calls.push(*(Request(f"{url(n)}?done", priority=9) for n in range(100)))
         calls.commit()
@@ -111,10 +112,11 @@ def test_salvage_saves_what_is_readable(tmp_path: Path, damage: str, capsys: pyt
     elif damage == "header":
         data[:100] = bytes(100)
     else:
-        kind = 0x05 if damage == "tree" else 0x0D
-        for at in range(4096, len(data), 4096):
-            if data[at] == kind and (damage == "tree" or (b"host-" in data[at : at + 4096] and at not in leaves)):
-                data[at : at + 4096] = b"\xff" * 4096
+        database = sqlite3.connect(path)
+        table = "requests" if damage == "tree" else "lanes"
+        (root,) = database.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()
+        database.close()
+        data[(root - 1) * 4096 : root * 4096] = b"\xff" * 4096
     path.write_bytes(data)
     if damage == "leaves":
         lost -= {row.id for row in scan(path)}
