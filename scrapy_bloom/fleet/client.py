@@ -34,7 +34,7 @@ _OURS = frozenset(
 
 
 class ServerError(Exception):
-    """A command failed. Whether it was carried out all the same is not known."""
+    """A command failed. It may have been carried out."""
 
 
 class AwayError(ServerError):
@@ -64,7 +64,7 @@ class Script:
 
 @dataclass(frozen=True)
 class Command:
-    """A command and what decides where it goes."""
+    """One command, and the key that says which node of a cluster gets it."""
 
     args: tuple[Any, ...]
     """Name and arguments; of a script: number of keys, keys, arguments."""
@@ -74,12 +74,12 @@ class Command:
 
     @property
     def by_sha(self) -> tuple[Any, ...]:
-        """What is sent, in the hope that the server has the script."""
+        """The command as it is sent first: scripts by their SHA1."""
         return self.args if self.script is None else ("EVALSHA", self.script.sha, *self.args)
 
     @property
     def in_full(self) -> tuple[Any, ...]:
-        """What is sent to a server that has not; it keeps the script."""
+        """Fallback when the script is not cached on the server, which then keeps it."""
         return self.args if self.script is None else ("EVAL", self.script.text, *self.args)
 
 

@@ -9,9 +9,9 @@ costs no round trip. This module knows no Scrapy; ending a crawl is its caller's
   "seen", that may be our own first attempt: it is taken for new.
 - Where the queue is on a server, too, the push that followed the last key accepted before a failure may have failed:
   that key is accepted once more. What becomes of keys accepted during an outage is decided in ``backlog.py``.
-- What the local filter knows is trusted for :data:`TRUST_SECONDS` after the server has last confirmed that the chain is
-  still the same. Then the next duplicate is asked about. So a filter that somebody removes from the server, to
-  crawl everything again, is forgotten here, too, and not only by those that restart.
+- The local filter's "seen" counts for :data:`TRUST_SECONDS` after the server has last confirmed the chain. Then the
+  next duplicate is asked about. So when somebody removes the filter from the server to crawl everything again, running
+  processes forget it, too.
 - A chain that is gone, for whatever reason, is begun anew, and the local filter with it.
 """
 

@@ -1,7 +1,7 @@
 """A filter on a server, shared by any number of processes: :class:`SharedFilter`.
 
 Spreads keys over shards, chooses the engine, begins chains or finds them, and checks that what is found may be used.
-It says what went wrong; what a crawl does about it is decided in ``fleet.py``.
+Says what went wrong; what a crawl does about it is decided in ``fleet_filter.py``.
 """
 
 from __future__ import annotations
