@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import shutil
 import sqlite3
@@ -461,6 +462,18 @@ def test_a_killed_queue_of_scrapys_is_refused(tmp_path: Path) -> None:
     (tmp_path / "requests.queue" / "active.json").unlink()
     with pytest.raises(UnusableError, match=r"without a clean stop.* Begin again with an empty JOBDIR"):
         EngineCalls(tmp_path)
+
+
+def test_a_clean_queue_whose_file_times_were_lost_is_imported_when_told(tmp_path: Path) -> None:
+    """A copy that lost the times of its files looks killed; the advice in the error makes it go on."""
+    fill_scrapys(tmp_path)
+    state = tmp_path / "requests.queue" / "active.json"
+    os.utime(state, (0, 0))
+    with pytest.raises(UnusableError, match=rf"touch {re.escape(str(state))}"):
+        EngineCalls(tmp_path)
+    subprocess.run(["touch", state], check=True)
+    with opened(tmp_path) as calls:
+        assert calls.stats.get_value("bloom/frontier/imported") == 60
 
 
 def test_fingerprints_without_a_queue_are_warned_about(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
