@@ -113,7 +113,9 @@ class Shapes:
             return [path, *folders], 1, []
         keys = sorted({_MASK_DIGITS("N", pair.partition("=")[0])[:40] for pair in parts.query.split("&") if pair})
         query = "&".join(keys)
-        exact = [f"{path}?{query}", f"{sibling}?{query}"] if sibling != path and folders else [f"{path}?{query}"]
+        if len(folders) < 2:  # what is beside it are other sections
+            sibling = path
+        exact = [f"{path}?{query}", f"{sibling}?{query}"] if sibling != path else [f"{path}?{query}"]
         # Facets make a shape of every combination, and of these there are more than pages to judge each by.
         some = [f"{sibling}?({len(keys)})"] if len(keys) > 1 else []
         return [*exact, *some, f"{path}?*", *folders], len(exact), keys

@@ -45,6 +45,13 @@ def test_the_shapes_of_a_url_from_the_inside_out() -> None:
     assert Shapes().of("https://example.com/") == ["example.com/"]
 
 
+def test_sections_of_a_site_do_not_share_their_queries() -> None:
+    """The lists of two sections have no shape in common, or one that runs dry would park the other."""
+    shapes = Shapes()
+    lists = [shapes.of(f"https://example.com/{section}?page=2&by=name") for section in ("forum/", "firms/", "a", "b")]
+    assert len({shape for one in lists for shape in one}) == sum(map(len, lists))
+
+
 def test_many_different_children_are_one_kind() -> None:
     """Words and titles in one folder get one shape once there are many of them."""
     shapes = Shapes()
