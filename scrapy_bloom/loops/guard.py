@@ -60,6 +60,10 @@ FREE_RANK = 8
 LATELY = 128
 """Pages over which the rate is taken at which a shape breeds URLs of itself."""
 
+SECTION_WEIGHT = 4
+"""URLs of a whole section (its outermost folder) that demote as much as one of the shape. In a last-in-first-out queue,
+what was found first, as the sections on the home page, otherwise waits for ever new small shapes of traps."""
+
 PORTION = 64
 """Parked requests that go back to the queue at a time. The next ones follow as long as there is news."""
 
@@ -515,10 +519,12 @@ class LoopGuard:
 def _steps(accounts: Sequence[Account]) -> int:
     """Return how far the next URL of these shapes is demoted, from 0 to STEPS - 1.
 
-    By the larger one of its shape and its subtree, two folders deep: facets make a shape of every combination.
+    By the larger one of its shape and its subtree, two folders deep: facets make a shape of every combination. A trap
+    may make such a subtree of every page, too; so its whole section counts as well, by a part.
     """
     subtree = accounts[max(-2, -len(accounts))]
-    rank = int(max(accounts[0].queued, subtree.queued) * accounts[0].growth)
+    queued = max(accounts[0].queued, subtree.queued, accounts[-1].queued // SECTION_WEIGHT)
+    rank = int(queued * accounts[0].growth)
     judge = next((account for account in accounts if account.fetched >= EVIDENCE), None)
     dryness = 0 if judge is None else min(STEPS - 1 - RANK_STEPS, judge.dry * 2 // DRY)
     return min(RANK_STEPS, (rank // FREE_RANK).bit_length()) + dryness

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 CHILDREN = 40
 """Different children that a folder may have before they count as one kind."""
 
+SECTIONS = 150
+"""The same for the root of a host: a site may have more than 40 sections, and no two of them are one kind."""
+
 SECTION = 20
 """URLs that must have been seen under a child for it to keep its name in a folder of many children."""
 
@@ -86,14 +89,14 @@ class Shapes:
     def _shapes(self, url: str, *, learn: bool) -> tuple[list[str], int, list[str]]:
         """Return the shapes of *url*, how many of them are for its very query, and the parameters of that."""
         parts = urlsplit(url)
-        path = parent = sibling = parts.netloc.lower()
+        host = path = parent = sibling = parts.netloc.lower()
         folders: list[str] = []
         for raw in parts.path.split("/")[1:]:
             segment = mask(raw)
             if segment:
                 folder = self._folders.pop(parent, None)
                 if folder is None:
-                    folder = _Folder()
+                    folder = _Folder(SECTIONS if parent == host else CHILDREN)
                     if len(self._folders) >= FOLDERS:
                         del self._folders[next(iter(self._folders))]
                 self._folders[parent] = folder
@@ -130,7 +133,7 @@ class Shapes:
     def load(self, rows: Iterable[tuple[str, int, str]]) -> None:
         """Go on with what :meth:`changed` returned in earlier runs."""
         for name, is_wide, children in rows:
-            folder = self._folders[name] = _Folder()
+            folder = self._folders[name] = _Folder(CHILDREN if "/" in name else SECTIONS)
             folder.is_wide = bool(is_wide)
             folder.children = {child: (count, excess) for child, (count, excess) in json.loads(children).items()}
 
@@ -138,9 +141,10 @@ class Shapes:
 class _Folder:
     """The children of one folder, with the URLs seen under each and by how many that may be too high."""
 
-    __slots__ = ("children", "has_changed", "is_wide")
+    __slots__ = ("children", "has_changed", "is_wide", "most")
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
+        self.most = most
         self.children: dict[str, tuple[int, int]] = {}
         self.is_wide = False
         self.has_changed = False
@@ -150,7 +154,7 @@ class _Folder:
         counts = self.children.get(child)
         if counts is not None:
             self.children[child] = (counts[0] + 1, counts[1])
-        elif len(self.children) < CHILDREN:
+        elif len(self.children) < self.most:
             self.children[child] = (1, 0)
         else:
             self.is_wide = True

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from scrapy_bloom.loops.shapes import CHILDREN, FOLDERS, SECTION, Shapes, mask
+from scrapy_bloom.loops.shapes import FOLDERS, SECTION, SECTIONS, Shapes, mask
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_what_is_learned_is_bounded_and_survives() -> None:
     for i in range(FOLDERS + 500):
         shapes.learn(f"https://example{i}.com/a/b")
     assert len(shapes._folders) <= FOLDERS
-    for i in range(3 * CHILDREN):
+    for i in range(SECTIONS + 1):
         shapes.learn(f"https://example.com/{'x' * i}y")
     rows = shapes.changed()
     again = Shapes()
