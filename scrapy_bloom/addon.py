@@ -1,6 +1,6 @@
 """Everything with one line: ``ADDONS = {"scrapy_bloom.Addon": 300}``.
 
-It only chooses classes. What they do with a crawl is theirs.
+It only chooses classes, and does not know what they do.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from scrapy_bloom.crawl.startup import job_directory, told_before_the_traceback
+from scrapy_bloom.crawl.startup import job_directory, log_start_errors
 from scrapy_bloom.loops.middleware import LoopGuardMiddleware
 
 if TYPE_CHECKING:
@@ -33,11 +33,11 @@ class Addon:
         """Choose our classes where nobody has chosen others.
 
         Raises:
-            UnusableError: ``JOBDIR`` is no directory and cannot be made one.
+            UnusableError: ``JOBDIR`` is not a directory, or cannot be created.
 
         """
-        with told_before_the_traceback(logger):
-            job_directory(settings)  # before Scrapy creates it, with an error that names neither setting nor way out
+        with log_start_errors(logger):
+            job_directory(settings)  # before Scrapy creates it, whose error names neither the setting nor a way out
         if settings.get("BLOOM_REDIS_URL"):
             settings.set("DUPEFILTER_CLASS", "scrapy_bloom.RedisBloomDupeFilter", "addon")
             settings.set("SCHEDULER", "scrapy_bloom.FleetScheduler", "addon")

@@ -17,7 +17,7 @@ from scrapy_bloom.crawl.base_dupefilter import BaseBloomDupeFilter, State
 from scrapy_bloom.crawl.failures import FailureWatch
 from scrapy_bloom.crawl.held_back import HeldBack
 from scrapy_bloom.crawl.spider_state import spider_state_kept
-from scrapy_bloom.crawl.startup import told_before_the_traceback
+from scrapy_bloom.crawl.startup import log_start_errors
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.files.directory import open_filter
 from scrapy_bloom.files.frontier_file import FRONTIER_NAME, count_pending
@@ -59,7 +59,7 @@ class BloomDupeFilter(BaseBloomDupeFilter):
         """Build the filter from the settings of *crawler*."""
         self = super().from_crawler(crawler)
         if self._jobdir is not None and not _survives_kill(crawler):
-            with told_before_the_traceback(logger), spider_state_kept(crawler):
+            with log_start_errors(logger), spider_state_kept(crawler):
                 _refuse_pending(self._jobdir, str(crawler.settings["SCHEDULER"]))
         if self._settings.forget_failed:
             self.watch_failures(crawler)
@@ -79,7 +79,7 @@ class BloomDupeFilter(BaseBloomDupeFilter):
         """Take *request* back: the next one like it is new, in this run or a later one."""
         self._epoch += 1
         try:
-            fingerprint = self._keys.of_request(request)
+            fingerprint = self._fingerprints.of_request(request)
             if self._held_back is not None:
                 self._held_back.forget(fingerprint)
         except Exception:  # Scrapy's signals swallow it; here it is at least said in our words
@@ -88,7 +88,7 @@ class BloomDupeFilter(BaseBloomDupeFilter):
     def _recall(self, request: Request) -> None:
         """Undo :meth:`forget`: the request is under way again. A retry has not come through :meth:`request_seen`."""
         if self._held_back is not None and self._held_back.forgotten:
-            self._held_back.recall(self._keys.of_request(request))
+            self._held_back.recall(self._fingerprints.of_request(request))
 
     def hold_back(self) -> None:
         """Keep new fingerprints in memory until :meth:`release`, for a scheduler whose requests become durable later.
@@ -126,7 +126,7 @@ class BloomDupeFilter(BaseBloomDupeFilter):
             return
         fingerprint = None
         with suppress(Exception):  # the request must not be lost, and the scheduler has it already
-            fingerprint = self._keys.of_request(request)
+            fingerprint = self._fingerprints.of_request(request)
         self._held_back.never_release(fingerprint)
 
     def frontier_noted(self) -> Noted | None:
@@ -153,7 +153,7 @@ class BloomDupeFilter(BaseBloomDupeFilter):
                 settings.capacity,
                 settings.error_rate,
                 growth=settings.growth,
-                key_space=self._keys.space,
+                key_space=self._fingerprints.space,
                 sync_interval=settings.sync_interval,
                 import_from=jobdir / "requests.seen",
                 on_checkpoint=self._set_stats,

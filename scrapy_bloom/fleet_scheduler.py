@@ -36,7 +36,7 @@ from scrapy_bloom.crawl.queue_order import is_lifo
 from scrapy_bloom.crawl.request_entry import RequestEntries
 from scrapy_bloom.crawl.shutdown import end_crawl
 from scrapy_bloom.crawl.spider_state import spider_state_kept
-from scrapy_bloom.crawl.startup import told_before_the_traceback
+from scrapy_bloom.crawl.startup import log_start_errors
 from scrapy_bloom.crawl.withheld import Withheld
 from scrapy_bloom.errors import BloomError, SettingsError, UnusableError
 from scrapy_bloom.fleet.address import prefix_of, server_of
@@ -118,7 +118,7 @@ class FleetScheduler(BaseScheduler):
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
         """Build the scheduler from the settings of *crawler*."""
-        with told_before_the_traceback(logger):
+        with log_start_errors(logger):
             settings = BloomSettings.from_settings(crawler.settings)
             return cls(crawler, settings, WorkerFilter.from_crawler(crawler))
 
@@ -127,7 +127,7 @@ class FleetScheduler(BaseScheduler):
     def open(self, spider: Spider) -> None:
         """Connect to the server, and join the queue or begin it."""
         self.spider = spider
-        with told_before_the_traceback(logger), spider_state_kept(self.crawler):
+        with log_start_errors(logger), spider_state_kept(self.crawler):
             self._entries = RequestEntries(spider, self._settings.fleet_secret)
             self._open_queue(spider)
         self.df.open()
@@ -229,7 +229,7 @@ class FleetScheduler(BaseScheduler):
             error_rate=settings.error_rate * (1 - LOCAL_SHARE),
             growth=settings.growth,
             # With one shard there is nothing to tell apart, and a filter of RedisBloomDupeFilter can be gone on with.
-            key_space={**self.df.keys.space, **({"shards by": "host"} if shards > 1 else {})},
+            key_space={**self.df.fingerprints.space, **({"shards by": "host"} if shards > 1 else {})},
         )
         advice = "See what the server logs, and whether its user may do that."
         try:

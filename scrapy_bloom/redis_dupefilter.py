@@ -102,7 +102,7 @@ class RedisBloomDupeFilter(BaseBloomDupeFilter):
             capacity=settings.capacity,
             error_rate=settings.error_rate * (1 - LOCAL_SHARE),
             growth=settings.growth,
-            key_space=self._keys.space,
+            key_space=self._fingerprints.space,
             ttl=settings.redis_ttl,
         )
         fleet = FleetFilter(

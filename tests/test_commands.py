@@ -15,7 +15,7 @@ from scrapy.cmdline import execute
 from scrapy_bloom import fingerprint, open_filter
 from scrapy_bloom.commands.command_line import OK, USAGE, WRONG, main
 from scrapy_bloom.commands.scrapy_command import Command
-from scrapy_bloom.crawl.keys import key_space
+from scrapy_bloom.crawl.fingerprints import key_space
 from scrapy_bloom.url.rules import resolve
 from tests.support.damage import flip_bits, layer, overwrite
 from tests.support.schedulers import opened

@@ -15,7 +15,7 @@ from scrapy.http import FormRequest, JsonRequest
 from scrapy.utils.misc import build_from_crawler
 from scrapy.utils.test import get_crawler
 
-from scrapy_bloom.crawl.keys import keys_of
+from scrapy_bloom.crawl.fingerprints import fingerprints_of
 from scrapy_bloom.dupefilter import BloomDupeFilter
 from scrapy_bloom.errors import BloomError, SettingsError
 from tests.support.scheduling import OURS, SCRAPYS, finish, open_scheduler, stat
@@ -162,7 +162,7 @@ def test_a_request_that_cannot_be_checked_is_let_through_and_counted(
     """An exception in request_seen would lose the page silently, so there is none; the first is logged."""
     request = Unspeakable("http://example.com/")
     with pytest.raises(ValueError, match="IPv6"):
-        keys_of(scheduler.crawler).of_request(request)
+        fingerprints_of(scheduler.crawler).of_request(request)
     with caplog.at_level(logging.WARNING):
         assert [scheduler.df.request_seen(request) for _ in range(3)] == [False] * 3
     assert stat(scheduler, "bloom/unchecked") == 3

@@ -15,15 +15,15 @@ from scrapy.dupefilters import BaseDupeFilter
 from scrapy.utils.misc import load_object
 
 from scrapy_bloom.crawl import subclass
+from scrapy_bloom.crawl.fingerprints import fingerprints_of
 from scrapy_bloom.crawl.job import job_of
-from scrapy_bloom.crawl.keys import keys_of
 from scrapy_bloom.crawl.link_filter import LinkFilter, link_filter_wanted
 from scrapy_bloom.crawl.loop_guard import guard_of, objection_of
 from scrapy_bloom.crawl.progress import Progress
 from scrapy_bloom.crawl.request_log import RequestLog
 from scrapy_bloom.crawl.shutdown import end_crawl
 from scrapy_bloom.crawl.spider_state import spider_state_kept
-from scrapy_bloom.crawl.startup import told_before_the_traceback
+from scrapy_bloom.crawl.startup import log_start_errors
 from scrapy_bloom.crawl.unchecked import UncheckedRequests
 from scrapy_bloom.loops.verdict import PASSED
 from scrapy_bloom.settings import BloomSettings
@@ -81,10 +81,10 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
         self._stats = crawler.stats
         self._jobdir = job_of(crawler)
         self._log = RequestLog(self._logger, self._stats, debug=crawler.settings.getbool("DUPEFILTER_DEBUG"))
-        keys = keys_of(crawler)
-        self._default_fingerprint = keys.of_request
-        self._keys = subclass.hooked(self, BaseBloomDupeFilter, keys)
-        self._fingerprint = self._keys.of_request
+        fingerprints = fingerprints_of(crawler)
+        self._default_fingerprint = fingerprints.of_request
+        self._fingerprints = subclass.hooked(self, BaseBloomDupeFilter, fingerprints)
+        self._fingerprint = self._fingerprints.of_request
         self._decides_itself = subclass.overrides(self, BaseBloomDupeFilter, "request_seen")
         self._objection = objection
         self._guard = guard
@@ -94,20 +94,20 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
         self._epoch = 0
         self._progress = Progress(self._logger, self._stats, self._set_stats)
         self._is_ending = False
-        self._has_told_of_guard = self._has_told_of_links = False
+        self._has_logged_guard_error = self._has_warned_of_links = False
         self._enter(State.NOT_OPEN)
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
         """Build the filter from the settings of *crawler*."""
-        with told_before_the_traceback(cls._logger):
+        with log_start_errors(cls._logger):
             settings = BloomSettings.from_settings(crawler.settings)
             self = cls(crawler, settings, objection=objection_of(settings), guard=guard_of(crawler, settings))
             subclass.check(self)
         crawler.signals.connect(self.link_filter, signal=link_filter_wanted)
         return self
 
-    # -- what a face says -------------------------------------------------------------------------------------------
+    # -- for a face to implement ------------------------------------------------------------------------------------
 
     @abstractmethod
     def _open_chain(self) -> None:
@@ -142,7 +142,7 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
             BloomError: It cannot be used. Said on one CRITICAL line.
 
         """
-        with told_before_the_traceback(self._logger), spider_state_kept(self._crawler):
+        with log_start_errors(self._logger), spider_state_kept(self._crawler):
             self._open_chain()
             try:
                 if self._guard is not None:
@@ -194,7 +194,7 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
     # -- for schedulers, links and subclasses -----------------------------------------------------------------------
 
     def fingerprint(self, request: Request) -> bytes:
-        """Return the fingerprint of *request*; to be overridden by who wants to merge or tell apart more.
+        """Return the fingerprint of *request*; override it to merge or tell apart more.
 
         Everything uses it: checking, taking back, holding back, and asking about links, for which *request* is the
         plain GET request of the link's URL. Must depend on nothing but *request*.
@@ -219,7 +219,7 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
     @property
     def fingerprint_url(self) -> Callable[[str], bytes] | None:
         """The fingerprint of the plain GET request of a URL; None with a custom fingerprinter."""
-        return self._keys.of_url
+        return self._fingerprints.of_url
 
     @property
     def epoch(self) -> int | None:
@@ -229,12 +229,12 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
     def seen_fingerprints(self, fingerprints: Sequence[bytes]) -> Sequence[bool]:
         """Return for each of *fingerprints* whether it was seen before, without recording it. Never raises.
 
-        All are looked up together. False where that cannot be told, as before opening.
+        Looks all of them up together. Before opening, and where the filter cannot tell, the answer is False.
         """
         if self._state not in (State.OPEN, State.HOLDING_BACK):
             return [False] * len(fingerprints)
         if self._decides_itself:
-            self._tell_of_links()
+            self._warn_of_links()
             return [False] * len(fingerprints)
         try:
             return self._seen(fingerprints)
@@ -255,11 +255,11 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
     # -- the way of a request ---------------------------------------------------------------------------------------
 
     def _admits(self, request: Request) -> bool:
-        """Return whether *request* is to be fetched, and note for :meth:`log` what speaks against it if not."""
+        """Return whether to fetch *request*; if not, note the reason for :meth:`log`."""
         self._held_back_by = None
         if self._objection is not None:
             objection = self._objection(request.url)
-            if objection is not None:  # and a URL of a trap takes no room in the chain
+            if objection is not None:  # a trap's URLs take no room in the chain
                 self._held_back_by = (objection.limit, objection.reason)
                 return False
         if not self._add(self._fingerprint(request)):
@@ -284,7 +284,7 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
             "would be fetched for ever. Repair %s; with JOBDIR, the crawl can be resumed then.",
             endless,
             error,
-            self._keys.space["fingerprinter"],
+            self._fingerprints.space["fingerprinter"],
         )
         end_crawl(self._crawler, "bloom_unchecked")
 
@@ -294,8 +294,8 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
         try:
             return self._guard.queued(request)
         except Exception:  # its fingerprint is in the filter already, so the page would be lost
-            if not self._has_told_of_guard:
-                self._has_told_of_guard = True
+            if not self._has_logged_guard_error:
+                self._has_logged_guard_error = True
                 self._logger.exception("The loop guard failed to judge %s, which goes to the queue", request)
             return PASSED
 
@@ -318,7 +318,7 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
     def _refuse(self, fingerprint: bytes) -> bool:
         raise ValueError(f"the duplicate filter is closed; {fingerprint.hex()} came too late")
 
-    # -- what is told -----------------------------------------------------------------------------------------------
+    # -- stats and log lines ----------------------------------------------------------------------------------------
 
     def _set_stats(self) -> None:
         for name, value in self._figures().items():
@@ -326,20 +326,20 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
         self._progress.noted()
 
     def _switched_on(self) -> list[str]:
-        """Return what of ours this crawl uses."""
+        """Return the names of our parts that this crawl uses."""
         scheduler = load_object(self._crawler.settings["SCHEDULER"])
         names = [type(self).__name__]
         if scheduler.__module__.startswith("scrapy_bloom."):
             names.append(scheduler.__name__)
         if self._watches_loops:
             names.append("loop guard")
-        if rules := self._keys.space.get("rules"):
+        if rules := self._fingerprints.space.get("rules"):
             names.append(f"URL rules {rules}")
         return names
 
-    def _tell_of_links(self) -> None:
-        if not self._has_told_of_links:
-            self._has_told_of_links = True
+    def _warn_of_links(self) -> None:
+        if not self._has_warned_of_links:
+            self._has_warned_of_links = True
             self._logger.warning(
                 "%s overrides request_seen(), so nothing else can tell which links are duplicates: unseen_links() lets "
                 "all pass. If it only changes what counts as the same page, override fingerprint() instead.",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from scrapy import Request
 
     from scrapy_bloom.crawl.base_dupefilter import State
-    from scrapy_bloom.crawl.keys import Keys
+    from scrapy_bloom.crawl.fingerprints import Fingerprints
 
 logger = logging.getLogger("scrapy_bloom.fleet_scheduler")
 
@@ -45,9 +45,9 @@ class WorkerFilter(BaseBloomDupeFilter):
         return self._fingerprint(request)
 
     @property
-    def keys(self) -> Keys:
+    def fingerprints(self) -> Fingerprints:
         """The fingerprints of the crawl."""
-        return self._keys
+        return self._fingerprints
 
     @property
     def local(self) -> ScalableBloomFilter:

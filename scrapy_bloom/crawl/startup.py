@@ -20,24 +20,24 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def told_before_the_traceback(logger: logging.Logger) -> Iterator[None]:
-    """Log why the crawl cannot start on a line of its own, once: Scrapy buries it between two tracebacks.
+def log_start_errors(logger: logging.Logger) -> Iterator[None]:
+    """Log once, on one CRITICAL line, why the crawl cannot start: Scrapy buries it between two tracebacks.
 
-    Whatever is raised is raised again.
+    Every exception is raised again.
     """
     try:
         yield
     except Exception as error:
-        telling: Any = error
-        if not getattr(telling, "told", False):
-            telling.told = True
+        marked: Any = error
+        if not getattr(marked, "is_logged", False):
+            marked.is_logged = True
             what = str(error) if isinstance(error, BloomError) else f"{type(error).__name__}: {error}"
             logger.critical("The crawl has not started. %s", what)
         raise
 
 
 def job_directory(settings: BaseSettings) -> Path | None:
-    """Return the directory that ``JOBDIR`` names, which is there and can be written to; None without ``JOBDIR``.
+    """Create the directory that ``JOBDIR`` names and return it; None without ``JOBDIR``.
 
     Raises:
         UnusableError: It is no directory, or cannot be created or written to.

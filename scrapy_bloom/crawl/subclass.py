@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from scrapy import Request
 from scrapy.exceptions import ScrapyDeprecationWarning
 
-from scrapy_bloom.crawl.keys import name_of
+from scrapy_bloom.crawl.fingerprints import name_of
 from scrapy_bloom.errors import SettingsError
 
 if TYPE_CHECKING:
-    from scrapy_bloom.crawl.keys import Keys
+    from scrapy_bloom.crawl.fingerprints import Fingerprints
 
 
 def overrides(face: object, base: type, method: str) -> bool:
@@ -43,8 +43,8 @@ def check(face: object) -> None:
         raise SettingsError([problem])
 
 
-def hooked(face: Any, base: type, keys: Keys) -> Keys:
-    """Return *keys*, unless *face* overrides how fingerprints are made: then those that it makes.
+def hooked(face: Any, base: type, fingerprints: Fingerprints) -> Fingerprints:
+    """Return *fingerprints*, unless *face* overrides how fingerprints are made: then those that it makes.
 
     They are another key space: a filter filled with the one kind cannot be used with the other.
     """
@@ -61,15 +61,15 @@ def hooked(face: Any, base: type, keys: Keys) -> Keys:
         def of_request(request: Request) -> bytes:
             return bytes.fromhex(face.request_fingerprint(request))
     else:
-        return keys
+        return fingerprints
 
     def of_url(url: str) -> bytes:
         made: bytes = of_request(Request(url))
         return made
 
     return replace(
-        keys,
+        fingerprints,
         of_request=of_request,
-        of_url=None if keys.of_url is None else of_url,
-        space={**keys.space, "fingerprinter": name_of(type(face))},
+        of_url=None if fingerprints.of_url is None else of_url,
+        space={**fingerprints.space, "fingerprinter": name_of(type(face))},
     )

@@ -22,7 +22,7 @@ from scrapy.utils.job import job_dir
 from scrapy.utils.misc import load_object
 from scrapy.utils.project import get_project_settings
 
-from scrapy_bloom.crawl.startup import told_before_the_traceback
+from scrapy_bloom.crawl.startup import log_start_errors
 from scrapy_bloom.errors import BloomError, UnusableError
 from scrapy_bloom.files.directory import open_filter
 from scrapy_bloom.files.frontier_file import FRONTIER_NAME
@@ -191,7 +191,7 @@ class ExportScheduler(BaseScheduler):
     def open(self, spider: Spider) -> None:
         """Export, and tell the result by a stat."""
         jobdir = job_dir(self._crawler.settings)
-        with told_before_the_traceback(logger):
+        with log_start_errors(logger):
             if not jobdir:
                 raise UnusableError("JOBDIR", "is not set", advice="Name the job: -s JOBDIR=...")
             exported = export_pending(Path(jobdir), self._crawler, spider)

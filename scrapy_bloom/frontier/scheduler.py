@@ -27,7 +27,7 @@ from scrapy_bloom.crawl.job import looks_only
 from scrapy_bloom.crawl.queue_order import is_lifo
 from scrapy_bloom.crawl.shutdown import end_crawl
 from scrapy_bloom.crawl.spider_state import spider_state_kept
-from scrapy_bloom.crawl.startup import told_before_the_traceback
+from scrapy_bloom.crawl.startup import log_start_errors
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.files.frontier_file import FRONTIER_NAME
 from scrapy_bloom.frontier.agreement import Agreement, agree
@@ -124,7 +124,7 @@ class DurableScheduler(Scheduler):
         if not self.jobdir:
             logger.info("No JOBDIR: pending requests are kept in memory, as by Scrapy's own scheduler")
             return super().open(spider)
-        with told_before_the_traceback(logger), spider_state_kept(self.crawler):
+        with log_start_errors(logger), spider_state_kept(self.crawler):
             return self._open_in(Path(self.jobdir), spider)
 
     def _open_in(self, jobdir: Path, spider: Spider) -> Deferred[None] | None:
@@ -149,7 +149,7 @@ class DurableScheduler(Scheduler):
             return failure
 
         def go_on(_: None) -> None:
-            with told_before_the_traceback(logger), spider_state_kept(self.crawler):
+            with log_start_errors(logger), spider_state_kept(self.crawler):
                 self._open_frontier(database, state, spider, knows_pages=knows_pages)
 
         return opened.addCallbacks(go_on, give_back)

@@ -13,7 +13,7 @@ from scrapy.utils.misc import build_from_crawler
 from scrapy.utils.test import get_crawler
 
 from scrapy_bloom import Addon, BloomDupeFilter
-from scrapy_bloom.crawl.startup import told_before_the_traceback
+from scrapy_bloom.crawl.startup import log_start_errors
 from scrapy_bloom.errors import UnusableError
 from tests.support.crawling import start_crawl
 
@@ -99,8 +99,8 @@ def test_an_error_is_told_once_whatever_it_is(caplog: pytest.LogCaptureFixture) 
     logger = logging.getLogger("scrapy_bloom.test")
     with (
         pytest.raises(MemoryError),
-        told_before_the_traceback(logger),
-        told_before_the_traceback(logger),
+        log_start_errors(logger),
+        log_start_errors(logger),
     ):
         raise MemoryError("no room")
     assert caplog.messages == ["The crawl has not started. MemoryError: no room"]

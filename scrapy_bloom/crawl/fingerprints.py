@@ -22,34 +22,34 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Keys:
-    """How the requests of one crawl become keys of its filter."""
+class Fingerprints:
+    """How the requests of one crawl become the fingerprints that its filter remembers."""
 
     of_request: Callable[[Request], bytes]
     """The fingerprint of a request."""
     of_url: Callable[[str], bytes] | None
     """The same for the plain GET request of a URL; None if that takes a request, as with a custom fingerprinter."""
     space: Mapping[str, str]
-    """What made the keys; filters filled under another fingerprinter or other rules cannot be shared."""
+    """The key space: what made the fingerprints. Filters with different key spaces cannot be shared."""
 
 
-def keys_of(crawler: Crawler) -> Keys:
-    """Return the keys of *crawler*. A ``REQUEST_FINGERPRINTER_CLASS`` other than Scrapy's own is used as it is."""
+def fingerprints_of(crawler: Crawler) -> Fingerprints:
+    """Return how *crawler* makes fingerprints. A ``REQUEST_FINGERPRINTER_CLASS`` of the user's is kept."""
     fingerprinter = crawler.request_fingerprinter
     if fingerprinter is None:
         raise TypeError("the crawler has no request fingerprinter yet: it applies its settings first")
     cls = type(fingerprinter)
     is_default = cls in (ScrapyRequestFingerprinter, RequestFingerprinter)
-    # A subclass of ours applies them, too; any other fingerprinter knows nothing of them.
+    # A subclass of ours applies the rules, too; any other fingerprinter ignores them.
     rules = rules_of(crawler.settings) if is_default or isinstance(fingerprinter, RequestFingerprinter) else Rules()
     if is_default:
         of_request, of_url = fingerprints_under(rules)
-        return Keys(of_request, of_url, key_space("scrapy", rules))
-    return Keys(fingerprinter.fingerprint, None, key_space(name_of(cls), rules))
+        return Fingerprints(of_request, of_url, key_space("scrapy", rules))
+    return Fingerprints(fingerprinter.fingerprint, None, key_space(name_of(cls), rules))
 
 
 def key_space(fingerprinter: str, rules: Rules) -> dict[str, str]:
-    """Return what makes the keys: *fingerprinter*, *rules*, and the w3lib that is installed."""
+    """Return the key space of *fingerprinter*, *rules*, and the w3lib that is installed."""
     return {"fingerprinter": fingerprinter, "rules": ",".join(rules.names), "w3lib": version("w3lib")}
 
 
