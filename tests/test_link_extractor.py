@@ -171,7 +171,6 @@ HREFS = st.one_of(
     ),
     st.text("ab/.:?#;&=%\\@[] \u00e4\n", max_size=8),
 )
-TEXTS = st.sampled_from(["", "text", "next <b>page</b>", "\u00e4 &amp; b", " spaces  "])
 URLS = st.sampled_from(
     [
         *("http://a.example/docs/page.html", "http://a.example/docs/other.html?q=0", "http://a.example/docs/deep/"),

@@ -32,6 +32,20 @@ def traps(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("example.traps.site")
 
 
+def crawled(arguments: list[str]) -> dict[str, list[str]]:
+    """Crawl with these spider arguments; return the rows of the table that is printed, by their first cell."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "scrapy", "crawl", "traps", *(word for one in arguments for word in ("-a", one))],
+        cwd=PROJECT,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    return {cells[0]: cells[1:] for line in ran.stdout.splitlines() if len(cells := re.split(r" {2,}", line)) > 1}
+
+
 def links(url: str, body: str) -> list[str]:
     return [urljoin(url, unescape(href)) for href in re.findall(r'href="([^"]*)"', body)]
 
@@ -139,16 +153,7 @@ def test_the_command_prints_what_was_fetched_of_each_section(order: str) -> None
     assert "\nscrapy crawl traps -a guard=off\n" in README
     sections = "home,comic,comic-lists,glossary,glossary-lists,paging-repeats"
     arguments = ["size=0.002", f"order={order}", "guard=off", "budget=150", f"only={sections}"]
-    ran = subprocess.run(
-        [sys.executable, "-m", "scrapy", "crawl", "traps", *(word for one in arguments for word in ("-a", one))],
-        cwd=PROJECT,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-    )
-    rows = {cells[0]: cells[1:] for line in ran.stdout.splitlines() if len(cells := re.split(r" {2,}", line)) > 1}
+    rows = crawled(arguments)
     assert rows["comic"] == ["scoring", "40", "40", "one picture a page, in a chain"]
     assert rows["honest pages"] == ["85", "85", "0", "100.00% of them"]
     assert rows["pages of traps"] == rows["paging-repeats"][1:2]
@@ -163,16 +168,7 @@ def test_limits_hold_traps_that_their_urls_give_away() -> None:
         "budget=400",
         "only=home,relative-link,print-link,symlink-loop,comic,comic-lists",
     ]
-    ran = subprocess.run(
-        [sys.executable, "-m", "scrapy", "crawl", "traps", *(word for one in arguments for word in ("-a", one))],
-        cwd=PROJECT,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-    )
-    rows = {cells[0]: cells[1:] for line in ran.stdout.splitlines() if len(cells := re.split(r" {2,}", line)) > 1}
-    assert rows["honest pages"][2] == "0", ran.stdout
+    rows = crawled(arguments)
+    assert rows["honest pages"][2] == "0", rows
     for name in ("relative-link", "print-link", "symlink-loop"):
         assert int(rows[name][1]) <= 25, name

@@ -10,12 +10,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-try:
-    from scrapy.utils.asyncio import create_looping_call
-except ImportError:  # Scrapy before 2.14, which always has a Twisted reactor
-    from twisted.internet import task
-
-    create_looping_call = task.LoopingCall  # type: ignore[assignment] # used in the same way
+from scrapy_bloom.crawl.regular_call import create_looping_call
 
 if TYPE_CHECKING:
     import logging

@@ -50,3 +50,6 @@ class RegularCall:
             self._function()
         except Exception:
             logger.exception("A check that is repeated every %g s failed", self._seconds)
+
+
+__all__ = ["RegularCall", "create_looping_call"]

@@ -25,6 +25,7 @@ from scrapy.utils.misc import build_from_crawler
 from scrapy_bloom.crawl.in_progress import watch
 from scrapy_bloom.crawl.job import looks_only
 from scrapy_bloom.crawl.queue_order import is_lifo
+from scrapy_bloom.crawl.regular_call import create_looping_call
 from scrapy_bloom.crawl.shutdown import end_crawl
 from scrapy_bloom.crawl.spider_state import spider_state_kept
 from scrapy_bloom.crawl.startup import log_start_errors
@@ -40,13 +41,6 @@ from scrapy_bloom.frontier.scrapy_queue import ScrapyQueue
 from scrapy_bloom.frontier.serialize import Serializer
 from scrapy_bloom.frontier.slots import SlotQueue
 from scrapy_bloom.settings import BloomSettings
-
-try:
-    from scrapy.utils.asyncio import create_looping_call
-except ImportError:  # Scrapy before 2.14, which always has a Twisted reactor
-    from twisted.internet import task
-
-    create_looping_call = task.LoopingCall  # type: ignore[assignment] # used in the same way
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider

@@ -10,7 +10,7 @@ from __future__ import annotations
 import pickle
 import sqlite3
 from collections import Counter, deque
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from scrapy.utils.request import request_from_dict
 
@@ -86,22 +86,6 @@ class AccountRow(NamedTuple):
     told: int
     pardoned: int
     example: str
-
-
-class Lot(Protocol):
-    """Where requests are parked."""
-
-    waiting: Counter[int]
-    """Requests that are parked, by account."""
-
-    def park(self, account: int, request: Request) -> bool:
-        """Keep *request* for *account*. Return False, and do nothing, if it cannot be kept."""
-
-    def release(self, account: int, most: int) -> list[tuple[int, Request]]:
-        """Return up to *most* requests of *account*, oldest first, with the numbers by which they may be dropped."""
-
-    def drop(self, number: int) -> None:
-        """Forget a released request: it has come back out of the queue."""
 
 
 class ParkedInMemory:

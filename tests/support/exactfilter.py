@@ -73,12 +73,3 @@ class ExactFilter(BaseDupeFilter):
 
     def log(self, request: Request, spider: Spider) -> None:
         pass
-
-
-class EagerFilter(ExactFilter):
-    """The same without the methods by which a filter can wait for the requests."""
-
-    hold_back = None  # type: ignore[assignment]
-    seal = None  # type: ignore[assignment]
-    release = None  # type: ignore[assignment]
-    never_release = None  # type: ignore[assignment]

@@ -69,11 +69,6 @@ class TrapSite:
                 return section, answer
         return None
 
-    def section_of(self, url: str) -> Section | None:
-        """Return the section that *url* belongs to, or None if there is no such page."""
-        found = self.find(url)
-        return found[0] if found else None
-
     def serve(self, url: str) -> tuple[Section, Answer] | None:
         """Return what :meth:`find` does, and count the page."""
         found = self.find(url)

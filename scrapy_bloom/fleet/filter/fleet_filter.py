@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-RETRY, ALLOW, CLOSE = ON_ERROR = ("retry", "allow", "close")
+RETRY, CLOSE = "retry", "close"
 
 LOCAL_SHARE = 0.25
 """Share of the promised error rate that the local filter may use up; the server's has the rest.

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 FORMAT = 1
 """Version of the metadata. A chain with a newer one is refused."""
 
-DIGEST_BYTES = 16
-
 _KEY_SPACE = "key:"
 _BEGIN = Script((Path(__file__).parent / "begin.lua").read_text(encoding="utf-8"))
 
