@@ -195,9 +195,9 @@ def _compare_memory(url: str, client: Any, engines: tuple[str, ...], urls: int) 
         shared.open()
         for start in range(0, urls, _BATCH):
             shared.add(measure.random_keys(start, min(_BATCH, urls - start)))
-        info = shared.info()
+        figures = shared.figures()
         shared.server.close()
-        return [str(info.layers), f"{info.error_rate:.1e}", str(urls - info.urls)]
+        return [str(figures.layers), f"{figures.error_rate:.1e}", str(urls - figures.urls)]
 
     for engine in engines:
         report(f"scrapy-bloom, {engine}, capacity right", partial(fill_ours, engine, urls))

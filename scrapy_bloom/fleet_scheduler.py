@@ -251,7 +251,7 @@ class FleetScheduler(BaseScheduler):
                 on_begun_anew=self._begun_anew,
             )
             courier.start()
-            self._info = shared.info()
+            self._filter_figures = shared.figures()
         except ServerError as error:
             raise UnusableError(f"The queue on {server.where}", f"cannot be used: {error}", advice=advice) from None
         self.df.trusted_at = self._trusted_at
@@ -262,19 +262,19 @@ class FleetScheduler(BaseScheduler):
             "Sharing the queue on %s, key %s: engine %s, shards: %d, worker %s",
             server.where,
             prefix,
-            shared.design.engine,
+            shared.parameters.engine,
             self._queue.shards,
             self._queue.worker,
         )
 
-        if courier.has_begun and self._info.urls:
+        if courier.has_begun and self._filter_figures.urls:
             logger.warning(
                 "There was no queue yet on %s, key %s, but a filter that knows %d URLs: pages that were pending when "
                 "it was filled count as seen and will not be fetched. To get them, use another BLOOM_REDIS_KEY, or "
                 "remove what is under the key.",
                 server.where,
                 prefix,
-                self._info.urls,
+                self._filter_figures.urls,
             )
 
     def _trusted_at(self) -> float:
@@ -401,7 +401,7 @@ class FleetScheduler(BaseScheduler):
             else:
                 self.stats.inc_value("scheduler/enqueued")
                 self._unsettled += link.fingerprint is not None
-                if self._unsettled >= _SETTLE_URLS and self._queue.shared.design.engine == "bitmap":
+                if self._unsettled >= _SETTLE_URLS and self._queue.shared.parameters.engine == "bitmap":
                     self._settle()  # of the other engine it would wait for the server
         if is_outdated:
             self.df.forget_all()
@@ -410,23 +410,23 @@ class FleetScheduler(BaseScheduler):
         """Add up what was lost since the last time, at the rates as they are now, which are the highest yet."""
         unsettled, self._unsettled = self._unsettled, 0
         try:
-            self._info = self._queue.shared.info()
+            self._filter_figures = self._queue.shared.figures()
         except (ServerError, BloomError) as error:
             logger.debug("The filter on %s could not be described: %s", self._queue.server.where, error)
             return
-        self._expected_lost += unsettled * (self._info.error_rate + self.df.local.estimated_error_rate())
+        self._expected_lost += unsettled * (self._filter_figures.error_rate + self.df.local.estimated_error_rate())
         for name, value in self._described().items():
             self.stats.set_value(name, value)
 
     def _described(self) -> dict[str, float]:
         """Return the stats of the filter as it was at the last look."""
-        info = self._info
+        figures = self._filter_figures
         return {
-            "bloom/urls": info.urls,
-            "bloom/layers": info.layers,
-            "bloom/bytes": info.nbytes,
-            "bloom/fill_ratio": info.fill_ratio,
-            "bloom/estimated_error_rate": info.error_rate + self.df.local.estimated_error_rate(),
+            "bloom/urls": figures.urls,
+            "bloom/layers": figures.layers,
+            "bloom/bytes": figures.nbytes,
+            "bloom/fill_ratio": figures.fill_ratio,
+            "bloom/estimated_error_rate": figures.error_rate + self.df.local.estimated_error_rate(),
             "bloom/expected_lost": self._expected_lost,
         }
 

@@ -118,7 +118,10 @@ class RedisBloomDupeFilter(BaseBloomDupeFilter):
         fleet.open()
         self._filter = fleet
         logger.info(
-            "Sharing the filter on %s: engine %s, shards: %d", shared.where, shared.design.engine, shared.design.shards
+            "Sharing the filter on %s: engine %s, shards: %d",
+            shared.where,
+            shared.parameters.engine,
+            shared.parameters.shards,
         )
 
     def _close_chain(self) -> None:
@@ -151,13 +154,13 @@ class RedisBloomDupeFilter(BaseBloomDupeFilter):
         if fleet is None:
             return {}
         described: dict[str, float] = {}
-        if fleet.info is not None:
+        if fleet.figures is not None:
             described = {
-                "bloom/urls": fleet.info.urls,
-                "bloom/layers": fleet.info.layers,
-                "bloom/bytes": fleet.info.nbytes,
-                "bloom/fill_ratio": fleet.info.fill_ratio,
-                "bloom/estimated_error_rate": fleet.info.error_rate + fleet.local.estimated_error_rate(),
+                "bloom/urls": fleet.figures.urls,
+                "bloom/layers": fleet.figures.layers,
+                "bloom/bytes": fleet.figures.nbytes,
+                "bloom/fill_ratio": fleet.figures.fill_ratio,
+                "bloom/estimated_error_rate": fleet.figures.error_rate + fleet.local.estimated_error_rate(),
             }
         return {
             **described,

@@ -338,7 +338,7 @@ def test_a_lost_answer_and_then_a_full_server(
         finally:
             client.config_set("maxmemory", 0)
         assert open_fleet(server.url).seen_many([known, key]) == [True, True]
-        assert engine in fleet.shared.design.engine
+        assert engine in fleet.shared.parameters.engine
 
 
 @pytest.mark.usefixtures("quick_retry")

@@ -35,9 +35,9 @@ def test_a_key_is_new_once_and_then_seen(server: RedisServer, open_shared: Open,
     assert not any(other.add(keys))
     assert all(other.seen_many(keys))
     assert not any(one.seen_many(fingerprints(2000, start=2000)))
-    info = one.info()
-    assert info.urls == 2000
-    assert info.layers >= 3 or server.has_bloom  # whose layers are larger
+    figures = one.figures()
+    assert figures.urls == 2000
+    assert figures.layers >= 3 or server.has_bloom  # whose layers are larger
 
 
 def test_many_keys_at_once_are_answered_one_by_one(server: RedisServer, open_shared: Open) -> None:
@@ -45,7 +45,7 @@ def test_many_keys_at_once_are_answered_one_by_one(server: RedisServer, open_sha
     shared = open_shared(server.url, capacity=10)
     keys = fingerprints(3000)
     assert shared.add([*keys, *keys]) == [True] * 3000 + [False] * 3000
-    assert shared.info().layers >= 8 or server.has_bloom
+    assert shared.figures().layers >= 8 or server.has_bloom
     assert shared.add([]) == shared.seen_many([]) == []
 
 
@@ -102,16 +102,16 @@ def test_any_interleaving_agrees_with_a_set(
     for shared in clients:
         assert all(shared.seen_many([b"%d" % number for number in sorted(known)]))
         if known:
-            assert shared.info().urls == len(known)
+            assert shared.figures().urls == len(known)
         shared.server.close()
 
 
 def test_stored_parameters_win(server: RedisServer, open_shared: Open, caplog: pytest.LogCaptureFixture) -> None:
-    """A second process with other settings uses the design that is there, and says where it asked for another."""
+    """A second process with other settings uses the parameters that are there, and says where it asked for others."""
     first = open_shared(server.url, capacity=50, error_rate=1e-3, shards=2)
     with caplog.at_level(logging.WARNING):
         second = open_shared(server.url, capacity=5000, error_rate=1e-5, shards=1)
-    assert second.design == first.design
+    assert second.parameters == first.parameters
     assert "begun with an error rate of 0.001 and keeps it; the settings ask for 1e-05" in caplog.text
     assert "begun with 2 shards and keeps them; the settings ask for 1" in caplog.text
 
@@ -159,8 +159,8 @@ def test_the_engine_of_the_server_is_found(
     plain_server: RedisServer, bloom_server: RedisServer, open_shared: Open
 ) -> None:
     """auto takes the server's own bloom filter where there is one; asking for it where there is none is an error."""
-    assert open_shared(plain_server.url, capacity=10**6).design.engine == "bitmap"
-    assert open_shared(bloom_server.url, capacity=10**6).design.engine == "bf"
+    assert open_shared(plain_server.url, capacity=10**6).parameters.engine == "bitmap"
+    assert open_shared(bloom_server.url, capacity=10**6).parameters.engine == "bf"
     with pytest.raises(UnusableError, match="begun with engine bf, and BLOOM_REDIS_ENGINE is bitmap"):
         open_shared(bloom_server.url, engine="bitmap")
     with pytest.raises(UnusableError, match="no bloom filter commands"):
@@ -171,11 +171,11 @@ def test_the_server_filter_is_not_used_where_it_breaks_the_promise(
     bloom_server: RedisServer, open_shared: Open, prefix: str
 ) -> None:
     """Small layers of the server's own filter exceed their rate: auto takes bitmaps, bf makes its layers larger."""
-    assert open_shared(bloom_server.url, capacity=10_000, error_rate=1e-6).design.engine == "bitmap"
+    assert open_shared(bloom_server.url, capacity=10_000, error_rate=1e-6).parameters.engine == "bitmap"
     open_shared(bloom_server.url).clear()
     shared = open_shared(bloom_server.url, engine="bf", capacity=10, error_rate=1e-4)
-    assert shared.design.capacity == min_capacity(1e-4)
-    shared.add(fingerprints(shared.design.capacity))
+    assert shared.parameters.capacity == min_capacity(1e-4)
+    shared.add(fingerprints(shared.parameters.capacity))
     asked = 200_000
     hits = sum(sum(shared.seen_many(fingerprints(50_000, start=start))) for start in range(50_000, 250_000, 50_000))
     assert hits <= 1e-4 * asked + 5 * (1e-4 * asked) ** 0.5
@@ -183,7 +183,7 @@ def test_the_server_filter_is_not_used_where_it_breaks_the_promise(
 
 def test_bitmaps_can_be_asked_for_on_any_server(bloom_server: RedisServer, open_shared: Open) -> None:
     """A server that has both engines uses the one that the settings name."""
-    assert open_shared(bloom_server.url, engine="bitmap").design.engine == "bitmap"
+    assert open_shared(bloom_server.url, engine="bitmap").parameters.engine == "bitmap"
 
 
 def test_clearing_removes_every_key(server: RedisServer, open_shared: Open, prefix: str) -> None:
@@ -256,15 +256,15 @@ def test_the_promised_error_rate_holds_for_a_grown_chain(
     """With five layers, absent keys are called seen less often than promised, and about as often as estimated."""
     shared = open_shared(server.url, capacity=min_capacity(error_rate), error_rate=error_rate, engine=engine)
     shared.add(fingerprints(min_capacity(error_rate) * 30))
-    info = shared.info()
-    assert info.layers == 5
+    figures = shared.figures()
+    assert figures.layers == 5
     asked = 25_000
     hits = sum(shared.seen_many(fingerprints(asked, start=10**6)))
-    assert info.error_rate <= error_rate
+    assert figures.error_rate <= error_rate
     # Five standard deviations of a binomial count; engine bf rounds k up, so that it may be better than estimated.
-    tolerance = 5 * (asked * info.error_rate) ** 0.5
-    assert hits <= asked * info.error_rate + tolerance
-    assert hits >= 0.5 * asked * info.error_rate - tolerance
+    tolerance = 5 * (asked * figures.error_rate) ** 0.5
+    assert hits <= asked * figures.error_rate + tolerance
+    assert hits >= 0.5 * asked * figures.error_rate - tolerance
 
 
 def test_what_the_server_filter_makes_of_an_error_rate(bloom_server: RedisServer, prefix: str) -> None:
@@ -297,7 +297,7 @@ def test_metadata_that_is_deleted_alone_ends_the_chain(
         with pytest.raises(GoneError):
             one.confirm()
         one.open()
-        assert one.design == other.design
+        assert one.parameters == other.parameters
         assert one.add(keys) == [False] * 25 + [True] * 25
         assert all(other.seen_many(keys))
         assert client.exists(*old) == 0

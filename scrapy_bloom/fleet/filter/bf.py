@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy_bloom.filter import sizing
 from scrapy_bloom.fleet.client import Command, ReplyError, Server
 from scrapy_bloom.fleet.filter import shared_chain
-from scrapy_bloom.fleet.filter.shared_chain import ChainInfo, Design, GoneError
+from scrapy_bloom.fleet.filter.shared_chain import ChainFigures, ChainParameters, GoneError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -57,16 +57,16 @@ class BloomCommandChain:
             ValueError: It cannot be used; the message says why.
 
         """
-        self.design = Design.parse(meta)
+        self.parameters = ChainParameters.parse(meta)
         self._tag = tag
-        self._key = shared_chain.data_key(tag, self.design)
+        self._key = shared_chain.data_key(tag, self.parameters)
 
     @staticmethod
-    def begin(tag: str, design: Design, ttl: int | None, *, is_valkey: bool) -> Command:
+    def begin(tag: str, parameters: ChainParameters, ttl: int | None, *, is_valkey: bool) -> Command:
         """Return the command that finds the chain of *tag* or begins it."""
-        told = _told(design.error_rate) * (_TIGHTENING if is_valkey else 1)
-        arguments = (f"{told:.12g}", design.capacity, round(design.growth))
-        return shared_chain.begin(tag, design, shared_chain.data_key(tag, design), arguments, {}, ttl)
+        told = _told(parameters.error_rate) * (_TIGHTENING if is_valkey else 1)
+        arguments = (f"{told:.12g}", parameters.capacity, round(parameters.growth))
+        return shared_chain.begin(tag, parameters, shared_chain.data_key(tag, parameters), arguments, {}, ttl)
 
     def command(self, digests: Sequence[bytes], *, adding: bool) -> Command:
         """Return the command of the server's filter."""
@@ -76,7 +76,7 @@ class BloomCommandChain:
 
     def probe_arguments(self, to_add: int) -> tuple[list[str], list[Any]]:  # noqa: ARG002 - the other engine needs it
         """Return keys and arguments of ``open_chain()`` in ``bf.lua``."""
-        return self.all_keys(), [self.design.id]
+        return self.all_keys(), [self.parameters.id]
 
     def learn(self, reply: Sequence[Any]) -> Sequence[Any]:
         """Return the rest of a script's *reply* behind what it says about the chain.
@@ -109,7 +109,7 @@ class BloomCommandChain:
         """Return the keys of the metadata and of the filter."""
         return [shared_chain.meta_key(self._tag), self._key]
 
-    def info(self, server: Server) -> ChainInfo:
+    def figures(self, server: Server) -> ChainFigures:
         """Ask the server for its counts; the rates follow from them.
 
         Raises:
@@ -123,18 +123,18 @@ class BloomCommandChain:
             nbytes = int(told["Size"])
         except (KeyError, TypeError) as error:
             raise ReplyError(f"BF.INFO does not tell {error}") from None
-        growth = round(self.design.growth)
+        growth = round(self.parameters.growth)
         before, missed, fill = 0, 1.0, 0.0
         for i in range(layers):
-            capacity = self.design.capacity * growth**i
-            error_rate = sizing.layer_error_rate(i, target=_told(self.design.error_rate), tightening=_TIGHTENING)
+            capacity = self.parameters.capacity * growth**i
+            error_rate = sizing.layer_error_rate(i, target=_told(self.parameters.error_rate), tightening=_TIGHTENING)
             probes = max(1, math.ceil(-math.log2(error_rate)))
             size_bits = -capacity * math.log(error_rate) / math.log(2) ** 2
             count = max(0, min(capacity, urls - before))
             fill = sizing.fill_ratio(count, size_bits, probes)
             missed *= 1 - fill**probes - 6 * count / size_bits**2
             before += capacity
-        return ChainInfo(urls, layers, nbytes, fill, 1 - missed)
+        return ChainFigures(urls, layers, nbytes, fill, 1 - missed)
 
 
 def _text(name: Any) -> str:

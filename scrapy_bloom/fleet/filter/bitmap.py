@@ -36,7 +36,7 @@ from scrapy_bloom.filter import sizing
 from scrapy_bloom.filter.chain import TIGHTENING
 from scrapy_bloom.fleet.client import Command, ReplyError, Script, Server
 from scrapy_bloom.fleet.filter import shared_chain
-from scrapy_bloom.fleet.filter.shared_chain import ChainInfo, Design, GoneError
+from scrapy_bloom.fleet.filter.shared_chain import ChainFigures, ChainParameters, GoneError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -59,7 +59,7 @@ _SCRIPT = Script(PROBES_LUA + (Path(__file__).parent / "bitmap.lua").read_text(e
 
 
 class BitmapLayer(NamedTuple):
-    """The design of one bitmap."""
+    """The size of one bitmap, and what it was made for."""
 
     size_bits: int
     """m."""
@@ -86,7 +86,7 @@ class BitmapLayer(NamedTuple):
 
 
 def layer(index: int, *, capacity: int, target: float) -> BitmapLayer:
-    """Design layer *index* of a chain of error rate *target*, for *capacity* keys or as many as a string holds."""
+    """Return layer *index* of a chain of error rate *target*, for *capacity* keys or as many as a string holds."""
     error_rate = sizing.layer_error_rate(index, target=target, tightening=TIGHTENING)
     error_rate = max(error_rate, sys.float_info.min)  # which it passes after 3,000 layers
     probes = max(1, round(PROBES_SHARE * sizing.optimal_probes(error_rate)))
@@ -116,21 +116,21 @@ class BitmapChain:
             ValueError: It cannot be used; the message says why.
 
         """
-        self.design = Design.parse(meta)
+        self.parameters = ChainParameters.parse(meta)
         if int(meta["scheme"]) != CUBIC_SCHEME:
             raise ValueError(f"it has probe scheme {meta['scheme']}, and this scrapy-bloom knows {CUBIC_SCHEME}")
         self._tag = tag
         self._learn(meta)
 
     @staticmethod
-    def begin(tag: str, design: Design, ttl: int | None) -> Command:
+    def begin(tag: str, parameters: ChainParameters, ttl: int | None) -> Command:
         """Return the command that finds the chain of *tag* or begins it."""
-        first = layer(0, capacity=design.capacity, target=design.error_rate)
+        first = layer(0, capacity=parameters.capacity, target=parameters.error_rate)
         fields = {"scheme": CUBIC_SCHEME, "layers": 1, "count": 0, "layer:0": first}
         return shared_chain.begin(
             tag,
-            design,
-            shared_chain.data_key(tag, design, ":0"),
+            parameters,
+            shared_chain.data_key(tag, parameters, ":0"),
             (first.size_bits, 0, 0),
             {name: str(value) for name, value in fields.items()},
             ttl,
@@ -151,8 +151,8 @@ class BitmapChain:
         layers = self._layers
         if to_add and self._count + to_add > layers[-1].capacity:
             layers = [*layers, self._next]
-        numbers = [number for design in layers for number in design[:3]]
-        return self._keys(len(layers)), [self.design.id, len(self._layers), str(self._next), *numbers]
+        numbers = [number for one in layers for number in one[:3]]
+        return self._keys(len(layers)), [self.parameters.id, len(self._layers), str(self._next), *numbers]
 
     def answers(self, reply: Any, *, adding: bool) -> list[bool]:  # noqa: ARG002 - the other engine needs it
         """Read the script's answer. It is empty after another process has grown the chain: the command is another now.
@@ -190,12 +190,12 @@ class BitmapChain:
         """Return the keys of the metadata and of the layers."""
         return self._keys(len(self._layers))
 
-    def info(self, server: Server) -> ChainInfo:  # noqa: ARG002 - the other engine asks
+    def figures(self, server: Server) -> ChainFigures:  # noqa: ARG002 - the other engine asks
         """Return what follows from the last answer."""
         *full, newest = self._layers
         missed = math.prod(1 - one.fill_ratio(one.capacity) ** one.probes for one in full)
         fill = newest.fill_ratio(self._count)
-        return ChainInfo(
+        return ChainFigures(
             urls=sum(one.capacity for one in full) + self._count,
             layers=len(self._layers),
             nbytes=sum(-(-one.size_bits // 8) for one in self._layers),
@@ -204,7 +204,7 @@ class BitmapChain:
         )
 
     def _keys(self, layers: int) -> list[str]:
-        names = (shared_chain.data_key(self._tag, self.design, f":{i}") for i in range(layers))
+        names = (shared_chain.data_key(self._tag, self.parameters, f":{i}") for i in range(layers))
         return [shared_chain.meta_key(self._tag), *names]
 
     def _learn(self, meta: Mapping[str, str]) -> None:
@@ -213,6 +213,6 @@ class BitmapChain:
         self._plan()
 
     def _plan(self) -> None:
-        """Design the next layer, which the script creates when the newest is full."""
-        capacity = max(round(self._layers[-1].capacity * self.design.growth), self.design.capacity)
-        self._next = layer(len(self._layers), capacity=capacity, target=self.design.error_rate)
+        """Size the next layer, which the script creates when the newest is full."""
+        capacity = max(round(self._layers[-1].capacity * self.parameters.growth), self.parameters.capacity)
+        self._next = layer(len(self._layers), capacity=capacity, target=self.parameters.error_rate)

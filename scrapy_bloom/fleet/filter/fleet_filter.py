@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from scrapy_bloom.fleet.filter.shared import SharedFilter
-    from scrapy_bloom.fleet.filter.shared_chain import ChainInfo
+    from scrapy_bloom.fleet.filter.shared_chain import ChainFigures
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ class FleetFilter:
         on_settled: Callable[[], None] | None = None,
     ) -> None:
         self.shared = shared
-        self.info: ChainInfo | None = None
+        self.figures: ChainFigures | None = None
         """The shared filter as it was at the last look."""
         self.expected_lost = 0.0
         """Keys that this process is expected to have called seen wrongly."""
@@ -123,7 +123,7 @@ class FleetFilter:
         """
         try:
             self.shared.open()
-            self.info = self.shared.info()
+            self.figures = self.shared.figures()
         except ServerError as error:
             advice = "See what the server logs, and whether its user may do that."
             raise unusable(self.shared.where, str(error), advice) from None
@@ -396,10 +396,10 @@ class FleetFilter:
         unsettled, self._unsettled = self._unsettled, 0
         if self.shared.is_open and not self.outage.is_on:
             try:
-                self.info = self.shared.info()
+                self.figures = self.shared.figures()
             except ServerError as error:
                 logger.debug("The filter on %s could not be described: %s", self.shared.where, error)
-        rate = self._local.estimated_error_rate() + (self.info.error_rate if self.info is not None else 0.0)
+        rate = self._local.estimated_error_rate() + (self.figures.error_rate if self.figures is not None else 0.0)
         self.expected_lost += unsettled * rate
         if self._on_settled is not None:
             self._on_settled()

@@ -4,7 +4,7 @@
 -- open_chain(first, at) reads
 --   KEYS[first]    the metadata, a hash       KEYS[first + 1..]  the layers, oldest first; and the next if need be
 --   ARGV[at]       the chain's id             ARGV[at + 1]       number of layers that the caller knows of
---   ARGV[at + 2]   the next layer's design as it is written into the metadata
+--   ARGV[at + 2]   the next layer's sizes as they are written into the metadata
 --   ARGV[at + 3..] m, k, capacity for each key of a layer
 -- and returns the chain, or nil and the reply that says why not:
 --   {-1}                        the metadata is gone, or is another chain's, or a layer is gone

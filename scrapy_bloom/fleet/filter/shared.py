@@ -20,7 +20,7 @@ from scrapy_bloom.fleet.client import Command, ReplyError, Script, unusable
 from scrapy_bloom.fleet.filter import shared_chain
 from scrapy_bloom.fleet.filter.bf import BloomCommandChain, min_capacity
 from scrapy_bloom.fleet.filter.bitmap import BitmapChain
-from scrapy_bloom.fleet.filter.shared_chain import ChainInfo, Design, GoneError
+from scrapy_bloom.fleet.filter.shared_chain import ChainFigures, ChainParameters, GoneError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -98,9 +98,9 @@ class SharedFilter:
         self._warned: set[str] = set()
 
     @property
-    def design(self) -> Design:
+    def parameters(self) -> ChainParameters:
         """The stored parameters of the first chain; the others have the same but for id and seed."""
-        return self._chains[0].design
+        return self._chains[0].parameters
 
     @property
     def chains(self) -> Sequence[Chain]:
@@ -124,23 +124,23 @@ class SharedFilter:
         """
         left_behind = self._chains
         (first,) = self._begin([0], self._shards, self._chosen_engine())
-        shards = first.design.shards
-        self._chains = [first, *self._begin(range(1, shards), shards, first.design.engine)]
-        ids = {chain.design.id for chain in self._chains}
-        self._remove([chain for chain in left_behind if chain.design.id not in ids])
+        shards = first.parameters.shards
+        self._chains = [first, *self._begin(range(1, shards), shards, first.parameters.engine)]
+        ids = {chain.parameters.id for chain in self._chains}
+        self._remove([chain for chain in left_behind if chain.parameters.id not in ids])
         for chain in self._chains:
             for warning in check_key_space(
                 f"The filter on {self.where}",
-                chain.design.key_space,
+                chain.parameters.key_space,
                 self._key_space,
                 advice="Put the setting back as it was, or use another BLOOM_REDIS_KEY, or remove the filter from the "
                 "server.",
             ):
                 self._warn(warning)
-        if first.design.error_rate > self._error_rate * 1.000001:
+        if first.parameters.error_rate > self._error_rate * 1.000001:
             self._warn(
-                f"The filter on {self.where} was begun with an error rate of {first.design.error_rate:g} and keeps it; "
-                f"the settings ask for {self._error_rate:g}."
+                f"The filter on {self.where} was begun with an error rate of {first.parameters.error_rate:g} and keeps "
+                f"it; the settings ask for {self._error_rate:g}."
             )
         if shards != self._shards:
             self._warn(
@@ -184,20 +184,20 @@ class SharedFilter:
         first = self._chains[0]
         self._check_confirmation(first, self.server.call(self._confirmation(first)))
 
-    def info(self) -> ChainInfo:
+    def figures(self) -> ChainFigures:
         """Return sums over the shards for counts and bytes, averages for rates, and the most layers.
 
         Raises:
             ServerError: The server does not tell.
 
         """
-        infos = [chain.info(self.server) for chain in self._chains]
-        return ChainInfo(
-            urls=sum(info.urls for info in infos),
-            layers=max(info.layers for info in infos),
-            nbytes=sum(info.nbytes for info in infos),
-            fill_ratio=sum(info.fill_ratio for info in infos) / len(infos),
-            error_rate=sum(info.error_rate for info in infos) / len(infos),
+        shards = [chain.figures(self.server) for chain in self._chains]
+        return ChainFigures(
+            urls=sum(one.urls for one in shards),
+            layers=max(one.layers for one in shards),
+            nbytes=sum(one.nbytes for one in shards),
+            fill_ratio=sum(one.fill_ratio for one in shards) / len(shards),
+            error_rate=sum(one.error_rate for one in shards) / len(shards),
         )
 
     def clear(self) -> None:
@@ -222,7 +222,7 @@ class SharedFilter:
         while left:
             commands = []
             for shard, indexes in left.items():
-                seed = chains[shard].design.seed
+                seed = chains[shard].parameters.seed
                 digests = [mmh3_x64_128_digest(keys[i], seed) for i in indexes[:_BATCH_DIGESTS]]
                 commands.append(chains[shard].command(digests, adding=adding))
             # Asked last: a chain that the metadata still speaks of then was the right one to ask before.
@@ -240,7 +240,7 @@ class SharedFilter:
         return seen
 
     def _is_to_confirm(self, chain: Chain) -> bool:
-        return chain.design.engine == BF and time.monotonic() >= self._confirm_at.get(chain.design.id, 0.0)
+        return chain.parameters.engine == BF and time.monotonic() >= self._confirm_at.get(chain.parameters.id, 0.0)
 
     def _confirmation(self, chain: Chain) -> Command:
         key = chain.all_keys()[0]
@@ -249,9 +249,9 @@ class SharedFilter:
     def _check_confirmation(self, chain: Chain, reply: Any) -> None:
         if isinstance(reply, ReplyError):
             raise reply
-        if reply != chain.design.id.encode():
+        if reply != chain.parameters.id.encode():
             raise GoneError
-        self._confirm_at[chain.design.id] = time.monotonic() + CONFIRM_SECONDS
+        self._confirm_at[chain.parameters.id] = time.monotonic() + CONFIRM_SECONDS
 
     def _tag(self, shard: int) -> str:
         return f"{self._prefix}:{shard}"
@@ -279,7 +279,7 @@ class SharedFilter:
 
     def _begin_command(self, shard: int, engine: str, shards: int) -> Command:
         capacity = -(-self._capacity // shards)
-        design = Design.draw(
+        parameters = ChainParameters.draw(
             engine,
             shards=shards,
             capacity=max(capacity, min_capacity(self._error_rate)) if engine == BF else capacity,
@@ -289,8 +289,8 @@ class SharedFilter:
         )
         tag = self._tag(shard)
         if engine == BF:
-            return BloomCommandChain.begin(tag, design, self._ttl, is_valkey=self.server.is_valkey)
-        return BitmapChain.begin(tag, design, self._ttl)
+            return BloomCommandChain.begin(tag, parameters, self._ttl, is_valkey=self.server.is_valkey)
+        return BitmapChain.begin(tag, parameters, self._ttl)
 
     def _found(self, shard: int, reply: object) -> Chain:
         advice = "Use another BLOOM_REDIS_KEY, or remove that key from the server."
@@ -310,10 +310,10 @@ class SharedFilter:
             chain = (BloomCommandChain if meta.get("engine") == BF else BitmapChain)(self._tag(shard), meta)
         except (ValueError, KeyError) as error:
             raise unusable(self.where, f"{key} cannot be used: {error}", advice) from None
-        if self._engine not in (AUTO, chain.design.engine):
+        if self._engine not in (AUTO, chain.parameters.engine):
             raise unusable(
                 self.where,
-                f"it was begun with engine {chain.design.engine}, and BLOOM_REDIS_ENGINE is {self._engine}",
+                f"it was begun with engine {chain.parameters.engine}, and BLOOM_REDIS_ENGINE is {self._engine}",
                 "Set the engine to what it was or to auto, or use another BLOOM_REDIS_KEY.",
             )
         return chain
@@ -354,7 +354,7 @@ class SharedFilter:
         commands = []
         for chain in chains:
             keys = chain.all_keys()
-            commands.append(Command((len(keys), *keys, chain.design.id), keys[0], _REMOVE))
+            commands.append(Command((len(keys), *keys, chain.parameters.id), keys[0], _REMOVE))
         for reply in self.server.calls(commands) if commands else ():
             if isinstance(reply, ReplyError):
                 raise reply

@@ -38,11 +38,11 @@ class GoneError(Exception):
 
 
 @dataclass(frozen=True)
-class ChainInfo:
-    """What a chain is like at one moment."""
+class ChainFigures:
+    """What a chain holds at one moment, and how well it answers."""
 
     urls: int
-    """Keys accepted as new."""
+    """URLs accepted as new."""
     layers: int
     nbytes: int
     fill_ratio: float
@@ -52,8 +52,8 @@ class ChainInfo:
 
 
 @dataclass(frozen=True)
-class Design:
-    """The parameters of a chain as they are stored."""
+class ChainParameters:
+    """What a chain was begun with, as it is stored."""
 
     engine: str
     id: str
@@ -78,7 +78,7 @@ class Design:
         growth: float,
         key_space: Mapping[str, str],
     ) -> Self:
-        """Return a design with a new id and seed."""
+        """Return parameters with a new id and seed."""
         # The upper half of the range: MurmurHash3 mixes short keys badly under seeds near 0.
         seed = secrets.randbits(32) | 1 << 31
         return cls(engine, secrets.token_hex(4), seed, shards, capacity, error_rate, growth, key_space)
@@ -100,7 +100,7 @@ class Design:
 
     @classmethod
     def parse(cls, meta: Mapping[str, str]) -> Self:
-        """Read a design from metadata.
+        """Read the parameters from metadata.
 
         Raises:
             ValueError: It was not written by scrapy-bloom; the message says what it is.
@@ -125,7 +125,7 @@ class Design:
 class Chain(Protocol):
     """One chain on a server, of either engine. Makes commands and reads answers; sending is the caller's."""
 
-    design: Design
+    parameters: ChainParameters
 
     def command(self, digests: Sequence[bytes], *, adding: bool) -> Command:
         """Return the command that looks *digests* up, and adds those that are new if *adding*."""
@@ -153,8 +153,8 @@ class Chain(Protocol):
     def all_keys(self) -> list[str]:
         """Return all keys that the chain is known to have, the metadata first."""
 
-    def info(self, server: Server) -> ChainInfo:
-        """Return what the chain is like, asking *server* if need be."""
+    def figures(self, server: Server) -> ChainFigures:
+        """Return the figures of the chain as it is now; engine bf asks *server* for them."""
 
 
 def meta_key(tag: str) -> str:
@@ -162,22 +162,27 @@ def meta_key(tag: str) -> str:
     return f"{{{tag}}}:meta"
 
 
-def data_key(tag: str, design: Design, suffix: str = "") -> str:
+def data_key(tag: str, parameters: ChainParameters, suffix: str = "") -> str:
     """Return a key for bits of the chain."""
-    return f"{{{tag}}}:{design.id}{suffix}"
+    return f"{{{tag}}}:{parameters.id}{suffix}"
 
 
 def begin(
-    tag: str, design: Design, first_key: str, arguments: Sequence[Any], fields: Mapping[str, Any], ttl: int | None
+    tag: str,
+    parameters: ChainParameters,
+    first_key: str,
+    arguments: Sequence[Any],
+    fields: Mapping[str, Any],
+    ttl: int | None,
 ) -> Command:
-    """Return the command that finds the chain of *tag* or begins it as *design*; it answers with the metadata.
+    """Return the command that finds the chain of *tag* or begins it as *parameters*; it answers with the metadata.
 
     *arguments* are the three of the engine that ``begin.lua`` describes, *ttl* is in seconds.
     """
-    flat = [item for pair in {**design.fields(), **fields}.items() for item in pair]
+    flat = [item for pair in {**parameters.fields(), **fields}.items() for item in pair]
     key = meta_key(tag)
     lifetime = 1000 * (ttl or 0)
-    return Command((2, key, first_key, design.engine, lifetime, *arguments, *flat), key, _BEGIN)
+    return Command((2, key, first_key, parameters.engine, lifetime, *arguments, *flat), key, _BEGIN)
 
 
 def as_mapping(reply: Any) -> dict[str, str]:

@@ -275,10 +275,10 @@ class Queue:
         chain_keys, chain_arguments = chain.probe_arguments(len(links))
         arguments: list[Any] = [self._tokens[shard], number, len(ids), *ids, len(links)]
         for link in links:
-            digest = b"" if link.fingerprint is None else mmh3_x64_128_digest(link.fingerprint, chain.design.seed)
+            digest = b"" if link.fingerprint is None else mmh3_x64_128_digest(link.fingerprint, chain.parameters.seed)
             arguments += (digest, link.base + (1 << _START_SHIFT) * link.is_lifo, "-" if link.is_lifo else "+")
             arguments += (link.slot, link.entry)
-        return self._command(_FINISH[chain.design.engine], shard, [*arguments, *chain_arguments], chain_keys)
+        return self._command(_FINISH[chain.parameters.engine], shard, [*arguments, *chain_arguments], chain_keys)
 
     def finished(self, shard: int, reply: Any) -> Finished | None:
         """Read the answer of :meth:`finish`. None: nothing was done, since the filter has grown; ask again.

@@ -278,7 +278,7 @@ class Model(RuleBasedStateMachine):
         for one in self.queues.values():
             one.leave()
         left = {key.decode().rpartition("}:")[2].split(":")[0] for key in client.scan_iter(f"{{{self.prefix}:*")}
-        assert left - {"meta", "queue", last.shared.design.id} == set()
+        assert left - {"meta", "queue", last.shared.parameters.id} == set()
         for one in self.queues.values():
             one.server.close()
 
