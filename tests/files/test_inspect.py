@@ -179,8 +179,9 @@ def test_bits_are_held_against_the_count_on_demand(tmp_path: Path) -> None:
     filled(tmp_path, 20_000, capacity=30_000, error_rate=1e-3)
     overwrite(layer(tmp_path), 6 * 4096, 4096 * b"\xff")
     assert inspect(tmp_path).findings == ()
-    (finding,) = inspect(tmp_path, read_bits=True).findings
-    assert "of the bits are set, but 20000 keys set" in finding
+    description = inspect(tmp_path, read_bits=True)
+    (finding,) = description.findings
+    assert f"of the bits are set, but {description.layers[0].urls} keys set" in finding
 
 
 def test_no_flipped_byte_of_a_header_raises(quick_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_two_processes_share_it(server: RedisServer, build: Callable[..., RedisB
     assert not one.request_seen(request)
     assert other.request_seen(request)
     third = build(server.url)
-    assert third.seen_many([third._fingerprints.of_request(request), b"x" * 20]) == [True, False]
+    assert third.seen_many([third.fingerprint(request), b"x" * 20]) == [True, False]
     asked = list(map(third.fingerprint_url, ["http://a.example/page#x", "http://a.example/new"]))
     assert third.seen_fingerprints(asked) == [True, False]
     assert not third.request_seen(Request("http://a.example/new"))

@@ -14,6 +14,7 @@ from scrapy_bloom.fleet.client import connect
 from scrapy_bloom.fleet.filter.bf import min_capacity
 from scrapy_bloom.fleet.filter.shared import GoneError, SharedFilter
 from scrapy_bloom.fleet.filter.shared_chain import as_mapping
+from tests.filter.sampling import poisson_interval
 from tests.support.fingerprints import fingerprints
 
 if TYPE_CHECKING:
@@ -261,10 +262,9 @@ def test_the_promised_error_rate_holds_for_a_grown_chain(
     asked = 25_000
     hits = sum(shared.seen_many(fingerprints(asked, start=10**6)))
     assert figures.error_rate <= error_rate
-    # Five standard deviations of a binomial count; engine bf rounds k up, so that it may be better than estimated.
-    tolerance = 5 * (asked * figures.error_rate) ** 0.5
-    assert hits <= asked * figures.error_rate + tolerance
-    assert hits >= 0.5 * asked * figures.error_rate - tolerance
+    least, most = poisson_interval(asked * figures.error_rate)
+    assert hits <= most
+    assert hits >= 0.5 * least  # engine bf rounds k up, so that it may be better than estimated
 
 
 def test_what_the_server_filter_makes_of_an_error_rate(bloom_server: RedisServer, prefix: str) -> None:
