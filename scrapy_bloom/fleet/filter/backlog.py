@@ -1,11 +1,11 @@
-"""What becomes of keys that one process accepts while the server is away or full: :class:`Backlog`.
+"""What becomes of fingerprints that one process accepts while the server is away or full: :class:`Backlog`.
 
 Sends nothing, and does not know why the server did not take them.
 
-A key that is remembered as seen must have its request in a queue, or the page is lost. Whether it has depends on where
-the queue is. Scrapy's own queues are in this process and outlive the server. A queue on the same server does not take
-the request either: its push raises, and Scrapy drops it. Then the key must be new again as soon as another link leads
-to the page.
+A fingerprint that is remembered as seen must have its request in a queue, or the page is lost. Whether it has depends
+on where the queue is. Scrapy's own queues are in this process and outlive the server. A queue on the same server does
+not take the request either: its push raises, and Scrapy drops the request. The fingerprint must then be new again when
+another link leads to the page.
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ from enum import Enum
 from itertools import islice
 
 MAX_WAITING = 200_000
-"""Keys accepted without the server that are kept; about 15 MB."""
+"""Fingerprints accepted without the server that are kept; about 15 MB."""
 
-_BATCH_KEYS = 500  # per request: 15 ms
+_BATCH_SIZE = 500  # per request: 15 ms
 
 
 class QueuePlace(Enum):
     """Where the queue puts a request that the filter has let through."""
 
     HERE = "in this process"
-    """Keys are remembered, and written to the server when it is back."""
+    """Fingerprints are remembered, and written to the server when it is back."""
     ON_THE_SERVER = "on the server of the filter"
-    """Keys are not remembered at all: a push that succeeds means that the server is back."""
+    """Fingerprints are not remembered at all: a push that succeeds means that the server is back."""
     ELSEWHERE = "on another server, or not known where"
-    """Keys are remembered while the server is away, so that loops end, and then forgotten: who knows where they are."""
+    """Fingerprints are remembered while the server is away, so that loops end, and then forgotten, since their requests
+    may be lost."""
 
 
 _PROMISES = {
@@ -42,7 +43,7 @@ _PROMISES = {
 
 
 class Backlog:
-    """Keys that this process has accepted without the server.
+    """Fingerprints that this process has accepted without the server.
 
     Args:
         queue: Where their requests are.
@@ -51,9 +52,9 @@ class Backlog:
 
     def __init__(self, queue: QueuePlace = QueuePlace.HERE) -> None:
         self.promise = _PROMISES[queue]
-        """What becomes of new keys, for the log."""
+        """What becomes of new fingerprints, for the log."""
         self.accepted = 0
-        """Keys accepted so far."""
+        """Fingerprints accepted so far."""
         self._queue = queue
         self._waiting: deque[bytes] = deque()
         self._until_back: set[bytes] = set()
@@ -62,46 +63,46 @@ class Backlog:
 
     @property
     def unwritten(self) -> int:
-        """Keys accepted so far that the server has not been told of."""
+        """Fingerprints accepted so far that the server has not been told of."""
         return self._dropped + len(self._waiting)
 
     def __len__(self) -> int:
-        """Return how many keys wait to be written."""
+        """Return how many fingerprints wait to be written."""
         return len(self._waiting)
 
-    def __contains__(self, key: bytes) -> bool:
-        """Return whether *key* was accepted and is to be taken for seen until the server is back."""
-        return key in self._until_back
+    def __contains__(self, fingerprint: bytes) -> bool:
+        """Return whether *fingerprint* was accepted and counts as seen until the server is back."""
+        return fingerprint in self._until_back
 
-    def accept(self, key: bytes) -> bool:
-        """Take in *key*. Return whether this process may remember it as seen for good."""
+    def accept(self, fingerprint: bytes) -> bool:
+        """Take in *fingerprint*. Return whether this process may remember it as seen for good."""
         self.accepted += 1
         if self._queue is QueuePlace.HERE and len(self._waiting) < MAX_WAITING:
-            self._waiting.append(key)
+            self._waiting.append(fingerprint)
             return True
         self._dropped += 1
         if self._queue is QueuePlace.ELSEWHERE:
             if len(self._until_back) >= MAX_WAITING:
                 self._until_back.clear()
-            self._until_back.add(key)
+            self._until_back.add(fingerprint)
         return self._queue is QueuePlace.HERE
 
     def begins_to_overflow(self) -> bool:
-        """Return whether keys that should wait have found no room, once per outage."""
+        """Return True once per outage, when there is no room left for fingerprints that should wait."""
         is_new = self._queue is QueuePlace.HERE and bool(self._dropped) and not self._overflows
         self._overflows = self._overflows or is_new
         return is_new
 
     def waiting(self) -> list[bytes]:
-        """Return all keys that wait to be written."""
+        """Return all fingerprints that wait to be written."""
         return list(self._waiting)
 
     def batch(self) -> list[bytes]:
-        """Return the keys to write next, oldest first. They wait until :meth:`written` is called."""
-        return list(islice(self._waiting, _BATCH_KEYS))
+        """Return the fingerprints to write next, oldest first. They wait until :meth:`written` is called."""
+        return list(islice(self._waiting, _BATCH_SIZE))
 
     def written(self, count: int) -> None:
-        """Note that the server has the oldest *count* keys."""
+        """Note that the server has the oldest *count* fingerprints."""
         for _ in range(count):
             self._waiting.popleft()
 
@@ -111,6 +112,6 @@ class Backlog:
         self._until_back.clear()
 
     def server_is_back(self) -> None:
-        """Note that the server takes keys again."""
+        """Note that the server takes fingerprints again."""
         self._until_back.clear()
         self._overflows = False

@@ -5,10 +5,10 @@ costs no round trip. This module knows no Scrapy; ending a crawl is its caller's
 
 **Whom to believe.** "New" from a server that has just lost something costs a fetch; "seen" must never be wrong:
 
-- After a command that failed, nobody knows whether it was carried out. If the same key is asked about again and is
-  "seen", that may be our own first attempt: it is taken for new.
-- Where the queue is on a server, too, the push that followed the last key accepted before a failure may have failed:
-  that key is accepted once more. What becomes of keys accepted during an outage is decided in ``backlog.py``.
+- After a command that failed, nobody knows whether the server carried it out. If the same fingerprint is then "seen",
+  that may be our own first attempt: it counts as new.
+- If the queue is on a server, too, the push after the last fingerprint accepted before a failure may have failed. That
+  fingerprint is accepted once more. ``backlog.py`` decides what becomes of fingerprints accepted during an outage.
 - The local filter's "seen" counts for :data:`TRUST_SECONDS` after the server has last confirmed the chain. Then the
   next duplicate is asked about. So when somebody removes the filter from the server to crawl everything again, running
   processes forget it, too.
@@ -42,8 +42,8 @@ RETRY, CLOSE = "retry", "close"
 LOCAL_SHARE = 0.25
 """Share of the promised error rate that the local filter may use up; the server's has the rest.
 
-A new key is wrongly called seen if either does, so the two add. A quarter costs the server 0.6 bits per key more than
-the whole would, and the local filter, in cheaper memory, 2.9.
+A new URL is wrongly called seen if either filter does so, and the two rates add up. A quarter costs the server 0.6
+bits per URL more than the whole would, and the local filter, in cheaper memory, 2.9.
 """
 
 TRUST_SECONDS = 1.0
@@ -56,12 +56,13 @@ LOOK_SECONDS = 5.0
 """How often :meth:`FleetFilter.look` should be called, and how long the server may be silent before it is asked."""
 
 MAX_LOCAL = 100_000_000
-"""Keys at which the local filter, some 450 MB then, is begun again; what it forgets costs round trips, not fetches."""
+"""Fingerprints at which the local filter, some 450 MB by then, begins again. What it forgets costs round trips, not
+fetches."""
 
 _CATCH_UP_SECONDS = 0.2
 _CLOSING_SECONDS = 5.0
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 0.05, 0.5
-_SETTLE_KEYS = 1024
+_SETTLE_URLS = 1024
 
 
 class FleetFilter:
@@ -69,11 +70,11 @@ class FleetFilter:
 
     Args:
         shared: The filter on the server.
-        capacity: Keys that the first layer of the local filter is made for.
+        capacity: Fingerprints that the first layer of the local filter is made for.
         error_rate: The local filter's part of the error rate.
         growth: The local filter's growth.
         on_error: ``"retry"``, ``"allow"`` or ``"close"``.
-        queue: Where the requests of new keys go.
+        queue: Where the requests of new fingerprints go.
         on_away: Called when the server has gone away, and again by :meth:`look` while it is.
         on_settled: Called now and then, when numbers worth showing have changed.
 
@@ -95,8 +96,8 @@ class FleetFilter:
         self.figures: ChainFigures | None = None
         """The shared filter as it was at the last look."""
         self.expected_lost = 0.0
-        """Keys that this process is expected to have called seen wrongly."""
-        # A queue that may be away as well is soon asked for: every push in between goes unfiltered or is lost.
+        """URLs that this process is expected to have called seen wrongly."""
+        # If the queue may be away as well, look again soon: until then every push goes unfiltered or is lost.
         self.outage = Outage(longest_pause=None if queue is QueuePlace.HERE else FIRST_PAUSE)
         self.backlog = Backlog(queue)
         self._push_may_fail = queue is not QueuePlace.HERE
@@ -139,63 +140,63 @@ class FleetFilter:
         """A number that stays the same as long as what was seen is seen; None while the server has to confirm that."""
         return self._epoch if time.monotonic() < self._trusted_until else None
 
-    def add(self, key: bytes) -> bool:
-        """Remember *key*. Return True if it is new to all processes, or if that cannot be found out."""
-        is_known = key in self._local
+    def add(self, fingerprint: bytes) -> bool:
+        """Remember *fingerprint*. Return True if it is new to all processes, or if the server does not say."""
+        is_known = fingerprint in self._local
         if is_known and time.monotonic() < self._trusted_until:
             return False
-        is_new = self._ask(key, is_known=is_known)
+        is_new = self._ask(fingerprint, is_known=is_known)
         if is_new:
-            self._last_new = key
+            self._last_new = fingerprint
             self._unsettled += 1
-            if self._unsettled >= _SETTLE_KEYS:
+            if self._unsettled >= _SETTLE_URLS:
                 self._settle()
         return is_new
 
-    def seen_many(self, keys: Sequence[bytes]) -> list[bool]:
-        """Return for each of *keys* whether it was added by any process, in one round trip at most. Adds nothing.
+    def seen_many(self, fingerprints: Sequence[bytes]) -> list[bool]:
+        """Return for each of *fingerprints* whether any process added it, in one round trip at most. Adds nothing.
 
-        What cannot be found out counts as not seen.
+        What the server does not say counts as not seen.
         """
         local = self._local
-        seen = [key in local for key in keys]
+        seen = [fingerprint in local for fingerprint in fingerprints]
         now = time.monotonic()
         if now < self._trusted_until:
             unknown = [i for i, is_known in enumerate(seen) if not is_known]
         else:
-            unknown = list(range(len(keys)))
+            unknown = list(range(len(fingerprints)))
         if not unknown or now < max(self.outage.next_look, self._next_bulk):
             return seen
         try:
-            answers = self.shared.seen_many([keys[i] for i in unknown])
+            answers = self.shared.seen_many([fingerprints[i] for i in unknown])
         except GoneError:
-            self._trusted_until = 0.0  # the next key to be added finds out, and begins anew
-            return [False] * len(keys)
+            self._trusted_until = 0.0  # the next fingerprint to be added finds out, and begins anew
+            return [False] * len(fingerprints)
         except ServerError as error:
-            # Not worth a wait here: links that pass become requests, and the first of those finds out.
+            # Not worth waiting for: links that pass become requests, and the first of those finds out.
             logger.debug("The filter on %s could not be asked about links: %s", self.shared.where, error)
             self._next_bulk = now + FIRST_PAUSE
             return seen
         if any(answers):
             self._trust()
         for i, answer in zip(unknown, answers, strict=True):
-            seen[i] = answer and keys[i] not in self._doubted
+            seen[i] = answer and fingerprints[i] not in self._doubted
             if seen[i]:
-                local.add(keys[i])
+                local.add(fingerprints[i])
         if self.backlog:
             # The server does not know yet what waits to be written.
             waiting = set(self.backlog.waiting())
-            seen = [is_seen or key in waiting for is_seen, key in zip(seen, keys, strict=True)]
+            seen = [is_seen or fingerprint in waiting for is_seen, fingerprint in zip(seen, fingerprints, strict=True)]
         return seen
 
     def look(self) -> None:
         """Ask the server for a sign of life if it has given none for a while, and keep the filter from expiring.
 
-        To be called every :data:`LOOK_SECONDS` as long as the crawl runs: a process with nothing to ask would notice
-        neither that the server has gone away nor that it is back.
+        Call it every :data:`LOOK_SECONDS` while the crawl runs. A process with nothing to ask would notice neither that
+        the server has gone away nor that it is back.
         """
         if self.outage.is_on and self._on_away is not None:
-            self._on_away()  # once more, as the crawl may have been too young to be ended
+            self._on_away()  # again: the crawl may not have been far enough to be ended before
         now = time.monotonic()
         if now < (self.outage.next_look if self.outage.is_on else self._trusted_until - TRUST_SECONDS + LOOK_SECONDS):
             return
@@ -205,7 +206,7 @@ class FleetFilter:
             while self.backlog and time.monotonic() < now + _CATCH_UP_SECONDS:
                 self._catch_up()
         except GoneError:
-            self._trusted_until = 0.0  # the next key to be added begins anew
+            self._trusted_until = 0.0  # the next fingerprint to be added begins anew
         except ServerError as error:
             self._lose(error)
 
@@ -249,53 +250,53 @@ class FleetFilter:
         except ServerError as error:
             logger.debug("Closing the connection to %s failed: %s", self.shared.where, error)
 
-    def _ask(self, key: bytes, *, is_known: bool) -> bool:
+    def _ask(self, fingerprint: bytes, *, is_known: bool) -> bool:
         if time.monotonic() < self.outage.next_look:
-            return self._accept_alone(key, is_known=is_known)
+            return self._accept_alone(fingerprint, is_known=is_known)
         may_retry = self._on_error == RETRY and not self.outage.is_on
         deadline = time.monotonic() + (RETRY_SECONDS if may_retry else 0.0)
         backoff = _FIRST_BACKOFF
         is_doubtful = False
         while True:
             try:
-                return self._ask_once(key, is_doubtful=is_doubtful)
+                return self._ask_once(fingerprint, is_doubtful=is_doubtful)
             except FullError as error:
-                return self._ask_full(key, error, is_doubtful=is_doubtful)
+                return self._ask_full(fingerprint, error, is_doubtful=is_doubtful)
             except (ServerError, GoneError, BloomError) as error:
                 is_doubtful = True
                 self._doubt_the_last_push()
                 if time.monotonic() + backoff > deadline:
                     self._lose(error)
-                    return self._accept_alone(key, is_known=is_known)
+                    return self._accept_alone(fingerprint, is_known=is_known)
             time.sleep(backoff)
             backoff = min(2 * backoff, _LONGEST_BACKOFF)
 
-    def _ask_once(self, key: bytes, *, is_doubtful: bool) -> bool:
+    def _ask_once(self, fingerprint: bytes, *, is_doubtful: bool) -> bool:
         if not self.shared.is_open:
             self.shared.open()
         try:
             if self.backlog:
                 self._catch_up()
-                if key in self._local:
+                if fingerprint in self._local:
                     self._back()
                     return False
-            is_new = self.shared.add([key])[0]
+            is_new = self.shared.add([fingerprint])[0]
         except GoneError:
             self._begin_anew()
-            if key in self._local:  # it waits to be written
+            if fingerprint in self._local:  # it waits to be written
                 return False
-            is_new = self.shared.add([key])[0]
+            is_new = self.shared.add([fingerprint])[0]
         self._back()
-        was_known = not self._local.add(key)
+        was_known = not self._local.add(fingerprint)
         self._answers += 1
-        if self._answers % _SETTLE_KEYS == 0 and len(self._local) >= MAX_LOCAL:
+        if self._answers % _SETTLE_URLS == 0 and len(self._local) >= MAX_LOCAL:
             self._forget()
-        if key in self._doubted:
-            self._doubted.discard(key)
+        if fingerprint in self._doubted:
+            self._doubted.discard(fingerprint)
             return True
         return is_new or (is_doubtful and not was_known)
 
-    def _ask_full(self, key: bytes, error: Exception, *, is_doubtful: bool) -> bool:
+    def _ask_full(self, fingerprint: bytes, error: Exception, *, is_doubtful: bool) -> bool:
         """Look up what the server remembers, since it takes no more; what it does not know is let through."""
         if not self._has_told_full:
             self._has_told_full = True
@@ -306,23 +307,23 @@ class FleetFilter:
                 error,
                 self.backlog.promise,
             )
-        is_known = key in self._local
+        is_known = fingerprint in self._local
         try:
-            is_seen = self.shared.seen_many([key])[0]
+            is_seen = self.shared.seen_many([fingerprint])[0]
         except (ServerError, GoneError) as error_:
             self._lose(error_)
             is_seen = False
-        if not is_seen or key in self._doubted:
-            return self._accept_alone(key, is_known=is_known)
-        self._local.add(key)
+        if not is_seen or fingerprint in self._doubted:
+            return self._accept_alone(fingerprint, is_known=is_known)
+        self._local.add(fingerprint)
         return is_doubtful and not is_known  # it may be our own first attempt that the server remembers
 
-    def _accept_alone(self, key: bytes, *, is_known: bool) -> bool:
+    def _accept_alone(self, fingerprint: bytes, *, is_known: bool) -> bool:
         """Answer without the server."""
-        if is_known or key in self.backlog:
+        if is_known or fingerprint in self.backlog:
             return False
-        if self.backlog.accept(key):
-            self._local.add(key)
+        if self.backlog.accept(fingerprint):
+            self._local.add(fingerprint)
         if self.backlog.begins_to_overflow():
             logger.warning(
                 "The server at %s has been away for %d new URLs. Further ones are crawled, but not written to the "
@@ -333,7 +334,7 @@ class FleetFilter:
         return True
 
     def _catch_up(self) -> None:
-        """Write some of the waiting keys to the server. They stay waiting until it has answered."""
+        """Write some of the waiting fingerprints to the server. They stay waiting until it has answered."""
         batch = self.backlog.batch()
         self.shared.add(batch)
         self.backlog.written(len(batch))
@@ -353,11 +354,11 @@ class FleetFilter:
         self._epoch += 1
         self._local = self._new_local()
         self._last_new = None
-        for key in self.backlog.waiting():
-            self._local.add(key)
+        for fingerprint in self.backlog.waiting():
+            self._local.add(fingerprint)
 
     def _doubt_the_last_push(self) -> None:
-        """Accept once more the key that was accepted last, if the push of its request may have failed as well."""
+        """Accept the last fingerprint once more, if the push of its request may have failed as well."""
         if self._push_may_fail and self._last_new is not None:
             self._doubted.add(self._last_new)
             self._local.forget(self._last_new)
@@ -392,7 +393,7 @@ class FleetFilter:
         self._trusted_until = time.monotonic() + TRUST_SECONDS
 
     def _settle(self) -> None:
-        """Add up what was lost since the last time, at the rates as they are now, which are the highest yet."""
+        """Add up the expected loss since the last time, at the present rates, which are the highest so far."""
         unsettled, self._unsettled = self._unsettled, 0
         if self.shared.is_open and not self.outage.is_on:
             try:

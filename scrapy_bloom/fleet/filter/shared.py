@@ -1,7 +1,7 @@
 """A filter on a server, shared by any number of processes: :class:`SharedFilter`.
 
-Spreads keys over shards, chooses the engine, begins chains or finds them, and checks that what is found may be used.
-Says what went wrong; what a crawl does about it is decided in ``fleet_filter.py``.
+Spreads fingerprints over shards, chooses the engine, finds chains or begins them, and checks what it finds.
+Says what went wrong; ``fleet_filter.py`` decides what a crawl does about it.
 """
 
 from __future__ import annotations
@@ -48,23 +48,23 @@ _REMOVE = Script((Path(__file__).parent / "remove.lua").read_text(encoding="utf-
 
 
 class SharedFilter:
-    """A set of byte strings on *server* that answers "seen before?" with a bounded error, atomically for all processes.
+    """Fingerprints on *server*: answers "seen before?" with a bounded error, atomically for all processes.
 
     Args:
         server: See :func:`scrapy_bloom.fleet.client.connect`.
-        prefix: Of the keys; without braces, which delimit the hash tag.
+        prefix: Of the Redis keys; without braces, which delimit the hash tag.
         engine: ``"bf"``, ``"bitmap"``, or ``"auto"``: bf if the server has the commands and the capacity per shard is
             enough for them to keep the error rate. Engine bf raises a smaller capacity to that.
-        shards: Number of chains that the keys are spread over.
-        capacity: Keys that the first layers of all chains together are made for.
-        error_rate: Bound on the false-positive probability, for every chain and so for the whole: a key is looked up
-            in one chain only.
+        shards: Number of chains that the fingerprints are spread over.
+        capacity: Fingerprints that the first layers of all chains together are made for.
+        error_rate: Bound on the false-positive probability, for every chain and so for the whole: each is
+            looked up in one chain only.
         growth: How many times larger each next layer is. Engine bf rounds it to a whole number.
-        key_space: What makes the keys, by ingredient.
+        key_space: What makes the fingerprints, by ingredient.
         ttl: Seconds after the last use at which the server removes the filter, at least :data:`LEAST_LIFETIME`; None
             for never.
 
-    The numbers apply to a filter that is begun; one that is there keeps its own.
+    The numbers apply to a new filter; one that exists keeps its own.
 
     """
 
@@ -83,7 +83,7 @@ class SharedFilter:
     ) -> None:
         self.server = server
         self.where = f"{server.where}, key {prefix}"
-        """Server and key prefix, for messages."""
+        """Server and prefix of the Redis keys, for messages."""
         self._prefix = prefix
         self._engine = engine
         self._shards = shards
@@ -149,8 +149,8 @@ class SharedFilter:
             )
         self._refresh_at = 0.0
 
-    def add(self, keys: Sequence[bytes]) -> list[bool]:
-        """Remember *keys*. Return for each whether it was new: true for one process only, whoever else adds it.
+    def add(self, fingerprints: Sequence[bytes]) -> list[bool]:
+        """Remember *fingerprints*. Return for each whether it was new: true for one process only, whoever else adds it.
 
         Raises:
             GoneError: A chain is not on the server any more; :meth:`open` begins it anew.
@@ -158,17 +158,17 @@ class SharedFilter:
 
         """
         self._refresh_lifetime()
-        return [not seen for seen in self._exchange(keys, adding=True)]
+        return [not seen for seen in self._exchange(fingerprints, adding=True)]
 
-    def seen_many(self, keys: Sequence[bytes]) -> list[bool]:
-        """Return for each of *keys* whether it was added by anyone, in one round trip (per node of a cluster).
+    def seen_many(self, fingerprints: Sequence[bytes]) -> list[bool]:
+        """Return for each of *fingerprints* whether it was added by anyone, in one round trip (per node of a cluster).
 
         Raises:
             GoneError: A chain is not on the server any more.
             ServerError: The server does not answer, or refuses.
 
         """
-        return self._exchange(keys, adding=False)
+        return self._exchange(fingerprints, adding=False)
 
     def confirm(self) -> None:
         """Make sure that the server is there and has the filter, and keep it from expiring.
@@ -211,19 +211,19 @@ class SharedFilter:
         self._remove(self._chains)
         self._chains = []
 
-    def _exchange(self, keys: Sequence[bytes], *, adding: bool) -> list[bool]:
+    def _exchange(self, fingerprints: Sequence[bytes], *, adding: bool) -> list[bool]:
         chains = self._chains
         if not chains:
             raise GoneError
-        seen = [False] * len(keys)
+        seen = [False] * len(fingerprints)
         left: dict[int, list[int]] = {}
-        for i, key in enumerate(keys):
-            left.setdefault(crc32(key) % len(chains), []).append(i)
+        for i, fingerprint in enumerate(fingerprints):
+            left.setdefault(crc32(fingerprint) % len(chains), []).append(i)
         while left:
             commands = []
             for shard, indexes in left.items():
                 seed = chains[shard].parameters.seed
-                digests = [mmh3_x64_128_digest(keys[i], seed) for i in indexes[:_BATCH_DIGESTS]]
+                digests = [mmh3_x64_128_digest(fingerprints[i], seed) for i in indexes[:_BATCH_DIGESTS]]
                 commands.append(chains[shard].command(digests, adding=adding))
             # Asked last: a chain that the metadata still speaks of then was the right one to ask before.
             to_confirm = [chains[shard] for shard in left if self._is_to_confirm(chains[shard])]
@@ -257,7 +257,7 @@ class SharedFilter:
         return f"{self._prefix}:{shard}"
 
     def _begin(self, shards: Iterable[int], of: int, engine: str) -> list[Chain]:
-        """Return the chains of *shards*, found or begun, with all their keys there."""
+        """Return the chains of *shards*, found or begun, with all their Redis keys there."""
         chains: dict[int, Chain | None] = dict.fromkeys(shards)
         for _ in range(_BEGIN_ATTEMPTS):
             missing = [shard for shard, chain in chains.items() if chain is None]

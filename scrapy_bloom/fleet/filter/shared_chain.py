@@ -1,4 +1,4 @@
-"""What the two engines have in common: the keys and the metadata of one chain on a server.
+"""What the two engines have in common: the Redis keys and the metadata of one chain on a server.
 
 The metadata is a hash, written once when the chain begins. What is stored there is used, whatever the settings say, so
 that all processes of a fleet agree. All keys of a chain share a hash tag, so that one node of a cluster has them all:
@@ -8,7 +8,7 @@ that all processes of a fleet agree. All keys of a chain share a hash tag, so th
                                 are never taken for those of another chain with another seed
 
 Fields: ``format``, ``engine``, ``id``, ``seed``, ``shards``, ``capacity``, ``error_rate``, ``growth``, ``created``
-(seconds since 1970), ``key:<ingredient>`` for what makes the keys, and those of the engine.
+(seconds since 1970), ``key:<ingredient>`` for what makes the fingerprints, and those of the engine.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ChainFigures:
     fill_ratio: float
     """Expected share of set bits in the newest layer, from its count."""
     error_rate: float
-    """Chance that a key never added is taken for seen, from the counts."""
+    """Chance that a new URL is taken for seen, from the counts."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class ChainParameters:
     """Of the hash, 32 bits, drawn at random so that nobody can prepare URLs that fill chosen places."""
     shards: int
     capacity: int
-    """Keys that the first layer is made for."""
+    """URLs that the first layer is made for."""
     error_rate: float
     """Bound for the whole chain."""
     growth: float
@@ -140,7 +140,7 @@ class Chain(Protocol):
         """
 
     def probe_arguments(self, to_add: int) -> tuple[list[str], list[Any]]:
-        """Return keys and arguments of ``open_chain()`` for a script that adds up to *to_add* keys."""
+        """Return keys and arguments of ``open_chain()`` for a script that adds up to *to_add* digests."""
 
     def learn(self, reply: Sequence[Any]) -> Sequence[Any]:
         """Take in what a script says about the chain, and return the rest of *reply*: empty if nothing was done.
@@ -151,19 +151,19 @@ class Chain(Protocol):
         """
 
     def all_keys(self) -> list[str]:
-        """Return all keys that the chain is known to have, the metadata first."""
+        """Return all Redis keys that the chain is known to have, the metadata first."""
 
     def figures(self, server: Server) -> ChainFigures:
         """Return the figures of the chain as it is now; engine bf asks *server* for them."""
 
 
 def meta_key(tag: str) -> str:
-    """Return the key of the metadata of the chain with hash tag *tag*."""
+    """Return the Redis key of the metadata of the chain with hash tag *tag*."""
     return f"{{{tag}}}:meta"
 
 
 def data_key(tag: str, parameters: ChainParameters, suffix: str = "") -> str:
-    """Return a key for bits of the chain."""
+    """Return a Redis key for bits of the chain."""
     return f"{{{tag}}}:{parameters.id}{suffix}"
 
 
