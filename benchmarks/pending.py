@@ -161,7 +161,7 @@ def _opening(pending: int) -> dict[str, float]:
         calls.commit()
         journal = calls.scheduler._journal
         database = journal.database
-        lanes = {int(lane.key.split(".")[0].rpartition("-")[2]): lane.id for lane in database.lanes()}
+        lanes = {int(lane.name.split(".")[0].rpartition("-")[2]): lane.id for lane in database.lanes()}
         while journal.last_id < pending:
             added = {}
             for number in range(journal.last_id + 1, min(journal.last_id + _FILL_ROWS, pending) + 1):

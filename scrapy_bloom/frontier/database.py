@@ -70,7 +70,7 @@ class StoredLane(NamedTuple):
     """A lane with at least one row when the file was opened."""
 
     id: int
-    key: str
+    name: str
     rows: int
 
 
@@ -97,7 +97,7 @@ class Batch:
     """What one transaction writes."""
 
     lanes: dict[str, int]
-    """Ids of the lanes that are new, by key."""
+    """Ids of the lanes that are new, by name."""
     added: dict[int, tuple[int, bytes]]
     """Lane and body of new rows, by id."""
     finished: list[tuple[int, int]]
@@ -167,11 +167,11 @@ class Database:
     def lanes(self) -> list[StoredLane]:
         """Return every lane that has rows, and drop the names of those that have none."""
         found = []
-        for id_, key, rows, crc in self._reader.execute("SELECT id, key, rows, crc FROM lanes ORDER BY id"):
-            if crc != lane_crc(id_, key, rows):
-                raise sqlite3.DatabaseError(f"the lane {id_} ({key!r}, {rows} requests) contradicts its checksum")
+        for id_, name, rows, crc in self._reader.execute("SELECT id, key, rows, crc FROM lanes ORDER BY id"):
+            if crc != lane_crc(id_, name, rows):
+                raise sqlite3.DatabaseError(f"the lane {id_} ({name!r}, {rows} requests) contradicts its checksum")
             if rows:
-                found.append(StoredLane(id_, key, rows))
+                found.append(StoredLane(id_, name, rows))
         named = {lane.id for lane in found}
         used = self._lanes_in_use()
         if named != used:
@@ -183,9 +183,9 @@ class Database:
             self._writer.execute("DELETE FROM lanes WHERE rows = 0")
         return found
 
-    def lane_id(self, key: str) -> int | None:
-        """Return the id of the lane *key*, or None if it has never been written."""
-        row = self._reader.execute("SELECT id FROM lanes WHERE key = ?", (key,)).fetchone()
+    def lane_id(self, name: str) -> int | None:
+        """Return the id of the lane *name*, or None if it has never been written."""
+        row = self._reader.execute("SELECT id FROM lanes WHERE key = ?", (name,)).fetchone()
         return None if row is None else int(row[0])
 
     def largest_ids(self) -> tuple[int, int]:
@@ -308,7 +308,8 @@ class Database:
 
     def _add_lanes(self, lanes: dict[str, int]) -> None:
         self._writer.executemany(
-            "INSERT INTO lanes VALUES (?, ?, 0, ?)", ((id_, key, lane_crc(id_, key, 0)) for key, id_ in lanes.items())
+            "INSERT INTO lanes VALUES (?, ?, 0, ?)",
+            ((id_, name, lane_crc(id_, name, 0)) for name, id_ in lanes.items()),
         )
 
     def _add_rows(self, rows: Iterable[Row]) -> None:
@@ -390,9 +391,9 @@ def unseal(id_: int, lane: int, sealed: bytes) -> bytes:
     raise sqlite3.DatabaseError(f"the pending request {id_} contradicts its checksum")
 
 
-def lane_crc(id_: int, key: str, rows: int) -> int:
+def lane_crc(id_: int, name: str, rows: int) -> int:
     """Return the checksum of a lane."""
-    return crc32(f"{id_} {rows} {key}".encode())
+    return crc32(f"{id_} {rows} {name}".encode())
 
 
 def _state_crc(name: str, value: object) -> int:

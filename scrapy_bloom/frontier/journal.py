@@ -87,16 +87,16 @@ class Journal:
 
     # -- a request's way ---------------------------------------------------------------------------------------------
 
-    def lane_id(self, key: str) -> int:
-        """Return the id of the lane *key*: a new one, if it has none yet."""
-        known = self._new_lanes.get(key)
+    def lane_id(self, name: str) -> int:
+        """Return the id of the lane *name*: a new one, if it has none yet."""
+        known = self._new_lanes.get(name)
         if known is None and self._batch is not None:
-            known = self._batch.lanes.get(key)
+            known = self._batch.lanes.get(name)
         if known is None:
-            known = self.database.lane_id(key)
+            known = self.database.lane_id(name)
         if known is None:
             self._last_lane_id += 1
-            known = self._new_lanes[key] = self._last_lane_id
+            known = self._new_lanes[name] = self._last_lane_id
         return known
 
     def named_lanes(self) -> dict[str, int]:

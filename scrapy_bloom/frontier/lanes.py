@@ -56,8 +56,8 @@ class Lanes:
         self.intake = intake
         self.cached_bytes = 0
         self.unreadable = 0
-        self.stored = {lane.key: lane for lane in stored}
-        """Lanes with rows in the file that no priority queue has asked for yet, by key."""
+        self.stored = {lane.name: lane for lane in stored}
+        """Lanes with rows in the file that no priority queue has asked for yet, by name."""
         self._lanes: dict[int, Lane] = {}
 
     def __len__(self) -> int:
@@ -75,9 +75,9 @@ class Lanes:
         self.journal.begin_if_due()
 
     def enter(self, lane: Lane) -> tuple[int, int]:
-        """Return the id of *lane* by its key, and how many rows wait for it in the file."""
-        stored = self.stored.pop(lane.key, None)
-        lane_id, rows = (self.journal.lane_id(lane.key), 0) if stored is None else (stored.id, stored.rows)
+        """Return the id of *lane* by its name, and how many rows wait for it in the file."""
+        stored = self.stored.pop(lane.name, None)
+        lane_id, rows = (self.journal.lane_id(lane.name), 0) if stored is None else (stored.id, stored.rows)
         self._lanes[lane_id] = lane
         return lane_id, rows
 
@@ -131,8 +131,8 @@ class Lane:
     journal on the way there.
     """
 
-    def __init__(self, lanes: Lanes, key: str, *, lifo: bool) -> None:
-        self.key = key
+    def __init__(self, lanes: Lanes, name: str, *, lifo: bool) -> None:
+        self.name = name
         self.lifo = lifo
         self.id, self._rest = lanes.enter(self)
         self._lanes = lanes
@@ -217,7 +217,7 @@ class Lane:
             return False
         rows = self._lanes.read(self, self._edge)
         if not rows:
-            raise sqlite3.DatabaseError(f"{self._rest} pending requests of the lane {self.key!r} are not to be found")
+            raise sqlite3.DatabaseError(f"{self._rest} pending requests of the lane {self.name!r} are not to be found")
         self._edge = rows[-1].id
         self._rest -= len(rows)
         for row in reversed(rows) if self.lifo else rows:
@@ -233,5 +233,5 @@ class LaneFactory:
         self._lifo = lifo
 
     def from_crawler(self, crawler: Crawler, key: str, *args: Any, **kwargs: Any) -> Lane:  # noqa: ARG002 - Scrapy's call
-        """Return the lane that belongs to *key*, with the rows it has in the file."""
+        """Return the lane that Scrapy calls *key*, with the rows it has in the file."""
         return Lane(self._lanes, key, lifo=self._lifo)

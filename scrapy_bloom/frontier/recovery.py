@@ -27,7 +27,7 @@ IMPORT_PAGE = 2000
 """Rows that an import keeps in memory."""
 
 LED_LANES = 100
-"""Lanes that a request has to lead to before the others are reopened by their keys: 100 microseconds against 20."""
+"""Lanes that a request has to lead to before the others are reopened by their names: 100 microseconds against 20."""
 
 SHOW_PAGE = 10_000
 """Requests shown to the filter before it may let go of their fingerprints, to bound what it holds in memory."""
@@ -53,22 +53,22 @@ class Recovery:
         One request per lane is enough to lead the priority queue to it. If it is led elsewhere, the rules have changed
         since (another priority queue, another Scrapy), and all of the lane's requests are routed one by one.
 
-        A priority queue that can *reopen* a lane by its key need not be led to each of very many. The first of them
+        A priority queue that can *reopen* a lane by its name need not be led to each of very many. The first of them
         show whether the rules are the same; if they are not, none is reopened.
         """
         rows = 0
         led = 0
         for stored in list(lanes.stored.values()):
             rows += stored.rows
-            if stored.key not in lanes.stored:
+            if stored.name not in lanes.stored:
                 continue
-            if reopen is not None and led >= LED_LANES and reopen(stored.key) and stored.key not in lanes.stored:
+            if reopen is not None and led >= LED_LANES and reopen(stored.name) and stored.name not in lanes.stored:
                 continue
-            if self._leads_to(stored.key, stored.id, push):
+            if self._leads_to(stored.name, stored.id, push):
                 led += 1
             else:
                 reopen = None
-                lanes.stored.pop(stored.key, None)
+                lanes.stored.pop(stored.name, None)
                 self._reroute(lanes, stored.id, push)
         return rows
 
@@ -102,13 +102,13 @@ class Recovery:
         assert up < IMPORTED_FIRST_ID // 2  # noqa: S101 - 2**61 requests later
         return count
 
-    def _leads_to(self, key: str, lane_id: int, push: Callable[[Request], None]) -> bool:
+    def _leads_to(self, name: str, lane_id: int, push: Callable[[Request], None]) -> bool:
         for row in self._database.oldest_after(lane_id, -(2**63)):
             try:
                 request = self._serializer.loads(row.body)
             except Exception:  # noqa: S112 - told when it would be its turn
                 continue
-            return any(lane.key == key for lane in self._lanes_of(request, push))
+            return any(lane.name == name for lane in self._lanes_of(request, push))
         return False
 
     def _reroute(self, lanes: Lanes, lane_id: int, push: Callable[[Request], None]) -> None:

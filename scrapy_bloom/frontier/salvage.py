@@ -100,12 +100,12 @@ def _lanes(copy: Path) -> tuple[dict[int, str], int | None]:
     counted: int | None = 0
     try:
         with closing(sqlite3.connect(copy)) as database:
-            for id_, key, rows, crc in database.execute("SELECT id, key, rows, crc FROM lanes"):
-                if crc != lane_crc(id_, key, rows):
+            for id_, name, rows, crc in database.execute("SELECT id, key, rows, crc FROM lanes"):
+                if crc != lane_crc(id_, name, rows):
                     counted = None
                 elif counted is not None:
                     counted += rows
-                    names[id_] = key
+                    names[id_] = name
     except sqlite3.Error:
         counted = None
     return names, counted
