@@ -263,17 +263,22 @@ def outcome(scheduler: Scheduler, extract: Any) -> tuple[Any, Any]:
     return links, (stat(scheduler, "dupefilter/filtered") or 0) - before
 
 
-@given(
-    arguments=st.one_of(st.just({}), ARGUMENTS),
-    pages=sites(),
-    recorded=st.sets(st.integers(0, 5)),
-    forgotten=st.sets(st.integers(0, 9)),
-)
-@hypothesis_settings(max_examples=120)
-def test_the_links_are_those_that_both_would_give(
+@pytest.mark.parametrize("examples", [30, pytest.param(500, marks=pytest.mark.slow)])
+def test_the_links_are_those_that_both_would_give(examples: int) -> None:
+    """Page by page, while links are requested and forgotten: links, order, text, nofollow, counts, and exceptions."""
+    hypothesis_settings(max_examples=examples)(
+        given(
+            arguments=st.one_of(st.just({}), ARGUMENTS),
+            pages=sites(),
+            recorded=st.sets(st.integers(0, 5)),
+            forgotten=st.sets(st.integers(0, 9)),
+        )(both_give_the_same)
+    )()
+
+
+def both_give_the_same(
     arguments: dict[str, Any], pages: list[tuple[Any, ...]], recorded: set[int], forgotten: set[int]
 ) -> None:
-    """Page by page, while links are requested and forgotten: links, order, text, nofollow, counts, and exceptions."""
     scheduler = open_scheduler(spider=AskingSpider)
     spider: Any = scheduler.spider
     theirs, ours = LinkExtractor(**arguments), UnseenLinkExtractor(**arguments)
@@ -370,15 +375,15 @@ def test_new_arguments_are_followed(scheduler: Scheduler) -> None:
 
 def test_memory_is_bounded(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over any number of folders and hrefs, what is remembered stays within the bound and one page, and stays right."""
-    monkeypatch.setattr(href_memory, "MEMORY_BYTES", 100_000)
+    monkeypatch.setattr(href_memory, "MEMORY_BYTES", 50_000)
     extractor = UnseenLinkExtractor()
     seen(scheduler, "http://a.example/top.html")
-    for folder in range(300):
+    for folder in range(60):
         links = "".join(f'<a href="{folder}-{n}.html">x</a>' for n in range(5))
         html = f'{links}<a href="/top.html">x</a><a href="{"x" * 5000}">x</a>'
         assert len(extractor.extract_links(page_of(scheduler, html, f"http://a.example/{folder}/"))) == 6
         ((_, memory),) = extractor._memories.values()
-        assert memory.nbytes == sum(table.nbytes for table in memory._tables.values()) < 110_000
+        assert memory.nbytes == sum(table.nbytes for table in memory._tables.values()) < 60_000
 
 
 @pytest.mark.parametrize("settings", [{"dupefilter": SCRAPYS}, {"REQUEST_FINGERPRINTER_CLASS": ByPath}])
@@ -457,10 +462,15 @@ def followed(response: TextResponse, href: str) -> Request | None:
         return None
 
 
-@given(pages=sites(), recorded=st.sets(st.integers(0, 5)))
-@hypothesis_settings(max_examples=40)
-def test_hrefs_are_dropped_where_their_requests_would_be(pages: list[tuple[Any, ...]], recorded: set[int]) -> None:
+@pytest.mark.parametrize("examples", [15, pytest.param(150, marks=pytest.mark.slow)])
+def test_hrefs_are_dropped_where_their_requests_would_be(examples: int) -> None:
     """What response.follow() makes of a string, page after page, is what is asked about it."""
+    hypothesis_settings(max_examples=examples)(
+        given(pages=sites(), recorded=st.sets(st.integers(0, 5)))(those_of_known_requests_are_dropped)
+    )()
+
+
+def those_of_known_requests_are_dropped(pages: list[tuple[Any, ...]], recorded: set[int]) -> None:
     scheduler = open_scheduler(spider=AskingSpider)
     spider: Any = scheduler.spider
     known = set()

@@ -35,7 +35,7 @@ pytestmark = [
 SLOT_QUEUE = {"SCHEDULER_PRIORITY_QUEUE": "scrapy_bloom.SlotQueue"}
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def _collect_what_scrapy_left_open() -> Iterator[None]:
     yield
     gc.collect()
@@ -122,10 +122,13 @@ def request_of(number: int, slot: int, priority: int, kind: str) -> Request:
     return Request(f"http://a.example/{number}", priority=priority, meta=meta)
 
 
-@hypothesis_settings(max_examples=200)
-@given(steps=STEPS)
-def test_requests_come_out_in_scrapys_order(engine: EngineCalls, steps: list[tuple[Any, ...]]) -> None:
+@pytest.mark.parametrize("examples", [50, pytest.param(1000, marks=pytest.mark.slow)])
+def test_requests_come_out_in_scrapys_order(engine: EngineCalls, examples: int) -> None:
     """Whatever is pushed, refused, peeked at or popped, and however busy the slots are meanwhile."""
+    hypothesis_settings(max_examples=examples)(given(steps=STEPS)(both_answer_the_same))(engine)
+
+
+def both_answer_the_same(engine: EngineCalls, steps: list[tuple[Any, ...]]) -> None:
     twins = Twins(engine)
     for number, step in enumerate(steps):
         if step[0] == PUSH:
@@ -144,14 +147,15 @@ def test_requests_come_out_in_scrapys_order(engine: EngineCalls, steps: list[tup
     assert twins.theirs.close() == twins.ours.close()
 
 
-def test_the_order_holds_over_many_slots(engine: EngineCalls, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hundreds of hosts in blocks of four names, up to sixteen of them busy: Scrapy's order, to the last request."""
+@pytest.mark.parametrize("hosts", [80, pytest.param(400, marks=pytest.mark.slow)])
+def test_the_order_holds_over_many_slots(engine: EngineCalls, monkeypatch: pytest.MonkeyPatch, hosts: int) -> None:
+    """Many hosts in blocks of four names, up to sixteen of them busy: Scrapy's order, to the last request."""
     monkeypatch.setattr(slots, "_BLOCK", 4)
     twins = Twins(engine)
     rng = random.Random(3)
     busy: list[str] = []
-    for number in range(2500):
-        twins.push(request_of(number, rng.randrange(400), 0, ""))
+    for number in range(6 * hosts):
+        twins.push(request_of(number, rng.randrange(hosts), 0, ""))
         if rng.random() < 0.9:
             request = twins.pop()
             assert request
@@ -163,7 +167,7 @@ def test_the_order_holds_over_many_slots(engine: EngineCalls, monkeypatch: pytes
         twins.pop()
 
 
-@hypothesis_settings(max_examples=100)
+@hypothesis_settings(max_examples=40)
 @given(st.lists(st.tuples(st.booleans(), st.text("ab", max_size=4)), max_size=80), st.text("ab", max_size=4))
 def test_names_stay_in_order(changes: list[tuple[bool, str]], last: str) -> None:
     """After any entries and removals, the names behind a given one come first, each once."""
