@@ -47,21 +47,21 @@ class BloomSettings:
     sync_interval: float = 30.0
     """Seconds between writing dirty pages to disk; 0: only at close."""
     accept_lost_requests: bool = False
-    """Whether to go on with a frontier that lacks requests which its filter knows."""
+    """Whether to go on if the frontier lacks requests that its filter knows."""
     forget_failed: bool = False
     """Whether a request that finally failed may be tried again."""
     url_rules: tuple[str, ...] = ()
-    """Names of the rules by which further URLs count as the same page, in order, presets replaced by their rules."""
+    """Names of the rules that merge further URLs, in order, with presets replaced by their rules."""
     loop_guard: LoopOptions | Literal[False] = False
     """What holds back URLs that belong to a crawl loop; False: nothing does."""
     redis_url: str | None = None
     """The server; None: as scrapy-redis' settings say, or ``redis://localhost:6379``. May hold a password."""
     redis_key: str | None = None
-    """Prefix of the keys on the server; None: ``SCHEDULER_DUPEFILTER_KEY``, or ``bloom:%(spider)s``."""
+    """Prefix of the Redis keys; None: ``SCHEDULER_DUPEFILTER_KEY``, or ``bloom:%(spider)s``."""
     redis_engine: str = "auto"
     """``"bf"``, ``"bitmap"`` or ``"auto"``: bf if the server has it."""
     redis_shards: int = 1
-    """Chains that the keys are spread over, so that a cluster can share them out."""
+    """Chains that the fingerprints are spread over, so that a cluster can share them out."""
     redis_on_error: str = "retry"
     """When the server is away: ``"retry"``, ``"allow"`` or ``"close"``."""
     redis_ttl: int | None = None
@@ -69,7 +69,7 @@ class BloomSettings:
     fleet_worker: str | None = None
     """Name of this worker of a ``FleetScheduler``; None: one made of host and process."""
     fleet_lease: float = 60.0
-    """Seconds without a word from a worker after which others get the requests that it holds."""
+    """Seconds of silence after which others get the requests that a worker holds."""
     fleet_host_workers: int = 0
     """Most workers that hold requests of one host at once; 0: any number."""
     fleet_secret: str | None = None
@@ -188,7 +188,7 @@ def _server_url(value: Any) -> str:
 def _key_prefix(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError
-    # Braces would delimit another hash tag than ours; a percent sign must be one that formats the spider's name.
+    # Braces would delimit a hash tag other than ours; a percent sign may only begin %(spider)s.
     if set(value) & set("{}") or "%" in value.replace("%(spider)s", "") or not value:
         raise ValueError
     return value
@@ -235,6 +235,6 @@ def _unknown(name: str, value: Any) -> str:
 
 
 def _shown(name: str, value: Any) -> str:
-    """Return *value* as it may appear in a log: what might be a server's URL or a secret is not shown."""
+    """Return *value* for a log, without what may be a server's URL or a secret."""
     is_secret = ("UR" in name and "REDIS" in name) or "SECR" in name
     return "a value not shown here, since it may hold a password" if is_secret else repr(value)

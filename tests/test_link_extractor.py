@@ -11,32 +11,21 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from scrapy import Request, Spider, signals
+from scrapy import Request, signals
 from scrapy.http import HtmlResponse, XmlResponse
 from scrapy.link import Link
 from scrapy.linkextractors import LinkExtractor
 from scrapy.utils.request import fingerprint
 
-from scrapy_bloom import UnseenLinkExtractor, UnseenLinks
+from scrapy_bloom import UnseenLinkExtractor
 from scrapy_bloom.crawl import href_memory
-from tests.support.scheduling import SCRAPYS, finish, open_scheduler, stat
+from tests.support.scheduling import SCRAPYS, AskingSpider, ByPath, finish, open_scheduler, stat
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from scrapy.core.scheduler import Scheduler
     from scrapy.http import TextResponse
-
-
-class AskingSpider(UnseenLinks, Spider):
-    """A spider that can ask."""
-
-
-class ByPath:
-    """A fingerprinter of somebody's own."""
-
-    def fingerprint(self, request: Request) -> bytes:
-        return request.url.partition("?")[0].encode()
 
 
 @pytest.fixture

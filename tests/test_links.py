@@ -9,31 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from scrapy import Request, Spider
+from scrapy import Request
 from scrapy.link import Link
 from scrapy.selector import Selector
 from scrapy.utils.request import fingerprint
 
-from scrapy_bloom import UnseenLinks
 from tests.support.crawling import crawl
 from tests.support.localsite import LocalSite
-from tests.support.scheduling import SCRAPYS, finish, open_scheduler, stat
+from tests.support.scheduling import SCRAPYS, AskingSpider, ByPath, finish, open_scheduler, stat
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from scrapy.core.scheduler import Scheduler
-
-
-class AskingSpider(UnseenLinks, Spider):
-    """A spider that can ask."""
-
-
-class ByPath:
-    """A fingerprinter of somebody's own."""
-
-    def fingerprint(self, request: Request) -> bytes:
-        return request.url.partition("?")[0].encode()
 
 
 @pytest.fixture

@@ -66,8 +66,8 @@ class CrawlLinks:
     def unseen(self, things: Sequence[T], knowns: Sequence[Known]) -> list[T]:
         """Return those of *things*, with *knowns* beside them, that are within the limits and were not seen.
 
-        What is not certain is asked about in one go. The others are counted and logged as the scheduler and the filter
-        would have done with their requests.
+        Asks about all uncertain ones at once. Counts and logs those dropped as the scheduler and the filter would have
+        done with their requests.
         """
         link_filter = self.filter
         if link_filter is None:

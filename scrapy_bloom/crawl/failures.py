@@ -1,6 +1,6 @@
 """Tells which requests have failed for good, so that their fingerprints can be taken back.
 
-From Scrapy's signals alone. Knows no filter: it is told whom to call.
+From Scrapy's signals alone. Knows no filter: it calls what it is given.
 
 A request counts as failed
 
@@ -10,8 +10,8 @@ A request counts as failed
   there, so the retries are used up;
 - when its callback raised.
 
-Between a failed download and its retry the request counts as failed, too, for the moments that the retry takes to be
-scheduled: a kill just then leads to a page fetched once more, not to one lost.
+Between a failed download and its retry the request counts as failed, too, until the retry is scheduled: a kill just
+then costs one more fetch, not a page.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class FailureWatch:
-    """Listens to one crawl, from construction to its end; to be kept by whoever wants to know."""
+    """Listens to one crawl from construction to its end. Keep a reference to it."""
 
     def __init__(
         self, crawler: Crawler, failed: Callable[[Request], None], pending_again: Callable[[Request], None]

@@ -1,7 +1,7 @@
-"""Fingerprints in front of a chain that must not be in it yet, because their requests are not durable.
+"""Fingerprints that must not be in the chain yet, because their requests are not durable.
 
 A fingerprint in the job directory survives ``kill -9`` at once. If its request does not, the page is lost. Knows a
-chain, and no request.
+chain, but no request.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class HeldBack:
         self._chain.recall(fingerprint)
 
     def seal(self) -> None:
-        """Separate what is held back now, whose requests are about to be written, from what comes later."""
+        """Mark what is held back now: its requests are about to be written, those that come later are not."""
         if self._sealed:
             self._sealed.update(self._held)
             self._held.clear()
@@ -77,7 +77,7 @@ class HeldBack:
 
     def release(self) -> None:
         """Put what was sealed into the chain: its requests are durable now."""
-        while self._sealed:  # each is in one place only, for whoever counts meanwhile
+        while self._sealed:  # one at a time, so that a count taken meanwhile is right
             fingerprint, _ = self._sealed.popitem()
             self._chain.add(fingerprint)
 
@@ -94,7 +94,7 @@ class HeldBack:
     def never_release(self, fingerprint: bytes | None) -> None:
         """Keep *fingerprint* in memory for good: it is lost with the process.
 
-        If it is not held back, or not known, its request was recorded under another: that of the last one to arrive.
+        If *fingerprint* is None or not held back, the newest one is kept instead: the request was recorded under it.
         """
         if fingerprint not in self._held:
             fingerprint = next(reversed(self._held), None)

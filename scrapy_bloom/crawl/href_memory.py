@@ -43,7 +43,7 @@ class Known:
     def __init__(self, url: str, fingerprint: bytes | None) -> None:
         self.url = url
         self.fingerprint = fingerprint
-        """None if none can be made: then the link passes, and its request fails where the spider sees it."""
+        """None if it cannot be made: the link passes, and its request fails where the spider sees it."""
         self.seen_in: int | None = None
         """The epoch of the filter in which it was seen."""
         self.is_within_limits = False
@@ -56,12 +56,12 @@ class Known:
             return cls(url, None)
         try:
             return cls(url, fingerprint_url(url))
-        except Exception:  # the request that is made of it shall fail, or not, as it would without us
+        except Exception:  # let its request fail, or not, as it would without us
             return cls(url, None)
 
 
 UNWANTED = Known("", None)
-"""What an ``href`` came to that is no link, or not one that is asked for."""
+"""For an ``href`` that is no link, or not a wanted one."""
 
 
 class Template(NamedTuple):
@@ -102,7 +102,7 @@ class Page:
         self._templates: dict[str, Template] = {}  # of hrefs that belong to no table
 
     def learn(self, raw: str) -> Known:
-        """Find out what *raw* comes to, and remember it if that is the same for every page of the folder or site."""
+        """Resolve *raw*, and remember the result if it is the same for every page of the folder or site."""
         memory = self._memory
         # A page has many links that differ in their fragment only. One in which nothing needs quoting comes out of
         # joining and quoting as it went in, behind whatever the rest has become.
@@ -150,7 +150,7 @@ class Page:
     def _table(self, raw: str) -> Table | None:
         """Return where *raw* can be remembered: there, the rest of the page's URL must not matter to it."""
         if raw != raw.strip(_HTML_SPACE):
-            return None  # who strips it, and of what, depends on the resolver and on Python
+            return None  # what strips it depends on the resolver and on Python
         scheme, host, path, *_ = urlparse(raw)  # the parts that urljoin() looks at
         if scheme in ("http", "https"):
             return self.in_origin if host else None  # "http:x" is relative to a page with the same scheme

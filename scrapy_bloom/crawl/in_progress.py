@@ -1,10 +1,10 @@
-"""Learning the moment at which Scrapy's engine is done with a request.
+"""Tells when Scrapy's engine is done with a request.
 
 The engine keeps the requests it works on in a set: a request enters it as soon as the scheduler has handed it out, and
 leaves it after its callback's last output was taken (what the callback yielded is in the scheduler by then), after a
-redirect or a retry was scheduled in its place, or after an error was reported. Nothing that the engine announces in
-public (signals, middlewares) comes after the last output, so the set itself is what we watch. It has been the same in
-every Scrapy that we support.
+redirect or a retry was scheduled in its place, or after an error was reported. No public announcement of the engine
+(signal, middleware) comes after the last output, so we watch the set itself. It is the same in every Scrapy that we
+support.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class WatchedSet(set["Request"]):
     """A set that says which requests leave it, in the engine's own thread and call.
 
-    A request that enters twice, as one that a callback passes to ``engine.download()`` again, has left only once it has
-    left twice: any doubt is resolved towards not done.
+    A request that enters twice, because a callback passes it to ``engine.download()``, has left only once it has left
+    twice: if unsure, it is still in progress.
     """
 
     def __init__(self, left: Callable[[Request], None]) -> None:

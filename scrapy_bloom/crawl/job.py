@@ -21,7 +21,7 @@ _SETTINGS_OF_THE_SHELL = ("KEEP_ALIVE", "LOGSTATS_INTERVAL", "REMOTE_CONTROL_ENA
 
 
 def job_of(crawler: Crawler) -> Path | None:
-    """Return ``JOBDIR``, or None for want of one or under ``scrapy parse``, ``fetch``, ``check`` or ``shell``.
+    """Return ``JOBDIR``, or None without one and under ``scrapy parse``, ``fetch``, ``check`` or ``shell``.
 
     Those look at a page or two with a spider of the project. With ``JOBDIR`` in the project's settings they would take
     the pending requests of that spider's crawl, and leave their own pages as seen.

@@ -15,14 +15,14 @@ class LinkFilter(Protocol):
     def fingerprint_url(self) -> Callable[[str], bytes] | None:
         """The fingerprint of a URL's plain GET request; raises for what is not a URL.
 
-        None if it takes a request, as with a custom fingerprinter: then nobody can tell which links were seen.
+        None with a custom fingerprinter, which needs a request: then nobody can tell which links were seen.
         """
 
     @property
     def epoch(self) -> int | None:
         """Whether an earlier "seen" still holds: it does as long as this number stays the same.
 
-        None while "seen" may not be taken from memory, and the filter has to be asked again.
+        None while an earlier "seen" does not count, and the filter has to be asked again.
         """
 
     def seen_fingerprints(self, fingerprints: Sequence[bytes]) -> Sequence[bool]:

@@ -36,7 +36,7 @@ class Progress:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take as *refresh* what sets the stats of the filter as they are now."""
+        """Set up the lines; *refresh* updates the stats of the filter."""
         self._logger = logger
         self._stats = stats
         self._refresh = refresh
@@ -48,7 +48,7 @@ class Progress:
         self._timer: Any = None
 
     def opened(self, switched_on: Sequence[str], where: str, capacity: int) -> None:
-        """Say what is *switched_on* and what the filter, in or on *where*, holds. Begins to count the minutes."""
+        """Log what is *switched_on* and what the filter *where* holds, and start the timer."""
         urls, layers = self._number("bloom/urls"), self._number("bloom/layers")
         if urls:
             holds = f"The filter {where} knows {urls:,.0f} URLs in {_layers(layers)}, {self._size()}."
@@ -67,7 +67,7 @@ class Progress:
             self._timer.start(INTERVAL, now=False)
 
     def noted(self) -> None:
-        """Say that the filter has grown, if it has."""
+        """Log that the filter has grown, if it has."""
         layers = int(self._number("bloom/layers"))
         if 0 < self._layers < layers:
             self._logger.info(
@@ -79,7 +79,7 @@ class Progress:
         self._layers = layers or self._layers
 
     def tick(self) -> None:
-        """Say how far the crawl is, unless nothing was checked since the last time."""
+        """Log how far the crawl is, unless nothing was checked since the last line."""
         self._refresh()
         checks, now = self._checked(), self._clock()
         if checks == self._checks:
@@ -96,7 +96,7 @@ class Progress:
         self._checks, self._at = checks, now
 
     def closed(self, where: str) -> None:
-        """Sum up, by the stats as they are at the end."""
+        """Log the sums at the end of the crawl."""
         if self._timer is not None and self._timer.running:
             self._timer.stop()
         urls, duplicates = self._number("bloom/urls"), self._number("dupefilter/filtered")

@@ -1,6 +1,6 @@
 """What a duplicate filter says about requests: filtered, held back as part of a loop, let through unchecked.
 
-Common to the faces. Knows no filter, and does not decide anything.
+Common to the faces. Knows no filter, and decides nothing.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 LONGEST_SHOWN = 500
-"""Characters of a URL that are logged, of those that somebody has written to be endless."""
+"""Characters of a URL that are logged; a trap's URLs can be endless."""
 
 
 class RequestLog:
     """Log lines and stats per request, in the words of Scrapy's own filter; each kind once unless *debug* is set."""
 
     def __init__(self, logger: logging.Logger, stats: StatsCollector, *, debug: bool) -> None:
-        """Take as *debug* the setting ``DUPEFILTER_DEBUG``: log every duplicate, with its referer."""
+        """Log every duplicate, with its referer, if *debug* (the setting ``DUPEFILTER_DEBUG``)."""
         self._logger = logger
         self._stats = stats
         self._debug = debug

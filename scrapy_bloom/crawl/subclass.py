@@ -30,7 +30,7 @@ def check(face: object) -> None:
     """Refuse a subclass whose every request would look like a duplicate.
 
     Raises:
-        SettingsError: ``request_seen`` is ``async def``: what it returns is true, whatever it would come to.
+        SettingsError: ``request_seen`` is ``async def``: a coroutine is true, whatever it would return.
 
     """
     cls = type(face)
@@ -46,7 +46,7 @@ def check(face: object) -> None:
 def hooked(face: Any, base: type, fingerprints: Fingerprints) -> Fingerprints:
     """Return *fingerprints*, unless *face* overrides how fingerprints are made: then those that it makes.
 
-    They are another key space: a filter filled with the one kind cannot be used with the other.
+    Those make another key space: a filter filled with one kind cannot be used with the other.
     """
     if overrides(face, base, "fingerprint"):
         of_request = face.fingerprint

@@ -1,4 +1,4 @@
-"""Tells when requests that cannot be checked for being duplicates would make a crawl endless.
+"""Tells when requests that cannot be checked would make a crawl endless.
 
 One odd request is let through, since dropping it could lose a page. Pages that link to each other, with requests that
 are all let through, are fetched for ever. Knows no filter, and ends nothing itself.
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from scrapy import Request
 
 MOST_IN_A_ROW = 100
-"""Failures without one success in between after which the fingerprinter counts as broken. More odd links than that on
-one page have not been seen; a loop of two pages gets here within a minute."""
+"""Failures without one success in between after which the fingerprinter counts as broken. No page seen had more odd
+links than that; a loop of two pages gets here within a minute."""
 
 MOST_OF_ONE = 100
-"""How often the same request may fail among others that do not: as often as pages of a small site link to it."""
+"""How often one request may fail while others do not: as often as the pages of a small site link to it."""
 
 _MOST_REMEMBERED = 10_000
 
@@ -37,7 +37,7 @@ class UncheckedRequests:
             return f"the last {self.in_a_row} requests could not be checked, {request} among them"
         try:
             what = (request.method, request.url)
-        except Exception:  # a request that cannot even say that
+        except Exception:  # not even method and URL can be read
             return None
         if what in self._times or len(self._times) < _MOST_REMEMBERED:
             self._times[what] += 1

@@ -1,4 +1,4 @@
-"""Which pages may not count as done yet, because something that came from them exists in this process alone.
+"""Which pages do not count as done yet, because a request that came from them exists only in this process.
 
 Knows requests by their identity only.
 """
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Withheld:
-    """Makes pages wait for requests that are nowhere but in memory, one of which may have come from each of them."""
+    """Makes pages wait for requests that exist only in memory and may have come from them."""
 
     def __init__(self) -> None:
         self._pages: dict[Request, list[Request]] = {}
@@ -22,14 +22,14 @@ class Withheld:
         self._done: set[Request] = set()
 
     def add(self, request: Request, in_hand: Iterable[Request]) -> None:
-        """Let all pages *in_hand* wait for *request*; which of them it came from is not known."""
+        """Let all pages *in_hand* wait for *request*, since nobody knows which of them it came from."""
         pages = list(in_hand)
         self._pages[request] = pages
         for page in pages:
             self._waits_for[page] = self._waits_for.get(page, 0) + 1
 
     def done(self, request: Request) -> list[Request]:
-        """Note that *request* is done, and return what counts as done now: it and what waited for it, or nothing."""
+        """Note that *request* is done. Return what counts as done now: it and what waited for it, or nothing."""
         found = []
         finished = [request]
         while finished:

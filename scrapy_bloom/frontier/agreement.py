@@ -1,7 +1,7 @@
 """Whether a frontier and a filter belong together, and which of the pending requests the filter may not know.
 
-A frontier that lacks requests whose fingerprints the filter has loses their pages without a word, so it is refused. The
-other way round costs fetches. This module compares what the two have noted and touches neither.
+If the filter has fingerprints whose requests the frontier lacks, their pages are lost without a word; such a frontier
+is refused. The other way round only costs fetches. Compares what the two have noted, and touches neither.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Agreement:
 
     filter_id: str
     last_id: int
-    """The number that the next request comes after."""
+    """The next request gets a larger number than this."""
     show_after: int | None
     """The filter may not know requests with larger numbers; None if it knows all."""
     warning: str = ""
-    """What the log has to say."""
+    """A line for the log; empty if all is well."""
 
 
 def agree(state: State, noted: Noted | None, path: Path, *, accept_lost: bool) -> Agreement:

@@ -1,7 +1,7 @@
 """The file of pending requests: one SQLite database, its tables and its transactions.
 
-It knows rows: an id, a lane and some bytes. It does not know what a request is, in which order rows are wanted, when to
-write, or that Scrapy exists. The format is described in ``docs/frontier.md``.
+Knows rows: an id, a lane and some bytes. Does not know what a request is, which row is next, when to write, or that
+Scrapy exists. The format is described in ``docs/frontier.md``.
 """
 
 from __future__ import annotations
@@ -76,14 +76,14 @@ class StoredLane(NamedTuple):
 
 @dataclass(frozen=True)
 class State:
-    """What the file says about the run before this one, and whose job it is."""
+    """What the file says about the previous run, and whose job it is."""
 
     clean: bool
     """It ended by closing the file; otherwise it was killed, or the machine lost power."""
     in_flight: int
     """How many requests it had handed out and not finished at its last commit."""
     last_id: int
-    """The largest id that a row was ever given, whether it was written or finished before."""
+    """The largest id ever given to a row, written or not."""
     filter_id: str
     """Id of the filter that the frontier was used with; empty if that had none."""
     spider: str
@@ -111,7 +111,7 @@ class Database:
 
     Reads and :meth:`write` may be in two threads at once, as they have a connection each: a read sees the last complete
     write. Every other method wants :meth:`write` to be idle. Every method may raise ``sqlite3.Error``: an
-    ``OperationalError`` if the disk is in the way, any other for damage; :meth:`open` turns it into an error with
+    ``OperationalError`` if the disk refuses, any other for damage; :meth:`open` turns it into an error with
     advice.
     """
 
@@ -349,7 +349,7 @@ class _Transaction:
                 self._connection.execute("COMMIT")
         finally:
             if self._connection.in_transaction:
-                with suppress(sqlite3.Error):  # the first error is the one to tell
+                with suppress(sqlite3.Error):  # report the first error, not this one
                     self._connection.execute("ROLLBACK")
 
 

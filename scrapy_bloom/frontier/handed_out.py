@@ -1,12 +1,11 @@
 """How many requests were handed out since the last commit: a number in a file of its own that ``kill -9`` cannot undo.
 
-It is what a killed run would otherwise take with it: the database says what was in flight at the last commit, and
-everything handed out after that is fetched again as well. The file is mapped, so that counting is a store to memory
-(0.1 microseconds) and the kernel keeps the page when the process dies; a power failure may leave an older number.
+The database says what was in flight at the last commit. Everything handed out later is fetched again as well, and
+only this number knows how much that is. The file is mapped: counting is a store to memory (0.1 microseconds), and the
+kernel keeps the page when the process dies. A power failure may leave an older number.
 
-Nothing depends on the number but what the next run says about its start. So nothing here raises: a file that is
-missing or has another size is no number, and where none can be made the crawl goes on without. This module does not
-know what a commit is, or a request.
+Only a log line of the next run depends on the number. So nothing here raises: a missing file, or one of another size,
+counts as no number, and if none can be made the crawl goes on without. Does not know what a commit or a request is.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class HandedOut:
         self._number = memoryview(bytearray(_SIZE)).cast("Q")
 
     def previous(self) -> int | None:
-        """Return the number that is in the file, or None if there is none to be had. Only before :meth:`begin`."""
+        """Return the number in the file, or None if there is none. Only before :meth:`begin`."""
         try:
             stored = self.path.read_bytes()
         except OSError:
@@ -44,7 +43,7 @@ class HandedOut:
         return int.from_bytes(stored, sys.byteorder) if len(stored) == _SIZE else None
 
     def begin(self) -> None:
-        """Replace the file by one that says 0, or, where that cannot be, see that no older number is left in it."""
+        """Reset the number to 0; on failure, delete the stale file."""
         new = self.path.with_name(f"{self.path.name}.new")
         try:
             with new.open("wb") as file:
@@ -55,8 +54,8 @@ class HandedOut:
             new.replace(self.path)
             with self.path.open("r+b") as file:
                 self._map = mmap.mmap(file.fileno(), _SIZE)
-            # As one number in the order of this machine, which is one instruction to store. Byte by byte, as struct
-            # does it for a fixed order, a kill between two bytes could leave a smaller number.
+            # In the byte order of this machine, which one instruction stores. Struct writes a fixed order byte by byte,
+            # and a kill between two bytes could leave a smaller number.
             self._number = memoryview(self._map).cast("Q")
         except (OSError, ValueError) as error:  # ValueError: of a file that somebody cut short meanwhile
             for path in (new, self.path):
@@ -75,11 +74,11 @@ class HandedOut:
         self._number[0] = self._count
 
     def seal(self) -> None:
-        """Remember the count of now, as that of a commit which begins."""
+        """Remember the present count: a commit begins."""
         self._sealed = self._count
 
     def reset(self) -> None:
-        """Take off what was counted before :meth:`seal`: that commit is complete."""
+        """Subtract what was counted before :meth:`seal`: that commit is complete."""
         self._count -= self._sealed
         self._sealed = 0
         self._number[0] = self._count

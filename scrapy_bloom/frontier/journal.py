@@ -1,6 +1,6 @@
-"""What was pushed, handed out and finished since the last commit, and the moments at which it is written.
+"""What was pushed, handed out and finished since the last commit, and when it is written.
 
-It knows rows, which lane each is in, and a database; not what a lane is, which row is next, schedulers or filters.
+Knows rows, the lane of each, and a database. Does not know what a lane is, which row is next, schedulers or filters.
 
 A row lives from :meth:`Journal.add` until :meth:`Journal.finish`, in the file from the first commit in between. What is
 added and finished between two commits never reaches the file. A commit takes what there is as one batch, and a thread
@@ -32,7 +32,7 @@ COMMIT_INTERVAL = 1.0
 """Seconds between the beginnings of two commits. What was finished since is fetched again after a kill."""
 
 TICK_INTERVAL = 0.2
-"""Seconds between calls of :meth:`Journal.tick`: so late is it noticed at worst that a batch is durable."""
+"""Seconds between calls of :meth:`Journal.tick`, and the longest until a durable batch is noticed."""
 
 COMMIT_ROWS = 2000
 """A commit begins early once this many rows wait for it."""
@@ -147,14 +147,14 @@ class Journal:
             self._begin()
 
     def tick(self) -> None:
-        """Do what is due; to be called every TICK_INTERVAL. After a failure, less often the longer a try takes."""
+        """Do what is due. Call it every TICK_INTERVAL. After a failure it tries less often the longer a try takes."""
         self.poll()
         now = monotonic()
         if now >= self._begun_at + COMMIT_INTERVAL and now >= self._retry_at:
             self._begin()
 
     def poll(self) -> None:
-        """If the batch in the thread is written, say so; if it failed, take it back."""
+        """Report the batch as durable if the thread has written it; take it back if that failed."""
         if self._writing is not None and self._writing.done():
             self._end()
 
@@ -169,7 +169,7 @@ class Journal:
         return not (self._added or self._finished or self._new_lanes or self._broken)
 
     def give_up(self) -> None:
-        """Commit nothing any more; after a read error, a request could be done durably whose children are lost."""
+        """Stop committing: after a read error, a page could be durably done while its links are lost."""
         self._broken = True
 
     def close(self) -> bool:

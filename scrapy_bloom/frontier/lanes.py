@@ -1,9 +1,9 @@
 """The plain queues that Scrapy's priority queues are made of, as lanes over one journal and its file.
 
-A *lane* is one of them: one per priority, and per download slot where the priority queue tells slots apart. It keeps
-the end that is popped from in memory and reads on in the file when that is used up. Which lane a request goes to, and
-which lane is next, is decided by Scrapy's own priority queue of the installed version; so the order is Scrapy's,
-whatever it is. Lanes do not know that either, nor when anything is written.
+A *lane* is one such queue: one per priority, and per download slot if the priority queue tells slots apart. It keeps
+the end it pops from in memory, and reads on in the file when that is used up. The priority queue of the installed
+Scrapy decides which lane a request goes to and which lane is next, so the order is always Scrapy's. Lanes do not know
+that order, nor when anything is written.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CACHE_BYTES = 8 * 1024 * 1024
-"""Memory for rows that the file has, too; past that, lanes forget them and read them again. With 300,000 requests
+"""Memory for rows that are also in the file; past that, lanes forget them and read them again. With 300,000 requests
 pending, 32 MiB made the process larger than Scrapy's, and no pop faster that could be measured."""
 
 READ_ROWS = 64
@@ -47,7 +47,7 @@ class Intake(Protocol):
 class Lanes:
     """All lanes of one frontier.
 
-    ``intake`` is whoever recovers the previous run, until :meth:`open`: from then on a push is a new row.
+    ``intake`` is what recovers the previous run until :meth:`open`. From then on a push is a new row.
     """
 
     def __init__(self, journal: Journal, serializer: Serializer, stored: Iterable[StoredLane], intake: Intake) -> None:
@@ -106,7 +106,7 @@ class Lanes:
         return self._take(database.oldest_after(lane.id, edge)) or self._take(self.journal.unwritten(lane.id, edge))
 
     def trim(self, durable_id: int) -> None:
-        """Forget what can be read again, now that all rows up to *durable_id* are in the file, if it is much."""
+        """Forget what can be read again if it is too much: all rows up to *durable_id* are in the file."""
         if self.cached_bytes > CACHE_BYTES:
             for lane in self._lanes.values():
                 lane.trim(durable_id)
@@ -226,7 +226,7 @@ class Lane:
 
 
 class LaneFactory:
-    """What to give a Scrapy priority queue as its downstream queue class: makes lanes of one order in one frontier."""
+    """The downstream queue class of a Scrapy priority queue: makes lanes of one order in one frontier."""
 
     def __init__(self, lanes: Lanes, *, lifo: bool) -> None:
         self._lanes = lanes

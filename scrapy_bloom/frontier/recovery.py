@@ -1,7 +1,7 @@
-"""Going on where the previous run left off: lanes that lead to their rows again, requests imported, a filter told.
+"""Goes on where the previous run left off: leads lanes to their rows, imports requests, shows them to the filter.
 
-On top of journal and lanes. Which lane a request belongs to is found out by pushing it into Scrapy's priority queue
-while nothing is stored. This module does not know where an import comes from, nor what a filter does.
+On top of journal and lanes. To find the lane of a request, it pushes the request into Scrapy's priority queue while
+nothing is stored. Does not know where an import comes from, nor what a filter does.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LED_LANES = 100
 """Lanes that a request has to lead to before the others are reopened by their names: 100 microseconds against 20."""
 
 SHOW_PAGE = 10_000
-"""Requests shown to the filter before it may let go of their fingerprints, to bound what it holds in memory."""
+"""Requests shown to the filter before it may release their fingerprints, which bounds what it holds in memory."""
 
 
 class Recovery:
@@ -42,7 +42,7 @@ class Recovery:
         self._reached: list[Lane] = []
 
     def receive(self, lane: Lane, request: Request) -> None:  # noqa: ARG002 - an Intake
-        """Note which lane a request was led to."""
+        """Note the lane that a request ends up in."""
         self._reached.append(lane)
 
     def restore(
@@ -50,11 +50,11 @@ class Recovery:
     ) -> int:
         """Let the priority queue make the lanes that the file has rows for; return the row count.
 
-        One request per lane is enough to lead the priority queue to it. If it is led elsewhere, the rules have changed
-        since (another priority queue, another Scrapy), and all of the lane's requests are routed one by one.
+        One request per lane is enough to lead the priority queue to it. If the request ends up in another lane, the
+        rules have changed (another priority queue, another Scrapy), and all requests of the lane are routed one by one.
 
-        A priority queue that can *reopen* a lane by its name need not be led to each of very many. The first of them
-        show whether the rules are the same; if they are not, none is reopened.
+        A priority queue that can *reopen* a lane by its name needs no request for each of very many lanes. The first
+        few show whether the rules are still the same; if not, none is reopened.
         """
         rows = 0
         led = 0
@@ -144,7 +144,7 @@ def show(
     shown = 0
     for page in database.walk(after=after):
         for row in page:
-            with suppress(Exception):  # what cannot be read is told when its turn comes
+            with suppress(Exception):  # logged when its turn comes
                 request = serializer.loads(row.body)
                 if not request.dont_filter:
                     remember(request)

@@ -4,9 +4,9 @@ Scrapy's scheduler does all the work that is not storage: priority queues, the m
 serialized, the stats. This class gives its priority queue lanes of our own to put requests in, marks requests as done
 when the engine is done with them, and tells the duplicate filter when the requests of its new fingerprints are durable.
 
-It knows no filter by name. One that can hold fingerprints back has four methods more (:class:`HoldsBack`); with any
-other, a kill can cost the pages that were found within one commit interval before it, and a WARNING says so. One that
-notes how far the frontier was (:class:`NotesFrontier`) lets a frontier be refused that lacks requests.
+It knows no filter by name. A filter that can hold fingerprints back has four more methods (:class:`HoldsBack`). With
+any other, a kill can cost the pages found within one commit interval before it, and a WARNING says so. If the filter
+notes how far the frontier was (:class:`NotesFrontier`), a frontier that lacks requests can be refused.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ class HoldsBack(Protocol):
     """A duplicate filter that can keep what it has just accepted out of its files until the requests are durable."""
 
     def hold_back(self) -> None:
-        """From now on, keep newly accepted fingerprints in memory; request_seen() knows them as ever."""
+        """Keep newly accepted fingerprints in memory from now on; request_seen() still knows them."""
 
     def seal(self) -> None:
-        """Tell what was accepted so far, and is in the commit that begins, from what comes later."""
+        """Mark what was accepted so far: it is in the commit that begins, and what comes later is not."""
 
     def release(self) -> None:
-        """Everything sealed may go to the files now. What is never released must never get there."""
+        """Let everything sealed go to the files. Nothing else may get there."""
 
     def never_release(self, request: Request) -> None:
         """Exempt *request* from :meth:`release`: it could not be stored and will be lost with the process."""

@@ -1,12 +1,11 @@
 """What Scrapy's own scheduler left in a job directory, and what it would find there again: the disk queue.
 
-Scrapy's scheduler itself reads it, through its public methods, from a copy: reading empties those files, and the copy
-keeps the original whole until everything is durably in the frontier. A queue that was not stopped cleanly is refused
-instead: Scrapy writes down what is in it only at the end, so requests are missing from it that the duplicate filter
-knows.
+Scrapy's scheduler itself reads it, through its public methods, from a copy: reading empties those files, and the
+original stays whole until everything is durably in the frontier. A queue that was not stopped cleanly is refused:
+Scrapy writes down what is in it only at the end, so it lacks requests that the duplicate filter knows.
 
-While requests are pending in the frontier, Scrapy's scheduler must not take the job for one without. So something lies
-in the place of the state that it reads on opening, which makes that fail before the first request.
+While requests are pending in the frontier, Scrapy's scheduler must not take the job for an empty one. So a directory
+lies where it reads its state on opening, which fails before the first request.
 """
 
 from __future__ import annotations
@@ -144,7 +143,7 @@ class ScrapyQueue:
             (self._jobdir / SEEN).replace(self._jobdir / SEEN_DONE)
 
     def put_aside(self) -> None:
-        """Rename the imported directory, so that it is never read again but still there, and delete the copy."""
+        """Rename the imported directory, so that it is kept but never read again, and delete the copy."""
         shutil.rmtree(self._copy, ignore_errors=True)
         done = self._jobdir / _DONE
         shutil.rmtree(done, ignore_errors=True)

@@ -117,7 +117,7 @@ def restored(path: Path) -> Iterator[None]:
 
 @contextmanager
 def running(job: str, directory: Path, *numbers: int) -> Iterator[subprocess.Popen[str]]:
-    """Run a job of ``child.py`` and see to it that it has ended."""
+    """Run a job of ``files_child.py``, and end it if it has not ended by itself."""
     command = [sys.executable, str(Path(__file__).with_name("files_child.py")), job, str(directory), *map(str, numbers)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from scrapy import Spider
+from scrapy import Request, Spider
 from scrapy.core.scheduler import Scheduler
 from scrapy.utils.misc import build_from_crawler
 from scrapy.utils.test import get_crawler
 
+from scrapy_bloom import UnseenLinks
+
 SCRAPYS = "scrapy.dupefilters.RFPDupeFilter"
 OURS = "scrapy_bloom.BloomDupeFilter"
+
+
+class AskingSpider(UnseenLinks, Spider):
+    """A spider that can ask."""
+
+
+class ByPath:
+    """A fingerprinter of somebody's own."""
+
+    def fingerprint(self, request: Request) -> bytes:
+        return request.url.partition("?")[0].encode()
 
 
 def open_scheduler(dupefilter: str = OURS, spider: type[Spider] = Spider, **settings: Any) -> Scheduler:
