@@ -1,7 +1,7 @@
 """Adding keys and asking for keys, beside other bloom filters, a set and SQLite.
 
-Every filter is made for the same number of keys and the same error rate, then filled to four fifths. Each round brings
-new keys, adds them, adds equal ones once more (duplicates), and asks for others (absent). Ours promises the rate for a
+Every filter is made for the same number of keys and the same error rate, then filled to four fifths. Each round adds
+new keys, adds equal ones once more (duplicates), and asks for others (absent). Ours promises the rate for a
 chain of any length and therefore spends more bits on its first layer than the others on their only one.
 """
 
@@ -114,7 +114,7 @@ def _round_of(memory: rivals.Memory, sample: int) -> Callable[[], tuple[float, .
     def one_round() -> tuple[float, ...]:
         nonlocal number
         number += 1
-        # The others have used the caches meanwhile.
+        # The other sides have used the caches since.
         measure.nanoseconds_each(memory.contains, measure.random_keys(_WARM_UP_SEED + number, sample))
         return (
             measure.nanoseconds_each(memory.add, measure.random_keys(number, sample)),

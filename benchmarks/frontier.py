@@ -1,9 +1,9 @@
 """DurableScheduler beside Scrapy's own scheduler with JOBDIR: whole crawls, and a queue of many pending requests.
 
 The crawl begins with a job directory in which the first pages of a generated site wait: once these alone, once with
-many more requests below them in priority. It ends before it has fetched the whole site, so these never have their
-turn; nor could they be sent, as nothing is there to send their scheme. BloomDupeFilter is on both sides. Timed is what
-lies between the opening of the spider and the last page, by the clock too, as waiting for the disk takes no CPU time.
+many more requests below them in priority. It ends before it has fetched the whole site, so their turn
+never comes; nothing could send their scheme anyway. Both sides use BloomDupeFilter. Times run from the opening of the
+spider to the last page, by the clock too, as waiting for the disk takes no CPU time.
 
 The queue is filled, opened anew, pushed to once more, and popped from twice as often. Every measurement is in a process
 of its own.
@@ -32,7 +32,7 @@ SCHEDULERS = {SCRAPY: "scrapy.core.scheduler.Scheduler", DURABLE: "scrapy_bloom.
 
 SETTINGS = {
     "DUPEFILTER_CLASS": "scrapy_bloom.BloomDupeFilter",
-    # The same in every version, or the queue that one process has filled would be sorted anew by the next.
+    # The same in every version, or each process would sort anew the queue that the last one filled.
     "SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.DownloaderAwarePriorityQueue",
 }
 
@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> measure.Picture:
 
 
 def compare_crawls(pages: int, links: int, pending: int, rounds: int) -> measure.Picture:
-    """Crawl with and without *pending* requests below the pages, and print a table and what the targets say of it."""
+    """Crawl with and without *pending* requests below the pages; print a table and the targets."""
     sides = [(side, count) for count in (0, pending) for side in SCHEDULERS]
     with (
         served(["--pages", str(pages + SEEDS + RESERVE), "--links", str(links)]) as url,

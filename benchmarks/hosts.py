@@ -1,10 +1,10 @@
 """Many hosts: what a request costs to hand out with ten of them and with a hundred thousand, beside Scrapy's queue.
 
 Requests are spread evenly over the hosts, two each at the largest number, and pushed into a scheduler with JOBDIR whose
-downloader is busy with as many requests as a crawl's would be. Timed are pops, each followed by the question whether
-anything is pending and by the push of another request to a host drawn at random, as an engine does. Scrapy's scheduler
-keeps its requests in memory here: on disk it opens a file per host, and ends with "Too many open files" at a few
-thousand. Every measurement is in a process of its own; CPU time.
+downloader is busy with as many requests as a crawl's would be. Pops are timed, each followed by has_pending_requests()
+and by the push of another request to a random host, as an engine does. Scrapy's scheduler keeps its requests in memory
+here: on disk it opens a file per host, and ends with "Too many open files" at a few thousand. Every measurement is in a
+process of its own; CPU time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A whole crawl of a site without traps, with the loop guard and without: CPU time, and the pages fetched.
 
-As ``crawl``, with UnseenLinks on both sides: the less a crawl costs without the guard, the more its share shows. Both
-must fetch the same pages.
+Like ``crawl``, with UnseenLinks on both sides: the cheaper the crawl, the more the guard's share shows. Both must fetch
+the same pages.
 """
 
 from __future__ import annotations

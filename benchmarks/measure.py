@@ -1,8 +1,8 @@
 """What all benchmarks share: the line about the machine, rounds side by side, medians with spread, tables, pictures.
 
-Knows nothing of what is measured. Times are CPU time: machines that do other things at the same time stretch wall time
-at will, CPU time only by what caches and hyper-threads are shared. A ratio is taken within a round, whose sides ran
-within the same second or so, and the median is over rounds.
+Knows nothing of what is measured. Times are CPU time: on a busy machine wall time stretches at will, CPU time only by
+shared caches and hyper-threads. A ratio is taken within a round, whose sides run within a second or so of each other;
+the median is over rounds.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def print_environment(*packages: str) -> None:
 
 
 def machine() -> str:
-    """Name the processor, as well as the system tells it."""
+    """Return the name of the processor, as far as the system knows it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -146,7 +146,7 @@ def nanoseconds_each(function: Callable[[Any], object], arguments: Sequence[Any]
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Keep the garbage collector from charging one side for walks over what waits for the other."""
+    """Keep the garbage collector from charging one side for walking over the other's objects."""
     gc.collect()
     gc.disable()
     try:
@@ -156,7 +156,7 @@ def uncollected() -> Iterator[None]:
 
 
 def random_keys(seed: int, count: int, length: int = 20) -> list[bytes]:
-    """Return *count* keys that look like fingerprints, as new objects each time; different ones for each *seed*."""
+    """Return *count* new objects that look like fingerprints; different ones for each *seed*."""
     blob = random.Random(seed).randbytes(count * length)
     return [blob[at : at + length] for at in range(0, len(blob), length)]
 
@@ -171,7 +171,7 @@ def resident_bytes() -> int:
 
 
 def peak_bytes() -> int:
-    """Return the most memory that this process has had in RAM, of the program it runs now."""
+    """Return the most memory that this process has had in RAM since it started its program."""
     try:
         status = Path("/proc/self/status").read_text(encoding="ascii")
     except OSError:
@@ -182,7 +182,7 @@ def peak_bytes() -> int:
 def in_own_process(module: str, **arguments: Any) -> Any:
     """Run ``python -m module`` with *arguments* as JSON in its command line; return the JSON of its last line.
 
-    For what leaves traces in a process (memory, a reactor that has run) or must not see those of others.
+    For measurements that leave traces in a process (memory, a reactor that has run), or must not see those of others.
     """
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     command = [sys.executable, "-m", module, json.dumps(arguments)]
@@ -194,7 +194,7 @@ def in_own_process(module: str, **arguments: Any) -> Any:
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a Markdown table that is aligned for reading as it is: the first column left, all others right."""
+    """Print a Markdown table, aligned to be readable as plain text: the first column left, all others right."""
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
 
     def line(cells: Sequence[str]) -> str:

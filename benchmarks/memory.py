@@ -1,7 +1,7 @@
 """Resident memory per URL of BloomDupeFilter and of Scrapy's own filter, each in a process of its own.
 
-The filters are asked through request_seen about numbers in place of requests, under a fingerprinter that makes
-fingerprints of them: the same 20 bytes, in less time. What counts is how much more memory is resident afterwards.
+request_seen() gets numbers in place of requests, and a fingerprinter turns them into 20 bytes in less time than it
+takes for a request. The result is how much more memory is resident afterwards.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a page brings: CPU time per page of the loop guard's look at it, beside parsing the page.
 
-Pages with news are those of a folder, in random order, or generated ones; "again" shows them a second time, when they
-are copies, which are read to the end.
+Pages with news come from a folder, in random order, or are generated. "Again" shows them a second time: copies are
+read to the end.
 """
 
 from __future__ import annotations

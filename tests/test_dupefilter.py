@@ -18,7 +18,7 @@ from scrapy.utils.test import get_crawler
 from scrapy_bloom.crawl.fingerprints import fingerprints_of
 from scrapy_bloom.dupefilter import BloomDupeFilter
 from scrapy_bloom.errors import BloomError, SettingsError
-from tests.support.scheduling import OURS, SCRAPYS, finish, open_scheduler, stat
+from tests.support.scheduling import OURS, SCRAPYS, ByPath, finish, open_scheduler, stat
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,13 +96,6 @@ def test_a_request_with_dont_filter_is_neither_checked_nor_recorded(scheduler: S
     assert not scheduler.enqueue_request(Request(url))
 
 
-class ByPath:
-    """A fingerprinter that knows only paths."""
-
-    def fingerprint(self, request: Request) -> bytes:
-        return request.url.partition("?")[0].encode()
-
-
 def test_a_custom_fingerprinter_is_used_as_it_is() -> None:
     """REQUEST_FINGERPRINTER_CLASS means what it means in Scrapy."""
     scheduler = open_scheduler(REQUEST_FINGERPRINTER_CLASS=ByPath)
@@ -134,7 +127,7 @@ def test_the_log_lines_are_scrapys(debug: bool, caplog: pytest.LogCaptureFixture
 
 
 def test_stats_say_what_the_filter_holds_and_costs() -> None:
-    """Each stat of the design is there from the start, and right at the end."""
+    """Each documented stat is there from the start, and right at the end."""
     scheduler = open_scheduler(BLOOM_CAPACITY=100, BLOOM_ERROR_RATE=1e-3)
     assert stat(scheduler, "bloom/urls") == 0
     for number in range(250):

@@ -3,8 +3,8 @@
 Knows requests and what ``news`` says of a response. Knows no scheduler and no filter: ``crawl/base_dupefilter`` tells
 it what is new, ``middleware`` shows it what comes out of the queue and what comes back, and takes what it releases.
 
-A page that brings nothing new makes each of its shapes a little drier, a page with news makes them wet again, and the
-shapes of the page that *linked* to it, too: a list has no text that its items do not repeat, so its news are what it
+A page that brings nothing new makes each of its shapes a little drier. A page with news makes them wet again, and also
+the shapes of the page that *linked* to it: a list has no text that its items do not repeat, so its news is what it
 leads to. (Counting new links instead would reward mazes.)
 
 Of the shapes of a URL the most specific one that has brought something lately decides: then nothing is held back. One
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 DRY = 25
-"""Pages of a shape in a row that bring nothing, nor does what they link to, before it is parked. The longest such run
+"""Pages of a shape in a row that bring nothing, and link to nothing new, before it is parked. The longest such run
 in one folder of 7,692 pages of documentation was 1."""
 
 EVIDENCE = 5
@@ -65,13 +65,13 @@ SECTION_WEIGHT = 4
 what was found first, as the sections on the home page, otherwise waits for ever new small shapes of traps."""
 
 PORTION = 64
-"""Parked requests that go back to the queue at a time. The next ones follow as long as there is news."""
+"""Parked requests released at a time. The next ones follow as long as there is news."""
 
 ACCOUNTS = 100_000
-"""Shapes that are remembered, some 40 MB; then those without a verdict that were fetched least are forgotten."""
+"""Shapes that are remembered, some 40 MB. Past that, the least fetched ones without a verdict are forgotten."""
 
 SAVE_INTERVAL = 5.0
-"""Seconds between writing down what is known about shapes; what a kill loses of it costs a few fetches more."""
+"""Seconds between saves of what is known about shapes. What a kill loses costs a few more fetches."""
 
 NEWS_CAPACITY = 1_000_000
 NEWS_ERROR_RATE = 1e-3
@@ -84,7 +84,7 @@ QUEUED = "bloom_loop_queued"
 """Key in ``request.meta`` while a request is in the queue: by how much it was demoted."""
 
 RELEASED = "bloom_loop_released"
-"""Key in ``request.meta`` while a request that was parked is in the queue: its number in the lot."""
+"""Key in ``request.meta`` while a released request is in the queue: its number among those parked."""
 
 
 TRIED_FOR = "bloom_loop_tried"
@@ -137,7 +137,7 @@ class Account:
 
     @property
     def is_dry(self) -> bool:
-        """Whether its URLs are to be parked."""
+        """Whether to park its URLs."""
         return self.dry >= DRY and not self.pardoned
 
     @property
@@ -152,7 +152,7 @@ class Account:
 
     @property
     def growth(self) -> float:
-        """How much later than by their number alone the URLs of this shape are to be fetched, at least 1.
+        """Factor, at least 1, by which the URLs of this shape come later than their number alone says.
 
         The square of the number of new breeding URLs on a page of it. A list breeds items, which do not breed, and the
         next list, which makes 1. In a maze all pages breed, on its thousandth page as much as on its first. A wiki does

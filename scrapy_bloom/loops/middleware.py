@@ -61,7 +61,7 @@ class LoopGuardMiddleware:
         connect(self.spider_closed, signal=signals.spider_closed)
 
     def spider_idle(self) -> None:
-        """Let no crawl end while parked requests wait whose shapes have news."""
+        """Keep the crawl from ending while parked requests wait whose shapes have news."""
         if self._guard.release_all_due():
             raise DontCloseSpider
 
@@ -70,7 +70,7 @@ class LoopGuardMiddleware:
         self._guard.close()
 
     def request_dropped(self, request: Request) -> None:
-        """Tell of a redirect that leads to a known page."""
+        """Show the guard a redirect that leads to a known page."""
         self._guard.saw_nothing(request)
 
     # Scrapy 2.13 passes the spider to all of these, 2.14 and newer only where it has no default.
@@ -82,7 +82,7 @@ class LoopGuardMiddleware:
             raise IgnoreRequest("parked by the loop guard")
 
     def process_spider_input(self, response: Response, spider: Spider | None = None) -> None:  # noqa: ARG002 - see above
-        """Show the guard what *response* brought, whatever its callback makes of it."""
+        """Show the guard what *response* brought, whatever its callback does with it."""
         if response.request is not None and _tells_something(response):
             self._guard.saw(response, response.request)
 

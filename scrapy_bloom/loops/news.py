@@ -2,8 +2,8 @@
 
 Knows no crawl and no link, and not which pages belong together; that is for ``guard``.
 
-A trap shows the same content under ever new URLs, a little changed each time: with the time, a counter, a token, its
-own URL. So the text is looked up line by line, as a page lays it out, and
+A trap shows the same content under ever new URLs, changed a little each time: the time, a counter, a token, its own
+URL. So the text is looked up line by line, as the page lays it out, and
 
 - digits are all alike: a clock and a counter are the same line whatever they show;
 - a line that is new is looked up once more in pieces of six words, without the words that have digits in them (tokens)
@@ -40,8 +40,8 @@ REMEMBERED = 500
 page would take longer than reading it, and fewer would make news of the next copies."""
 
 WINDOW_BYTES = 8_192
-"""HTML that is read at once, tags included. Most pages have shown their news by then, and the rest of a long page is
-not read. What is unread is not remembered either, so copies of a page of w windows count as news w times at most."""
+"""Characters of HTML read at once, tags included. Most pages have shown their news by then, and the rest of a long page
+stays unread. Unread text is not remembered, so copies of a page of w windows count as news w times at most."""
 
 SHORTEST = 8
 """Bytes; shorter lines and pieces ("Next", "12.50") say nothing about a page."""
@@ -98,7 +98,7 @@ class News:
     """
 
     def __init__(self, seen: ScalableBloomFilter) -> None:
-        """Keep what was seen in *seen*; closing it is for the caller."""
+        """Keep what was seen in *seen*, which the caller closes."""
         self._add = seen.add
         self._last: dict[bytes, None] = {}
 
@@ -115,7 +115,7 @@ class News:
         lines: dict[bytes, None] = {}
         for window in _windows(body, is_markup=is_markup):
             found = dict.fromkeys(window.translate(_ALIKE).split(b"\n"))
-            # What the last page had, too, is mostly its head and its menus: no need to ask the filter.
+            # What the last page also had is mostly head and menus: no need to ask the filter.
             fresh = [line for line in found if len(line) >= SHORTEST and line not in self._last and self._add(line)]
             lines.update(found)
             if fresh and own is None:

@@ -30,13 +30,13 @@ APPLICATION_ID = 0x53624C67
 FORMAT_VERSION = 1
 
 IN_MEMORY = 100_000
-"""Requests parked without a job directory; past that they are not parked but fetched. Some 200 MB."""
+"""Most requests parked without a job directory, some 200 MB. Further ones are fetched."""
 
 PICKLE_PROTOCOL = 4
 """As in Scrapy's disk queues: read by every Python we support, whichever wrote it."""
 
 TAKEN_BACK = 0
-"""Account of the requests whose verdict a person has taken back. No shape has this number, so it is never dry."""
+"""Account of requests whose verdict a person has taken back. No shape has this number, so it never runs dry."""
 
 _TABLES = f"""
 BEGIN;
@@ -135,7 +135,7 @@ class ParkedFile:
         Raises:
             InUseError: Another process has it open.
             UnknownFormatError: A newer version wrote it.
-            DamagedError: It is not what it was.
+            DamagedError: It contradicts itself.
             UnusableError: It cannot be created, read or written.
 
         """
@@ -239,7 +239,7 @@ class ParkedFile:
             self._connection.executemany("DELETE FROM folders WHERE name = ?", ((n,) for n in forgotten_folders))
 
     def close(self, *, queue_is_kept: bool) -> None:
-        """Close the file. Released requests that wait in a queue that is kept are the queue's from now on."""
+        """Close the file. Released requests now belong to the queue, if that is kept."""
         if queue_is_kept:
             self._connection.execute("DELETE FROM parked WHERE released")
         self._connection.close()

@@ -36,13 +36,13 @@ SECTION = 20
 """URLs that must have been seen under a child for it to keep its name in a folder of many children."""
 
 FOLDERS = 10_000
-"""Folders whose children are counted; then those that were not asked for the longest are forgotten. Up to 40 MB."""
+"""Folders whose children are counted, up to 40 MB. Past that, those unused for longest are forgotten."""
 
 DEEPEST = 8
 """Folders of a path that are shapes of their own. What is deeper belongs to the deepest."""
 
 MOST_KEYS = 8
-"""Parameters of a query up to which its pairs are looked at, too; then only each by itself."""
+"""Most parameters of a query whose pairs are looked at; past that, each only by itself."""
 
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.IGNORECASE).fullmatch
 _HASH = re.compile(r"(?=.*\d)[0-9a-f]{8,}", re.IGNORECASE).fullmatch
@@ -52,7 +52,7 @@ _MASK_DIGITS = re.compile(r"\d+").sub
 
 
 class Shapes:
-    """Learns from the URLs of a crawl which folders have many children.
+    """Learns which folders have many children from the URLs of a crawl.
 
     The children of a folder are counted by Space-Saving (Metwally, Agrawal, El Abbadi, "Efficient Computation of
     Frequent and Top-k Elements in Data Streams", ICDT 2005) with CHILDREN counters: after n URLs in a folder a count

@@ -1,4 +1,4 @@
-"""What can happen to a file or a process, in words; and the keys and filters that it is tried on."""
+"""What can happen to a file or a process, in words, and the filters to try it on."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A duplicate filter that is the worst case for a scheduler: what it accepts is in its file at once, unless held
-back."""
+"""A duplicate filter that is the worst case for a scheduler: fingerprints are in its file at once, unless held back."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ settings       further Scrapy settings; null: as Scrapy has it.
 log, stats     files for the log and, at the end of a crawl that was not killed, the stats as JSON.
 die_in         number of the callback that kills its own process with SIGKILL after half of its links; 0 for none.
 commits        a file for the moment at which the last complete commit began, on the clock of time.monotonic().
-linger         seconds that this callback waits before, so that its first half is committed.
+linger         seconds that this callback waits before the kill, so that its first half is committed.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class SiteSpider(Spider):
         yield {"url": response.url}
 
     def links(self, response: Response) -> list[str | None]:
-        """The links of a page, with None where the process shall die."""
+        """The links of a page, with None where the process dies."""
         links = response.css("a::attr(href)").getall()
         if self.callbacks == self.options.get("die_in"):
             return [*links[: len(links) // 2], None]
@@ -108,7 +108,7 @@ class LingeringSpider(SiteSpider):
 
 
 def note_commits(file: str) -> None:
-    """Write down when the last commit that is complete began: what was handed out later is not in it."""
+    """Write down when the last complete commit began: what was handed out later is not in it."""
     opened = os.open(file, os.O_WRONLY | os.O_CREAT)
     seal, reset = HandedOut.seal, HandedOut.reset
     began = 0.0

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 class Crawl:
-    """One process that crawls; ended at the latest when the ``with`` block is."""
+    """One process that crawls, killed at the end of the ``with`` block if it still runs."""
 
     def __init__(self, url: str, directory: Path, **options: Any) -> None:
         self.log_file = directory / "crawl.log"
@@ -57,7 +57,7 @@ class Crawl:
         self.process.communicate()
 
     def wait_until(self, site: LocalSite, hits: int) -> None:
-        """Return once *site* was asked *hits* times in all; AssertionError if the crawl ends before."""
+        """Wait until *site* has had *hits* requests in all; AssertionError if the crawl ends before."""
         while site.hits() < hits:
             assert self.process.poll() is None, f"ended by itself after {site.hits()} of {hits} requests"
             time.sleep(0.002)

@@ -1,5 +1,5 @@
-"""TCP proxies in front of a server: one loses answers, so that a command is carried out and nobody hears of it; the
-other speaks TLS, which the servers that Python packages bring cannot.
+"""TCP proxies in front of a server: one loses answers, so that a command is carried out and nobody hears of it. The
+other speaks TLS, which the servers in Python packages cannot do.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Engine ``bf``: the scalable bloom filter that the server brings along (Redis 8, Redis Stack, Valkey's bloom module).
+"""Engine ``bf``: the server's own scalable bloom filter (Redis 8, Redis Stack, Valkey's bloom module).
 
 One key, ``BF.RESERVE`` to begin and ``BF.INSERT`` with ``NOCREATE`` to add. ``BF.ADD`` does the same, but on a key that
 is gone it would begin a new filter with the server's default error rate of 1 %: one new page in a hundred lost.
 
-*What the server makes of an error rate.* RedisBloom gives its layer i the rate p / 2^(i+1), so the sum over all layers
+*What the server does with an error rate.* RedisBloom gives its layer i the rate p / 2^(i+1), so the sum over all layers
 stays below the p of ``BF.RESERVE`` (RedisBloom, ``src/sb.c``: the first layer is already tightened by 0.5). Valkey's
 module begins at p itself and halves from there, so the sum stays below 2 p (valkey-bloom, ``src/bloom/utils.rs``);
 it is told half of ours. The layers are then the same in both.
 
-*What small layers make of it.* The server's probes are double hashing, a + i b mod m. Two keys with the same stride
+*Why layers have a least size.* The server's probes are double hashing, a + i b mod m. Two keys with the same stride
 mod m overlap in all but j places if they start j strides apart, which adds about 6 n / m^2 to the rate of a layer. For
 p = 1e-6 that is 1 % at a million keys, but at 1,000 keys the measured rate was 8e-6 instead of 5e-7, at 100 keys 2e-4
 (RedisBloom 2.8; 1 to 6 million absent keys each). So a layer is never smaller than :func:`min_capacity`, where this
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 PROBES_LUA = (Path(__file__).parent / "bf.lua").read_text(encoding="utf-8")
-"""The beginning of a script that looks up digests and adds them, as that of the other engine."""
+"""The beginning of a script that looks up digests and adds them, like that of the other engine."""
 
 _TIGHTENING = 0.5
 _OVERLAP = 0.1

@@ -7,8 +7,8 @@ Scheme 2, *cubic*
 -----------------
 
 (Numbers are shared with ``filter/probes.py``, so that no number means two things.) A server is asked per bit or per
-list of bits, so that runs save nothing here; what counts is the number of calls, and that a position is cheap to
-compute in Lua's doubles. A digest, 16 bytes, is the 128-bit MurmurHash3 of the key. Its little-endian 32-bit words a,
+list of bits, so runs save nothing here. What counts is the number of calls, and that Lua's doubles compute a position
+cheaply. A digest, 16 bytes, is the 128-bit MurmurHash3 of the key. Its little-endian 32-bit words a,
 b, c, d make three 42-bit numbers
 
     x = 1024 a + (d mod 1024)    y = 1024 b + (d >> 10 mod 1024)    z = 1024 c + (d >> 20 mod 1024)
@@ -107,7 +107,7 @@ def positions(digest: bytes, size_bits: int, probes: int) -> list[int]:
 
 
 class BitmapChain:
-    """A chain of bitmaps, as far as this process knows it: others may have grown it, of which the script tells."""
+    """A chain of bitmaps, as far as this process knows it: if others have grown it, the script says so."""
 
     def __init__(self, tag: str, meta: Mapping[str, str]) -> None:
         """Take the metadata that the server has for hash tag *tag*.
@@ -155,7 +155,7 @@ class BitmapChain:
         return self._keys(len(layers)), [self.parameters.id, len(self._layers), str(self._next), *numbers]
 
     def answers(self, reply: Any, *, adding: bool) -> list[bool]:  # noqa: ARG002 - the other engine needs it
-        """Read the script's answer. It is empty after another process has grown the chain: the command is another now.
+        """Read the script's answer. It is empty if another process has grown the chain: then the command has changed.
 
         Raises:
             GoneError: The metadata is gone or another chain's.

@@ -8,11 +8,11 @@ from __future__ import annotations
 import time
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
-"""Seconds between two looks at a server that is away; doubling from one to the other."""
+"""Seconds between two looks at a server that is away: the pause doubles from the first to the longest."""
 
 
 class Outage:
-    """What is known about the absence of one server. Begins with a server that is there.
+    """Whether one server is away, and when to look for it again. At first it is there.
 
     Args:
         longest_pause: Seconds between two looks at most; None for :data:`LONGEST_PAUSE`.
