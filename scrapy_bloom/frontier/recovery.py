@@ -46,7 +46,7 @@ class Recovery:
         self._reached.append(lane)
 
     def restore(
-        self, lanes: Lanes, push: Callable[[Request], None], reopen: Callable[[str], bool] | None = None
+        self, lanes: Lanes, push: Callable[[Request], None], reopen: Callable[[str, int], bool] | None = None
     ) -> int:
         """Let the priority queue make the lanes that the file has rows for; return the row count.
 
@@ -62,7 +62,7 @@ class Recovery:
             rows += stored.rows
             if stored.name not in lanes.stored:
                 continue
-            if reopen is not None and led >= LED_LANES and reopen(stored.name) and stored.name not in lanes.stored:
+            if reopen is not None and led >= LED_LANES and reopen(stored.name, stored.rows):
                 continue
             if self._leads_to(stored.name, stored.id, push):
                 led += 1

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right, insort
+from hashlib import md5
 from typing import TYPE_CHECKING, Any
 
 from scrapy.pqueues import DownloaderAwarePriorityQueue, DownloaderInterface
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
 
-_match_key = re.compile(r"/(?P<slot>[^/]+)-[0-9a-f]{32}/(?P<priority>-?[0-9]+)(?P<start>s?)").fullmatch
+_match_key = re.compile(r"/([^/]+)-([0-9a-f]{32})/(?:0|-?[1-9][0-9]*)(s?)").fullmatch
 
 _BLOCK = 512
 """Names in a block when it is made; at twice as many it is split. From 128 to 2048, times differ by under 10 %."""
@@ -123,42 +124,58 @@ class SlotQueue(DownloaderAwarePriorityQueue):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._dormant: dict[str, list[tuple[str, int]]] = {}
+        """Keys and lengths of the queues of slots not needed yet. Open, a slot takes 1.4 kB more."""
+        self._can_reopen = self.pqfactory("a.example").key == f"{self.key}/a.example-{_checksum('a.example')}"
         self._chooser = self._downloader_interface = _Chooser(self.crawler)
         self.recount()
 
     def recount(self) -> None:
         """Look at every slot once, after their queues have changed otherwise than by push() and pop()."""
-        self._chooser.names = SortedNames(self.pqueues)
-        self._count = sum(map(len, self.pqueues.values()))
+        self._chooser.names = SortedNames([*self.pqueues, *self._dormant])
+        dormant = sum(length for queues in self._dormant.values() for _, length in queues)
+        self._count = sum(map(len, self.pqueues.values())) + dormant
 
-    def reopen(self, key: str) -> bool:
+    def reopen(self, key: str, length: int) -> bool:
         """Make the queue that is called *key*, and return whether that could be done without a request.
+
+        The queue is opened when its slot is needed; until then it counts for *length* requests. When all are made,
+        :meth:`recount` has to be called.
 
         Scrapy's class builds the name of a slot's queues from its own, but keeps only what suits a file name. For
         nearly all hosts that is everything; a name that has lost something is known by the checksum behind it.
         """
         found = _match_key(key.removeprefix(self.key))
-        if found is None:
+        if found is None or not (self._can_reopen and key.startswith(self.key)):
             return False
-        slot, priority = found["slot"], int(found["priority"])
-        queue = self.pqueues.get(slot) or self.pqfactory(slot)
-        if not key.startswith(f"{queue.key}/"):
+        slot, checksum, start = found.groups()
+        if checksum != _checksum(slot) or (start and self._start_queue_cls is None):
             return False
-        if not found["start"]:
-            queue.queues[priority] = queue.qfactory(priority)
-        elif self._start_queue_cls is not None:
+        if slot in self.pqueues:
+            self._open(slot, key)
+        else:
+            self._dormant.setdefault(slot, []).append((key, length))
+        return True
+
+    def _open(self, slot: str, key: str) -> None:
+        queue = self.pqueues.get(slot)
+        if queue is None:
+            queue = self.pqueues[slot] = self.pqfactory(slot)
+        priority = _priority(key)
+        if key.endswith("s"):
             queue._start_queues[priority] = queue._sqfactory(priority)
         else:
-            return False
+            queue.queues[priority] = queue.qfactory(priority)
         queue.curprio = priority if queue.curprio is None else min(queue.curprio, priority)
-        if slot not in self.pqueues:
-            self.pqueues[slot] = queue
-            self._chooser.names.add(slot)
-        return True
+
+    def _wake(self, slot: str) -> None:
+        for key, _ in self._dormant.pop(slot, ()):
+            self._open(slot, key)
 
     def push(self, request: Request) -> None:
         """Take in *request*; ValueError if it cannot be serialized."""
         slot = self._chooser.get_slot_key(request)
+        self._wake(slot)
         queue = self.pqueues.get(slot)
         before = 0 if queue is None else len(queue)
         try:
@@ -177,6 +194,7 @@ class SlotQueue(DownloaderAwarePriorityQueue):
         if chosen is None:
             return None
         slot = chosen[1]
+        self._wake(slot)
         queue = self.pqueues[slot]
         before = len(queue)
         try:
@@ -188,11 +206,32 @@ class SlotQueue(DownloaderAwarePriorityQueue):
             if slot not in self.pqueues:
                 chooser.names.remove(slot)
 
+    def peek(self) -> Request | None:
+        """Return the request that :meth:`pop` would hand out, and leave it where it is; None if there is none."""
+        chosen = self._chooser.choose()
+        if chosen is not None:
+            self._wake(chosen[1])
+        return super().peek()
+
     def close(self) -> dict[str, list[int]]:
         """Close all queues, and return what Scrapy's class would."""
         state: dict[str, list[int]] = super().close()
+        for slot, queues in self._dormant.items():
+            state[slot] = list({_priority(key) for key, _ in queues})
+        self._dormant.clear()
         self.recount()
         return state
 
     def __len__(self) -> int:
         return self._count
+
+    def __contains__(self, slot: str) -> bool:
+        return slot in self._dormant or super().__contains__(slot)
+
+
+def _priority(key: str) -> int:
+    return int(key.rpartition("/")[2].removesuffix("s"))
+
+
+def _checksum(slot: str) -> str:
+    return md5(slot.encode(), usedforsecurity=False).hexdigest()

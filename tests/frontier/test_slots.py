@@ -251,8 +251,9 @@ def test_lanes_reopened_by_their_keys_are_those_that_requests_lead_to(
                 meta = {"is_start_request": True} if n % 3 else {}
                 calls.push(Request(f"http://{host}/{n}", meta=meta, priority=n % 2))
         with opened(jobdir, DURABLE, **options) as calls:
-            assert not calls.scheduler._lanes.stored
-            assert len(calls.scheduler) == 60
+            assert bool(calls.scheduler._lanes.stored) == (led == 3)
+            assert len(calls.scheduler) == len(calls.scheduler.dqs) == 60
+            assert all(slot in calls.scheduler.dqs for slot in ["a_b.example", "host-1.example", "host-3.example"])
             calls.push(Request("http://host-1.example/new"))
             urls[led] = calls.drain()
     assert urls[3] == urls[10_000]
