@@ -24,6 +24,7 @@ from w3lib.url import canonicalize_url, safe_url_string
 
 from scrapy_bloom.crawl.crawl_links import crawl_of
 from scrapy_bloom.crawl.href_memory import UNWANTED, HrefMemory, Known
+from scrapy_bloom.url.fingerprint import fingerprint_url as plain_fingerprint_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -177,6 +178,7 @@ class UnseenLinkExtractor(LinkExtractor):
                     fingerprint_url,
                     is_wanted=lambda url: self._link_allowed(Link(url)),
                     fragments_matter=bool(self.allow_res or self.deny_res),
+                    shares=fingerprint_url is plain_fingerprint_url,
                     finish=canonicalize_url if self.canonicalize else _itself,
                 ),
             )

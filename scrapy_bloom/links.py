@@ -21,6 +21,7 @@ from w3lib.url import safe_url_string
 
 from scrapy_bloom.crawl.crawl_links import CrawlLinks
 from scrapy_bloom.crawl.href_memory import UNWANTED, HrefMemory, Known
+from scrapy_bloom.url.fingerprint import fingerprint_url as plain_fingerprint_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -98,7 +99,7 @@ class UnseenLinks:
         except ValueError:  # and then response.follow() fails, too, where the spider sees it
             return [UNWANTED for _ in links]
         if self._hrefs is None:
-            self._hrefs = HrefMemory(_followed, fingerprint_url)
+            self._hrefs = HrefMemory(_followed, fingerprint_url, shares=fingerprint_url is plain_fingerprint_url)
         page = self._hrefs.page(base, response.url, response.encoding)
         knowns = []
         for raw in map(_href, links):

@@ -17,7 +17,7 @@ from scrapy.link import Link
 from scrapy.linkextractors import LinkExtractor
 from scrapy.utils.request import fingerprint
 
-from scrapy_bloom import UnseenLinkExtractor
+from scrapy_bloom import BloomDupeFilter, UnseenLinkExtractor
 from scrapy_bloom.crawl import href_memory
 from tests.support.scheduling import SCRAPYS, AskingSpider, ByPath, finish, open_scheduler, stat
 
@@ -310,6 +310,34 @@ def test_a_forgotten_url_comes_out_again(scheduler: Scheduler) -> None:
     assert extractor.extract_links(page_of(scheduler, html)) == []
     scheduler.df.forget(Request("http://a.example/docs/a.html"))  # type: ignore[attr-defined]  # BloomDupeFilter has it
     assert urls_of(extractor.extract_links(page_of(scheduler, html))) == ["http://a.example/docs/a.html"]
+
+
+def test_links_to_parts_of_one_page_are_seen_together(scheduler: Scheduler) -> None:
+    """Once one of them was, the next is dropped by memory; forgotten, all come out again."""
+    extractor = UnseenLinkExtractor()
+    (link,) = extractor.extract_links(page_of(scheduler, '<a href="a.html#x">A</a>'))
+    seen(scheduler, link.url)
+    for part in "xyz":
+        assert extractor.extract_links(page_of(scheduler, f'<a href="a.html#{part}">A</a>')) == []
+    scheduler.df.forget(Request(link.url))  # type: ignore[attr-defined]  # BloomDupeFilter has it
+    for part in "xyzv":
+        assert len(extractor.extract_links(page_of(scheduler, f'<a href="a.html#{part}">A</a>'))) == 1
+
+
+def test_a_subclass_may_tell_parts_of_a_page_apart() -> None:
+    """A fingerprint() of the user's that keeps fragments loses no part of a page to another."""
+
+    class ByFragment(BloomDupeFilter):
+        def fingerprint(self, request: Request) -> bytes:
+            return fingerprint(request, keep_fragments=True)
+
+    scheduler = open_scheduler(spider=AskingSpider, DUPEFILTER_CLASS=ByFragment)
+    extractor = UnseenLinkExtractor()
+    seen(scheduler, "http://a.example/docs/a.html#x")
+    html = '<a href="a.html#x">A</a> <a href="a.html#y">B</a>'
+    for _ in range(2):
+        assert urls_of(extractor.extract_links(page_of(scheduler, html))) == ["http://a.example/docs/a.html#y"]
+    finish(scheduler)
 
 
 def test_allow_and_deny_see_the_fragment(scheduler: Scheduler) -> None:

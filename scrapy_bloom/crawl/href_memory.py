@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 import sys
 from collections import OrderedDict
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from urllib.parse import urlparse, urlsplit
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ UNWANTED = Known("", None)
 """For an ``href`` that is no link, or not a wanted one."""
 
 
-class Template(NamedTuple):
+@dataclass
+class Template:
     """What hrefs come to that differ in their fragment only."""
 
     url: str
@@ -73,6 +75,19 @@ class Template(NamedTuple):
     """Whether they are wanted, where fragments do not matter to that."""
     table: Table | None
     """Where they can be remembered."""
+    newest: Known | None = None
+    """The one of them that was wanted last. All are the same page: one fingerprint, seen or not."""
+
+    def known(self, url: str, fingerprint_url: Callable[[str], bytes]) -> Known:
+        """Return what is known of one that came to *url*."""
+        newest = self.newest
+        if newest is None:
+            known = Known.of(url, fingerprint_url)
+        else:
+            known = Known(url, newest.fingerprint)
+            known.seen_in = newest.seen_in
+        self.newest = known
+        return known
 
 
 class Table(dict[str, Known]):
@@ -110,16 +125,21 @@ class Page:
         template = self._template(head) if mark and _is_plain_fragment(fragment) else None
         url: str | None
         if template is not None and template.url:
-            url, is_wanted, table = template
-            url += fragment
+            url, is_wanted, table = template.url + fragment, template.is_wanted, template.table
             if memory.fragments_matter:
                 is_wanted = memory.is_wanted(url)
         else:
+            template = None
             url = memory.resolve(raw, *self._context)
             if url is None:
                 return UNWANTED
             is_wanted, table = memory.is_wanted(url), self._table(raw)
-        known = Known.of(memory.finish(url), memory.fingerprint_url) if is_wanted else UNWANTED
+        if not is_wanted:
+            known = UNWANTED
+        elif template is not None and memory.shares:
+            known = template.known(memory.finish(url), memory.fingerprint_url)
+        else:
+            known = Known.of(memory.finish(url), memory.fingerprint_url)
         if table is not None and len(raw) <= _LONGEST:
             table[raw] = known
             self._count(table, raw, known.url)
@@ -143,7 +163,9 @@ class Page:
         return template
 
     def _count(self, table: Table, *texts: str) -> None:
-        nbytes = _ENTRY_BYTES + sum(map(sys.getsizeof, texts))
+        nbytes = _ENTRY_BYTES
+        for text in texts:
+            nbytes += sys.getsizeof(text)
         table.nbytes += nbytes
         self._memory.nbytes += nbytes
 
@@ -167,6 +189,7 @@ class HrefMemory:
     fingerprint_url   the fingerprint of a URL.
     is_wanted         whether a URL is asked for. Nothing else may matter to it.
     fragments_matter  whether the fragment of a URL may matter to *is_wanted*.
+    shares            whether URLs that differ in their fragment only have one fingerprint for certain.
     finish            what is done with a URL that is wanted.
     """
 
@@ -177,12 +200,14 @@ class HrefMemory:
         *,
         is_wanted: Callable[[str], bool] = lambda _: True,
         fragments_matter: bool = False,
+        shares: bool = False,
         finish: Callable[[str], str] = lambda url: url,
     ) -> None:
         self.resolve = resolve
         self.fingerprint_url = fingerprint_url
         self.is_wanted = is_wanted
         self.fragments_matter = fragments_matter
+        self.shares = shares
         self.finish = finish
         self.nbytes = 0
         """What is remembered, in bytes, as estimated when it was learned."""
