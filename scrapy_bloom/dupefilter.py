@@ -82,7 +82,7 @@ class BloomDupeFilter(BaseBloomDupeFilter):
             fingerprint = self._fingerprints.of_request(request)
             if self._held_back is not None:
                 self._held_back.forget(fingerprint)
-        except Exception:  # Scrapy's signals swallow it; here it is at least said in our words
+        except Exception:  # Scrapy's signals log it without saying what it means
             self._log.unchecked(request)
 
     def _recall(self, request: Request) -> None:
@@ -100,7 +100,7 @@ class BloomDupeFilter(BaseBloomDupeFilter):
         self._enter(State.HOLDING_BACK)
 
     def seal(self) -> None:
-        """Make what is held back now the batch that the next :meth:`release` is about; what comes later waits."""
+        """Make what is held back now the batch that the next :meth:`release` writes; what comes later waits."""
         if self._held_back is not None:
             self._held_back.seal()
 
@@ -179,7 +179,7 @@ class BloomDupeFilter(BaseBloomDupeFilter):
             ) from error
 
     def _close_chain(self) -> None:
-        """Close the chain without what is still held back: in the files it would lose pages that are not durable."""
+        """Close the chain without what is held back: writing it would lose pages whose requests are not durable."""
         if self._chain is not None:
             if self._held_back is not None:
                 self._held_back.drop()

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 class BloomError(Exception):
     """Base class of everything below, so that one ``except`` catches it all."""
 
-    told = False
-    """Whether it has been logged."""
+    is_logged = False
+    """Whether the log has it already, on a line of its own."""
 
     def __init__(self, where: object, found: str, *, expected: str = "", advice: str) -> None:
         """Say what is wrong, in pieces of a sentence.

@@ -113,7 +113,7 @@ class FleetScheduler(BaseScheduler):
         self._expected_lost = 0.0
         self._is_outdated = False
         self._unsettled = 0
-        self._has_told_of_pickles = False
+        self._has_logged_unwritable = False
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -339,8 +339,8 @@ class FleetScheduler(BaseScheduler):
         are fetched again, and it comes again.
         """
         self.stats.inc_value("scheduler/unserializable")
-        if not self._has_told_of_pickles:
-            self._has_told_of_pickles = True
+        if not self._has_logged_unwritable:
+            self._has_logged_unwritable = True
             logger.error(
                 "%s cannot be written to the queue without a pickle: %s. It is crawled by this worker alone, and the "
                 "page it came from is fetched again if the worker is killed before. Put plain types into meta and "

@@ -1,8 +1,8 @@
 """:class:`RedisBloomDupeFilter`, the face that Scrapy sees when several processes share one filter.
 
 Says where the chain lives, on which server and behind which local filter, under Scrapy's own scheduler or that of
-scrapy-redis. The way of a request is in ``crawl.base_dupefilter``; what is asked of the server when, and what is done
-when it is away, is decided in ``fleet.filter.fleet_filter``.
+scrapy-redis. The way of a request is in ``crawl.base_dupefilter``; ``fleet.filter.fleet_filter`` decides when to ask
+the server, and what to do while it is away.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class RedisBloomDupeFilter(BaseBloomDupeFilter):
     def seen_many(self, fingerprints: Sequence[bytes]) -> list[bool]:
         """Return for each of *fingerprints* whether any process has seen it, in one round trip at most. Adds nothing.
 
-        What cannot be found out, as while the server is away, counts as not seen.
+        Counts as not seen what the server does not say, as while it is away.
         """
         return [False] * len(fingerprints) if self._filter is None else self._filter.seen_many(fingerprints)
 

@@ -96,10 +96,10 @@ class CrawlLinks:
                 seen[place] = is_seen
                 knowns[place].seen_in = epoch if is_seen else None
         if True in seen:
-            self._tell(known.url for known, is_seen in zip(knowns, seen, strict=True) if is_seen)
+            self._count_and_log(known.url for known, is_seen in zip(knowns, seen, strict=True) if is_seen)
         return [thing for thing, is_seen in zip(things, seen, strict=True) if not is_seen]
 
-    def _tell(self, dropped: Iterable[str]) -> None:
+    def _count_and_log(self, dropped: Iterable[str]) -> None:
         urls = list(dropped)
         stats = self._crawler.stats
         if stats is not None:

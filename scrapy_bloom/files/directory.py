@@ -137,7 +137,7 @@ class JobDirectoryStore:
         self._lock = FileLock(directory / layout.LOCK_NAME, thread_local=False)
         self._mark: FrontierMark | None = None
         self._syncing = threading.Lock()
-        self._has_told_of_loss = False
+        self._has_warned_of_loss = False
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -258,7 +258,7 @@ class JobDirectoryStore:
                 file.write_state(clean=True)
                 file.fsync()
             if not newest.is_in_place:
-                self._tell_of_loss(newest.path)
+                self._warn_of_loss(newest.path)
             if self._mark is not None and not self._homeless:
                 self._mark.note_synced(contained)
 
@@ -302,7 +302,7 @@ class JobDirectoryStore:
         self._lock.release()
 
     def open_mark(self, mark: FrontierMark) -> None:
-        """Open *mark* for this chain; from now on it is told what is on disk."""
+        """Open *mark* for this chain; from now on it notes what is on disk."""
         mark.open(self._chain_id)
         self._mark = mark
 
@@ -353,9 +353,9 @@ class JobDirectoryStore:
         elif not self._import_marker.exists():
             self.import_from = None
 
-    def _tell_of_loss(self, path: Path) -> None:
-        if not self._has_told_of_loss:
-            self._has_told_of_loss = True
+    def _warn_of_loss(self, path: Path) -> None:
+        if not self._has_warned_of_loss:
+            self._has_warned_of_loss = True
             logger.error(
                 "%s is not there any more: it was deleted or moved while the filter is in use. The filter goes on in "
                 "memory, and what it remembers is lost with the process, unless the directory was only moved. Do not "

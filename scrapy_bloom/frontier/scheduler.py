@@ -252,7 +252,7 @@ class DurableScheduler(Scheduler):
         if noted is not None:
             scrapy_queue.put_seen_aside()
         if not state.clean:
-            self._tell_of_kill(pending, state.in_flight)
+            self._log_recovery(pending, state.in_flight)
         self._show(database, serializer, agreement)
         self._note(journal.last_id)
         if pending:
@@ -299,7 +299,7 @@ class DurableScheduler(Scheduler):
         remember = getattr(self.df, "remember", self.df.request_seen)
         show(database, serializer, remember, release, after=agreement.show_after)
 
-    def _tell_of_kill(self, pending: int, in_flight: int) -> None:
+    def _log_recovery(self, pending: int, in_flight: int) -> None:
         assert self.stats is not None  # noqa: S101 - from_crawler() has set it
         self.stats.set_value("bloom/frontier/recovered", pending)
         self.stats.set_value("bloom/frontier/in_flight", in_flight)

@@ -333,7 +333,7 @@ def test_a_lost_answer_and_then_a_full_server(
                 patched.setattr(fleet_module.time, "sleep", lambda seconds: client.config_set("maxmemory", 1))
                 proxy.lose_next_answer()
                 assert fleet.add(key)
-            assert fleet._has_told_full
+            assert fleet._has_warned_of_full_server
             assert not fleet.add(key)
         finally:
             client.config_set("maxmemory", 0)

@@ -39,11 +39,11 @@ _OVERLAP = 0.1
 
 def min_capacity(error_rate: float) -> int:
     """Return the least keys per first layer for which a chain's *error_rate* is kept: 130,000 at 1e-6."""
-    told = _told(error_rate) * _TIGHTENING
-    return math.ceil(6 / (sizing.bits_per_key(told, sizing.optimal_probes(told)) ** 2 * _OVERLAP * told))
+    rate = _server_rate(error_rate) * _TIGHTENING
+    return math.ceil(6 / (sizing.bits_per_key(rate, sizing.optimal_probes(rate)) ** 2 * _OVERLAP * rate))
 
 
-def _told(error_rate: float) -> float:
+def _server_rate(error_rate: float) -> float:
     return error_rate / (1 + _OVERLAP)
 
 
@@ -64,8 +64,8 @@ class BloomCommandChain:
     @staticmethod
     def begin(tag: str, parameters: ChainParameters, ttl: int | None, *, is_valkey: bool) -> Command:
         """Return the command that finds the chain of *tag* or begins it."""
-        told = _told(parameters.error_rate) * (_TIGHTENING if is_valkey else 1)
-        arguments = (f"{told:.12g}", parameters.capacity, round(parameters.growth))
+        rate = _server_rate(parameters.error_rate) * (_TIGHTENING if is_valkey else 1)
+        arguments = (f"{rate:.12g}", parameters.capacity, round(parameters.growth))
         return shared_chain.begin(tag, parameters, shared_chain.data_key(tag, parameters), arguments, {}, ttl)
 
     def command(self, digests: Sequence[bytes], *, adding: bool) -> Command:
@@ -117,17 +117,17 @@ class BloomCommandChain:
 
         """
         reply = server.call(Command(("BF.INFO", self._key), self._key))
-        told = {_text(name): value for name, value in zip(reply[::2], reply[1::2], strict=True)}
+        fields = {_text(name): value for name, value in zip(reply[::2], reply[1::2], strict=True)}
         try:
-            urls, layers = int(told["Number of items inserted"]), int(told["Number of filters"])
-            nbytes = int(told["Size"])
+            urls, layers = int(fields["Number of items inserted"]), int(fields["Number of filters"])
+            nbytes = int(fields["Size"])
         except (KeyError, TypeError) as error:
             raise ReplyError(f"BF.INFO does not tell {error}") from None
-        growth = round(self.parameters.growth)
+        growth, target = round(self.parameters.growth), _server_rate(self.parameters.error_rate)
         before, missed, fill = 0, 1.0, 0.0
         for i in range(layers):
             capacity = self.parameters.capacity * growth**i
-            error_rate = sizing.layer_error_rate(i, target=_told(self.parameters.error_rate), tightening=_TIGHTENING)
+            error_rate = sizing.layer_error_rate(i, target=target, tightening=_TIGHTENING)
             probes = max(1, math.ceil(-math.log2(error_rate)))
             size_bits = -capacity * math.log(error_rate) / math.log(2) ** 2
             count = max(0, min(capacity, urls - before))

@@ -111,7 +111,7 @@ class FleetFilter:
         self._on_settled = on_settled
         self._trusted_until = 0.0
         self._next_bulk = 0.0
-        self._has_told_full = False
+        self._has_warned_of_full_server = False
         self._unsettled = 0
         self._answers = 0
 
@@ -298,8 +298,8 @@ class FleetFilter:
 
     def _ask_full(self, fingerprint: bytes, error: Exception, *, is_doubtful: bool) -> bool:
         """Look up what the server remembers, since it takes no more; what it does not know is let through."""
-        if not self._has_told_full:
-            self._has_told_full = True
+        if not self._has_warned_of_full_server:
+            self._has_warned_of_full_server = True
             logger.warning(
                 "The server at %s is full (%s), and several processes may fetch the same pages. %s Raise its "
                 "maxmemory; noeviction is the right policy.",

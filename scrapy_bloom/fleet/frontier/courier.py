@@ -120,7 +120,7 @@ class Courier:
         """
         for shard in range(self.queue.shards):
             joined = self.queue.join(shard)
-            self._tell_of_crash(self.queue.worker, joined.returned, joined.aside)
+            self._log_crash(self.queue.worker, joined.returned, joined.aside)
             self.has_begun = self.has_begun or joined.created
         self._thread.start()
 
@@ -253,7 +253,7 @@ class Courier:
         except _AgainError:
             pass
         except FullError as error:
-            self._tell_of_full(error)
+            self._warn_of_full_server(error)
         except GoneError:
             self._begin_filter_anew()
         except (ServerError, BloomError) as error:
@@ -404,7 +404,7 @@ class Courier:
             leased += lease.leased
             self._leased[shard].update(one.id for one in lease.leased)
             self._looked[shard] = (lease.outstanding, lease.seq)
-            self._tell_of_lease(lease)
+            self._log_lease(lease)
         wanted = sum(share for _, share in looks)
         if leased:
             self._idle = FIRST_IDLE
@@ -490,7 +490,7 @@ class Courier:
             self._subject,
         )
 
-    def _tell_of_full(self, error: Exception) -> None:
+    def _warn_of_full_server(self, error: Exception) -> None:
         self._pause_for_a_while()
         if not self._is_full:
             self._is_full = True
@@ -528,8 +528,8 @@ class Courier:
             self.is_away = False
             logger.info("%s is back", self._subject)
 
-    def _tell_of_lease(self, lease: Lease) -> None:
-        self._tell_of_crash(lease.expired, lease.returned, lease.crashed)
+    def _log_lease(self, lease: Lease) -> None:
+        self._log_crash(lease.expired, lease.returned, lease.crashed)
         if lease.large:
             self.aside += len(lease.large)
             logger.error("%s: entries %s are too large to be read, and set aside", self._subject, _listed(lease.large))
@@ -541,7 +541,7 @@ class Courier:
                 lease.missing,
             )
 
-    def _tell_of_crash(self, worker: str, returned: int, aside: Sequence[bytes]) -> None:
+    def _log_crash(self, worker: str, returned: int, aside: Sequence[bytes]) -> None:
         if returned:
             self.taken_back += returned
             logger.warning("Worker %s was lost with %d requests in hand; they are pending again", worker, returned)
