@@ -51,11 +51,17 @@ EVIDENCE = 5
 STEPS = 24
 """Different priorities that demotion makes of one: each is a queue in Scrapy's priority queue."""
 
-RANK_STEPS = 21
+RANK_STEPS = 16
 """Of these, the steps for how many URLs of the shape were queued before: one for each doubling, from FREE_RANK on."""
 
 FREE_RANK = 8
 """URLs of a shape that are queued without being demoted."""
+
+CHILDLESS = 16
+"""How many URLs count as one where pages bring news and lead to no more of their section: the items of a shop."""
+
+MOST_GROWTH = 16.0
+"""How many URLs one of a breeding shape counts as, at most: a list may have a hundred links."""
 
 LATELY = 128
 """Pages over which the rate is taken at which a shape breeds URLs of itself."""
@@ -96,6 +102,7 @@ class Account:
 
     __slots__ = (
         "bred",
+        "brought",
         "dry",
         "example",
         "fetched",
@@ -124,11 +131,13 @@ class Account:
         self.strangers = 0
         """Of these, the ones whose own shape had not been fetched yet."""
         self.lately = 0
-        """Pages that have come back; this and the next two are halved at LATELY, so that they tell of the last ones."""
+        """Pages that have come back; this and the next three are halved at LATELY, to tell of the last ones."""
         self.bred = 0
         """New URLs of the same section that were found on them."""
         self.kin = 0
         """Of these, the ones whose shape breeds as well."""
+        self.brought = 0
+        """Pages with news, of these and of those they have led to."""
         self.told = False
         """Whether it has run dry at least once."""
         self.pardoned = False
@@ -159,7 +168,12 @@ class Account:
         so at first, until most of what its pages link to is known.
         """
         rate = self.kin / self.lately if self.lately >= EVIDENCE else 0.0
-        return max(1.0, rate * rate)
+        return min(MOST_GROWTH, max(1.0, rate * rate))
+
+    @property
+    def barrenness(self) -> float:
+        """Share of its last pages that brought nothing, from 0 to 1; what others bring makes up for them."""
+        return max(0.0, 1.0 - self.brought / self.lately) if self.lately >= EVIDENCE else 0.0
 
     def row(self) -> AccountRow:
         """Return what is to be stored."""
@@ -174,6 +188,7 @@ class Account:
             self.lately,
             self.bred,
             self.kin,
+            self.brought,
             int(self.told),
             int(self.pardoned),
             self.example,
@@ -276,9 +291,13 @@ class LoopGuard:
             steps = _steps(accounts)
         linked_from = request.meta.get(LINKED_FROM)
         if linked_from and linked_from[-2] == accounts[-1].id and linked_from[0] in self._accounts:
-            source = self._accounts[linked_from[0]]
-            source.bred += 1
-            source.kin += accounts[0].breeds
+            judge = _with_evidence(accounts)
+            is_kin = judge is not None and judge.breeds and judge.barrenness < 0.5
+            for source in map(self._accounts.get, linked_from[::2]):
+                if source is not None:
+                    source.bred += 1
+                    source.kin += is_kin
+                    self._changed.add(source.id)
         for account in accounts:
             account.queued += 1
             self._changed.add(account.id)
@@ -409,6 +428,8 @@ class LoopGuard:
                 account.lately //= 2
                 account.bred //= 2
                 account.kin //= 2
+                account.brought //= 2
+            account.brought += is_news
             account.dry = 0 if is_news else account.dry + 1
             self._changed.add(account.id)
         tried_for = request.meta.pop(TRIED_FOR, None)
@@ -427,7 +448,10 @@ class LoopGuard:
         """Count news for the page that led to it, however long ago: only pages after that one are still dry."""
         for number, position in zip(source[::2], source[1::2], strict=True):
             account = self._accounts.get(number)
-            if account is not None and account.dry > account.fetched - position:
+            if account is None:
+                continue
+            account.brought += 1
+            if account.dry > account.fetched - position:
                 account.dry = max(0, account.fetched - position)
                 self._changed.add(number)
                 self._release_if_due(account)
@@ -485,6 +509,7 @@ class LoopGuard:
             account = self._accounts[row.id] = Account(row.id, row.shape)
             account.fetched, account.dry, account.queued, account.tried = row.fetched, row.dry, row.queued, row.tried
             account.strangers, account.lately, account.bred, account.kin = row.strangers, row.lately, row.bred, row.kin
+            account.brought = row.brought
             account.told, account.pardoned, account.example = bool(row.told), bool(row.pardoned), row.example
         self._shapes.load(lot.folders())
 
@@ -520,14 +545,25 @@ def _steps(accounts: Sequence[Account]) -> int:
     """Return how far the next URL of these shapes is demoted, from 0 to STEPS - 1.
 
     By the larger one of its shape and its subtree, two folders deep: facets make a shape of every combination. A trap
-    may make such a subtree of every page, too; so its whole section counts as well, by a part.
+    may make such a subtree of every page, too; so its whole section counts as well, by a part, and in full where pages
+    breed. Pages that bring nothing come last: a trap waits behind a large section of pages with news.
     """
     subtree = accounts[max(-2, -len(accounts))]
-    queued = max(accounts[0].queued, subtree.queued, accounts[-1].queued // SECTION_WEIGHT)
-    rank = int(queued * accounts[0].growth)
-    judge = next((account for account in accounts if account.fetched >= EVIDENCE), None)
-    dryness = 0 if judge is None else min(STEPS - 1 - RANK_STEPS, judge.dry * 2 // DRY)
+    judge = _with_evidence(accounts)
+    growth = 1.0 if judge is None else judge.growth
+    section = accounts[-1].queued if growth > 1 else accounts[-1].queued // SECTION_WEIGHT
+    rank = int(max(accounts[0].queued, subtree.queued, section) * growth)
+    if judge is not None and not judge.breeds and judge.barrenness < 0.5:
+        rank //= CHILDLESS
+    dryness = 0 if judge is None else round((STEPS - 1 - RANK_STEPS) * judge.barrenness)
     return min(RANK_STEPS, (rank // FREE_RANK).bit_length()) + dryness
+
+
+def _with_evidence(accounts: Sequence[Account]) -> Account | None:
+    """Return the account that says how to rank a URL: its shape's own, or the next wider one with DRY pages."""
+    if accounts[0].fetched >= EVIDENCE:
+        return accounts[0]
+    return next((account for account in accounts if account.fetched >= DRY), None)
 
 
 def _asked_for(request: Request) -> str:

@@ -61,6 +61,7 @@ CREATE TABLE accounts (
     lately INTEGER NOT NULL,
     bred INTEGER NOT NULL,
     kin INTEGER NOT NULL,
+    brought INTEGER NOT NULL,
     told INTEGER NOT NULL,       -- 1: has run dry at least once
     pardoned INTEGER NOT NULL,   -- 1: a person has taken its verdict back
     example TEXT NOT NULL
@@ -83,6 +84,7 @@ class AccountRow(NamedTuple):
     lately: int
     bred: int
     kin: int
+    brought: int
     told: int
     pardoned: int
     example: str
@@ -233,7 +235,9 @@ class ParkedFile:
         """Write what has changed, in one transaction."""
         with self._connection:
             self._connection.execute("BEGIN")
-            self._connection.executemany("INSERT OR REPLACE INTO accounts VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)", accounts)
+            self._connection.executemany(
+                "INSERT OR REPLACE INTO accounts VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)", accounts
+            )
             self._connection.executemany("INSERT OR REPLACE INTO folders VALUES (?,?,?)", folders)
             self._connection.executemany("DELETE FROM accounts WHERE id = ?", ((i,) for i in forgotten_accounts))
             self._connection.executemany("DELETE FROM folders WHERE name = ?", ((n,) for n in forgotten_folders))

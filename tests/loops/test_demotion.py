@@ -1,0 +1,73 @@
+"""Who waits for whom: the order in which the guard has URLs fetched, without a crawl around it."""
+
+from __future__ import annotations
+
+import random
+
+from scrapy import Request
+from scrapy.http import HtmlResponse
+from scrapy.utils.test import get_crawler
+
+from scrapy_bloom.loops.guard import LINKED_FROM, LoopGuard
+from scrapy_bloom.loops.options import parse_loop_guard
+from tests.support.loopsite import prose
+
+HOST = "https://example.com"
+
+
+def opened_guard() -> LoopGuard:
+    crawler = get_crawler()
+    crawler._apply_settings()
+    assert crawler.stats is not None
+    options = parse_loop_guard(True)
+    assert options
+    guard = LoopGuard(options, crawler.stats)
+    guard.open(None)
+    return guard
+
+
+def fetch(guard: LoopGuard, url: str, text: str, links: list[str]) -> list[int]:
+    """Fetch *url*, queue *links* from it, and return by how much each was demoted."""
+    page = Request(url)
+    guard.saw(HtmlResponse(url, body=f"<html><body><p>{text}</p></body></html>".encode()), page)
+    source = guard.source_of_links(page)
+    demoted = []
+    for link in links:
+        request = Request(link, meta={LINKED_FROM: source})
+        guard.queued(request)
+        demoted.append(-request.priority)
+    return demoted
+
+
+def test_a_maze_that_opens_new_folders_waits_for_the_last_items_of_a_large_section() -> None:
+    """After 100 pages of new prose, each a folder deeper, its next ones come after the 3,000th item of a shop."""
+    guard = opened_guard()
+    rng = random.Random(3)
+    path, maze = HOST + "/notes/", []
+    for number in range(100):
+        path = path if path.count("/") < 15 else HOST + "/notes/"
+        links = [f"{path}{prose(number, i, words=1)}-{i}/" for i in range(4)]
+        maze = fetch(guard, path, prose("maze", number), links)
+        path = rng.choice(links)
+    items: list[int] = []
+    for number in range(150):
+        products = [f"{HOST}/shop/product/{number * 20 + i}" for i in range(20)]
+        items = fetch(guard, f"{HOST}/shop/list/{number}", prose("list", number), products)
+        fetch(guard, products[0], prose("item", number), [])
+    guard.close()
+    assert max(items) < min(maze)
+
+
+def test_pages_that_bring_nothing_wait_for_a_large_section_that_brings_news() -> None:
+    """Twenty months without events are enough: the next ones come after the 3,000th item of a shop."""
+    guard = opened_guard()
+    months: list[int] = []
+    for number in range(20):
+        months = fetch(guard, f"{HOST}/calendar/{number}", "No events.", [f"{HOST}/calendar/{number + 1}"])
+    items: list[int] = []
+    for number in range(150):
+        products = [f"{HOST}/shop/product/{number * 20 + i}" for i in range(20)]
+        items = fetch(guard, f"{HOST}/shop/list/{number}", prose("list", number), products)
+        fetch(guard, products[0], prose("item", number), [])
+    guard.close()
+    assert max(items) < min(months)
