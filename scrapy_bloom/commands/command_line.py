@@ -102,7 +102,11 @@ def _job_lines(found: dict[str, Any]) -> list[str]:
     rows = [
         ("filter", found["directory"]),
         ("state", f"{state}; last opened by {found['last_opened_by'] or 'nobody known'}"),
-        ("URLs", f"{found['urls']:,}" + (f", and {found['forgotten']:,} taken back" if found["forgotten"] else "")),
+        (
+            "URLs",
+            f"{found['urls']:,}{'' if found['clean'] else ' when last noted, more since'}"
+            + (f", and {found['forgotten']:,} taken back" if found["forgotten"] else ""),
+        ),
         ("pending", pending),
         ("bytes", f"{found['bytes']:,}"),
         ("expected lost", f"{found['expected_lost']:.2g} pages"),

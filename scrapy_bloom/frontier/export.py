@@ -95,8 +95,9 @@ def export_pending(jobdir: Path, crawler: Crawler, spider: Spider) -> Exported:
     (jobdir / "requests.bloom" / "frontier").unlink(missing_ok=True)  # or the next frontier would be too old for it
     ScrapyQueue(jobdir).unblock()
     for name in (QUEUE, SEEN):
-        if (work / name).exists() and not (jobdir / name).exists():
-            (work / name).rename(jobdir / name)
+        there = jobdir / name
+        if (work / name).exists() and (not there.exists() or _is_empty_file(there)):
+            (work / name).replace(there)
     shutil.rmtree(work)
     return Exported(pending, seen)
 
@@ -150,7 +151,8 @@ class _Seen:
         self._jobdir = jobdir
         self._filter: Any = None
         self._count = 0
-        if (jobdir / "requests.bloom").is_dir() and not (jobdir / SEEN).exists():
+        seen = jobdir / SEEN
+        if (jobdir / "requests.bloom").is_dir() and (not seen.exists() or _is_empty_file(seen)):
             self._filter = RFPDupeFilter(str(work), fingerprinter=crawler.request_fingerprinter)
 
     def add(self, request: Request) -> None:
@@ -173,6 +175,11 @@ class _Seen:
                         self._filter.file.write(size + fingerprint if is_binary else f"{fingerprint.hex()}\n")
         self._filter.close("exported")
         return self._count
+
+
+def _is_empty_file(path: Path) -> bool:
+    """Whether *path* is what Scrapy's filter leaves of a start that our frontier made fail."""
+    return path.is_file() and not path.stat().st_size
 
 
 class ExportScheduler(BaseScheduler):

@@ -61,13 +61,16 @@ def test_scrapys_scheduler_goes_on_with_what_was_exported(
         assert calls.push(*(Request(url) for url in expected)) == [False] * 29
 
 
-def test_what_scrapy_had_seen_goes_back_with_it(tmp_path: Path) -> None:
-    """Fingerprints that came from Scrapy's filter are in its requests.seen again."""
+@pytest.mark.parametrize("tried_before", [False, True])
+def test_what_scrapy_had_seen_goes_back_with_it(tmp_path: Path, *, tried_before: bool) -> None:
+    """Fingerprints that came from Scrapy's filter are in its requests.seen again, also after a start too early."""
     with opened(tmp_path, SCRAPY, **SCRAPYS) as calls:
         calls.push(Request("http://a.example/1"), Request("http://a.example/2"))
         calls.end(calls.start())
     with opened(tmp_path, **BLOOM):
         pass
+    if tried_before:  # which Scrapy's filter survives, and leaves an empty file
+        (tmp_path / "requests.seen").touch()
     exported(tmp_path)
     with opened(tmp_path, SCRAPY, **SCRAPYS) as calls:
         assert calls.push(Request("http://a.example/1"), Request("http://a.example/2")) == [False, False]
