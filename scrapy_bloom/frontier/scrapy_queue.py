@@ -72,7 +72,9 @@ class ScrapyQueue:
             return False
         files = [path for path in self._directory.rglob("*") if path.is_file() and path != state]
         written = state.stat().st_mtime + _CLOCK_SLACK if state.exists() else float("-inf")
-        if any(path.stat().st_mtime > written for path in files):
+        # Directories, too: a run that took all out of a queue has deleted its file.
+        directories = [self._directory, *(path for path in self._directory.rglob("*") if path.is_dir())]
+        if any(path.stat().st_mtime > written for path in (files + directories if state.exists() else files)):
             raise UnusableError(
                 self._directory,
                 f"was left by Scrapy's own scheduler without a clean stop: no {_STATE} was written after its queue "
@@ -101,11 +103,12 @@ class ScrapyQueue:
             )
             with _without_its_lines():
                 scheduler.open(spider)
+            self._check_complete(scheduler.dqs)
             while (request := scheduler.next_request()) is not None or len(scheduler):
                 if request is not None:
                     yield request
             scheduler.close("imported")
-        except GeneratorExit:
+        except (GeneratorExit, UnusableError):
             raise
         except Exception as error:
             raise UnusableError(
@@ -114,6 +117,32 @@ class ScrapyQueue:
                 advice="Nothing was changed. Finish that crawl with SCHEDULER = 'scrapy.core.scheduler.Scheduler' and "
                 "the settings and code it was begun with, or begin again with an empty JOBDIR.",
             ) from error
+
+    def _check_complete(self, queue: Any) -> None:
+        """Raise UnusableError if the state names plain queues that *queue*, just opened, has not found.
+
+        A clean stop names those with requests in them. A later run that took out all of one and was killed has deleted
+        its file, and then no file of it is newer than the state.
+        """
+        if type(queue) not in {ScrapyPriorityQueue, DownloaderAwarePriorityQueue}:
+            return
+        state = json.loads((self._directory / _STATE).read_text(encoding="utf-8"))
+        named = state if isinstance(state, dict) else {"": state}
+        opened = queue.pqueues if isinstance(state, dict) else {"": queue}
+        gone = sum(
+            priority not in opened[slot].queues and priority not in getattr(opened[slot], "_start_queues", {})
+            for slot, priorities in named.items()
+            for priority in priorities
+        )
+        if gone:
+            raise UnusableError(
+                self._directory,
+                f"was left by Scrapy's own scheduler without a clean stop: {_STATE} names {gone} queues with pending "
+                "requests that are gone or empty",
+                advice="Which requests were pending is lost, while the duplicate filter knows their pages and would "
+                "never let them be fetched. Begin again with an empty JOBDIR to get every page; or, to go on without "
+                f"the lost ones, delete {self._directory}.",
+            )
 
     def block(self) -> None:
         """Make Scrapy's own scheduler fail on opening: a directory lies where it opens a file.

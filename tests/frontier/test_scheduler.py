@@ -464,6 +464,22 @@ def test_a_killed_queue_of_scrapys_is_refused(tmp_path: Path) -> None:
         EngineCalls(tmp_path)
 
 
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_queue_of_scrapys_that_was_killed_when_empty_is_refused(at_once: bool, tmp_path: Path) -> None:
+    """A resumed run that took all out of a queue and was killed has deleted its file: none is newer than the state."""
+    fill_scrapys(tmp_path)
+    queue = tmp_path / "requests.queue"
+    if at_once:  # the clock does not tell, but the state names queues that are not there
+        shutil.rmtree(next(path for path in queue.iterdir() if path.is_dir()))
+    else:
+        for path in queue.rglob("*"):
+            os.utime(path, (0, 0))
+        next(path for path in queue.rglob("*") if path.is_file() and path.name != "active.json").unlink()
+    for _ in range(2):  # not taken for imported the second time
+        with pytest.raises(UnusableError, match=r"without a clean stop.* Begin again with an empty JOBDIR"):
+            EngineCalls(tmp_path)
+
+
 def test_a_clean_queue_whose_file_times_were_lost_is_imported_when_told(tmp_path: Path) -> None:
     """A copy that lost the times of its files looks killed; the advice in the error makes it go on."""
     fill_scrapys(tmp_path)
