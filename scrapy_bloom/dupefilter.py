@@ -98,11 +98,15 @@ class BloomDupeFilter(BaseBloomDupeFilter):
         if self._state is State.NOT_OPEN:
             self.open()
         self._enter(State.HOLDING_BACK)
+        if self._guard is not None:
+            self._guard.hold_back()
 
     def seal(self) -> None:
         """Make what is held back now the batch that the next :meth:`release` writes; what comes later waits."""
         if self._held_back is not None:
             self._held_back.seal()
+        if self._guard is not None:
+            self._guard.seal()
 
     def release(self) -> None:
         """Put the fingerprints of the sealed batch into the filter: their requests are durable now."""

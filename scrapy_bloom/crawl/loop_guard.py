@@ -41,6 +41,12 @@ class Guard(Protocol):
         fingerprint survives the process from this moment on, and so must the request.
         """
 
+    def hold_back(self) -> None:
+        """From now on, a request that was released may be forgotten only after :meth:`seal` and :meth:`checkpoint`."""
+
+    def seal(self) -> None:
+        """Tell what happened before a commit of the queue begins from what comes later."""
+
     def checkpoint(self) -> None:
         """Return when everything parked would survive the process.
 

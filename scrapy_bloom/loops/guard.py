@@ -257,8 +257,23 @@ class LoopGuard:
         self._next_save = monotonic() + SAVE_INTERVAL
         self.is_open = True
 
+    def hold_back(self) -> None:
+        """From now on, keep what was released and has come out of the queue until the queue has it on disk."""
+        if isinstance(self._lot, ParkedFile):
+            self._lot.hold_back()
+
+    def seal(self) -> None:
+        """Tell what has come out of the queue before a commit of it from what comes later."""
+        if isinstance(self._lot, ParkedFile):
+            self._lot.seal()
+
     def checkpoint(self) -> None:
-        """Do nothing: a request that was parked is on the disk already."""
+        """Let go of what came out of the queue before its commit. What was parked is on the disk already."""
+        if self.is_open and isinstance(self._lot, ParkedFile):
+            try:
+                self._lot.checkpoint()
+            except Exception:  # a full disk: it stays, and is fetched twice at worst
+                self._warn_once("drop", "What has left %s cannot be deleted there", self._lot, exc_info=True)
 
     def close(self) -> None:
         """Write down what a later run needs."""

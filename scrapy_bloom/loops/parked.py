@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pickle
 import sqlite3
+import time
 from collections import Counter, deque
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -126,6 +127,11 @@ class ParkedFile:
         self.unreadable = 0
         """Parked requests that could not be read; they stay in the file."""
         self.waiting: Counter[int] = _waiting(connection)
+        self._last_id: int = connection.execute("SELECT ifnull(max(id), 0) FROM parked").fetchone()[0]
+        self._unread: list[int] = []
+        self._waits = False
+        self._dropped: list[int] = []
+        self._sealed: list[int] = []
 
     @classmethod
     def open(cls, directory: Path, spider: Spider | None) -> ParkedFile:
@@ -177,12 +183,16 @@ class ParkedFile:
             body = pickle.dumps(request.to_dict(spider=self._spider), protocol=PICKLE_PROTOCOL)
         except (pickle.PicklingError, AttributeError, TypeError, ValueError):
             return False
+        # Never a number that another request had: that one may still be in a queue, which drops it by its number.
+        number = max(self._last_id + 1, time.time_ns())
         try:
             self._connection.execute(
-                "INSERT INTO parked (account, released, url, body) VALUES (?, 0, ?, ?)", (account, request.url, body)
+                "INSERT INTO parked (id, account, released, url, body) VALUES (?, ?, 0, ?, ?)",
+                (number, account, request.url, body),
             )
         except sqlite3.Error:
             return False
+        self._last_id = number
         self.waiting[account] += 1
         return True
 
@@ -200,11 +210,32 @@ class ParkedFile:
                 requests.append((row_id, request_from_dict(pickle.loads(body), spider=self._spider)))  # noqa: S301
             except Exception:  # whatever a callback or a class in its meta has become
                 self.unreadable += 1
+                self._unread.append(row_id)
         return requests
 
+    def hold_back(self) -> None:
+        """From now on, delete what is dropped only once the queue has it on disk: :meth:`seal`, :meth:`checkpoint`."""
+        self._waits = True
+
+    def seal(self) -> None:
+        """Tell what was dropped so far, and is in the commit of the queue that begins, from what comes later."""
+        self._sealed += self._dropped
+        self._dropped = []
+
+    def checkpoint(self) -> None:
+        """Delete what was sealed: the queue's commit is durable."""
+        if self._sealed:
+            with self._connection:
+                self._connection.execute("BEGIN")
+                self._connection.executemany("DELETE FROM parked WHERE id = ?", ((i,) for i in self._sealed))
+            self._sealed.clear()
+
     def drop(self, number: int) -> None:
-        """Delete a released request."""
-        self._connection.execute("DELETE FROM parked WHERE id = ?", (number,))
+        """Delete a released request, at once or when its queue has it on disk."""
+        if self._waits:
+            self._dropped.append(number)
+        else:
+            self._connection.execute("DELETE FROM parked WHERE id = ?", (number,))
 
     def release_urls(self, allowed: Callable[[str], bool]) -> int:
         """Hand every request whose URL is *allowed* to TAKEN_BACK, and return how many there are."""
@@ -245,6 +276,7 @@ class ParkedFile:
     def close(self, *, queue_is_kept: bool) -> None:
         """Close the file. Released requests now belong to the queue, if that is kept."""
         if queue_is_kept:
+            self._connection.executemany("UPDATE parked SET released = 0 WHERE id = ?", ((i,) for i in self._unread))
             self._connection.execute("DELETE FROM parked WHERE released")
         self._connection.close()
 

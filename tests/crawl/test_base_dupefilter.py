@@ -45,6 +45,12 @@ class RecordingGuard:
             return Verdict("demoted", "many siblings")
         return Verdict("parked", "nothing new for 25 pages", is_parked=True) if "parked" in request.url else PASSED
 
+    def hold_back(self) -> None:
+        pass
+
+    def seal(self) -> None:
+        pass
+
     def checkpoint(self) -> None:
         if self.is_failing:
             raise RuntimeError("a guard with a bug")

@@ -8,6 +8,7 @@ import sqlite3
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from scrapy import Request
 
 from scrapy_bloom.errors import DamagedError, InUseError, UnknownFormatError, UnusableError
 from scrapy_bloom.loops.parked import FILE_NAME, ParkedFile
@@ -96,6 +97,49 @@ def test_news_releases_what_is_parked(tmp_path: Path) -> None:
         second = crawl(site.url(), {**settings, "CLOSESPIDER_PAGECOUNT": 300})
         assert second.stats["bloom/loop/released"] > 10
         assert site.hits(CALENDAR) >= fetched + min(parked, 100)
+
+
+def test_a_request_that_came_out_of_the_queue_stays_until_the_queue_is_on_disk(tmp_path: Path) -> None:
+    """Killed between the release of a request and the commit of its queue, the next run still has it."""
+    lot = ParkedFile.open(tmp_path, None)
+    lot.hold_back()
+    lot.park(5, Request("http://example.com/a"))
+    ((number, _),) = lot.release(5, 64)
+    lot.seal()  # a commit begins, without what comes out of the queue now
+    lot.drop(number)
+    lot.checkpoint()
+    lot.close(queue_is_kept=False)  # as a kill leaves it
+    lot = ParkedFile.open(tmp_path, None)
+    lot.hold_back()
+    assert lot.waiting[5] == 1
+    lot.drop(number)
+    lot.seal()
+    lot.checkpoint()
+    lot.close(queue_is_kept=False)
+    assert not ParkedFile.open(tmp_path, None).waiting
+
+
+def test_no_two_parked_requests_have_the_same_number(tmp_path: Path) -> None:
+    """One that waits in the queue of the run before, by its number, does not take along one that is parked now."""
+    lot = ParkedFile.open(tmp_path, None)
+    lot.park(5, Request("http://example.com/a"))
+    ((number, _),) = lot.release(5, 64)
+    lot.close(queue_is_kept=True)
+    lot = ParkedFile.open(tmp_path, None)
+    lot.park(5, Request("http://example.com/b"))
+    lot.drop(number)
+    assert [request.url for _, request in lot.release(5, 64)] == ["http://example.com/b"]
+    lot.close(queue_is_kept=True)
+
+
+def test_a_parked_request_that_cannot_be_read_stays(tmp_path: Path) -> None:
+    """A later run, with the class or callback that it needs, can release it."""
+    lot = ParkedFile.open(tmp_path, None)
+    lot.park(5, Request("http://example.com/a"))
+    lot._connection.execute("UPDATE parked SET body = ?", (b"no pickle",))
+    assert lot.release(5, 64) == []
+    lot.close(queue_is_kept=True)
+    assert ParkedFile.open(tmp_path, None).waiting[5] == 1
 
 
 def test_files_that_cannot_be_used_are_told(tmp_path: Path) -> None:
