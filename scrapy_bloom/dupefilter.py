@@ -138,7 +138,13 @@ class BloomDupeFilter(BaseBloomDupeFilter):
         mark = self._mark
         if mark is None or self._chain is None:
             return None
-        return Noted(mark.chain_id.hex(), is_empty=not len(self._chain), last_id=mark.noted, known=mark.known)
+        return Noted(
+            mark.chain_id.hex(),
+            is_empty=not len(self._chain),
+            last_id=mark.noted,
+            known=mark.known,
+            is_lost=mark.is_lost,
+        )
 
     def note_frontier(self, last_id: int) -> None:
         """Note that the filter has the fingerprints of all requests up to *last_id*, unless some are still sealed."""

@@ -92,7 +92,7 @@ def open_filter(
         if store.import_from is not None:
             store.finish_import(chain)
         if frontier_mark is not None:
-            store.open_mark(frontier_mark)
+            store.open_mark(frontier_mark, chain)
     except OSError as error:
         store.abandon()
         raise UnusableError(
@@ -122,6 +122,7 @@ class JobDirectoryStore:
     ) -> None:
         """Take the arguments of :func:`open_filter`; nothing is touched before :meth:`load`."""
         self.directory = directory
+        self._is_new = False
         self.was_unclean = False
         """Whether the last process to use the directory ended without closing the filter."""
         self.import_from = import_from
@@ -165,7 +166,8 @@ class JobDirectoryStore:
             if not file.is_followed:  # of a version that did not note it yet, or killed before it could
                 file.is_followed = True
                 file.write_state(clean=file.is_clean)
-        self._plan_import(is_new=not paths)
+        self._is_new = not paths
+        self._plan_import(is_new=self._is_new)
         if self._files:
             newest = self._files[-1]
             self.was_unclean = not all(file.is_clean for file in self._files)
@@ -301,9 +303,9 @@ class JobDirectoryStore:
             self._mark.close()
         self._lock.release()
 
-    def open_mark(self, mark: FrontierMark) -> None:
-        """Open *mark* for this chain; from now on it notes what is on disk."""
-        mark.open(self._chain_id)
+    def open_mark(self, mark: FrontierMark, chain: ScalableBloomFilter) -> None:
+        """Open *mark* for *chain*; from now on it notes what is on disk."""
+        mark.open(self._chain_id, is_new=self._is_new or not len(chain))
         self._mark = mark
 
     def start_syncing(self, interval: float) -> None:

@@ -24,6 +24,7 @@ _MAGIC = b"\x89BLOOMF\n"
 _LAYOUT = struct.Struct("<8s16s16sQQ")
 _BOOT_AT, _NUMBERS_AT = 24, 40
 _UNKNOWN_BOOT = bytes(16)
+_LOST = 2**64 - 1  # instead of a number: the file was missing beside a filter that had one
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -39,6 +40,8 @@ class Noted:
     """The filter may know the fingerprint of every request up to this number; 0 if it was never noted."""
     known: int
     """The filter surely knows all of them up to this number. Smaller than :attr:`last_id` after a power failure."""
+    is_lost: bool = False
+    """Whether the file was missing or another's, so that nobody can say how far the frontier was."""
 
 
 class FrontierMark:
@@ -48,6 +51,7 @@ class FrontierMark:
         self.path = path
         self.chain_id = b""
         self.noted = 0
+        self.is_lost = False
         self.known = 0
         """What was in the filter for sure on opening: all that was noted if only the process died, what was synced if
         the machine went down or nobody can say."""
@@ -59,8 +63,10 @@ class FrontierMark:
         self._map: mmap.mmap | None = None
         self._numbers: memoryview | None = None
 
-    def open(self, chain_id: bytes) -> None:
+    def open(self, chain_id: bytes, *, is_new: bool) -> None:
         """Read the file, which counts as missing if it is not of the chain *chain_id*, and map it.
+
+        Beside a chain that *is_new* it is missing rightly. Otherwise it is lost, and stays so until the first note.
 
         Raises:
             OSError: It cannot be made, or not be read.
@@ -69,16 +75,20 @@ class FrontierMark:
         self.chain_id = chain_id
         found = self.path.read_bytes() if self.path.exists() else b""
         boot = _UNKNOWN_BOOT
+        self.is_lost = not is_new
         if len(found) == _LAYOUT.size and found.startswith(_MAGIC):
             _, of_chain, of_boot, noted, synced = _LAYOUT.unpack(found)
             if of_chain == chain_id:
-                boot, self.noted, self._synced = of_boot, noted, min(noted, synced)
+                self.is_lost = noted == _LOST
+                if not self.is_lost:
+                    boot, self.noted, self._synced = of_boot, noted, min(noted, synced)
         same_boot = boot == self._boot != _UNKNOWN_BOOT
         self.known = self.contained = self.noted if same_boot else self._synced
         # Until the first note, the boot stays as it was: a kill on the way there must not turn doubt into certainty.
         temporary = self.path.with_name(self.path.name + ".tmp")
         with temporary.open("wb") as file:
-            file.write(_LAYOUT.pack(_MAGIC, chain_id, boot, self.noted, self._synced))
+            noted = _LOST if self.is_lost else self.noted
+            file.write(_LAYOUT.pack(_MAGIC, chain_id, boot, noted, self._synced))
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(self.path)

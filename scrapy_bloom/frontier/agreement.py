@@ -54,6 +54,11 @@ def agree(state: State, noted: Noted | None, path: Path, *, accept_lost: bool) -
             "was used with another filter than the one in requests.bloom beside it, which may take pages "
             "for seen whose requests are not here"
         )
+    elif noted.is_lost and state.filter_id and state.last_id and not noted.is_empty:
+        found = (
+            "may be older than its filter, and lack requests whose pages count as seen: the note that tells, "
+            "requests.bloom/frontier, was missing or damaged"
+        )
     elif noted.last_id > state.last_id:
         found = (
             f"is older than its filter: it has got to request {state.last_id}, and the filter knows them up to "

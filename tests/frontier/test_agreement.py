@@ -106,7 +106,13 @@ def restore_an_older_frontier(jobdir: Path) -> None:
     shutil.copy(jobdir.parent / "backup" / FRONTIER_NAME, jobdir)
 
 
+def delete_the_mark_and_restore_an_older_frontier(jobdir: Path) -> None:
+    (jobdir / "requests.bloom" / "frontier").unlink()
+    restore_an_older_frontier(jobdir)
+
+
 LOSSES = [
+    delete_the_mark_and_restore_an_older_frontier,
     lose_the_log,
     cut_the_log,
     damage_the_log,
@@ -130,7 +136,7 @@ def test_a_frontier_that_lacks_requests_is_refused_until_told_to_go_on(
     shutil.copytree(jobdir, tmp_path / "whole")
     lose(jobdir)
     for _ in range(2):
-        with pytest.raises(UnusableError, match=r"older than its filter.* BLOOM_ACCEPT_LOST_REQUESTS"):
+        with pytest.raises(UnusableError, match=r"older than its filter.*BLOOM_ACCEPT_LOST_REQUESTS"):
             EngineCalls(jobdir, **BLOOM)
     with opened(tmp_path / "whole", **BLOOM) as calls:
         assert set(calls.drain()) == urls(0, 1, 2, 3)
