@@ -43,6 +43,7 @@ _KEY_SPACE_MAX = 3800
 _CONSTANT_CRC = struct.Struct("<I")
 _CONSTANT_CRC_AT = 4060
 _STATE = struct.Struct("<QII12x")
+_ONES = b"\xff" * 64
 STATE_AT = 4064
 _STATE_CRC_AT = 4092
 _IN_USE, _CLEAN = 0, 1
@@ -130,6 +131,8 @@ class LayerFile:
         contradiction = self.layer.contradiction()
         if contradiction is not None:
             raise damaged(self.path, HEADER_BYTES, contradiction)
+        if not self.is_clean and (ones := _block_of_ones(self.path, self._map)):
+            raise ones
 
     def _prefer(self, noted: int) -> None:
         """Prefer the count *noted* last to the estimate from the bits, unless the bits contradict it.
@@ -246,7 +249,16 @@ def contradiction(path: Path, header: Header) -> DamagedError | None:
             layer.recount()
         problem = layer.contradiction()
         layer.bits = type(layer.bits)()  # lets go of the mapping
-    return None if problem is None else damaged(path, HEADER_BYTES, problem)
+        return _block_of_ones(path, data) if problem is None else damaged(path, HEADER_BYTES, problem)
+
+
+def _block_of_ones(path: Path, data: mmap.mmap) -> DamagedError | None:
+    """Return the damage if *data* has a block of ones, which a recount would take for many fingerprints.
+
+    Half the bits of a full layer are ones, so no fingerprints leave 512 of them in a row.
+    """
+    at = data.find(_ONES, HEADER_BYTES)
+    return None if at < 0 else damaged(path, at, f"{len(_ONES)} bytes of nothing but ones, which no fingerprints leave")
 
 
 def sync_directory(directory: Path) -> None:

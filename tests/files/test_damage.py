@@ -212,6 +212,17 @@ def test_bits_that_no_key_can_have_set_are_found_in_a_tiny_layer_too(small: Path
         open_filter(small)
 
 
+@pytest.mark.parametrize("size", [64, 4096])
+def test_a_block_of_ones_is_found_after_a_kill_too(large: Path, size: int) -> None:
+    """A recount would take it for fingerprints, and the layer would take new pages for seen."""
+    path = layer(large)
+    restate(path, 10_000, clean=False)
+    overwrite(path, 5 * 4096, b"\xff" * size)
+    with pytest.raises(DamagedError, match=r"64 bytes of nothing but ones, which no fingerprints leave") as caught:
+        open_filter(large)
+    assert caught.value.offset in (5 * 4096, 5 * 4096 - 1)
+
+
 def test_bits_filled_up_after_a_kill_are_found_as_well(large: Path) -> None:
     """A recount explains no more than the layer's capacity, so that bits fuller than that are damage."""
     path = layer(large)
