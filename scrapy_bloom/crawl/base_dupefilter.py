@@ -25,7 +25,9 @@ from scrapy_bloom.crawl.shutdown import end_crawl
 from scrapy_bloom.crawl.spider_state import spider_state_kept
 from scrapy_bloom.crawl.startup import log_start_errors
 from scrapy_bloom.crawl.unchecked import UncheckedRequests
+from scrapy_bloom.errors import BloomError
 from scrapy_bloom.loops.verdict import PASSED
+from scrapy_bloom.loops.verdicts import parked_shapes
 from scrapy_bloom.settings import BloomSettings
 
 if TYPE_CHECKING:
@@ -145,7 +147,9 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
         with log_start_errors(self._logger), spider_state_kept(self._crawler):
             self._open_chain()
             try:
-                if self._guard is not None:
+                if self._guard is None:
+                    self._warn_of_parked()
+                else:
                     self._guard.open(self._jobdir)
             except BaseException:
                 self._close_chain()
@@ -319,6 +323,22 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
         raise ValueError(f"the duplicate filter is closed; {fingerprint.hex()} came too late")
 
     # -- stats and log lines ----------------------------------------------------------------------------------------
+
+    def _warn_of_parked(self) -> None:
+        """Warn of requests that the loop guard parked in an earlier run: without it nobody fetches them."""
+        if not self._jobdir:
+            return
+        try:
+            waiting = sum(shape.waiting for shape in parked_shapes(self._jobdir))
+        except BloomError:  # there is none, or the guard itself says what is wrong with it
+            return
+        if waiting:
+            self._logger.warning(
+                "The loop guard parked %d requests in %s, and BLOOM_LOOP_GUARD is off: their pages are not fetched "
+                "and count as seen. Switch it on again to go on with them; its option allow lets through what matches.",
+                waiting,
+                self._jobdir,
+            )
 
     def _set_stats(self) -> None:
         for name, value in self._figures().items():

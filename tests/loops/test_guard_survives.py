@@ -15,6 +15,7 @@ from scrapy_bloom.loops.parked import FILE_NAME, ParkedFile
 from scrapy_bloom.loops.verdicts import parked_shapes, take_back
 from tests.support.crawling import crawl, start_crawl
 from tests.support.loopsite import LoopSite
+from tests.support.scheduling import finish, open_scheduler
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,8 +28,9 @@ def shapes(jobdir: Path) -> dict[str, int]:
     return {re.sub(r"^127\.0\.0\.1:\d+", "", found.shape): found.waiting for found in parked_shapes(jobdir)}
 
 
-def test_a_resumed_crawl_holds_on_to_its_verdicts(tmp_path: Path) -> None:
-    """The next run of a job that was finished fetches nothing of the trap; what is parked is still there."""
+def test_a_resumed_crawl_holds_on_to_its_verdicts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The next run of a job that was finished fetches nothing of the trap; what is parked is still there, and one
+    without the guard says so."""
     settings = {**GUARDED, "JOBDIR": str(tmp_path)}
     with LoopSite() as site:
         first = crawl(site.url(), settings)
@@ -37,6 +39,8 @@ def test_a_resumed_crawl_holds_on_to_its_verdicts(tmp_path: Path) -> None:
         second = crawl(site.url(), settings)
         assert site.hits(CALENDAR) == fetched
         assert second.stats["bloom/loop/waiting"] == waiting
+    finish(open_scheduler(JOBDIR=str(tmp_path)))
+    assert f"parked {waiting} requests in {tmp_path}, and BLOOM_LOOP_GUARD is off" in caplog.text
 
 
 @pytest.mark.slow
