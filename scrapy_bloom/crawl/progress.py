@@ -62,8 +62,8 @@ class Progress:
         self._layers = int(layers)
         self._known_before = int(urls)
         self._at = self._clock()
-        self._timer = create_looping_call(self.tick)
-        with suppress(RuntimeError):  # no event loop, as for a filter used on its own
+        with suppress(RuntimeError):  # neither reactor nor event loop, as for a filter used on its own
+            self._timer = create_looping_call(self.tick)
             self._timer.start(INTERVAL, now=False)
 
     def noted(self) -> None:

@@ -6,7 +6,7 @@ Runs in the reactor's thread, and does not know what the function does.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scrapy import signals
 
@@ -34,15 +34,17 @@ class RegularCall:
     def __init__(self, crawler: Crawler, function: Callable[[], None], seconds: float) -> None:
         self._function = function
         self._seconds = seconds
-        self._loop = create_looping_call(self._call)
+        self._loop: Any = None
         crawler.signals.connect(self._begin, signals.spider_opened)
         crawler.signals.connect(self._end, signals.spider_closed)
 
     def _begin(self) -> None:
+        # Only here: a filter that is used without a crawl has no reactor.
+        self._loop = create_looping_call(self._call)
         self._loop.start(self._seconds, now=False)
 
     def _end(self) -> None:
-        if self._loop.running:
+        if self._loop is not None and self._loop.running:
             self._loop.stop()
 
     def _call(self) -> None:

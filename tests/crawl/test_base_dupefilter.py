@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import scrapy
 from scrapy import Request, Spider
 from scrapy.utils.test import get_crawler
 
@@ -213,3 +216,19 @@ def test_the_states_of_a_filter(tmp_path: Path) -> None:
     assert dupefilter._state is State.CLOSED
     assert not dupefilter.request_seen(request)
     assert dupefilter.seen_fingerprints([dupefilter.fingerprint_url(request.url)]) == [False]
+
+
+@pytest.mark.skipif(scrapy.version_info < (2, 14), reason="up to 2.13 a crawler itself needs an installed reactor")
+def test_a_filter_can_be_used_without_a_reactor() -> None:
+    """In a script that crawls nothing, opening, asking and closing work."""
+    program = """
+from scrapy import Request
+from scrapy.utils.test import get_crawler
+from scrapy_bloom import BloomDupeFilter
+dupefilter = BloomDupeFilter.from_crawler(get_crawler(settings_dict={"TWISTED_REACTOR": None}))
+dupefilter.open()
+print([dupefilter.request_seen(Request("http://a.example/")) for _ in range(2)])
+dupefilter.close("finished")
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    assert ran.stdout == "[False, True]\n", ran.stderr

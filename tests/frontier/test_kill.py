@@ -183,6 +183,7 @@ def test_a_kill_within_a_callback_loses_none_of_its_links(tmp_path: Path, callba
     assert crawl.stats["bloom/frontier/in_flight"] >= 1 or not linger
 
 
+@pytest.mark.slow
 def test_damage_found_in_the_middle_of_a_crawl_ends_it_and_says_so(tmp_path: Path) -> None:
     """A file damaged where only the crawl reads it closes the crawl with a message, and is not taken for sound."""
     path = tmp_path / "job" / FRONTIER_NAME
