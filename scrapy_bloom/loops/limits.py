@@ -53,7 +53,7 @@ def objection_by(options: LoopOptions) -> Callable[[str], Objection | None]:
     ampersands = min(params, SAME_PAIR - 1) if options.params else _NO_LIMIT
 
     def objection(url: str) -> Objection | None:
-        # Of real links 87 in 100 get no further, in 0.2 microseconds.
+        # Of real links 87 in 100 get no further, in under a microsecond.
         if len(url) <= length and url.count("/") < slashes and url.count("&") < ampersands:
             return None
         found = first_exceeded(url)
