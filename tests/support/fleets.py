@@ -65,7 +65,7 @@ class Fleet:
         self.workers.clear()
         for name, outcome in ended.items():
             assert outcome.returncode == 0, f"{name}:\n{outcome.log}"
-            assert outcome.stats["finish_reason"] == "finished", f"{name}:\n{outcome.log}"
+            assert outcome.stats.get("finish_reason") == "finished", f"{name}:\n{outcome.log}"
         return ended
 
     def page_hits(self) -> list[int]:

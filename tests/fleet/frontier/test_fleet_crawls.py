@@ -120,7 +120,7 @@ def test_a_server_killed_and_back_loses_nothing(tmp_path: Path, with_workers: bo
         Fleet(site, server) as fleet,
     ):
         for name in WORKERS:
-            fleet.start(name)
+            _start_and_wait(fleet, server, name)
         for round_ in range(2):
             site.wait_for_hits(40 + 80 * round_)
             server.kill()
@@ -130,12 +130,20 @@ def test_a_server_killed_and_back_loses_nothing(tmp_path: Path, with_workers: bo
             wait_until(lambda: _is_quiet(site), "the workers to run out of pages")
             server.start()
             if with_workers:
-                fleet.start(WORKERS[round_])
+                _start_and_wait(fleet, server, WORKERS[round_])
         ended = fleet.finish()
         hits = fleet.page_hits()
     assert site.missing_pages() == []
     assert sum(hits) - 1 - site.pages <= kills * IN_HAND
     assert max(outcome.stats["bloom/redis/away"] for outcome in ended.values()) >= 1
+
+
+def _start_and_wait(fleet: Fleet, server: RedisServer, name: str) -> None:
+    """Start the worker *name* again and return once it has joined: without a server, it would not start at all."""
+    with server.client() as client:
+        before = client.hget("{bloom:site:0}:names", name)
+        fleet.start(name)
+        wait_until(lambda: client.hget("{bloom:site:0}:names", name) not in (None, before), f"{name} to join")
 
 
 def _is_quiet(site: LocalSite) -> bool:
