@@ -114,19 +114,15 @@ class LayerFile:
 
     def read_state(self) -> None:
         """Take the count from the header if the file was closed cleanly; otherwise estimate it from the bits."""
-        state = self._map[STATE_AT:_STATE_CRC_AT]
-        count, flag, followed = _STATE.unpack(state)
-        intact = _CONSTANT_CRC.unpack_from(self._map, _STATE_CRC_AT)[0] == crc32(state)
-        self.is_clean = intact and flag == _CLEAN
-        self.is_followed = intact and bool(followed)
-        if self.is_clean:
-            self.layer.count = count
+        noted, self.is_clean, self.is_followed = _parse_state(self._map[:HEADER_BYTES])
+        if self.is_clean and noted is not None:
+            self.layer.count = noted
         else:
             self.layer.recount()
-            if intact and count > self.layer.count:
-                self._prefer(count)
+            if noted is not None and noted > self.layer.count:
+                self._prefer(noted)
         if self.layer.count > self.layer.capacity:
-            problem = f"{count} keys are noted in a layer made for {self.layer.capacity}"
+            problem = f"{self.layer.count} keys are noted in a layer made for {self.layer.capacity}"
             raise damaged(self.path, STATE_AT, problem)
         contradiction = self.layer.contradiction()
         if contradiction is not None:
@@ -232,10 +228,16 @@ def read_header(path: Path) -> Header:
     if length != expected:
         at = min(length, expected)
         raise damaged(path, at, f"the file has {length} bytes, and its header says {expected}")
+    return Header(spec, origin, *_parse_state(header))
+
+
+def _parse_state(header: bytes) -> tuple[int | None, bool, bool]:
+    """Return the count as noted, whether the file is clean, and whether it is followed; None, False, False if torn."""
     state = header[STATE_AT:_STATE_CRC_AT]
     count, flag, followed = _STATE.unpack(state)
-    intact = _CONSTANT_CRC.unpack_from(header, _STATE_CRC_AT)[0] == crc32(state)
-    return Header(spec, origin, count if intact else None, intact and flag == _CLEAN, intact and bool(followed))
+    if _CONSTANT_CRC.unpack_from(header, _STATE_CRC_AT)[0] != crc32(state):
+        return None, False, False
+    return count, flag == _CLEAN, bool(followed)
 
 
 def contradiction(path: Path, header: Header) -> DamagedError | None:

@@ -96,7 +96,7 @@ def export_pending(jobdir: Path, crawler: Crawler, spider: Spider) -> Exported:
     ScrapyQueue(jobdir).unblock()
     for name in (QUEUE, SEEN):
         there = jobdir / name
-        if (work / name).exists() and (not there.exists() or _is_empty_file(there)):
+        if (work / name).exists() and _is_free(there):
             (work / name).replace(there)
     shutil.rmtree(work)
     return Exported(pending, seen)
@@ -151,8 +151,7 @@ class _Seen:
         self._jobdir = jobdir
         self._filter: Any = None
         self._count = 0
-        seen = jobdir / SEEN
-        if (jobdir / "requests.bloom").is_dir() and (not seen.exists() or _is_empty_file(seen)):
+        if (jobdir / "requests.bloom").is_dir() and _is_free(jobdir / SEEN):
             self._filter = RFPDupeFilter(str(work), fingerprinter=crawler.request_fingerprinter)
 
     def add(self, request: Request) -> None:
@@ -177,9 +176,9 @@ class _Seen:
         return self._count
 
 
-def _is_empty_file(path: Path) -> bool:
-    """Whether *path* is what Scrapy's filter leaves of a start that our frontier made fail."""
-    return path.is_file() and not path.stat().st_size
+def _is_free(path: Path) -> bool:
+    """Whether *path* is missing, or the empty file that Scrapy's filter leaves of a start our frontier made fail."""
+    return not path.exists() or (path.is_file() and not path.stat().st_size)
 
 
 class ExportScheduler(BaseScheduler):
