@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.commands.info import filter_directory
+from scrapy_bloom.commands.terminal import OK, WRONG, show
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.files.inspect import inspect
 from scrapy_bloom.files.lookup import layers_of
@@ -13,7 +14,21 @@ from scrapy_bloom.url.fingerprint import fingerprints_under
 from scrapy_bloom.url.rules import resolve
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Say what ``check`` takes."""
+    parser.add_argument("directory", metavar="DIR", help="a JOBDIR")
+    parser.add_argument("urls", metavar="URL", nargs="+")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print whether each URL was seen."""
+    found = check(options.directory, options.urls)
+    show(found, options, _lines)
+    return OK if all(each["seen"] for each in found) else WRONG
 
 
 def check(directory: str, urls: Sequence[str]) -> list[dict[str, Any]]:
@@ -47,4 +62,12 @@ def check(directory: str, urls: Sequence[str]) -> list[dict[str, Any]]:
             "layer": layer,
         }
         for url, fingerprint, layer in zip(urls, fingerprints, layers_of(path, fingerprints), strict=True)
+    ]
+
+
+def _lines(found: list[dict[str, Any]]) -> list[str]:
+    return [
+        f"{'seen' if each['seen'] else 'new ':<5} {each['canonical']}"
+        + (f"  (layer {each['layer']})" if each["seen"] else "")
+        for each in found
     ]

@@ -6,14 +6,30 @@ import sqlite3
 import time
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from scrapy_bloom.commands.terminal import OK, WRONG, rows, show
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.files.frontier_file import FRONTIER_NAME
 from scrapy_bloom.files.inspect import inspect
 from scrapy_bloom.files.layout import layer_paths
 
+if TYPE_CHECKING:
+    import argparse
+
 FILTER_NAME = "requests.bloom"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Say what ``info`` takes."""
+    parser.add_argument("directory", metavar="DIR", help="a JOBDIR")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print what the job holds."""
+    found = info(options.directory)
+    show(found, options, job_lines)
+    return WRONG if found["findings"] else OK
 
 
 def filter_directory(directory: str) -> Path:
@@ -84,3 +100,34 @@ def _pending(jobdir: Path, findings: list[str], *, read_all: bool) -> int | None
     except sqlite3.Error as error:
         findings.append(f"{path} cannot be read: {error}. Restore it together with {FILTER_NAME}.")
         return None
+
+
+def job_lines(found: dict[str, Any]) -> list[str]:
+    """Return the lines for what :func:`info` has *found*."""
+    state = "in use" if found["in_use"] else "closed cleanly" if found["clean"] else "not closed"
+    pending = "not known while it is in use or after a kill" if found["pending"] is None else f"{found['pending']:,}"
+    labelled = [
+        ("filter", found["directory"]),
+        ("state", f"{state}; last opened by {found['last_opened_by'] or 'nobody known'}"),
+        (
+            "URLs",
+            f"{found['urls']:,}{'' if found['clean'] else ' when last noted, more since'}"
+            + (f", and {found['forgotten']:,} taken back" if found["forgotten"] else ""),
+        ),
+        ("pending", pending),
+        ("bytes", f"{found['bytes']:,}"),
+        ("expected lost", f"{found['expected_lost']:.2g} pages"),
+        ("error rate", "not known" if found["error_rate"] is None else f"{found['error_rate']:g} at most"),
+        (
+            "made by",
+            ", ".join(f"{name}: {value or 'none'}" for name, value in found["key_space"].items()) or "not known",
+        ),
+        *(
+            (
+                layer["file"],
+                f"{'?' if layer['urls'] is None else format(layer['urls'], ',')} of {layer['capacity']:,} URLs",
+            )
+            for layer in found["layers"]
+        ),
+    ]
+    return rows(labelled) + [f"! {finding}" for finding in found["findings"]]

@@ -19,7 +19,7 @@ class Command(ScrapyCommand):
 
     def syntax(self) -> str:
         """Return the arguments for the help text."""
-        return "info DIR | verify DIR | check DIR URL... | plan --urls N   [--json]"
+        return "COMMAND [arguments]   (scrapy bloom COMMAND --help says more)"
 
     def short_desc(self) -> str:
         """Return the line in the list of commands."""
