@@ -216,6 +216,8 @@ class FleetScheduler(BaseScheduler):
     def _open_queue(self, spider: Spider) -> None:
         settings = self._settings
         server = connect(*server_of(settings.redis_url, self.crawler.settings))
+        for risk in server.risks:
+            logger.warning("The server %s puts the queue at risk: %s", server.where, risk)
         prefix = prefix_of(settings.redis_key, self.crawler.settings, spider.name)
         shards = settings.redis_shards
         if settings.redis_ttl is not None:

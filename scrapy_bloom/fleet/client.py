@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from scrapy_bloom.errors import MissingPackageError, UnusableError
+from scrapy_bloom.fleet.server_check import risks_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -74,7 +75,7 @@ class Command:
 
     @property
     def by_sha(self) -> tuple[Any, ...]:
-        """The command as it is sent first: scripts by their SHA1."""
+        """Arguments to send first: scripts by their SHA1."""
         return self.args if self.script is None else ("EVALSHA", self.script.sha, *self.args)
 
     @property
@@ -87,11 +88,18 @@ class Server:
     """A connection, see :func:`connect`."""
 
     def __init__(
-        self, client: Redis | RedisCluster, where: str, secrets: Sequence[str], info: Mapping[str, Any]
+        self,
+        client: Redis | RedisCluster,
+        where: str,
+        secrets: Sequence[str],
+        info: Mapping[str, Any],
+        risks: Sequence[str] = (),
     ) -> None:
         """Take as *info* what the server says about itself, and as *secrets* what must never be shown."""
         self.where = where
         """Host, port and database, for messages."""
+        self.risks = risks
+        """What about the server endangers a queue; for a cluster, about the node that was asked."""
         self.round_trips = 0
         """Waits for an answer so far. On a cluster, one per node that was asked."""
         self.is_cluster = bool(info.get("cluster_enabled"))
@@ -240,6 +248,8 @@ def connect(url: str | None, parameters: Mapping[str, Any]) -> Server:
         where = str(found["path"]) if "path" in found else f"{found.get('host')}:{found.get('port')}"
         where += f"/{found['db']}" if found.get("db") else ""
         secrets = [str(found["password"])] if found.get("password") else []
+        host = None if "path" in found else str(found.get("host", "localhost"))
+        has_credentials = bool(secrets or found.get("ssl_certfile"))
         with _Translation(secrets):
             info: Mapping[str, Any] = {}
             try:
@@ -265,7 +275,7 @@ def connect(url: str | None, parameters: Mapping[str, Any]) -> Server:
         raise unusable(
             where, str(error), "Start the server, or put the right host and port into BLOOM_REDIS_URL."
         ) from None
-    return Server(client, where, secrets, info)
+    return Server(client, where, secrets, info, risks_of(info, host, has_credentials=has_credentials))
 
 
 def _without_ours(url: str) -> str:
