@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_IMPORT_REPORT_KEYS = 1_000_000
+_IMPORT_REPORT_INTERVAL = 1_000_000
 
 
 def open_filter(
@@ -63,12 +63,12 @@ def open_filter(
 
     Args:
         directory: Where the layers are; created if missing. One process at a time.
-        capacity: Keys that the first layer is sized for, at least 1.
+        capacity: Fingerprints that the first layer is sized for, at least 1.
         error_rate: Bound on the false-positive probability of the whole chain, from 1e-10 to 0.5.
-        growth: How many times larger each next layer is, from 2 to 16. A filter that is there already keeps the
-            design of its layers; the three numbers apply to layers it will grow.
-        key_space: What makes the keys, by ingredient. Another one than the filter was filled under is an error, since
-            every key would look new; another version of w3lib is a warning. None: do not compare.
+        growth: How many times larger each next layer is, from 2 to 16. An existing filter keeps the design of its
+            layers; the three numbers apply to the layers it will grow.
+        key_space: What makes the fingerprints, by ingredient. Not the one that the filter was filled under: an error,
+            since every fingerprint would look new; only another version of w3lib: a warning. None: do not compare.
         sync_interval: Seconds between writing dirty pages to disk in a thread; 0: only on ``sync()`` and ``close()``.
         import_from: A ``requests.seen`` of Scrapy's own filter, whose fingerprints a new filter begins with.
         on_checkpoint: Passed on to :class:`ScalableBloomFilter`.
@@ -210,19 +210,19 @@ class JobDirectoryStore:
         return layer
 
     def load_forgotten(self) -> set[bytes]:
-        """Return the keys that are noted as forgotten."""
+        """Return the fingerprints noted as forgotten."""
         self._forgotten = ForgottenFile(self.directory / layout.FORGOTTEN_NAME)
-        return set(self._forgotten.keys)
+        return set(self._forgotten.fingerprints)
 
-    def note_forgotten(self, key: bytes, *, forgotten: bool) -> None:
-        """Append to the file of forgotten keys. On a full disk, log what that means and go on."""
+    def note_forgotten(self, fingerprint: bytes, *, forgotten: bool) -> None:
+        """Append to the file of forgotten fingerprints. On a full disk, log what that means and go on."""
         if self._forgotten is None:
             raise ValueError(f"the filter in {self.directory} is closed")
         try:
             if forgotten:
-                self._forgotten.add(key)
+                self._forgotten.add(fingerprint)
             else:
-                self._forgotten.discard(key)
+                self._forgotten.discard(fingerprint)
         except OSError as error:
             logger.error(  # noqa: TRY400 - as above
                 "%s could not be written (%s). In this run the change counts; after it, %s",
@@ -323,7 +323,7 @@ class JobDirectoryStore:
         added = 0
         for found, fingerprint in enumerate(read_fingerprints(self.import_from), start=1):
             added += chain.add(fingerprint)
-            if found % _IMPORT_REPORT_KEYS == 0:
+            if found % _IMPORT_REPORT_INTERVAL == 0:
                 logger.info("Importing %s: %d fingerprints so far", self.import_from, found)
         chain.sync()
         if not self._homeless:  # a layer in memory would be lost with the process: import again next time

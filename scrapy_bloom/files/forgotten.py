@@ -1,11 +1,11 @@
-"""The keys that a filter has taken back, in one append-only file.
+"""The fingerprints that a filter has taken back, in one append-only file.
 
-A bloom filter cannot unset the bits of one key without touching others. Keys that are taken back are few, so this file
-lists them. It does not know when a key is taken back, or why.
+A bloom filter cannot unset the bits of one fingerprint without touching others. Those taken back are few, so this file
+lists them. It does not know when a fingerprint is taken back, or why.
 
-A record is one byte (``-`` taken back, ``+`` accepted again), the key's length in two bytes (little-endian), the key,
-and the CRC32 of all three in four. Each record is one write, so a killed process leaves whole records; one torn by a
-power failure is cut off at the end of the file.
+A record is one byte (``-`` taken back, ``+`` accepted again), the length of the fingerprint in two bytes
+(little-endian), the fingerprint, and the CRC32 of all three in four. Each record is one write, so a killed process
+leaves whole records; one torn by a power failure is cut off at the end of the file.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from scrapy_bloom.files.damage import damaged
+from scrapy_bloom.filter.chain import MAX_FORGOTTEN_BYTES
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-MAX_KEY_BYTES = 0xFFFF
 
 _HEAD = struct.Struct("<cH")
 _CRC = struct.Struct("<I")
@@ -29,7 +28,7 @@ _TAKEN_BACK, _ACCEPTED = b"-", b"+"
 
 
 class ForgottenFile:
-    """The open file, and :attr:`keys`, the set it stands for."""
+    """The open file, and :attr:`fingerprints`, the set it stands for."""
 
     def __init__(self, path: Path) -> None:
         """Read the file at *path*, which need not exist, and drop records that later ones cancel.
@@ -40,32 +39,32 @@ class ForgottenFile:
 
         """
         self.path = path
-        self.keys: set[bytes] = set()
+        self.fingerprints: set[bytes] = set()
         self._fd: int | None = None
         if path.exists():
-            records, length = _read(path, self.keys)
-            if records > len(self.keys) or length < path.stat().st_size:
+            records, length = _read(path, self.fingerprints)
+            if records > len(self.fingerprints) or length < path.stat().st_size:
                 self._rewrite()
 
-    def add(self, key: bytes) -> None:
-        """Note that *key* is taken back.
+    def add(self, fingerprint: bytes) -> None:
+        """Note that *fingerprint* is taken back.
 
         Raises:
-            OSError: It could not be written. It is in :attr:`keys` anyway.
+            OSError: It could not be written. It is in :attr:`fingerprints` anyway.
 
         """
-        self.keys.add(key)
-        self._append(_record(_TAKEN_BACK, key))
+        self.fingerprints.add(fingerprint)
+        self._append(_record(_TAKEN_BACK, fingerprint))
 
-    def discard(self, key: bytes) -> None:
-        """Note that *key*, which had been taken back, has been accepted again.
+    def discard(self, fingerprint: bytes) -> None:
+        """Note that *fingerprint*, which had been taken back, has been accepted again.
 
         Raises:
-            OSError: It could not be written. It has left :attr:`keys` anyway.
+            OSError: It could not be written. It has left :attr:`fingerprints` anyway.
 
         """
-        self.keys.discard(key)
-        self._append(_record(_ACCEPTED, key))
+        self.fingerprints.discard(fingerprint)
+        self._append(_record(_ACCEPTED, fingerprint))
 
     def fsync(self) -> None:
         """Return once all records are on disk."""
@@ -89,7 +88,7 @@ class ForgottenFile:
     def _rewrite(self) -> None:
         temporary = self.path.with_name(self.path.name + ".tmp")
         with temporary.open("wb") as file:
-            file.writelines(_record(_TAKEN_BACK, key) for key in sorted(self.keys))
+            file.writelines(_record(_TAKEN_BACK, fingerprint) for fingerprint in sorted(self.fingerprints))
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(self.path)
@@ -103,19 +102,19 @@ def read_forgotten(path: Path) -> set[bytes]:
         OSError: The file cannot be read.
 
     """
-    keys: set[bytes] = set()
+    fingerprints: set[bytes] = set()
     if path.exists():
-        _read(path, keys)
-    return keys
+        _read(path, fingerprints)
+    return fingerprints
 
 
-def _record(kind: bytes, key: bytes) -> bytes:
-    body = _HEAD.pack(kind, len(key)) + key
+def _record(kind: bytes, fingerprint: bytes) -> bytes:
+    body = _HEAD.pack(kind, len(fingerprint)) + fingerprint
     return body + _CRC.pack(crc32(body))
 
 
-def _read(path: Path, keys: set[bytes]) -> tuple[int, int]:
-    """Replay the records of *path* into *keys*; return how many are whole, and where the last of those ends."""
+def _read(path: Path, fingerprints: set[bytes]) -> tuple[int, int]:
+    """Replay the records of *path* into *fingerprints*; return how many are whole, and where they end."""
     data = path.read_bytes()
     at = records = 0
     while at + _HEAD.size <= len(data):
@@ -123,17 +122,18 @@ def _read(path: Path, keys: set[bytes]) -> tuple[int, int]:
         end = at + _HEAD.size + length
         if end + _CRC.size > len(data):
             if _is_damaged(data, at):
-                raise damaged(path, at, f"the record says that its key has {length} bytes, which reach past the end")
+                problem = f"the record says that its fingerprint has {length} bytes, which reach past the end"
+                raise damaged(path, at, problem)
             break
         if kind not in (_TAKEN_BACK, _ACCEPTED) or _CRC.unpack_from(data, end)[0] != crc32(data[at:end]):
             if not any(data[at:]):  # a power failure can leave zeros in place of the last records
                 break
             raise damaged(path, at, "the record contradicts its checksum")
-        key = data[at + _HEAD.size : end]
+        fingerprint = data[at + _HEAD.size : end]
         if kind == _TAKEN_BACK:
-            keys.add(key)
+            fingerprints.add(fingerprint)
         else:
-            keys.discard(key)
+            fingerprints.discard(fingerprint)
         at = end + _CRC.size
         records += 1
     return records, at
@@ -146,7 +146,7 @@ def _is_damaged(data: bytes, at: int) -> bool:
     itself once the length is put right.
     """
     right_length = len(data) - at - _HEAD.size - _CRC.size
-    if 0 <= right_length <= MAX_KEY_BYTES:
+    if 0 <= right_length <= MAX_FORGOTTEN_BYTES:
         right = _record(data[at : at + 1], data[at + _HEAD.size : at + _HEAD.size + right_length])
         if data.endswith(right[_HEAD.size :]):
             return True

@@ -174,7 +174,7 @@ def _about_counts(path: Path, header: Header) -> list[str]:
     if header.noted is None:
         return [f"The count in {path} is unreadable. The next crawl counts the bits instead."]
     if header.noted > header.spec.capacity:
-        problem = f"{header.noted} keys are noted in a layer made for {header.spec.capacity}"
+        problem = f"{header.noted} fingerprints are noted in a layer made for {header.spec.capacity}"
         return [str(damaged(path, layerfile.STATE_AT, problem))]
     return []
 

@@ -53,7 +53,7 @@ _NO_ALLOCATE = {errno.EINVAL, errno.ENODEV, errno.ENOSYS, errno.EOPNOTSUPP}
 
 @dataclass(frozen=True)
 class Origin:
-    """The chain that a layer belongs to, and what made its keys."""
+    """The chain that a layer belongs to, and what made its fingerprints."""
 
     chain_id: bytes
     """16 random bytes, the same in all layers of a chain."""
@@ -68,7 +68,7 @@ class Origin:
     created: float
     """Birth of this layer in seconds since 1970 (UTC)."""
     key_space: Mapping[str, str]
-    """What made the keys: fingerprinter, URL rules, version of w3lib."""
+    """What made the fingerprints: fingerprinter, URL rules, version of w3lib."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class LayerFile:
             if noted is not None and noted > self.layer.count:
                 self._prefer(noted)
         if self.layer.count > self.layer.capacity:
-            problem = f"{self.layer.count} keys are noted in a layer made for {self.layer.capacity}"
+            problem = f"{self.layer.count} fingerprints are noted in a layer made for {self.layer.capacity}"
             raise damaged(self.path, STATE_AT, problem)
         contradiction = self.layer.contradiction()
         if contradiction is not None:
@@ -277,7 +277,7 @@ def sync_directory(directory: Path) -> None:
 def _header(spec: LayerSpec, origin: Origin) -> bytes:
     key_space = json.dumps(dict(origin.key_space), sort_keys=True).encode()
     if len(key_space) > _KEY_SPACE_MAX:
-        raise ValueError(f"the description of the keys takes {len(key_space)} bytes, at most {_KEY_SPACE_MAX} fit")
+        raise ValueError(f"the key space takes {len(key_space)} bytes, at most {_KEY_SPACE_MAX} fit")
     constant = _CONSTANT.pack(
         MAGIC,
         FORMAT_VERSION,

@@ -1,7 +1,7 @@
 """The filter that grows, layer by layer: :class:`ScalableBloomFilter`.
 
 Decides when a layer is added and how much error each may use up. Does not know where the bits live: a
-:class:`LayerStore` does. Single-threaded, like the crawl that uses it; only a store may use threads, to write to disk.
+:class:`LayerStore` does. Single-threaded, like the crawl that uses it; only a store may use a thread, to write to disk.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ MAX_ERROR_RATE = 0.5
 MIN_GROWTH, MAX_GROWTH = 2.0, 16.0
 
 TIGHTENING = 0.8
-"""r. With s = 2 a full chain costs 4.1 bytes a key at 1 M keys and p = 1e-6, 4.7 at 1 B; r = 0.5 would cost 6.2."""
+"""r. At s = 2, p = 1e-6 a fingerprint costs 4.1 bytes in a full chain of 1 M, 4.7 in one of 1 B; 6.2 at r = 0.5."""
 
 _CHECKPOINTS_PER_LAYER = 64
-_MAX_CHECKPOINT_KEYS = 1 << 16  # a tenth of a second of adding
+_MAX_CHECKPOINT_FINGERPRINTS = 1 << 16  # a tenth of a second of adding
 
-_MAX_FORGOTTEN_BYTES = 0xFFFF  # what fits the length field of a store's record
+MAX_FORGOTTEN_BYTES = 0xFFFF  # what fits the length field of a store's record
 _HUGE_PAGES_FROM = 1 << 26  # 64 MiB: beyond it, a look-up in 4 KiB pages is half spent on finding the page
 
 
@@ -52,10 +52,10 @@ class LayerStore(Protocol):
         """Return a new empty layer. On a full disk, return one in memory."""
 
     def load_forgotten(self) -> set[bytes]:
-        """Return the keys that had been forgotten when the layers were closed."""
+        """Return the fingerprints that had been forgotten when the layers were closed."""
 
-    def note_forgotten(self, key: bytes, *, forgotten: bool) -> None:
-        """Note that *key* has been forgotten, or accepted once more. Must not fail."""
+    def note_forgotten(self, fingerprint: bytes, *, forgotten: bool) -> None:
+        """Note that *fingerprint* has been forgotten, or accepted once more. Must not fail."""
 
     def checkpoint(self) -> None:
         """Save the counts. The store may replace the ``bits`` of a layer by others with the same content."""
@@ -78,17 +78,17 @@ class MemoryStore:
 
     def create(self, spec: LayerSpec) -> Layer:
         """Return a layer over fresh zero pages."""
-        # Private, or a forked child would write its keys into its parent's filter, which would lose those pages.
+        # Private: a forked child that wrote into its parent's filter would make the parent lose those pages.
         memory = mmap.mmap(-1, spec.nbytes, access=mmap.ACCESS_COPY)
         if spec.nbytes >= _HUGE_PAGES_FROM and hasattr(mmap, "MADV_HUGEPAGE"):  # Linux
             memory.madvise(mmap.MADV_HUGEPAGE)
         return Layer(spec, memory)
 
     def load_forgotten(self) -> set[bytes]:
-        """Return no keys: memory begins empty."""
+        """Return no fingerprints: memory begins empty."""
         return set()
 
-    def note_forgotten(self, key: bytes, *, forgotten: bool) -> None:
+    def note_forgotten(self, fingerprint: bytes, *, forgotten: bool) -> None:
         """Do nothing: the chain remembers."""
 
     def checkpoint(self) -> None:
@@ -105,18 +105,18 @@ class MemoryStore:
 class ScalableBloomFilter:
     """A set of byte strings that answers "seen before?" with a bounded error and grows by itself.
 
-    A key that was added is always found. One that was not is taken for seen with a probability of at most
-    :attr:`error_rate`, however many keys there are. Close the filter, or use it in a ``with`` block, to free its memory
-    and files at once; a filter that is merely dropped waits for the garbage collector.
+    A fingerprint that was added is always found. One that was not is taken for seen with a probability of at most
+    :attr:`error_rate`, however many there are. Close the filter, or use it in a ``with`` block, to free its memory and
+    files at once; a filter that is merely dropped waits for the garbage collector.
 
     Args:
-        capacity: Keys that the first layer is sized for, at least 1.
+        capacity: Fingerprints that the first layer is sized for, at least 1.
         error_rate: Bound on the false-positive probability of the whole chain, from 1e-10 to 0.5.
         growth: How many times larger each next layer is, from 2 to 16.
-        store: Where the layers live; anonymous memory if None. Layers that it holds already keep their design,
-            and the arguments above apply to new ones.
-        on_checkpoint: Called now and then while keys are added: 64 times per layer or more (in a layer of under 64
-            keys, at every key), with the first key of a new layer, and by :meth:`sync`.
+        store: Where the layers live; anonymous memory if None. Layers that it already holds keep their design;
+            the arguments above apply to new ones.
+        on_checkpoint: Called at least 64 times per layer while it fills (at every addition if it holds under 64),
+            after the first addition to a new layer, and by :meth:`sync`.
 
     Raises:
         ValueError: An argument is out of its range.
@@ -151,48 +151,48 @@ class ScalableBloomFilter:
         self._quota = 0
         self._arrange()
 
-    def add(self, key: bytes) -> bool:
-        """Remember *key*. Return True if it was new, False if it was added before or looks like a key that was."""
-        return self._probes.add(key)
+    def add(self, fingerprint: bytes) -> bool:
+        """Remember *fingerprint*. Return True if it was new, False if it was added before or looks as if it was."""
+        return self._probes.add(fingerprint)
 
-    def __contains__(self, key: bytes) -> bool:
-        """Return whether *key* was added before. False is certain, True is probable."""
-        return self._probes.contains(key) and not (self._forgotten and key in self._forgotten)
+    def __contains__(self, fingerprint: bytes) -> bool:
+        """Return whether *fingerprint* was added before. False is certain, True is probable."""
+        return self._probes.contains(fingerprint) and not (self._forgotten and fingerprint in self._forgotten)
 
     def __len__(self) -> int:
-        """Return the number of keys accepted as new and not forgotten."""
+        """Return the number of fingerprints accepted as new and not forgotten."""
         return sum(layer.count for layer in self.layers) - len(self._forgotten)
 
-    def forget(self, key: bytes) -> bool:
-        """Take *key* back: it is not contained any more, and :meth:`add` accepts it once more, as new.
+    def forget(self, fingerprint: bytes) -> bool:
+        """Take *fingerprint* back: it is not contained any more, and :meth:`add` accepts it once more, as new.
 
-        Exact, and with files durable once this call returns. For few keys, such as those of failed requests: each costs
-        some 100 bytes of memory until it is added again. ``docs/forgetting.md`` compares it with a counting filter.
-        Return False, and do nothing, if the key was not contained.
+        Exact, and with files durable once this call returns. Meant for few fingerprints, such as those of failed
+        requests: each costs some 100 bytes of memory until it is added again. ``docs/forgetting.md`` compares this with
+        a counting filter. Return False, and do nothing, if the fingerprint was not contained.
 
         Raises:
-            ValueError: The filter is closed, or the key is longer than 65,535 bytes.
+            ValueError: The filter is closed, or the fingerprint is longer than 65,535 bytes.
 
         """
-        if len(key) > _MAX_FORGOTTEN_BYTES:
-            raise ValueError(f"a key of {len(key)} bytes cannot be forgotten, at most {_MAX_FORGOTTEN_BYTES}")
-        if key not in self:
+        if (length := len(fingerprint)) > MAX_FORGOTTEN_BYTES:
+            raise ValueError(f"a fingerprint of {length} bytes cannot be forgotten, at most {MAX_FORGOTTEN_BYTES}")
+        if fingerprint not in self:
             return False
-        self._forgotten.add(key)
-        self._store.note_forgotten(key, forgotten=True)
+        self._forgotten.add(fingerprint)
+        self._store.note_forgotten(fingerprint, forgotten=True)
         return True
 
-    def recall(self, key: bytes) -> bool:
-        """Undo :meth:`forget` without recording anything. Return False if *key* is not forgotten."""
-        if key not in self._forgotten:
+    def recall(self, fingerprint: bytes) -> bool:
+        """Undo :meth:`forget` without recording anything. Return False if *fingerprint* is not forgotten."""
+        if fingerprint not in self._forgotten:
             return False
-        self._forgotten.discard(key)
-        self._store.note_forgotten(key, forgotten=False)
+        self._forgotten.discard(fingerprint)
+        self._store.note_forgotten(fingerprint, forgotten=False)
         return True
 
     @property
     def forgotten(self) -> int:
-        """The number of keys that are forgotten and have not been added again."""
+        """How many fingerprints are forgotten and have not been added again."""
         return len(self._forgotten)
 
     @property
@@ -213,7 +213,7 @@ class ScalableBloomFilter:
 
     @property
     def error_rate(self) -> float:
-        """The promised bound on the false-positive probability of the chain, whatever length it gets.
+        """The promised bound on the false-positive probability of the chain, however long it gets.
 
         The rate given on construction. If the chain was begun with another one: the sum of what its layers were
         designed for and what the present rate leaves for the layers to come.
@@ -222,12 +222,12 @@ class ScalableBloomFilter:
         return designed + sizing.remaining_error_rate(len(self._layers), target=self._target, tightening=TIGHTENING)
 
     def estimated_error_rate(self) -> float:
-        """Return the chance that a key that was never added is taken for seen now, from the fill of the layers."""
+        """Return the chance that a fingerprint never added is taken for seen now, from the fill of the layers."""
         missed = math.prod(1 - layer.estimated_error_rate for layer in self.layers)
         return 1 - missed
 
     def expected_false_positives(self) -> float:
-        """Return how many new keys are expected to have been taken for seen since the chain began."""
+        """Return how many new fingerprints are expected to have been taken for seen since the chain began."""
         return expected_false_positives([(layer.spec, layer.count) for layer in self.layers])
 
     def sync(self) -> None:
@@ -262,14 +262,14 @@ class ScalableBloomFilter:
         return next_spec(last, capacity=self._capacity, error_rate=self._target, growth=self._growth)
 
     def _arrange(self) -> None:
-        """Hand the probes the present layers, newest first, and the number of keys until the next checkpoint."""
+        """Hand the probes the present layers, newest first, and how many additions the next checkpoint is away."""
         newest = self._layers[-1]
         if newest.is_saturated:
-            # The next layer waits for the next new key, so that a filter of exactly its capacity costs one layer.
+            # The next layer waits for the next new fingerprint: a filter of exactly its capacity costs one layer.
             quota = 0
         else:
             left = newest.capacity - newest.count
-            quota = min(left, max(1, newest.capacity // _CHECKPOINTS_PER_LAYER), _MAX_CHECKPOINT_KEYS)
+            quota = min(left, max(1, newest.capacity // _CHECKPOINTS_PER_LAYER), _MAX_CHECKPOINT_FINGERPRINTS)
         self._use_layers(quota)
 
     def _use_layers(self, quota: int) -> None:
@@ -290,12 +290,12 @@ class ScalableBloomFilter:
             self._on_checkpoint()
 
     def _on_quota_spent(self) -> None:
-        """Save the counts after the last key of the quota; add a layer before a new key without one."""
+        """Save the counts after the last addition of the quota; add a layer before an addition without a quota."""
         if self._quota:
             self._checkpoint()
         else:
             self._layers.append(self._store.create(self._next_spec()))
-            self._use_layers(1)  # so that this key ends in a checkpoint, which tells of the growth
+            self._use_layers(1)  # so that this fingerprint ends in a checkpoint, which tells of the growth
 
     def _check(self) -> None:
         """Assert every invariant of the chain; for tests."""
@@ -314,7 +314,7 @@ class ScalableBloomFilter:
             assert probing.error_rate(spec.designed_fill, spec.probes) <= spec.error_rate
             assert index == 0 or spec.capacity > layers[index - 1].capacity
         assert all(layer.is_saturated for layer in layers[:-1])
-        assert all(self._probes.contains(key) and key not in self for key in self._forgotten)
+        assert all(self._probes.contains(fingerprint) and fingerprint not in self for fingerprint in self._forgotten)
         assert self.nbytes == sum(len(layer.bits) // 8 for layer in layers)
 
 
@@ -324,11 +324,11 @@ def next_spec(last: LayerSpec | None, *, capacity: int, error_rate: float, growt
     budget = sizing.layer_error_rate(index, target=error_rate, tightening=TIGHTENING)
     if last is None:
         probes = sizing.optimal_probes(budget)
-        # The upper half of the range: MurmurHash3 mixes short keys badly under seeds near 0, see probes.py.
+        # The upper half of the range: MurmurHash3 mixes short fingerprints badly under seeds near 0, see probes.py.
         seed = secrets.randbits(probing.SEED_BITS) | 1 << (probing.SEED_BITS - 1)
         return LayerSpec.smallest(index=0, capacity=capacity, error_rate=budget, probes=probes, seed=seed)
-    # One k for all layers lets the runs of a key be computed once; tighter layers get more bits per key instead,
-    # which costs 3 % more than the best k per layer when a chain has grown a thousandfold (p = 1e-6).
+    # With one k for all layers, the runs of a fingerprint are computed once. Tighter layers get more bits instead. That
+    # costs 3 % more than the best k per layer when a chain has grown a thousandfold (p = 1e-6).
     return LayerSpec.smallest(
         index=index,
         capacity=max(round(last.capacity * growth), capacity),
@@ -338,18 +338,18 @@ def next_spec(last: LayerSpec | None, *, capacity: int, error_rate: float, growt
     )
 
 
-def planned_layers(keys: int, *, capacity: int, error_rate: float, growth: float) -> list[tuple[LayerSpec, int]]:
-    """Return the layers of a chain after *keys* keys, each with its count."""
+def planned_layers(count: int, *, capacity: int, error_rate: float, growth: float) -> list[tuple[LayerSpec, int]]:
+    """Return the layers of a chain that holds *count* fingerprints, each with its own count."""
     layers: list[tuple[LayerSpec, int]] = []
-    while keys or not layers:
+    while count or not layers:
         spec = next_spec(layers[-1][0] if layers else None, capacity=capacity, error_rate=error_rate, growth=growth)
-        layers.append((spec, min(keys, spec.capacity)))
-        keys -= layers[-1][1]
+        layers.append((spec, min(count, spec.capacity)))
+        count -= layers[-1][1]
     return layers
 
 
 def first_layer_bytes(capacity: int, error_rate: float) -> int:
-    """Return the bytes that a chain begins with: the bit array of a layer for *capacity* keys."""
+    """Return the bytes that a chain begins with: the bit array of a layer of *capacity*."""
     return next_spec(None, capacity=capacity, error_rate=error_rate, growth=MIN_GROWTH).nbytes
 
 
@@ -367,10 +367,10 @@ def check_parameters(capacity: int, error_rate: float, growth: float) -> None:
 
 
 def expected_false_positives(layers: Iterable[tuple[LayerSpec, int]]) -> float:
-    """Return how many new keys a chain of *layers*, each with its count, is expected to have taken for seen.
+    """Return how many new fingerprints a chain of *layers*, each with its count, is expected to have taken for seen.
 
-    Each new key was checked at the error rate that the chain had at that moment. Those moments follow from the
-    counts, so the sum over the keys is an integral over the fill of each layer (Simpson's rule, 64 intervals).
+    Each new fingerprint was checked at the error rate that the chain had at that moment. Those moments follow from the
+    counts, so the sum over the fingerprints is an integral over the fill of each layer (Simpson's rule, 64 intervals).
     """
     lost = 0.0
     of_full_layers = 0.0

@@ -28,13 +28,13 @@ class LayerSpec:
     index: int
     """Place in the chain, from 0."""
     capacity: int
-    """n, the number of keys the layer is made for."""
+    """n, the number of fingerprints the layer is made for."""
     error_rate: float
     """p_i, the false-positive probability at capacity."""
     size_bits: int
     """m, the range of starts. The array holds :attr:`array_bits`."""
     probes: int
-    """k, the bits per key; the same in all layers of a chain."""
+    """k, the bits per fingerprint; the same in all layers of a chain."""
     seed: int
     """Seed of the hash, 32 bits; the same in all layers of a chain."""
     scheme: int = probing.RUNS_SCHEME
@@ -42,7 +42,7 @@ class LayerSpec:
 
     @classmethod
     def smallest(cls, *, index: int, capacity: int, error_rate: float, probes: int, seed: int) -> LayerSpec:
-        """Return the smallest layer that holds *capacity* keys at *error_rate* with *probes* probes per key."""
+        """Return the smallest layer that holds *capacity* fingerprints at *error_rate* with k = *probes*."""
         size_bits = probing.size_bits(capacity, error_rate, probes)
         return cls(index, capacity, error_rate, size_bits, probes, seed)
 
@@ -62,12 +62,12 @@ class LayerSpec:
         return sizing.fill_ratio(self.capacity, self.size_bits, self.probes)
 
     def error_rate_at(self, count: float) -> float:
-        """Return the false-positive probability after *count* keys.
+        """Return the false-positive probability after *count* fingerprints.
 
         In a tiny layer most bits fall into the padding, where the array is thinner, and the rate is far below the
         designed one. Counted as if an eighth of the padding were part of m, it comes out 1 to 10 times as high as
-        measured wherever it is above 1e-4, and higher still below that (300 to 40,000 keys, k = 2 to 22). Layers with
-        k = 1 have no runs to spread.
+        measured wherever it is above 1e-4, and higher still below that (300 to 40,000 fingerprints, k = 2 to 22).
+        Layers with k = 1 have no runs to spread.
         """
         spread = 0 if self.sampled_range or self.probes == 1 else probing.padding_bits(self.probes) / 8
         return probing.error_rate(sizing.fill_ratio(count, self.size_bits + spread, self.probes), self.probes)
@@ -84,12 +84,12 @@ class LayerSpec:
 
 
 class Layer:
-    """A layer: its spec, its bits and the number of keys in them."""
+    """A layer: its spec, its bits and the number of fingerprints in them."""
 
     __slots__ = ("bits", "count", "spec")
 
     def __init__(self, spec: LayerSpec, buffer: mmap | memoryview, count: int = 0) -> None:
-        """Lay the bits over *buffer*, a writable buffer of exactly ``spec.nbytes`` bytes that holds *count* keys."""
+        """Lay the bits over *buffer*: writable, exactly ``spec.nbytes`` bytes, and holding *count* fingerprints."""
         self.spec = spec
         self.bits = bitarray(buffer=buffer, endian="little")
         if len(self.bits) != spec.array_bits:
@@ -98,11 +98,11 @@ class Layer:
 
     def __repr__(self) -> str:
         """Show index, count, capacity and error rate."""
-        return f"<Layer {self.spec.index}: {self.count} of {self.spec.capacity} keys at {self.spec.error_rate:.2g}>"
+        return f"<Layer {self.spec.index}: {self.count} of {self.capacity} fingerprints at {self.error_rate:.2g}>"
 
     @property
     def capacity(self) -> int:
-        """The number of keys this layer is made for."""
+        """The number of fingerprints this layer is made for."""
         return self.spec.capacity
 
     @property
@@ -125,8 +125,8 @@ class Layer:
         """The share of set bits, 0 to 1, in the even part: from a sample of at most 1 MiB, in about 1 ms.
 
         The sample's standard error is under 0.0006 at half fill and k = 22 (:meth:`_sampling_error`). A layer too
-        small for an even part (about 15,000 keys at 1e-6) answers with the fill computed from its count, which no part
-        of it exceeds.
+        small for an even part (about 15,000 fingerprints at 1e-6) answers with the fill computed from its count, which
+        no part of it exceeds.
         """
         even = self.spec.sampled_range
         if even is None:
@@ -155,27 +155,26 @@ class Layer:
     def contradiction(self) -> str | None:
         """Return how the bits contradict the count, or None if they agree as far as a sample can tell."""
         if self.spec.sampled_range is None:
-            # Edges make the fill of a tiny layer hard to predict from below, but k bits per key is a hard upper bound.
+            # Edges make the fill of a tiny layer hard to predict from below; k bits each bound it from above.
             ones, most = self.bits.count(), self.count * self.spec.probes
-            return f"{ones} bits are set, but {self.count} keys set at most {most}" if ones > most else None
+            return f"{ones} bits are set, but {self.count} fingerprints set at most {most}" if ones > most else None
         expected = sizing.fill_ratio(self.count, self.spec.size_bits, self.spec.probes)
-        # A key that is counted has set at least one bit more, as one that finds all its bits set is taken for seen.
-        # At high error rates that tells: 3 % more fill at p = 0.1, eight times the sampling error in a large layer.
+        # Each counted fingerprint has set a bit, since one that finds all of its bits set is taken for seen. At high
+        # error rates that tells: 3 % more fill at p = 0.1, eight times the sampling error in a large layer.
         highest = sizing.fill_ratio(self.count / (1 - self.error_rate), self.spec.size_bits, self.spec.probes)
         tolerance = self._sampling_error(expected)
         fill = self.fill_ratio
         if expected - tolerance <= fill <= highest + tolerance:
             return None
-        return (
-            f"{fill:.2%} of the bits are set, but {self.count} keys set {expected:.2%} (give or take {tolerance:.2%})"
-        )
+        expectation = f"{self.count} fingerprints set {expected:.2%} (give or take {tolerance:.2%})"
+        return f"{fill:.2%} of the bits are set, but {expectation}"
 
     def recount(self) -> None:
         """Estimate the count from the bits, well enough to decide when the layer is full (0.4 s per GB)."""
         ones = even_ones = self.bits.count()
         if self.spec.sampled_range is None:
-            # The keys of a tiny layer reach over its padding too, ever more thinly. With a quarter of it, estimates
-            # came out 1 % too low to 7 % too high (30 to 12,000 keys at p = 0.3 to 1e-10); without it, up to 70 %.
+            # The bits of a tiny layer reach over its padding too, ever more thinly. Counting a quarter of it, estimates
+            # came out 1 % too low to 7 % too high (n = 30 to 12,000, p = 0.3 to 1e-10); without it, up to 70 %.
             size = even_size = self.spec.size_bits + probing.padding_bits(self.spec.probes) // 4
         else:
             # The edges hold fewer bits per place, with which the whole array looks up to 4 % fuller.
@@ -193,8 +192,9 @@ class Layer:
     def _sampling_error(self, fill: float) -> float:
         """Return six standard errors of the sampled fill, which no sound layer exceeds: 0.35 % of 1 MiB at k = 22.
 
-        Keys, not bits, fall into a sampled page at random, and several of a key's k bits often share a page. That makes
-        the variance up to k (1 - f) times that of independent bits; pages of full layers measured 0.7 to 0.9 of that.
+        Fingerprints, not bits, fall into a sampled page at random, and several of one's k bits often share a page.
+        That makes the variance up to k (1 - f) times that of independent bits; pages of full layers measured 0.7 to 0.9
+        of that.
         """
         even = self.spec.sampled_range
         if even is None:

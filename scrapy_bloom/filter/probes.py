@@ -1,18 +1,18 @@
-"""Which bits a key owns: numbered probe schemes, frozen once released.
+"""Which bits a fingerprint owns: numbered probe schemes, frozen once released.
 
-A scheme turns a key into bit positions and states the false-positive rate that follows. It does not know why a layer
-has its size, when a chain grows, or where the bits live. Files name the scheme by its number, so a released scheme
-never changes; a better one gets the next number.
+A scheme turns a fingerprint into bit positions and states the false-positive rate that follows. It does not know why a
+layer has its size, when a chain grows, or where the bits live. Files name the scheme by its number, so a released
+scheme never changes; a better one gets the next number.
 
 Scheme 1, *runs*
 ----------------
 
-The textbook loop over k positions costs 2 to 3 microseconds in Python. Here the k probes of a key are split into two
+The textbook loop over k positions costs 2 to 3 microseconds in Python. Here the k probes of a fingerprint form two
 *runs* (one for k = 1, three above k = 22): arithmetic progressions of bits that bitarray reads or writes with one
-extended slice, in about 100 ns each. From the 128-bit MurmurHash3 of the key, as one number H (its first byte is the
-lowest):
+extended slice, in about 100 ns each. With the 128-bit MurmurHash3 of the fingerprint as one number H (its first byte
+is the lowest):
 
-    stride        bits 98..109 of H, or 4096 if these are 0; the same for all runs of a key
+    stride        bits 98..109 of H, or 4096 if these are 0; the same for all runs of a fingerprint
     first run     starts at H mod m
     second run    starts bits 113..127 of H behind the end of the first, that is start + length * stride;
                   bits 112..127 of H if there is a third
@@ -22,36 +22,37 @@ The array is m bits plus a tail of padding for runs that start near its end. Sta
 and the bits are set evenly; cutting the starts short instead bunches the bits at the end.
 
 *Why these bits.* CPython ints use 30-bit digits. H >> 98 fits in one, so stride and gap cost 10 ns each; taking them
-from the two 64-bit halves of the digest cost 170 ns more per key.
+from the two 64-bit halves of the digest cost 170 ns more per fingerprint.
 
 *Why the rate is what it is.* A run of K bits at fill f is all ones by accident with probability f^K. One correlation
 adds to that: a stored run with the same stride, on the same progression and shifted by j places, covers K - |j| of the
-bits at once and leaves only |j| to chance. Each shift happens with probability R n / (m S) for
-R runs per key and S = 4096 strides, and summed over j this gives
+bits at once and leaves only |j| to chance. Each shift happens with probability R n / (m S) for R runs per fingerprint
+and S = 4096 strides, and summed over j this gives
 
     c = 5/4 * R n / (m S) * (1 + f) / (1 - f)          P(run) = f^K + c
 
 The 5/4 stands for the other progressions that share more than one bit with a run: strides in ratio 1:2, 1:3, 2:3.
 It measures 1.28, 1.21, 1.18 and 1.13 at K = 7, 10, 11 and 12, so that p is met within 2 % up to k = 22.
 
-The runs of one key share a stride. So two of them can hit the same stored key together, if their gaps are equal (one
-chance in G = 32,768, with three runs 65,536) or shifted too. Summed over the shifts of both, the probability is
+The runs of one fingerprint share a stride. So two of them can hit the same stored fingerprint together, if their gaps
+are equal (one chance in G = 32,768, with three runs 65,536) or shifted too. Summed over the shifts of both, the
+probability is
 
     t = 5/4 * n / (m S) * ((1 + f) / (1 - f))^2 / G          p = (f^K + c)^2 + t             for two runs
 
-which is 1 % of p at p = 2e-7. A gap counts from the end of a run: if the runs of a key overlapped, keys would share
-bits far more often. Layers are sized with c and t in the formula, which costs 1.8 % more bits at p = 2e-7 than k
-independent probes. Fewer, longer runs would be faster, but c does not shrink with K: one run of 22 bits errs 5.7 times
-as often as 22 independent probes. ``docs/math.md`` derives and measures all this.
+which is 1 % of p at p = 2e-7. A gap counts from the end of a run: if its runs overlapped, a fingerprint would own fewer
+bits and be found by accident far more often. Layers are sized with c and t in the formula, which costs 1.8 % more bits
+at p = 2e-7 than k independent probes. Fewer, longer runs would be faster, but c does not shrink with K: one run of 22
+bits errs 5.7 times as often as 22 independent probes. ``docs/math.md`` derives and measures all this.
 
-The turn of a key
------------------
+From add() through the chain and back
+-------------------------------------
 
-A call in Python costs 60 ns of the 700 that an addition takes. So the chain does not wrap :attr:`Probes.add`; it is
-called back when a quota of keys is spent, and answers with new tables and a new quota:
+A call in Python costs 60 ns of the 700 that an addition takes. So the chain does not wrap :attr:`Probes.add`. It gives
+a quota, is called back when so many fingerprints have been added, and answers with new tables and a new quota:
 
     crawl                 Probes.add                          chain
-      |   key                 |                                 |
+      |   fingerprint         |                                 |
       |---------------------->|  all bits set in a table?       |
       |   False (seen)        |  yes                            |
       |<----------------------|                                 |
@@ -59,7 +60,7 @@ called back when a quota of keys is spent, and answers with new tables and a new
       |                       |-------- on_quota_spent -------->|  full: create the next layer
       |                       |<-- set_tables(tables, quota) ---|
       |                       |  set its bits in tables[0]      |
-      |                       |  last key of the quota?         |
+      |                       |  last one of the quota?         |
       |                       |-------- on_quota_spent -------->|  note the counts, tell whoever asked
       |                       |<-- set_tables(tables, quota) ---|
       |   True (new)          |                                 |
@@ -85,8 +86,9 @@ RUNS_SCHEME = 1
 SEED_BITS = 32
 """Width of the hash seed, which is drawn at random per chain so that nobody can prepare URLs that fill chosen places.
 
-Random also because MurmurHash3 mixes keys of up to 8 bytes badly under a seed near 0: with seed 7 the starts of such
-keys fell unevenly modulo 1024 and the rate was 1.2 times theory at p = 1e-2; under large seeds it is as computed.
+Random also because MurmurHash3 mixes up to 8 bytes badly under a seed near 0: with seed 7 the starts of such short
+fingerprints fell unevenly modulo 1024 and the rate was 1.2 times theory at p = 1e-2; under large seeds it is as
+computed.
 """
 
 MAX_PROBES = 36
@@ -102,11 +104,11 @@ class Probes(NamedTuple):
     """The operations on a chain, bound to its current layers."""
 
     contains: Callable[[bytes], bool]
-    """True if every bit of the key is set in one of the tables."""
+    """True if every bit of the fingerprint is set in one of the tables."""
     add: Callable[[bytes], bool]
-    """Set the key's bits in the newest table and return True, or return False if any table has them all already."""
+    """Return False if a table has all bits of the fingerprint. Otherwise set them in the newest, and return True."""
     set_tables: Callable[[Sequence[tuple[bitarray, int]], int], None]
-    """Take these tables from now on, newest first, and the *quota*: how many keys :attr:`add` may set the bits of.
+    """Work on these tables from now on, newest first; the *quota* is how many fingerprints :attr:`add` may accept.
 
     A table is the pair of a layer's array, which has m bits and the padding of :func:`padding_bits`, and m. Without
     tables, every operation raises ValueError.
@@ -116,7 +118,7 @@ class Probes(NamedTuple):
 
 
 def run_lengths(probes: int) -> tuple[int, ...]:
-    """Return the number of bits in each run of a key with k = *probes*, from 1 to 36.
+    """Return the number of bits in each run of a fingerprint with k = *probes*, from 1 to 36.
 
     Runs stay at 12 bits or fewer, 11 with two runs: c is 12 % of f^K at K = 11 but 21 % at K = 12 with two runs.
     """
@@ -139,23 +141,23 @@ def error_rate(fill: float, probes: int) -> float:
         return 1.0
     lengths = run_lengths(probes)
     shifts = (1 + fill) / (1 - fill)
-    keys_per_bit = -math.log1p(-fill) / probes
-    same_key = _RELATED_STRIDES * keys_per_bit / _STRIDES * shifts
-    each = [fill**length + len(lengths) * same_key for length in lengths]
+    fingerprints_per_bit = -math.log1p(-fill) / probes
+    same_fingerprint = _RELATED_STRIDES * fingerprints_per_bit / _STRIDES * shifts
+    each = [fill**length + len(lengths) * same_fingerprint for length in lengths]
     if len(each) == 1:
         return min(1.0, each[0])
-    together = same_key * shifts / _GAPS[len(each)]
+    together = same_fingerprint * shifts / _GAPS[len(each)]
     if len(each) == 2:
         return min(1.0, math.prod(each) + together)
     first, second, third = each
-    # Neighbours can lie on a stored key's first two runs or on its last two.
+    # Neighbours can lie on a stored fingerprint's first two runs or on its last two.
     pairs = together * (2 * first + second + 2 * third)
     return min(1.0, math.prod(each) + pairs + together * shifts / _GAPS[3])
 
 
 def size_bits(capacity: int, error_rate_: float, probes: int) -> int:
-    """Return the smallest m for which *capacity* keys with k = *probes* stay at *error_rate_*."""
-    low = capacity * sizing.bits_per_key(error_rate_, probes)
+    """Return the smallest m for which *capacity* fingerprints with k = *probes* stay at *error_rate_*."""
+    low = capacity * sizing.bits_per_fingerprint(error_rate_, probes)
     high = 2 * low
     while error_rate(sizing.fill_ratio(capacity, high, probes), probes) > error_rate_:
         low, high = high, 2 * high
@@ -181,10 +183,10 @@ def bind(
     Args:
         probes: k, from 1 to 36.
         seed: Seed of the hash.
-        on_quota_spent: Called after the last key of the quota was added, and then may call :attr:`Probes.set_tables`.
-            Called before a new key is added without a quota, and then must.
-        forgotten: Unless it is empty, :attr:`Probes.add` returns what *recall* says about a key that it finds.
-        recall: Returns whether a key that was found counts as new.
+        on_quota_spent: Called after the last addition of the quota, and then may call :attr:`Probes.set_tables`.
+            Called before an addition without a quota, and then must.
+        forgotten: Unless it is empty, :attr:`Probes.add` returns what *recall* says about a fingerprint that it finds.
+        recall: Returns whether a fingerprint that was found counts as new.
 
     """
     lengths = run_lengths(probes)
@@ -196,8 +198,8 @@ def bind(
 _NO_TABLE = bitarray(), 1
 
 
-def _refuse(key: bytes, _seed: int) -> NoReturn:
-    raise ValueError(f"the filter is closed; {key!r} was neither looked up nor recorded")
+def _refuse(fingerprint: bytes, _seed: int) -> NoReturn:
+    raise ValueError(f"the filter is closed; {fingerprint!r} was neither looked up nor recorded")
 
 
 def _bind_two(
@@ -219,7 +221,7 @@ def _bind_two(
         stride = top & 0xFFF or _STRIDES
         for bits, m in some:
             start = h % m
-            # Testing one bit first settles half of the absent keys, in 30 ns instead of 170.
+            # Testing one bit first settles half of the absent fingerprints, in 30 ns instead of 170.
             if bits[start]:
                 end = start + length1 * stride
                 if bits[start:end:stride].all():
@@ -228,13 +230,13 @@ def _bind_two(
                         return True
         return False
 
-    def contains(key: bytes) -> bool:
-        return is_set_in(digest(key, seed), tables)
+    def contains(fingerprint: bytes) -> bool:
+        return is_set_in(digest(fingerprint, seed), tables)
 
-    # Inlined for the newest table, which holds most duplicates and takes every new key.
-    def add(key: bytes) -> bool:
+    # Inlined for the newest table, which holds most duplicates and takes every new fingerprint.
+    def add(fingerprint: bytes) -> bool:
         nonlocal left
-        h = digest(key, seed)
+        h = digest(fingerprint, seed)
         top = h >> _ONE_DIGIT
         stride = top & 0xFFF or _STRIDES
         while True:
@@ -243,9 +245,9 @@ def _bind_two(
             start2 = end1 + (top >> 15)
             end2 = start2 + length2 * stride
             if newest[start1:end1:stride].all() and newest[start2:end2:stride].all():
-                return recall(key) if forgotten else False
+                return recall(fingerprint) if forgotten else False
             if older and is_set_in(h, older):
-                return recall(key) if forgotten else False
+                return recall(fingerprint) if forgotten else False
             if left:
                 break
             on_quota_spent()
@@ -295,14 +297,14 @@ def _bind_three(
                             return True
         return False
 
-    def contains(key: bytes) -> bool:
-        return is_set_in(digest(key, seed))
+    def contains(fingerprint: bytes) -> bool:
+        return is_set_in(digest(fingerprint, seed))
 
-    def add(key: bytes) -> bool:
+    def add(fingerprint: bytes) -> bool:
         nonlocal left
-        h = digest(key, seed)
+        h = digest(fingerprint, seed)
         if is_set_in(h):
-            return recall(key) if forgotten else False
+            return recall(fingerprint) if forgotten else False
         if not left:
             on_quota_spent()
         top = h >> _ONE_DIGIT

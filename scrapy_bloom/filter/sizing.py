@@ -1,11 +1,11 @@
-"""How large a bloom filter has to be: the formulas, and nothing that holds bits.
+"""How large a bloom filter has to be. Only formulas: knows no bits and no scheme of probes.
 
 Letters as in the literature, here and in every module of this package:
 
-    n   keys                        m   bits
-    k   probes (bits) per key       p   false-positive rate, a probability
-    f   fill ratio, set bits / m    i   index of a layer, from 0
-    r   tightening of the budgets   s   growth of the capacities
+    n   fingerprints                    m   bits
+    k   probes (bits) per fingerprint   p   false-positive rate, a probability
+    f   fill ratio, set bits / m        i   index of a layer, from 0
+    r   tightening of the budgets       s   growth of the capacities
 
 Sources: Bloom, "Space/Time Trade-offs in Hash Coding with Allowable Errors", CACM 13(7), 1970; Almeida, Baquero,
 Preguica, Hutchison, "Scalable Bloom Filters", Inf. Process. Lett. 101(6), 2007. ``docs/math.md`` derives them.
@@ -21,29 +21,29 @@ def optimal_probes(error_rate: float) -> int:
     return max(1, round(math.log2(1 / error_rate)))
 
 
-def bits_per_key(error_rate: float, probes: int) -> float:
-    """Return m/n, the bits that each key costs at *error_rate* with *probes* probes: -k / ln(1 - p^(1/k))."""
+def bits_per_fingerprint(error_rate: float, probes: int) -> float:
+    """Return m/n, the bits that each fingerprint costs at *error_rate* with *probes* probes: -k / ln(1 - p^(1/k))."""
     return -probes / math.log1p(-(error_rate ** (1 / probes)))
 
 
-def false_positive_rate(bits_per_key: float, probes: int) -> float:
-    """Return p of a filter with m/n = *bits_per_key* and k = *probes* independent probes: (1 - e^(-kn/m))^k.
+def false_positive_rate(bits_per_fingerprint: float, probes: int) -> float:
+    """Return p of a filter with m/n = *bits_per_fingerprint* and k = *probes* independent probes: (1 - e^(-kn/m))^k.
 
-    ``probes.py`` says what is added by probes that are not quite independent.
+    ``probes.py`` says what real probes, which are not quite independent, add to it.
     """
-    return fill_ratio(1, bits_per_key, probes) ** probes
+    return fill_ratio(1, bits_per_fingerprint, probes) ** probes
 
 
 def fill_ratio(count: float, size_bits: float, probes: int) -> float:
-    """Return f, the share of the m bits that is expected to be set after *count* keys: 1 - e^(-kn/m)."""
+    """Return f, the share of the m bits that is expected to be set after *count* fingerprints: 1 - e^(-kn/m)."""
     return -math.expm1(-probes * count / size_bits)
 
 
 def count_from_fill(fill: float, size_bits: float, probes: int) -> float:
-    """Return the number of keys that explains a fill ratio: n = -(m/k) ln(1 - f), infinite for f >= 1.
+    """Return the number of fingerprints that explains a fill ratio: n = -(m/k) ln(1 - f), infinite for f >= 1.
 
     An estimate that can restore a lost counter but not replace one: its standard error is
-    sqrt(m (e^(kn/m) - kn/m - 1)) / k, which at half fill is 0.67 sqrt(n/k), or 140 of a million keys at k = 22.
+    sqrt(m (e^(kn/m) - kn/m - 1)) / k, which at half fill is 0.67 sqrt(n/k), or 140 of a million fingerprints at k = 22.
     Source: Whang, Vander-Zanden, Taylor, "A linear-time probabilistic counting algorithm", ACM TODS 15(2), 1990.
     """
     if fill >= 1:

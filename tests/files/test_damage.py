@@ -24,7 +24,6 @@ from tests.support.damage import (
     filled,
     flip_bits,
     is_marked_clean,
-    keys,
     knows,
     layer,
     overwrite,
@@ -34,6 +33,7 @@ from tests.support.damage import (
     restate,
     restored,
 )
+from tests.support.fingerprints import fingerprints
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,7 +53,7 @@ def small(quick_path: Path) -> Path:
 
 @pytest.fixture
 def large(tmp_path: Path) -> Path:
-    """A filter of one layer of 56 KB, in whose middle the fill is even, half full of keys."""
+    """A filter of one layer of 56 KB, in whose middle the fill is even, half full of fingerprints."""
     return filled(tmp_path / "large", 20_000, capacity=30_000, error_rate=1e-3)
 
 
@@ -68,7 +68,7 @@ def chain_of_three(tmp_path: Path) -> Path:
 def test_a_flipped_header_byte_is_refused_or_survived_but_never_overlooked(
     small: Path, caplog: pytest.LogCaptureFixture, masks: list[int], step: int
 ) -> None:
-    """Each of 4,096 bytes: in the constant part an error of ours; in the state a recount that knows every key."""
+    """Each of 4,096 bytes: in the constant part an error of ours; in the state a recount that forgets none."""
     path = layer(small)
     for offset in (*range(0, STATE_AT, step), *range(STATE_AT, HEADER_BYTES)):
         with restored(path):
@@ -200,15 +200,15 @@ def test_a_block_of_the_bits_that_was_overwritten_contradicts_the_count(large: P
         open_filter(large)
     assert caught.value.offset == HEADER_BYTES
     assert re.fullmatch(
-        r"\d+\.\d\d% of the bits are set, but 20000 keys set \d+\.\d\d% \(give or take \d+\.\d\d%\)",
+        r"\d+\.\d\d% of the bits are set, but 20000 fingerprints set \d+\.\d\d% \(give or take \d+\.\d\d%\)",
         caught.value.problem,
     )
 
 
-def test_bits_that_no_key_can_have_set_are_found_in_a_tiny_layer_too(small: Path) -> None:
-    """A layer too small for a sample is held to k bits per key."""
+def test_bits_that_no_fingerprint_can_have_set_are_found_in_a_tiny_layer_too(small: Path) -> None:
+    """A layer too small for a sample is held to k bits per fingerprint."""
     overwrite(layer(small), HEADER_BYTES + 5000, b"\xff" * 100)
-    with pytest.raises(DamagedError, match=r"at byte 4096: \d+ bits are set, but 8 keys set at most 176\."):
+    with pytest.raises(DamagedError, match=r"at byte 4096: \d+ bits are set, but 8 fingerprints set at most 176\."):
         open_filter(small)
 
 
@@ -228,24 +228,24 @@ def test_bits_filled_up_after_a_kill_are_found_as_well(large: Path) -> None:
     path = layer(large)
     restate(path, 20_000, clean=False)
     overwrite(path, HEADER_BYTES, b"\xff" * (path.stat().st_size - HEADER_BYTES))
-    with pytest.raises(DamagedError, match=r"100\.00% of the bits are set, but 30000 keys set"):
+    with pytest.raises(DamagedError, match=r"100\.00% of the bits are set, but 30000 fingerprints set"):
         open_filter(large)
 
 
 def test_a_clean_count_that_the_bits_contradict_is_damage(large: Path) -> None:
     """Bits and count are written in an order that makes a clean mark binding."""
     restate(layer(large), 10_000, clean=True)
-    with pytest.raises(DamagedError, match="of the bits are set, but 10000 keys set"):
+    with pytest.raises(DamagedError, match="of the bits are set, but 10000 fingerprints set"):
         open_filter(large)
 
 
 def test_a_count_beyond_the_capacity_is_damage(small: Path) -> None:
-    """No layer takes more keys than it is made for."""
+    """No layer takes more fingerprints than it is made for."""
     restate(layer(small), 11, clean=True)
     with pytest.raises(DamagedError) as caught:
         open_filter(small)
     assert str(caught.value).startswith(
-        f"{layer(small)} is damaged at byte {STATE_AT}: 11 keys are noted in a layer made for 10. "
+        f"{layer(small)} is damaged at byte {STATE_AT}: 11 fingerprints are noted in a layer made for 10. "
     )
 
 
@@ -287,7 +287,7 @@ def test_a_missing_newest_layer_is_named_by_the_one_before(chain_of_three: Path)
 def test_a_newest_layer_missing_after_a_kill_is_named(tmp_path: Path) -> None:
     """The note is there as soon as the next file is, whether anything was synced since or not."""
     with open_filter(tmp_path / "open", 10) as chain:
-        for each in keys(11):
+        for each in fingerprints(11):
             chain.add(each)
         shutil.copytree(tmp_path / "open", tmp_path / "killed")  # the files as a kill at this moment leaves them
     layer(tmp_path / "killed", 1).unlink()
@@ -316,7 +316,7 @@ def test_exchanged_layers_are_found(chain_of_three: Path) -> None:
 
 
 def test_a_layer_of_another_filter_is_found(chain_of_three: Path, tmp_path: Path) -> None:
-    """A layer copied from elsewhere would answer for other keys."""
+    """A layer copied from elsewhere would answer for other fingerprints."""
     other = filled(tmp_path / "other", 60, capacity=10)
     layer(other, 1).replace(layer(chain_of_three, 1))
     with pytest.raises(
@@ -365,7 +365,7 @@ def test_the_state_is_marked_in_use_while_open(small: Path, caplog: pytest.LogCa
 def test_a_sound_layer_is_never_taken_for_damaged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, error_rate: float
 ) -> None:
-    """Closed or killed, at any fill, the bits agree with the count; at high error rates each counted key sets more."""
+    """Closed or killed, at any fill, the bits agree with the count; at high error rates each one counted sets more."""
     caplog.set_level(logging.ERROR)
     count = 0
     for target in (1_000, 20_000, 60_000, 150_000, 290_000):
@@ -379,7 +379,7 @@ def test_a_sound_layer_is_never_taken_for_damaged(
         restate(layer(tmp_path), exact * 9 // 10, clean=False)
         with open_filter(tmp_path, 300_000, error_rate) as chain:
             chain._check()
-            # At p = 0.1 per layer, a key in ten sets no bit and is not counted, but those that do set more.
+            # At p = 0.1 per layer, a fingerprint in ten sets no bit and is not counted, but those that do set more.
             assert exact * 0.99 <= len(chain) <= exact * 1.04
         restate(layer(tmp_path), exact, clean=True)
 

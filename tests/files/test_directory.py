@@ -17,7 +17,8 @@ from scrapy_bloom import open_filter
 from scrapy_bloom.errors import InUseError, KeySpaceError, UnusableError
 from scrapy_bloom.files import layerfile
 from scrapy_bloom.filter.chain import ScalableBloomFilter
-from tests.support.damage import filled, is_marked_clean, key, keys, knows, layer, wait_until
+from tests.support.damage import filled, is_marked_clean, knows, layer, wait_until
+from tests.support.fingerprints import fingerprint, fingerprints
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +39,7 @@ def sync_threads() -> list[threading.Thread]:
 def test_a_reopened_filter_answers_as_one_that_was_never_closed(
     quick_path: Path, capacity: int, error_rate: float, runs: list[int]
 ) -> None:
-    """Count and layers are exact, each key is known, and the invariants hold, over any number of runs."""
+    """Count and layers are exact, each fingerprint is known, and the invariants hold, over any number of runs."""
     directory = quick_path / str(len(list(quick_path.iterdir())))
     added: list[bytes] = []
     count = 0
@@ -46,7 +47,7 @@ def test_a_reopened_filter_answers_as_one_that_was_never_closed(
         with open_filter(directory, capacity, error_rate) as chain:
             assert len(chain) == count
             assert not chain.was_unclean
-            for each in keys(number, start=len(added)):
+            for each in fingerprints(number, start=len(added)):
                 chain.add(each)
                 added.append(each)
                 chain._check()
@@ -62,7 +63,7 @@ def test_files_and_memory_make_the_same_chain(tmp_path: Path) -> None:
     """Where the layers live changes neither their sizes nor the moment of growth."""
     with open_filter(tmp_path, 5, 1e-4, growth=3) as chain:
         memory = ScalableBloomFilter(5, 1e-4, growth=3)
-        for each in keys(100):
+        for each in fingerprints(100):
             assert chain.add(each) == memory.add(each)
         assert [(each.count, each.nbytes, each.capacity) for each in chain.layers] == [
             (each.count, each.nbytes, each.capacity) for each in memory.layers
@@ -87,7 +88,7 @@ def test_what_was_stored_wins_over_what_is_set(tmp_path: Path, caplog: pytest.Lo
     assert [spec.capacity for spec in before] == [10, 40]
     with open_filter(tmp_path, 300, 1e-2, growth=2) as chain:
         assert [each.spec for each in chain.layers] == before
-        for each in keys(100, start=20):
+        for each in fingerprints(100, start=20):
             chain.add(each)
         assert [each.spec for each in chain.layers[:2]] == before
         assert chain.layers[2].capacity == 300
@@ -104,7 +105,7 @@ def test_a_tighter_error_rate_cannot_be_had_from_layers_that_are_there(
     for run in range(2):
         with open_filter(tmp_path, 10, 1e-6) as chain:
             assert chain.error_rate > 1e-6
-            for each in keys(20, start=15 + 20 * run):
+            for each in fingerprints(20, start=15 + 20 * run):
                 chain.add(each)
             assert len(chain.layers) == 3
         assert caplog.messages == [
@@ -123,7 +124,7 @@ def test_a_tighter_error_rate_cannot_be_had_from_layers_that_are_there(
         ({"rules": "tracking"}, {"rules": ""}, {"rules": "tracking"}),
     ],
 )
-def test_other_keys_are_refused(
+def test_another_key_space_is_refused(
     tmp_path: Path, changed: dict[str, str], was: dict[str, str], now: dict[str, str]
 ) -> None:
     """The error names what differs, both values, and three ways on."""
@@ -159,7 +160,7 @@ def test_without_a_key_space_nothing_is_compared(tmp_path: Path, caplog: pytest.
     """And layers that are added meanwhile carry on the one that is there, so that its owner can open them."""
     filled(tmp_path, 10, capacity=10, key_space=SPACE)
     with open_filter(tmp_path, 10) as chain:
-        chain.add(key(10))
+        chain.add(fingerprint(10))
         assert len(chain.layers) == 2
     with open_filter(tmp_path, 10, key_space=SPACE) as chain:
         assert knows(chain, 11)
@@ -254,15 +255,15 @@ def test_numbers_out_of_range_leave_nothing_behind(
     assert not (tmp_path / "filter").exists()
 
 
-def test_the_thread_syncs_while_keys_are_added(tmp_path: Path) -> None:
-    """Full layers become clean on disk in the middle of a crawl, the newest does not, and every key is known."""
+def test_the_thread_syncs_while_fingerprints_are_added(tmp_path: Path) -> None:
+    """Full layers become clean on disk in the middle of a crawl, the newest does not, and none is forgotten."""
     chain = open_filter(tmp_path, 20, sync_interval=0.001)
     added = 0
 
     def add_until_clean() -> bool:
         nonlocal added
         for _ in range(20):
-            chain.add(key(added))
+            chain.add(fingerprint(added))
             added += 1
         files = sorted(tmp_path.glob("layer-*.bloom"))
         assert not is_marked_clean(files[-1])
@@ -282,13 +283,13 @@ def test_the_thread_syncs_while_keys_are_added(tmp_path: Path) -> None:
 def test_a_sync_by_hand_marks_the_full_layers_clean(tmp_path: Path) -> None:
     """The mark says that the count will not change any more, which holds for all layers but the newest."""
     with open_filter(tmp_path, 10) as chain:
-        for each in keys(40):
+        for each in fingerprints(40):
             chain.add(each)
         files = sorted(tmp_path.glob("layer-*.bloom"))
         assert [is_marked_clean(path) for path in files] == [False, False, False]
         chain.sync()
         assert [is_marked_clean(path) for path in files] == [True, True, False]
-        for each in keys(20, start=40):
+        for each in fingerprints(20, start=40):
             chain.add(each)
         assert [is_marked_clean(path) for path in files] == [True, True, False]
 
@@ -386,7 +387,7 @@ def test_a_closed_filter_refuses(tmp_path: Path) -> None:
 def test_an_error_on_the_way_lets_go_of_the_directory(tmp_path: Path) -> None:
     """A callback that raises during an import leaves no lock, and the import begins anew."""
     seen = tmp_path / "requests.seen"
-    seen.write_bytes(b"".join(b"\0\x14" + each for each in keys(100)))
+    seen.write_bytes(b"".join(b"\0\x14" + each for each in fingerprints(100)))
 
     def fail() -> None:
         raise RuntimeError("on purpose")
@@ -402,7 +403,7 @@ def test_an_import_is_not_done_while_part_of_it_is_in_memory(
 ) -> None:
     """If the disk is full during an import, the next opening imports again what would be lost with the process."""
     seen = tmp_path / "requests.seen"
-    seen.write_bytes(b"".join(b"\0\x14" + each for each in keys(100)))
+    seen.write_bytes(b"".join(b"\0\x14" + each for each in fingerprints(100)))
     create = layerfile.create
 
     def full_after_the_first(path: Path, *args: object) -> layerfile.LayerFile:
@@ -430,7 +431,7 @@ def test_a_layer_in_memory_gets_its_file_before_the_next_one(
     chain = open_filter(tmp_path, 10)
     with monkeypatch.context() as patch:  # as above: the moment cannot be hit with a real disk
         patch.setattr(layerfile, "create", refuse)
-        for each in keys(30):
+        for each in fingerprints(30):
             chain.add(each)
         assert not layer(tmp_path, 1).exists()
     created, create = [], layerfile.create
@@ -440,7 +441,7 @@ def test_a_layer_in_memory_gets_its_file_before_the_next_one(
         return create(path, *args)
 
     monkeypatch.setattr(layerfile, "create", spy)
-    chain.add(key(30))
+    chain.add(fingerprint(30))
     assert created == [layer(tmp_path, 1), layer(tmp_path, 2)]
     chain._check()
     assert knows(chain, 31)

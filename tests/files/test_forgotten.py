@@ -1,4 +1,4 @@
-"""The file of keys that were taken back."""
+"""The file of fingerprints that were taken back."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from scrapy_bloom.files.forgotten import ForgottenFile
 if TYPE_CHECKING:
     import os
 
-keys = st.binary(max_size=3)
+fingerprints = st.binary(max_size=3)
 
 
 @pytest.fixture
@@ -36,11 +36,11 @@ def written(path: Path, *names: bytes) -> bytes:
     return path.read_bytes()
 
 
-@given(st.lists(st.tuples(st.booleans(), keys) | st.none(), max_size=30))
+@given(st.lists(st.tuples(st.booleans(), fingerprints) | st.none(), max_size=30))
 def test_the_file_stands_for_the_set(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[bool, bytes] | None]
 ) -> None:
-    """Whatever is taken back and accepted again, and however often it is reopened, the keys are those of a set."""
+    """Whatever is taken back, accepted again and reopened, the fingerprints are those of a set."""
     path = tmp_path_factory.mktemp("forgotten") / "forgotten"
     file, model = ForgottenFile(path), set[bytes]()
     for step in steps:
@@ -53,7 +53,7 @@ def test_the_file_stands_for_the_set(
         else:
             file.discard(step[1])
             model.discard(step[1])
-        assert file.keys == model
+        assert file.fingerprints == model
     file.close()
 
 
@@ -71,16 +71,16 @@ def test_a_torn_tail_is_dropped_at_every_length(path: Path) -> None:
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
         file = ForgottenFile(path)
-        assert file.keys == ({b"first"} if length >= first else set())
+        assert file.fingerprints == ({b"first"} if length >= first else set())
         file.add(b"third")
         file.close()
-        assert ForgottenFile(path).keys == ({b"first", b"third"} if length >= first else {b"third"})
+        assert ForgottenFile(path).fingerprints == ({b"first", b"third"} if length >= first else {b"third"})
 
 
 def test_zeros_at_the_end_are_dropped(path: Path) -> None:
     """Some file systems leave zeros where a power failure hit."""
     path.write_bytes(written(path, b"key") + bytes(30))
-    assert ForgottenFile(path).keys == {b"key"}
+    assert ForgottenFile(path).fingerprints == {b"key"}
 
 
 def test_every_flipped_byte_before_the_end_is_noticed(path: Path) -> None:
@@ -89,7 +89,7 @@ def test_every_flipped_byte_before_the_end_is_noticed(path: Path) -> None:
     for at in range(len(whole) // 3):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
         try:
-            found = ForgottenFile(path).keys
+            found = ForgottenFile(path).fingerprints
         except DamagedError as error:
             assert error.where == str(path)  # noqa: PT017 - either outcome is right, by where the byte is
         else:
@@ -105,15 +105,15 @@ def test_void_records_are_dropped_on_opening(path: Path) -> None:
         file.discard(b"key")
     file.add(b"kept")
     file.close()
-    assert ForgottenFile(path).keys == {b"kept"}
+    assert ForgottenFile(path).fingerprints == {b"kept"}
     assert path.stat().st_size == len(written(path.with_name("other"), b"kept"))
 
 
-def test_a_reopened_filter_has_forgotten_the_same_keys(tmp_path: Path) -> None:
+def test_a_reopened_filter_has_forgotten_the_same_fingerprints(tmp_path: Path) -> None:
     """What was taken back is new in a later run, once."""
     with open_filter(tmp_path, 100, 1e-3) as seen:
-        for key in (b"a", b"b", b"c"):
-            seen.add(key)
+        for fingerprint in (b"a", b"b", b"c"):
+            seen.add(fingerprint)
         assert seen.forget(b"a")
         assert seen.forget(b"b")
         assert not seen.forget(b"never added")
@@ -142,7 +142,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_kill_9_brings_nothing_back(tmp_path: Path) -> None:
-    """A key is forgotten for good from the return of forget() on, and accepted for good from that of add() on."""
+    """From the return of forget() on it is forgotten for good, and from that of add() on accepted for good."""
     killed = subprocess.run([sys.executable, "-c", _FORGETTING, str(tmp_path)], check=False)
     assert killed.returncode == -signal.SIGKILL
     with open_filter(tmp_path, 100, 1e-3) as seen:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 pytest.importorskip("resource", reason="Windows has no RLIMIT_FSIZE")
 
-KEYS = 34_000
+TOTAL = 34_000
 
 
 @pytest.fixture(params=["limit", "tmpfs"])
@@ -70,7 +70,7 @@ def first_homeless(told: dict[str, Any]) -> int:
 
 
 def test_a_full_disk_does_not_stop_the_crawl(disk: tuple[str, Path]) -> None:
-    """The next layers live in memory, an ERROR per layer says so, and each key is known until the end."""
+    """The next layers live in memory, an ERROR per layer says so, and each fingerprint is known until the end."""
     told = crawl(disk, "never")
     first = first_homeless(told)
     assert told["all_known"]
@@ -81,7 +81,7 @@ def test_a_full_disk_does_not_stop_the_crawl(disk: tuple[str, Path]) -> None:
 
 
 def test_layers_that_never_found_room_are_all_that_is_forgotten(disk: tuple[str, Path]) -> None:
-    """Closing says of each how many URLs it held; a reopened filter knows every key before them, exactly."""
+    """Closing says of each how many URLs it held; a reopened filter knows every fingerprint before them, exactly."""
     told = crawl(disk, "never")
     first = first_homeless(told)
     counts = []
@@ -94,7 +94,7 @@ def test_layers_that_never_found_room_are_all_that_is_forgotten(disk: tuple[str,
         assert found, message
         counts.append(int(found[1]))
     assert len(counts) == told["layers"] - first
-    assert told["known"] == told["known_to"] == told["count"] == told["first_in_memory"] == KEYS - sum(counts)
+    assert told["known"] == told["known_to"] == told["count"] == told["first_in_memory"] == TOTAL - sum(counts)
 
 
 @pytest.mark.parametrize("when", ["room", "close"])
@@ -109,7 +109,7 @@ def test_layers_in_memory_are_written_out_when_there_is_room(disk: tuple[str, Pa
     ]
     assert not [message for message in told["closing"] if message.startswith("ERROR")]
     assert told["all_known"]
-    assert told["known"] == told["count"] == KEYS
+    assert told["known"] == told["count"] == TOTAL
     assert told["files"] == (told["layers"] if when == "room" else first)
 
 

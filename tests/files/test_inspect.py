@@ -181,7 +181,7 @@ def test_bits_are_held_against_the_count_on_demand(tmp_path: Path) -> None:
     assert inspect(tmp_path).findings == ()
     description = inspect(tmp_path, read_bits=True)
     (finding,) = description.findings
-    assert f"of the bits are set, but {description.layers[0].urls} keys set" in finding
+    assert f"of the bits are set, but {description.layers[0].urls} fingerprints set" in finding
 
 
 def test_no_flipped_byte_of_a_header_raises(quick_path: Path) -> None:

@@ -11,8 +11,9 @@ import pytest
 from scrapy_bloom import open_filter
 from scrapy_bloom.errors import InUseError
 from scrapy_bloom.filter.layer import Layer
-from tests.support.damage import HEADER_BYTES, is_marked_clean, keys, kill, knows, layer, running, wait_until
+from tests.support.damage import HEADER_BYTES, is_marked_clean, kill, knows, layer, running, wait_until
 from tests.support.files_child import Done
+from tests.support.fingerprints import fingerprints
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL and 
 def test_a_kill_at_a_random_moment_forgets_nothing(
     tmp_path: Path, seed: int, sync_milliseconds: int, inverse_rate: int
 ) -> None:
-    """Every key acknowledged before SIGKILL is known after reopening, round after round, across growth of the chain."""
+    """Every fingerprint acknowledged before SIGKILL is known after reopening, in round after round of growth."""
     random_ = random.Random(seed)
     directory, done = tmp_path / "filter", Done(tmp_path / "done")
     capacity = 3
@@ -41,8 +42,8 @@ def test_a_kill_at_a_random_moment_forgets_nothing(
             assert chain.was_unclean
             assert knows(chain, acknowledged)
             chain._check()
-            # A layer below 10,000 keys whose count was lost is taken for up to -ln(1 - x) / x = 1.7 times as full,
-            # x = ln 2. Of the keys, the error rate and one in flight may be missing.
+            # A layer of under 10,000 whose count was lost is taken for up to -ln(1 - x) / x = 1.7 times as full, with
+            # x = ln 2. What the error rate takes and the one in flight may be missing.
             lost = 1 + 10 * max(1, acknowledged / inverse_rate)
             assert acknowledged - lost <= len(chain) <= 1.7 * (acknowledged + 2)
         with open_filter(directory, capacity, 1 / inverse_rate) as chain:
@@ -53,9 +54,9 @@ def test_a_kill_at_a_random_moment_forgets_nothing(
 
 
 def test_the_count_after_a_kill_is_off_by_less_than_a_hundredth(tmp_path: Path) -> None:
-    """In a layer of 10,000 keys and more the recount is near: its standard error is 0.67 sqrt(n/k), here 44 of 57,000.
+    """In a layer of 10,000 or more the recount is near. Its standard error is 0.67 sqrt(n/k): 44.
 
-    Eight of those, and the keys at the edges that it does not look at, make less than one in a hundred.
+    Eight of those, and what it misses at the edges, make less than one in a hundred.
     """
     done = Done(tmp_path / "done")
     with running("add", tmp_path / "filter", 100_000, 10_000, 0) as process:
@@ -143,7 +144,7 @@ def test_an_import_that_was_killed_begins_anew_and_ends_complete(
 ) -> None:
     """Half an import is not taken for a whole one."""
     seen = tmp_path / "requests.seen"
-    seen.write_bytes(b"".join(b"\0\x14" + each for each in keys(5_000)))
+    seen.write_bytes(b"".join(b"\0\x14" + each for each in fingerprints(5_000)))
     directory = tmp_path / "requests.bloom"
     with running("import_some", directory, 300) as process:
         assert process.stdout is not None

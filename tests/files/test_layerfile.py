@@ -37,14 +37,14 @@ ORIGIN = layerfile.Origin(
     created=1_750_000_000.0,
     key_space={"fingerprinter": "scrapy", "rules": "", "w3lib": "2.3.1"},
 )
-KEYS = [b"https://example.com/%d" % number for number in range(5)]
+FINGERPRINTS = [b"https://example.com/%d" % number for number in range(5)]
 
 
 def write_golden(path: Path) -> None:
     file = layerfile.create(path, SPEC, ORIGIN)
     bound = questions(file.layer)
-    for key in KEYS:
-        file.layer.count += bound.add(key)
+    for fingerprint in FINGERPRINTS:
+        file.layer.count += bound.add(fingerprint)
     file.write_state(clean=True)
     del bound
     file.close()
@@ -73,18 +73,18 @@ def test_the_golden_file_is_read_back(tmp_path: Path) -> None:
     try:
         assert file.layer.spec == SPEC
         assert file.origin == ORIGIN
-        assert file.layer.count == len(KEYS)
+        assert file.layer.count == len(FINGERPRINTS)
         assert file.is_clean
     finally:
         file.close()
 
 
-def test_the_keys_in_the_golden_file_are_known(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A filter of the first release goes on: it knows its keys, and takes new ones."""
+def test_the_fingerprints_in_the_golden_file_are_known(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A filter of the first release goes on: it knows its fingerprints, and takes new ones."""
     shutil.copy(GOLDEN, tmp_path / "layer-000.bloom")
     with open_filter(tmp_path, 8, 5e-4, key_space=ORIGIN.key_space) as chain:
         chain._check()
-        assert [chain.add(key) for key in KEYS] == [False] * 5
+        assert [chain.add(fingerprint) for fingerprint in FINGERPRINTS] == [False] * 5
         assert [chain.add(b"https://example.org/%d" % number) for number in range(10)] == [True] * 10
         assert [layer.count for layer in chain.layers] == [8, 7]
     assert not caplog.records
@@ -213,8 +213,8 @@ def test_a_filter_begins_or_says_why_not(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_key_space_that_does_not_fit_leaves_no_file(tmp_path: Path) -> None:
-    """The description of the keys has its limit, and passing it is an error before anything is written."""
-    with pytest.raises(ValueError, match=r"the description of the keys takes \d+ bytes, at most 3800 fit"):
+    """A key space too long for the header is an error before anything is written."""
+    with pytest.raises(ValueError, match=r"the key space takes \d+ bytes, at most 3800 fit"):
         open_filter(tmp_path / "filter", key_space={"rules": "x" * 3800})
     assert not list((tmp_path / "filter").glob("layer*"))
 

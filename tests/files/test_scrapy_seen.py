@@ -16,7 +16,7 @@ from scrapy.utils.request import RequestFingerprinter
 from scrapy_bloom import open_filter
 from scrapy_bloom.files import directory
 from scrapy_bloom.files.scrapy_seen import read_fingerprints
-from tests.support.damage import keys
+from tests.support.fingerprints import fingerprints
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -43,36 +43,36 @@ FORMATS = pytest.mark.parametrize("written", [text, binary])
 @FORMATS
 def test_either_format_is_read_in_order(tmp_path: Path, caplog: pytest.LogCaptureFixture, written: type) -> None:
     """Text up to Scrapy 2.18, binary from 2.19."""
-    assert found(tmp_path, written(keys(1_000))) == keys(1_000)
+    assert found(tmp_path, written(fingerprints(1_000))) == fingerprints(1_000)
     assert not caplog.records
 
 
 def test_lines_may_end_as_on_windows(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Scrapy opened the file in text mode, which writes CR LF there."""
-    assert found(tmp_path, text(keys(100), b"\r\n")) == keys(100)
+    assert found(tmp_path, text(fingerprints(100), b"\r\n")) == fingerprints(100)
     assert not caplog.records
 
 
 def test_both_formats_may_stand_in_one_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """When Scrapy was upgraded in the middle of a crawl, the binary records follow the lines."""
-    assert found(tmp_path, text(keys(100)) + binary(keys(100, start=100))) == keys(200)
+    assert found(tmp_path, text(fingerprints(100)) + binary(fingerprints(100, start=100))) == fingerprints(200)
     assert not caplog.records
 
 
 @pytest.mark.parametrize("length", [1, 4, 8, 16, 32, 64, 255, 1000])
 @FORMATS
 def test_fingerprints_of_any_one_length_are_read(tmp_path: Path, written: type, length: int) -> None:
-    """A custom fingerprinter makes keys of its own length."""
+    """A custom fingerprinter makes fingerprints of its own length."""
     random_ = random.Random(length)
-    fingerprints = [random_.randbytes(length) for _ in range(50)]
-    assert found(tmp_path, written(fingerprints)) == fingerprints
+    expected = [random_.randbytes(length) for _ in range(50)]
+    assert found(tmp_path, written(expected)) == expected
 
 
 @FORMATS
 def test_fingerprints_of_several_lengths_are_read(tmp_path: Path, written: type) -> None:
-    """A custom fingerprinter may make keys of a few lengths."""
-    fingerprints = [(sha1 if number % 3 else sha256)(b"%d" % number).digest() for number in range(300)]
-    assert found(tmp_path, written(fingerprints)) == fingerprints
+    """A custom fingerprinter may make fingerprints of a few lengths."""
+    expected = [(sha1 if number % 3 else sha256)(b"%d" % number).digest() for number in range(300)]
+    assert found(tmp_path, written(expected)) == expected
 
 
 def test_an_empty_file_has_no_fingerprints(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -95,12 +95,13 @@ def test_garbage_has_no_fingerprints(tmp_path: Path, caplog: pytest.LogCaptureFi
 @FORMATS
 def test_a_torn_tail_costs_its_own_record_only(tmp_path: Path, written: type) -> None:
     """Cut at every byte offset, the file yields each record that is whole."""
-    whole = written(keys(6))
+    whole = written(fingerprints(6))
     record = len(whole) // 6
     for length in range(len(whole)):
-        expected = keys(length // record)
+        expected = fingerprints(length // record)
         # A last line without its end has all of its digits.
-        torn_end = keys(6)[: length // record + 1] if written is text and length % record == record - 1 else expected
+        lacks_only_its_end = written is text and length % record == record - 1
+        torn_end = fingerprints(length // record + 1) if lacks_only_its_end else expected
         assert found(tmp_path, whole[:length]) in (expected, torn_end), length
 
 
@@ -110,7 +111,7 @@ def test_a_torn_record_in_the_middle_costs_itself_only(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, written: type, after: type
 ) -> None:
     """A crawl that was killed and resumed goes on behind the torn record, at every offset within it."""
-    before, torn, rest = keys(30), keys(1, start=30), keys(30, start=40)
+    before, torn, rest = fingerprints(30), fingerprints(1, start=30), fingerprints(30, start=40)
     for length in range(1, len(written(torn)) - 1):
         caplog.clear()
         content = written(before) + written(torn)[:length] + after(rest)
@@ -121,14 +122,14 @@ def test_a_torn_record_in_the_middle_costs_itself_only(
 @FORMATS
 def test_a_torn_record_at_the_very_beginning_misleads_nobody(tmp_path: Path, written: type) -> None:
     """The length of the fingerprints is not taken from the first record alone."""
-    torn, rest = keys(1), keys(30, start=1)
+    torn, rest = fingerprints(1), fingerprints(30, start=1)
     for length in range(1, len(written(torn)) - 1):
         assert found(tmp_path, written(torn)[:length] + written(rest)) == rest, length
 
 
 def test_a_block_of_zeros_costs_what_it_covers(tmp_path: Path) -> None:
     """A power failure may leave zeros where a block of the file was."""
-    before, rest = keys(30), keys(30, start=40)
+    before, rest = fingerprints(30), fingerprints(30, start=40)
     for length in (1, 2, 3, 19, 20, 21, 22, 44, 4096):
         assert found(tmp_path, binary(before) + bytes(length) + binary(rest)) == before + rest, length
 
@@ -155,9 +156,9 @@ def test_every_whole_record_is_found_between_torn_ones(
     content, whole = b"", []
     for is_binary, count, torn in sorted(runs):
         written = binary if is_binary else text
-        fingerprints = [fresh() for _ in range(count)]
-        whole += fingerprints
-        content += written(fingerprints) + written([fresh()])[: min(torn, 20)]
+        added = [fresh() for _ in range(count)]
+        whole += added
+        content += written(added) + written([fresh()])[: min(torn, 20)]
     # What is common tells the length: eight torn lines, each cut at the same place, are not to be the majority.
     content = text([b"\1" * 20] * 100) + content
     assert set(whole) <= set(found(tmp_path, content))
@@ -177,11 +178,11 @@ def seen_by_scrapy(directory: Path, urls: Iterable[str]) -> list[bytes]:
 def test_what_the_installed_scrapy_writes_is_imported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A job directory of Scrapy's own filter is taken over whole, and its file stays as it was."""
     caplog.set_level("INFO", "scrapy_bloom")
-    fingerprints = seen_by_scrapy(tmp_path, (f"https://example.com/{number}" for number in range(500)))
+    added = seen_by_scrapy(tmp_path, (f"https://example.com/{number}" for number in range(500)))
     seen = tmp_path / "requests.seen"
     before = seen.read_bytes()
     with open_filter(tmp_path / "requests.bloom", 100, import_from=seen) as chain:
-        assert all(each in chain for each in fingerprints)
+        assert all(each in chain for each in added)
         assert len(chain) == 500
         chain._check()
     assert seen.read_bytes() == before
@@ -191,11 +192,11 @@ def test_what_the_installed_scrapy_writes_is_imported(tmp_path: Path, caplog: py
 def test_a_file_that_was_upgraded_in_the_middle_is_imported(tmp_path: Path) -> None:
     """What an older Scrapy left as text and the installed one continued is known, all of it."""
     seen = tmp_path / "requests.seen"
-    seen.write_bytes(text(keys(300)) + text(keys(1, start=300))[:17])
-    fingerprints = seen_by_scrapy(tmp_path, (f"https://example.com/{number}" for number in range(300)))
+    seen.write_bytes(text(fingerprints(300)) + text(fingerprints(1, start=300))[:17])
+    added = seen_by_scrapy(tmp_path, (f"https://example.com/{number}" for number in range(300)))
     with open_filter(tmp_path / "requests.bloom", 100, import_from=seen) as chain:
-        known = [each for each in fingerprints if each in chain]
-        assert all(each in chain for each in keys(300))
+        known = [each for each in added if each in chain]
+        assert all(each in chain for each in fingerprints(300))
     # Scrapy before 2.19 goes on in the torn line, and the line is then both of them.
     assert len(known) == 300
 
@@ -203,9 +204,9 @@ def test_a_file_that_was_upgraded_in_the_middle_is_imported(tmp_path: Path) -> N
 def test_an_import_happens_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """What Scrapy's filter appends later is not looked at: from now on there is another filter."""
     seen = tmp_path / "requests.seen"
-    seen.write_bytes(binary(keys(10)))
+    seen.write_bytes(binary(fingerprints(10)))
     open_filter(tmp_path / "filter", import_from=seen).close()
-    seen.write_bytes(binary(keys(20)))
+    seen.write_bytes(binary(fingerprints(20)))
     caplog.set_level("INFO")
     with open_filter(tmp_path / "filter", import_from=seen) as chain:
         assert len(chain) == 10
@@ -216,7 +217,7 @@ def test_a_filter_that_is_there_imports_nothing(tmp_path: Path) -> None:
     """Only a new filter begins with Scrapy's fingerprints."""
     seen = tmp_path / "requests.seen"
     open_filter(tmp_path / "filter").close()
-    seen.write_bytes(binary(keys(10)))
+    seen.write_bytes(binary(fingerprints(10)))
     with open_filter(tmp_path / "filter", import_from=seen) as chain:
         assert len(chain) == 0
 
@@ -233,9 +234,9 @@ def test_an_import_shows_its_progress(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file of many millions takes its time, and the log says how far it is."""
-    monkeypatch.setattr(directory, "_IMPORT_REPORT_KEYS", 100)  # a million takes seconds
+    monkeypatch.setattr(directory, "_IMPORT_REPORT_INTERVAL", 100)  # a million takes seconds
     seen = tmp_path / "requests.seen"
-    seen.write_bytes(binary(keys(250)))
+    seen.write_bytes(binary(fingerprints(250)))
     caplog.set_level("INFO")
     open_filter(tmp_path / "filter", import_from=seen).close()
     assert caplog.messages == [

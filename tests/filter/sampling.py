@@ -1,4 +1,4 @@
-"""What the statistical tests share: keys, real layers, and how far a count may stray from its mean by chance."""
+"""What the statistical tests share: fingerprints, layers, and how far a count may stray from its mean by chance."""
 
 from __future__ import annotations
 
@@ -49,19 +49,19 @@ def poisson_interval(mean: float, spread: float = 0.0) -> tuple[float, float]:
     return low, solve(most, most, 10 * most + 100)
 
 
-def hash_keys(count: int, seed: int) -> Iterator[bytes]:
-    """Distinct keys of 20 even bytes, like SHA1 fingerprints."""
+def hash_fingerprints(count: int, seed: int) -> Iterator[bytes]:
+    """Distinct fingerprints of 20 even bytes, like SHA1 fingerprints."""
     generator = random.Random(seed)
     for _ in range(count):
         yield generator.randbytes(20)
 
 
-def url_keys(count: int, seed: int) -> Iterator[bytes]:
+def url_fingerprints(count: int, seed: int) -> Iterator[bytes]:
     """Short URLs that differ in a running number only, the least a hash is given to work with."""
     yield from (b"http://a.example/%d/%d" % (seed, i) for i in range(count))
 
 
-KEYS = {"hashes": hash_keys, "urls": url_keys}
+FINGERPRINTS = {"hashes": hash_fingerprints, "urls": url_fingerprints}
 
 
 def empty_layer(size_bits: int, probes: int, *, capacity: int = 1, error_rate: float = 0.01) -> Layer:
@@ -75,7 +75,7 @@ def designed_layer(capacity: int, error_rate: float, probes: int) -> Layer:
 
 
 def unlimited(tables: Sequence[tuple[bitarray, int]], probes: int, seed: int) -> probing.Probes:
-    """The questions to *tables*, of which the first takes all keys there are."""
+    """The questions to *tables*, of which the first takes all fingerprints there are."""
 
     def never() -> None:
         raise AssertionError("the quota is larger than any test")
@@ -89,11 +89,11 @@ def questions(layer: Layer) -> probing.Probes:
     return unlimited([layer.table], layer.spec.probes, layer.spec.seed)
 
 
-def fill(layer: Layer, keys: Iterable[bytes]) -> None:
-    """Set the bits of every key and count it, also one that looks seen: the fill shall depend on n alone."""
+def fill(layer: Layer, fingerprints: Iterable[bytes]) -> None:
+    """Set the bits of every fingerprint and count it, also one that looks seen: the fill shall depend on n alone."""
     add = questions(layer).add
-    for key in keys:
-        add(key)
+    for fingerprint in fingerprints:
+        add(fingerprint)
         layer.count += 1
 
 
@@ -107,5 +107,5 @@ def fill_spread(size_bits: int, probes: int, fill_ratio: float) -> float:
     return probes * math.sqrt(empty * (1 - (1 + hits) * empty) / size_bits) / fill_ratio
 
 
-def hits(ask: Callable[[bytes], bool], keys: Iterable[bytes]) -> int:
-    return sum(map(ask, keys))
+def hits(ask: Callable[[bytes], bool], fingerprints: Iterable[bytes]) -> int:
+    return sum(map(ask, fingerprints))

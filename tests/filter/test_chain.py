@@ -16,7 +16,7 @@ from scrapy_bloom.filter import chain as chains
 from scrapy_bloom.filter import probes as probing
 from scrapy_bloom.filter import sizing
 from scrapy_bloom.filter.chain import MemoryStore, ScalableBloomFilter
-from tests.filter.sampling import KEYS, hash_keys, hits, poisson_interval, questions, url_keys
+from tests.filter.sampling import FINGERPRINTS, hash_fingerprints, hits, poisson_interval, questions, url_fingerprints
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +59,7 @@ def seeded(monkeypatch: pytest.MonkeyPatch) -> None:
 class AgainstASet(RuleBasedStateMachine):
     """A chain of tiny layers does what a set does, but for false positives, whatever happens to it in between."""
 
-    keys = st.one_of(st.binary(max_size=3), st.integers(0, 10**6).map(b"http://a.example/%d".__mod__))
+    fingerprints = st.one_of(st.binary(max_size=3), st.integers(0, 10**6).map(b"http://a.example/%d".__mod__))
 
     @initialize(
         capacity=st.integers(1, 20), error_rate=st.sampled_from([0.5, 1e-2, 1e-9]), growth=st.sampled_from([2, 2.5, 16])
@@ -76,29 +76,29 @@ class AgainstASet(RuleBasedStateMachine):
         # Once in 1e9 is never in a test; any other rate is only bounded.
         self.is_exact = self.is_exact and error_rate == 1e-9
 
-    @rule(key=keys)
-    def add(self, key: bytes) -> None:
-        was_in = key in self.chain
-        is_new = self.chain.add(key)
+    @rule(fingerprint=fingerprints)
+    def add(self, fingerprint: bytes) -> None:
+        was_in = fingerprint in self.chain
+        is_new = self.chain.add(fingerprint)
         assert is_new is not was_in
-        assert not is_new or key not in self.model
+        assert not is_new or fingerprint not in self.model
         if self.is_exact:
-            assert is_new is (key not in self.model)
-        self.model.add(key)
+            assert is_new is (fingerprint not in self.model)
+        self.model.add(fingerprint)
         self.accepted += is_new
-        assert not self.chain.add(key)
+        assert not self.chain.add(fingerprint)
 
     @rule(start=st.integers(0, 10**6), count=st.integers(1, 60))
     def add_many(self, start: int, count: int) -> None:
         for number in range(start, start + count):
             self.add(b"http://a.example/%d" % number)
 
-    @rule(key=keys)
-    def ask(self, key: bytes) -> None:
-        seen = key in self.chain
-        assert seen or key not in self.model
+    @rule(fingerprint=fingerprints)
+    def ask(self, fingerprint: bytes) -> None:
+        seen = fingerprint in self.chain
+        assert seen or fingerprint not in self.model
         if self.is_exact:
-            assert seen is (key in self.model)
+            assert seen is (fingerprint in self.model)
 
     @rule()
     def sync(self) -> None:
@@ -122,7 +122,7 @@ class AgainstASet(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_forgotten_and_all_is_in_order(self) -> None:
-        assert all(key in self.chain for key in self.model)
+        assert all(fingerprint in self.chain for fingerprint in self.model)
         assert len(self.chain) == self.accepted <= len(self.model)
         self.chain._check()
 
@@ -135,15 +135,15 @@ TestAgainstASet.settings = settings(
 
 @pytest.mark.usefixtures("seeded")
 @pytest.mark.parametrize(("error_rate", "probed"), [(1e-2, 100_000), (1e-3, 200_000)])
-@pytest.mark.parametrize("kind", KEYS)
+@pytest.mark.parametrize("kind", FINGERPRINTS)
 def test_a_chain_grown_a_hundredfold_stays_within_its_bound(error_rate: float, probed: int, kind: str) -> None:
     """However far it has grown past its first capacity, a chain errs no more often than it promised."""
     chain = ScalableBloomFilter(1000, error_rate)
-    for key in KEYS[kind](100_000, 1):
-        chain.add(key)
+    for fingerprint in FINGERPRINTS[kind](100_000, 1):
+        chain.add(fingerprint)
     assert len(chain.layers) >= 7
     chain._check()
-    found = hits(chain.__contains__, KEYS[kind](probed, 2))
+    found = hits(chain.__contains__, FINGERPRINTS[kind](probed, 2))
     assert found <= poisson_interval(probed * error_rate)[1]
     assert found <= poisson_interval(probed * chain.estimated_error_rate())[1]
     assert found > 0
@@ -154,10 +154,10 @@ def test_a_chain_grown_a_hundredfold_stays_within_its_bound(error_rate: float, p
 def test_a_chain_grown_a_hundredfold_uses_its_bound() -> None:
     """Grown a hundredfold from a size at which edges matter little, a chain stays within its bound, and near it."""
     chain = ScalableBloomFilter(20_000, 1e-2)
-    for key in hash_keys(2_000_000, 1):
-        chain.add(key)
+    for fingerprint in hash_fingerprints(2_000_000, 1):
+        chain.add(fingerprint)
     probed = 500_000
-    found = hits(chain.__contains__, hash_keys(probed, 2))
+    found = hits(chain.__contains__, hash_fingerprints(probed, 2))
     assert found <= poisson_interval(probed * 1e-2)[1]
     # Six full layers may spend 1 - 0.8^6 = 74 % of the bound, and the seventh, three fifths full, hardly any.
     assert found >= poisson_interval(probed * 1e-2 / 2)[0]
@@ -168,11 +168,11 @@ def test_the_estimated_rate_is_the_measured_one_within_a_factor_of_two() -> None
     """estimated_error_rate() is half to twice what is measured at any moment of a chain's growth."""
     chain = ScalableBloomFilter(20_000, 0.02)
     probed = 50_000
-    keys = hash_keys(100_000, 1)
+    fingerprints = hash_fingerprints(100_000, 1)
     for batch in (14_000, 6_000, 20_000, 40_000):
         for _ in range(batch):
-            chain.add(next(keys))
-        low, high = poisson_interval(hits(chain.__contains__, hash_keys(probed, 2)))
+            chain.add(next(fingerprints))
+        low, high = poisson_interval(hits(chain.__contains__, hash_fingerprints(probed, 2)))
         assert chain.estimated_error_rate() <= 2 * high / probed
         assert chain.estimated_error_rate() >= low / probed / 2
         assert chain.estimated_error_rate() <= chain.error_rate
@@ -180,15 +180,15 @@ def test_the_estimated_rate_is_the_measured_one_within_a_factor_of_two() -> None
 
 @pytest.mark.usefixtures("seeded")
 def test_the_expected_loss_is_the_measured_one() -> None:
-    """As many new keys are taken for seen as expected_false_positives() says, within sampling error and 5 %."""
+    """As many new fingerprints are taken for seen as expected_false_positives() says, within sampling error and 5 %."""
     chain = ScalableBloomFilter(60_000, 0.03)
     given_ = 900_000
-    for key in url_keys(given_, 1):
-        chain.add(key)
+    for fingerprint in url_fingerprints(given_, 1):
+        chain.add(fingerprint)
     lost = given_ - len(chain)
     expected = chain.expected_false_positives()
     assert len(chain.layers) == 4
-    # Above: a sum over layers counts a key twice that two layers take for theirs. Below: rates of accepted keys.
+    # Above: a sum over layers counts twice what two layers take for theirs. Below: rates of accepted fingerprints.
     low, high = poisson_interval(expected)
     assert 0.95 * low <= lost <= 1.05 * high
     assert lost > 1000
@@ -202,19 +202,19 @@ def test_the_expected_loss_of_a_chain_of_tiny_layers_is_too_high_but_not_absurd(
     """Where layers are mostly padding the expectation stays above the loss, and within ten times of it."""
     chain = ScalableBloomFilter(capacity, error_rate)
     given_ = 20_000
-    for key in hash_keys(given_, 1):
-        chain.add(key)
+    for fingerprint in hash_fingerprints(given_, 1):
+        chain.add(fingerprint)
     low, high = poisson_interval(chain.expected_false_positives())
     lost = given_ - len(chain)
     assert low / 10 <= lost <= high
     assert chain.expected_false_positives() > 1
     probed = 50_000
-    low, high = poisson_interval(hits(chain.__contains__, hash_keys(probed, 2)))
+    low, high = poisson_interval(hits(chain.__contains__, hash_fingerprints(probed, 2)))
     assert low / probed <= chain.estimated_error_rate() <= 10 * high / probed
 
 
 def test_nothing_is_expected_lost_by_an_empty_chain() -> None:
-    """Before the first key there is no loss, and a first key cannot be lost."""
+    """Before the first fingerprint there is no loss, and a first fingerprint cannot be lost."""
     chain = ScalableBloomFilter(10, 0.5)
     assert chain.expected_false_positives() == 0
     assert chain.estimated_error_rate() == 0
@@ -223,18 +223,18 @@ def test_nothing_is_expected_lost_by_an_empty_chain() -> None:
 
 
 @pytest.mark.parametrize("error_rate", [0.5, 1e-2, 1e-4, 1e-6, 1e-8, 1e-10])
-def test_a_key_costs_what_the_formula_says(error_rate: float) -> None:
-    """A layer's bytes per key are within 3 % of independent probes' (sizing.bits_per_key), the padding aside."""
+def test_a_fingerprint_costs_what_the_formula_says(error_rate: float) -> None:
+    """Padding aside, a layer takes at most 3 % more bytes than independent probes (sizing.bits_per_fingerprint)."""
     chain = ScalableBloomFilter(1_000_000, error_rate)
     spec = chain.layers[0].spec
-    formula = 1_000_000 * sizing.bits_per_key(spec.error_rate, spec.probes) / 8
+    formula = 1_000_000 * sizing.bits_per_fingerprint(spec.error_rate, spec.probes) / 8
     assert formula <= chain.nbytes - probing.padding_bits(spec.probes) / 8 <= 1.03 * formula + 8
 
 
 @given(capacity=st.integers(1, 300), error_rate=st.sampled_from([1e-3, 1e-9]))
 @settings(max_examples=30, deadline=None)
 def test_exactly_its_capacity_costs_one_layer(capacity: int, error_rate: float) -> None:
-    """The next layer is made for the first new key beyond capacity: not before, and not for a duplicate."""
+    """The next layer is made for the first new fingerprint beyond capacity: not before, and not for a duplicate."""
     chain = ScalableBloomFilter(capacity, error_rate)
     number = 0
     while len(chain) < capacity:
@@ -255,11 +255,11 @@ def test_a_chain_grows_by_its_fill_too() -> None:
     """A layer whose bits are fuller than designed is left for the next, though its count says there is room."""
     store = KeptStore()
     with ScalableBloomFilter(60_000, 1e-3, store=store) as chain:
-        for key in hash_keys(60_000, 1):
-            chain.add(key)
+        for fingerprint in hash_fingerprints(60_000, 1):
+            chain.add(fingerprint)
         overfull = questions(store.layers[0])
-        for key in hash_keys(6_000, 2):
-            overfull.add(key)
+        for fingerprint in hash_fingerprints(6_000, 2):
+            overfull.add(fingerprint)
     store.layers[0].count = 50_000
     again = ScalableBloomFilter(60_000, 1e-3, store=store)
     assert again.add(b"new")
@@ -267,7 +267,7 @@ def test_a_chain_grows_by_its_fill_too() -> None:
 
 
 @pytest.mark.parametrize(("capacity", "calls"), [(1, 1), (20, 20), (64, 64), (1000, 67)])
-def test_on_checkpoint_is_called_at_least_64_times_a_layer_or_at_every_key(capacity: int, calls: int) -> None:
+def test_on_checkpoint_is_called_at_least_64_times_a_layer_or_at_every_fingerprint(capacity: int, calls: int) -> None:
     """Filling the first layer calls on_checkpoint as documented, and the last call sees the full count."""
     counts: list[int] = []
     chain = ScalableBloomFilter(capacity, 1e-9, on_checkpoint=lambda: counts.append(len(chain)))
@@ -278,7 +278,7 @@ def test_on_checkpoint_is_called_at_least_64_times_a_layer_or_at_every_key(capac
 
 
 def test_on_checkpoint_is_called_on_growth_with_the_new_layer_in_place() -> None:
-    """The first key of a new layer is a checkpoint, which sees that key and the layer."""
+    """The first fingerprint of a new layer is a checkpoint, which sees that fingerprint and the layer."""
     seen: list[tuple[int, int]] = []
     chain = ScalableBloomFilter(1000, 1e-9, on_checkpoint=lambda: seen.append((len(chain), len(chain.layers))))
     for number in range(1001):
@@ -325,7 +325,7 @@ def test_a_store_may_exchange_the_bits_at_a_checkpoint() -> None:
     ids=["add", "add a duplicate", "in", "sync"],
 )
 def test_a_closed_filter_refuses_to_answer(use: Callable[[ScalableBloomFilter], object]) -> None:
-    """After close() no key is called seen or new: the error says that the filter is closed, again and again."""
+    """After close() no fingerprint is called seen or new: the error says that the filter is closed, again and again."""
     chain = ScalableBloomFilter(100)
     chain.add(b"old")
     chain.close()
@@ -422,19 +422,19 @@ def test_the_promised_rate_covers_the_layers_that_are_there() -> None:
     store = KeptStore()
     with ScalableBloomFilter(500, 0.05, store=store) as chain:
         assert chain.error_rate == pytest.approx(0.05)
-        for key in hash_keys(2_000, 1):
-            chain.add(key)
+        for fingerprint in hash_fingerprints(2_000, 1):
+            chain.add(fingerprint)
         assert len(chain.layers) == 3
         assert chain.error_rate == pytest.approx(0.05)
     again = ScalableBloomFilter(500, 1e-4, store=store)
     promised = 0.05 * (1 - 0.8**3) + 1e-4 * 0.8**3
     assert again.error_rate == pytest.approx(promised)
-    for key in hash_keys(20_000, 2):
-        again.add(key)
+    for fingerprint in hash_fingerprints(20_000, 2):
+        again.add(fingerprint)
     assert len(again.layers) == 6
     assert again.error_rate == pytest.approx(promised)
     probed = 50_000
-    assert hits(again.__contains__, hash_keys(probed, 3)) <= poisson_interval(probed * promised)[1]
+    assert hits(again.__contains__, hash_fingerprints(probed, 3)) <= poisson_interval(probed * promised)[1]
 
 
 def test_every_chain_has_a_seed_of_its_own() -> None:
@@ -452,7 +452,7 @@ def test_every_chain_has_a_seed_of_its_own() -> None:
 
 
 def test_a_duplicate_changes_nothing() -> None:
-    """Adding a key again sets no bit and counts nothing."""
+    """Adding a fingerprint again sets no bit and counts nothing."""
     chain = ScalableBloomFilter(100)
     chain.add(b"a")
     before = chain.layers[0].bits.copy()
@@ -461,14 +461,14 @@ def test_a_duplicate_changes_nothing() -> None:
     assert len(chain) == 1
 
 
-def test_any_bytes_are_a_key_and_nothing_else_is() -> None:
-    """Empty and long keys are told apart; a str is an error, not another key."""
+def test_any_bytes_are_a_fingerprint_and_nothing_else_is() -> None:
+    """Empty and long fingerprints are told apart; a str is an error, not another fingerprint."""
     chain = ScalableBloomFilter(100, 1e-9)
-    keys = [b"", b"\0", b"\0\0", b"a" * 10_000, b"a" * 10_001, random.Random(1).randbytes(100_000)]
-    assert [chain.add(key) for key in keys] == [True] * len(keys)
+    fingerprints = [b"", b"\0", b"\0\0", b"a" * 10_000, b"a" * 10_001, random.Random(1).randbytes(100_000)]
+    assert [chain.add(fingerprint) for fingerprint in fingerprints] == [True] * len(fingerprints)
     with pytest.raises(TypeError):
         chain.add("a")  # type: ignore[arg-type]  # what a caller without types may do
-    assert len(chain) == len(keys)
+    assert len(chain) == len(fingerprints)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scrapy_bloom.filter import probes as probing
 from scrapy_bloom.filter import sizing
 from scrapy_bloom.filter.layer import Layer, LayerSpec
-from tests.filter.sampling import SEED, designed_layer, fill, hash_keys
+from tests.filter.sampling import SEED, designed_layer, fill, hash_fingerprints
 
 PAGE_BITS = 1 << 15
 SAMPLE_BITS = 1 << 23
@@ -24,7 +24,7 @@ SAMPLE_BITS = 1 << 23
 def large() -> Layer:
     """A layer at capacity, three times as large as the sample of its fill."""
     layer = designed_layer(800_000, 2e-7, 22)
-    fill(layer, hash_keys(layer.capacity, 1))
+    fill(layer, hash_fingerprints(layer.capacity, 1))
     assert layer.spec.size_bits > 3 * SAMPLE_BITS
     return layer
 
@@ -33,7 +33,7 @@ def large() -> Layer:
 def middling() -> Layer:
     """A layer at half its capacity, small enough to be counted rather than sampled."""
     layer = designed_layer(60_000, 2e-7, 22)
-    fill(layer, hash_keys(layer.capacity // 2, 1))
+    fill(layer, hash_fingerprints(layer.capacity // 2, 1))
     assert layer.spec.size_bits < SAMPLE_BITS
     return layer
 
@@ -41,7 +41,7 @@ def middling() -> Layer:
 @pytest.fixture
 def tiny() -> Layer:
     layer = designed_layer(20, 2e-7, 22)
-    fill(layer, hash_keys(20, 1))
+    fill(layer, hash_fingerprints(20, 1))
     return layer
 
 
@@ -93,8 +93,8 @@ def test_a_lost_count_comes_back_from_the_bits(which: str, request: pytest.Fixtu
     spec, true = layer.spec, layer.count
     load = spec.probes * true / spec.size_bits
     occupancy = spec.size_bits * (math.exp(load) - load - 1) / spec.probes**2
-    # Only the even part is counted. Keys that lie across one of its two ends are in it with a random share of their
-    # bits, so their number, Poisson distributed, adds to the variance.
+    # Only the even part is counted. What lies across one of its two ends is in it with a random share of its bits, so
+    # the number of these, Poisson distributed, adds to the variance.
     across = 2 * probing.padding_bits(spec.probes) * true / spec.size_bits
     error = math.sqrt(occupancy + across)
     assert error < 0.01 * true
@@ -104,27 +104,27 @@ def test_a_lost_count_comes_back_from_the_bits(which: str, request: pytest.Fixtu
     assert true - 5 * error <= found <= min(true + 5 * error + 1, layer.capacity)
 
 
-@given(keys=st.integers(0, 40), capacity=st.integers(1, 30))
-def test_a_recount_of_a_tiny_layer_errs_on_the_full_side(keys: int, capacity: int) -> None:
+@given(count=st.integers(0, 40), capacity=st.integers(1, 30))
+def test_a_recount_of_a_tiny_layer_errs_on_the_full_side(count: int, capacity: int) -> None:
     """No tiny layer is taken for emptier than it is, nor for fuller than full."""
     layer = designed_layer(capacity, 2e-7, 22)
-    fill(layer, hash_keys(keys, capacity))
+    fill(layer, hash_fingerprints(count, capacity))
     layer.count = 0
     layer.recount()
-    # A key or two whose bits fell on those of others may be missed among forty.
-    assert min(keys, capacity) - 2 <= layer.count <= capacity
-    assert (layer.count == 0) is (keys == 0)
+    # A fingerprint or two whose bits fell on those of others may be missed among forty.
+    assert min(count, capacity) - 2 <= layer.count <= capacity
+    assert (layer.count == 0) is (count == 0)
 
 
-@pytest.mark.parametrize("keys", [90, 300, 1000, 5000, 12_000])
+@pytest.mark.parametrize("count", [90, 300, 1000, 5000, 12_000])
 @pytest.mark.parametrize("rate", [1e-2, 1e-6, 1e-9])
-def test_a_recount_of_a_tiny_layer_is_nearly_right(keys: int, rate: float) -> None:
+def test_a_recount_of_a_tiny_layer_is_nearly_right(count: int, rate: float) -> None:
     """The count of a tiny layer comes back within 8 % above and 2 % below, half full as well as full."""
-    layer = designed_layer(keys, rate, sizing.optimal_probes(rate))
+    layer = designed_layer(count, rate, sizing.optimal_probes(rate))
     assert layer.spec.sampled_range is None
-    layer.spec = replace(layer.spec, capacity=2 * keys)  # so that the estimate is not cut off
+    layer.spec = replace(layer.spec, capacity=2 * count)  # so that the estimate is not cut off
     for half in (1, 2):
-        fill(layer, hash_keys(keys // 2, half))
+        fill(layer, hash_fingerprints(count // 2, half))
         true, layer.count = layer.count, 0
         layer.recount()
         assert 0.98 * true - 1 <= layer.count <= 1.08 * true + 1
@@ -140,29 +140,29 @@ def test_a_count_that_is_off_is_noticed(which: str, request: pytest.FixtureReque
     f = -math.expm1(-load)
     sampled = min(SAMPLE_BITS, spec.size_bits - probing.padding_bits(spec.probes))
     tolerance = 6 * math.sqrt(f * (1 - f) / sampled * spec.probes * (1 - f))
-    keys = tolerance * spec.size_bits / (spec.probes * (1 - f))  # dn = df m / (k (1 - f))
-    assert keys < 0.05 * true
+    stray = tolerance * spec.size_bits / (spec.probes * (1 - f))  # dn = df m / (k (1 - f))
+    assert stray < 0.05 * true
     try:
         for factor in (-2, 2):
-            layer.count = round(true + factor * keys)
+            layer.count = round(true + factor * stray)
             found = layer.contradiction()
             assert found is not None
-            assert f"but {layer.count} keys set" in found
+            assert f"but {layer.count} fingerprints set" in found
             assert found.startswith(f"{layer.fill_ratio:.2%} of the bits are set")
         for factor in (-0.25, 0, 0.25):
-            layer.count = round(true + factor * keys)
+            layer.count = round(true + factor * stray)
             assert layer.contradiction() is None
     finally:
         layer.count = true
 
 
-def test_a_tiny_layer_notices_bits_that_no_key_can_have_set(tiny: Layer) -> None:
-    """More than k bits per counted key is a contradiction, fewer is not: forgetful is no damage."""
+def test_a_tiny_layer_notices_bits_that_no_fingerprint_can_have_set(tiny: Layer) -> None:
+    """More than k bits per counted fingerprint is a contradiction, fewer is not: forgetful is no damage."""
     assert tiny.spec.sampled_range is None
     assert tiny.contradiction() is None
     ones = tiny.bits.count()
     tiny.count = ones // 22 - 1
-    assert tiny.contradiction() == f"{ones} bits are set, but {tiny.count} keys set at most {tiny.count * 22}"
+    assert tiny.contradiction() == f"{ones} bits are set, but {tiny.count} fingerprints set at most {tiny.count * 22}"
 
 
 def test_a_tiny_layer_answers_with_the_fill_designed_for_its_count(tiny: Layer) -> None:
@@ -184,7 +184,7 @@ def test_an_empty_layer_is_neither_full_nor_in_contradiction() -> None:
 
 
 def test_a_layer_is_saturated_by_its_count() -> None:
-    """One key before capacity there is room, at capacity there is none."""
+    """One fingerprint before capacity there is room, at capacity there is none."""
     layer = designed_layer(20, 1e-3, 10)
     layer.count = 19
     assert not layer.is_saturated
@@ -193,12 +193,12 @@ def test_a_layer_is_saturated_by_its_count() -> None:
 
 
 def test_a_layer_is_saturated_by_its_fill_whatever_its_count_says() -> None:
-    """A layer that got more keys than it counts is full by its bits, and is not full at its designed fill."""
+    """A layer that got more fingerprints than it counts is full by its bits, and is not full at its designed fill."""
     layer = designed_layer(60_000, 1e-3, 10)
-    fill(layer, hash_keys(60_000, 1))
+    fill(layer, hash_fingerprints(60_000, 1))
     layer.count = 0
     assert not layer.is_saturated
-    fill(layer, hash_keys(6_000, 2))
+    fill(layer, hash_fingerprints(6_000, 2))
     layer.count = 0
     assert layer.fill_ratio > layer.spec.designed_fill
     assert layer.is_saturated
@@ -224,5 +224,5 @@ def test_the_array_holds_the_bits_and_their_padding(capacity: int, rate: float, 
 
 def test_a_layer_says_what_it_is(tiny: Layer) -> None:
     """The repr has the place in the chain, the count, the capacity and the rate."""
-    assert repr(tiny) == "<Layer 0: 20 of 20 keys at 2e-07>"
+    assert repr(tiny) == "<Layer 0: 20 of 20 fingerprints at 2e-07>"
     assert tiny.nbytes == tiny.spec.nbytes == len(tiny.bits) // 8

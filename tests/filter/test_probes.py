@@ -1,4 +1,4 @@
-"""Scheme 1: which bits a key owns, for ever, and how often keys that were never added find theirs set."""
+"""Scheme 1: which bits a fingerprint owns, for ever, and how often one that was never added finds them all set."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from scrapy_bloom.filter import probes as probing
 from scrapy_bloom.filter import sizing
 from tests.filter.sampling import (
-    KEYS,
+    FINGERPRINTS,
     SEED,
     designed_layer,
     fill,
     fill_spread,
-    hash_keys,
+    hash_fingerprints,
     hits,
     poisson_interval,
     questions,
@@ -37,16 +37,16 @@ def table(size_bits: int, probes: int) -> tuple[bitarray, int]:
     return bitarray(size_bits + probing.padding_bits(probes), endian="little"), size_bits
 
 
-def bits_of(key: bytes, *, seed: int, size_bits: int, probes: int) -> list[int]:
-    """The positions that an empty table has set after the key was added."""
+def bits_of(fingerprint: bytes, *, seed: int, size_bits: int, probes: int) -> list[int]:
+    """The positions that an empty table has set after the fingerprint was added."""
     blank = table(size_bits, probes)
-    assert unlimited([blank], probes, seed).add(key)
+    assert unlimited([blank], probes, seed).add(fingerprint)
     return list(blank[0].search(1))
 
 
-def by_the_docstring(key: bytes, *, seed: int, size_bits: int, lengths: tuple[int, ...]) -> list[int]:
+def by_the_docstring(fingerprint: bytes, *, seed: int, size_bits: int, lengths: tuple[int, ...]) -> list[int]:
     """The positions as the module's docstring defines them, computed from the digest's bytes."""
-    digest = mmh3.mmh3_x64_128_digest(key, seed)
+    digest = mmh3.mmh3_x64_128_digest(fingerprint, seed)
     binary = f"{int.from_bytes(digest, 'little'):0128b}"[::-1]
 
     def field(first: int, last: int) -> int:
@@ -136,13 +136,13 @@ GOLDEN = [
         ],
     ),
 ]
-"""seed, key, k, m, positions. Written once, from scheme 1 as released; they must never change."""
+"""seed, fingerprint, k, m, positions. Written once, from scheme 1 as released; they must never change."""
 
 
-@pytest.mark.parametrize(("seed", "key", "probes", "size_bits", "positions"), GOLDEN)
-def test_scheme_1_is_frozen(seed: int, key: bytes, probes: int, size_bits: int, positions: list[int]) -> None:
-    """A key owns the bits it owned when files were first written with scheme 1."""
-    assert bits_of(key, seed=seed, size_bits=size_bits, probes=probes) == positions
+@pytest.mark.parametrize(("seed", "fingerprint", "probes", "size_bits", "positions"), GOLDEN)
+def test_scheme_1_is_frozen(seed: int, fingerprint: bytes, probes: int, size_bits: int, positions: list[int]) -> None:
+    """A fingerprint owns the bits it owned when files were first written with scheme 1."""
+    assert bits_of(fingerprint, seed=seed, size_bits=size_bits, probes=probes) == positions
     assert probing.RUNS_SCHEME == 1
 
 
@@ -161,11 +161,13 @@ def test_the_split_into_runs_is_frozen() -> None:
     }
 
 
-@given(key=st.binary(max_size=64), seed=SEEDS, size_bits=SIZES, probes=PROBES)
-def test_a_key_owns_the_bits_that_the_docstring_says(key: bytes, seed: int, size_bits: int, probes: int) -> None:
-    """The positions are those of the documented scheme, for any key, seed, m and k."""
-    expected = by_the_docstring(key, seed=seed, size_bits=size_bits, lengths=probing.run_lengths(probes))
-    found = bits_of(key, seed=seed, size_bits=size_bits, probes=probes)
+@given(fingerprint=st.binary(max_size=64), seed=SEEDS, size_bits=SIZES, probes=PROBES)
+def test_a_fingerprint_owns_the_bits_that_the_docstring_says(
+    fingerprint: bytes, seed: int, size_bits: int, probes: int
+) -> None:
+    """The positions are those of the documented scheme, for any fingerprint, seed, m and k."""
+    expected = by_the_docstring(fingerprint, seed=seed, size_bits=size_bits, lengths=probing.run_lengths(probes))
+    found = bits_of(fingerprint, seed=seed, size_bits=size_bits, probes=probes)
     assert found == expected
     assert len(found) <= probes
 
@@ -194,17 +196,17 @@ def test_more_probes_than_the_scheme_has_are_refused(probes: int) -> None:
         probing.run_lengths(probes)
 
 
-@given(keys=st.lists(st.binary(max_size=12), max_size=40), seed=SEEDS, size_bits=SIZES, probes=PROBES)
-@example(keys=[b""], seed=0, size_bits=1, probes=36)
-def test_contains_and_add_agree(keys: list[bytes], seed: int, size_bits: int, probes: int) -> None:
+@given(fingerprints=st.lists(st.binary(max_size=12), max_size=40), seed=SEEDS, size_bits=SIZES, probes=PROBES)
+@example(fingerprints=[b""], seed=0, size_bits=1, probes=36)
+def test_contains_and_add_agree(fingerprints: list[bytes], seed: int, size_bits: int, probes: int) -> None:
     """add() returns False exactly if contains() was True before, and afterwards contains() always is."""
     ask = unlimited([table(size_bits, probes)], probes, seed)
-    for key in keys:
-        was_in = ask.contains(key)
-        assert ask.add(key) is not was_in
-        assert ask.contains(key)
-        assert not ask.add(key)
-    assert all(ask.contains(key) for key in keys)
+    for fingerprint in fingerprints:
+        was_in = ask.contains(fingerprint)
+        assert ask.add(fingerprint) is not was_in
+        assert ask.contains(fingerprint)
+        assert not ask.add(fingerprint)
+    assert all(ask.contains(fingerprint) for fingerprint in fingerprints)
 
 
 @pytest.mark.parametrize("probes", [1, 12, 30])
@@ -225,7 +227,7 @@ def test_all_tables_are_asked_and_the_first_takes_what_is_new(probes: int) -> No
 
 @pytest.mark.parametrize("probes", [1, 12, 30])
 def test_without_tables_questions_are_refused(probes: int) -> None:
-    """Before use(), and after use() without tables, both questions raise ValueError and name the key."""
+    """Before set_tables(), and after it without tables, both questions raise ValueError and name the fingerprint."""
     ask = probing.bind(probes, SEED, on_quota_spent=lambda: None)
     for _ in range(2):
         for question in (ask.contains, ask.add):
@@ -238,7 +240,7 @@ def test_without_tables_questions_are_refused(probes: int) -> None:
 
 @pytest.mark.parametrize("probes", [1, 12, 30])
 def test_the_quota_is_counted_and_its_end_is_told(probes: int) -> None:
-    """It is called after the last key of the quota and before a new key without one, never for known keys."""
+    """It is called after the last addition of the quota and before one without a quota, never for what is known."""
     calls: list[tuple[int, bool]] = []
     first, second = table(100_000, probes), table(200_000, probes)
 
@@ -265,14 +267,14 @@ def test_the_quota_is_counted_and_its_end_is_told(probes: int) -> None:
 
 
 @pytest.mark.parametrize("probes", [1, 12, 30])
-def test_forgotten_keys_are_asked_about(probes: int) -> None:
-    """recall() answers for keys that are found while anything is forgotten, in any table, and for no others."""
+def test_forgotten_fingerprints_are_asked_about(probes: int) -> None:
+    """recall() answers for fingerprints that are found while anything is forgotten, in any table, and for no others."""
     asked: list[bytes] = []
     forgotten: set[bytes] = set()
 
-    def recall(key: bytes) -> bool:
-        asked.append(key)
-        return key in forgotten
+    def recall(fingerprint: bytes) -> bool:
+        asked.append(fingerprint)
+        return fingerprint in forgotten
 
     ask = probing.bind(probes, SEED, on_quota_spent=lambda: None, forgotten=forgotten, recall=recall)
     old, new = table(100_000, probes), table(100_000, probes)
@@ -292,7 +294,7 @@ def test_forgotten_keys_are_asked_about(probes: int) -> None:
 
 @pytest.mark.parametrize("probes", [1, 2, 22, 23, 36])
 def test_every_bit_counts(probes: int) -> None:
-    """Clearing any single bit of a key makes the filter deny it: no probe is skipped."""
+    """Clearing any single bit of a fingerprint makes the filter deny it: no probe is skipped."""
     blank = table(3000, probes)
     ask = unlimited([blank], probes, SEED)
     ask.add(b"key")
@@ -310,7 +312,7 @@ def test_layers_are_as_small_as_their_rate_allows(capacity: int, rate: float, pr
     assert probing.error_rate(sizing.fill_ratio(capacity, size, probes), probes) <= rate
     fewer = min(size - 2, size * (1 - 1e-9))
     assert fewer <= 0 or probing.error_rate(sizing.fill_ratio(capacity, fewer, probes), probes) > rate
-    assert size >= capacity * sizing.bits_per_key(rate, probes)
+    assert size >= capacity * sizing.bits_per_fingerprint(rate, probes)
 
 
 @given(fill_ratio=st.floats(0, 1), more=st.floats(0, 1), probes=PROBES)
@@ -327,39 +329,39 @@ def test_the_ends_of_the_rate_are_exact() -> None:
     assert all(probing.error_rate(1.0, k) == 1 for k in range(1, 37))
 
 
-@pytest.mark.parametrize("kind", KEYS)
+@pytest.mark.parametrize("kind", FINGERPRINTS)
 @pytest.mark.parametrize(
     ("rate", "capacity", "probed"), [(1e-2, 150_000, 150_000), (1e-3, 150_000, 300_000), (1e-4, 150_000, 700_000)]
 )
 def test_a_full_layer_errs_as_often_as_designed(rate: float, capacity: int, probed: int, kind: str) -> None:
-    """At capacity the measured false-positive rate is the designed one, for hashes and for short URLs as keys."""
+    """At capacity the measured false-positive rate is the designed one, for hashes and for short URLs."""
     layer = designed_layer(capacity, rate, sizing.optimal_probes(rate))
-    fill(layer, KEYS[kind](capacity, 1))
-    assert_rate(hits(questions(layer).contains, KEYS[kind](probed, 2)), probed, layer.spec)
+    fill(layer, FINGERPRINTS[kind](capacity, 1))
+    assert_rate(hits(questions(layer).contains, FINGERPRINTS[kind](probed, 2)), probed, layer.spec)
 
 
 def assert_rate(found: int, probed: int, spec: LayerSpec) -> None:
     theory = probing.error_rate(spec.designed_fill, spec.probes)
     low, high = poisson_interval(probed * theory, fill_spread(spec.size_bits, spec.probes, spec.designed_fill))
-    # Both edges of the array are thinner, so that keys that start there err less: up to their share less in all.
+    # Both edges of the array are thinner: what starts there errs less, in all by up to the share of the edges.
     edges = 2 * probing.padding_bits(spec.probes) / spec.size_bits
     assert low * (1 - edges) <= found <= high, f"{found / probed:.3g} measured, {theory:.3g} in theory"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KEYS)
+@pytest.mark.parametrize("kind", FINGERPRINTS)
 def test_a_full_layer_errs_as_often_as_designed_at_one_in_a_million(kind: str) -> None:
-    """At p = 1e-6 too: counted directly over 2e7 absent keys, and run by run over 5e6."""
+    """At p = 1e-6 too: counted directly over 2e7 absent fingerprints, and run by run over 5e6."""
     layer = designed_layer(1_000_000, 1e-6, 20)
     spec = layer.spec
-    fill(layer, KEYS[kind](spec.capacity, 1))
+    fill(layer, FINGERPRINTS[kind](spec.capacity, 1))
     direct, product = 20_000_000, 5_000_000
-    assert_rate(hits(questions(layer).contains, KEYS[kind](direct, 2)), direct, spec)
+    assert_rate(hits(questions(layer).contains, FINGERPRINTS[kind](direct, 2)), direct, spec)
 
     digest, bits = mmh3.mmh3_x64_128_uintdigest, layer.bits
     first = second = 0
-    for key in KEYS[kind](product, 3):
-        h = digest(key, spec.seed)
+    for fingerprint in FINGERPRINTS[kind](product, 3):
+        h = digest(fingerprint, spec.seed)
         start = h % spec.size_bits
         stride = h >> 98 & 0xFFF or 4096
         end = start + 10 * stride
@@ -376,13 +378,13 @@ def test_a_full_layer_errs_as_often_as_designed_at_one_in_a_million(kind: str) -
 @pytest.mark.slow
 @pytest.mark.parametrize(("probes", "length"), [(20, 10), (22, 11), (36, 12)])
 def test_the_correlation_of_runs_is_what_layers_are_sized_for(probes: int, length: int) -> None:
-    """Over 6e6 absent keys the first run hits as often as f^K + c says, and measurably more often than f^K alone."""
+    """In 6e6 absent fingerprints the first run hits as often as f^K + c says, measurably more often than f^K alone."""
     layer = designed_layer(500_000, 2.0**-probes, probes)
     spec, bits = layer.spec, layer.bits
-    fill(layer, hash_keys(spec.capacity, 1))
+    fill(layer, hash_fingerprints(spec.capacity, 1))
     digest, probed, found = mmh3.mmh3_x64_128_uintdigest, 6_000_000, 0
-    for key in hash_keys(probed, 2):
-        h = digest(key, spec.seed)
+    for fingerprint in hash_fingerprints(probed, 2):
+        h = digest(fingerprint, spec.seed)
         start = h % spec.size_bits
         stride = h >> 98 & 0xFFF or 4096
         found += bits[start : start + length * stride : stride].all()

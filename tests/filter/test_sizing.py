@@ -19,7 +19,7 @@ from tests.filter.sampling import (
     poisson_interval,
     printed_table,
     questions,
-    url_keys,
+    url_fingerprints,
 )
 
 TABLE = printed_table()
@@ -44,7 +44,7 @@ def test_the_printed_table_comes_out_to_three_digits(bits: int, probes: int, rat
 
 @pytest.mark.parametrize(("bits", "probes"), [(4, 1), (4, 2), (6, 3), (8, 4), (10, 5), (8, 6), (9, 7), (12, 8)])
 def test_a_real_layer_shows_the_printed_rates(bits: int, probes: int) -> None:
-    """A layer of m/n bits per key and k probes errs as often as the table says, within sampling error."""
+    """A layer of m/n bits per fingerprint and k probes errs as often as the table says, within sampling error."""
     assert_layer_agrees(bits, probes, probed=100_000)
 
 
@@ -56,20 +56,21 @@ def test_a_real_layer_shows_every_printed_rate(bits: int, probes: int) -> None:
 
 
 def assert_layer_agrees(bits: int, probes: int, *, probed: int) -> None:
-    keys = 30_000
-    layer = empty_layer(bits * keys, probes)
-    fill(layer, url_keys(keys, seed=1))
+    capacity = 30_000
+    layer = empty_layer(bits * capacity, probes)
+    fill(layer, url_fingerprints(capacity, seed=1))
     edge = probing.padding_bits(probes) if probes > 1 else 0
-    # The first bits are thinner than the rest, and that is no part of the formula: only keys that start behind them.
+    # The first bits are thinner than the rest, which the formula knows nothing of. Only what starts behind them counts.
     inner = [
-        key
-        for key in url_keys(probed, seed=2)
-        if mmh3.mmh3_x64_128_utupledigest(key, SEED)[0] % layer.spec.size_bits >= min(edge, layer.spec.size_bits // 2)
+        fingerprint
+        for fingerprint in url_fingerprints(probed, seed=2)
+        if mmh3.mmh3_x64_128_utupledigest(fingerprint, SEED)[0] % layer.spec.size_bits
+        >= min(edge, layer.spec.size_bits // 2)
     ]
     contains = questions(layer).contains
-    found = sum(contains(key) for key in inner)
+    found = sum(contains(fingerprint) for fingerprint in inner)
     theory = sizing.false_positive_rate(bits, probes)
-    spread = fill_spread(layer.spec.size_bits, probes, sizing.fill_ratio(keys, layer.spec.size_bits, probes))
+    spread = fill_spread(layer.spec.size_bits, probes, sizing.fill_ratio(capacity, layer.spec.size_bits, probes))
     low, high = poisson_interval(len(inner) * theory, spread)
     # What runs add to independent probes, by the scheme's own account: a tenth at m/n = 32, nothing at k = 1.
     with_runs = probing.error_rate(sizing.fill_ratio(1, bits, probes), probes) / theory if probes > 1 else 1
@@ -82,15 +83,15 @@ def thin_share(size_bits: int, probes: int) -> float:
 
 
 @given(rate=RATES, probes=PROBES)
-def test_bits_per_key_and_rate_invert_each_other(rate: float, probes: int) -> None:
+def test_bits_per_fingerprint_and_rate_invert_each_other(rate: float, probes: int) -> None:
     """The rate of a filter sized for p is p."""
-    bits = sizing.bits_per_key(rate, probes)
+    bits = sizing.bits_per_fingerprint(rate, probes)
     assert sizing.false_positive_rate(bits, probes) == pytest.approx(rate, rel=1e-6)
 
 
 @given(count=st.integers(1, 10**9), bits=st.floats(2, 100), probes=PROBES)
 def test_count_and_fill_invert_each_other(count: int, bits: float, probes: int) -> None:
-    """The count that explains the fill of n keys is n."""
+    """The count that explains the fill of n fingerprints is n."""
     fill_ratio = sizing.fill_ratio(count, count * bits, probes)
     assume(fill_ratio < 1 - 1e-9)  # beyond it a float cannot hold what is left
     assert sizing.count_from_fill(fill_ratio, count * bits, probes) == pytest.approx(count, rel=1e-6)
@@ -106,20 +107,20 @@ def test_a_filter_without_an_empty_bit_explains_any_count() -> None:
 def test_the_optimal_number_of_probes_needs_the_fewest_bits(rate: float) -> None:
     """One probe more or less than the optimum saves 3.5 % at most, and that only where k is 1 or 2."""
     best = sizing.optimal_probes(rate)
-    for other in {max(1, best - 1), best + 1}:
-        assert sizing.bits_per_key(rate, best) <= (1.036 if best < 3 else 1.012) * sizing.bits_per_key(rate, other)
+    fewest = min(sizing.bits_per_fingerprint(rate, other) for other in (max(1, best - 1), best + 1))
+    assert sizing.bits_per_fingerprint(rate, best) <= (1.036 if best < 3 else 1.012) * fewest
 
 
 @given(rate=RATES, smaller=RATES, probes=PROBES)
 def test_a_smaller_rate_costs_more_bits(rate: float, smaller: float, probes: int) -> None:
     """m/n falls as p rises."""
     assume(smaller < 0.999 * rate)
-    assert sizing.bits_per_key(smaller, probes) > sizing.bits_per_key(rate, probes)
+    assert sizing.bits_per_fingerprint(smaller, probes) > sizing.bits_per_fingerprint(rate, probes)
     assert sizing.optimal_probes(smaller) >= sizing.optimal_probes(rate)
 
 
 @given(count=st.integers(0, 10**9), more=st.integers(1, 10**9), size_bits=st.integers(100, 10**11), probes=PROBES)
-def test_more_keys_fill_more(count: int, more: int, size_bits: int, probes: int) -> None:
+def test_more_fingerprints_fill_more(count: int, more: int, size_bits: int, probes: int) -> None:
     """The fill rises with n, from 0 towards 1."""
     before = sizing.fill_ratio(count, size_bits, probes)
     after = sizing.fill_ratio(count + more, size_bits, probes)

@@ -8,12 +8,12 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
-from hashlib import sha1
 from pathlib import Path
 from typing import TYPE_CHECKING
 from zlib import crc32
 
 from scrapy_bloom import open_filter
+from tests.support.fingerprints import fingerprints
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,24 +28,16 @@ FOLLOWED_AT = 4076
 STATE_CRC_AT = 4092
 
 
-def key(number: int) -> bytes:
-    return sha1(b"%d" % number).digest()
-
-
-def keys(count: int, start: int = 0) -> list[bytes]:
-    return [key(number) for number in range(start, start + count)]
-
-
 def filled(directory: Path, count: int, **settings: object) -> Path:
-    """Leave a cleanly closed filter with *count* keys in *directory*, and return that."""
+    """Leave a cleanly closed filter with *count* fingerprints in *directory*, and return that."""
     with open_filter(directory, **settings) as chain:  # type: ignore[arg-type]  # tests pass what they want to test
-        for each in keys(count):
+        for each in fingerprints(count):
             chain.add(each)
     return directory
 
 
 def knows(chain: ScalableBloomFilter, count: int) -> bool:
-    return all(each in chain for each in keys(count))
+    return all(each in chain for each in fingerprints(count))
 
 
 def layer(directory: Path, index: int = 0) -> Path:

@@ -55,7 +55,7 @@ def hold(directory: Path) -> None:
 
 
 def add(directory: Path, capacity: int, inverse_rate: int, sync_milliseconds: int) -> None:
-    """Add keys, from the first that is not done yet, for ever."""
+    """Add fingerprints, from the first that is not done yet, for ever."""
     done = Done(directory.with_name("done"))
     chain = open_filter(directory, capacity, 1 / inverse_rate, sync_interval=sync_milliseconds / 1000)
     number = done.count
@@ -78,7 +78,7 @@ def import_some(directory: Path, checkpoints: int) -> None:
     open_filter(directory, 10, import_from=directory.with_name("requests.seen"), on_checkpoint=count_down)
 
 
-def step(directory: Path, keys: int) -> None:
+def step(directory: Path, count: int) -> None:
     """Open, add and close in a fork that dies at its first line within the store, its second, until one survives.
 
     The filter of the n-th fork is in ``directory/n``.
@@ -91,7 +91,7 @@ def step(directory: Path, keys: int) -> None:
         pid = os.fork()
         if pid == 0:
             _die_at(deadline)
-            _open_add_close(home, keys)
+            _open_add_close(home, count)
             os._exit(0)
         _, status = os.waitpid(pid, 0)
         if os.WIFEXITED(status):
@@ -99,10 +99,10 @@ def step(directory: Path, keys: int) -> None:
             return
 
 
-def _open_add_close(home: Path, keys: int) -> None:
+def _open_add_close(home: Path, count: int) -> None:
     done = Done(home / "done")
     chain = open_filter(home / "filter", 2)
-    for number in range(keys):
+    for number in range(count):
         chain.add(sha1(b"%d" % number).digest())
         done.count = number + 1
     chain.close()

@@ -17,12 +17,12 @@ from pathlib import Path
 from scrapy_bloom import open_filter
 from scrapy_bloom.errors import UnusableError
 
-KEYS = 34_000
+TOTAL = 34_000
 LIMIT = 60_000
-"""Largest file in bytes, between those of the layers for 8,000 and 16,000 keys."""
+"""Largest file in bytes, between those of the layers for 8,000 and 16,000 fingerprints."""
 
 
-def key(number: int) -> bytes:
+def fingerprint(number: int) -> bytes:
     return sha1(b"%d" % number).digest()
 
 
@@ -63,23 +63,23 @@ def main(mode: str, when: str, directory: Path) -> dict[str, object]:
     chain = open_filter(directory, 1_000)
     done = 0
     while done < 5_000:  # three layers, the third half full
-        chain.add(key(done))
+        chain.add(fingerprint(done))
         done += 1
     fill_disk(mode, directory)
     while not log:
-        chain.add(key(done))
+        chain.add(fingerprint(done))
         done += 1
     first_in_memory = done - 1
-    while done < KEYS // 2:
-        chain.add(key(done))
+    while done < TOTAL // 2:
+        chain.add(fingerprint(done))
         done += 1
     if when == "room":
         make_room(mode, directory)
-    while done < KEYS:
-        chain.add(key(done))
+    while done < TOTAL:
+        chain.add(fingerprint(done))
         done += 1
     chain._check()
-    all_known = all(key(number) in chain for number in range(KEYS))
+    all_known = all(fingerprint(number) in chain for number in range(TOTAL))
     before_close = len(log)
     files = len(list(directory.glob("layer-*.bloom")))
     layers = len(chain.layers)
@@ -90,7 +90,7 @@ def main(mode: str, when: str, directory: Path) -> dict[str, object]:
         make_room(mode, directory)
     with open_filter(directory, 1_000) as again:
         again._check()
-        known = [number for number in range(KEYS) if key(number) in again]
+        known = [number for number in range(TOTAL) if fingerprint(number) in again]
         count = len(again)
     return {
         "log": log[:before_close],

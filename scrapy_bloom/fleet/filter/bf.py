@@ -40,7 +40,7 @@ _OVERLAP = 0.1
 def min_capacity(error_rate: float) -> int:
     """Return the least keys per first layer for which a chain's *error_rate* is kept: 130,000 at 1e-6."""
     rate = _server_rate(error_rate) * _TIGHTENING
-    return math.ceil(6 / (sizing.bits_per_key(rate, sizing.optimal_probes(rate)) ** 2 * _OVERLAP * rate))
+    return math.ceil(6 / (sizing.bits_per_fingerprint(rate, sizing.optimal_probes(rate)) ** 2 * _OVERLAP * rate))
 
 
 def _server_rate(error_rate: float) -> float:

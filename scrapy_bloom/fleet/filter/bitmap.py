@@ -90,9 +90,9 @@ def layer(index: int, *, capacity: int, target: float) -> BitmapLayer:
     error_rate = sizing.layer_error_rate(index, target=target, tightening=TIGHTENING)
     error_rate = max(error_rate, sys.float_info.min)  # which it passes after 3,000 layers
     probes = max(1, round(PROBES_SHARE * sizing.optimal_probes(error_rate)))
-    bits_per_key = sizing.bits_per_key(error_rate, probes)
-    capacity = min(capacity, math.floor(MAX_LAYER_BITS / bits_per_key))
-    return BitmapLayer(max(MIN_LAYER_BITS, math.ceil(capacity * bits_per_key)), probes, capacity, error_rate)
+    bits_per_fingerprint = sizing.bits_per_fingerprint(error_rate, probes)
+    capacity = min(capacity, math.floor(MAX_LAYER_BITS / bits_per_fingerprint))
+    return BitmapLayer(max(MIN_LAYER_BITS, math.ceil(capacity * bits_per_fingerprint)), probes, capacity, error_rate)
 
 
 def positions(digest: bytes, size_bits: int, probes: int) -> list[int]:
