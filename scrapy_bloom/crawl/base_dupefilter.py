@@ -15,6 +15,7 @@ from scrapy.dupefilters import BaseDupeFilter
 from scrapy.utils.misc import load_object
 
 from scrapy_bloom.crawl import subclass
+from scrapy_bloom.crawl.figures import CrawlFigures
 from scrapy_bloom.crawl.fingerprints import fingerprints_of
 from scrapy_bloom.crawl.job import job_of
 from scrapy_bloom.crawl.link_filter import LinkFilter, link_filter_wanted
@@ -26,6 +27,7 @@ from scrapy_bloom.crawl.spider_state import spider_state_kept
 from scrapy_bloom.crawl.startup import log_start_errors
 from scrapy_bloom.crawl.unchecked import UncheckedRequests
 from scrapy_bloom.errors import BloomError
+from scrapy_bloom.files.figures import FIGURES_NAME
 from scrapy_bloom.loops.verdict import PASSED
 from scrapy_bloom.loops.verdicts import parked_shapes
 from scrapy_bloom.settings import BloomSettings
@@ -64,6 +66,9 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
     :meth:`request_seen` has the last word on requests; links are then not asked about, since only it knows the answer.
     """
 
+    is_shared: ClassVar[bool] = False
+    """Whether other processes add to the filter, too."""
+
     _logger: ClassVar[logging.Logger]
 
     _add: Callable[[bytes], bool]
@@ -95,6 +100,11 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
         self._unchecked = UncheckedRequests()
         self._epoch = 0
         self._progress = Progress(self._logger, self._stats, self._set_stats)
+        self._crawl_figures = (
+            None
+            if self._jobdir is None or self.is_shared
+            else CrawlFigures(crawler, self._jobdir / FIGURES_NAME, self._set_stats)
+        )
         self._is_ending = False
         self._has_logged_guard_error = self._has_warned_of_links = False
         self._enter(State.NOT_OPEN)
@@ -157,6 +167,8 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
         self._enter(State.OPEN)
         self._set_stats()
         self._progress.opened(self._switched_on(), self._where(), self._settings.capacity)
+        if self._crawl_figures is not None:
+            self._crawl_figures.begin()
 
     def request_seen(self, request: Request) -> bool:
         """Return whether *request* is not to be fetched, and remember it if it is.
@@ -194,6 +206,8 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
         where = self._where()
         self._close_chain()
         self._progress.closed(where=where)
+        if self._crawl_figures is not None:
+            self._crawl_figures.end()
 
     # -- for schedulers, links and subclasses -----------------------------------------------------------------------
 
