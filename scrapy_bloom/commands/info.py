@@ -5,19 +5,17 @@ from __future__ import annotations
 import sqlite3
 import time
 from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scrapy_bloom.commands.job import filter_directory
 from scrapy_bloom.commands.terminal import OK, WRONG, rows, show
-from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.files.frontier_file import FRONTIER_NAME
 from scrapy_bloom.files.inspect import inspect
-from scrapy_bloom.files.layout import layer_paths
+from scrapy_bloom.files.layout import FILTER_NAME
 
 if TYPE_CHECKING:
     import argparse
-
-FILTER_NAME = "requests.bloom"
+    from pathlib import Path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,20 +28,6 @@ def run(options: argparse.Namespace) -> int:
     found = info(options.directory)
     show(found, options, job_lines)
     return WRONG if found["findings"] else OK
-
-
-def filter_directory(directory: str) -> Path:
-    """Return where the filter of *directory* is, which is a job directory or the filter's own.
-
-    Raises:
-        UnusableError: There is none.
-
-    """
-    for path in (Path(directory, FILTER_NAME), Path(directory)):
-        if layer_paths(path):
-            return path
-    advice = f"Give a JOBDIR, or the directory {FILTER_NAME} in one."
-    raise UnusableError(directory, "holds no filter of scrapy-bloom's", advice=advice)
 
 
 def info(directory: str, *, read_bits: bool = False) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from scrapy.commands import ScrapyCommand
 
 if TYPE_CHECKING:
-    from argparse import Namespace
+    from argparse import ArgumentParser, Namespace
 
 
 class Command(ScrapyCommand):
@@ -19,14 +19,19 @@ class Command(ScrapyCommand):
 
     def syntax(self) -> str:
         """Return the arguments for the help text."""
-        return "COMMAND [arguments]   (scrapy bloom COMMAND --help says more)"
+        return "COMMAND ..."
 
     def short_desc(self) -> str:
         """Return the line in the list of commands."""
-        return "Look at jobs of scrapy-bloom"
+        return "Look at jobs of scrapy-bloom, and mend them"
 
-    def run(self, args: list[str], opts: Namespace) -> None:  # noqa: ARG002 - Scrapy's arguments
+    def add_options(self, parser: ArgumentParser) -> None:
+        """Leave ``--help`` to the commands; Scrapy would answer with its own options alone."""
+        super().add_options(parser)
+        parser.add_argument("-h", "--help", dest="wants_help", action="store_true")
+
+    def run(self, args: list[str], opts: Namespace) -> None:
         """Do what *args* say; Scrapy hands on the options that it does not know."""
         from scrapy_bloom.commands.command_line import main
 
-        self.exitcode = main(args, program="scrapy bloom")
+        self.exitcode = main([*args, "--help"] if opts.wants_help else args, program="scrapy bloom")

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from scrapy_bloom.files.layerfile import Origin
     from scrapy_bloom.filter.layer import LayerSpec
 
+FILTER_NAME = "requests.bloom"
+"""Directory of the filter in a job directory."""
+
 LOCK_NAME = "lock"
 OWNER_NAME = "owner"
 FORGOTTEN_NAME = "forgotten"

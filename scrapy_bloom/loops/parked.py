@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 
     from scrapy import Request, Spider
 
+DIRECTORY_NAME = "requests.loops"
+"""In the job directory."""
+
 FILE_NAME = "guard.sqlite"
+"""In that."""
 
 APPLICATION_ID = 0x53624C67
 """The four bytes ``SbLg`` in SQLite's header, by which a file is known as ours."""

@@ -5,16 +5,20 @@ Knows the file, not the guard.
 
 from __future__ import annotations
 
+import difflib
 import sqlite3
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.errors import InUseError, UnusableError
-from scrapy_bloom.loops.parked import FILE_NAME, TAKEN_BACK
+from scrapy_bloom.loops.parked import DIRECTORY_NAME, FILE_NAME, TAKEN_BACK
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
+
+    from scrapy_bloom.errors import BloomError
 
 _COLUMNS = "shape, fetched, dry, queued, told, pardoned, example"
 _DRY = "told OR pardoned OR id IN (SELECT account FROM parked)"
@@ -40,6 +44,11 @@ class ParkedShape:
     """One of its URLs."""
 
 
+def guard_file(jobdir: Path) -> Path:
+    """Return where the loop guard keeps what it knows and parks in *jobdir*."""
+    return jobdir / DIRECTORY_NAME / FILE_NAME
+
+
 def parked_shapes(jobdir: Path) -> list[ParkedShape]:
     """Return what has run dry in the job of *jobdir*, with the most requests waiting first. Changes nothing.
 
@@ -49,12 +58,17 @@ def parked_shapes(jobdir: Path) -> list[ParkedShape]:
 
     """
     with closing(_open(jobdir, "ro")) as connection:
-        rows = _ask(
-            jobdir,
-            connection,
-            f"SELECT {_COLUMNS}, (SELECT count(*) FROM parked WHERE account = accounts.id) AS waiting "  # noqa: S608 - constants
-            f"FROM accounts WHERE {_DRY} ORDER BY waiting DESC, shape",
-        )
+        return shapes_in(guard_file(jobdir), connection)
+
+
+def shapes_in(path: Path, connection: sqlite3.Connection) -> list[ParkedShape]:
+    """Return the same as :func:`parked_shapes`, over a *connection* to the guard's file at *path*, or to a copy."""
+    rows = _ask(
+        path,
+        connection,
+        f"SELECT {_COLUMNS}, (SELECT count(*) FROM parked WHERE account = accounts.id) AS waiting "  # noqa: S608 - constants
+        f"FROM accounts WHERE {_DRY} ORDER BY waiting DESC, shape",
+    )
     return [
         ParkedShape(shape, fetched, dry, queued, waiting, bool(pardoned), example)
         for shape, fetched, dry, queued, _, pardoned, example, waiting in rows
@@ -71,24 +85,59 @@ def take_back(jobdir: Path, shape: str) -> int:
         UnusableError: There is no such file or shape, or the file cannot be written.
 
     """
+    path = guard_file(jobdir)
     with closing(_open(jobdir, "rw")) as connection:
-        found = _ask(jobdir, connection, f"SELECT id FROM accounts WHERE shape = ? AND ({_DRY})", shape)  # noqa: S608 - constants
+        found = _ask(path, connection, f"SELECT id FROM accounts WHERE shape = ? AND ({_DRY})", shape)  # noqa: S608 - constants
         if not found:
-            raise UnusableError(
-                jobdir / "requests.loops" / FILE_NAME,
-                f"has no verdict on {shape!r}",
-                advice="Give the shape as the log and parked_shapes() show it.",
-            )
+            known = [row[0] for row in _ask(path, connection, f"SELECT shape FROM accounts WHERE {_DRY}")]  # noqa: S608 - likewise
+            raise UnusableError(path, f"has no verdict on {shape!r}", advice=_which_shape(shape, known))
         number = found[0][0]
-        with connection:
-            connection.execute("BEGIN")
+        with _transaction(path, connection):
             connection.execute("UPDATE accounts SET pardoned = 1, dry = 0 WHERE id = ?", (number,))
             moved = connection.execute("UPDATE parked SET account = ? WHERE account = ?", (TAKEN_BACK, number))
         return moved.rowcount
 
 
+def try_again(jobdir: Path) -> int:
+    """Put all that is parked back on its way to the queue, and let the pages that come decide anew.
+
+    Every shape begins with a clean slate: it runs dry again if its next pages bring nothing, and what is still waiting
+    then is parked once more. Return how many requests were parked.
+
+    Raises:
+        InUseError: A crawl is running there.
+        UnusableError: There is no such file, or it cannot be written.
+
+    """
+    path = guard_file(jobdir)
+    with closing(_open(jobdir, "rw")) as connection:
+        _ask(path, connection, "SELECT count(*) FROM accounts")
+        with _transaction(path, connection):
+            connection.execute("UPDATE accounts SET dry = 0, told = 0, tried = 0, strangers = 0 WHERE dry OR told")
+            connection.execute("UPDATE parked SET account = ?", (TAKEN_BACK,))
+            (waiting,) = connection.execute("SELECT count(*) FROM parked").fetchone()
+        return int(waiting)
+
+
+def _which_shape(shape: str, known: Sequence[str]) -> str:
+    if not known:
+        return "It has no verdicts at all: nothing has run dry."
+    close = difflib.get_close_matches(shape, known, n=3, cutoff=0.0)
+    return f"Give the shape as the log and `scrapy bloom info` show it, such as {', '.join(map(repr, close))}."
+
+
+@contextmanager
+def _transaction(path: Path, connection: sqlite3.Connection) -> Iterator[None]:
+    try:
+        with connection:
+            connection.execute("BEGIN IMMEDIATE")
+            yield
+    except sqlite3.Error as error:
+        raise _explained(path, error, "written") from error
+
+
 def _open(jobdir: Path, mode: str) -> sqlite3.Connection:
-    path = jobdir / "requests.loops" / FILE_NAME
+    path = guard_file(jobdir)
     try:
         return sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None, timeout=1.0)
     except sqlite3.Error as error:
@@ -97,11 +146,14 @@ def _open(jobdir: Path, mode: str) -> sqlite3.Connection:
         ) from error
 
 
-def _ask(jobdir: Path, connection: sqlite3.Connection, query: str, *values: str) -> list[tuple[Any, ...]]:
-    path = jobdir / "requests.loops" / FILE_NAME
+def _ask(path: Path, connection: sqlite3.Connection, query: str, *values: str) -> list[tuple[Any, ...]]:
     try:
         return connection.execute(query, values).fetchall()
     except sqlite3.Error as error:
-        if "locked" in str(error):
-            raise InUseError(path, "is in use by a crawl", advice="Stop it first.") from error
-        raise UnusableError(path, f"cannot be read: {error}", advice="Is this a JOBDIR of scrapy-bloom?") from error
+        raise _explained(path, error, "read") from error
+
+
+def _explained(path: Path, error: sqlite3.Error, what: str) -> BloomError:
+    if "locked" in str(error):
+        return InUseError(path, "is in use by a crawl", advice="Stop it first. Nothing was changed.")
+    return UnusableError(path, f"cannot be {what}: {error}", advice="Is this a JOBDIR of scrapy-bloom?")

@@ -1,0 +1,46 @@
+"""Finds what somebody means by the name of a job. Knows names of files, and nothing of what is in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from scrapy_bloom.errors import UnusableError
+from scrapy_bloom.files.frontier_file import FRONTIER_NAME
+from scrapy_bloom.files.layout import FILTER_NAME, layer_paths
+from scrapy_bloom.loops.verdicts import guard_file
+
+
+def job_directory(directory: str) -> Path:
+    """Return the job directory that is meant by *directory*: itself, or the one around it if that is the filter's.
+
+    Raises:
+        UnusableError: There is no job.
+
+    """
+    path = _local(directory)
+    for jobdir in (path, path.parent) if path.name == FILTER_NAME else (path,):
+        if layer_paths(jobdir / FILTER_NAME) or (jobdir / FRONTIER_NAME).exists() or guard_file(jobdir).exists():
+            return jobdir
+    raise UnusableError(directory, "holds no job of scrapy-bloom's", advice="Give the JOBDIR of a crawl.")
+
+
+def filter_directory(directory: str) -> Path:
+    """Return where the filter of *directory* is, which is a job directory or the filter's own.
+
+    Raises:
+        UnusableError: There is none.
+
+    """
+    path = _local(directory)
+    for found in (path / FILTER_NAME, path):
+        if layer_paths(found):
+            return found
+    advice = f"Give a JOBDIR, or the directory {FILTER_NAME} in one."
+    raise UnusableError(directory, "holds no filter of scrapy-bloom's", advice=advice)
+
+
+def _local(directory: str) -> Path:
+    if "://" in directory:
+        advice = "Give the JOBDIR of a crawl."
+        raise UnusableError(directory.partition("@")[2] or directory, "is not a directory", advice=advice)
+    return Path(directory)

@@ -1,0 +1,45 @@
+"""Takes back a verdict of the loop guard: what is parked for a shape is fetched, and nothing of it is parked again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from scrapy_bloom.commands.job import job_directory
+from scrapy_bloom.commands.terminal import OK, show
+from scrapy_bloom.files.job_lock import hold_job
+from scrapy_bloom.loops.verdicts import take_back
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Say what ``release`` takes."""
+    parser.add_argument("directory", metavar="DIR", help="a JOBDIR whose crawl has been stopped")
+    parser.add_argument("shape", metavar="SHAPE", help="as info and the log show it, such as example.com/calendar/N/**")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Take the verdict back, and print how many requests that lets through."""
+    show(release(options.directory, options.shape), options, _lines)
+    return OK
+
+
+def release(directory: str, shape: str) -> dict[str, Any]:
+    """Take back the verdict on *shape* in the job *directory*.
+
+    Raises:
+        InUseError: A crawl is running there.
+        UnusableError: There is no such verdict.
+
+    """
+    jobdir = job_directory(directory)
+    with hold_job(jobdir):
+        return {"directory": str(jobdir), "shape": shape, "released": take_back(jobdir, shape)}
+
+
+def _lines(found: dict[str, Any]) -> list[str]:
+    return [
+        f"The verdict on {found['shape']} is taken back: nothing below it is parked again.",
+        f"{found['released']:,} parked requests go back to the queue in the next run with BLOOM_LOOP_GUARD.",
+    ]

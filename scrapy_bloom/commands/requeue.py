@@ -1,0 +1,47 @@
+"""Puts back what was set aside in a job directory: all that the loop guard has parked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from scrapy_bloom.commands.job import job_directory
+from scrapy_bloom.commands.terminal import OK, show
+from scrapy_bloom.files.job_lock import hold_job
+from scrapy_bloom.loops.verdicts import guard_file, try_again
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Say what ``requeue`` takes."""
+    parser.add_argument("directory", metavar="DIR", help="a JOBDIR whose crawl has been stopped")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Put back what was set aside, and print how much that is."""
+    show(requeue(options.directory), options, _lines)
+    return OK
+
+
+def requeue(directory: str) -> dict[str, Any]:
+    """Put back what is parked in the job *directory*.
+
+    Raises:
+        InUseError: A crawl is running there.
+        UnusableError: There is no job, or a file of it cannot be written.
+
+    """
+    jobdir = job_directory(directory)
+    with hold_job(jobdir):
+        waiting = try_again(jobdir) if guard_file(jobdir).exists() else 0
+    return {"directory": str(jobdir), "requeued": waiting}
+
+
+def _lines(found: dict[str, Any]) -> list[str]:
+    if not found["requeued"]:
+        return ["Nothing was set aside."]
+    return [
+        f"{found['requeued']:,} parked requests go back to the queue in the next run with BLOOM_LOOP_GUARD.",
+        "Shapes whose pages bring nothing again are parked again; `release` takes a verdict back for good.",
+    ]

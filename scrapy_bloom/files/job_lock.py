@@ -1,0 +1,57 @@
+"""Keeps crawls out of a job directory while somebody else changes it: :func:`hold_job`.
+
+Takes the locks that a crawl takes and releases them again. Does not know what is changed meanwhile.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+from filelock import FileLock, Timeout
+
+from scrapy_bloom.errors import InUseError
+from scrapy_bloom.files.frontier_file import FRONTIER_NAME
+from scrapy_bloom.files.layout import FILTER_NAME, LOCK_NAME, OWNER_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@contextmanager
+def hold_job(jobdir: Path) -> Iterator[None]:
+    """Hold the locks of the filter and of the frontier in *jobdir*, as far as it has them.
+
+    Raises:
+        InUseError: A crawl is running there.
+        OSError: A lock cannot be taken for another reason.
+
+    """
+    with ExitStack() as stack:
+        # The crawl takes them in this order, so two that start at once cannot each get one.
+        for held, owner in (
+            (jobdir / FRONTIER_NAME, None),
+            (jobdir / FILTER_NAME, jobdir / FILTER_NAME / OWNER_NAME),
+        ):
+            if not held.exists():
+                continue
+            lock = FileLock(
+                held / LOCK_NAME if held.is_dir() else held.with_name(f"{held.name}.lock"), thread_local=False
+            )
+            try:
+                stack.enter_context(lock.acquire(timeout=0))
+            except Timeout:
+                raise InUseError(
+                    jobdir, f"is in use by {owner_of(owner)}", advice="Stop the crawl first. Nothing was changed."
+                ) from None
+        yield
+
+
+def owner_of(file: Path | None) -> str:
+    """Return who has last opened a filter, in words, as it stands in the *file* beside it."""
+    try:
+        noted = "" if file is None else file.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        noted = ""
+    return noted or "another process"

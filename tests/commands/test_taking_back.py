@@ -1,0 +1,101 @@
+"""``release`` and ``requeue``: what a person gives back to a crawl."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from scrapy_bloom.commands.terminal import OK, USAGE
+from scrapy_bloom.loops.verdicts import parked_shapes
+from tests.commands.conftest import FIFO, GUARDED
+from tests.support.crawling import crawl, start_crawl
+from tests.support.localsite import LocalSite
+from tests.support.loopsite import LoopSite
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+@pytest.mark.slow
+def test_release_takes_back_one_verdict(guarded_job: Path, answer: Callable[..., tuple[int, Any]]) -> None:
+    """The shape that is named is not parked any more, the others are; the number says what that lets through."""
+    first, *others = parked_shapes(guarded_job)
+    assert first.waiting
+    assert others
+    assert answer("release", guarded_job, first.shape) == (
+        OK,
+        {"directory": str(guarded_job), "shape": first.shape, "released": first.waiting},
+    )
+    after = {found.shape: found for found in parked_shapes(guarded_job)}
+    assert (after[first.shape].is_taken_back, after[first.shape].waiting) == (True, 0)
+    assert [after[found.shape] for found in others] == others
+
+
+@pytest.mark.slow
+def test_a_verdict_that_there_is_not_is_named_with_those_that_there_are(
+    guarded_job: Path, answer: Callable[..., tuple[int, Any]]
+) -> None:
+    """A shape with a slip is an error that shows the shapes most like it; nothing changes."""
+    before = parked_shapes(guarded_job)
+    code, error = answer("release", guarded_job, f"{before[0].shape}x")
+    assert code == USAGE
+    assert repr(before[0].shape) in error
+    assert parked_shapes(guarded_job) == before
+
+
+@pytest.mark.slow
+def test_requeue_puts_back_all_that_is_parked(guarded_job: Path, answer: Callable[..., tuple[int, Any]]) -> None:
+    """No verdict is left, and a second time there is nothing more to put back than is waiting already."""
+    waiting = sum(found.waiting for found in parked_shapes(guarded_job))
+    for _ in range(2):
+        assert answer("requeue", guarded_job) == (OK, {"directory": str(guarded_job), "requeued": waiting})
+        assert parked_shapes(guarded_job) == []
+
+
+@pytest.mark.slow
+def test_a_job_that_a_crawl_holds_is_left_alone(tmp_path: Path, answer: Callable[..., tuple[int, Any]]) -> None:
+    """Both commands refuse, in one line that says who has it, while a crawl without the guard runs there, too."""
+    with LocalSite() as site:
+        running = start_crawl(site.url("/held/it"), {"JOBDIR": str(tmp_path), "DOWNLOAD_TIMEOUT": 60})
+        site.wait_for_hits(1, "/held/it")
+        for command in (["requeue"], ["release", "example.com/**"]):
+            code, error = answer(command[0], tmp_path, *command[1:])
+            assert code == USAGE
+            assert f"{tmp_path} is in use by process {running.process.pid} on " in error
+        running.process.kill()
+        running.process.communicate()
+    assert answer("requeue", tmp_path) == (OK, {"directory": str(tmp_path), "requeued": 0})
+
+
+def test_no_job_is_an_error(tmp_path: Path, answer: Callable[..., tuple[int, Any]]) -> None:
+    """An empty directory is no job, and neither is an address; a password in it is not repeated."""
+    assert answer("requeue", tmp_path)[0] == USAGE
+    code, error = answer("release", "ftp://me:secret@host/", "example.com/**")
+    assert code == USAGE
+    assert "secret" not in error
+
+
+@pytest.mark.slow
+def test_requeued_pages_are_tried_again(tmp_path: Path, answer: Callable[..., tuple[int, Any]]) -> None:
+    """The next run fetches some of what was parked, finds that it still brings nothing, and parks the rest again; once
+    it brings something, all of it is fetched."""
+    settings = {**GUARDED, **FIFO, "JOBDIR": str(tmp_path), "CLOSESPIDER_PAGECOUNT": 600}
+    with LoopSite() as site:
+        crawl(site.url(), settings)
+        fetched = site.hits("/calendar/")
+        requeued = answer("requeue", tmp_path)[1]["requeued"]
+        assert requeued > 10
+        second = crawl(site.url(), settings)
+        assert second.stats["finish_reason"] == "finished"
+        assert second.stats["bloom/loop/released"] >= requeued
+        assert site.hits("/calendar/") >= fetched + 25
+        assert "has run dry and is parked" in second.log
+        site.fill()
+        fetched = site.hits("/calendar/")
+        requeued = answer("requeue", tmp_path)[1]["requeued"]
+        third = crawl(site.url(), settings)
+        assert third.stats["bloom/loop/released"] >= min(64, requeued)
+        assert "bloom/loop/verdicts" not in third.stats
+        assert site.hits("/calendar/") > fetched + 100
