@@ -90,7 +90,7 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
         self._log = RequestLog(self._logger, self._stats, debug=crawler.settings.getbool("DUPEFILTER_DEBUG"))
         fingerprints = fingerprints_of(crawler)
         self._default_fingerprint = fingerprints.of_request
-        self._fingerprints = subclass.hooked(self, BaseBloomDupeFilter, fingerprints)
+        self._fingerprints = subclass.fingerprints_as_overridden(self, BaseBloomDupeFilter, fingerprints)
         self._fingerprint = self._fingerprints.of_request
         self._decides_itself = subclass.overrides(self, BaseBloomDupeFilter, "request_seen")
         self._objection = objection

@@ -1,7 +1,6 @@
 """What a user's subclass of a duplicate filter overrides, and what follows from that.
 
-People write subclasses as they do of Scrapy's ``RFPDupeFilter``. Knows the methods that they override there, and no
-filter.
+Knows the methods that people override in subclasses of Scrapy's ``RFPDupeFilter``. Does not know what a filter does.
 """
 
 from __future__ import annotations
@@ -43,10 +42,10 @@ def check(face: object) -> None:
         raise SettingsError([problem])
 
 
-def hooked(face: Any, base: type, fingerprints: Fingerprints) -> Fingerprints:
-    """Return *fingerprints*, unless *face* overrides how fingerprints are made: then those that it makes.
+def fingerprints_as_overridden(face: Any, base: type, fingerprints: Fingerprints) -> Fingerprints:
+    """Return the fingerprints that *face* makes if its class overrides how *base* makes them, or else *fingerprints*.
 
-    Those make another key space: a filter filled with one kind cannot be used with the other.
+    Its own have another key space: a filter filled with one kind cannot be used with the other.
     """
     if overrides(face, base, "fingerprint"):
         of_request = face.fingerprint

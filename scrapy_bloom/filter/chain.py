@@ -324,7 +324,7 @@ def next_spec(last: LayerSpec | None, *, capacity: int, error_rate: float, growt
     budget = sizing.layer_error_rate(index, target=error_rate, tightening=TIGHTENING)
     if last is None:
         probes = sizing.optimal_probes(budget)
-        # The upper half of the range: MurmurHash3 mixes short fingerprints badly under seeds near 0, see probes.py.
+        # The upper half of the range: MurmurHash3 mixes few bytes badly under seeds near 0, see probes.py.
         seed = secrets.randbits(probing.SEED_BITS) | 1 << (probing.SEED_BITS - 1)
         return LayerSpec.smallest(index=0, capacity=capacity, error_rate=budget, probes=probes, seed=seed)
     # With one k for all layers, the runs of a fingerprint are computed once. Tighter layers get more bits instead. That

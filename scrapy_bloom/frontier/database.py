@@ -40,6 +40,7 @@ _PAGE = 1000  # rows per read where a whole lane or the whole table is walked th
 
 _SCHEMA = {
     "state": "CREATE TABLE state (name TEXT PRIMARY KEY, value, crc INTEGER) WITHOUT ROWID",
+    # "key" is the name of the lane. Another name for the column would be another format version.
     "lanes": "CREATE TABLE lanes (id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, rows INTEGER NOT NULL, "
     "crc INTEGER NOT NULL)",
     "requests": "CREATE TABLE requests (id INTEGER PRIMARY KEY, lane INTEGER NOT NULL, body BLOB NOT NULL)",

@@ -1,19 +1,19 @@
 """Engine ``bf``: the server's own scalable bloom filter (Redis 8, Redis Stack, Valkey's bloom module).
 
-One key, ``BF.RESERVE`` to begin and ``BF.INSERT`` with ``NOCREATE`` to add. ``BF.ADD`` does the same, but on a key that
-is gone it would begin a new filter with the server's default error rate of 1 %: one new page in a hundred lost.
+One Redis key, ``BF.RESERVE`` to begin and ``BF.INSERT`` with ``NOCREATE`` to add. ``BF.ADD`` does the same, but on a
+key that is gone it would begin a new filter at the server's default error rate, which loses one new page in a hundred.
 
 *What the server does with an error rate.* RedisBloom gives its layer i the rate p / 2^(i+1), so the sum over all layers
 stays below the p of ``BF.RESERVE`` (RedisBloom, ``src/sb.c``: the first layer is already tightened by 0.5). Valkey's
 module begins at p itself and halves from there, so the sum stays below 2 p (valkey-bloom, ``src/bloom/utils.rs``);
 it is told half of ours. The layers are then the same in both.
 
-*Why layers have a least size.* The server's probes are double hashing, a + i b mod m. Two keys with the same stride
-mod m overlap in all but j places if they start j strides apart, which adds about 6 n / m^2 to the rate of a layer. For
-p = 1e-6 that is 1 % at a million keys, but at 1,000 keys the measured rate was 8e-6 instead of 5e-7, at 100 keys 2e-4
-(RedisBloom 2.8; 1 to 6 million absent keys each). So a layer is never smaller than :func:`min_capacity`, where this
-is a tenth of the rate, and the server is told 1/1.1 of ours. As the layers' sizes grow at least as fast as their rates
-shrink, the tenth holds for all of them.
+*Why layers have a least size.* The server's probes are double hashing, a + i b mod m. Two fingerprints with the
+same stride mod m overlap in all but j places if they start j strides apart, which adds about 6 n / m^2 to the rate of a
+layer. For p = 1e-6 that is 1 % at n = 1,000,000, but at n = 1,000 the measured rate was 8e-6 instead of 5e-7, at 100 it
+was 2e-4 (RedisBloom 2.8; 1 to 6 million absent fingerprints each). So a layer is never smaller than
+:func:`min_capacity`, where this is a tenth of the rate, and the server is told 1/1.1 of ours. As the layers' sizes grow
+at least as fast as their rates shrink, the tenth holds for all of them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _OVERLAP = 0.1
 
 
 def min_capacity(error_rate: float) -> int:
-    """Return the least keys per first layer for which a chain's *error_rate* is kept: 130,000 at 1e-6."""
+    """Return the least capacity of a first layer for which a chain's *error_rate* is kept: 130,000 at 1e-6."""
     rate = _server_rate(error_rate) * _TIGHTENING
     return math.ceil(6 / (sizing.bits_per_fingerprint(rate, sizing.optimal_probes(rate)) ** 2 * _OVERLAP * rate))
 
@@ -75,7 +75,7 @@ class BloomCommandChain:
         return Command(("BF.MEXISTS", self._key, *digests), self._key)
 
     def probe_arguments(self, to_add: int) -> tuple[list[str], list[Any]]:  # noqa: ARG002 - the other engine needs it
-        """Return keys and arguments of ``open_chain()`` in ``bf.lua``."""
+        """Return Redis keys and arguments of ``open_chain()`` in ``bf.lua``."""
         return self.all_keys(), [self.parameters.id]
 
     def learn(self, reply: Sequence[Any]) -> Sequence[Any]:
@@ -106,7 +106,7 @@ class BloomCommandChain:
         return [bool(answer) != adding for answer in reply]
 
     def all_keys(self) -> list[str]:
-        """Return the keys of the metadata and of the filter."""
+        """Return the Redis keys of the metadata and of the filter."""
         return [shared_chain.meta_key(self._tag), self._key]
 
     def figures(self, server: Server) -> ChainFigures:

@@ -8,7 +8,7 @@
 -- Returns   {-1} or {0, fields and values}  as of open_chain(); nothing was done
 --           {1, layers, count, answers}     one character per digest, "1" if it was seen. Fewer answers than digests:
 --                                           one more layer is needed than there are keys for, call again for the
---                                           rest. count: keys in the newest layer
+--                                           rest. count: digests in the newest layer
 local chain, refusal = open_chain(1, 3)
 if not chain then
     return refusal

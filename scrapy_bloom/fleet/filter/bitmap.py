@@ -1,15 +1,15 @@
 """Engine ``bitmap``: a chain of bitmaps on any Redis or Valkey, looked up and grown by one atomic script.
 
-Decides the size of the layers, as ``filter/chain.py`` does for one machine, and where a key's bits are. The script,
-``bitmap.lua``, does the rest.
+Decides the size of the layers, as ``filter/chain.py`` does for one machine, and where a fingerprint's bits are. The
+script, ``bitmap.lua``, does the rest.
 
 Scheme 2, *cubic*
 -----------------
 
 (Numbers are shared with ``filter/probes.py``, so that no number means two things.) A server is asked per bit or per
 list of bits, so runs save nothing here. What counts is the number of calls, and that Lua's doubles compute a position
-cheaply. A digest, 16 bytes, is the 128-bit MurmurHash3 of the key. Its little-endian 32-bit words a,
-b, c, d make three 42-bit numbers
+cheaply. A digest, 16 bytes, is the 128-bit MurmurHash3 of the fingerprint. Its little-endian 32-bit words a, b, c, d
+make three 42-bit numbers
 
     x = 1024 a + (d mod 1024)    y = 1024 b + (d >> 10 mod 1024)    z = 1024 c + (d >> 20 mod 1024)
 
@@ -17,12 +17,12 @@ and from these, modulo m, come k positions by adding: x_0 = x, then x += y, y +=
 
     x_i = x + i y + C(i,2) z + C(i,3)    mod m
 
-*Why the rate is that of k independent probes.* Double hashing, x + i y, falls short of it in small filters: two keys
-with the same stride overlap in k - j places when they start j strides apart, which adds about 6 n / m^2, or 3 % of
-p = 2e-7 at a million keys and all of it at thirty thousand. Here two keys must agree in three numbers to share more
-than chance has them share, n / m^3. The constant third difference keeps the progression of one key from running back
-over itself, as parabolas do. Source: Dillinger, Manolios, "Bloom Filters in Probabilistic Verification", FMCAD 2004
-(enhanced double and triple hashing). m is at least 65,536, so that overlaps within a key stay rare.
+*Why the rate is that of k independent probes.* Double hashing, x + i y, falls short of it in small filters: two
+fingerprints with the same stride overlap in k - j places when they start j strides apart, which adds about 6 n / m^2,
+or 3 % of p = 2e-7 at n = 1,000,000 and all of it at 30,000. Here two of them must agree in three numbers to share more
+than chance has them share, n / m^3. The constant third difference keeps a progression from running back over itself,
+as parabolas do. Source: Dillinger, Manolios, "Bloom Filters in Probabilistic Verification", FMCAD 2004 (enhanced double
+and triple hashing). m is at least 65,536, so that overlaps within one progression stay rare.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class BitmapLayer(NamedTuple):
     probes: int
     """k."""
     capacity: int
-    """n, keys that it is made for."""
+    """n, fingerprints that it is made for."""
     error_rate: float
     """p_i at capacity."""
 
@@ -81,12 +81,12 @@ class BitmapLayer(NamedTuple):
         return cls(int(size_bits), int(probes), int(capacity), float(error_rate))
 
     def fill_ratio(self, count: int) -> float:
-        """Return the expected share of set bits after *count* keys."""
+        """Return the expected share of set bits after *count* fingerprints."""
         return sizing.fill_ratio(count, self.size_bits, self.probes)
 
 
 def layer(index: int, *, capacity: int, target: float) -> BitmapLayer:
-    """Return layer *index* of a chain of error rate *target*, for *capacity* keys or as many as a string holds."""
+    """Return layer *index* of a chain of error rate *target*, for *capacity* fingerprints or what fits a string."""
     error_rate = sizing.layer_error_rate(index, target=target, tightening=TIGHTENING)
     error_rate = max(error_rate, sys.float_info.min)  # which it passes after 3,000 layers
     probes = max(1, round(PROBES_SHARE * sizing.optimal_probes(error_rate)))
@@ -143,10 +143,10 @@ class BitmapChain:
         return Command((len(keys), *keys, mode, b"".join(digests), *arguments), keys[0], _SCRIPT)
 
     def probe_arguments(self, to_add: int) -> tuple[list[str], list[Any]]:
-        """Return keys and arguments of ``open_chain()`` in ``probes.lua`` for a script that adds up to *to_add* keys.
+        """Return keys and arguments of ``open_chain()`` (``probes.lua``) for a script that adds up to *to_add* digests.
 
-        The next layer's key goes along only when the newest may be full: while a cluster moves the slot to another
-        node, it refuses commands with a key that does not exist.
+        The Redis key of the next layer goes along only when the newest may be full: while a cluster moves the slot to
+        another node, it refuses commands with a key that does not exist.
         """
         layers = self._layers
         if to_add and self._count + to_add > layers[-1].capacity:
@@ -187,7 +187,7 @@ class BitmapChain:
         return rest
 
     def all_keys(self) -> list[str]:
-        """Return the keys of the metadata and of the layers."""
+        """Return the Redis keys of the metadata and of the layers."""
         return self._keys(len(self._layers))
 
     def figures(self, server: Server) -> ChainFigures:  # noqa: ARG002 - the other engine asks

@@ -19,7 +19,7 @@ local function open_chain(first, at)
     if tonumber(head[2]) ~= known then
         return nil, {0, redis.call('HGETALL', KEYS[first])}
     end
-    -- A layer that was deleted or evicted reads as zeros: all of its keys would be new, and nobody would know why.
+    -- A layer that was deleted or evicted reads as zeros: all of its URLs would be new, and nobody would know why.
     if call('EXISTS', unpack(KEYS, first + 1, first + known)) < known then
         return nil, {-1}
     end
@@ -62,8 +62,8 @@ local function open_chain(first, at)
         return false
     end
 
-    -- Sets all bits of a key, and returns whether all of them were set before. A loop of SETBIT takes two thirds of the
-    -- time of one BITFIELD, whose four arguments per bit and table of answers cost more than a call. The 1 is a string
+    -- Sets all bits of a digest, and returns whether all of them were set before. A loop of SETBIT takes two thirds of
+    -- the time of one BITFIELD, whose four arguments per bit and table of answers cost more than a call. The 1 is a string
     -- because Redis prints numbers with "%.17g", which is slow.
     local function set(layer, x, y, z)
         local key, size, was_seen = KEYS[first + layer], sizes[layer], true

@@ -79,7 +79,7 @@ class ChainParameters:
         key_space: Mapping[str, str],
     ) -> Self:
         """Return parameters with a new id and seed."""
-        # The upper half of the range: MurmurHash3 mixes short keys badly under seeds near 0.
+        # The upper half of the range: MurmurHash3 mixes few bytes badly under seeds near 0.
         seed = secrets.randbits(32) | 1 << 31
         return cls(engine, secrets.token_hex(4), seed, shards, capacity, error_rate, growth, key_space)
 
