@@ -38,7 +38,7 @@ _BATCH = 10_000
 
 
 class SiteSpider(Spider):
-    """Gives the keys their name."""
+    """Gives the Redis keys their name."""
 
     name = "site"
 
@@ -184,8 +184,8 @@ def _compare_memory(url: str, client: Any, engines: tuple[str, ...], urls: int) 
 
     def fill_set() -> list[str]:
         for start in range(0, urls, _BATCH):
-            keys = measure.random_keys(start, min(_BATCH, urls - start))
-            client.sadd("site:dupefilter", *(key.hex() for key in keys))
+            fingerprints = measure.random_fingerprints(start, min(_BATCH, urls - start))
+            client.sadd("site:dupefilter", *(fingerprint.hex() for fingerprint in fingerprints))
         return ["-", "-", "0"]
 
     def fill_ours(engine: str, capacity: int) -> list[str]:
@@ -194,7 +194,7 @@ def _compare_memory(url: str, client: Any, engines: tuple[str, ...], urls: int) 
         )
         shared.open()
         for start in range(0, urls, _BATCH):
-            shared.add(measure.random_keys(start, min(_BATCH, urls - start)))
+            shared.add(measure.random_fingerprints(start, min(_BATCH, urls - start)))
         figures = shared.figures()
         shared.server.close()
         return [str(figures.layers), f"{figures.error_rate:.1e}", str(urls - figures.urls)]

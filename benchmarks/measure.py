@@ -155,7 +155,7 @@ def uncollected() -> Iterator[None]:
         gc.enable()
 
 
-def random_keys(seed: int, count: int, length: int = 20) -> list[bytes]:
+def random_fingerprints(seed: int, count: int, length: int = 20) -> list[bytes]:
     """Return *count* new objects that look like fingerprints; different ones for each *seed*."""
     blob = random.Random(seed).randbytes(count * length)
     return [blob[at : at + length] for at in range(0, len(blob), length)]

@@ -29,17 +29,17 @@ OURS, KILLED, SCRAPY = "scrapy-bloom", "scrapy-bloom, after a kill", "Scrapy"
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add what can be chosen on the command line."""
-    parser.add_argument("--keys", type=int, default=1_000_000, help="fingerprints known (default: %(default)s)")
+    parser.add_argument("--urls", type=int, default=1_000_000, help="URLs known (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=5, help="openings of each (default: %(default)s)")
     parser.add_argument(
-        "--large", action="store_true", help="the same as --keys 10000000: 1.5 GB of RAM, 300 MB of disk"
+        "--large", action="store_true", help="the same as --urls 10000000: 1.5 GB of RAM, 300 MB of disk"
     )
 
 
 def run(options: argparse.Namespace) -> measure.Picture:
     """Measure and print a table."""
     measure.print_environment("Scrapy", "bitarray")
-    count = 10_000_000 if options.large else options.keys
+    count = 10_000_000 if options.large else options.urls
     with tempfile.TemporaryDirectory() as temporary:
         directories = {side: Path(temporary, str(number)) for number, side in enumerate((OURS, KILLED, SCRAPY))}
         _fill_ours(directories[OURS], count)
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> measure.Picture:
         rows.append([side, f"{ratio:.0f}", f"{median:.4f}", f"{peak:.0f}", f"{disk[side]:.0f}"])
     measure.print_table(["", "times as fast", "seconds", "peak RSS, MB", "on disk, MB"], rows)
     middles = {side: measure.Spread.of(values) for side, values in seconds.items()}
-    measure.print_target(f"reopen, seconds for {count:,} keys", middles[OURS].median, at_most=0.1)
+    measure.print_target(f"reopen, seconds for {count:,} URLs", middles[OURS].median, at_most=0.1)
     return measure.Picture(f"Opening {count:,} fingerprints", "seconds", middles)
 
 
@@ -74,7 +74,7 @@ def _opened(side: str, directory: Path, count: int) -> dict[str, float]:
     return found
 
 
-def _key(number: int) -> bytes:
+def _fingerprint(number: int) -> bytes:
     return sha1(b"%d" % number).digest()
 
 
@@ -84,7 +84,7 @@ def _fill_ours(directory: Path, count: int) -> None:
 
     with open_filter(directory / "requests.bloom") as chain:
         for number in range(count):
-            chain.add(_key(number))
+            chain.add(_fingerprint(number))
 
 
 def _fill_theirs(directory: Path, count: int) -> None:
@@ -94,7 +94,7 @@ def _fill_theirs(directory: Path, count: int) -> None:
 
     class First:
         def fingerprint(self, request: Request) -> bytes:  # noqa: ARG002 - as Scrapy calls it
-            return _key(0)
+            return _fingerprint(0)
 
     directory.mkdir()
     theirs = RFPDupeFilter(str(directory), fingerprinter=First())
@@ -104,18 +104,18 @@ def _fill_theirs(directory: Path, count: int) -> None:
     is_binary = seen.read_bytes().startswith(b"\0\x14")
     with seen.open("ab") as file:
         for number in range(1, count):
-            file.write(b"\0\x14" + _key(number) if is_binary else _key(number).hex().encode() + b"\n")
+            file.write(b"\0\x14" + _fingerprint(number) if is_binary else _fingerprint(number).hex().encode() + b"\n")
 
 
 def _open_ours(directory: Path, count: int, *, then_die: bool) -> float:
-    """Return the seconds that opening takes, after a check that keys are known; close unless *then_die*."""
+    """Return the seconds that opening takes, after a check that the URLs are known; close unless *then_die*."""
     from scrapy_bloom import open_filter
 
     start = time.perf_counter()
     chain = open_filter(directory / "requests.bloom")
     elapsed = time.perf_counter() - start
-    if not all(_key(number) in chain for number in range(0, count, max(1, count // 1000))):
-        raise AssertionError("the filter has forgotten keys")
+    if not all(_fingerprint(number) in chain for number in range(0, count, max(1, count // 1000))):
+        raise AssertionError("the filter has forgotten fingerprints")
     if not then_die:
         chain.close()
     return elapsed

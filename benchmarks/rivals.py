@@ -1,4 +1,4 @@
-"""Other ways to remember keys, each with the two calls that ``add`` times.
+"""Other ways to remember fingerprints, each with the two calls that ``add`` times.
 
 Where a library can be called in several ways, the fastest is taken, so that it is the library that is measured. Knows
 no clock.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Memory(NamedTuple):
-    """A memory for keys."""
+    """A memory for fingerprints."""
 
     add: Callable[[bytes], object]
     contains: Callable[[bytes], object]
@@ -47,7 +47,7 @@ _BLOCK_BYTES = 1 << 20
 
 
 def _random_bits(nbytes: int) -> bytes:
-    """Return bits of which 7 in 16 are set: a and (b or c or d). They repeat after a MiB, which no key notices."""
+    """Return bits of which 7 in 16 are set: a and (b or c or d). They repeat after a MiB, which nothing notices."""
     a, b, c, d = (int.from_bytes(random.Random(seed).randbytes(_BLOCK_BYTES), "little") for seed in range(4))
     block = (a & (b | c | d)).to_bytes(_BLOCK_BYTES, "little")
     return (block * (nbytes // _BLOCK_BYTES + 1))[:nbytes]
@@ -88,18 +88,18 @@ def _rbloom_mmh3(need: Need) -> Memory:
 
 
 def _rbloom_seeded_mmh3(need: Need) -> Memory:
-    # rbloom calls its hash function with the key alone, so that a seed, like ours of each chain, takes Python to pass.
-    bloom = _rbloom(need, lambda key: mmh3_x64_128_sintdigest(key, 0x9E3779B9))
+    # rbloom passes its hash function the fingerprint alone. A seed, such as each chain of ours has, takes Python.
+    bloom = _rbloom(need, lambda fingerprint: mmh3_x64_128_sintdigest(fingerprint, 0x9E3779B9))
     return Memory(bloom.add, bloom.__contains__, bloom.size_in_bits)
 
 
 def _rbloom_mmh3_asked_first(need: Need) -> Memory:
     bloom = _rbloom(need, mmh3_x64_128_sintdigest)
 
-    def add(key: bytes) -> bool:
-        if key in bloom:
+    def add(fingerprint: bytes) -> bool:
+        if fingerprint in bloom:
             return False
-        bloom.add(key)
+        bloom.add(fingerprint)
         return True
 
     return Memory(add, bloom.__contains__, bloom.size_in_bits)
@@ -140,7 +140,7 @@ def _pybloom_live(need: Need) -> Memory:
 
 def _pybloom_live_scalable(need: Need) -> Memory:
     chain = import_module("pybloom_live").ScalableBloomFilter(need.capacity, need.error_rate)
-    chain.add(b"the first key makes the first filter")
+    chain.add(b"the first fingerprint makes the first filter")
     if need.preset:
         _preset(chain.filters[0].bitarray)
     return Memory(chain.add, chain.__contains__, chain.filters[0].num_bits)
@@ -159,11 +159,11 @@ def _sqlite(need: Need) -> Memory:
     connection.execute("BEGIN")
     execute = connection.execute
 
-    def add(key: bytes) -> bool:
-        return execute("INSERT OR IGNORE INTO seen VALUES (?)", (key,)).rowcount == 1
+    def add(fingerprint: bytes) -> bool:
+        return execute("INSERT OR IGNORE INTO seen VALUES (?)", (fingerprint,)).rowcount == 1
 
-    def contains(key: bytes) -> bool:
-        return execute("SELECT 1 FROM seen WHERE key = ?", (key,)).fetchone() is not None
+    def contains(fingerprint: bytes) -> bool:
+        return execute("SELECT 1 FROM seen WHERE key = ?", (fingerprint,)).fetchone() is not None
 
     return Memory(add, contains)
 
@@ -174,7 +174,7 @@ class NoPresetError(Exception):
 
 def _refuse_preset(need: Need) -> None:
     if need.preset:
-        raise NoPresetError(f"{need.capacity:,} keys would have to be added, and take tens of gigabytes")
+        raise NoPresetError(f"{need.capacity:,} URLs would have to be added, and take tens of gigabytes")
 
 
 OURS = "scrapy-bloom"

@@ -1,7 +1,7 @@
 """The error rate of a filter that is spread over shards, simulated: promised, expected by the counts, and counted.
 
-Needs no server. Keys fall into shards by chance, so some shards grow before others. The chains are sized as the engine
-``bitmap`` sizes them, their bits are set at random as its probes would, and keys that were never added are looked up.
+Needs no server. URLs fall into shards by chance, so some shards grow before others. The chains are sized as the engine
+``bitmap`` sizes them, their bits are set at random as its probes would, and URLs that were never added are looked up.
 A high error rate gives counts worth comparing; the budget is the same formula at every rate. ``--plan`` prints what a
 filter for so many URLs needs instead.
 """
@@ -82,10 +82,10 @@ class _Shard:
     layers: list[BitmapLayer] = field(default_factory=list)
     bits: list[bitarray] = field(default_factory=list)
     count: int = 0
-    """Keys in the newest layer."""
+    """URLs in the newest layer."""
 
     def add(self, rng: random.Random) -> None:
-        """Add a key that nobody has."""
+        """Add a URL that nobody has."""
         if not self.layers or self.count == self.layers[-1].capacity:
             wanted = 2 * self.layers[-1].capacity if self.layers else self.capacity
             self.layers.append(layer(len(self.layers), capacity=wanted, target=self.error_rate))
@@ -97,7 +97,7 @@ class _Shard:
         self.count += 1
 
     def contains(self, rng: random.Random) -> bool:
-        """Look up a key that was never added."""
+        """Look up a URL that was never added."""
         return any(
             all(bits[rng.randrange(one.size_bits)] for _ in range(one.probes))
             for one, bits in zip(self.layers, self.bits, strict=True)
@@ -114,7 +114,7 @@ def _plan(counts: list[int]) -> measure.Picture:
     """Print what so many URLs need, for a capacity that was guessed right and for one that was eight times too small.
 
     Shards so many that a layer at full capacity stays below the length of a Redis string. The right guess is 1 % above
-    the mean: shards get keys by chance, and one that overflows a little grows a layer of twice the size.
+    the mean: shards get URLs by chance, and one that overflows a little grows a layer of twice the size.
     """
     rows, totals = [], {}
     for error_rate in (1e-6, 1e-8):

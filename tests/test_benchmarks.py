@@ -17,8 +17,8 @@ SMALLEST = {
     "request_seen": "--sample 100 --rounds 2 --known 10",
     "fingerprint": "--sample 100 --rounds 2",
     "memory": "--urls 50000",
-    "reopen": "--keys 2000 --rounds 1",
-    "growth": "--keys 50000 --batch 10000 --absent 20000",
+    "reopen": "--urls 2000 --rounds 1",
+    "growth": "--urls 50000 --batch 10000 --absent 20000",
     "crawl": "--pages 8 --links 10 --rounds 1",
     "loops": "--pages 8 --links 10 --rounds 1",
     "news": "--pages 8 --rounds 1",
@@ -90,7 +90,7 @@ def test_pictures_are_drawn(tmp_path: Path) -> None:
 
 
 def test_preset_filters_answer_as_filled_ones_do(tmp_path: Path) -> None:
-    """Bits set beforehand make no filter forget keys and let none take other keys for seen."""
+    """Bits set beforehand make no filter forget fingerprints and let none take others for seen."""
     for number, (name, make) in enumerate(rivals.MEMORIES.items()):
         directory = tmp_path / str(number)
         directory.mkdir()
@@ -98,8 +98,8 @@ def test_preset_filters_answer_as_filled_ones_do(tmp_path: Path) -> None:
             memory = make(rivals.Need(20_000, 1e-4, directory, preset=True))
         except (ImportError, rivals.NoPresetError):
             continue
-        keys, others = measure.random_keys(1, 500), measure.random_keys(2, 500)
-        for key in keys:
-            memory.add(key)
-        assert all(memory.contains(key) for key in keys), name
-        assert sum(bool(memory.contains(key)) for key in others) < 10, name
+        added, others = measure.random_fingerprints(1, 500), measure.random_fingerprints(2, 500)
+        for fingerprint in added:
+            memory.add(fingerprint)
+        assert all(memory.contains(fingerprint) for fingerprint in added), name
+        assert sum(bool(memory.contains(fingerprint)) for fingerprint in others) < 10, name
