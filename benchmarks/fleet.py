@@ -1,4 +1,4 @@
-"""A fleet's duplicate filter: time, round trips and the server's time per request, and its bytes per URL.
+"""A fleet's queue and filter: whole crawls, and time, round trips and the server's time and bytes of the filter alone.
 
 Starts a server on 127.0.0.1, where a round trip takes some 50 microseconds of which most is Python's. On a network it
 takes 200 to 500, and the number of them is what counts. Times are by the clock, since client and server wait for each
@@ -19,7 +19,7 @@ from scrapy.utils.misc import load_object
 from scrapy.utils.reactor import install_reactor
 from scrapy.utils.test import get_crawler
 
-from benchmarks import measure
+from benchmarks import fleet_crawls, measure
 from benchmarks.redis_server import bloom_module, redis_server
 from scrapy_bloom.fleet.client import connect
 from scrapy_bloom.fleet.filter.shared import SharedFilter
@@ -60,13 +60,29 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--urls", type=int, default=2000, help="URLs per round (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=5, help="default: %(default)s")
     parser.add_argument("--memory-urls", type=int, default=200_000, help="for the bytes (default: %(default)s)")
-    parser.add_argument("--large", action="store_true", help="the same as --urls 20000 --memory-urls 1000000")
+    parser.add_argument("--pages", type=int, default=150, help="of the whole crawls; 0: none (default: %(default)s)")
+    parser.add_argument("--links", type=int, default=60, help="on each of them (default: %(default)s)")
+    parser.add_argument("--crawls", type=int, default=1, help="of each kind (default: %(default)s)")
+    parser.add_argument(
+        "--round-trip-ms",
+        type=float,
+        nargs="+",
+        default=[0.0, 2.0],
+        metavar="MS",
+        help="latency added for the crawls, there and back (default: 0 2)",
+    )
+    parser.add_argument(
+        "--large",
+        action="store_true",
+        help="the same as --urls 20000 --memory-urls 1000000 --pages 300 --crawls 3",
+    )
 
 
 def run(options: argparse.Namespace) -> measure.Picture:
     """Measure and print the tables."""
     install_reactor("twisted.internet.asyncioreactor.AsyncioSelectorReactor")  # Scrapy 2.13 asks which one it is
     urls, memory_urls = (20_000, 1_000_000) if options.large else (options.urls, options.memory_urls)
+    pages, crawls = (300, 3) if options.large else (options.pages, options.crawls)
     measure.print_environment("scrapy", "redis", *_RIVALS)
     engines = ("bitmap", "bf") if bloom_module() else ("bitmap",)
     with redis_server() as (url, client):
@@ -85,6 +101,15 @@ def run(options: argparse.Namespace) -> measure.Picture:
                 filters[name] = partial(_theirs, path, url)
         costs = _compare_time(client, filters, urls, options.rounds)
         _compare_memory(url, client, engines, memory_urls)
+        if pages:
+            fleet_crawls.compare(
+                client,
+                client.connection_pool.connection_kwargs["port"],
+                pages=pages,
+                links=options.links,
+                rounds=crawls,
+                round_trips_ms=options.round_trip_ms,
+            )
     return measure.Picture("The filter of a fleet", "us per request", costs)
 
 

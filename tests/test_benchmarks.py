@@ -25,7 +25,7 @@ SMALLEST = {
     "hosts": "--hosts 3 20 --work 30 --rounds 1",
     "frontier": "--pages 8 --links 10 --rounds 1 --pending 100 --work 100",
     "pending": "--pending 200 --beside 200 --pages 8 --rounds 1 --sync-ms 1",
-    "fleet": "--urls 20 --rounds 1 --memory-urls 1000",
+    "fleet": "--urls 20 --rounds 1 --memory-urls 1000 --pages 0",
     "shards": "--urls 2000 --lookups 2000 --capacity 500",
 }
 
@@ -43,6 +43,17 @@ def test_each_benchmark_runs_in_its_smallest_form(name: str, capsys: pytest.Capt
         assert re.fullmatch(r"\|-+(\|-+:)+\|", rule)
         assert rows
         assert {row.count(" | ") for row in rows} == {header.count(" | ")}
+
+
+@pytest.mark.slow
+def test_the_crawls_of_a_fleet_run_in_their_smallest_form(capsys: pytest.CaptureFixture[str]) -> None:
+    """Four sides at one latency; each with its round trips per page and its longest call."""
+    smallest = SMALLEST["fleet"].replace("--pages 0", "--pages 8 --links 10 --round-trip-ms 1")
+    main(["fleet", *smallest.split()])
+    printed = capsys.readouterr().out
+    rows = [line.split("|") for line in printed[printed.index("One worker, 8 pages") :].splitlines()[3:7]]
+    assert [row[1].split(",")[0].strip() for row in rows] == ["FleetScheduler"] * 2 + ["scrapy-redis"] * 2
+    assert all(float(row[4]) > 0 and float(row[7]) > 0 for row in rows)
 
 
 def test_all_of_them_are_listed() -> None:
