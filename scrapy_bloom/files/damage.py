@@ -16,5 +16,5 @@ def damaged(path: Path, offset: int, problem: str) -> DamagedError:
 
 
 def way_out(path: Path) -> str:
-    """Return what helps whatever is wrong with *path*."""
+    """Return the advice for any damage to *path*."""
     return f"Restore the file from a backup, or delete the directory {path.parent} to crawl all pages again."

@@ -120,7 +120,7 @@ class JobDirectoryStore:
         key_space: Mapping[str, str] | None,
         import_from: Path | None,
     ) -> None:
-        """Take the arguments of :func:`open_filter`; nothing is touched before :meth:`load`."""
+        """Keep the arguments of :func:`open_filter`; touch nothing before :meth:`load`."""
         self.directory = directory
         self._is_new = False
         self.was_unclean = False
@@ -133,7 +133,8 @@ class JobDirectoryStore:
         self._key_space = key_space
         self._chain_id = secrets.token_bytes(16)
         self._files: list[layerfile.LayerFile] = []
-        self._homeless: list[Layer] = []
+        self._waiting: list[Layer] = []
+        """Layers in memory, because the disk was full."""
         self._forgotten: ForgottenFile | None = None
         self._lock = FileLock(directory / layout.LOCK_NAME, thread_local=False)
         self._mark: FrontierMark | None = None
@@ -152,7 +153,7 @@ class JobDirectoryStore:
             raise
 
     def _load(self) -> list[Layer]:
-        for leftover in layout.half_born(self.directory):
+        for leftover in layout.unfinished(self.directory):
             leftover.unlink()
         paths = layout.layer_paths(self.directory)
         for gap in layout.gaps(self.directory, paths):
@@ -163,11 +164,11 @@ class JobDirectoryStore:
         if self._files and self._files[-1].is_followed:
             raise layout.missing_behind(self._files[-1].path)
         for file in self._files[:-1]:
-            if not file.is_followed:  # of a version that did not note it yet, or killed before it could
+            if not file.is_followed:  # of a version that had no such mark yet, or of a process killed before it set it
                 file.is_followed = True
                 file.write_state(clean=file.is_clean)
         self._is_new = not paths
-        self._plan_import(is_new=self._is_new)
+        self._plan_import()
         if self._files:
             newest = self._files[-1]
             self.was_unclean = not all(file.is_clean for file in self._files)
@@ -186,7 +187,7 @@ class JobDirectoryStore:
     def create(self, spec: LayerSpec) -> Layer:
         """Create the file of the next layer. On a full disk, keep the layer in memory for now."""
         try:
-            self._house_the_homeless()
+            self._write_waiting_layers()
             return self._create_file(spec).layer
         except OSError as error:
             if not self._files:
@@ -206,7 +207,7 @@ class JobDirectoryStore:
                 f"{spec.nbytes:,}",
             )
         layer = MemoryStore().create(spec)
-        self._homeless.append(layer)
+        self._waiting.append(layer)
         return layer
 
     def load_forgotten(self) -> set[bytes]:
@@ -232,25 +233,24 @@ class JobDirectoryStore:
             )
 
     def checkpoint(self) -> None:
-        """Save the newest count, and try again to write out layers that live in memory."""
+        """Save the newest count, and try again to write the layers that wait in memory."""
         if not self._files:
             raise ValueError(f"the filter in {self.directory} is closed")
-        # Only this one: the others do not change any more, and the thread that syncs may be marking them clean.
+        # Only the newest: the others no longer change, and the sync thread may be marking them clean.
         self._files[-1].write_state(clean=False)
-        if self._homeless:
+        if self._waiting:
             try:
-                self._house_the_homeless()
+                self._write_waiting_layers()
             except OSError as error:
                 logger.debug("Still no room for a layer of the filter in %s: %s", self.directory, error)
 
     def sync(self) -> None:
         """Write all dirty pages to disk. Safe to call from another thread than the one that adds."""
         with self._syncing:
-            contained = (
-                0 if self._mark is None else self._mark.contained
-            )  # asked before the bits are synced, never after
+            # Read before the bits are synced: what is noted meanwhile may not be on disk.
+            contained = 0 if self._mark is None else self._mark.contained
             *full, newest = self._files
-            # Decide before syncing which layers are full: meanwhile the newest may fill up and be followed.
+            # Pick the full layers before syncing: meanwhile the newest may fill up and get a successor.
             full = [file for file in full if not file.is_clean]
             for file in (*full, newest):
                 file.fsync()
@@ -261,7 +261,7 @@ class JobDirectoryStore:
                 file.fsync()
             if not newest.is_in_place:
                 self._warn_of_loss(newest.path)
-            if self._mark is not None and not self._homeless:
+            if self._mark is not None and not self._waiting:
                 self._mark.note_synced(contained)
 
     def close(self) -> None:
@@ -270,7 +270,7 @@ class JobDirectoryStore:
         if self._thread is not None:
             self._thread.join()
         self.checkpoint()
-        for layer in self._homeless:
+        for layer in self._waiting:
             logger.error(
                 "Layer %d of the filter in %s never found room on disk. Its %d URLs will be fetched again when the "
                 "crawl is resumed.",
@@ -317,7 +317,7 @@ class JobDirectoryStore:
             self._thread.start()
 
     def finish_import(self, chain: ScalableBloomFilter) -> None:
-        """Add the fingerprints of :attr:`import_from` to *chain*, durably."""
+        """Add the fingerprints in :attr:`import_from` to *chain*, durably."""
         if self.import_from is None:
             return
         added = 0
@@ -326,7 +326,7 @@ class JobDirectoryStore:
             if found % _IMPORT_REPORT_INTERVAL == 0:
                 logger.info("Importing %s: %d fingerprints so far", self.import_from, found)
         chain.sync()
-        if not self._homeless:  # a layer in memory would be lost with the process: import again next time
+        if not self._waiting:  # a layer in memory would be lost with the process: import again next time
             self._import_marker.unlink()
             layerfile.sync_directory(self.directory)
         logger.info("Imported %d fingerprints of Scrapy's own filter from %s", added, self.import_from)
@@ -336,8 +336,8 @@ class JobDirectoryStore:
     def _import_marker(self) -> Path:
         return self.directory / layout.IMPORT_MARKER_NAME
 
-    def _plan_import(self, *, is_new: bool) -> None:
-        """Keep or drop :attr:`import_from`. The marker makes a killed import start over, not stay half done."""
+    def _plan_import(self) -> None:
+        """Keep or drop :attr:`import_from`. A marker file makes an import that was killed start over."""
         if self.import_from is None:
             return
         if not self.import_from.exists():
@@ -349,7 +349,7 @@ class JobDirectoryStore:
                     self.directory,
                 )
             self.import_from = None
-        elif is_new:
+        elif self._is_new:
             self._import_marker.touch()
             layerfile.sync_directory(self.directory)
         elif not self._import_marker.exists():
@@ -440,23 +440,23 @@ class JobDirectoryStore:
         )
         file = layerfile.create(layout.layer_path(self.directory, spec.index), spec, origin)
         if self._files:
-            # Before the thread that syncs may write the state of this layer, which it does once another is behind it.
+            # Done here, since from the append below on the sync thread may write the state of this layer.
             self._files[-1].is_followed = True
             self._files[-1].write_state(clean=False)
         self._files.append(file)
         return file
 
-    def _house_the_homeless(self) -> None:
-        """Write layers in memory to files, oldest first so that none is missing in between. OSError if still full."""
-        while self._homeless:
-            layer = self._homeless[0]
+    def _write_waiting_layers(self) -> None:
+        """Write the layers in memory to files, oldest first so that there is never a gap. OSError if still full."""
+        while self._waiting:
+            layer = self._waiting[0]
             file = self._create_file(layer.spec)
             file.layer.bits[:] = layer.bits
             layer.bits = file.layer.bits
             file.layer = layer
             file.write_state(clean=False)
-            del self._homeless[0]
-            logger.warning("Layer %d of the filter has found room in %s after all", layer.spec.index, self.directory)
+            del self._waiting[0]
+            logger.warning("Layer %d of the filter has found room in %s now", layer.spec.index, self.directory)
 
     def _sync_repeatedly(self, interval: float) -> None:
         while not self._stop.wait(interval):

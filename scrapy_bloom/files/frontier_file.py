@@ -1,6 +1,6 @@
-"""What a job directory holds besides the filter: pending requests that only DurableScheduler can hand out.
+"""Counts the pending requests in a job directory that only DurableScheduler can hand out.
 
-For those who cannot, so that they do not take the job for one without. Knows the name of the file and one table of it.
+So everything else can notice that there are some. Knows the name of the file and one of its tables, but no request.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How far the frontier was when the filter last got its fingerprints: two numbers that ``kill -9`` cannot undo.
 
-A frontier that is older than its filter lacks requests whose pages the filter takes for seen. So the filter notes the
-number of the last request that was durable when it got the fingerprints, and a frontier that has not got so far is
-refused. This module does not know what a frontier is, nor when fingerprints are released.
+A frontier older than its filter lacks requests whose pages the filter takes for seen. So the filter notes the number of
+the last request whose fingerprint it got, and a frontier that ends before that number is refused. This module does not
+know what a frontier is, nor when the filter gets fingerprints.
 
 The file is mapped: noting is one store to memory, and the kernel keeps the page when the process dies.
 ``docs/format.md`` has its layout.
@@ -35,13 +35,13 @@ class Noted:
     filter_id: str
     """Id of the chain, in hexadecimal; the same as long as the filter lives."""
     is_empty: bool
-    """Whether the filter knows no fingerprint at all, as a new one."""
+    """Whether the filter knows no fingerprint, as when it is new."""
     last_id: int
     """The filter may know the fingerprint of every request up to this number; 0 if it was never noted."""
     known: int
-    """The filter surely knows all of them up to this number. Smaller than :attr:`last_id` after a power failure."""
+    """The filter certainly knows all of them up to this number. Below :attr:`last_id` after a power failure."""
     is_lost: bool = False
-    """Whether the file was missing or another's, so that nobody can say how far the frontier was."""
+    """Whether the file was missing or of another chain, so that nobody can say how far the frontier was."""
 
 
 class FrontierMark:
@@ -53,10 +53,10 @@ class FrontierMark:
         self.noted = 0
         self.is_lost = False
         self.known = 0
-        """What was in the filter for sure on opening: all that was noted if only the process died, what was synced if
-        the machine went down or nobody can say."""
+        """What was certainly in the filter on opening: all that was noted if only the process died, what was synced if
+        the machine went down or that is unknown."""
         self.contained = 0
-        """The filter contains all fingerprints up to here, on disk or not: what was known, and from a note on that."""
+        """The filter contains all fingerprints up to this number, on disk or not."""
         self._synced = 0
         self._boot = boot_id()
         self._boot_is_written = False
@@ -64,12 +64,12 @@ class FrontierMark:
         self._numbers: memoryview | None = None
 
     def open(self, chain_id: bytes, *, is_new: bool) -> None:
-        """Read the file, which counts as missing if it is not of the chain *chain_id*, and map it.
+        """Read and map the file, which counts as missing unless it is of the chain *chain_id*.
 
-        Beside a chain that *is_new* it is missing rightly. Otherwise it is lost, and stays so until the first note.
+        A chain that *is_new* has none yet. For any other, a missing file is lost, and stays so until the first note.
 
         Raises:
-            OSError: It cannot be made, or not be read.
+            OSError: It cannot be created or read.
 
         """
         self.chain_id = chain_id
@@ -84,7 +84,7 @@ class FrontierMark:
                     boot, self.noted, self._synced = of_boot, noted, min(noted, synced)
         same_boot = boot == self._boot != _UNKNOWN_BOOT
         self.known = self.contained = self.noted if same_boot else self._synced
-        # Until the first note, the boot stays as it was: a kill on the way there must not turn doubt into certainty.
+        # The boot id stays until the first note: a kill before that must not turn doubt into certainty.
         temporary = self.path.with_name(self.path.name + ".tmp")
         with temporary.open("wb") as file:
             noted = _LOST if self.is_lost else self.noted
@@ -95,7 +95,7 @@ class FrontierMark:
         sync_directory(self.path.parent)
         with self.path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), _LAYOUT.size)
-        # Whole numbers of the machine's own order, each of which is one instruction to store.
+        # In the byte order of the machine, so that storing a number is one instruction.
         self._numbers = memoryview(self._map)[_NUMBERS_AT:].cast("Q")
 
     def note(self, last_id: int) -> None:
@@ -108,13 +108,13 @@ class FrontierMark:
         self.noted = self.contained = self._numbers[0] = last_id
 
     def note_synced(self, contained: int) -> None:
-        """Note that the bits of all requests up to *contained* are on disk. In the thread that has synced them, too."""
+        """Note that the bits of all requests up to *contained* are on disk. Any thread may call it."""
         if self._numbers is None or self._map is None:
             return
-        self._numbers[1] = contained  # itself not synced: an older number only makes more requests be shown again
+        self._numbers[1] = contained  # not synced itself: after an older number, more requests are shown again
 
     def close(self) -> None:
-        """Let go of the file, which stays."""
+        """Unmap the file."""
         if self._numbers is not None:
             self._numbers.release()
             self._numbers = None
@@ -126,7 +126,7 @@ class FrontierMark:
 
 
 def boot_id() -> bytes:
-    """Return 16 bytes that are others after each start of the machine, or zeros where the system tells none."""
+    """Return 16 bytes that change with every boot of the machine, or zeros where the system has no such id."""
     try:
         return uuid.UUID(_BOOT_ID.read_text(encoding="ascii").strip()).bytes
     except (OSError, ValueError):

@@ -60,15 +60,15 @@ class FilterDescription:
     forgotten: int
     """URLs taken back because their requests failed."""
     key_space: Mapping[str, str]
-    """What the fingerprints were made by, from the newest layer: fingerprinter, URL rules, version of w3lib."""
+    """What made the fingerprints, from the newest layer: fingerprinter, URL rules, version of w3lib."""
     error_rate: float | None
     """Bound for the whole chain that was set when the newest layer was born."""
     expected_lost: float
     """Pages that the approximation may have cost, from the counts as noted."""
     is_clean: bool
-    """Whether the last crawl has closed it. False while a crawl runs, too."""
+    """Whether the last crawl closed it. Also False while a crawl runs."""
     is_in_use: bool | None
-    """Whether a process has it open; None where the system does not tell without taking the lock (not on Linux)."""
+    """Whether a process has it open; None where only taking the lock would tell (everywhere but on Linux)."""
     owner: str
     """The last process that opened it, in words, or nothing."""
     findings: tuple[str, ...]
@@ -180,10 +180,10 @@ def _about_counts(path: Path, header: Header) -> list[str]:
 
 
 def _leftovers(directory: Path, *, paths: list[Path], is_clean: bool, is_in_use: bool | None) -> list[str]:
-    """Return what a crawl leaves behind that was killed; beside a running one the same is how it should be."""
+    """Return what a killed crawl has left behind. Beside a running crawl the same is normal."""
     found = [
         f"{leftover} is a layer whose creation was cut short. Nothing was ever in it, and the next crawl deletes it."
-        for leftover in layout.half_born(directory)
+        for leftover in layout.unfinished(directory)
     ]
     if (directory / layout.IMPORT_MARKER_NAME).exists():
         found.append(f"The import of Scrapy's own filter into {directory} was cut short. The next crawl repeats it.")

@@ -58,7 +58,7 @@ class Origin:
     chain_id: bytes
     """16 random bytes, the same in all layers of a chain."""
     capacity: int
-    """n of the chain's first layer, as set when this layer was born."""
+    """n of the chain's first layer, as set when this layer was created."""
     error_rate: float
     """p of the whole chain, likewise."""
     tightening: float
@@ -66,7 +66,7 @@ class Origin:
     growth: float
     """s, likewise."""
     created: float
-    """Birth of this layer in seconds since 1970 (UTC)."""
+    """When this layer was created, in seconds since 1970 (UTC)."""
     key_space: Mapping[str, str]
     """What made the fingerprints: fingerprinter, URL rules, version of w3lib."""
 
@@ -82,7 +82,7 @@ class Header:
     is_clean: bool
     """Whether the file was closed: bits and count are on disk and belong together."""
     is_followed: bool
-    """Whether a newer layer has been created behind it."""
+    """Whether the chain has a newer layer with a file."""
 
 
 class LayerFile:
@@ -94,7 +94,7 @@ class LayerFile:
         self.origin = origin
         self.is_clean = False
         self.is_followed = False
-        """Whether another layer of the chain has got its file after this one."""
+        """Whether the chain has a newer layer with a file."""
         self._fd = os.open(path, os.O_RDWR | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0))
         try:
             self._map = mmap.mmap(self._fd, HEADER_BYTES + spec.nbytes, access=mmap.ACCESS_WRITE)
@@ -102,7 +102,7 @@ class LayerFile:
             os.close(self._fd)
             raise
         if hasattr(mmap, "MADV_RANDOM"):  # not on Windows
-            # With read-ahead, one check of a cold filter pulled in 350 KB around the two pages it wanted.
+            # With read-ahead, one check of a cold filter reads 350 KB around the two pages it wants.
             self._map.madvise(mmap.MADV_RANDOM)
         self.layer = Layer(spec, memoryview(self._map)[HEADER_BYTES:])
 

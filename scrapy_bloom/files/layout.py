@@ -37,8 +37,8 @@ def layer_paths(directory: Path) -> list[Path]:
     return sorted(directory.glob("layer-[0-9][0-9][0-9].bloom"))
 
 
-def half_born(directory: Path) -> list[Path]:
-    """Return the layer files whose creation was cut short; nothing was ever in them."""
+def unfinished(directory: Path) -> list[Path]:
+    """Return the layer files whose creation was cut short. They never held anything."""
     return sorted(directory.glob("layer-*.bloom.tmp"))
 
 
@@ -51,13 +51,13 @@ def gaps(directory: Path, paths: Sequence[Path]) -> Iterator[DamagedError]:
 
 
 def missing_behind(newest: Path) -> DamagedError:
-    """Return the error about the layer that *newest* notes to have been followed by, and that is not there."""
+    """Return the error about the layer after *newest*, which notes that there was one."""
     missing = layer_path(newest.parent, int(newest.name[6:9]) + 1)
     return damaged(missing, 0, f"the file is missing, and {newest.name} notes that there was one")
 
 
 def strangers(layers: Sequence[tuple[Path, LayerSpec, Origin]]) -> Iterator[DamagedError]:
-    """Yield an error for each of *layers*, by path and header, that does not belong where it lies."""
+    """Yield an error for each of *layers*, given by path and header, that does not belong where it is."""
     for index, (path, spec, origin) in enumerate(layers):
         if spec.index != index:
             yield damaged(path, layerfile.INDEX_AT, f"it holds layer {spec.index}, not layer {index}")

@@ -446,7 +446,7 @@ def test_a_layer_in_memory_gets_its_file_before_the_next_one(
     chain._check()
     assert knows(chain, 31)
     chain.close()
-    assert caplog.messages[-1] == f"Layer 1 of the filter has found room in {tmp_path} after all"
+    assert caplog.messages[-1] == f"Layer 1 of the filter has found room in {tmp_path} now"
     with open_filter(tmp_path, 10) as chain:
         assert knows(chain, 31)
         assert len(chain) == 31

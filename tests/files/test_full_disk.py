@@ -65,14 +65,14 @@ def no_room(disk: tuple[str, Path], index: int) -> str:
     )
 
 
-def first_homeless(told: dict[str, Any]) -> int:
+def first_in_memory(told: dict[str, Any]) -> int:
     return int(re.findall(r"No room for layer (\d+)", told["log"][0])[0])
 
 
 def test_a_full_disk_does_not_stop_the_crawl(disk: tuple[str, Path]) -> None:
     """The next layers live in memory, an ERROR per layer says so, and each fingerprint is known until the end."""
     told = crawl(disk, "never")
-    first = first_homeless(told)
+    first = first_in_memory(told)
     assert told["all_known"]
     assert first == told["files"]
     assert len(told["log"]) == told["layers"] - first > 0
@@ -83,7 +83,7 @@ def test_a_full_disk_does_not_stop_the_crawl(disk: tuple[str, Path]) -> None:
 def test_layers_that_never_found_room_are_all_that_is_forgotten(disk: tuple[str, Path]) -> None:
     """Closing says of each how many URLs it held; a reopened filter knows every fingerprint before them, exactly."""
     told = crawl(disk, "never")
-    first = first_homeless(told)
+    first = first_in_memory(told)
     counts = []
     for index, message in enumerate(told["closing"], start=first):
         found = re.fullmatch(
@@ -101,10 +101,10 @@ def test_layers_that_never_found_room_are_all_that_is_forgotten(disk: tuple[str,
 def test_layers_in_memory_are_written_out_when_there_is_room(disk: tuple[str, Path], when: str) -> None:
     """At the next checkpoint, at the latest on closing; after that the filter is as if there had always been room."""
     told = crawl(disk, when)
-    first = first_homeless(told)
+    first = first_in_memory(told)
     after = told["log" if when == "room" else "closing"]
     assert [message for message in after if message.startswith("WARNING")] == [
-        f"WARNING Layer {index} of the filter has found room in {disk[1]} after all"
+        f"WARNING Layer {index} of the filter has found room in {disk[1]} now"
         for index in range(first, first + len([m for m in told["log"] if "No room" in m]))
     ]
     assert not [message for message in told["closing"] if message.startswith("ERROR")]
