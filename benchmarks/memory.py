@@ -1,5 +1,7 @@
 """Resident memory per URL of BloomDupeFilter and of Scrapy's own filter, each in a process of its own.
 
+Beside it stands the disk that a table of fingerprints in SQLite takes.
+
 request_seen() gets numbers in place of requests, and a fingerprinter turns them into 20 bytes in less time than it
 takes for a request. The result is how much more memory is resident afterwards.
 """
@@ -8,8 +10,12 @@ from __future__ import annotations
 
 import gc
 import json
+import sqlite3
 import sys
+import tempfile
+from contextlib import closing
 from hashlib import sha1
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import measure
@@ -42,7 +48,8 @@ def run(options: argparse.Namespace) -> measure.Picture:
     rows = []
     drawn = {}
     targets = []
-    for count in [*options.urls, *([10_000_000] if options.large else [])]:
+    counts = [*options.urls, *([10_000_000] if options.large else [])]
+    for count in counts:
         sides = {
             "BLOOM_CAPACITY set to that": (OURS, {"BLOOM_CAPACITY": count}),
             "default settings": (OURS, {}),
@@ -61,6 +68,11 @@ def run(options: argparse.Namespace) -> measure.Picture:
             drawn[f"{count:,} URLs, {name}"] = measure.Spread(each, each, each)
         targets.append((count, found["BLOOM_CAPACITY set to that"]["resident"] / count))
     measure.print_table(["", "times less", "bytes per URL", "of these bits", "layers"], rows)
+    print("Bytes on disk per URL\n")
+    tables = [
+        [f"{count:,} URLs, SQLite, a table WITHOUT ROWID", f"{_sqlite_bytes(count) / count:.1f}"] for count in counts
+    ]
+    measure.print_table(["", "bytes per URL"], tables)
     for count, each in targets:
         measure.print_target(f"memory, bytes per URL at a capacity of {count:,}", each, at_most=4.5)
     return measure.Picture("Resident memory", "bytes per URL", drawn)
@@ -88,6 +100,20 @@ def measured(dupefilter: str, count: int, settings: dict[str, Any]) -> dict[str,
     filling.close("finished")
     stats = crawler.stats.get_stats() if crawler.stats else {}
     return {"resident": resident, "nbytes": stats.get("bloom/bytes", 0), "layers": stats.get("bloom/layers", 0)}
+
+
+def _sqlite_bytes(count: int) -> int:
+    """Return the size of a table of *count* random fingerprints, written ten thousand at a time."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, "seen.db")
+        with closing(sqlite3.connect(path)) as database:
+            database.execute("CREATE TABLE seen (fingerprint BLOB PRIMARY KEY) WITHOUT ROWID")
+            for start in range(0, count, 10_000):
+                numbers = range(start, min(start + 10_000, count))
+                rows = [(sha1(b"%d" % number).digest(),) for number in numbers]
+                with database:
+                    database.executemany("INSERT OR IGNORE INTO seen VALUES (?)", rows)
+        return path.stat().st_size
 
 
 if __name__ == "__main__":

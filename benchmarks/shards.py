@@ -2,8 +2,8 @@
 
 Needs no server. URLs fall into shards by chance, so some shards grow before others. The chains are sized as the engine
 ``bitmap`` sizes them, their bits are set at random as its probes would, and URLs that were never added are looked up.
-A high error rate gives counts worth comparing; the budget is the same formula at every rate. ``--plan`` prints what a
-filter for so many URLs needs instead.
+A high error rate gives counts worth comparing; the budget is the same formula at every rate. What a filter for so many
+URLs needs is said by ``scrapy bloom plan --redis``.
 """
 
 from __future__ import annotations
@@ -31,15 +31,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--error-rate", type=float, default=1e-3, help="default: %(default)s")
     parser.add_argument("--capacity", type=int, default=20_000, help="of all shards together (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="default: %(default)s")
-    parser.add_argument("--plan", type=float, nargs="+", metavar="URLS", help="print what so many URLs need, and end")
     parser.add_argument("--large", action="store_true", help="the same as --urls 2000000 --lookups 2000000")
 
 
 def run(options: argparse.Namespace) -> measure.Picture:
-    """Fill the shards and count, or plan."""
+    """Fill the shards and count."""
     measure.print_environment("bitarray")
-    if options.plan:
-        return _plan([int(urls) for urls in options.plan])
     urls, lookups = (2_000_000, 2_000_000) if options.large else (options.urls, options.lookups)
     rng = random.Random(options.seed)
     shards = [_Shard(-(-options.capacity // options.shards), options.error_rate) for _ in range(options.shards)]
@@ -108,29 +105,3 @@ class _Shard:
         counts = [one.capacity for one in self.layers[:-1]] + [self.count]
         missed = (1 - one.fill_ratio(n) ** one.probes for one, n in zip(self.layers, counts, strict=True))
         return 1 - math.prod(missed)
-
-
-def _plan(counts: list[int]) -> measure.Picture:
-    """Print what so many URLs need, for a capacity that was guessed right and for one that was eight times too small.
-
-    Shards so many that a layer at full capacity stays below the length of a Redis string. The right guess is 1 % above
-    the mean: shards get URLs by chance, and one that overflows a little grows a layer of twice the size.
-    """
-    rows, totals = [], {}
-    for error_rate in (1e-6, 1e-8):
-        for urls in counts:
-            shards = 2 ** max(0, math.ceil(math.log2(urls / 110e6)))
-            for guess in (1.01, 1 / 8):
-                layers = [layer(0, capacity=round(guess * urls / shards), target=0.75 * error_rate)]
-                while sum(one.capacity for one in layers) < urls / shards:
-                    wanted = 2 * layers[-1].capacity
-                    layers.append(layer(len(layers), capacity=wanted, target=0.75 * error_rate))
-                nbytes = sum(one.size_bits for one in layers) / 8
-                cells = [f"{error_rate:g}", f"{shards:,}", f"{guess * urls:,.0f}", str(len(layers))]
-                cells += [f"{nbytes / 1e6:,.0f}", f"{nbytes * shards / 1e9:,.1f}", f"{nbytes * shards / urls:.2f}"]
-                rows.append([f"{urls:,}", *cells])
-                total = nbytes * shards / 1e9
-                totals[f"{urls:.0e} at {error_rate:g}, {guess:.3g}"] = measure.Spread(total, total, total)
-    header = ["URLs", "error rate", "shards", "BLOOM_CAPACITY", "layers", "MB per shard", "GB in all", "bytes per URL"]
-    measure.print_table(header, rows)
-    return measure.Picture("Memory of a fleet's filter", "GB", totals)

@@ -14,7 +14,7 @@ from scrapy import Request
 
 from scrapy_bloom import fingerprint, open_filter
 from scrapy_bloom.commands.command_line import COMMANDS, main
-from scrapy_bloom.commands.terminal import OK, USAGE, WRONG
+from scrapy_bloom.commands.terminal import OK, USAGE, WRONG, Table, print_lines
 from scrapy_bloom.crawl.fingerprints import key_space
 from scrapy_bloom.url.rules import resolve
 from tests.support.damage import flip_bits, layer, overwrite
@@ -111,10 +111,12 @@ def test_damage_is_a_finding_of_info(job: Path, capsys: pytest.CaptureFixture[st
     assert "layer-001.bloom is damaged at byte" in capsys.readouterr().out
 
 
-def test_the_plan_in_the_documentation_is_what_one_sees(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("arguments", ["--urls 1e8", "--urls 1e9 --workers 20"])
+def test_the_plans_in_the_documentation_are_what_one_sees(arguments: str, capsys: pytest.CaptureFixture[str]) -> None:
     """docs/commands.md shows the real output."""
-    assert main(["plan", "--urls", "1e8"]) == OK
-    assert capsys.readouterr().out in (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    assert main(["plan", *arguments.split()]) == OK
+    page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    assert f"scrapy_bloom plan {arguments}\n```\n\n```text\n{capsys.readouterr().out}```" in page
 
 
 def test_every_command_is_documented(capsys: pytest.CaptureFixture[str]) -> None:
@@ -151,3 +153,43 @@ scrapy.cmdline.execute(["scrapy", "bloom", *sys.argv[1:]])
     ran = subprocess.run(command, cwd=job, env=environment, capture_output=True, text=True, check=False, timeout=60)
     assert (ran.returncode, ran.stderr) == (WRONG, "")
     assert json.loads(ran.stdout)[0]["seen"] is False
+
+
+def test_a_table_on_a_terminal_is_drawn_and_elsewhere_plain(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same cells either way, and nothing that a terminal would obey comes out of names that a crawl has found."""
+    table = Table(["host", "pending"], [["a\x1b[31m.example", "12"], ["[bold]b", "3"]])
+    print_lines([table, "line\x07"])
+    plain = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in plain] == [
+        ["host", "pending"],
+        ["a\\x1b[31m.example", "12"],
+        ["[bold]b", "3"],
+        ["line\\x07"],
+    ]
+    assert len({len(line) for line in plain[:3]}) == 1
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "dumb")
+    print_lines([table])
+    drawn = capsys.readouterr().out
+    assert "─" in drawn
+    assert re.findall(r"[\w.\[\]\\]+", drawn)[:6] == ["host", "pending", "a\\x1b[31m.example", "12", "[bold]b", "3"]
+
+
+def test_scrapy_starts_no_slower(tmp_path: Path) -> None:
+    """The entry point, which every `scrapy` command imports, brings in nothing but itself."""
+    program = """
+import sys, scrapy.cmdline, scrapy.commands
+before = set(sys.modules)
+import scrapy_bloom.commands.scrapy_command
+print(*sorted(set(sys.modules) - before))
+"""
+    command = [sys.executable, "-c", program]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True, timeout=60)
+    assert set(ran.stdout.split()) == {
+        "scrapy_bloom",
+        "scrapy_bloom.commands",
+        "scrapy_bloom.commands.scrapy_command",
+    }

@@ -1,76 +1,253 @@
-"""What a crawl of so many URLs will cost. Opens nothing."""
+"""What a crawl of so many URLs will cost, beside what else could remember them. Opens nothing."""
 
 from __future__ import annotations
 
+import argparse
+import math
 from typing import TYPE_CHECKING, Any
 
-from scrapy_bloom.commands.terminal import OK, show
-from scrapy_bloom.filter.chain import DEFAULT_CAPACITY, DEFAULT_GROWTH, expected_false_positives, planned_layers
+from scrapy_bloom.commands.terminal import OK, Table, show, size
+from scrapy_bloom.errors import UnusableError
+from scrapy_bloom.filter.chain import (
+    DEFAULT_CAPACITY,
+    DEFAULT_ERROR_RATE,
+    DEFAULT_GROWTH,
+    MAX_ERROR_RATE,
+    MIN_ERROR_RATE,
+    expected_false_positives,
+    planned_layers,
+)
+from scrapy_bloom.fleet.filter import bitmap
+from scrapy_bloom.fleet.filter.fleet_filter import LOCAL_SHARE, MAX_LOCAL, MAX_LOCAL_CAPACITY
 
 if TYPE_CHECKING:
-    import argparse
+    from collections.abc import Iterator
 
 SCRAPY_BYTES_PER_URL = 91
 """Of RAM, in the set of Scrapy 2.19's own filter, measured at 10 million URLs by ``python -m benchmarks memory``."""
+
+SCRAPY_DISK_BYTES_PER_URL = 22
+"""In the ``requests.seen`` of Scrapy 2.19: two bytes for the length, 20 for the fingerprint."""
+
+REDIS_SET_BYTES_PER_URL = 88
+"""Of the server's RAM, in scrapy-redis' set of 40-character digests: ``MEMORY USAGE`` at 200,000 URLs, measured by
+``python -m benchmarks fleet``. The set's table doubles as it grows, so it varies by a fifth with the count."""
+
+SQLITE_BYTES_PER_URL = 27.8
+"""On disk, in a table of 20-byte fingerprints that is its own index (``WITHOUT ROWID``), measured at 1 million URLs by
+``python -m benchmarks memory``."""
+
+HOST_BYTES = 2_100
+"""Of RAM, per host with pending requests under ``DurableScheduler``: the peak at 100,000 hosts less that at 2,000,
+measured by ``python -m benchmarks hosts``."""
+
+MAX_URLS_PER_SHARD = 110_000_000
+"""So that the layer that a shard begins with stays below the 512 MB of a Redis string, at any rate down to 1e-8."""
+
+MARGIN = 1.01
+"""On the capacity of a filter in several shards: chance gives some more URLs than others, and a layer that overflows by
+a few URLs makes the chain grow by one of twice the size."""
+
+MAX_URLS = 10**12
+
+_HOSTS_PER_SHARD = 8  # at the least, so that chance distributes them evenly
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what ``plan`` takes."""
     parser.add_argument("--urls", type=_count, required=True, help="URLs of the whole crawl, such as 1e8")
-    parser.add_argument("--error-rate", type=_rate, default=1e-6, help="BLOOM_ERROR_RATE (default: 1e-6)")
+    parser.add_argument(
+        "--error-rate", type=_rate, default=DEFAULT_ERROR_RATE, help="BLOOM_ERROR_RATE (default: %(default)s)"
+    )
+    parser.add_argument("--hosts", type=_count, help="hosts that have pending requests at the same time")
+    parser.add_argument("--redis", action="store_true", help="filter and queue on a Redis server or cluster")
+    parser.add_argument("--workers", type=_count, help="processes that crawl together; more than one need --redis")
 
 
 def run(options: argparse.Namespace) -> int:
     """Print what the crawl will cost."""
-    show(plan(options.urls, options.error_rate), options, _lines)
+    workers = options.workers or 1
+    found = plan(
+        options.urls,
+        options.error_rate,
+        hosts=options.hosts,
+        workers=workers if options.redis or workers > 1 else None,
+    )
+    show(found, options, _lines)
     return OK
 
 
-def plan(urls: int, error_rate: float) -> dict[str, Any]:
-    """Return the cost of a filter for *urls* URLs, with the default capacity and with the right one."""
-    return {
+def plan(urls: int, error_rate: float, *, hosts: int | None = None, workers: int | None = None) -> dict[str, Any]:
+    """Return the cost of *urls* URLs, in plain types, under stable names; bytes are bytes.
+
+    Args:
+        urls: Different URLs of the whole crawl.
+        error_rate: ``BLOOM_ERROR_RATE``.
+        hosts: That have pending requests at the same time; None for no answer on them.
+        workers: Processes that share filter and queue on Redis; None for one process with a job directory.
+
+    Raises:
+        UnusableError: The error rate is too small for a fleet.
+
+    """
+    if workers is not None and error_rate < MIN_ERROR_RATE / LOCAL_SHARE:
+        advice = f"Give {MIN_ERROR_RATE / LOCAL_SHARE:g} or more, or plan for one machine."
+        raise UnusableError(f"An error rate of {error_rate:g}", "is less than a fleet can promise", advice=advice)
+    found = {
         "urls": urls,
         "error_rate": error_rate,
-        "default_capacity": _cost(urls, error_rate, DEFAULT_CAPACITY),
-        "right_capacity": _cost(urls, error_rate, urls),
-        "scrapy_bytes": urls * SCRAPY_BYTES_PER_URL,
-        "settings": {"BLOOM_CAPACITY": urls, "BLOOM_ERROR_RATE": error_rate},
+        "scrapy": {"disk": SCRAPY_DISK_BYTES_PER_URL * urls, "memory": SCRAPY_BYTES_PER_URL * urls},
+        "redis_set": {"memory": REDIS_SET_BYTES_PER_URL * urls},
+        "sqlite": {"disk": round(SQLITE_BYTES_PER_URL * urls)},
+        "hosts": None if hosts is None else {"hosts": hosts, "memory": HOST_BYTES * hosts},
+    }
+    if workers is None:
+        return {
+            **found,
+            "workers": None,
+            "default_capacity": _on_disk(urls, error_rate, DEFAULT_CAPACITY),
+            "right_capacity": _on_disk(urls, error_rate, urls),
+            "settings": {
+                "ADDONS": {"scrapy_bloom.Addon": 300},
+                "BLOOM_CAPACITY": urls,
+                "BLOOM_ERROR_RATE": error_rate,
+            },
+        }
+    shards = 1 << max(0, math.ceil(math.log2(urls / MAX_URLS_PER_SHARD)))
+    capacity = urls if shards == 1 else math.ceil(MARGIN * urls)
+    settings: dict[str, Any] = {
+        "ADDONS": {"scrapy_bloom.Addon": 300},
+        "BLOOM_REDIS_URL": "redis://localhost:6379",
+        "BLOOM_CAPACITY": capacity,
+        "BLOOM_ERROR_RATE": error_rate,
+    }
+    return {
+        **found,
+        "workers": {"workers": workers, "memory": workers * _local(urls, error_rate, capacity)["memory"]},
+        "default_capacity": _on_server(urls, error_rate, DEFAULT_CAPACITY, shards),
+        "right_capacity": _on_server(urls, error_rate, capacity, shards),
+        "settings": settings if shards == 1 else {**settings, "BLOOM_REDIS_SHARDS": shards},
     }
 
 
-def _cost(urls: int, error_rate: float, capacity: int) -> dict[str, Any]:
+def _on_disk(urls: int, error_rate: float, capacity: int) -> dict[str, Any]:
     layers = planned_layers(urls, capacity=capacity, error_rate=error_rate, growth=DEFAULT_GROWTH)
+    nbytes = sum(spec.nbytes for spec, _ in layers)
     return {
         "capacity": capacity,
         "layers": len(layers),
-        "bytes": sum(spec.nbytes for spec, _ in layers),
+        "disk": nbytes,
+        "memory": nbytes,
         "expected_lost": expected_false_positives(layers),
     }
 
 
-def _lines(found: dict[str, Any]) -> list[str]:
-    default, right = found["default_capacity"], found["right_capacity"]
-    return [
-        f"{'':24}{'layers':>8}{'bytes':>20}{'expected lost':>16}",
-        *(
-            f"{label:<24}{cost['layers']:>8}{cost['bytes']:>20,}{cost['expected_lost']:>16.2g}"
-            for label, cost in (("BLOOM_CAPACITY as it is", default), ("BLOOM_CAPACITY = URLs", right))
-        ),
-        f"{'Scrapy (memory)':<24}{'':>8}{found['scrapy_bytes']:>20,}{0:>16}",
-        "",
-        *(f"{name} = {value!r}" for name, value in found["settings"].items()),
+def _on_server(urls: int, error_rate: float, capacity: int, shards: int) -> dict[str, Any]:
+    """Return the cost of a filter with the engine ``bitmap``, whose shards get the same number of URLs each."""
+    layers = bitmap.planned_layers(
+        math.ceil(urls / shards),
+        capacity=-(-capacity // shards),
+        error_rate=(1 - LOCAL_SHARE) * error_rate,
+        growth=DEFAULT_GROWTH,
+    )
+    return {
+        "capacity": capacity,
+        "shards": shards,
+        "layers": len(layers),
+        "disk": None,
+        "memory": shards * sum(layer.nbytes for layer, _ in layers),
+        "expected_lost": shards * expected_false_positives(layers) + _local(urls, error_rate, capacity)["lost"],
+    }
+
+
+def _local(urls: int, error_rate: float, capacity: int) -> dict[str, Any]:
+    """Return the memory of one worker's local filter, and the pages lost to all of them, each at most.
+
+    A worker that has seen every URL has the most; beyond `MAX_LOCAL` its filter begins again. A new URL is checked
+    against the local filter of one worker.
+    """
+    layers = planned_layers(
+        min(urls, MAX_LOCAL),
+        capacity=min(capacity, MAX_LOCAL_CAPACITY),
+        error_rate=LOCAL_SHARE * error_rate,
+        growth=DEFAULT_GROWTH,
+    )
+    return {
+        "memory": sum(spec.nbytes for spec, _ in layers),
+        "lost": expected_false_positives(layers) * max(1.0, urls / MAX_LOCAL),
+    }
+
+
+def _lines(found: dict[str, Any]) -> Iterator[str | Table]:
+    workers, hosts = found["workers"], found["hosts"]
+    where = "" if workers is None else "server: "
+    yield f"{found['urls']:,} URLs at an error rate of {found['error_rate']:g}"
+    yield ""
+    rows = [
+        (f"{where}BLOOM_CAPACITY as it is", found["default_capacity"]),
+        (f"{where}BLOOM_CAPACITY as below", found["right_capacity"]),
+        ("Scrapy's own filter", found["scrapy"]),
+        ("a table in SQLite", found["sqlite"]),
+        ("a set in Redis, as scrapy-redis has", found["redis_set"]),
     ]
+    yield Table(
+        ["", "layers", "on disk", "in memory", "pages lost"],
+        [
+            (label, str(cost.get("layers", "")), _size(cost.get("disk")), _size(cost.get("memory")), _lost(cost))
+            for label, cost in rows
+        ],
+    )
+    yield ""
+    if workers is None:
+        yield "In memory: at most; it is the file's pages, which the system may take back."
+    else:
+        each = workers["memory"] // workers["workers"]
+        who = "The worker" if workers["workers"] == 1 else f"Each of the {workers['workers']:,} workers"
+        yield f"{who} takes up to {size(each)} of memory for its local filter."
+    if hosts is not None:
+        yield f"The queue takes {size(hosts['memory'])} of memory for {hosts['hosts']:,} hosts with pending requests."
+        shards = found["right_capacity"].get("shards", 1)
+        if shards > 1 and hosts["hosts"] < _HOSTS_PER_SHARD * shards:
+            yield f"So few hosts spread badly over {shards} shards: one gets more than its share, and grows layers."
+    yield ""
+    yield from (f"{name} = {_literal(value)}" for name, value in found["settings"].items())
+
+
+def _size(nbytes: int | None) -> str:
+    return "" if nbytes is None else size(nbytes)
+
+
+def _lost(cost: dict[str, Any]) -> str:
+    lost = cost.get("expected_lost", 0)
+    return f"{lost:,.0f}" if lost >= 10 or not lost else f"{lost:.2g}"
+
+
+def _literal(value: Any) -> str:
+    """Return *value* as one writes it in ``settings.py``."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_literal(key)}: {_literal(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, str):
+        return f'"{value}"'
+    return f"{value:_}" if isinstance(value, int) else repr(value)
 
 
 def _count(text: str) -> int:
-    number = float(text)
-    if not 1 <= number <= 1e12:
-        raise ValueError
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 1 <= number <= MAX_URLS:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to {MAX_URLS:.0e}; 1e8 is one")
     return int(number)
 
 
 def _rate(text: str) -> float:
-    rate = float(text)
-    if not 1e-10 <= rate <= 0.5:
-        raise ValueError
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = math.nan
+    if not MIN_ERROR_RATE <= rate <= MAX_ERROR_RATE:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no error rate from {MIN_ERROR_RATE:g} to {MAX_ERROR_RATE:g}; 1e-6 is one"
+        )
     return rate

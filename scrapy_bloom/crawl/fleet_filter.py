@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from scrapy_bloom.crawl.base_dupefilter import BaseBloomDupeFilter
 from scrapy_bloom.filter.chain import ScalableBloomFilter
-from scrapy_bloom.fleet.filter.fleet_filter import LOCAL_SHARE, MAX_LOCAL, TRUST_SECONDS
+from scrapy_bloom.fleet.filter.fleet_filter import LOCAL_SHARE, MAX_LOCAL, MAX_LOCAL_CAPACITY, TRUST_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -67,7 +67,8 @@ class WorkerFilter(BaseBloomDupeFilter):
 
     def _new_local(self) -> ScalableBloomFilter:
         settings = self._settings
-        return ScalableBloomFilter(settings.capacity, settings.error_rate * LOCAL_SHARE, growth=settings.growth)
+        capacity = min(settings.capacity, MAX_LOCAL_CAPACITY)
+        return ScalableBloomFilter(capacity, settings.error_rate * LOCAL_SHARE, growth=settings.growth)
 
     def _open_chain(self) -> None:
         self._local = self._new_local()

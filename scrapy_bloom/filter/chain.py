@@ -39,6 +39,13 @@ MAX_FORGOTTEN_BYTES = 0xFFFF  # what fits the length field of a store's record
 _HUGE_PAGES_FROM = 1 << 26  # 64 MiB: beyond it, a look-up in 4 KiB pages is half spent on finding the page
 
 
+class Design(Protocol):
+    """What is known of a layer before it has bits."""
+
+    def error_rate_at(self, count: float) -> float:
+        """Return the false-positive probability after *count* fingerprints."""
+
+
 class LayerStore(Protocol):
     """Where the layers of one chain live."""
 
@@ -366,7 +373,7 @@ def check_parameters(capacity: int, error_rate: float, growth: float) -> None:
         raise ValueError("; ".join(problems))
 
 
-def expected_false_positives(layers: Iterable[tuple[LayerSpec, int]]) -> float:
+def expected_false_positives(layers: Iterable[tuple[Design, int]]) -> float:
     """Return how many new fingerprints a chain of *layers*, each with its count, is expected to have taken for seen.
 
     Each new fingerprint was checked at the error rate that the chain had at that moment. Those moments follow from the
@@ -380,7 +387,7 @@ def expected_false_positives(layers: Iterable[tuple[LayerSpec, int]]) -> float:
     return lost
 
 
-def _false_positives_while_filling(spec: LayerSpec, count: int, intervals: int = 64) -> float:
+def _false_positives_while_filling(spec: Design, count: int, intervals: int = 64) -> float:
     """Integrate the error rate of a layer over its count from 0 to *count*."""
     step = count / intervals
     weighted = (

@@ -80,9 +80,18 @@ class BitmapLayer(NamedTuple):
         size_bits, probes, capacity, error_rate = text.split()
         return cls(int(size_bits), int(probes), int(capacity), float(error_rate))
 
-    def fill_ratio(self, count: int) -> float:
+    def fill_ratio(self, count: float) -> float:
         """Return the expected share of set bits after *count* fingerprints."""
         return sizing.fill_ratio(count, self.size_bits, self.probes)
+
+    def error_rate_at(self, count: float) -> float:
+        """Return the false-positive probability after *count* fingerprints."""
+        return self.fill_ratio(count) ** self.probes
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the bitmap."""
+        return -(-self.size_bits // 8)
 
 
 def layer(index: int, *, capacity: int, target: float) -> BitmapLayer:
@@ -93,6 +102,23 @@ def layer(index: int, *, capacity: int, target: float) -> BitmapLayer:
     bits_per_fingerprint = sizing.bits_per_fingerprint(error_rate, probes)
     capacity = min(capacity, math.floor(MAX_LAYER_BITS / bits_per_fingerprint))
     return BitmapLayer(max(MIN_LAYER_BITS, math.ceil(capacity * bits_per_fingerprint)), probes, capacity, error_rate)
+
+
+def next_layer(layers: Sequence[BitmapLayer], *, capacity: int, error_rate: float, growth: float) -> BitmapLayer:
+    """Return the layer that follows *layers* in a chain with these parameters."""
+    wanted = max(round(layers[-1].capacity * growth), capacity) if layers else capacity
+    return layer(len(layers), capacity=wanted, target=error_rate)
+
+
+def planned_layers(count: int, *, capacity: int, error_rate: float, growth: float) -> list[tuple[BitmapLayer, int]]:
+    """Return the layers of a chain that holds *count* fingerprints, each with its own count."""
+    layers: list[BitmapLayer] = []
+    counts: list[int] = []
+    while count or not layers:
+        layers.append(next_layer(layers, capacity=capacity, error_rate=error_rate, growth=growth))
+        counts.append(min(count, layers[-1].capacity))
+        count -= counts[-1]
+    return list(zip(layers, counts, strict=True))
 
 
 def positions(digest: bytes, size_bits: int, probes: int) -> list[int]:
@@ -198,7 +224,7 @@ class BitmapChain:
         return ChainFigures(
             urls=sum(one.capacity for one in full) + self._count,
             layers=len(self._layers),
-            nbytes=sum(-(-one.size_bits // 8) for one in self._layers),
+            nbytes=sum(one.nbytes for one in self._layers),
             fill_ratio=fill,
             error_rate=1 - missed * (1 - fill**newest.probes),
         )
@@ -214,5 +240,7 @@ class BitmapChain:
 
     def _plan(self) -> None:
         """Size the next layer, which the script creates when the newest is full."""
-        capacity = max(round(self._layers[-1].capacity * self.parameters.growth), self.parameters.capacity)
-        self._next = layer(len(self._layers), capacity=capacity, target=self.parameters.error_rate)
+        parameters = self.parameters
+        self._next = next_layer(
+            self._layers, capacity=parameters.capacity, error_rate=parameters.error_rate, growth=parameters.growth
+        )

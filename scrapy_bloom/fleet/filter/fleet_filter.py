@@ -59,6 +59,9 @@ MAX_LOCAL = 100_000_000
 """Fingerprints at which the local filter, some 450 MB by then, begins again. What it forgets costs round trips, not
 fetches."""
 
+MAX_LOCAL_CAPACITY = MAX_LOCAL + 1_000_000
+"""What the local filter is made for at most, however much the shared one is: it begins again before it grows."""
+
 _CATCH_UP_SECONDS = 0.2
 _CLOSING_SECONDS = 5.0
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 0.05, 0.5
@@ -103,7 +106,7 @@ class FleetFilter:
         self._push_may_fail = queue is not QueuePlace.HERE
         self._last_new: bytes | None = None
         self._doubted: set[bytes] = set()
-        self._new_local = partial(ScalableBloomFilter, capacity, error_rate, growth=growth)
+        self._new_local = partial(ScalableBloomFilter, min(capacity, MAX_LOCAL_CAPACITY), error_rate, growth=growth)
         self._local = self._new_local()
         self._epoch = 0
         self._on_error = on_error
