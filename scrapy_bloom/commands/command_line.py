@@ -33,6 +33,9 @@ COMMANDS = {
     "check": _Command(
         "check", "say whether a job has seen URLs; exit code 1 if any is new", "jobs/books https://example.com/"
     ),
+    "crawl": _Command(
+        "crawl", "run a spider in several processes that share its pending requests", "books --workers 4 -o items.jl"
+    ),
     "plan": _Command("plan", "say what a crawl of so many URLs will cost", "--urls 1e8"),
     "release": _Command("release", "take back a verdict of the loop guard", 'jobs/books "example.com/calendar/N/**"'),
     "requeue": _Command("requeue", "put back what was set aside or parked", "jobs/books"),

@@ -23,7 +23,7 @@ class Command(ScrapyCommand):
 
     def short_desc(self) -> str:
         """Return the line in the list of commands."""
-        return "Look at jobs of scrapy-bloom, and mend them"
+        return "Look at jobs of scrapy-bloom, mend them, and crawl with several processes"
 
     def add_options(self, parser: ArgumentParser) -> None:
         """Leave ``--help`` to the commands; Scrapy would answer with its own options alone."""
@@ -34,4 +34,13 @@ class Command(ScrapyCommand):
         """Do what *args* say; Scrapy hands on the options that it does not know."""
         from scrapy_bloom.commands.command_line import main
 
-        self.exitcode = main([*args, "--help"] if opts.wants_help else args, program="scrapy bloom")
+        taken = _taken(opts) if args[:1] == ["crawl"] else []
+        self.exitcode = main([*args, *taken, *(["--help"] if opts.wants_help else [])], program="scrapy bloom")
+
+
+def _taken(opts: Namespace) -> list[str]:
+    """Return the arguments that Scrapy has taken for itself, and that ``crawl`` has to hand on to its workers."""
+    taken = [word for setting in opts.set for word in ("-s", setting)]
+    for name in ("logfile", "loglevel"):
+        taken += [f"--{name}", getattr(opts, name)] if getattr(opts, name) else []
+    return [*taken, *(["--nolog"] if opts.nolog else [])]

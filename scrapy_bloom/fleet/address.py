@@ -36,6 +36,11 @@ def server_of(url: str | None, settings: BaseSettings) -> Address:
     return Address(url, parameters) if url or parameters else Address(_DEFAULT_URL, {})
 
 
+def is_named(settings: BaseSettings) -> bool:
+    """Return whether *settings* name a server, by our names or by scrapy-redis'."""
+    return bool(settings.get("BLOOM_REDIS_URL")) or server_of(None, settings) != Address(_DEFAULT_URL, {})
+
+
 def is_same_server(one: Address, other: Address) -> bool:
     """Return whether *one* and *other* name the same server, whatever the database, user and options.
 

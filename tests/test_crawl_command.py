@@ -1,0 +1,279 @@
+"""``scrapy bloom crawl``: what several processes fetch between them, whatever of it is killed, and what it refuses."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from scrapy.settings import Settings
+
+from scrapy_bloom.commands.command_line import main
+from scrapy_bloom.commands.crawl import UNFINISHED
+from scrapy_bloom.commands.crawl_directory import CrawlDirectory
+from scrapy_bloom.commands.crawl_feeds import check_feeds
+from scrapy_bloom.commands.crawl_summary import total
+from scrapy_bloom.commands.terminal import OK, USAGE, WRONG
+from scrapy_bloom.errors import InUseError, SettingsError, UnusableError
+from tests.support.crawl_command import IN_HAND, CrawlCommand, is_running, items_of, make_project
+from tests.support.fleets import wait_until
+from tests.support.localsite import LocalSite
+from tests.support.redis_servers import RedisServer, executable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PAGES = 100
+FEED = ("-o", "items.jl")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    executable()  # skips the test where no server can be had
+    return make_project(tmp_path / "project")
+
+
+@pytest.fixture
+def site() -> Iterator[LocalSite]:
+    with LocalSite(pages=PAGES, links_per_page=6, delay=0.03) as site:
+        yield site
+
+
+def assert_all_fetched(site: LocalSite, project: Path, again: int) -> None:
+    """Every page was fetched, at most *again* of them again, and of each there is an item."""
+    assert site.missing_pages() == []
+    hits = site.hits()
+    # The start page is not filtered, as with Scrapy: a link leads back to it, once.
+    assert hits <= PAGES + 1 + again
+    items = items_of(project)
+    assert len({url.partition("?")[0] for url in items if "/page/" in url}) == PAGES
+    assert len(items) <= hits
+
+
+@pytest.mark.slow
+def test_workers_share_a_crawl(project: Path, site: LocalSite) -> None:
+    """Both fetch, each page is fetched once, all items are in one file, and nobody can see the server's password."""
+    with CrawlCommand(project, site, *FEED) as crawl:
+        members = crawl.wait_for_members(3)
+        site.wait_for_hits(20)
+        seen = [Path(f"/proc/{pid}/{what}").read_bytes() for pid in members.values() for what in ("cmdline", "environ")]
+        code, found = crawl.finish()
+        log = crawl.log
+    assert (code, found["outcome"], found["problem"]) == (OK, "finished", None), log
+    assert site.hits() == PAGES + 1
+    assert_all_fetched(site, project, again=0)
+    assert found["stats"]["response_received_count"] == found["stats"]["item_scraped_count"] == PAGES + 1
+    shares = [worker["stats"]["response_received_count"] for worker in found["workers"].values()]
+    assert len(shares) == 2
+    assert all(shares)
+    assert not any(is_running(pid) for pid in members.values())
+    assert "[worker-1] " in log
+    assert "[worker-2] " in log
+    assert "requirepass" not in log.replace("Set requirepass", "")
+    files = [path.read_bytes() for path in crawl.job.rglob("*") if path.is_file()]
+    for text in [*seen, *files, log.encode()]:
+        assert b"redis://:" not in text
+        assert b"requirepass " not in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", ["worker-1", "server"])
+def test_a_member_that_is_killed_is_started_again(project: Path, site: LocalSite, victim: str) -> None:
+    """The crawl goes on after SIGKILL of a worker or the server; pages in hand are fetched again, nothing is lost."""
+    with CrawlCommand(project, site, *FEED) as crawl:
+        crawl.wait_for_members(3)
+        site.wait_for_hits(30)
+        crawl.kill(victim)
+        code, found = crawl.finish()
+        log = crawl.log
+    assert (code, found["outcome"]) == (OK, "finished"), log
+    assert_all_fetched(site, project, again=IN_HAND if victim == "worker-1" else 0)
+    if victim == "worker-1":
+        assert found["workers"]["worker-1"]["deaths"] == ["SIGKILL"]
+        assert "worker-1 has died (SIGKILL), and is started again" in log
+    else:
+        assert "The server has died (-9), and is started again" in log
+
+
+@pytest.mark.slow
+def test_a_killed_crawl_leaves_nobody_behind_and_goes_on(project: Path, site: LocalSite) -> None:
+    """After SIGKILL of the process that runs it, workers and server end by themselves; a start meanwhile waits."""
+    with CrawlCommand(project, site, *FEED) as crawl:
+        members = crawl.wait_for_members(3)
+        site.wait_for_hits(30)
+        crawl.kill()
+    with CrawlCommand(project, site, *FEED) as crawl:
+        code, found = crawl.finish()
+        log = crawl.log
+    assert (code, found["outcome"]) == (OK, "finished"), log
+    assert not any(is_running(pid) for pid in members.values())
+    assert "this worker ends, too" in log
+    assert 0 < found["stats"]["response_received_count"] < PAGES
+    assert_all_fetched(site, project, again=2 * IN_HAND)
+
+
+@pytest.mark.slow
+def test_all_killed_at_once_loses_nothing(project: Path, site: LocalSite) -> None:
+    """As a power failure would: the next start has the queue as it was, and fetches the rest."""
+    with CrawlCommand(project, site, *FEED) as crawl:
+        members = crawl.wait_for_members(3)
+        site.wait_for_hits(30)
+        for pid in (crawl.process.pid, *members.values()):
+            os.kill(pid, signal.SIGKILL)
+        crawl.process.wait()
+    with CrawlCommand(project, site, *FEED) as crawl:
+        code, found = crawl.finish()
+        log = crawl.log
+    assert (code, found["outcome"]) == (OK, "finished"), log
+    assert 0 < found["stats"]["response_received_count"] < PAGES
+    assert_all_fetched(site, project, again=2 * IN_HAND)
+
+
+@pytest.mark.slow
+def test_ctrl_c_stops_and_the_next_start_goes_on(project: Path, site: LocalSite) -> None:
+    """Pages in hand are finished, nothing is fetched twice, and the exit code tells a stop from the end.
+
+    Meanwhile a second start on the same job directory is refused, and says who has it.
+    """
+    start = (*FEED, "-a", f"url={site.url('/held/x')}")
+    with CrawlCommand(project, None, *start) as crawl:
+        site.wait_for_hits(1)
+        with CrawlCommand(project, None, *start) as second:
+            assert second.finish() == (USAGE, {})
+        assert f"job is in use by process {crawl.process.pid} on " in crawl.log
+        site.release("x")
+        site.wait_for_hits(30)
+        crawl.interrupt()
+        code, _ = crawl.finish()
+        assert code == UNFINISHED, crawl.log
+        assert "Stopping: pages in hand are finished" in crawl.log
+        assert "Traceback" not in crawl.log
+    assert site.hits() < PAGES
+    with CrawlCommand(project, None, *start) as crawl:
+        code, found = crawl.finish()
+        assert (code, found["outcome"]) == (OK, "finished"), crawl.log
+    assert site.hits() == PAGES + 1
+    assert_all_fetched(site, project, again=0)
+
+
+@pytest.mark.slow
+def test_ctrl_c_twice_stops_at_once(project: Path) -> None:
+    """The second one reaches the workers as Scrapy's second: it does not wait for a page that hangs."""
+    with LocalSite(pages=20) as site, CrawlCommand(project, None, "-a", f"url={site.url('/held/x')}") as crawl:
+        site.wait_for_hits(1)
+        crawl.interrupt()
+        wait_until(lambda: "Closing spider (shutdown)" in crawl.log, "the first")
+        crawl.interrupt()
+        code, _ = crawl.finish()
+        assert code == UNFINISHED, crawl.log
+        assert "forcing unclean shutdown" in crawl.log
+        with CrawlCommand(project, site) as again:  # the page is pending still, and the start page new
+            site.wait_for_hits(2, "/held/x")
+            site.release("x")
+            assert again.finish()[0] == OK, again.log
+
+
+@pytest.mark.slow
+def test_a_worker_that_cannot_live_ends_the_crawl(project: Path, site: LocalSite) -> None:
+    """A spider that raises at its start is started three times, then the crawl ends and says which worker died how."""
+    with CrawlCommand(project, site, spider="broken", workers=1) as crawl:
+        code, found = crawl.finish()
+        log = crawl.log
+    assert (code, found["outcome"]) == (WRONG, "failed"), log
+    assert found["problem"].startswith("worker-1 has died 3 times in a row before it had fetched a page (exit code 1)")
+    assert log.count("RuntimeError: no such thing") >= 3
+
+
+@pytest.mark.slow
+def test_a_server_of_the_settings_is_used(project: Path, site: LocalSite, tmp_path: Path) -> None:
+    """With a server in the settings none is started, and workers have names that other machines do not use."""
+    with RedisServer(tmp_path / "redis", keeps_data=True) as server:
+        with CrawlCommand(project, site, *FEED, "-s", f"BLOOM_REDIS_URL={server.url}") as crawl:
+            members = crawl.wait_for_members(2)
+            code, found = crawl.finish()
+            log = crawl.log
+        assert server.client().exists("{bloom:site:0}:queue")
+    assert (code, found["outcome"]) == (OK, "finished"), log
+    assert set(members) == {"worker-1", "worker-2"}
+    assert "worker worker-1" not in log
+    assert_all_fetched(site, project, again=0)
+
+
+@pytest.mark.slow
+def test_a_queue_that_is_gone_is_not_begun_anew(project: Path, site: LocalSite) -> None:
+    """Data that were deleted are missed: going on would take a finished part of the crawl for all of it."""
+    with CrawlCommand(project, site, *FEED) as crawl:
+        site.wait_for_hits(20)
+        crawl.interrupt()
+        crawl.finish()
+    for path in (project / "job" / "fleet" / "server").rglob("appendonly*"):
+        if path.is_file():
+            path.unlink()
+    with CrawlCommand(project, site, *FEED) as crawl:
+        assert crawl.finish()[0] == USAGE
+        assert "is not there: " in crawl.log
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "257", "many", "2.5", "1e9"])
+def test_absurd_numbers_of_workers_are_refused(number: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The message says what is allowed."""
+    with pytest.raises(SystemExit) as ended:
+        main(["crawl", "books", f"--workers={number}"])
+    assert ended.value.code == USAGE
+    assert f"must be a whole number from 1 to 256, not '{number}'" in capsys.readouterr().err
+
+
+def test_a_place_without_a_project_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The one line says where to go."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["crawl", "books"]) == USAGE
+    assert "is not in a Scrapy project. Change to the directory of the project's scrapy.cfg." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["items.json", "items.csv", "items.xml", "s3://bucket/items.jl", "stdout:"])
+def test_feeds_that_cannot_be_shared_are_refused(name: str) -> None:
+    """Whatever has a head or an end, or is uploaded whole, has to name the worker."""
+    form = name.rpartition(".")[2] if "." in name else "jl"
+    with pytest.raises(SettingsError, match=r"several workers cannot write .*%\(worker\)s"):
+        check_feeds(Settings({"FEEDS": {name: {"format": form}}}))
+    check_feeds(Settings({"FEEDS": {f"%(worker)s-{name}": {"format": form}}}))
+
+
+def test_lines_in_a_local_file_are_shared() -> None:
+    """Under any of their names, and wherever the file is."""
+    feeds = {"items.jl": {"format": "jl"}, "/tmp/a.jsonl": {"format": "jsonlines"}, "file:///tmp/b": {"format": "jl"}}
+    check_feeds(Settings({"FEEDS": feeds}))
+
+
+def test_the_job_of_a_single_process_is_refused(tmp_path: Path) -> None:
+    """Its pending requests are in files that no worker reads; they would be forgotten without a word."""
+    (tmp_path / "requests.frontier").touch()
+    with pytest.raises(UnusableError, match=r"holds the crawl of a single process \(requests\.frontier\)"):
+        CrawlDirectory(tmp_path, print).__enter__()
+
+
+def test_what_is_left_of_a_killed_crawl_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that has inherited the lock keeps others out until it ends, and is named."""
+    said: list[str] = []
+    with CrawlDirectory(tmp_path, said.append) as first:
+        left = subprocess.Popen(["sleep", "60"], pass_fds=first.inherited)
+        first.note_members({"worker-1": left.pid})
+    monkeypatch.setattr("scrapy_bloom.commands.crawl_directory.WAIT_SECONDS", 0.0)
+    with pytest.raises(InUseError, match=rf"processes of a killed crawl: worker-1 \(process {left.pid}\)"):
+        CrawlDirectory(tmp_path, said.append).__enter__()
+    left.kill()
+    left.wait()
+    with CrawlDirectory(tmp_path, said.append):
+        assert said == [f"waiting for what is left of a killed crawl: worker-1 (process {left.pid})"]
+
+
+def test_stats_add_up() -> None:
+    """Counts are added, largest values and what describes the common filter are not, and rates have no sum."""
+    one = {"pages": 3, "request_depth_max": 4, "bloom/urls": 50, "responses_per_minute": 9.0, "finish_reason": "x"}
+    other = {"pages": 4, "request_depth_max": 2, "bloom/urls": 60, "elapsed_time_seconds": 3.0, "flag": True}
+    assert total([one, other]) == {"pages": 7, "request_depth_max": 4, "bloom/urls": 60}
