@@ -1,6 +1,6 @@
 """Every exception that scrapy-bloom raises on purpose: where, what was found, what was expected, what to do.
 
-Does not know what the caller was about to do: that a crawl has not started is said by whoever starts crawls.
+Does not know what the caller was doing: whoever starts crawls says that the crawl has not started.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
 
 
 class BloomError(Exception):
-    """Base class of everything below, so that one ``except`` catches it all."""
+    """The base class of all of these."""
 
     is_logged = False
-    """Whether the log has it already, on a line of its own."""
+    """Whether it has been logged, on its own line."""
 
     def __init__(self, where: object, found: str, *, expected: str = "", advice: str) -> None:
-        """Say what is wrong, in pieces of a sentence.
+        """Take the message in pieces.
 
         Args:
-            where: The file, directory or server, which is the subject of the sentence. No password.
-            found: What is the case there, from the verb on: ``"is in use by process 7"``.
-            expected: What should be the case, if the advice does not say so already.
-            advice: What the reader can do about it, in whole sentences.
+            where: The file, directory or server: the subject of the sentence. Without a password.
+            found: What is wrong with it, from the verb on: ``"is in use by process 7"``.
+            expected: What should be there instead, if *advice* does not say so.
+            advice: What the reader can do, in whole sentences.
 
         """
         self.where = str(where)
@@ -34,7 +34,7 @@ class BloomError(Exception):
         super().__init__(where, found, expected, advice)
 
     def __str__(self) -> str:
-        """Put the pieces together: *where* *found*; expected: *expected*. *advice*."""
+        """Return ``where found; expected: expected. advice``."""
         expected = f"; expected: {self.expected}" if self.expected else ""
         return f"{self.where} {self.found}{expected}. {self.advice}"
 
@@ -48,7 +48,7 @@ class SettingsError(BloomError, ValueError):
         super().__init__("settings", "\n".join(self.problems), advice="Correct them.")
 
     def __str__(self) -> str:
-        """Put one line per problem under a headline."""
+        """Return one line per problem under a headline."""
         return "These settings cannot be used:" + "".join(f"\n  {line}" for line in self.problems)
 
 
@@ -59,7 +59,7 @@ class DamagedError(BloomError):
     """
 
     def __init__(self, where: object, problem: str, *, offset: int | None = None, advice: str) -> None:
-        """Take as *problem* what was found and what was expected, at byte *offset* if there is one to name."""
+        """Take as *problem* what was found and what was expected, and as *offset* the byte where, if known."""
         self.problem = problem
         self.offset = offset
         place = "" if offset is None else f" at byte {offset}"
@@ -67,7 +67,7 @@ class DamagedError(BloomError):
 
 
 class UnknownFormatError(BloomError):
-    """A file or a key on a server was written in a format that this version does not know."""
+    """A file, or a Redis key, has a format that this version does not know."""
 
     def __init__(self, where: object, what: str, version: int, known: int, *, advice: str) -> None:
         """Take as *what* "format version" or "probe scheme"; *known* is the newest that this version reads."""
@@ -79,7 +79,7 @@ class UnknownFormatError(BloomError):
 
 
 class KeySpaceError(BloomError):
-    """A filter was filled with fingerprints that are made otherwise than the crawl would make them now."""
+    """A filter was filled with fingerprints made in another way than the crawl makes them now."""
 
     def __init__(self, where: object, differences: Mapping[str, tuple[str, str]], *, advice: str) -> None:
         """Take *differences*: by ingredient, what the filter was filled under and what is set now."""

@@ -151,7 +151,7 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
         """Open the filter where it lives.
 
         Raises:
-            BloomError: It cannot be used. Said on one CRITICAL line.
+            BloomError: It cannot be used. One CRITICAL line says why.
 
         """
         with log_start_errors(self._logger), spider_state_kept(self._crawler):
@@ -171,10 +171,11 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
             self._crawl_figures.begin()
 
     def request_seen(self, request: Request) -> bool:
-        """Return whether *request* is not to be fetched, and remember it if it is.
+        """Return False if *request* is to be fetched, and remember it; True if it is to be dropped.
 
         Never raises, since Scrapy would lose the request: one that cannot be checked is let through and counted in
-        ``bloom/unchecked``. A filter on a server may wait for it, see ``BLOOM_REDIS_ON_ERROR`` in ``docs/fleet.md``.
+        ``bloom/unchecked``. If the filter is on a server, the call may wait for the server, as ``BLOOM_REDIS_ON_ERROR``
+        says (``docs/fleet.md``).
         """
         try:
             admits = self._admits(request) if self._watches_loops else self._add(self._fingerprint(request))
@@ -214,8 +215,8 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
     def fingerprint(self, request: Request) -> bytes:
         """Return the fingerprint of *request*; override it to merge or tell apart more.
 
-        Everything uses it: checking, taking back, holding back, and asking about links, for which *request* is the
-        plain GET request of the link's URL. Must depend on nothing but *request*.
+        Used for everything: checking, taking back, holding back, and asking about links, for which *request* is the
+        plain GET request of the link's URL. It must depend on *request* alone.
         """
         return self._default_fingerprint(request)
 
@@ -224,10 +225,10 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
         return self._default_fingerprint(request).hex()
 
     def remember(self, request: Request) -> None:
-        """Record *request*, which is pending already, without judging it. Never raises."""
+        """Record *request*, which is already pending, without judging it. Never raises."""
         try:
             self._add(self._fingerprint(request))
-        except Exception:  # its page will be fetched, and perhaps once more
+        except Exception:  # it is pending, so its page is fetched; a link to it may fetch it once more
             self._log.unchecked(request)
 
     def link_filter(self) -> LinkFilter:
@@ -241,7 +242,7 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
 
     @property
     def epoch(self) -> int | None:
-        """A number that changes whenever something seen may have become new; None where only asking can tell."""
+        """A number that changes whenever something seen may have become new; None if nothing but asking can tell."""
         return self._epoch
 
     def seen_fingerprints(self, fingerprints: Sequence[bytes]) -> Sequence[bool]:
@@ -291,7 +292,7 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
         return True
 
     def _let_through(self, request: Request, error: Exception) -> None:
-        """Count *request*, which could not be checked, and end a crawl that would never end by itself."""
+        """Count *request*, which could not be checked, and end the crawl if it would otherwise never end."""
         self._log.unchecked(request)
         endless = self._unchecked.failed(request)
         if endless is None or self._is_ending or self._state is State.CLOSED:
@@ -320,7 +321,7 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
     # -- states -----------------------------------------------------------------------------------------------------
 
     def _enter(self, state: State) -> None:
-        """Change the state, and with it what adds a fingerprint: one attribute, for the speed of a request's way."""
+        """Change the state, and with it the function that adds a fingerprint: one attribute, so that a call is fast."""
         self._state = state
         if state is State.NOT_OPEN:
             self._add = self._open_and_add

@@ -1,6 +1,6 @@
-"""Whom to ask about the links of a response: :class:`CrawlLinks`, one for each crawl.
+"""Finds the filter that answers for the links of a response: :class:`CrawlLinks`, one for each crawl.
 
-Knows the crawler's signals and stats. Does not know the filter (whichever can answer does so), nor what is a link.
+Knows the crawler's signals and stats. Does not know which filter that is, nor what a link is.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# Of the whole process, since an extractor is given a response and nothing else. By the request of the response, which
-# stays the same under response.replace().
+# One for the whole process, since an extractor is given nothing but a response. By its request, which stays the same
+# under response.replace().
 _crawls: WeakKeyDictionary[Request, CrawlLinks] = WeakKeyDictionary()
 
 

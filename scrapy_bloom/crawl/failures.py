@@ -1,16 +1,15 @@
 """Tells which requests have failed for good, so that their fingerprints can be taken back.
 
-From Scrapy's signals alone. Knows no filter: it calls what it is given.
+Knows Scrapy's signals. Does not know the filter: it calls what it is given.
 
 A request counts as failed
 
-- when its download ended without a response: connection refused, time-out, DNS, refused by a downloader middleware on
-  its way there;
-- when the response that reaches the spider has a status of ``RETRY_HTTP_CODES``: those are retried before they get
-  there, so the retries are used up;
+- when its download ended without a response: connection refused, time-out, DNS, refused by a downloader middleware;
+- when the response that reaches the spider has a status of ``RETRY_HTTP_CODES``, because by then the retries are used
+  up;
 - when its callback raised.
 
-Between a failed download and its retry the request counts as failed, too, until the retry is scheduled: a kill just
+Between a failed download and its retry the request also counts as failed, until the retry is scheduled: a kill just
 then costs one more fetch, not a page.
 """
 
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class FailureWatch:
-    """Listens to one crawl from construction to its end. Keep a reference to it."""
+    """Listens to one crawl from construction on. Keep a reference to it: signals do not."""
 
     def __init__(
         self, crawler: Crawler, failed: Callable[[Request], None], pending_again: Callable[[Request], None]
@@ -62,7 +61,7 @@ class FailureWatch:
             self._fail(request)
 
     def _spider_error(self, failure: Failure, response: Response) -> None:  # noqa: ARG002 - Scrapy's arguments
-        if response is not None and response.request is not None:  # None: it was start() that raised
+        if response is not None and response.request is not None:  # without a response, start() raised
             self._fail(response.request)
 
     def _request_scheduled(self, request: Request) -> None:
@@ -71,6 +70,6 @@ class FailureWatch:
 
     def _fail(self, request: Request) -> None:
         self._failed(request)
-        # A link to the URL that was redirected here has to be followed again, too.
+        # Links to the URLs that redirected here must be followed again, too.
         for url in request.meta.get("redirect_urls", ()):
             self._failed(Request(url))

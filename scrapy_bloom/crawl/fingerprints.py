@@ -1,4 +1,4 @@
-"""Which fingerprints a crawl's requests get: its fingerprinter's, or the equal and faster ones in place of Scrapy's.
+"""Chooses what makes the fingerprints of a crawl: its own fingerprinter, or our faster equal of Scrapy's.
 
 Knows the settings that decide it, and no filter.
 """
@@ -28,7 +28,7 @@ class Fingerprints:
     of_request: Callable[[Request], bytes]
     """The fingerprint of a request."""
     of_url: Callable[[str], bytes] | None
-    """The same for the plain GET request of a URL; None if that takes a request, as with a custom fingerprinter."""
+    """The same for the plain GET request of a URL; None with a custom fingerprinter, which takes requests only."""
     space: Mapping[str, str]
     """The key space: what made the fingerprints. Filters with different key spaces cannot be shared."""
 

@@ -1,8 +1,7 @@
 """What a worker with a queue on the server knows about URLs by itself: :class:`WorkerFilter`.
 
-It stands in front of the filter beside the queue. Whatever it does not know becomes a link on its way to the server,
-which decides; so it is never asked for the last word, and "new" from it means "not known here". It knows the way of a
-request through a duplicate filter from its base class, and no server.
+It stands in front of the server's filter. What it does not know becomes a link on its way to the server, which has the
+last word: "new" here means "not known here". It knows no server.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class WorkerFilter(BaseBloomDupeFilter):
     _logger = logger
 
     trusted_at: Callable[[], float]
-    """Says when the server has last confirmed that its filter is the same; infinity while it is away."""
+    """Returns when the server last confirmed that its filter is the same; infinity while the server is away."""
 
     described: Callable[[], Mapping[str, float]]
     """Returns the stats of the server's filter by name."""
@@ -51,18 +50,18 @@ class WorkerFilter(BaseBloomDupeFilter):
 
     @property
     def local(self) -> ScalableBloomFilter:
-        """What the server has called seen or taken in."""
+        """The fingerprints that the server has called seen or has accepted."""
         return self._local
 
     def learn(self, fingerprint: bytes) -> None:
-        """Take in that the server knows *fingerprint* now."""
+        """Note that the server knows *fingerprint*."""
         self._on_the_way.discard(fingerprint)
         self._local.add(fingerprint)
         if len(self._local) >= MAX_LOCAL:
             self.forget_all()
 
     def forget_all(self) -> None:
-        """Begin anew; what is on its way stays known."""
+        """Begin anew, but keep what is on its way."""
         self._local = self._new_local()
 
     def _new_local(self) -> ScalableBloomFilter:

@@ -1,4 +1,4 @@
-"""Fingerprints that must not be in the chain yet, because their requests are not durable.
+"""Holds fingerprints back from the chain until their requests are durable.
 
 A fingerprint in the job directory survives ``kill -9`` at once. If its request does not, the page is lost. Knows a
 chain, but no request.
@@ -41,7 +41,7 @@ class HeldBack:
         return True
 
     def __contains__(self, fingerprint: bytes) -> bool:
-        """Whether *fingerprint* was added before: here, or in the chain."""
+        """Return whether *fingerprint* was added before, here or to the chain."""
         return (
             fingerprint in self._held
             or fingerprint in self._sealed
@@ -50,7 +50,7 @@ class HeldBack:
         )
 
     def forget(self, fingerprint: bytes) -> None:
-        """Take *fingerprint* back, wherever it is: the next one is new."""
+        """Take *fingerprint* back, wherever it is: the next time it is new."""
         if fingerprint in self._held or fingerprint in self._sealed or fingerprint in self._volatile:
             self._forgotten[fingerprint] = fingerprint in self._volatile
             self._held.pop(fingerprint, None)
@@ -59,7 +59,7 @@ class HeldBack:
         self._chain.forget(fingerprint)
 
     def recall(self, fingerprint: bytes) -> None:
-        """Undo :meth:`forget`: *fingerprint* is where it was before."""
+        """Undo :meth:`forget`: put *fingerprint* back where it was."""
         was_volatile = self._forgotten.pop(fingerprint, None)
         if was_volatile:
             self._volatile.add(fingerprint)
@@ -68,7 +68,7 @@ class HeldBack:
         self._chain.recall(fingerprint)
 
     def seal(self) -> None:
-        """Mark what is held back now: its requests are about to be written, those that come later are not."""
+        """Mark what is held back now: the requests of these fingerprints are about to be written."""
         if self._sealed:
             self._sealed.update(self._held)
             self._held.clear()
@@ -76,7 +76,7 @@ class HeldBack:
             self._sealed, self._held = self._held, self._sealed
 
     def release(self) -> None:
-        """Put what was sealed into the chain: its requests are durable now."""
+        """Put what was sealed into the chain, because its requests are durable now."""
         while self._sealed:  # one at a time, so that a count taken meanwhile is right
             fingerprint, _ = self._sealed.popitem()
             self._chain.add(fingerprint)
@@ -87,14 +87,14 @@ class HeldBack:
         return not self._sealed
 
     def drop(self) -> None:
-        """Remove what is still held back: its requests never became durable."""
+        """Drop what is still held back, because its requests never became durable."""
         self._held.clear()
         self._sealed.clear()
 
     def never_release(self, fingerprint: bytes | None) -> None:
         """Keep *fingerprint* in memory for good: it is lost with the process.
 
-        If *fingerprint* is None or not held back, the newest one is kept instead: the request was recorded under it.
+        If *fingerprint* is None or not held back, keep the newest one instead: the request was recorded under that.
         """
         if fingerprint not in self._held:
             fingerprint = next(reversed(self._held), None)

@@ -1,10 +1,9 @@
 """Tells when Scrapy's engine is done with a request.
 
-The engine keeps the requests it works on in a set: a request enters it as soon as the scheduler has handed it out, and
-leaves it after its callback's last output was taken (what the callback yielded is in the scheduler by then), after a
-redirect or a retry was scheduled in its place, or after an error was reported. No public announcement of the engine
-(signal, middleware) comes after the last output, so we watch the set itself. It is the same in every Scrapy that we
-support.
+The engine keeps the requests it works on in a set. A request enters the set when the scheduler hands it out. It leaves
+after its callback's last output was taken (what the callback yielded is in the scheduler by then), after a redirect or
+a retry was scheduled in its place, or after an error was reported. No signal or middleware is called after the last
+output, so we watch the set itself, which is the same in every supported Scrapy. Knows no queue and no filter.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class WatchedSet(set["Request"]):
-    """A set that says which requests leave it, in the engine's own thread and call.
+    """A set that reports which requests leave it, from within the engine's own call.
 
-    A request that enters twice, because a callback passes it to ``engine.download()``, has left only once it has left
-    twice: if unsure, it is still in progress.
+    A request that enters twice, because a callback passes it to ``engine.download()``, is reported only when it leaves
+    for the second time: if unsure, it is still in progress.
     """
 
     def __init__(self, left: Callable[[Request], None]) -> None:
@@ -36,7 +35,7 @@ class WatchedSet(set["Request"]):
         super().add(request)
 
     def remove(self, request: Request) -> None:
-        """Let *request* go, and say so when it has left as often as it entered; KeyError as for any set."""
+        """Remove *request*, and report it once it has left as often as it entered; KeyError as for any set."""
         self._leave(request)
         super().remove(request)
 
@@ -49,9 +48,9 @@ class WatchedSet(set["Request"]):
 
 
 def watch(crawler: Crawler, left: Callable[[Request], None]) -> bool:
-    """Call *left* with each request that the engine of *crawler* has worked on and is done with, from now on.
+    """From now on, call *left* with each request that the engine of *crawler* is done with.
 
-    Return False, and do nothing, if the engine has no such set, or none that is empty as it must be before the crawl.
+    Return False, and do nothing, if the engine has no such set or the set is not empty, as it is before the crawl.
     """
     slot: Any = getattr(crawler.engine, "_slot", None)
     if type(getattr(slot, "inprogress", None)) is not set or slot.inprogress:

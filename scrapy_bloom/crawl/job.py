@@ -1,4 +1,4 @@
-"""Which job directory a crawl has. Does not know what lies in it."""
+"""Finds the job directory of a crawl. Does not know what is in it."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Set by the shell for itself in Scrapy 2.13 or 2.19; of no other command.
+# Set by the shell in Scrapy 2.13 or 2.19, and by no other command.
 _SETTINGS_OF_THE_SHELL = ("KEEP_ALIVE", "LOGSTATS_INTERVAL", "REMOTE_CONTROL_ENABLED")
 
 
 def job_of(crawler: Crawler) -> Path | None:
     """Return ``JOBDIR``, or None without one and under ``scrapy parse``, ``fetch``, ``check`` or ``shell``.
 
-    Those look at a page or two with a spider of the project. With ``JOBDIR`` in the project's settings they would take
-    the pending requests of that spider's crawl, and leave their own pages as seen.
+    These commands look at a page or two with a spider of the project. With ``JOBDIR`` in the project's settings, they
+    would fetch the pending requests of that spider's crawl and mark their own pages as seen.
 
     Raises:
         UnusableError: It is no directory, or cannot be created or written to.
@@ -38,7 +38,7 @@ def job_of(crawler: Crawler) -> Path | None:
 
 
 def looks_only(crawler: Crawler) -> bool:
-    """Return whether *crawler* was made by a command of Scrapy's that looks at pages rather than crawl.
+    """Return whether *crawler* belongs to a command of Scrapy's that looks at pages instead of crawling.
 
     ``parse``, ``fetch`` and ``check`` put their own ``start()`` into the spider. The shell opens an engine without
     starting a crawl, under settings of its own.

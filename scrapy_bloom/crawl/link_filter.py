@@ -1,4 +1,4 @@
-"""How the parts of one crawl find each other without knowing each other: a signal of the crawler."""
+"""Connects whoever asks about links with the filter that answers, by a signal of the crawler. Knows neither."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ if TYPE_CHECKING:
 
 
 class LinkFilter(Protocol):
-    """What answers for links that are not requests yet."""
+    """Answers for links that are not requests yet."""
 
     @property
     def fingerprint_url(self) -> Callable[[str], bytes] | None:
         """The fingerprint of a URL's plain GET request; raises for what is not a URL.
 
-        None with a custom fingerprinter, which needs a request: then nobody can tell which links were seen.
+        None with a custom fingerprinter, which takes requests only: then nobody can tell which links were seen.
         """
 
     @property
     def epoch(self) -> int | None:
-        """Whether an earlier "seen" still holds: it does as long as this number stays the same.
+        """A number: an earlier "seen" holds as long as it stays the same.
 
-        None while an earlier "seen" does not count, and the filter has to be asked again.
+        None while the filter has to be asked again, whatever it said before.
         """
 
     def seen_fingerprints(self, fingerprints: Sequence[bytes]) -> Sequence[bool]:

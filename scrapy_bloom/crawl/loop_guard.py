@@ -1,6 +1,6 @@
-"""What a duplicate filter asks about endless URL spaces, and who answers under the settings of a crawl.
+"""What a duplicate filter asks about endless URL spaces, and what answers under the settings of a crawl.
 
-Knows no limit and no shape; ``loops/`` does. ``base_dupefilter`` asks.
+Knows no limit and no shape: ``loops/`` does.
 """
 
 from __future__ import annotations

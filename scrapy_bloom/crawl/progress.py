@@ -1,6 +1,6 @@
-"""What a duplicate filter says about itself: at the start, about once a minute, with each new layer, and at the end.
+"""Logs how a crawl's filter is doing: at the start, about once a minute, with each new layer, and at the end.
 
-Reads the stats that the filter sets. Knows no filter, and no request.
+Reads the stats that the filter sets. Knows no filter and no request.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from scrapy.statscollectors import StatsCollector
 
 INTERVAL = 60.0
-"""Seconds between two lines while crawling, as of Scrapy's own "Crawled 1234 pages"."""
+"""Seconds between two lines while crawling, as between Scrapy's own "Crawled 1234 pages"."""
 
 _LIMITS = tuple(f"bloom/loop/{rule}" for rule in ("depth", "length", "tandem", "params"))
 _LEAST_SHOWN = 0.001
@@ -62,7 +62,7 @@ class Progress:
         self._layers = int(layers)
         self._known_before = int(urls)
         self._at = self._clock()
-        with suppress(RuntimeError):  # neither reactor nor event loop, as for a filter used on its own
+        with suppress(RuntimeError):  # a filter used on its own may have neither reactor nor event loop
             self._timer = create_looping_call(self.tick)
             self._timer.start(INTERVAL, now=False)
 
@@ -90,7 +90,7 @@ class Progress:
             f"{self._number('bloom/urls'):,.0f}",
             f"{self._number('dupefilter/filtered'):,.0f}",
             rate,
-            100 * min(-math.log2(1 - self._number("bloom/fill_ratio")), 1),  # half the bits are set when it is full
+            100 * min(-math.log2(1 - self._number("bloom/fill_ratio")), 1),  # full means half of the bits
             self._expected_lost(),
         )
         self._checks, self._at = checks, now

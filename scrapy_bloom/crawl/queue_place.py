@@ -1,6 +1,6 @@
-"""Where a crawl's scheduler keeps its requests, as seen from the filter's server: :func:`queue_place`.
+"""Tells where a crawl's scheduler keeps its requests, as seen from the filter's server: :func:`queue_place`.
 
-Looks at classes and settings only; connects to nothing.
+Knows classes and settings. Does not connect to anything.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 def queue_place(settings: BaseSettings, server: Address) -> QueuePlace:
     """Return where the scheduler of *settings* puts a request that the filter on *server* has let through.
 
-    What counts is whose ``enqueue_request()`` it is: Scrapy's and that of our durable queue keep requests in the
-    process or its job directory, that of scrapy-redis sends them to its server, and any other may do anything.
+    What counts is whose ``enqueue_request()`` it uses: Scrapy's and our durable queue's keep requests in the process or
+    its job directory, scrapy-redis' sends them to its server, and any other may do anything.
     """
     enqueue_request = getattr(load_object(settings["SCHEDULER"]), "enqueue_request", None)
     module = str(getattr(enqueue_request, "__module__", ""))

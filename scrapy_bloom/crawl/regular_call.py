@@ -26,9 +26,9 @@ logger = logging.getLogger(__name__)
 
 
 class RegularCall:
-    """Begins when the spider of *crawler* is opened and ends when it is closed. Keep a reference to it.
+    """Calls *function* from the opening of *crawler*'s spider to its closing. Keep a reference to it.
 
-    An exception of *function* is logged, and does not end the calls.
+    An exception in *function* is logged and does not end the calls.
     """
 
     def __init__(self, crawler: Crawler, function: Callable[[], None], seconds: float) -> None:
@@ -39,7 +39,7 @@ class RegularCall:
         crawler.signals.connect(self._end, signals.spider_closed)
 
     def _begin(self) -> None:
-        # Only here: a filter that is used without a crawl has no reactor.
+        # Not earlier: a filter used without a crawl has no reactor.
         self._loop = create_looping_call(self._call)
         self._loop.start(self._seconds, now=False)
 

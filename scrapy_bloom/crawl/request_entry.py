@@ -1,9 +1,9 @@
-"""Requests of Scrapy's as entries of a queue that others can write to, and back, without running anybody's code.
+"""Turns Scrapy's requests into entries of a queue that others can write to, and back, running nobody's code.
 
-Knows the spider, whose methods the callbacks are. Does not know where the entries lie.
+Knows the spider, whose methods the callbacks are. Does not know where the entries are kept.
 
-What an entry may name: a class of requests that this process has imported already, and methods of the spider. Nothing
-is imported because an entry says so. A pickle is loaded only if it is signed with the secret of the workers.
+An entry may name a class of requests that this process has already imported, and methods of the spider. Nothing is
+imported because an entry says so. A pickle is loaded only if it is signed with the secret of the workers.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class RequestEntries:
     """Writes and reads the requests of one spider.
 
     Args:
-        spider: Whose methods the callbacks are.
-        secret: With it, a request that needs a pickle is written as one, signed; without it is refused.
+        spider: The callbacks are its methods.
+        secret: Signs the pickle of a request that needs one; without a secret, such a request is refused.
 
     """
 
@@ -78,7 +78,7 @@ class RequestEntries:
         """Return the request of *entry*.
 
         Raises:
-            GarbledError: It is none, or none that may be read here; the message says what is wrong.
+            GarbledError: It is no request, or one that may not be read here; the message says why.
 
         """
         fields = decode(entry) if self._secret is None else decode_signed(entry, self._secret)

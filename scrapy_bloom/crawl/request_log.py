@@ -1,6 +1,6 @@
-"""What a duplicate filter says about requests: filtered, held back as part of a loop, let through unchecked.
+"""Logs and counts what a duplicate filter did with a request: filtered, held back as a loop, let through unchecked.
 
-Common to the faces. Knows no filter, and decides nothing.
+Knows no filter, and decides nothing.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class RequestLog:
     def loop(self, url: str, rule: str, reason: str, spider: Spider | None = None) -> None:
         """Log that *rule* applied to *url* because of *reason*, and count it in ``bloom/loop/<rule>``.
 
-        Such a URL is no duplicate, and is not counted as one.
+        It is not counted as a duplicate.
         """
         extra = {} if spider is None else {"spider": spider}
         if len(url) > LONGEST_SHOWN:

@@ -1,6 +1,6 @@
-"""Ends a crawl from the inside, as extensions do: everything pending is kept, and the job can be resumed.
+"""Ends a crawl from within, as extensions do: everything pending is kept, and the job can be resumed.
 
-Knows the engine. Does not know why the crawl ends; the caller has logged that.
+Knows the engine. Does not know why the crawl ends: the caller has logged that.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ def end_crawl(crawler: Crawler, reason: str) -> None:
         crawler: The crawl to end.
         reason: Its ``finish_reason``, one word such as ``frontier_damaged``.
 
-    Does nothing if no spider is open: before the start, after the end, or without an engine. Ending a crawl that is
-    ending already is harmless.
+    Does nothing if no spider is open: before the start, after the end, or without an engine. Calling it twice is
+    harmless.
 
     """
     engine: Any = crawler.engine
@@ -29,7 +29,7 @@ def end_crawl(crawler: Crawler, reason: str) -> None:
         return
 
     def end() -> Any:
-        if engine.spider is None:  # it has ended meanwhile
+        if engine.spider is None:  # the crawl has ended meanwhile
             return None
         if hasattr(engine, "close_spider_async"):  # Scrapy 2.14 and newer
             return deferred_from_coro(engine.close_spider_async(reason=reason))
@@ -44,7 +44,7 @@ def _soon(call: Any) -> None:
     except ImportError:  # Scrapy before 2.14, which always has a Twisted reactor
         from twisted.internet import reactor
 
-        of_reactor: Any = reactor  # which one it is, is not known to types
+        of_reactor: Any = reactor  # its type depends on which one is installed
         of_reactor.callLater(0, call)
     else:
         call_later(0, call)

@@ -1,7 +1,7 @@
-"""Saves ``spider.state`` from a crawl that does not start.
+"""Saves ``spider.state`` from a crawl that does not start. Does not know why it does not.
 
-Scrapy reads it when the spider is opened, and writes it when the spider is closed, even if it was never opened: then it
-leaves an empty file, which no later run can read (Scrapy 2.13 to 2.19). Does not know why the crawl does not start.
+Scrapy reads the file when it opens the spider and writes it when it closes the spider. If the spider was never opened,
+it writes an empty file, which no later run can read (Scrapy 2.13 to 2.19).
 """
 
 from __future__ import annotations
@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def spider_state_kept(crawler: Crawler | None) -> Iterator[None]:
-    """Give the spider, if it has no state yet when something is raised, what an earlier run left in the job directory.
-
-    For opening, when the spider exists and has not been opened.
-    """
+    """If opening a crawl raises, give the spider the state that an earlier run left, unless it already has one."""
     try:
         yield
     except Exception:
@@ -37,5 +34,5 @@ def _read_state(crawler: Crawler) -> None:
     if spider is None or not jobdir or hasattr(spider, "state"):
         return
     spider.state = {}
-    with suppress(Exception):  # missing, or empty already; unpickling runs other people's code
+    with suppress(Exception):  # missing or empty; unpickling may also raise anything
         spider.state = pickle.loads(Path(jobdir, "spider.state").read_bytes())  # noqa: S301 - as Scrapy does

@@ -1,6 +1,6 @@
-"""Says why a crawl cannot start, on one CRITICAL line, and checks the one thing that everything needs: ``JOBDIR``.
+"""Logs why a crawl cannot start, on one CRITICAL line, and checks ``JOBDIR``, which everything needs.
 
-Knows how Scrapy reports errors on starting. Does not know what else may be wrong.
+Knows how Scrapy reports errors at the start. Does not know what else may be wrong.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def log_start_errors(logger: logging.Logger) -> Iterator[None]:
-    """Log once, on one CRITICAL line, why the crawl cannot start: Scrapy buries it between two tracebacks.
+    """Log once, on one CRITICAL line, why the crawl cannot start, and raise the exception again.
 
-    Every exception is raised again.
+    Scrapy alone would bury the reason between two tracebacks.
     """
     try:
         yield

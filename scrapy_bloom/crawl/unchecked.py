@@ -1,7 +1,7 @@
 """Tells when requests that cannot be checked would make a crawl endless.
 
-One odd request is let through, since dropping it could lose a page. Pages that link to each other, with requests that
-are all let through, are fetched for ever. Knows no filter, and ends nothing itself.
+One odd request is let through, since dropping it could lose a page. If all are, pages that link to each other are
+fetched for ever. Knows no filter, and does not end the crawl.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from scrapy import Request
 
 MOST_IN_A_ROW = 100
-"""Failures without one success in between after which the fingerprinter counts as broken. No page seen had more odd
-links than that; a loop of two pages gets here within a minute."""
+"""Failures in a row after which the fingerprinter counts as broken. No page we have seen has more odd links than that;
+a loop of two pages gets there within a minute."""
 
 MOST_OF_ONE = 100
-"""How often one request may fail while others do not: as often as the pages of a small site link to it."""
+"""How often one request may fail while others do not: about as often as the pages of a small site link to it."""
 
 _MOST_REMEMBERED = 10_000
 

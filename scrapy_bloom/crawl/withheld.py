@@ -1,6 +1,6 @@
-"""Which pages do not count as done yet, because a request that came from them exists only in this process.
+"""Tells which pages do not count as done yet, because a request that came from them exists only in this process.
 
-Knows requests by their identity only.
+Knows requests by identity, and no queue.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class Withheld:
         self._done: set[Request] = set()
 
     def add(self, request: Request, in_hand: Iterable[Request]) -> None:
-        """Let all pages *in_hand* wait for *request*, since nobody knows which of them it came from."""
+        """Make all pages *in_hand* wait for *request*, since nobody knows which of them it came from."""
         pages = list(in_hand)
         self._pages[request] = pages
         for page in pages:
             self._waits_for[page] = self._waits_for.get(page, 0) + 1
 
     def done(self, request: Request) -> list[Request]:
-        """Note that *request* is done. Return what counts as done now: it and what waited for it, or nothing."""
+        """Note that *request* is done. Return what now counts as done: it and what waited for it, or nothing."""
         found = []
         finished = [request]
         while finished:

@@ -1,4 +1,5 @@
 """What counts as the same page. Knows no filter and no crawl.
 
-``canonical`` is w3lib's canonical form, faster; ``rules`` merge further spellings; ``fingerprint`` is Scrapy's, faster.
+``canonical`` is w3lib's canonical form, only faster; ``rules`` merges further spellings; ``fingerprint`` is Scrapy's
+fingerprint, only faster.
 """

@@ -36,8 +36,8 @@ _BEFORE_URL = '{"body": "", "headers": {}, "method": "GET", "url": "'
 def fingerprint(request: Request) -> bytes:
     """Return what ``scrapy.utils.request.fingerprint(request)`` of the installed Scrapy returns: 20 bytes.
 
-    Raises whatever Scrapy raises. Ordinary requests are not cached: computing takes about as long as looking up
-    a known fingerprint takes Scrapy.
+    Raises whatever Scrapy raises. Fingerprints of ordinary requests are not cached: computing one takes about as long
+    as Scrapy takes to look one up.
     """
     if type(request) is Request:  # private attributes save 150 ns; a subclass may have properties of its own
         meta, url, body = request._meta, request._url, request._body
@@ -97,7 +97,7 @@ def fingerprints_under(rules: Rules) -> tuple[Callable[[Request], bytes], Callab
             meta, url, body = request._meta, request._url, request._body
         else:
             meta, url, body = request.meta, request.url, request.body
-        if meta and meta.get("verbatim_url"):  # whoever says so wants no URL taken for another
+        if meta and meta.get("verbatim_url"):  # asks for the URL to be taken literally
             return fingerprint(request)
         canonical = quick_canonical(url)
         if canonical is None:

@@ -1,7 +1,7 @@
-"""Canonicalization beyond w3lib's, by name: which further spellings of a URL count as the same page.
+"""Rules that go beyond w3lib's canonical form: which further spellings of a URL count as the same page.
 
-A rule takes a canonical URL and returns the one that stands for it and its equals; the URL that is fetched stays as it
-is. What a released rule does must not change, because its name stands in the key spaces of filters: a better one gets
+A rule takes a canonical URL and returns the one that stands for it and its equals; the URL that is fetched does not
+change. Nor may what a released rule does, because filters record its name in their key space: a better rule gets
 another name. Knows URLs and one setting; does not know who asks.
 """
 
@@ -30,7 +30,7 @@ _match_parts = re.compile(r"(https?)://([^/?#]*)([^?#]*)([^#]*)(.*)", re.DOTALL)
 
 
 class _Parts(NamedTuple):
-    """A web URL in the pieces that rules look at. Glued together they are the URL again, but for ``://``."""
+    """A web URL in the pieces that rules look at."""
 
     scheme: str
     netloc: str
@@ -54,7 +54,7 @@ _DEFAULT_PORT = {"http": re.compile(r"(?::80)+\Z"), "https": re.compile(r"(?::44
 
 
 def default_port(url: str) -> str:
-    """Drop ``:80`` from http and ``:443`` from https, which say nothing (RFC 3986, 6.2.3)."""
+    """Drop ``:80`` from http and ``:443`` from https, which are the defaults (RFC 3986, 6.2.3)."""
     parts = _parts(url)
     if parts is None:
         return url
@@ -109,7 +109,7 @@ _TRACKING = (
     "ef_id",
     "_branch_match_id",
 )
-"""Parameters by which advertising and newsletters recognise a click; besides all that begin with ``utm_``."""
+"""Parameters by which advertising and newsletters recognise a click, besides those that begin with ``utm_``."""
 
 _is_tracking = re.compile(rf"(?:utm_[^=]*|{'|'.join(_TRACKING)})(?:=.*)?", re.DOTALL).fullmatch
 
@@ -120,7 +120,7 @@ def tracking(url: str) -> str:
 
 
 _SESSION_NAMES = ("phpsessid", "jsessionid", "sessionid", "session_id", "sessid", "sid", "oscsid", "xtcsid", "zenid")
-"""Parameters with a session, in any case; besides ``aspsessionid`` and eight letters, and the ``s`` of forums."""
+"""Parameters for session ids, in any case, besides ``aspsessionid`` with eight letters and the ``s`` of forums."""
 
 _is_session = re.compile(
     rf"(?:(?:{'|'.join(_SESSION_NAMES)}|aspsessionid[a-z]{{8}})=[0-9a-z]{{24,}}|s=[0-9a-f]{{32}})", re.IGNORECASE
@@ -141,7 +141,7 @@ def session_ids(url: str) -> str:
 
 
 def trailing_slash(url: str) -> str:
-    """Take ``/a/`` for ``/a``."""
+    """Treat ``/a/`` as ``/a``."""
     parts = _parts(url)
     if parts is None or not parts.path:
         return url
@@ -152,7 +152,7 @@ _WWW = re.compile(r"(?:www\.)+(?=[^.:]+\.)")
 
 
 def www(url: str) -> str:
-    """Take ``www.example.com`` for ``example.com``."""
+    """Treat ``www.example.com`` as ``example.com``."""
     parts = _parts(url)
     if parts is None:
         return url
@@ -162,7 +162,7 @@ def www(url: str) -> str:
 
 
 def scheme(url: str) -> str:
-    """Take http for https, each at its default port only: other ports are other servers."""
+    """Treat http as https, each at its default port only: other ports are other servers."""
     parts = _parts(url)
     if parts is None:
         return url
@@ -176,7 +176,7 @@ _INDEX = re.compile(r"/(?:index\.(?:s?html?|php[3-5]?|aspx?|jspx?|cgi|cfm)|defau
 
 
 def index_page(url: str) -> str:
-    """Take ``/a/index.html`` and its kin for ``/a/``."""
+    """Treat ``/a/index.html`` and its kin as ``/a/``."""
     parts = _parts(url)
     return url if parts is None else parts._replace(path=_INDEX.sub("/", parts.path)).glued()
 
@@ -186,7 +186,7 @@ _ESCAPES = re.compile(r"%[0-9a-f]{2}")
 
 
 def lowercase_path(url: str) -> str:
-    """Take ``/About`` for ``/about``. ASCII letters only; escapes stay in capitals."""
+    """Treat ``/About`` as ``/about``. ASCII letters only; escapes stay in capitals."""
     parts = _parts(url)
     if parts is None:
         return url
@@ -250,9 +250,9 @@ _find_repeated_pair = re.compile(rf"[?&]([^&]+{'+' if sys.version_info >= (3, 11
 
 
 def _common_may_touch(url: str) -> bool:
-    """Say whether a rule of the preset "common" may touch *url*, which is canonical. True may be wrong, False never is.
+    """Return whether a rule of the preset "common" may touch the canonical *url*. True may be wrong, False never is.
 
-    Takes some 150 ns, where asking the rules themselves takes 5 microseconds.
+    Takes some 150 ns, where the rules themselves take 5 microseconds.
     """
     mark = url.find("?")
     if mark >= 0:
@@ -275,26 +275,26 @@ class Rules:
     """Rules in the order in which they are applied."""
 
     names: tuple[str, ...] = ()
-    """Their names, as they stand in the key space of a filter; of functions of a user's own, the import path."""
+    """As the key space of a filter records them; for a user's own function, its import path."""
     functions: tuple[Callable[[str], str], ...] = ()
-    """What they do, one for each name."""
+    """One for each name."""
 
     @cached_property
     def may_touch(self) -> Callable[[str], bool]:
-        """What says whether a rule may touch a canonical URL. True may be wrong, False never is."""
+        """The function that returns whether a rule may touch a canonical URL. True may be wrong, False never is."""
         if not self.names:
             return lambda _url: False
         return _common_may_touch if self.need_marks else lambda _url: True
 
     @property
     def need_marks(self) -> bool:
-        """Whether they leave every canonical URL alone that has no ``?``, ``;`` or ``(``, and no ``:`` but one."""
+        """Whether they touch only canonical URLs with a ``?``, ``;`` or ``(``, or a second ``:``."""
         return set(self.names) <= set(PRESETS["common"])
 
     def apply(self, url: str) -> str:
         """Return the URL that stands for *url* and all its equals. The answer is the same for equal canonical URLs.
 
-        Raises what w3lib raises for a URL that it cannot make canonical, and whatever a user's own function raises.
+        Raises what w3lib raises for a URL that it cannot canonicalize, and whatever a user's own function raises.
         """
         return self.apply_to_canonical(canonicalize_url(url))
 
@@ -310,10 +310,10 @@ class Rules:
 
 
 def resolve(given: Iterable[Any]) -> Rules:
-    """Return the rules *given*: names of rules and presets, import paths, or functions. What comes twice counts once.
+    """Return the rules *given*: names of rules and presets, import paths, or functions. Duplicates count once.
 
     Raises:
-        SettingsError: No rule has such a name, or nothing that works can be imported; all in one.
+        SettingsError: Every name that is unknown, or leads to something that cannot be imported or does not work.
 
     """
     found: dict[str, Callable[[str], str]] = {}
@@ -330,7 +330,7 @@ def resolve(given: Iterable[Any]) -> Rules:
 
 
 def _rule(given: Any) -> dict[str, Callable[[str], str]]:
-    """Return a rule by its name, or raise ValueError with what follows on the name."""
+    """Return the rule *given* by its name; ValueError has the rest of a sentence that begins with the name."""
     if isinstance(given, str):
         if given in RULES:
             return {given: RULES[given]}
@@ -341,7 +341,7 @@ def _rule(given: Any) -> dict[str, Callable[[str], str]]:
             raise ValueError(f"which is no rule; {hint}")
         try:
             function = load_object(given)
-        except Exception as error:  # whatever the module does when it is imported
+        except Exception as error:  # importing runs the module
             raise ValueError(f"which cannot be imported ({error})") from error
         name = given
     else:
@@ -350,10 +350,10 @@ def _rule(given: Any) -> dict[str, Callable[[str], str]]:
     if not callable(function):
         raise ValueError("which is no function")  # noqa: TRY004 - what resolve() makes a problem of
     if "<" in name or name.startswith(".") or name.endswith("."):
-        raise ValueError("which has no import path to know it by on a later run; name a function of a module")
+        raise ValueError("which has no import path by which a later run could know it; name a function of a module")
     try:
         answer = function(_SAMPLE)
-    except Exception as error:  # it is a user's
+    except Exception as error:  # it is user code
         raise ValueError(f"which raises {error!r} for {_SAMPLE}") from error
     if type(answer) is not str:
         raise ValueError(f"which returns {answer!r} for {_SAMPLE}, not a URL")

@@ -307,7 +307,7 @@ def test_everything_wrong_with_the_rules_comes_in_one_message() -> None:
     assert "which cannot be imported" in problems[5]
     assert "which returns None for http://example.com/path?key=value, not a URL" in problems[6]
     assert "which raises RuntimeError('broken') for http://example.com/" in problems[7]
-    assert "which has no import path to know it by on a later run" in problems[8]
+    assert "which has no import path by which a later run could know it" in problems[8]
     assert problems[9] == "BLOOM_URL_RULES has 7, which is no function"
     assert len(problems) == 10
 
