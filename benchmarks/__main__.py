@@ -23,6 +23,7 @@ BENCHMARKS = (
     "hosts",
     "fleet",
     "shards",
+    "compare",
 )
 
 
