@@ -22,6 +22,7 @@ from scrapy.utils.test import get_crawler
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+
 class Memory(NamedTuple):
     """What remembers URLs."""
 
@@ -80,7 +81,7 @@ class PybloomDupeFilter(BaseDupeFilter):
         """Ask and add."""
         return bool(self._bloom.add(self._fingerprint(request)))
 
-    def close(self, reason: str) -> None:
+    def close(self, reason: str) -> None:  # noqa: ARG002 - Scrapy tells it
         """Save the filter."""
         with self._file.open("wb") as file:
             self._bloom.tofile(file)

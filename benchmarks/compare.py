@@ -1,9 +1,8 @@
 """scrapy-bloom beside what else people use: memory, time, what a kill costs, and what is wrongly taken for seen.
 
 First each remembers the same URLs, in a process of its own; servers are fresh. Then each crawls a generated site, is
-killed with SIGKILL when it has half of the pages, and is started again, until it ends by itself. Times are by the clock,
-since some wait for a server. Every way is set up as its documentation says; what is done "by hand" is in
-``benchmarks/alternatives.py``.
+killed with SIGKILL when it has half of the pages, and is started again, until it ends by itself. Times are by the
+clock, since some wait for a server. Each way is set up as its documentation says, in ``benchmarks/alternatives.py``.
 """
 
 from __future__ import annotations

@@ -27,10 +27,14 @@ SMALLEST = {
     "pending": "--pending 200 --beside 200 --pages 8 --rounds 1 --sync-ms 1",
     "fleet": "--urls 20 --rounds 1 --memory-urls 1000 --pages 0",
     "shards": "--urls 2000 --lookups 2000 --capacity 500",
+    "compare": "--urls 200 --pages 30 --ways scrapy-bloom Scrapy",
 }
+SLOW = {"compare"}  # it crawls, is killed, and crawls again
 
 
-@pytest.mark.parametrize("name", BENCHMARKS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in BENCHMARKS]
+)
 def test_each_benchmark_runs_in_its_smallest_form(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Each prints when, where and with what it ran, and a table with the figures of our side in it."""
     main([name, *SMALLEST[name].split()])
