@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from scrapy_bloom.commands.command_line import COMMANDS
 from scrapy_bloom.settings import _KNOWN, BloomSettings
 
 ROOT = Path(__file__).parent.parent
+PAGES = ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
 SOURCES = sorted((ROOT / "scrapy_bloom").rglob("*.py"))
 
 
@@ -42,7 +44,7 @@ def test_every_stat_has_its_row() -> None:
     assert {name for name in rows("stats.md") if name.startswith("bloom/")} == used
 
 
-@pytest.mark.parametrize("page", ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))])
+@pytest.mark.parametrize("page", PAGES)
 def test_links_lead_somewhere(page: str) -> None:
     """Every relative link of the documentation leads to a file of the repository."""
     text = (ROOT / page).read_text(encoding="utf-8")
@@ -50,10 +52,33 @@ def test_links_lead_somewhere(page: str) -> None:
         assert ((ROOT / page).parent / target).exists(), target
 
 
-def test_the_python_in_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("page", PAGES)
+def test_the_python_that_is_shown_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each Python example can be pasted into an interpreter, its assertions included."""
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
-    assert blocks
-    for block in blocks:
-        exec(compile(block, "README.md", "exec"), {})  # our own page
+    for block in re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL):
+        exec(compile(block, page, "exec"), {})  # our own page
+
+
+def test_the_changelog_begins_with_this_version() -> None:
+    """What is built is what the newest entry of the changelog describes."""
+    version = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
+    newest = re.search(r"^## (\S+) ", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert version
+    assert newest
+    assert newest[1] == version[1]
+
+
+def test_every_page_is_in_the_table_of_contents() -> None:
+    """The site's index leads to each page of docs/."""
+    pages = {path.stem for path in (ROOT / "docs").glob("*.md")} - {"index"}
+    trees = re.findall(r"```\{toctree\}\n(.*?)```", (ROOT / "docs/index.md").read_text(encoding="utf-8"), re.DOTALL)
+    listed = [line for tree in trees for line in tree.splitlines() if line and not line.startswith(":")]
+    assert sorted(listed) == sorted(pages)
+
+
+def test_every_command_is_documented() -> None:
+    """docs/commands.md shows each command that there is."""
+    text = (ROOT / "docs/commands.md").read_text(encoding="utf-8")
+    missing = [name for name in COMMANDS if not re.search(rf"^(\| `|#+ `?){name}\b", text, re.MULTILINE)]
+    assert not missing
