@@ -37,6 +37,7 @@ COMMANDS = {
         "crawl", "run a spider in several processes that share its pending requests", "books --workers 4 -o items.jl"
     ),
     "plan": _Command("plan", "say what a crawl of so many URLs will cost", "--urls 1e8"),
+    "plot": _Command("plot", "draw error rate, memory and fill of a filter", "jobs/books -o books.svg"),
     "release": _Command("release", "take back a verdict of the loop guard", 'jobs/books "example.com/calendar/N/**"'),
     "requeue": _Command("requeue", "put back what was set aside or parked", "jobs/books"),
 }

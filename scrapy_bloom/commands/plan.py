@@ -55,13 +55,15 @@ _HOSTS_PER_SHARD = 8  # at the least, so that chance distributes them evenly
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what ``plan`` takes."""
-    parser.add_argument("--urls", type=_count, required=True, help="URLs of the whole crawl, such as 1e8")
+    parser.add_argument("--urls", type=count_argument, required=True, help="URLs of the whole crawl, such as 1e8")
     parser.add_argument(
-        "--error-rate", type=_rate, default=DEFAULT_ERROR_RATE, help="BLOOM_ERROR_RATE (default: %(default)s)"
+        "--error-rate", type=rate_argument, default=DEFAULT_ERROR_RATE, help="BLOOM_ERROR_RATE (default: %(default)s)"
     )
-    parser.add_argument("--hosts", type=_count, help="hosts that have pending requests at the same time")
+    parser.add_argument("--hosts", type=count_argument, help="hosts that have pending requests at the same time")
     parser.add_argument("--redis", action="store_true", help="filter and queue on a Redis server or cluster")
-    parser.add_argument("--workers", type=_count, help="processes that crawl together; more than one need --redis")
+    parser.add_argument(
+        "--workers", type=count_argument, help="processes that crawl together; more than one need --redis"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -231,7 +233,8 @@ def _literal(value: Any) -> str:
     return f"{value:_}" if isinstance(value, int) else repr(value)
 
 
-def _count(text: str) -> int:
+def count_argument(text: str) -> int:
+    """Read a number of URLs from the command line."""
     try:
         number = float(text)
     except ValueError:
@@ -241,7 +244,8 @@ def _count(text: str) -> int:
     return int(number)
 
 
-def _rate(text: str) -> float:
+def rate_argument(text: str) -> float:
+    """Read an error rate from the command line."""
     try:
         rate = float(text)
     except ValueError:

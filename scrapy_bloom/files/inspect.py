@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from scrapy_bloom.files.layerfile import Header
+    from scrapy_bloom.filter.layer import LayerSpec
 
 _T = TypeVar("_T")
 
@@ -46,6 +47,8 @@ class LayerDescription:
     """Seconds since 1970."""
     is_clean: bool
     """Whether it was closed, or has been full and on disk since."""
+    spec: LayerSpec
+    """Its whole design."""
 
 
 @dataclass(frozen=True)
@@ -156,6 +159,7 @@ def _described(path: Path, header: Header) -> LayerDescription:
         nbytes=header.spec.nbytes,
         created=header.origin.created,
         is_clean=header.is_clean,
+        spec=header.spec,
     )
 
 
