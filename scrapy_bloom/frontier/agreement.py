@@ -1,7 +1,8 @@
-"""Whether a frontier and a filter belong together, and which of the pending requests the filter may not know.
+"""Checks that a frontier and a filter belong together, and which pending requests the filter may not know.
 
-If the filter has fingerprints whose requests the frontier lacks, their pages are lost without a word; such a frontier
-is refused. The other way round only costs fetches. Compares what the two have noted, and touches neither.
+If the filter has fingerprints whose requests the frontier lacks, their pages would be lost without a word; such a
+frontier is refused. The other way round only costs fetches. Compares what both have noted, and knows nothing else of
+them.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ class Agreement:
 
     filter_id: str
     last_id: int
-    """The next request gets a larger number than this."""
+    """The next request gets a larger id than this."""
     show_after: int | None
-    """The filter may not know requests with larger numbers; None if it knows all."""
+    """The filter may not know requests with larger ids; None if it knows all."""
     warning: str = ""
-    """A line for the log; empty if all is well."""
+    """A line for the log, or nothing."""
 
 
 def agree(state: State, noted: Noted | None, path: Path, *, accept_lost: bool) -> Agreement:
@@ -39,8 +40,8 @@ def agree(state: State, noted: Noted | None, path: Path, *, accept_lost: bool) -
     Args:
         state: What the frontier says of itself.
         noted: What the filter says of the frontier.
-        path: The frontier, to be named.
-        accept_lost: Go on where requests are missing, with a warning (``BLOOM_ACCEPT_LOST_REQUESTS``).
+        path: The frontier, for messages.
+        accept_lost: If requests are missing, warn and go on (``BLOOM_ACCEPT_LOST_REQUESTS``).
 
     Raises:
         UnusableError: Requests are missing.

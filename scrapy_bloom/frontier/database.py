@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 APPLICATION_ID = 0x53624672
-"""The four bytes ``SbFr`` in SQLite's header, by which a file is known as ours (``PRAGMA application_id``)."""
+"""The four bytes ``SbFr``, by which SQLite's header marks a file as ours (``PRAGMA application_id``)."""
 
 FORMAT_VERSION = 2
-"""Version of the tables below (``PRAGMA user_version``). Files of a later one are refused, those of version 1, which
-had no checksums, are rewritten on opening."""
+"""Version of the tables below (``PRAGMA user_version``). A file of a later version is refused. One of version 1, which
+had no checksums, is rewritten on opening."""
 
 IMPORTED_FIRST_ID = -(2**62)
-"""Ids from here on up are given to rows that must come out before all others of a first-in-first-out lane."""
+"""Ids from here up are for rows that must come out before all others of a first-in-first-out lane."""
 
 _HEADER_SIZE = 100
-_CHECKPOINT_PAGES = 2000  # 8 MiB of log; it is folded into the file beside the crawl
+_CHECKPOINT_PAGES = 2000  # 8 MiB of log, then SQLite folds it into the file
 _CACHE_KIB = 2 * 1024
-_PAGE = 1000  # rows per read where a whole lane or the whole table is walked through
+_PAGE = 1000  # rows per read of a whole lane or table
 
 _SCHEMA = {
     "state": "CREATE TABLE state (name TEXT PRIMARY KEY, value, crc INTEGER) WITHOUT ROWID",
@@ -80,7 +80,7 @@ class State:
     """What the file says about the previous run, and whose job it is."""
 
     clean: bool
-    """It ended by closing the file; otherwise it was killed, or the machine lost power."""
+    """Whether it closed the file; otherwise it was killed, or the machine lost power."""
     in_flight: int
     """How many requests it had handed out and not finished at its last commit."""
     last_id: int
@@ -90,7 +90,7 @@ class State:
     spider: str
     """Name of the spider; empty before the first run."""
     import_untidied: bool
-    """Whether a queue of Scrapy's was imported whose directory has not been put aside yet."""
+    """Whether a queue of Scrapy's was imported and its directory has not been put aside yet."""
 
 
 @dataclass(frozen=True)
@@ -110,10 +110,9 @@ class Batch:
 class Database:
     """The open file, held exclusively by this process until :meth:`close` (the lock goes with the process).
 
-    Reads and :meth:`write` may be in two threads at once, as they have a connection each: a read sees the last complete
-    write. Every other method wants :meth:`write` to be idle. Every method may raise ``sqlite3.Error``: an
-    ``OperationalError`` if the disk refuses, any other for damage; :meth:`open` turns it into an error with
-    advice.
+    Reading and :meth:`write` have a connection each, so two threads may do them at once: a read sees the last complete
+    write. While :meth:`write` runs, no other method may. Every method may raise ``sqlite3.Error``: an
+    ``OperationalError`` if the disk refuses, any other for damage. :meth:`open` turns it into an error with advice.
     """
 
     def __init__(self, path: Path, lock: FileLock, writer: sqlite3.Connection, reader: sqlite3.Connection) -> None:
@@ -139,7 +138,7 @@ class Database:
             size = path.stat().st_size if path.exists() else 0
             if 0 < size < _HEADER_SIZE:  # SQLite takes some of these for a new file
                 problem = f"it has {size} bytes, less than the header of a database"
-                raise damaged(path, problem)  # noqa: TRY301 - the lock is let go of below
+                raise damaged(path, problem)  # noqa: TRY301 - the lock is released below
             connections.append(_connect(path))
             _prepare(connections[0], path)
             connections.append(_connect(path))
@@ -158,7 +157,7 @@ class Database:
         return read_state(self._reader)
 
     def begin_run(self, spider: str, *, filter_id: str, last_id: int) -> None:
-        """Mark a run of *spider* with the filter *filter_id* as under way, durably."""
+        """Durably mark a run of *spider* with the filter *filter_id* as under way."""
         with self._transaction():
             self._set_state("clean", 0)
             self._set_state("spider", spider)
@@ -177,8 +176,8 @@ class Database:
         used = self._lanes_in_use()
         if named != used:
             raise sqlite3.DatabaseError(
-                f"{len(used - named)} lanes that requests are in are not in the table of lanes, and "
-                f"{len(named - used)} that are there have lost their requests"
+                f"{len(used - named)} lanes of requests are missing from the table of lanes, and {len(named - used)} "
+                "lanes in it have lost their requests"
             )
         with self._transaction():
             self._writer.execute("DELETE FROM lanes WHERE rows = 0")
@@ -234,7 +233,7 @@ class Database:
             self._set_state("last_id", batch.last_id)
 
     def move(self, *, lanes: dict[str, int], rows: Iterable[tuple[Row, int]]) -> None:
-        """Put rows into other lanes, given by their ids."""
+        """Move *rows* to other lanes, each row to the lane with the id beside it."""
         change: Counter[int] = Counter()
         with self._transaction():
             self._add_lanes(lanes)
@@ -257,9 +256,9 @@ class Database:
             self._set_state("importing", 1)
 
     def import_bounds(self) -> tuple[int, int]:
-        """Return the first free id for imported rows, first-in-first-out (counting up) and last-in-first-out (down).
+        """Return the first free ids for imported rows: first-in-first-out, counting up; last-in-first-out, down.
 
-        All of them lie before the rows that are there.
+        Both are smaller than the ids of other rows.
         """
         up = self._reader.execute("SELECT max(id) FROM requests WHERE id < ?", (IMPORTED_FIRST_ID // 2,)).fetchone()[0]
         down = self._reader.execute("SELECT min(id) FROM requests WHERE id >= ?", (IMPORTED_FIRST_ID // 2,)).fetchone()[
@@ -268,12 +267,12 @@ class Database:
         return IMPORTED_FIRST_ID if up is None else up + 1, min(0, 0 if down is None else down) - 1
 
     def import_tidied(self) -> None:
-        """Forget that there was an import, once the imported directory is out of the way."""
+        """Note that the imported directory is out of the way."""
         with self._transaction():
             self._set_state("importing", 0)
 
     def close(self, *, clean: bool) -> None:
-        """Close the file, and mark the run as cleanly ended if *clean*."""
+        """Close the file; if *clean*, mark the run as cleanly ended."""
         try:
             if clean:
                 with self._transaction():
@@ -282,7 +281,7 @@ class Database:
             self.abandon()
 
     def abandon(self) -> None:
-        """Close the file as it is."""
+        """Close the file without marking anything."""
         try:
             self._reader.close()
         finally:
@@ -382,7 +381,7 @@ def _seal(id_: int, lane: int, body: bytes) -> bytes:
 
 
 def unseal(id_: int, lane: int, sealed: bytes) -> bytes:
-    """Return the body of a row as it is in the file; sqlite3.DatabaseError if its checksum says that it is damaged."""
+    """Return the body of the row that is *sealed* in the file; sqlite3.DatabaseError if its checksum is wrong."""
     try:
         body = sealed[_CRC.size :]
         if _seal(id_, lane, body) == sealed:
@@ -498,7 +497,7 @@ def _upgrade(connection: sqlite3.Connection) -> None:
 
 
 def _explained(path: Path, error: sqlite3.Error) -> DamagedError | UnusableError:
-    # What SQLite calls operational is mostly the disk; a table or column that is gone is not.
+    # Operational errors of SQLite are mostly about the disk, except that a table or column is missing.
     if isinstance(error, sqlite3.OperationalError) and "no such" not in str(error):
         return _cannot_write(path, error)
     return damaged(path, error)

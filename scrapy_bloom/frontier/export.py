@@ -1,7 +1,8 @@
-"""The way back to Scrapy: pending requests to its own disk queue. ``python -m scrapy_bloom.frontier.export SPIDER``.
+"""Takes pending requests back to Scrapy's own disk queue: ``python -m scrapy_bloom.frontier.export SPIDER``.
 
-Runs the spider's crawl with a scheduler that writes the requests by Scrapy's own scheduler and hands out none, because
-spider, priority queue and settings have to be those of the crawl. ``docs/frontier.md`` says what goes along.
+Starts the crawl, so that spider, priority queue and settings are those of the crawl, with a scheduler that hands the
+requests to Scrapy's own scheduler instead of the engine. Does not know how Scrapy stores them. ``docs/frontier.md``
+says what else goes along.
 """
 
 from __future__ import annotations
@@ -14,10 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scrapy.core.scheduler import BaseScheduler, Scheduler
+from scrapy.core.scheduler import BaseScheduler
 from scrapy.crawler import CrawlerProcess
-from scrapy.dupefilters import BaseDupeFilter, RFPDupeFilter
-from scrapy.statscollectors import DummyStatsCollector
+from scrapy.dupefilters import RFPDupeFilter
 from scrapy.utils.job import job_dir
 from scrapy.utils.misc import load_object
 from scrapy.utils.project import get_project_settings
@@ -29,7 +29,7 @@ from scrapy_bloom.files.frontier_file import FRONTIER_NAME
 from scrapy_bloom.files.scrapy_seen import read_fingerprints
 from scrapy_bloom.frontier.database import Database, damaged
 from scrapy_bloom.frontier.scheduler import check_owner, state_of
-from scrapy_bloom.frontier.scrapy_queue import QUEUE, SEEN, SEEN_DONE, ScrapyQueue
+from scrapy_bloom.frontier.scrapy_queue import QUEUE, SEEN, SEEN_DONE, ScrapyQueue, scrapys_scheduler
 from scrapy_bloom.frontier.serialize import Serializer
 
 if TYPE_CHECKING:
@@ -69,13 +69,13 @@ class Exported:
 def export_pending(jobdir: Path, crawler: Crawler, spider: Spider) -> Exported:
     """Turn the frontier of *jobdir* into Scrapy's ``requests.queue`` and, beside our filter, ``requests.seen``.
 
-    All or nothing: a kill leaves the job as it was, or refused by all until this is run again. The frontier is kept as
-    ``requests.frontier.exported``.
+    All or nothing: a kill leaves the job as it was, or one that every scheduler refuses until this is run again. The
+    frontier is kept as ``requests.frontier.exported``.
 
     Args:
         jobdir: The job directory; no crawl may be running in it.
-        crawler: A crawler with an engine and the settings under which Scrapy is to go on.
-        spider: The spider whose job it is.
+        crawler: Has an engine, and the settings under which Scrapy will go on.
+        spider: The spider that the job belongs to.
 
     Raises:
         BloomError: The frontier cannot be read as a whole, is missing, in use or another spider's.
@@ -106,16 +106,7 @@ def _write(jobdir: Path, work: Path, crawler: Crawler, spider: Spider) -> Export
     database = Database.open(jobdir / FRONTIER_NAME)
     try:
         check_owner(database.path, state_of(database), spider)
-        settings = crawler.settings
-        scheduler = Scheduler(
-            BaseDupeFilter(),
-            jobdir=str(work),
-            dqclass=load_object(settings["SCHEDULER_DISK_QUEUE"]),
-            mqclass=load_object(settings["SCHEDULER_MEMORY_QUEUE"]),
-            stats=DummyStatsCollector(crawler),
-            pqclass=load_object(settings["SCHEDULER_PRIORITY_QUEUE"]),
-            crawler=crawler,
-        )
+        scheduler = scrapys_scheduler(crawler, work, load_object(crawler.settings["SCHEDULER_PRIORITY_QUEUE"]))
         scheduler.open(spider)
         counted = sum(lane.rows for lane in database.lanes())
         seen = _Seen(jobdir, work, crawler)
@@ -145,7 +136,7 @@ def _write(jobdir: Path, work: Path, crawler: Crawler, spider: Spider) -> Export
 
 
 class _Seen:
-    """The ``requests.seen`` for Scrapy's own filter, if the job was one of ours: what is known of it."""
+    """The ``requests.seen`` for Scrapy's own filter, with what is known of it, if the job had our filter."""
 
     def __init__(self, jobdir: Path, work: Path, crawler: Crawler) -> None:
         self._jobdir = jobdir
@@ -160,7 +151,7 @@ class _Seen:
             self._count += not self._filter.request_seen(request)
 
     def close(self) -> int:
-        """Add what was imported from Scrapy once and has not been taken back since; return how many there are."""
+        """Add what was once imported from Scrapy and not taken back since; return how many fingerprints there are."""
         if self._filter is None:
             return 0
         imported = self._jobdir / SEEN_DONE
@@ -177,7 +168,7 @@ class _Seen:
 
 
 def _is_free(path: Path) -> bool:
-    """Whether *path* is missing, or the empty file that Scrapy's filter leaves of a start our frontier made fail."""
+    """Whether *path* is missing, or the empty file of Scrapy's filter after a start that the frontier made fail."""
     return not path.exists() or (path.is_file() and not path.stat().st_size)
 
 
@@ -195,7 +186,7 @@ class ExportScheduler(BaseScheduler):
         return cls(crawler)
 
     def open(self, spider: Spider) -> None:
-        """Export, and tell the result by a stat."""
+        """Export, and set a stat to the result."""
         jobdir = job_dir(self._crawler.settings)
         with log_start_errors(logger):
             if not jobdir:

@@ -1,11 +1,11 @@
-"""How many requests were handed out since the last commit: a number in a file of its own that ``kill -9`` cannot undo.
+"""Counts the requests handed out since the last commit, in a file of its own that survives ``kill -9``.
 
-The database says what was in flight at the last commit. Everything handed out later is fetched again as well, and
-only this number knows how much that is. The file is mapped: counting is a store to memory (0.1 microseconds), and the
-kernel keeps the page when the process dies. A power failure may leave an older number.
+The database says what was in flight at the last commit. What is handed out later is fetched again as well, and only
+this number says how much that is. The file is mapped: counting is a store to memory (0.1 microseconds), and the kernel
+keeps the page when the process dies. A power failure may leave an older number.
 
 Only a log line of the next run depends on the number. So nothing here raises: a missing file, or one of another size,
-counts as no number, and if none can be made the crawl goes on without. Does not know what a commit or a request is.
+counts as no number, and if no file can be made the crawl goes on without. Does not know what a commit or a request is.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class HandedOut:
         self._number = memoryview(bytearray(_SIZE)).cast("Q")
 
     def previous(self) -> int | None:
-        """Return the number in the file, or None if there is none. Only before :meth:`begin`."""
+        """Return the number in the file, or None if there is none. Call it before :meth:`begin`."""
         try:
             stored = self.path.read_bytes()
         except OSError:
@@ -47,22 +47,22 @@ class HandedOut:
         new = self.path.with_name(f"{self.path.name}.new")
         try:
             with new.open("wb") as file:
-                # Written and synced, not only made that long: storing to a mapped hole on a full disk is SIGBUS.
+                # Not just truncated to this length: storing to a mapped hole on a full disk is SIGBUS.
                 file.write(bytes(_SIZE))
                 file.flush()
                 os.fsync(file.fileno())
             new.replace(self.path)
             with self.path.open("r+b") as file:
                 self._map = mmap.mmap(file.fileno(), _SIZE)
-            # In the byte order of this machine, which one instruction stores. Struct writes a fixed order byte by byte,
-            # and a kill between two bytes could leave a smaller number.
+            # In the byte order of this machine, so that one instruction stores it. Struct writes a fixed order byte by
+            # byte, and a kill between two bytes could leave a smaller number.
             self._number = memoryview(self._map).cast("Q")
-        except (OSError, ValueError) as error:  # ValueError: of a file that somebody cut short meanwhile
+        except (OSError, ValueError) as error:  # ValueError: the file was cut short meanwhile
             for path in (new, self.path):
                 with suppress(OSError):
                     path.unlink()
             logger.warning(
-                "%s cannot be made: %s. The crawl goes on; should it be killed, the next run cannot say how many pages "
+                "%s cannot be created: %s. The crawl goes on; if it is killed, the next run cannot say how many pages "
                 "are fetched again.",
                 self.path,
                 error,
@@ -74,17 +74,17 @@ class HandedOut:
         self._number[0] = self._count
 
     def seal(self) -> None:
-        """Remember the present count: a commit begins."""
+        """Remember the count, as a commit begins."""
         self._sealed = self._count
 
     def reset(self) -> None:
-        """Subtract what was counted before :meth:`seal`: that commit is complete."""
+        """Subtract what was counted before :meth:`seal`, as that commit is complete."""
         self._count -= self._sealed
         self._sealed = 0
         self._number[0] = self._count
 
     def end(self) -> None:
-        """Let go of the file, which stays."""
+        """Unmap the file."""
         self._number.release()
         if self._map is not None:
             self._map.close()

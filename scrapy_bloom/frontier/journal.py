@@ -1,11 +1,11 @@
-"""What was pushed, handed out and finished since the last commit, and when it is written.
+"""Collects what was pushed, handed out and finished since the last commit, and decides when it is written.
 
 Knows rows, the lane of each, and a database. Does not know what a lane is, which row is next, schedulers or filters.
 
-A row lives from :meth:`Journal.add` until :meth:`Journal.finish`, in the file from the first commit in between. What is
-added and finished between two commits never reaches the file. A commit takes what there is as one batch, and a thread
-writes that while the crawl goes on and the next batch gathers. Until a batch is durable it is also in memory, so a
-write that fails (disk full) costs nothing but memory and is tried again.
+A row lives from :meth:`Journal.add` to :meth:`Journal.finish`, and is in the file from the first commit in between. A
+row added and finished between two commits never reaches the file. A commit takes everything as one batch, and a thread
+writes it while the crawl goes on and the next batch gathers. Until a batch is durable it is also in memory, so a write
+that fails (disk full) costs nothing but memory and is tried again.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 COMMIT_INTERVAL = 1.0
-"""Seconds between the beginnings of two commits. What was finished since is fetched again after a kill."""
+"""Seconds from the beginning of a commit to the next. After a kill, what was finished since is fetched again."""
 
 TICK_INTERVAL = 0.2
-"""Seconds between calls of :meth:`Journal.tick`, and the longest until a durable batch is noticed."""
+"""Seconds between calls of :meth:`Journal.tick`: at most so long goes a durable batch unnoticed."""
 
 COMMIT_ROWS = 2000
 """A commit begins early once this many rows wait for it."""
@@ -43,11 +43,11 @@ class Journal:
 
     Args:
         database: Where it is written.
-        last_id: The largest id that was ever given to a row.
+        last_id: The largest id ever given to a row.
         last_lane_id: The same for lanes.
-        begun: Called when a batch is taken: what comes later is not in it.
-        committed: Called with the largest id given before a batch was taken, once that batch is durable.
-        damaged: Called once if the file turns out to be damaged; nothing is written any more.
+        begun: Called when a batch is taken; what comes later is not in it.
+        committed: Called when a batch is durable, with the largest id given before it was taken.
+        damaged: Called once if the file turns out to be damaged; after that nothing is written.
 
     """
 
@@ -88,7 +88,7 @@ class Journal:
     # -- a request's way ---------------------------------------------------------------------------------------------
 
     def lane_id(self, name: str) -> int:
-        """Return the id of the lane *name*: a new one, if it has none yet."""
+        """Return the id of the lane *name*, a new one if it has none yet."""
         known = self._new_lanes.get(name)
         if known is None and self._batch is not None:
             known = self._batch.lanes.get(name)
@@ -100,7 +100,7 @@ class Journal:
         return known
 
     def named_lanes(self) -> dict[str, int]:
-        """Return the ids of the lanes that are new, for somebody else to write them."""
+        """Return the ids of the new lanes and forget them: the caller writes them."""
         lanes, self._new_lanes = self._new_lanes, {}
         return lanes
 
@@ -116,7 +116,7 @@ class Journal:
         self._in_flight[id(request)] = (row_id, lane_id, request)
 
     def finish(self, request: Request) -> None:
-        """Note for the next commit that *request* is done; nothing happens for one that was not handed out here."""
+        """Note for the next commit that *request* is done. Does nothing if it was not handed out here."""
         found = self._in_flight.pop(id(request), None)
         if found is None:
             return
@@ -147,14 +147,14 @@ class Journal:
             self._begin()
 
     def tick(self) -> None:
-        """Do what is due. Call it every TICK_INTERVAL. After a failure it tries less often the longer a try takes."""
+        """Do what is due; call it every TICK_INTERVAL. After a failure, slow attempts are repeated less often."""
         self.poll()
         now = monotonic()
         if now >= self._begun_at + COMMIT_INTERVAL and now >= self._retry_at:
             self._begin()
 
     def poll(self) -> None:
-        """Report the batch as durable if the thread has written it; take it back if that failed."""
+        """If the thread has written the batch, report it as durable; if writing failed, take the batch back."""
         if self._writing is not None and self._writing.done():
             self._end()
 
@@ -193,7 +193,7 @@ class Journal:
         return True
 
     def _wait(self) -> None:
-        assert self._writing is not None  # noqa: S101 - the callers have looked
+        assert self._writing is not None  # noqa: S101 - the callers have checked
         self._writing.exception()
         self._end()
 
@@ -217,7 +217,7 @@ class Journal:
         self.commit_seconds += monotonic() - began
 
     def _take_back(self, batch: Batch) -> None:
-        """Put what could not be written in front of what came since."""
+        """Put the batch that could not be written in front of what came since."""
         batch.lanes.update(self._new_lanes)
         batch.added.update(self._added)
         self._new_lanes, self._added = batch.lanes, batch.added
@@ -239,9 +239,9 @@ class Journal:
         if not self._failing:
             self._failing = True
             logger.error(
-                "Pending requests cannot be written to %s: %s. The crawl goes on with those in memory, and writing "
-                "is tried again all the time; free some space on the disk, or stop the crawl. If it is killed, it "
-                "resumes from the last commit and fetches again what was done since.",
+                "Pending requests cannot be written to %s: %s. The crawl goes on with those in memory, and keeps "
+                "trying to write; free some space on the disk, or stop the crawl. If it is killed, it resumes from "
+                "the last commit and fetches again what was done since.",
                 self.database.path,
                 error,
             )

@@ -1,7 +1,7 @@
 """The plain queues that Scrapy's priority queues are made of, as lanes over one journal and its file.
 
 A *lane* is one such queue: one per priority, and per download slot if the priority queue tells slots apart. It keeps
-the end it pops from in memory, and reads on in the file when that is used up. The priority queue of the installed
+the end it pops from in memory, and reads on from the file when that is used up. The priority queue of the installed
 Scrapy decides which lane a request goes to and which lane is next, so the order is always Scrapy's. Lanes do not know
 that order, nor when anything is written.
 """
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 CACHE_BYTES = 8 * 1024 * 1024
 """Memory for rows that are also in the file; past that, lanes forget them and read them again. With 300,000 requests
-pending, 32 MiB made the process larger than Scrapy's, and no pop faster that could be measured."""
+pending, 32 MiB made the process larger than Scrapy's and no pop measurably faster."""
 
 READ_ROWS = 64
 READ_BYTES = 256 * 1024
@@ -47,7 +47,7 @@ class Intake(Protocol):
 class Lanes:
     """All lanes of one frontier.
 
-    ``intake`` is what recovers the previous run until :meth:`open`. From then on a push is a new row.
+    Until :meth:`open`, pushes go to *intake*, which recovers the previous run. From then on a push is a new row.
     """
 
     def __init__(self, journal: Journal, serializer: Serializer, stored: Iterable[StoredLane], intake: Intake) -> None:
@@ -82,11 +82,11 @@ class Lanes:
         return lane_id, rows
 
     def leave(self, lane: Lane) -> None:
-        """Forget *lane*, which is empty or not wanted any more."""
+        """Forget *lane*, which is empty or no longer wanted."""
         self._lanes.pop(lane.id, None)
 
     def set_aside(self, row_id: int, error: Exception) -> None:
-        """Keep a row that cannot be turned into a request in the file for a later run, and say so."""
+        """Leave a row that cannot be turned into a request in the file for a later run, and log it."""
         self.journal.taken.add(row_id)
         self.unreadable += 1
         log = logger.error if self.unreadable == 1 else logger.debug
@@ -106,7 +106,7 @@ class Lanes:
         return self._take(database.oldest_after(lane.id, edge)) or self._take(self.journal.unwritten(lane.id, edge))
 
     def trim(self, durable_id: int) -> None:
-        """Forget what can be read again if it is too much: all rows up to *durable_id* are in the file."""
+        """If too much is cached, forget what can be read again: all rows up to *durable_id* are in the file."""
         if self.cached_bytes > CACHE_BYTES:
             for lane in self._lanes.values():
                 lane.trim(durable_id)
@@ -127,8 +127,8 @@ class Lanes:
 class Lane:
     """One plain queue, last-in-first-out or first-in-first-out: a "downstream queue" of Scrapy's priority queues.
 
-    The rows at the end that is popped from are in ``_cache``, oldest first; ``_rest`` more are in the file, or with the
-    journal on the way there.
+    The rows nearest to being popped are in ``_cache``, oldest first; ``_rest`` more are in the file, or in the journal
+    on their way there.
     """
 
     def __init__(self, lanes: Lanes, name: str, *, lifo: bool) -> None:
@@ -164,7 +164,7 @@ class Lane:
         return None
 
     def close(self) -> None:
-        """Forget this lane in memory; Scrapy's priority queues do so with every lane that has become empty."""
+        """Forget this lane in memory. Scrapy's priority queues close every lane that has become empty."""
         self._lanes.leave(self)
 
     def append(self, row_id: int, body: bytes) -> None:
@@ -217,7 +217,7 @@ class Lane:
             return False
         rows = self._lanes.read(self, self._edge)
         if not rows:
-            raise sqlite3.DatabaseError(f"{self._rest} pending requests of the lane {self.name!r} are not to be found")
+            raise sqlite3.DatabaseError(f"{self._rest} pending requests of the lane {self.name!r} cannot be found")
         self._edge = rows[-1].id
         self._rest -= len(rows)
         for row in reversed(rows) if self.lifo else rows:

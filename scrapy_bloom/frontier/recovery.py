@@ -1,7 +1,7 @@
-"""Goes on where the previous run left off: leads lanes to their rows, imports requests, shows them to the filter.
+"""Goes on where the previous run left off: gives lanes their rows, imports requests, shows them to the filter.
 
-On top of journal and lanes. To find the lane of a request, it pushes the request into Scrapy's priority queue while
-nothing is stored. Does not know where an import comes from, nor what a filter does.
+To find the lane of a request, it pushes the request into Scrapy's priority queue while nothing is stored. Does not know
+where an import comes from, nor what a filter does.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ IMPORT_PAGE = 2000
 """Rows that an import keeps in memory."""
 
 LED_LANES = 100
-"""Lanes that a request has to lead to before the others are reopened by name: that saves 70 microseconds each."""
+"""Lanes found by pushing a request before the others are reopened by name, which saves 70 microseconds each."""
 
 SHOW_PAGE = 10_000
-"""Requests shown to the filter before it may release their fingerprints, which bounds what it holds in memory."""
+"""Requests shown to the filter before it releases their fingerprints; bounds what it holds in memory."""
 
 
 class Recovery:
@@ -42,16 +42,16 @@ class Recovery:
         self._reached: list[Lane] = []
 
     def receive(self, lane: Lane, request: Request) -> None:  # noqa: ARG002 - an Intake
-        """Note the lane that a request ends up in."""
+        """Note the lane that a pushed request has reached."""
         self._reached.append(lane)
 
     def restore(
         self, lanes: Lanes, push: Callable[[Request], None], reopen: Callable[[str, int], bool] | None = None
     ) -> int:
-        """Let the priority queue make the lanes that the file has rows for; return the row count.
+        """Make the priority queue create the lanes that the file has rows for; return the number of rows.
 
-        One request per lane is enough to lead the priority queue to it. If the request ends up in another lane, the
-        rules have changed (another priority queue, another Scrapy), and all requests of the lane are routed one by one.
+        Pushing one request of a lane is enough. If that reaches another lane, the rules have changed (another priority
+        queue, another Scrapy), and all requests of the lane are pushed one by one.
 
         A priority queue that can *reopen* a lane by its name needs no request for each of very many lanes. The first
         few show whether the rules are still the same; if not, none is reopened.
@@ -73,10 +73,10 @@ class Recovery:
         return rows
 
     def import_requests(self, lanes: Lanes, requests: Iterable[Request], push: Callable[[Request], None]) -> int:
-        """Take in *requests*, all or none of them, durably, and return how many.
+        """Store *requests* durably, all or none, and return how many.
 
-        They come in the order in which another queue would have handed them out, and come out again in that order:
-        after what is here already where lanes are last-in-first-out, before it where they are first-in-first-out.
+        They come in the order in which another queue would have handed them out, and will come out in that order:
+        after the rows already here if lanes are last-in-first-out, before them if lanes are first-in-first-out.
         """
         up, down = self._database.import_bounds()
         count = 0
@@ -106,7 +106,7 @@ class Recovery:
         for row in self._database.oldest_after(lane_id, -(2**63)):
             try:
                 request = self._serializer.loads(row.body)
-            except Exception:  # noqa: S112 - told when it would be its turn
+            except Exception:  # noqa: S112 - logged when its turn comes
                 continue
             return any(lane.name == name for lane in self._lanes_of(request, push))
         return False

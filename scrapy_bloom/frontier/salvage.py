@@ -1,7 +1,7 @@
 """Saves what is readable of a damaged frontier: ``python -m scrapy_bloom.frontier.salvage JOBDIR``.
 
-Looks at every page of the file for rows whose checksums are right, whether or not SQLite still finds its way to them,
-and writes them to a new file. Knows SQLite's page format, and no request.
+Looks on every page of the file for rows with the right checksum, whether or not SQLite still finds them, and writes
+them to a new file. Knows SQLite's page format, and no request.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class Salvaged:
 
 
 def salvage(jobdir: Path) -> Salvaged:
-    """Replace the frontier of *jobdir* by one with everything of it that can be read.
+    """Replace the frontier of *jobdir* by a new one with everything that can be read of it.
 
-    The damaged file is kept beside it as ``requests.frontier.damaged``.
+    The damaged file is kept as ``requests.frontier.damaged``.
 
     Raises:
         InUseError: A crawl is running in *jobdir*.
@@ -79,7 +79,7 @@ def salvage(jobdir: Path) -> Salvaged:
 
 
 def _whole_copy(path: Path, work: Path) -> Path:
-    """Copy the file, with what is in its log folded in, as far as SQLite can."""
+    """Copy the file and fold its log into the copy, as far as SQLite can."""
     copy = work / "copy"
     shutil.copy(path, copy)
     log = path.with_name(path.name + "-wal")
@@ -95,7 +95,7 @@ def _whole_copy(path: Path, work: Path) -> Path:
 
 
 def _lanes(copy: Path) -> tuple[dict[int, str], int | None]:
-    """Return the names of the lanes and how many requests they count; None for that if a lane is damaged."""
+    """Return the names of the lanes, and how many requests they count or None if a lane is damaged."""
     names: dict[int, str] = {}
     counted: int | None = 0
     try:
@@ -133,7 +133,7 @@ def _write(copy: Path, names: dict[int, str], state: State | None, path: Path) -
             known |= lanes
             new.write(
                 Batch(
-                    # A lane whose name is lost leads nowhere, so that its requests are sorted in anew.
+                    # No priority queue asks for a lane of this name, so the next start routes its requests anew.
                     lanes={names.get(lane, f"lane {lane}"): lane for lane in lanes},
                     added={id_: (rows[id_].lane, rows[id_].body) for id_ in page},
                     finished=[],
@@ -245,10 +245,10 @@ def main(arguments: list[str]) -> int:
     except (BloomError, OSError) as error:
         print(error, file=sys.stderr)  # noqa: T201 - a command
         return 1
-    lost = "it is not known how many are lost" if found.missing is None else f"{found.missing} are lost"
+    lost = "how many are lost is not known" if found.missing is None else f"{found.missing} are lost"
     print(  # noqa: T201 - a command
         f"Saved {found.saved} pending requests; {lost}. The damaged file is kept as {found.aside}. If the crawl now "
-        "says that the frontier is older than its filter, the last requests were among what is lost."
+        "says that the frontier is older than its filter, the last requests were among those lost."
     )
     return 0
 

@@ -1,12 +1,12 @@
 """DurableScheduler: the face that Scrapy sees, on top of a frontier that survives ``kill -9``.
 
 Scrapy's scheduler does all the work that is not storage: priority queues, the memory queue for requests that cannot be
-serialized, the stats. This class gives its priority queue lanes of our own to put requests in, marks requests as done
-when the engine is done with them, and tells the duplicate filter when the requests of its new fingerprints are durable.
+serialized, the stats. This class gives its priority queue our lanes to put requests in, marks requests as done when the
+engine is done with them, and tells the duplicate filter when the requests of its new fingerprints are durable.
 
-It knows no filter by name. A filter that can hold fingerprints back has four more methods (:class:`HoldsBack`). With
-any other, a kill can cost the pages found within one commit interval before it, and a WARNING says so. If the filter
-notes how far the frontier was (:class:`NotesFrontier`), a frontier that lacks requests can be refused.
+Knows no filter by name. One that can hold fingerprints back has four more methods (:class:`HoldsBack`). With any other,
+a kill can cost the pages found within one commit interval before it, and a WARNING says so. If the filter notes how far
+the frontier was (:class:`NotesFrontier`), a frontier that lacks requests is refused.
 """
 
 from __future__ import annotations
@@ -57,16 +57,16 @@ HANDED_OUT_NAME = f"{FRONTIER_NAME}.handed"
 
 @runtime_checkable
 class HoldsBack(Protocol):
-    """A duplicate filter that can keep what it has just accepted out of its files until the requests are durable."""
+    """A duplicate filter that can keep new fingerprints out of its files until their requests are durable."""
 
     def hold_back(self) -> None:
         """Keep newly accepted fingerprints in memory from now on; request_seen() still knows them."""
 
     def seal(self) -> None:
-        """Mark what was accepted so far: it is in the commit that begins, and what comes later is not."""
+        """Mark what was accepted so far: it belongs to the commit that begins now."""
 
     def release(self) -> None:
-        """Let everything sealed go to the files. Nothing else may get there."""
+        """Write everything sealed to the files, and nothing else."""
 
     def never_release(self, request: Request) -> None:
         """Exempt *request* from :meth:`release`: it could not be stored and will be lost with the process."""
@@ -74,21 +74,21 @@ class HoldsBack(Protocol):
 
 @runtime_checkable
 class NotesFrontier(Protocol):
-    """A duplicate filter that notes, beside its files, how far the frontier was when it got the fingerprints."""
+    """A duplicate filter that notes beside its files how far the frontier was when it got the fingerprints."""
 
     def frontier_noted(self) -> Noted | None:
         """Return what is noted; None if the filter has no files."""
 
     def note_frontier(self, last_id: int) -> None:
-        """Note that the filter has the fingerprints of all requests up to *last_id*; it survives the process."""
+        """Note, for longer than the process lives, that the filter knows all requests up to *last_id*."""
 
 
 class DurableScheduler(Scheduler):
     """Scrapy's scheduler, with pending requests in ``JOBDIR/requests.frontier`` and none of them lost to ``kill -9``.
 
     Set ``SCHEDULER = "scrapy_bloom.DurableScheduler"``. The settings of Scrapy's scheduler mean what they mean there,
-    but of ``SCHEDULER_DISK_QUEUE`` and ``SCHEDULER_START_DISK_QUEUE`` only the order counts: a class with ``Fifo`` in
-    its name is first-in-first-out, any other last-in-first-out. Without ``JOBDIR`` it is Scrapy's scheduler.
+    except that of ``SCHEDULER_DISK_QUEUE`` and ``SCHEDULER_START_DISK_QUEUE`` only the order counts: a class with
+    ``Fifo`` in its name is first-in-first-out, any other last-in-first-out. Without ``JOBDIR`` it is Scrapy's scheduler.
     """
 
     survives_kill = True  # so that a filter need not warn that pending requests are lost
@@ -123,7 +123,7 @@ class DurableScheduler(Scheduler):
 
     def _open_in(self, jobdir: Path, spider: Spider) -> Deferred[None] | None:
         jobdir.mkdir(parents=True, exist_ok=True)
-        seen = jobdir / "requests.seen"  # asked for now, as a filter of Scrapy's may write to it from here on
+        seen = jobdir / "requests.seen"  # before Scrapy's own filter may write to it
         knows_pages = seen.is_file() and seen.stat().st_size > 0
         database = Database.open(jobdir / FRONTIER_NAME)
         try:
@@ -181,7 +181,7 @@ class DurableScheduler(Scheduler):
         return None
 
     def enqueue_request(self, request: Request) -> bool:
-        """Take in *request* unless the filter has seen it; as Scrapy's scheduler."""
+        """Take in *request* unless the filter has seen it, as Scrapy's scheduler does."""
         try:
             return super().enqueue_request(request)
         except sqlite3.Error as error:
@@ -266,9 +266,9 @@ class DurableScheduler(Scheduler):
             )
         lanes.open()
         if isinstance(queue, SlotQueue):
-            queue.recount()  # rows were counted into their lanes past it
+            queue.recount()  # recovery gave lanes their rows behind its back
         self.dqs = queue
-        self._handed_out.begin()  # not before its last number was told
+        self._handed_out.begin()  # after its last number was read
         self._journal, self._lanes = journal, lanes
         self._timer = create_looping_call(journal.tick)
         with suppress(RuntimeError):  # no event loop: a scheduler used on its own commits every COMMIT_ROWS rows
@@ -287,7 +287,7 @@ class DurableScheduler(Scheduler):
             )
 
     def _show(self, database: Database, serializer: Serializer, agreement: Agreement) -> None:
-        """Show the filter the pending requests that it may not know, or they could be queued once more."""
+        """Show the filter the pending requests that it may not know, so that links do not queue them again."""
         if agreement.show_after is None:
             return
 
@@ -320,7 +320,7 @@ class DurableScheduler(Scheduler):
         start = settings["SCHEDULER_START_DISK_QUEUE"]
         queues: dict[str, Any] = {
             "downstream_queue_cls": LaneFactory(lanes, lifo=is_lifo(settings["SCHEDULER_DISK_QUEUE"])),
-            "key": "",  # a directory to Scrapy's queues; ours have none
+            "key": "",  # the directory of Scrapy's queues; ours have none
         }
         assert self.pqclass is not None  # noqa: S101 - from_crawler() has set it
         try:
@@ -330,7 +330,7 @@ class DurableScheduler(Scheduler):
                 **queues,
                 start_queue_cls=LaneFactory(lanes, lifo=is_lifo(start)) if start else None,
             )
-        except TypeError:  # a priority queue of before Scrapy 2.13; Scrapy's own scheduler has warned about it
+        except TypeError:  # written for Scrapy before 2.13; Scrapy's own scheduler has warned about it
             return build_from_crawler(self.pqclass, crawler, **queues)
 
     def _warn_of_lone_filter(self, jobdir: Path) -> None:
@@ -349,13 +349,13 @@ class DurableScheduler(Scheduler):
         self._handed_out.seal()
 
     def _committed(self, last_id: int) -> None:
-        """Release the fingerprints of a commit that is durable now, of requests up to *last_id*."""
+        """Release the fingerprints of a commit that is now durable: of requests up to *last_id*."""
         if isinstance(self.df, HoldsBack):
             self.df.release()
         self._note(last_id)
         if self._lanes is not None:
             self._lanes.trim(last_id)
-        # Last: until the fingerprints are out, what was done before the commit could be fetched again, too.
+        # Last: until the fingerprints are released, what was done before the commit could also be fetched again.
         self._handed_out.reset()
 
     def _note(self, last_id: int) -> None:
@@ -380,7 +380,7 @@ class DurableScheduler(Scheduler):
     def _close_frontier(self, journal: Journal, lanes: Lanes) -> None:
         if self._timer.running:
             self._timer.stop()
-        # The engine closes the scheduler only after all it works on, under whatever name a subclass has handed it out.
+        # The engine closes the scheduler only after it is done with all requests.
         journal.finish_all()
         assert self.stats is not None  # noqa: S101 - from_crawler() has set it
         waiting = len(lanes)
@@ -402,8 +402,8 @@ class DurableScheduler(Scheduler):
             self.stats.set_value("bloom/frontier/unreadable", lanes.unreadable)
         if not written:
             logger.error(
-                "The last pending requests could not be written to %s. Resume the job once that is repaired: it goes "
-                "on from the last commit, and the pages done since are fetched again.",
+                "The last pending requests could not be written to %s. Repair that and resume the job: it goes on from "
+                "the last commit and fetches again the pages done since.",
                 path,
             )
         if len(self.mqs):
@@ -414,7 +414,7 @@ class DurableScheduler(Scheduler):
 
 
 def state_of(database: Database) -> State:
-    """Return what *database* says of itself, or raise the error with advice."""
+    """Return what *database* says of itself; DamagedError if it is damaged."""
     try:
         return database.state()
     except (sqlite3.Error, ValueError) as error:

@@ -1,11 +1,12 @@
-"""What Scrapy's own scheduler left in a job directory, and what it would find there again: the disk queue.
+"""Imports the disk queue that Scrapy's own scheduler left in a job directory, and keeps it from coming back.
 
-Scrapy's scheduler itself reads it, through its public methods, from a copy: reading empties those files, and the
+Scrapy's scheduler itself reads the queue, through its public methods, from a copy: reading empties the files, and the
 original stays whole until everything is durably in the frontier. A queue that was not stopped cleanly is refused:
 Scrapy writes down what is in it only at the end, so it lacks requests that the duplicate filter knows.
 
-While requests are pending in the frontier, Scrapy's scheduler must not take the job for an empty one. So a directory
-lies where it reads its state on opening, which fails before the first request.
+While requests are pending in the frontier, Scrapy's scheduler must not find an empty queue. So a directory takes the
+place of the file that it reads first, which makes it fail before the first request. Does not know how the frontier
+stores requests.
 """
 
 from __future__ import annotations
@@ -51,12 +52,12 @@ To take the requests back to Scrapy's own queue: python -m scrapy_bloom.frontier
 """
 
 _CLOCK_SLACK = 2.0
-"""Seconds by which a queue file may be newer than the state that Scrapy writes after closing it (FAT counts in
-twos)."""
+"""Seconds by which a queue file may be newer than the state that Scrapy writes after closing it: FAT keeps time in
+steps of two."""
 
 
 class ScrapyQueue:
-    """What Scrapy's scheduler left in *jobdir*: look with :meth:`pending`, read, then :meth:`put_aside`."""
+    """What Scrapy's scheduler left in *jobdir*: ask :meth:`pending`, read :meth:`requests`, then :meth:`put_aside`."""
 
     def __init__(self, jobdir: Path) -> None:
         self._jobdir = jobdir
@@ -90,17 +91,9 @@ class ScrapyQueue:
         """Yield the pending requests in the order in which Scrapy would have handed them out."""
         shutil.rmtree(self._copy, ignore_errors=True)  # of an import that was killed
         shutil.copytree(self._directory, self._copy / QUEUE)
-        settings = crawler.settings
         try:
-            scheduler = Scheduler(
-                BaseDupeFilter(),
-                jobdir=str(self._copy),
-                dqclass=load_object(settings["SCHEDULER_DISK_QUEUE"]),
-                mqclass=load_object(settings["SCHEDULER_MEMORY_QUEUE"]),
-                stats=DummyStatsCollector(crawler),
-                pqclass=self._priority_queue(load_object(settings["SCHEDULER_PRIORITY_QUEUE"])),
-                crawler=crawler,
-            )
+            configured = load_object(crawler.settings["SCHEDULER_PRIORITY_QUEUE"])
+            scheduler = scrapys_scheduler(crawler, self._copy, self._priority_queue(configured))
             with _without_its_lines():
                 scheduler.open(spider)
             self._check_complete(scheduler.dqs)
@@ -145,9 +138,9 @@ class ScrapyQueue:
             )
 
     def block(self) -> None:
-        """Make Scrapy's own scheduler fail on opening: a directory lies where it opens a file.
+        """Make Scrapy's own scheduler fail on opening, by a directory where it opens a file.
 
-        IsADirectoryError names the path, and a note in there says what to do; both before the first request.
+        Its IsADirectoryError names the path, before the first request, and a note in the directory says what to do.
         """
         state = self._directory / _STATE
         if state.exists():
@@ -187,9 +180,22 @@ class ScrapyQueue:
         return DownloaderAwarePriorityQueue if isinstance(state, dict) else ScrapyPriorityQueue
 
 
+def scrapys_scheduler(crawler: Crawler, directory: Path, priority_queue: type[Any]) -> Scheduler:
+    """Return a scheduler of Scrapy's for the disk queue in *directory* under the settings of *crawler*."""
+    return Scheduler(
+        BaseDupeFilter(),
+        jobdir=str(directory),
+        dqclass=load_object(crawler.settings["SCHEDULER_DISK_QUEUE"]),
+        mqclass=load_object(crawler.settings["SCHEDULER_MEMORY_QUEUE"]),
+        stats=DummyStatsCollector(crawler),
+        pqclass=priority_queue,
+        crawler=crawler,
+    )
+
+
 @contextmanager
 def _without_its_lines() -> Iterator[None]:
-    """Keep Scrapy's scheduler from saying "Resuming crawl" of the copy: ours says it, once, of everything."""
+    """Keep Scrapy's scheduler from logging "Resuming crawl" for the copy: ours logs it, once, for everything."""
     theirs = logging.getLogger(Scheduler.__module__)
     theirs.addFilter(_refuse)
     try:

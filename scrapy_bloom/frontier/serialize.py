@@ -1,7 +1,7 @@
-"""A request as bytes and back: a pickle of what ``Request.to_dict()`` gives, as in Scrapy's disk queues.
+"""Turns a request into bytes and back: a pickle of ``Request.to_dict()``, as in Scrapy's disk queues.
 
-Attributes of a plain request that have their default value are left out, which halves the size; Scrapy's own reader
-fills them in. This module does not know where the bytes go.
+Leaves out attributes of a plain request that have their default value, which halves the size; Scrapy's own reader fills
+them in. Does not know where the bytes go.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from scrapy import Spider
 
 PICKLE_PROTOCOL = 4
-"""As in Scrapy's disk queues: read by every Python we support, whichever wrote it."""
+"""As in Scrapy's disk queues: every supported Python reads it, whichever wrote it."""
 
 _DEFAULTS = {name: value for name, value in Request("data:,").to_dict().items() if name != "url"}
 
@@ -42,7 +42,7 @@ class Serializer:
             raise ValueError(str(error)) from error
 
     def loads(self, body: bytes) -> Request:
-        """Return the request in *body*. Any exception may come of it: unpickling runs other people's code."""
+        """Return the request in *body*. May raise anything: unpickling runs other people's code."""
         # The job directory is as trusted as with Scrapy's own queues, which are pickles too.
         attributes: dict[str, Any] = pickle.loads(body)  # noqa: S301
         return request_from_dict(attributes, spider=self._spider)

@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 _match_key = re.compile(r"/([^/]+)-([0-9a-f]{32})/(?:0|-?[1-9][0-9]*)(s?)").fullmatch
 
 _BLOCK = 128
-"""Names in a block when it is made; at twice as many it is split. An entry, a removal and a step on take 3.8
-microseconds together at 100,000 names; with 64 or 256 within 10 % of that, with 512 a fifth more, with 2048 twice."""
+"""Names in a new block; a block of twice as many is split. Adding, removing and stepping on take 3.8 microseconds
+together at 100,000 names; with 64 or 256 within 10 % of that, with 512 a fifth more, with 2048 twice."""
 
 
 class SortedNames:
-    """Different names in order: an entry, a removal or a step on takes a microsecond or two at 100,000 names.
+    """Distinct names in order. Adding, removing or stepping on takes a microsecond or two at 100,000 names.
 
     A list of short lists. In a single list each change moves half the names (10 microseconds at 100,000). A heap gives
-    the first name, but neither the one behind another nor those behind busy ones. ``sortedcontainers`` does as this
-    does, and more; it has had no release since 2021, and this is all of it that is needed.
+    the first name, but not the next one after another. ``sortedcontainers`` does the same and more, but has had no
+    release since 2021.
     """
 
     def __init__(self, names: Iterable[str] = ()) -> None:
@@ -84,7 +84,7 @@ class SortedNames:
 
 
 class _Chooser(DownloaderInterface):
-    """Tells Scrapy's class of one slot only: the one that it would choose among all."""
+    """Tells Scrapy's class of one slot only, which is the one that it would choose among all."""
 
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
@@ -92,7 +92,7 @@ class _Chooser(DownloaderInterface):
         self.last: str | None = None
         """The slot chosen last; none before Scrapy 2.15, where the first in order always comes first."""
         self.chosen: tuple[int, str] | None = None
-        """The answer to give, while it is known already."""
+        """What :meth:`stats` answers, if it is known."""
 
     def choose(self) -> tuple[int, str] | None:
         """Return the first slot behind the last one of those with the fewest active downloads, and their number."""
@@ -116,9 +116,9 @@ class _Chooser(DownloaderInterface):
 class SlotQueue(DownloaderAwarePriorityQueue):
     """For ``SCHEDULER_PRIORITY_QUEUE``: Scrapy's ``DownloaderAwarePriorityQueue`` for any number of hosts.
 
-    Requests come out in the same order as from the class of the Scrapy installed, and what it leaves in a job directory
-    that class can read, and the other way round. ``pop()`` takes time logarithmic in the number of hosts, and linear in
-    those that have downloads under way; ``len()`` takes constant time.
+    Requests come out in the same order as from the class of the installed Scrapy, and each can read what the other
+    leaves in a job directory. ``pop()`` takes time logarithmic in the number of hosts and linear in those with
+    downloads under way; ``len()`` takes constant time.
 
     ``DurableScheduler`` uses it by itself in place of Scrapy's class.
     """
@@ -132,7 +132,7 @@ class SlotQueue(DownloaderAwarePriorityQueue):
         self.recount()
 
     def recount(self) -> None:
-        """Look at every slot once, after their queues have changed otherwise than by push() and pop()."""
+        """Count again, after queues have changed in other ways than by push() and pop()."""
         self._chooser.names = SortedNames([*self.pqueues, *self._dormant])
         dormant = sum(length for queues in self._dormant.values() for _, length in queues)
         self._count = sum(map(len, self.pqueues.values())) + dormant

@@ -82,7 +82,7 @@ def test_a_lane_that_is_gone_is_damage(tmp_path: Path) -> None:
     path = filled(tmp_path, 20)
     whole = path.read_bytes()
     for statement, problem in (
-        ("DELETE FROM lanes WHERE id = (SELECT min(id) FROM lanes)", "lanes that requests are in are not in the table"),
+        ("DELETE FROM lanes WHERE id = (SELECT min(id) FROM lanes)", "lanes of requests are missing from the table"),
         ("UPDATE lanes SET rows = rows + 1", "contradicts its checksum"),
         ("UPDATE state SET value = '[1, 2' WHERE name = 'in_flight'", "'in_flight' is '.1, 2', which contradicts"),
         ("DELETE FROM state WHERE name = 'last_id'", "it has the states"),
