@@ -88,7 +88,7 @@ class DurableScheduler(Scheduler):
 
     Set ``SCHEDULER = "scrapy_bloom.DurableScheduler"``. The settings of Scrapy's scheduler mean what they mean there,
     except that of ``SCHEDULER_DISK_QUEUE`` and ``SCHEDULER_START_DISK_QUEUE`` only the order counts: a class with
-    ``Fifo`` in its name is first-in-first-out, any other last-in-first-out. Without ``JOBDIR`` it is Scrapy's scheduler.
+    ``Fifo`` in its name is first-in-first-out, any other last-in-first-out. Without ``JOBDIR`` it is like Scrapy's own.
     """
 
     survives_kill = True  # so that a filter need not warn that pending requests are lost
