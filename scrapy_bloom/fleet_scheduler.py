@@ -23,9 +23,10 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from scrapy import signals
+from scrapy import Request, signals
 from scrapy.core.scheduler import BaseScheduler
 from scrapy.dupefilters import BaseDupeFilter, RFPDupeFilter
+from scrapy.exceptions import DontCloseSpider
 from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.misc import load_object
 
@@ -36,6 +37,7 @@ from scrapy_bloom.crawl.queue_order import is_lifo
 from scrapy_bloom.crawl.request_entry import RequestEntries
 from scrapy_bloom.crawl.shutdown import end_crawl
 from scrapy_bloom.crawl.spider_state import spider_state_kept
+from scrapy_bloom.crawl.start_urls import requests_of
 from scrapy_bloom.crawl.startup import log_start_errors
 from scrapy_bloom.crawl.withheld import Withheld
 from scrapy_bloom.errors import BloomError, SettingsError, UnusableError
@@ -44,17 +46,18 @@ from scrapy_bloom.fleet.client import ServerError, connect
 from scrapy_bloom.fleet.filter.fleet_filter import CLOSE, LOCAL_SHARE
 from scrapy_bloom.fleet.filter.shared import SharedFilter
 from scrapy_bloom.fleet.frontier.courier import Courier
-from scrapy_bloom.fleet.frontier.entry import GarbledError, NotPlainError
+from scrapy_bloom.fleet.frontier.entry import PUSHED, GarbledError, NotPlainError
 from scrapy_bloom.fleet.frontier.queue import Link, Queue, score_base, shard_of
 from scrapy_bloom.settings import BloomSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from scrapy import Request, Spider
+    from scrapy import Spider
     from scrapy.crawler import Crawler
     from typing_extensions import Self
 
+    from scrapy_bloom.fleet.client import Server
     from scrapy_bloom.fleet.frontier.queue import Leased
 
 logger = logging.getLogger(__name__)
@@ -114,6 +117,7 @@ class FleetScheduler(BaseScheduler):
         self._is_outdated = False
         self._unsettled = 0
         self._has_logged_unwritable = False
+        self._idle_since: float | None = None
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -132,6 +136,9 @@ class FleetScheduler(BaseScheduler):
             self._open_queue(spider)
         self.df.open()
         self._is_watching = watch(self.crawler, self._left)
+        if self._queue.start_urls is not None:
+            self.crawler.signals.connect(self._wait_for_start_urls, signals.spider_idle)
+            logger.info("Waiting for start URLs that are pushed to %s on the server", self._queue.start_urls)
         if not self._is_watching:
             logger.warning(
                 "This Scrapy does not let us see when it is done with a request: pages are acknowledged at the end "
@@ -173,6 +180,7 @@ class FleetScheduler(BaseScheduler):
                 request = self._read(courier, leased)
                 if request is not None:
                     self.stats.inc_value("scheduler/dequeued")
+                    self._idle_since = None
                     return request
             return None
         finally:
@@ -244,6 +252,7 @@ class FleetScheduler(BaseScheduler):
                 worker=settings.fleet_worker or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}",
                 lease_seconds=settings.fleet_lease,
                 host_workers=settings.fleet_host_workers,
+                start_urls=self._start_urls_key(server, prefix, spider),
             )
             courier = Courier(
                 self._queue,
@@ -278,6 +287,20 @@ class FleetScheduler(BaseScheduler):
                 prefix,
                 self._filter_figures.urls,
             )
+
+    def _start_urls_key(self, server: Server, prefix: str, spider: Spider) -> str | None:
+        key = self._settings.fleet_start_urls
+        if key is None:
+            return None
+        key = key % {"spider": spider.name, "name": spider.name}
+        tag = f"{{{prefix}:0}}"
+        if server.is_cluster and tag not in key:
+            problem = (
+                f"BLOOM_FLEET_START_URLS is {key!r}, which a cluster may keep on another node than the queue; put "
+                f"{tag} into it, as in {tag}:start_urls"
+            )
+            raise SettingsError([problem])
+        return key
 
     def _trusted_at(self) -> float:
         courier = self._courier
@@ -356,10 +379,14 @@ class FleetScheduler(BaseScheduler):
 
     def _read(self, courier: Courier, leased: Leased) -> Request | None:
         try:
+            if leased.entry[:1] == PUSHED:
+                self._begin_with(courier, leased)
+                return None
             request = self._entries.read(leased.entry)
         except GarbledError as error:
             logger.error(  # noqa: TRY400 - the reason is in the message
-                "Request %s of the queue on %s cannot be read: %s. It is set aside.",
+                "%s %s of the queue on %s cannot be read: %s. It is set aside.",
+                "Start URL" if leased.entry[:1] == PUSHED else "Request",
                 leased.id.decode(errors="replace"),
                 self._queue.server.where,
                 error,
@@ -370,6 +397,31 @@ class FleetScheduler(BaseScheduler):
             request.meta[_STARTED] = True
         self._held[request] = leased
         return request
+
+    def _begin_with(self, courier: Courier, leased: Leased) -> None:
+        """Put the requests of a start URL that was pushed into the queue, as a page does with its links.
+
+        It is acknowledged behind them: if this process ends before, another makes them again.
+        """
+        requests = requests_of(leased.entry[1:], self.spider)
+        page = Request("data:,start-url")  # stands for the page that they come from
+        self._held[page] = leased
+        for request in requests:
+            self._enqueue(request)
+        self._done(courier, page)
+
+    def _wait_for_start_urls(self) -> None:
+        """Keep the spider open when it is idle, as it is between two start URLs.
+
+        Raises:
+            DontCloseSpider: It has not been idle for ``BLOOM_FLEET_MAX_IDLE`` seconds.
+
+        """
+        now = time.monotonic()
+        self._idle_since = now if self._idle_since is None else self._idle_since
+        most = self._settings.fleet_max_idle
+        if not most or now - self._idle_since < most:
+            raise DontCloseSpider
 
     def _left(self, request: Request) -> None:
         if self._courier is not None and request in self._held:

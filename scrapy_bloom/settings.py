@@ -74,6 +74,10 @@ class BloomSettings:
     """Most workers that hold requests of one host at once; 0: any number."""
     fleet_secret: str | None = None
     """What pickled requests on the server are signed with; None: they are refused."""
+    fleet_start_urls: str | None = None
+    """Redis key of a list that others push start URLs to; None: there is none, and workers end by themselves."""
+    fleet_max_idle: float = 0.0
+    """Seconds without anything to do after which a worker that waits for start URLs ends; 0: never."""
 
     @classmethod
     def from_settings(cls, settings: BaseSettings) -> Self:
@@ -194,6 +198,21 @@ def _key_prefix(value: Any) -> str:
     return value
 
 
+def _redis_key(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    if not value or "%" in value.replace("%(spider)s", "").replace("%(name)s", ""):
+        raise ValueError
+    return value
+
+
+def _seconds_or_never(value: Any) -> float:
+    number = _number(value)
+    if number != 0 and number < 1:
+        raise ValueError
+    return number
+
+
 _KNOWN = {
     "BLOOM_CAPACITY": _Known("capacity", "a whole number of URLs from 1 to 1e12", _capacity),
     "BLOOM_ERROR_RATE": _Known(
@@ -223,6 +242,10 @@ _KNOWN = {
     "BLOOM_FLEET_LEASE": _Known("fleet_lease", "a number of seconds from 1 to 86400", _number_between(1, 86_400)),
     "BLOOM_FLEET_HOST_WORKERS": _Known(
         "fleet_host_workers", "a whole number, at least 1, or 0 for any number", _whole_number
+    ),
+    "BLOOM_FLEET_START_URLS": _Known("fleet_start_urls", "a Redis key; %(spider)s is the spider's name", _redis_key),
+    "BLOOM_FLEET_MAX_IDLE": _Known(
+        "fleet_max_idle", "a number of seconds, at least 1, or 0 for any time", _seconds_or_never
     ),
     "BLOOM_FLEET_SECRET": _Known("fleet_secret", "a text of at least 16 characters", _text_of(16, 10_000)),
 }

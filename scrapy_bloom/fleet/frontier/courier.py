@@ -106,7 +106,7 @@ class Courier:
         self._deadline = float("inf")
         self._next_look = self._next_beat = self._next_try = 0.0
         self._idle, self._pause = FIRST_IDLE, FIRST_PAUSE
-        self._is_full = False
+        self._is_full = self._has_logged_no_list = False
         self._next_shard = 0
         self._looked: list[tuple[int, int] | None] = [None] * queue.shards
         self._before: list[tuple[int, int]] | None = None
@@ -311,12 +311,17 @@ class Courier:
             ids = [leased.id for leased in done if leased.token == self.queue.token(shard)]
             commands.append(self.queue.finish(shard, number, links, ids))
         looks = self._looks() if looking else []
+        most = dict(looks).get(0, 0) if self.queue.start_urls else 0
+        if most:  # in front of the lease, which then finds what was taken
+            commands.append(self.queue.take_start_urls(most))
         commands += [self.queue.lease(at, wanted) for at, wanted in looks]
         if not commands:
             return
         replies = self.queue.server.calls(commands)
         # The leases first: what was leased is held, whatever became of the links.
         stale = self._read_looks(looks, replies[len(replies) - len(looks) :])
+        if most:
+            self._read_taken(replies[len(replies) - len(looks) - 1])
         if shard is None:
             # Only after a look that carried nothing: a script that the server does not know yet is sent again in full,
             # and a look behind it has then seen the queue as it was before.
@@ -431,6 +436,19 @@ class Courier:
             if not leased:
                 self._idle = min(2 * self._idle, LONGEST_IDLE)
         return stale
+
+    def _read_taken(self, reply: Any) -> None:
+        taken = self.queue.taken(reply)
+        if taken > 0:
+            self._idle, self._next_look = FIRST_IDLE, 0.0
+        elif taken < 0 and not self._has_logged_no_list:
+            self._has_logged_no_list = True
+            logger.error(
+                "%s: %s is neither a list nor a set of start URLs. Push them to that key with RPUSH, after removing "
+                "what it holds; or put another into BLOOM_FLEET_START_URLS.",
+                self._subject,
+                self.queue.start_urls,
+            )
 
     def _see_whether_over(self) -> None:
         """Find out whether nothing is pending or leased anywhere.

@@ -6,6 +6,7 @@ only, and anything odd is :class:`GarbledError`, never another exception.
 An entry begins with one byte that names its format:
 
     ``J``  JSON                          ``Z``  JSON, compressed with zlib and the dictionary below
+    ``U``  what somebody has pushed as a start URL, as it came; no dict yet
     ``P``  32 bytes of HMAC-SHA256 over the rest, then a pickle compressed with zlib: only where a secret is set
 
 JSON has no bytes, tuples, sets, or keys other than strings. A value of such a type is an object with one member that
@@ -26,6 +27,9 @@ from typing import Any
 
 MAX_BYTES = 16 << 20
 """Size of an entry before compression. A larger one is refused on both ways."""
+
+PUSHED = b"U"
+"""What the entry of a start URL begins with that nobody has made a request of."""
 
 _MAX_DIGITS = 1000
 _PLAIN, _COMPRESSED, _SIGNED = b"J", b"Z", b"P"

@@ -36,6 +36,7 @@ from scrapy_bloom.errors import UnknownFormatError, UnusableError
 from scrapy_bloom.fleet.client import Command, ReplyError, Script
 from scrapy_bloom.fleet.filter import bf, bitmap
 from scrapy_bloom.fleet.filter.shared_chain import as_mapping
+from scrapy_bloom.fleet.frontier.entry import PUSHED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,6 +58,7 @@ CRASH_LIMIT = 3
 MAX_LEASE_BYTES = 8 << 20
 """Entries returned by one call, but for the last of them."""
 
+_PUSHED_SLOT = "start urls"  # no host has a space in its name
 _PRIORITY_SHIFT, _START_SHIFT = 33, 32
 _NO_QUEUE = -2
 
@@ -158,6 +160,7 @@ class Queue:
         lease_seconds: Time without a word from a worker after which others get what it holds.
         host_workers: Most workers that hold requests of a slot at once; 0 for any number.
         max_entry_bytes: Largest entry that is read.
+        start_urls: Redis key of the list that others push start URLs to; None: there is none.
 
     """
 
@@ -172,6 +175,7 @@ class Queue:
         lease_seconds: float,
         host_workers: int = 0,
         max_entry_bytes: int = 16 << 20,
+        start_urls: str | None = None,
     ) -> None:
         self.server = server
         self.shared = shared
@@ -179,6 +183,7 @@ class Queue:
         self.where = f"The queue on {server.where}, key {prefix},"
         """Subject of messages."""
         self.lease_seconds = lease_seconds
+        self.start_urls = start_urls
         self._prefix = prefix
         self._spider = spider
         self._host_workers = host_workers
@@ -321,6 +326,21 @@ class Queue:
         leased = [Leased(shard, id_, token, entry) for id_, entry in zip(flat[::2], flat[1::2], strict=True)]
         return Lease(outstanding, int(seq), leased, expired.decode(errors="replace"), returned, crashed, large, missing)
 
+    def take_start_urls(self, most: int) -> Command:
+        """Return the call that makes up to *most* start URLs of the list pending, if nothing else is, in shard 0."""
+        return self._command(_TAKE, 0, (most, PUSHED, _PUSHED_SLOT), [self.start_urls or ""])
+
+    def taken(self, reply: Any) -> int:
+        """Read the answer of :meth:`take_start_urls`: how many were taken; -1: the key holds no list.
+
+        Raises:
+            ReplyError: The server refused.
+
+        """
+        if isinstance(reply, ReplyError):
+            raise reply
+        return int(reply)
+
     def keep(self, shard: int, ids: Sequence[bytes]) -> int:
         """Give back all that this worker holds in *shard* but *ids*, and return how much that is.
 
@@ -408,5 +428,7 @@ def _script(name: str, probes: str = "") -> Script:
     return Script(probes + "".join((here / f"{part}.lua").read_text(encoding="utf-8") for part in ("queue", name)))
 
 
-_JOIN, _LEASE, _KEEP, _LEAVE, _ASIDE = (_script(name) for name in ("join", "lease", "keep", "leave", "aside"))
+_JOIN, _LEASE, _KEEP, _LEAVE, _ASIDE, _TAKE = (
+    _script(name) for name in ("join", "lease", "keep", "leave", "aside", "take")
+)
 _FINISH = {"bitmap": _script("finish", bitmap.PROBES_LUA), "bf": _script("finish", bf.PROBES_LUA)}
