@@ -17,6 +17,8 @@ from scrapy_bloom.errors import BloomError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from scrapy.settings import Settings
+
 
 class _Command(NamedTuple):
     module: str
@@ -38,14 +40,25 @@ COMMANDS = {
     ),
     "plan": _Command("plan", "say what a crawl of so many URLs will cost", "--urls 1e8"),
     "plot": _Command("plot", "draw error rate, memory and fill of a filter", "jobs/books -o books.svg"),
+    "import": _Command(
+        "import_seen", "take fingerprints and URLs for seen that come from elsewhere", "jobs/books urls.txt.gz"
+    ),
     "release": _Command("release", "take back a verdict of the loop guard", 'jobs/books "example.com/calendar/N/**"'),
     "requeue": _Command("requeue", "put back what was set aside or parked", "jobs/books"),
 }
 """By the name under which it is typed."""
 
 
-def main(arguments: Sequence[str] | None = None, *, program: str = "python -m scrapy_bloom") -> int:
-    """Do what *arguments* say, those of the process if None, and return the exit code."""
+def main(
+    arguments: Sequence[str] | None = None,
+    *,
+    program: str = "python -m scrapy_bloom",
+    settings: Settings | None = None,
+) -> int:
+    """Do what *arguments* say, those of the process if None, and return the exit code.
+
+    Commands that need the *settings* of a project look for those of the working directory if they are None.
+    """
     typed = sys.argv[1:] if arguments is None else list(arguments)
     name = typed[0] if typed else ""
     if name not in COMMANDS:
@@ -54,7 +67,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "python -m sc
     module = import_module(f"scrapy_bloom.commands.{command.module}")
     parser = _parser(program, name)
     module.add_arguments(parser)
-    options = parser.parse_args(typed[1:])
+    options = parser.parse_args(typed[1:], argparse.Namespace(settings=settings))
     try:
         code: int = module.run(options)
     except (BloomError, OSError) as error:

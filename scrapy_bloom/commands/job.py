@@ -17,9 +17,9 @@ def job_directory(directory: str) -> Path:
         UnusableError: There is no job.
 
     """
-    path = _local(directory)
+    path = local(directory)
     for jobdir in (path, path.parent) if path.name == FILTER_NAME else (path,):
-        if layer_paths(jobdir / FILTER_NAME) or (jobdir / FRONTIER_NAME).exists() or guard_file(jobdir).exists():
+        if is_filter(jobdir / FILTER_NAME) or (jobdir / FRONTIER_NAME).exists() or guard_file(jobdir).exists():
             return jobdir
     raise UnusableError(directory, "holds no job of scrapy-bloom's", advice="Give the JOBDIR of a crawl.")
 
@@ -31,15 +31,26 @@ def filter_directory(directory: str) -> Path:
         UnusableError: There is none.
 
     """
-    path = _local(directory)
+    path = local(directory)
     for found in (path / FILTER_NAME, path):
-        if layer_paths(found):
+        if is_filter(found):
             return found
     advice = f"Give a JOBDIR, or the directory {FILTER_NAME} in one."
     raise UnusableError(directory, "holds no filter of scrapy-bloom's", advice=advice)
 
 
-def _local(directory: str) -> Path:
+def is_filter(path: Path) -> bool:
+    """Return whether the layers of a filter are in the directory *path* itself."""
+    return bool(layer_paths(path))
+
+
+def local(directory: str) -> Path:
+    """Return *directory* as a path.
+
+    Raises:
+        UnusableError: It is an address.
+
+    """
     if "://" in directory:
         advice = "Give the JOBDIR of a crawl."
         raise UnusableError(directory.partition("@")[2] or directory, "is not a directory", advice=advice)

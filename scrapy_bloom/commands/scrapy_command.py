@@ -35,7 +35,8 @@ class Command(ScrapyCommand):
         from scrapy_bloom.commands.command_line import main
 
         taken = _taken(opts) if args[:1] == ["crawl"] else []
-        self.exitcode = main([*args, *taken, *(["--help"] if opts.wants_help else [])], program="scrapy bloom")
+        typed = [*args, *taken, *(["--help"] if opts.wants_help else [])]
+        self.exitcode = main(typed, program="scrapy bloom", settings=self.settings)
 
 
 def _taken(opts: Namespace) -> list[str]:

@@ -17,7 +17,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 logger = logging.getLogger(__name__)
@@ -31,8 +31,10 @@ _SURVEYED_RECORDS = 10_000
 _LEAST_SHARE = 0.1
 
 
-def read_fingerprints(path: Path) -> Iterator[bytes]:
-    """Yield the fingerprints in *path*, in order, and log how much could not be read.
+def read_fingerprints(path: Path, *, unreadable: Callable[[int, int], None] | None = None) -> Iterator[bytes]:
+    """Yield the fingerprints in *path*, in order.
+
+    If some bytes belong to none, *unreadable* is told at the end how many, and of how many; None: log it.
 
     One torn record in 65,536 takes the record behind it along by chance. A length that less than a tenth of the first
     10,000 fingerprints have is not recognised.
@@ -48,7 +50,9 @@ def read_fingerprints(path: Path) -> Iterator[bytes]:
                 record = match[0]
                 read += len(record)
                 yield bytes.fromhex(match[1].decode()) if match[1] else record[_LENGTH_BYTES:]
-        if read < size:
+        if read < size and unreadable is not None:
+            unreadable(size - read, size)
+        elif read < size:
             logger.warning(
                 "%s: %d of %d bytes belong to no whole fingerprint (a process was killed while it wrote). What they "
                 "stood for may be fetched again.",
