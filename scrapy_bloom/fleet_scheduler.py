@@ -20,6 +20,7 @@ import socket
 import time
 from collections import deque
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ from scrapy.exceptions import DontCloseSpider
 from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.misc import load_object
 
+from scrapy_bloom.crawl import scrapy_redis
 from scrapy_bloom.crawl.base_dupefilter import BaseBloomDupeFilter
 from scrapy_bloom.crawl.fleet_filter import WorkerFilter
 from scrapy_bloom.crawl.in_progress import watch
@@ -41,13 +43,14 @@ from scrapy_bloom.crawl.start_urls import requests_of
 from scrapy_bloom.crawl.startup import log_start_errors
 from scrapy_bloom.crawl.withheld import Withheld
 from scrapy_bloom.errors import BloomError, SettingsError, UnusableError
-from scrapy_bloom.fleet.address import prefix_of, server_of
+from scrapy_bloom.fleet.address import is_named_by_scrapy_redis, prefix_of, server_of
 from scrapy_bloom.fleet.client import ServerError, connect
 from scrapy_bloom.fleet.filter.fleet_filter import CLOSE, LOCAL_SHARE
-from scrapy_bloom.fleet.filter.shared import SharedFilter
+from scrapy_bloom.fleet.filter.shared import GoneError, SharedFilter
 from scrapy_bloom.fleet.frontier.courier import Courier
 from scrapy_bloom.fleet.frontier.entry import PUSHED, GarbledError, NotPlainError
 from scrapy_bloom.fleet.frontier.queue import Link, Queue, score_base, shard_of
+from scrapy_bloom.fleet.frontier.scrapy_redis import Source, Taken, has_filter, take_over
 from scrapy_bloom.settings import BloomSettings
 
 if TYPE_CHECKING:
@@ -57,6 +60,7 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from typing_extensions import Self
 
+    from scrapy_bloom.fleet.address import Address
     from scrapy_bloom.fleet.client import Server
     from scrapy_bloom.fleet.frontier.queue import Leased
 
@@ -223,20 +227,24 @@ class FleetScheduler(BaseScheduler):
 
     def _open_queue(self, spider: Spider) -> None:
         settings = self._settings
-        server = connect(*server_of(settings.redis_url, self.crawler.settings))
+        address = server_of(settings.redis_url, self.crawler.settings)
+        server = connect(*address)
         for risk in server.risks:
             logger.warning("The server %s puts the queue at risk: %s", server.where, risk)
         prefix = prefix_of(settings.redis_key, self.crawler.settings, spider.name)
         shards = settings.redis_shards
         if settings.redis_ttl is not None:
             logger.warning("BLOOM_REDIS_TTL has no effect here: a queue that expires would lose pages.")
+        source = self._scrapy_redis(spider, address, server) if settings.fleet_take_over else None
+        # Beside a filter of scrapy-redis each URL is looked up twice, under the fingerprints of both.
+        lookups = 2 if source is not None and has_filter(source) else 1
         shared = SharedFilter(
             server,
             prefix,
             engine=settings.redis_engine,
             shards=shards,
             capacity=settings.capacity,
-            error_rate=settings.error_rate * (1 - LOCAL_SHARE),
+            error_rate=settings.error_rate * (1 - LOCAL_SHARE) / lookups,
             growth=settings.growth,
             # With one shard there is nothing to tell apart, and a filter of RedisBloomDupeFilter can be gone on with.
             key_space={**self.df.fingerprints.space, **({"shards by": "host"} if shards > 1 else {})},
@@ -261,10 +269,19 @@ class FleetScheduler(BaseScheduler):
                 on_away=partial(_in_reactor(self._end), _AWAY) if settings.redis_on_error == CLOSE else _nothing,
                 on_begun_anew=self._begun_anew,
             )
+            courier.join()
+            taken = Taken() if source is None else take_over(self._queue, source)
             courier.start()
             self._filter_figures = shared.figures()
         except ServerError as error:
             raise UnusableError(f"The queue on {server.where}", f"cannot be used: {error}", advice=advice) from None
+        except GoneError:
+            found = "lost its filter while requests of scrapy-redis were taken over"
+            raise UnusableError(f"The queue on {server.where}", found, advice="Start again: it goes on.") from None
+        finally:
+            if source is not None and source.server is not server:
+                with suppress(ServerError):
+                    source.server.close()
         self.df.trusted_at = self._trusted_at
         self.df.described = self._described
         self.df.place = f"on {shared.where}"
@@ -278,7 +295,7 @@ class FleetScheduler(BaseScheduler):
             self._queue.worker,
         )
 
-        if courier.has_begun and self._filter_figures.urls:
+        if courier.has_begun and self._filter_figures.urls and not (taken.requests or taken.fingerprints):
             logger.warning(
                 "There was no queue yet on %s, key %s, but a filter that knows %d URLs: pages that were pending when "
                 "it was filled count as seen and will not be fetched. To get them, use another BLOOM_REDIS_KEY, or "
@@ -301,6 +318,46 @@ class FleetScheduler(BaseScheduler):
             )
             raise SettingsError([problem])
         return key
+
+    def _scrapy_redis(self, spider: Spider, address: Address, server: Server) -> Source | None:
+        """Return where scrapy-redis kept the requests of *spider*; None if its server is not there."""
+        settings = self.crawler.settings
+        theirs = server_of(None, settings) if is_named_by_scrapy_redis(settings) else address
+        if theirs != address:
+            try:
+                server = connect(*theirs)
+            except BloomError as error:
+                logger.warning(
+                    "The server that the REDIS_* settings name was asked for requests of scrapy-redis to take over: %s "
+                    "With BLOOM_FLEET_TAKE_OVER = False it is not asked.",
+                    error,
+                )
+                return None
+        fingerprinter = self.df.fingerprints.space["fingerprinter"]
+        return Source(
+            server,
+            scrapy_redis.queue_key(settings, spider.name),
+            scrapy_redis.dupefilter_key(settings, spider.name),
+            is_stack=scrapy_redis.is_stack(settings),
+            link_of=self._taken_over,
+            to_lifo=self._lifo,
+            why_not=""
+            if fingerprinter == "scrapy"
+            else f"it was made without {fingerprinter}, which may tell apart what is one page there",
+        )
+
+    def _taken_over(self, fields: object) -> Link:
+        request = self._entries.of_fields(fields)
+        try:
+            entry = self._entries.write(request)
+        except NotPlainError as error:
+            raise GarbledError(str(error)) from None
+        fingerprint = None
+        if self._is_filtering and not request.dont_filter:
+            with suppress(Exception):  # a fingerprinter of the user's; the page must not be lost
+                fingerprint = self.df.fingerprint_of(request)
+        link = self._link(request, fingerprint, entry)
+        return replace(link, scrapy_redis=None if request.dont_filter else scrapy_redis.fingerprint(request))
 
     def _trusted_at(self) -> float:
         courier = self._courier
@@ -329,9 +386,17 @@ class FleetScheduler(BaseScheduler):
         except NotPlainError as error:
             self._keep_in_memory(request, error)
             return True
+        link = self._link(request, fingerprint, entry)
+        if is_start and len(self._start_links) < _MAX_STARTS:
+            self._start_links.append(link)
+        courier.send(link)
+        return True
+
+    def _link(self, request: Request, fingerprint: bytes | None, entry: bytes) -> Link:
         host = urlparse_cached(request).hostname or ""
-        is_first_in = is_start and self._start_lifo is not None
-        link = Link(
+        is_first_in = bool(request.meta.get("is_start_request")) and self._start_lifo is not None
+        knows_scrapy_redis = self._queue.knows_scrapy_redis and fingerprint is not None and not request.dont_filter
+        return Link(
             fingerprint,
             shard_of(host, self._queue.shards),
             str(request.meta.get("download_slot") or host),
@@ -339,11 +404,8 @@ class FleetScheduler(BaseScheduler):
             bool(self._start_lifo) if is_first_in else self._lifo,
             entry,
             request,
+            scrapy_redis.fingerprint(request) if knows_scrapy_redis else None,
         )
-        if is_start and len(self._start_links) < _MAX_STARTS:
-            self._start_links.append(link)
-        courier.send(link)
-        return True
 
     def _start_fingerprint(self, request: Request) -> bytes | None:
         """Return what makes the fleet take a start request that is not filtered once, whichever worker yields it.
@@ -468,7 +530,9 @@ class FleetScheduler(BaseScheduler):
         except (ServerError, BloomError) as error:
             logger.debug("The filter on %s could not be described: %s", self._queue.server.where, error)
             return
-        self._expected_lost += unsettled * (self._filter_figures.error_rate + self.df.local.estimated_error_rate())
+        lookups = 2 if self._queue.knows_scrapy_redis else 1
+        rate = lookups * self._filter_figures.error_rate + self.df.local.estimated_error_rate()
+        self._expected_lost += unsettled * rate
         for name, value in self._described().items():
             self.stats.set_value(name, value)
 

@@ -78,6 +78,8 @@ class BloomSettings:
     """Redis key of a list that others push start URLs to; None: there is none, and workers end by themselves."""
     fleet_max_idle: float = 0.0
     """Seconds without anything to do after which a worker that waits for start URLs ends; 0: never."""
+    fleet_take_over: bool = True
+    """Whether what scrapy-redis left of the spider is taken over at the start."""
 
     @classmethod
     def from_settings(cls, settings: BaseSettings) -> Self:
@@ -247,6 +249,7 @@ _KNOWN = {
     "BLOOM_FLEET_MAX_IDLE": _Known(
         "fleet_max_idle", "a number of seconds, at least 1, or 0 for any time", _seconds_or_never
     ),
+    "BLOOM_FLEET_TAKE_OVER": _Known("fleet_take_over", "True or False", _truth),
     "BLOOM_FLEET_SECRET": _Known("fleet_secret", "a text of at least 16 characters", _text_of(16, 10_000)),
 }
 

@@ -81,7 +81,15 @@ class RequestEntries:
             GarbledError: It is no request, or one that may not be read here; the message says why.
 
         """
-        fields = decode(entry) if self._secret is None else decode_signed(entry, self._secret)
+        return self.of_fields(decode(entry) if self._secret is None else decode_signed(entry, self._secret))
+
+    def of_fields(self, fields: Any) -> Request:
+        """Return the request that ``Request.to_dict()`` made *fields* of.
+
+        Raises:
+            GarbledError: They make none, or none that may be read here.
+
+        """
         if not isinstance(fields, dict) or not isinstance(fields.get("url"), str):
             raise GarbledError("it has no URL")
         cls = _known_class(fields.pop("_class", None))

@@ -41,6 +41,11 @@ def is_named(settings: BaseSettings) -> bool:
     return bool(settings.get("BLOOM_REDIS_URL")) or server_of(None, settings) != Address(_DEFAULT_URL, {})
 
 
+def is_named_by_scrapy_redis(settings: BaseSettings) -> bool:
+    """Return whether scrapy-redis' *settings* name a server."""
+    return any(settings.get(name) for name in (*_SCRAPY_REDIS, "REDIS_PARAMS"))
+
+
 def is_same_server(one: Address, other: Address) -> bool:
     """Return whether *one* and *other* name the same server, whatever the database, user and options.
 

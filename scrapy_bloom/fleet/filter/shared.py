@@ -160,6 +160,22 @@ class SharedFilter:
         self._refresh_lifetime()
         return [not seen for seen in self._exchange(fingerprints, adding=True)]
 
+    def add_everywhere(self, fingerprints: Sequence[bytes]) -> None:
+        """Remember *fingerprints* in every shard, where it is not known in which they will be looked up.
+
+        Raises:
+            GoneError: A chain is not on the server any more.
+            ServerError: The server does not answer, or refuses.
+
+        """
+        for chain in self._chains:
+            digests = [mmh3_x64_128_digest(one, chain.parameters.seed) for one in fingerprints]
+            while digests:
+                answers = chain.answers(
+                    self.server.call(chain.command(digests[:_BATCH_DIGESTS], adding=True)), adding=True
+                )
+                digests = digests[len(answers) :]
+
     def seen_many(self, fingerprints: Sequence[bytes]) -> list[bool]:
         """Return for each of *fingerprints* whether it was added by anyone, in one round trip (per node of a cluster).
 

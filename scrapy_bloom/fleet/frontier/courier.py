@@ -49,7 +49,7 @@ class Courier:
     """One worker's thread.
 
     Args:
-        queue: Where to; joined by :meth:`start`.
+        queue: Where to; joined by :meth:`join`.
         low: Leased requests at which further ones are fetched, even if nothing else has to be sent.
         news: Called in the thread when there is something to :meth:`collect`, or the end has come.
         on_away: Called in the thread when the server has gone away, once per time.
@@ -115,8 +115,8 @@ class Courier:
 
     # -- called by the owner -----------------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Join the queue and begin.
+    def join(self) -> None:
+        """Become a worker of the queue, which is begun if there is none.
 
         Raises:
             BloomError: The queue cannot be used.
@@ -127,6 +127,9 @@ class Courier:
             joined = self.queue.join(shard)
             self._log_crash(self.queue.worker, joined.returned, joined.aside)
             self.has_begun = self.has_begun or joined.created
+
+    def start(self) -> None:
+        """Begin. The queue was joined."""
         self._thread.start()
 
     def send(self, link: Link) -> None:

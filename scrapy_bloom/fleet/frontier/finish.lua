@@ -4,7 +4,8 @@
 -- KEYS[1]  the state                          KEYS[2..] as of open_chain()
 -- ARGV[1]  token                              ARGV[2]   number of this call among the worker's
 -- ARGV[3]  number of ids to acknowledge, then these; number of links, then for each: its digest, or "" for one that is
---          not filtered; the part of its score that the order in time is added to; "+" first-in-first-out or "-" last;
+--          not filtered; perhaps behind it, to be looked up only, the digest under which scrapy-redis would have known
+--          it; the part of its score that the order in time is added to; "+" first-in-first-out or "-" last;
 --          slot; entry. Then as of open_chain()
 --
 -- Returns  {-2}                               there is no queue; nothing was done
@@ -25,11 +26,16 @@ local is_alive = redis.call('ZSCORE', WORKERS, token)
 -- The same call a second time: its answer got lost.
 local is_repeated = is_alive and redis.call('HGET', held(token), 'number') == number
 
+-- Whether scrapy-redis has seen it, whose filter was taken over.
+local function seen_before(digests)
+    return #digests > 16 and chain.contains(string.sub(digests, 17))
+end
+
 local answers, has_new = {}, false
 for i = 0, links - 1 do
-    local digest = ARGV[first + 5 * i]
-    if not has_new and not is_repeated and (digest == '' or not chain.contains(digest)) then
-        has_new = true
+    local digests = ARGV[first + 5 * i]
+    if not has_new and not is_repeated then
+        has_new = digests == '' or not (chain.contains(string.sub(digests, 1, 16)) or seen_before(digests))
     end
     answers[i + 1] = '1'
 end
@@ -43,7 +49,7 @@ elseif has_new then
         local at = first + 5 * i
         local seen = false
         if ARGV[at] ~= '' then
-            seen = chain.add(ARGV[at])
+            seen = seen_before(ARGV[at]) or chain.add(string.sub(ARGV[at], 1, 16))
             if seen == nil then
                 break
             end

@@ -3,7 +3,8 @@
 Knows no request of Scrapy's and no thread, and does not decide what is done when the server is away. Each shard lies
 beside a chain of the filter, under the same hash tag, so that one script can look links up, add and enqueue them:
 
-    {bloom:books:0}:queue           the state, a hash: format, spider, seq (requests ever enqueued), called
+    {bloom:books:0}:queue           the state, a hash: format, spider, seq (requests ever enqueued), called, and
+                                    scrapy_redis if the filter holds what scrapy-redis had seen
     {bloom:books:0}:requests        id -> entry, of all requests that are pending, leased or set aside
     {bloom:books:0}:slot:<slot>     the pending ids of one slot, a sorted set; the lowest score is next
     {bloom:books:0}:slots           slots with pending requests, by how many requests of theirs are leased
@@ -14,6 +15,9 @@ beside a chain of the filter, under the same hash tag, so that one script can lo
     {bloom:books:0}:held:<token>    id -> score and slot, to be put back to; name of the worker; number of its last call
     {bloom:books:0}:crashes         id -> times that it was in hand when a worker was lost
     {bloom:books:0}:aside           id -> score, reason and slot of requests set aside
+    {bloom:books:0}:moving          while requests of scrapy-redis are taken over: see scrapy_redis.py
+    {bloom:books:0}:mover           token of the worker that does it
+    {bloom:books:0}:taken:<number>  marks of the requests that were taken over so far
 
 An id is the number of the request in the order of time. Scores are doubles, exact up to 2^53:
 
@@ -85,6 +89,8 @@ class Link:
     entry: bytes
     ref: Any
     """What the caller knows it by."""
+    scrapy_redis: bytes | None = None
+    """What scrapy-redis filtered it by; None: it does not matter."""
 
 
 @dataclass(frozen=True)
@@ -184,6 +190,8 @@ class Queue:
         """Subject of messages."""
         self.lease_seconds = lease_seconds
         self.start_urls = start_urls
+        self.knows_scrapy_redis = False
+        """Whether the filter holds what scrapy-redis had seen, under its own fingerprints."""
         self._prefix = prefix
         self._spider = spider
         self._host_workers = host_workers
@@ -241,7 +249,8 @@ class Queue:
                 advice="Use a BLOOM_REDIS_KEY for each spider.",
             )
         self._tokens[shard] = token
-        created, outstanding, returned, aside, _ = rest
+        created, outstanding, returned, aside, fields = rest
+        self.knows_scrapy_redis = self.knows_scrapy_redis or "scrapy_redis" in as_mapping(fields)
         return Joined(bool(created), outstanding, returned, aside)
 
     def is_gone(self, shard: int) -> bool:
@@ -280,7 +289,8 @@ class Queue:
         chain_keys, chain_arguments = chain.probe_arguments(len(links))
         arguments: list[Any] = [self._tokens[shard], number, len(ids), *ids, len(links)]
         for link in links:
-            digest = b"" if link.fingerprint is None else mmh3_x64_128_digest(link.fingerprint, chain.parameters.seed)
+            known_by = [one for one in (link.fingerprint, link.scrapy_redis) if one is not None]
+            digest = b"".join(mmh3_x64_128_digest(one, chain.parameters.seed) for one in known_by)
             arguments += (digest, link.base + (1 << _START_SHIFT) * link.is_lifo, "-" if link.is_lifo else "+")
             arguments += (link.slot, link.entry)
         return self._command(_FINISH[chain.parameters.engine], shard, [*arguments, *chain_arguments], chain_keys)
@@ -303,6 +313,27 @@ class Queue:
             return None
         answers, acknowledged, is_alive, outstanding, seq = rest
         return Finished([answer == ord("1") for answer in answers], acknowledged, bool(is_alive), outstanding, int(seq))
+
+    def move(self, shard: int, number: str, links: Sequence[Link], marks: Sequence[bytes]) -> int:
+        """Enqueue *links* that were pending elsewhere; return how many were got through, the rest is to be sent again.
+
+        A link is enqueued once for each of *marks* that is new to the take-over *number*.
+
+        Raises:
+            GoneError: The filter is not on the server any more; nothing was done.
+            ServerError: The server does not answer, or refuses.
+
+        """
+        chain = self.shared.chains[shard]
+        chain_keys, chain_arguments = chain.probe_arguments(len(links))
+        arguments: list[Any] = [number, len(links)]
+        for link, mark in zip(links, marks, strict=True):
+            digest = b"" if link.fingerprint is None else mmh3_x64_128_digest(link.fingerprint, chain.parameters.seed)
+            arguments += (mark, digest, link.base + (1 << _START_SHIFT) * link.is_lifo, "-" if link.is_lifo else "+")
+            arguments += (link.slot, link.entry)
+        script = _MOVE[chain.parameters.engine]
+        rest = chain.learn(self.server.call(self._command(script, shard, [*arguments, *chain_arguments], chain_keys)))
+        return int(rest[0]) if rest else 0
 
     def lease(self, shard: int, wanted: int) -> Command:
         """Return the call that renews this worker's leases in *shard* and leases up to *wanted* requests."""
@@ -431,4 +462,6 @@ def _script(name: str, probes: str = "") -> Script:
 _JOIN, _LEASE, _KEEP, _LEAVE, _ASIDE, _TAKE = (
     _script(name) for name in ("join", "lease", "keep", "leave", "aside", "take")
 )
-_FINISH = {"bitmap": _script("finish", bitmap.PROBES_LUA), "bf": _script("finish", bf.PROBES_LUA)}
+_FINISH, _MOVE = (
+    {"bitmap": _script(name, bitmap.PROBES_LUA), "bf": _script(name, bf.PROBES_LUA)} for name in ("finish", "move")
+)

@@ -1,0 +1,282 @@
+"""What scrapy-redis left is taken over: its queue in its order, its filter, each request once, and nobody's code."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import scrapy_redis.scheduler
+from scrapy import Request
+from scrapy.utils.test import get_crawler
+
+from scrapy_bloom.errors import UnusableError
+from scrapy_bloom.fleet.frontier import scrapy_redis as taking_over
+from tests.fleet.frontier.test_fleet_scheduler import FLEET, Bomb, delivered
+from tests.support.fleets import Fleet
+from tests.support.localsite import LocalSite
+from tests.support.proxy import LosingProxy
+from tests.support.redis_servers import RedisServer
+from tests.support.schedulers import EngineCalls, PlainSpider
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+FURTHER_ORDERS = [("PriorityQueue", "Fifo"), *itertools.product(["FifoQueue", "LifoQueue"], ["Lifo", "Fifo"])]
+
+
+class Left:
+    """A queue and a filter of scrapy-redis, made by scrapy-redis itself; keys of its own for each test."""
+
+    def __init__(self, server: RedisServer, prefix: str, queue: str = "PriorityQueue") -> None:
+        self.keys = {
+            "SCHEDULER_QUEUE_KEY": f"{prefix}:requests",
+            "SCHEDULER_DUPEFILTER_KEY": f"{prefix}:dupefilter",
+            "SCHEDULER_QUEUE_CLASS": f"scrapy_redis.queue.{queue}",
+        }
+        ours = {"REDIS_URL": server.url, "SCHEDULER_PERSIST": True, **self.keys}
+        theirs = {"DUPEFILTER_CLASS": "scrapy_redis.dupefilter.RFPDupeFilter"}
+        crawler = get_crawler(PlainSpider, {**ours, **theirs})
+        crawler.spider = crawler._create_spider()
+        self.scheduler = scrapy_redis.scheduler.Scheduler.from_crawler(crawler)
+        self.scheduler.stats = None  # it counts in a way that this Scrapy warns of
+        self.scheduler.open(crawler.spider)
+        self.spider: Any = crawler.spider
+
+    def push(self, *requests: Request) -> None:
+        for request in requests:
+            self.scheduler.enqueue_request(request)
+
+    def pop(self) -> Request:
+        found: Request = self.scheduler.next_request()
+        return found
+
+    def close(self) -> None:
+        self.scheduler.close("finished")
+        self.scheduler.server.close()
+
+
+@pytest.fixture
+def open_worker(plain_server: RedisServer, prefix: str) -> Iterator[Callable[..., EngineCalls]]:
+    opened: list[EngineCalls] = []
+
+    def open_one(left: Left, **settings: Any) -> EngineCalls:
+        ours = {
+            "DUPEFILTER_CLASS": "scrapy.dupefilters.RFPDupeFilter",
+            "BLOOM_REDIS_URL": plain_server.url,
+            "BLOOM_REDIS_KEY": prefix,
+            "BLOOM_CAPACITY": 1000,
+            "CONCURRENT_REQUESTS": 1,
+            **left.keys,
+            **settings,
+        }
+        opened.append(EngineCalls(None, FLEET, **ours))
+        return opened[-1]
+
+    yield open_one
+    for one in opened:
+        if one.scheduler._courier is not None:
+            one.stop()
+
+
+def url(i: int) -> str:
+    return f"https://example.com/{i}?b=2&a=1"
+
+
+@pytest.mark.parametrize(
+    ("queue", "order"),
+    [("PriorityQueue", "Lifo"), *(pytest.param(*both, marks=pytest.mark.slow) for both in FURTHER_ORDERS)],
+)
+def test_pending_requests_come_in_the_order_of_scrapy_redis(
+    plain_server: RedisServer,
+    prefix: str,
+    open_worker: Callable[..., EngineCalls],
+    monkeypatch: pytest.MonkeyPatch,
+    queue: str,
+    order: str,
+) -> None:
+    """Those fetched before count as seen, those pending are fetched once, and new ones are taken in as ever."""
+    monkeypatch.setattr(taking_over, "_BATCH", 7)
+    left = Left(plain_server, prefix, queue)
+    priorities = queue == "PriorityQueue"
+    left.push(*(Request(url(i), priority=i % 5 if priorities else 0, meta={"i": i}) for i in range(50)))
+    fetched = [left.pop().url for _ in range(20)]
+    shadow = Left(plain_server, f"{prefix}-shadow", queue)
+    server = left.scheduler.server
+    server.copy(left.keys["SCHEDULER_QUEUE_KEY"], shadow.keys["SCHEDULER_QUEUE_KEY"])
+    expected = [shadow.pop().url for _ in range(30)]
+    left.close()
+    shadow.close()
+    worker = open_worker(left, SCHEDULER_DISK_QUEUE=f"scrapy.squeues.Pickle{order}DiskQueue")
+    for one in fetched + expected[:5]:
+        worker.push(Request(one))
+    delivered(worker)
+    assert worker.drain() == expected
+    assert worker.stats.get_value("dupefilter/filtered") == 25
+    worker.push(Request(url(1000)))
+    delivered(worker)
+    assert worker.drain() == [url(1000)]
+
+
+@pytest.mark.filterwarnings("ignore:Spider.log:scrapy.exceptions.ScrapyDeprecationWarning")  # scrapy-redis calls it
+def test_the_old_keys_are_kept_and_lead_back(
+    plain_server: RedisServer, prefix: str, open_worker: Callable[..., EngineCalls], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Under the names that the log gives; renamed back, scrapy-redis goes on, and another start takes over anew."""
+    caplog.set_level("INFO")
+    left = Left(plain_server, prefix)
+    left.push(*(Request(url(i)) for i in range(10)))
+    left.close()
+    worker = open_worker(left)
+    assert f"kept under {prefix}:requests:moved and {prefix}:dupefilter:moved" in caplog.text
+    assert "10 pending requests and 10 fingerprints" in caplog.text
+    assert len(worker.drain()) == 10
+    worker.stop()
+    caplog.clear()
+    again = open_worker(left)
+    assert again.drain() == []
+    assert "Taking over" not in caplog.text
+    again.stop()
+    with plain_server.client() as client:
+        client.rename(f"{prefix}:requests:moved", f"{prefix}:requests")
+        client.rename(f"{prefix}:dupefilter:moved", f"{prefix}:dupefilter")
+        back = Left(plain_server, prefix)
+        assert len(back.scheduler) == 10
+        back.pop()
+        back.push(Request(url(0)), Request(url(99)))
+        back.close()
+        third = open_worker(left)
+        assert len(third.drain()) == 10
+        assert not [key for key in client.scan_iter(f"{{{prefix}:*") if b"taken" in key or b"mov" in key]
+
+
+@pytest.mark.slow
+def test_an_interrupted_take_over_goes_on(
+    plain_server: RedisServer, prefix: str, open_worker: Callable[..., EngineCalls], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever answer gets lost, the start fails; after the next one each request is there, none of them twice."""
+    monkeypatch.setattr(taking_over, "_BATCH", 8)
+    with LosingProxy(plain_server.port) as proxy:
+        for lost in range(1, 6):
+            keys = f"{prefix}-{lost}"
+            left = Left(plain_server, keys)
+            left.push(*(Request(url(i)) for i in range(20)))
+            left.close()
+            calls = iter(range(1, 100))
+
+            def keep(self: Any, real: Any = taking_over._TakeOver._keep, calls: Any = calls, lost: int = lost) -> None:
+                if next(calls) == lost:
+                    proxy.lose_next_answer()
+                real(self)
+
+            settings = {"BLOOM_REDIS_KEY": keys, "BLOOM_REDIS_URL": proxy.url}
+            with monkeypatch.context() as patch:
+                patch.setattr(taking_over._TakeOver, "_keep", keep)
+                with pytest.raises(UnusableError):
+                    open_worker(left, **settings)
+            worker = open_worker(left, **settings)
+            assert sorted(worker.drain()) == sorted(url(i) for i in range(20))
+            worker.stop()
+
+
+def test_an_entry_that_would_run_code_is_refused_named_and_left(
+    plain_server: RedisServer, prefix: str, open_worker: Callable[..., EngineCalls], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The others are taken over; the next start says it again; nothing ran."""
+    left = Left(plain_server, prefix)
+    left.push(
+        Request(url(1)), Request(url(2), meta={"bomb": Bomb()}), Request(url(3), callback=left.spider.parse_other)
+    )
+    server = left.scheduler.server
+    server.zadd(f"{prefix}:requests", {b"no pickle": 0, pickle.dumps({"url": url(4), "callback": "crawl_all"}): 0})
+    left.close()
+    worker = open_worker(left)
+    assert sorted(worker.drain()) == [url(1), url(3)]
+    worker.stop()
+    assert not Bomb.went_off
+    assert "3 pending requests of scrapy-redis cannot be read" in caplog.text
+    assert "it holds builtins.setattr, which is no plain type" in caplog.text
+    assert "the callback crawl_all(), which is no method of this spider" in caplog.text
+    with plain_server.client() as client:
+        assert client.zcard(f"{prefix}:requests") == 3
+        caplog.clear()
+        open_worker(left).stop()
+        assert "3 pending requests of scrapy-redis cannot be read" in caplog.text
+        assert client.zcard(f"{prefix}:requests") == 3
+        assert not client.exists(f"{prefix}:requests:moved2")
+
+
+class OwnFingerprinter:
+    def fingerprint(self, request: Request) -> bytes:
+        return request.url.encode()[:20].ljust(20)
+
+
+@pytest.mark.parametrize("case", ["fingerprinter", "foreign"])
+def test_a_filter_that_could_lose_pages_is_not_taken_over(
+    plain_server: RedisServer,
+    prefix: str,
+    open_worker: Callable[..., EngineCalls],
+    caplog: pytest.LogCaptureFixture,
+    case: str,
+) -> None:
+    """Not beside a fingerprinter of the user's, nor if its fingerprints are foreign ones; the log says so."""
+    left = Left(plain_server, prefix)
+    left.push(Request(url(1)), Request(url(2)))
+    left.pop()
+    if case == "foreign":
+        left.scheduler.server.delete(f"{prefix}:dupefilter")
+        left.scheduler.server.sadd(f"{prefix}:dupefilter", "0" * 40)
+    left.close()
+    own = {"REQUEST_FINGERPRINTER_CLASS": OwnFingerprinter} if case == "fingerprinter" else {}
+    worker = open_worker(left, **own)
+    assert "is not taken over" in caplog.text
+    assert len(worker.drain()) == 1
+
+
+def test_it_can_be_switched_off(
+    plain_server: RedisServer, prefix: str, open_worker: Callable[..., EngineCalls]
+) -> None:
+    """Then nothing of scrapy-redis is touched."""
+    left = Left(plain_server, prefix)
+    left.push(Request(url(1)))
+    left.close()
+    assert open_worker(left, BLOOM_FLEET_TAKE_OVER=False).drain() == []
+    with plain_server.client() as client:
+        assert client.exists(f"{prefix}:requests", f"{prefix}:dupefilter") == 2
+
+
+@pytest.mark.slow
+def test_a_crawl_moves_in_the_middle(tmp_path: Path) -> None:
+    """Begun by scrapy-redis and stopped, ended by three workers of ours that start together: each page once."""
+    import json
+    import subprocess
+    import sys
+
+    with LocalSite(pages=300, links_per_page=5, delay=0.03) as site, RedisServer(tmp_path) as server:
+        settings = {
+            "REDIS_URL": server.url,
+            "SCHEDULER_PERSIST": True,
+            "DUPEFILTER_CLASS": "scrapy_redis.dupefilter.RFPDupeFilter",
+            "CONCURRENT_REQUESTS": 4,
+            "LOG_LEVEL": "WARNING",
+        }
+        with server.client() as client:
+            client.lpush("site:start_urls", site.url())
+        command = [sys.executable, "-m", "tests.support.fleet_worker", json.dumps(settings)]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as theirs:
+            site.wait_for_hits(100)
+            theirs.terminate()
+        before = site.hits()
+        assert 100 <= before < 300
+        with Fleet(site, server, REDIS_URL=server.url) as fleet:
+            for name in ("a", "b", "c"):
+                fleet.start(name)
+            ended = fleet.finish()
+            hits = fleet.page_hits()
+    assert site.missing_pages() == []
+    assert sum(outcome.log.count("Taken over from scrapy-redis on") for outcome in ended.values()) == 1
+    # The start page comes again, and once more since nobody filters it: see test_two_workers_fetch_each_page_once.
+    assert hits[0] <= 3
+    assert hits[1:] == [1] * 299
