@@ -39,6 +39,7 @@ COMMANDS = {
         "crawl", "run a spider in several processes that share its pending requests", "books --workers 4 -o items.jl"
     ),
     "plan": _Command("plan", "say what a crawl of so many URLs will cost", "--urls 1e8"),
+    "report": _Command("report", "write what was crawled down as one page", "jobs/books -o books.html"),
     "plot": _Command("plot", "draw error rate, memory and fill of a filter", "jobs/books -o books.svg"),
     "import": _Command(
         "import_seen", "take fingerprints and URLs for seen that come from elsewhere", "jobs/books urls.txt.gz"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -30,13 +31,15 @@ INK = "#000000"
 _OTHER, _THIRD, _QUIET = "#c2521a", "#2b74c9", "#808080"
 """Readable on white and on black, and of different darkness."""
 
+_NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
+
 _TIME_UNITS = (("days", 1 / 24, 72), ("hours", 1.0, 2), ("minutes", 60.0, 0.05), ("seconds", 3600.0, 0))
 """For the axis of a crawl's time: the unit, how many make an hour, and from how many hours on it is used."""
 
 _SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text: small, searchable, in the reader's font
     "font.family": "sans-serif",
-    "font.size": 9.5,
+    "font.size": 10,
     "axes.titlesize": 11,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
@@ -76,7 +79,7 @@ def save_filter_picture(curves: Curves, path: Path) -> None:
         figure.savefig(path, **_without_date(path.suffix))
 
 
-def svg(name: str, draw: Callable[[Axes], None], *, width: float = 5.4, height: float = 3.5) -> str:
+def svg(name: str, draw: Callable[[Axes], None], *, width: float = 4.9, height: float = 3.4) -> str:
     """Return one drawing as an ``<svg>`` element for a page; *name* keeps its ids apart from those of others.
 
     Raises:
@@ -86,9 +89,9 @@ def svg(name: str, draw: Callable[[Axes], None], *, width: float = 5.4, height: 
     written = io.StringIO()
     with _figure(name, width, height) as figure:
         draw(figure.add_subplot())
-        figure.savefig(written, format="svg", transparent=True, metadata={"Date": None})
+        figure.savefig(written, format="svg", transparent=True, metadata=_NO_METADATA)
     text = written.getvalue()
-    return text[text.index("<svg") :]
+    return re.sub(r"""(\bid="|url\(#|href="#)""", rf"\1{name}-", text[text.index("<svg") :])
 
 
 def draw_rate(axes: Axes, curves: Curves) -> None:
@@ -160,11 +163,12 @@ def draw_fill(axes: Axes, curves: Curves) -> None:
     shares = [layer.urls / layer.capacity for _, layer in shown]
     axes.barh(names, shares, color=_QUIET, alpha=0.55, hatch="//", edgecolor=INK, linewidth=0.8, height=0.62)
     for at, (_, layer) in enumerate(shown):
-        text = f"{layer.urls:,} of {layer.capacity:,} URLs, {layer.fill_ratio:.0%} of the bits set"
+        text = f"{_short(layer.urls)} of {_short(layer.capacity)} URLs,\n{layer.fill_ratio:.0%} of the bits set"
         axes.text(1.015, at, text, va="center", color=INK)
-    axes.invert_yaxis()
-    axes.set_xlim(0, 1.9)
+    axes.set_ylim(max(len(shown), 4) - 0.5, -0.6)  # the oldest on top, and few layers no fatter than many
+    axes.set_xlim(0, 1.7)
     axes.set_xticks([0, 0.5, 1], ["0", "half of its URLs", "full"])
+    axes.spines["left"].set_visible(False)
     axes.spines["bottom"].set_bounds(0, 1)
     axes.grid(visible=False)
     axes.tick_params(axis="y", length=0)

@@ -47,7 +47,7 @@ def test_the_picture_of_a_job(job: Path, tmp_path: Path, capsys: pytest.CaptureF
         "Scrapy's set",
         "promised: 1e-06",
         "now: 250",
-        "150 of 200 URLs, ",
+        "150 of 200 URLs,",
     ):
         assert expected in texts
     assert "date" not in first.read_text(encoding="utf-8").lower()

@@ -1,0 +1,99 @@
+"""Gathers what a job directory says about its crawl, and writes it down as one page. Changes nothing else.
+
+The page is made by ``report_page``; this module finds what is on it. Reads beside a running crawl, too.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scrapy_bloom.commands import pictures
+from scrapy_bloom.commands.curves import curves_of_job
+from scrapy_bloom.commands.info import info
+from scrapy_bloom.commands.job import filter_directory
+from scrapy_bloom.commands.pending_hosts import pending_by_host
+from scrapy_bloom.commands.report_page import Report, page
+from scrapy_bloom.commands.terminal import OK, show
+from scrapy_bloom.errors import BloomError
+from scrapy_bloom.files.figures import FIGURES_NAME, read_figures
+from scrapy_bloom.files.inspect import inspect
+from scrapy_bloom.loops.verdicts import guard_file, parked_shapes
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Sequence
+
+    from matplotlib.axes import Axes
+
+    from scrapy_bloom.files.figures import Figures
+    from scrapy_bloom.loops.verdicts import ParkedShape
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Say what ``report`` takes."""
+    parser.add_argument("directory", metavar="DIR", help="a JOBDIR")
+    parser.add_argument("-o", "--output", type=Path, required=True, help="the page, such as report.html")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the page and say where it is."""
+    text = page(gathered(options.directory))
+    options.output.write_text(text, encoding="utf-8")
+    show({"output": str(options.output)}, options, lambda found: [f"Written: {found['output']}"])
+    return OK
+
+
+def gathered(directory: str) -> Report:
+    """Return what is known of the job in *directory*.
+
+    Raises:
+        UnusableError: There is none.
+        MissingPackageError: matplotlib is not installed.
+
+    """
+    path = filter_directory(directory)
+    jobdir = path.parent
+    course = read_figures(jobdir / FIGURES_NAME)
+    return Report(
+        name=jobdir.absolute().name,
+        written=time.time(),
+        info=info(directory),
+        course=course,
+        hosts=pending_by_host(jobdir),
+        shapes=_shapes(jobdir),
+        pictures=_pictures(path, course),
+    )
+
+
+def _shapes(jobdir: Path) -> list[ParkedShape] | None:
+    if not guard_file(jobdir).exists():
+        return []
+    try:
+        return parked_shapes(jobdir)
+    except BloomError:  # a crawl is running there, or `verify` says more
+        return None
+
+
+def _pictures(path: Path, course: Sequence[Figures]) -> list[tuple[str, str]]:
+    drawings: list[tuple[str, str, Callable[[Axes], None]]] = []
+    if len(course) > 1:
+        drawings += [
+            (
+                "crawled",
+                "URLs, duplicates and pages over the time of the crawl",
+                lambda a: pictures.draw_pages(a, course),
+            ),
+            ("waiting", "Pending and parked requests over the time", lambda a: pictures.draw_waiting(a, course)),
+            ("errors", "Errors over the time of the crawl", lambda a: pictures.draw_errors(a, course)),
+        ]
+    found = inspect(path)
+    if found.layers:
+        curves = curves_of_job(found)
+        drawings += [
+            ("fill", "How full each layer of the filter is", lambda a: pictures.draw_fill(a, curves)),
+            ("rate", "The chance that a new URL is taken for seen", lambda a: pictures.draw_rate(a, curves)),
+            ("memory", "Memory against URLs", lambda a: pictures.draw_memory(a, curves)),
+        ]
+    return [(what, pictures.svg(name, draw)) for name, what, draw in drawings]
