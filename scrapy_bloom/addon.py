@@ -1,6 +1,6 @@
-"""Everything with one line: ``ADDONS = {"scrapy_bloom.Addon": 300}``.
+"""Switches everything on with one line: ``ADDONS = {"scrapy_bloom.Addon": 300}``.
 
-It only chooses classes, and does not know what they do.
+Chooses classes, and does not know what they do.
 """
 
 from __future__ import annotations
@@ -18,15 +18,13 @@ logger = logging.getLogger(__name__)
 
 
 class Addon:
-    """Switches the duplicate filter on, and with ``JOBDIR`` the scheduler that survives ``kill -9``.
+    """Switches on the duplicate filter, and with ``JOBDIR`` the scheduler that survives ``kill -9``.
 
     With ``BLOOM_REDIS_URL`` the crawl is a worker of a fleet instead: queue and filter are on that server, not in the
-    job directory.
+    job directory. With ``BLOOM_LOOP_GUARD`` it also switches on the two middlewares that show the loop guard the crawl.
 
-    With ``BLOOM_LOOP_GUARD`` also the two middlewares that show the loop guard the crawl.
-
-    Settings of the project, the spider or the command line win: they have a higher priority than an add-on's.
-    ``JOBDIR`` may come from any of them, since Scrapy asks its add-ons after it has read all three.
+    Settings of the project, the spider or the command line have a higher priority and win. ``JOBDIR`` may come from any
+    of them: Scrapy asks its add-ons after it has read all three.
     """
 
     def update_settings(self, settings: BaseSettings) -> None:
@@ -37,7 +35,7 @@ class Addon:
 
         """
         with log_start_errors(logger):
-            job_directory(settings)  # before Scrapy creates it, whose error names neither the setting nor a way out
+            job_directory(settings)  # before Scrapy does, whose error names neither the setting nor a way out
         if settings.get("BLOOM_REDIS_URL"):
             settings.set("DUPEFILTER_CLASS", "scrapy_bloom.RedisBloomDupeFilter", "addon")
             settings.set("SCHEDULER", "scrapy_bloom.FleetScheduler", "addon")

@@ -1,7 +1,7 @@
 """:class:`BloomDupeFilter`, the face that Scrapy sees on one machine.
 
-Says where the chain lives, in the job directory or in memory, and holds fingerprints back for a scheduler that asks for
-it. The way of a request is in ``crawl.base_dupefilter``; what counts as the same page is decided in ``url``.
+Decides where the chain lives, in the job directory or in memory, and holds fingerprints back for a scheduler that asks
+for it. Does not know the way of a request (``crawl.base_dupefilter``) or what counts as the same page (``url``).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class BloomDupeFilter(BaseBloomDupeFilter):
 
     Raises:
         SettingsError: On construction; names every wrong ``BLOOM_*`` setting.
-        BloomError: On :meth:`open`; the files in the job directory cannot be used as they are.
+        BloomError: On :meth:`open`; the files in the job directory cannot be used.
 
     """
 
@@ -76,13 +76,13 @@ class BloomDupeFilter(BaseBloomDupeFilter):
         self._failures = FailureWatch(crawler, self.forget, self._recall)
 
     def forget(self, request: Request) -> None:
-        """Take *request* back: the next one like it is new, in this run or a later one."""
+        """Take *request* back: in this run or a later one, the next one like it is new."""
         self._epoch += 1
         try:
             fingerprint = self._fingerprints.of_request(request)
             if self._held_back is not None:
                 self._held_back.forget(fingerprint)
-        except Exception:  # Scrapy's signals log it without saying what it means
+        except Exception:  # Scrapy would log it without saying what it means
             self._log.unchecked(request)
 
     def _recall(self, request: Request) -> None:
@@ -102,14 +102,14 @@ class BloomDupeFilter(BaseBloomDupeFilter):
             self._guard.hold_back()
 
     def seal(self) -> None:
-        """Make what is held back now the batch that the next :meth:`release` writes; what comes later waits."""
+        """Mark what is held back now as the batch that the next :meth:`release` writes; what comes later waits."""
         if self._held_back is not None:
             self._held_back.seal()
         if self._guard is not None:
             self._guard.seal()
 
     def release(self) -> None:
-        """Put the fingerprints of the sealed batch into the filter: their requests are durable now."""
+        """Put the fingerprints of the sealed batch into the filter, because their requests are durable now."""
         if self._held_back is None or self._state is not State.HOLDING_BACK:
             return
         if self._guard is not None:
@@ -121,20 +121,20 @@ class BloomDupeFilter(BaseBloomDupeFilter):
         self._held_back.release()
 
     def never_release(self, request: Request) -> None:
-        """Keep the fingerprint of *request* out of the files for good: it waits in memory only, and may be lost.
+        """Keep the fingerprint of *request* out of the files for good, because the request is in memory only.
 
-        For the request that :meth:`request_seen` has just let through. Never raises. A later run fetches its page again
-        if a link leads there, whether it was fetched in this one or not.
+        Call it for the request that :meth:`request_seen` has just let through. Never raises. If a link leads there, a
+        later run fetches the page, whether or not this one did.
         """
         if self._held_back is None:
             return
         fingerprint = None
-        with suppress(Exception):  # the request must not be lost, and the scheduler has it already
+        with suppress(Exception):  # the scheduler has the request already, and must not lose it
             fingerprint = self._fingerprints.of_request(request)
         self._held_back.never_release(fingerprint)
 
     def frontier_noted(self) -> Noted | None:
-        """Return what this filter knows of the frontier it was used with; None without a job directory."""
+        """Return what this filter has noted of its frontier; None without a job directory."""
         mark = self._mark
         if mark is None or self._chain is None:
             return None
@@ -189,7 +189,7 @@ class BloomDupeFilter(BaseBloomDupeFilter):
             ) from error
 
     def _close_chain(self) -> None:
-        """Close the chain without what is held back: writing it would lose pages whose requests are not durable."""
+        """Close the chain and drop what is held back: writing that would lose pages whose requests are not durable."""
         if self._chain is not None:
             if self._held_back is not None:
                 self._held_back.drop()

@@ -1,8 +1,8 @@
 """:class:`RedisBloomDupeFilter`, the face that Scrapy sees when several processes share one filter.
 
-Says where the chain lives, on which server and behind which local filter, under Scrapy's own scheduler or that of
-scrapy-redis. The way of a request is in ``crawl.base_dupefilter``; ``fleet.filter.fleet_filter`` decides when to ask
-the server, and what to do while it is away.
+Decides where the chain lives, on which server and behind which local filter, under Scrapy's own scheduler or that of
+scrapy-redis. Does not know the way of a request (``crawl.base_dupefilter``), nor when the server is asked and what
+happens while it is away (``fleet.filter.fleet_filter``).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class RedisBloomDupeFilter(BaseBloomDupeFilter):
 
     """
 
-    is_shared = True  # so that the loop guard parks nothing that would go with this process
+    is_shared = True  # so the loop guard parks nothing, which would be lost with this process
 
     _logger = logger
 
@@ -74,7 +74,7 @@ class RedisBloomDupeFilter(BaseBloomDupeFilter):
     def seen_many(self, fingerprints: Sequence[bytes]) -> list[bool]:
         """Return for each of *fingerprints* whether any process has seen it, in one round trip at most. Adds nothing.
 
-        Counts as not seen what the server does not say, as while it is away.
+        While the server is away, what is not known here counts as not seen.
         """
         return [False] * len(fingerprints) if self._filter is None else self._filter.seen_many(fingerprints)
 
@@ -84,7 +84,7 @@ class RedisBloomDupeFilter(BaseBloomDupeFilter):
         return None if self._filter is None else self._filter.epoch
 
     def clear(self) -> None:
-        """Remove the filter from the server, for all processes; scrapy-redis does so at the end of a crawl."""
+        """Remove the filter from the server, for all processes. scrapy-redis calls this at the end of a crawl."""
         if self._filter is None:
             self.open()
         if self._filter is not None:
@@ -125,7 +125,7 @@ class RedisBloomDupeFilter(BaseBloomDupeFilter):
         )
 
     def _close_chain(self) -> None:
-        """Write what waits to be written, and disconnect. The filter stays on the server."""
+        """Write the backlog and disconnect. The filter stays on the server."""
         if self._filter is not None:
             self._filter.close()
             self._set_stats()

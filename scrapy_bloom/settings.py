@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 _PREFIX = "BLOOM_"
 
 MAX_CAPACITY = 10**12
-"""More URLs than any crawl will see; the first layer alone takes 4 TB."""
+"""More URLs than any crawl sees: the first layer alone would take 4 TB."""
 
 
 @dataclass(frozen=True)
 class BloomSettings:
-    """What a user may set; each attribute is the setting of the same name in capitals behind ``BLOOM_``."""
+    """What a user may set. Each attribute is the setting ``BLOOM_`` with the attribute's name in capitals."""
 
     capacity: int = DEFAULT_CAPACITY
     """URLs that the first layer is sized for."""
@@ -83,10 +83,10 @@ class BloomSettings:
 
     @classmethod
     def from_settings(cls, settings: BaseSettings) -> Self:
-        """Read the settings of a crawl, which come as strings from a command line. None means the default.
+        """Read the settings of a crawl. They are strings if they come from a command line; None means the default.
 
         Raises:
-            SettingsError: Values out of range or of the wrong type, or names that nothing reads; all in one message.
+            SettingsError: Names every value that is out of range or of the wrong type, and every unknown setting.
 
         """
         values: dict[str, Any] = {}
@@ -99,7 +99,7 @@ class BloomSettings:
             elif value is not None:
                 try:
                     values[known.attribute] = known.parse(value)
-                except SettingsError as error:  # of one setting with many parts
+                except SettingsError as error:  # from a setting with many parts
                     problems += error.problems
                 except (TypeError, ValueError, OverflowError):
                     problems.append(f"{name} must be {known.allowed}, not {_shown(name, value)}")
@@ -134,7 +134,7 @@ def _number_between(low: float, high: float) -> Callable[[Any], float]:
 
 
 def _truth(value: Any) -> bool:
-    """Read a truth value as Scrapy's getbool() does, and refuse what it refuses."""
+    """Read a truth value as Scrapy's ``getbool()`` does, and refuse what that refuses."""
     if value in ("0", "False", "false"):
         return False
     if value in ("1", "True", "true"):
@@ -187,7 +187,7 @@ def _server_url(value: Any) -> str:
     is_host = parts.scheme in {"redis", "rediss"} and parts.netloc
     if not is_host and not (parts.scheme == "unix" and parts.path):
         raise ValueError
-    _ = parts.port  # raises ValueError if it is none
+    _ = parts.port  # raises ValueError if it is no port
     return value
 
 
@@ -261,6 +261,6 @@ def _unknown(name: str, value: Any) -> str:
 
 
 def _shown(name: str, value: Any) -> str:
-    """Return *value* for a log, without what may be a server's URL or a secret."""
+    """Return *value* for a message, unless it may be a server's URL or a secret."""
     is_secret = ("UR" in name and "REDIS" in name) or "SECR" in name
     return "a value not shown here, since it may hold a password" if is_secret else repr(value)
