@@ -22,6 +22,7 @@ BENCHMARKS = (
     "pending",
     "hosts",
     "fleet",
+    "workers",
     "shards",
     "compare",
 )

@@ -26,6 +26,7 @@ SMALLEST = {
     "frontier": "--pages 8 --links 10 --rounds 1 --pending 100 --work 100",
     "pending": "--pending 200 --beside 200 --pages 8 --rounds 1 --sync-ms 1",
     "fleet": "--urls 20 --rounds 1 --memory-urls 1000 --pages 0",
+    "workers": "--pages 12 --rows 5 --workers 2",
     "shards": "--urls 2000 --lookups 2000 --capacity 500",
     "compare": "--urls 200 --pages 30 --ways scrapy-bloom Scrapy",
 }
