@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.commands.job import filter_directory
 from scrapy_bloom.commands.terminal import OK, WRONG, rows, show
+from scrapy_bloom.commands.watch import DEFAULT_SECONDS, seconds_argument, watch
 from scrapy_bloom.files.frontier_file import FRONTIER_NAME
 from scrapy_bloom.files.inspect import inspect
 from scrapy_bloom.files.layout import FILTER_NAME
@@ -21,10 +22,20 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what ``info`` takes."""
     parser.add_argument("directory", metavar="DIR", help="a JOBDIR")
+    parser.add_argument(
+        "--watch",
+        metavar="SECONDS",
+        nargs="?",
+        type=seconds_argument,
+        const=DEFAULT_SECONDS,
+        help=f"say every so many seconds how a crawl that runs is doing (default: {DEFAULT_SECONDS:g})",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what the job holds."""
+    """Print what the job holds, or with ``--watch`` how its crawl is doing until it ends."""
+    if options.watch is not None:
+        return watch(options.directory, options.watch, as_json=options.json)
     found = info(options.directory)
     show(found, options, job_lines)
     return WRONG if found["findings"] else OK

@@ -58,11 +58,11 @@ def print_lines(lines: Iterable[str | Table]) -> None:
     console = rich_console()
     for each in lines:
         if isinstance(each, str):
-            print(each.translate(_UNPRINTABLE))  # noqa: T201 - this is where commands print
+            print(each.translate(_UNPRINTABLE), flush=True)  # noqa: T201 - this is where commands print
         elif console is None:
             print("\n".join(each.lines()))  # noqa: T201 - this is where commands print
         else:
-            console.print(_drawn(each))
+            console.print(drawn_table(each))
 
 
 def rich_console() -> Console | None:
@@ -90,12 +90,13 @@ def size(nbytes: float) -> str:
     return f"{nbytes:,.0f} bytes"
 
 
-def _drawn(table: Table) -> Any:
+def drawn_table(table: Table, *, title: str | None = None) -> Any:
+    """Return *table* as rich draws it. Needs rich."""
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    drawn = RichTable(box=box.SIMPLE_HEAD)
+    drawn = RichTable(box=box.SIMPLE_HEAD, title=title, title_justify="left")
     for at, title in enumerate(table.header):
         drawn.add_column(Text(title), justify="right" if at else "left", no_wrap=bool(at))
     for row in table.rows:
