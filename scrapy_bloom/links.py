@@ -20,8 +20,7 @@ from w3lib.html import strip_html5_whitespace
 from w3lib.url import safe_url_string
 
 from scrapy_bloom.crawl.crawl_links import CrawlLinks
-from scrapy_bloom.crawl.href_memory import UNWANTED, HrefMemory, Known
-from scrapy_bloom.url.fingerprint import fingerprint_url as plain_fingerprint_url
+from scrapy_bloom.crawl.href_memory import Found, HrefMemory, Known
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -83,37 +82,39 @@ class UnseenLinks:
         if crawl.filter is not None:
             fingerprint_url = crawl.fingerprint_url
             if fingerprint_url is not None and isinstance(response, TextResponse):
-                knowns = self._knowns_on(response, links, fingerprint_url)
+                links = self._unseen_on(response, links, crawl, fingerprint_url)
             else:
-                knowns = [self._known(link, fingerprint_url) for link in links]
-            links = crawl.unseen(links, knowns)
+                found = [Found(place, *self._known(link, fingerprint_url)) for place, link in enumerate(links)]
+                links = [links[one.place] for one in crawl.unseen(found)]
         # follow_all() leaves out selectors without a link, but only in a list of their own.
         return SelectorList(links) if as_selectors else links  # type: ignore[type-var] # then all are selectors
 
-    def _knowns_on(
-        self, response: TextResponse, links: Iterable[LinkT], fingerprint_url: Callable[[str], bytes]
-    ) -> list[Known]:
-        """Return what is known of the *links*, which are as they stand on the page."""
+    def _unseen_on(
+        self, response: TextResponse, links: list[LinkT], crawl: CrawlLinks, fingerprint_url: Callable[[str], bytes]
+    ) -> list[LinkT]:
+        """Return those of *links*, which are as they stand on the page, that were not seen yet."""
         try:
             base = get_base_url(response)
         except ValueError:  # and then response.follow() fails, too, where the spider sees it
-            return [UNWANTED for _ in links]
+            return links
+        raws = [_href(link) for link in links]
         if self._hrefs is None:
-            self._hrefs = HrefMemory(_followed, fingerprint_url, shares=fingerprint_url is plain_fingerprint_url)
+            self._hrefs = HrefMemory(_followed, fingerprint_url, shares=crawl.ignores_fragments, passes_unresolved=True)
         page = self._hrefs.page(base, response.url, response.encoding)
-        knowns = []
-        for raw in map(_href, links):
-            if raw is None:
-                knowns.append(UNWANTED)
-            elif page is not None:
-                knowns.append(page.in_folder.get(raw) or page.in_origin.get(raw) or page.learn(raw))
-            else:
-                url = _followed(raw, base, response.url, response.encoding)
-                knowns.append(UNWANTED if url is None else Known.of(url, fingerprint_url))
-        return knowns
+        if page is not None:
+            found, seen = page.sift(raws, crawl.certain, is_unique=False)
+            crawl.drop(seen)
+        else:
+            found = []
+            for place, raw in enumerate(raws):
+                if raw is not None:
+                    url = _followed(raw, base, response.url, response.encoding) or ""
+                    found.append(Found(place, url, Known.of(url, fingerprint_url)))
+        unseen = {one.place for one in crawl.unseen(found)}
+        return [link for place, link in enumerate(links) if place in unseen or raws[place] is None]
 
-    def _known(self, link: LinkT, fingerprint_url: Callable[[str], bytes] | None) -> Known:
-        """Return what is known of *link* without its page."""
+    def _known(self, link: LinkT, fingerprint_url: Callable[[str], bytes] | None) -> tuple[str, Known]:
+        """Return the URL of *link*, and what is known of it, without its page."""
         url = link if isinstance(link, str) else getattr(link, "url", "")
         if ":" not in url and not self._has_warned:
             self._has_warned = True
@@ -123,7 +124,7 @@ class UnseenLinks:
                 {"link": link},
                 extra={"spider": self},
             )
-        return Known.of(url, fingerprint_url)
+        return url, Known.of(url, fingerprint_url)
 
 
 def _href(link: Link | str | Selector) -> str | None:

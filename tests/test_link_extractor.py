@@ -156,6 +156,18 @@ HREFS = st.one_of(
                 "http://sub.b.example/a.html",
                 "ftp://b.example/",
             ),
+            *(
+                "http://b.example/x.pdf#y",
+                "http://b.example?x#y",
+                "x.tar.gz",
+                "docs/x.tar.gz#y",
+                "../docs/b.html#x",
+                "./b.html#y",
+                "//x",
+                "http://x",
+                "a/..x",
+                "~a/_b-1.html#x",
+            ),
         ]
     ),
     st.text("ab/.:?#;&=%\\@[] \u00e4\n", max_size=8),
@@ -209,7 +221,7 @@ ARGUMENTS = st.fixed_dictionaries(
         "deny": st.sampled_from(["b", ["#y", r"\?"], "x$"]),
         "allow_domains": st.sampled_from(["a.example", {"b.example", "A.EXAMPLE"}]),
         "deny_domains": st.sampled_from(["b.example", ["sub.b.example"]]),
-        "deny_extensions": st.sampled_from([(), ["html"], "pdf"]),
+        "deny_extensions": st.sampled_from([(), ["html"], "pdf", ["gz", ""], "tar.gz", "example/docs/a.html"]),
         "restrict_xpaths": st.sampled_from(
             ["//div", ["//div[@class='main']", "//body"], "//nothing", "//a", "//comment()"]
         ),

@@ -241,6 +241,11 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
         return self._fingerprints.of_url
 
     @property
+    def ignores_fragments(self) -> bool:
+        """Whether the fragment of a URL makes no difference to its fingerprint."""
+        return self._fingerprints.ignore_fragments
+
+    @property
     def epoch(self) -> int | None:
         """A number that changes whenever something seen may have become new; None if nothing but asking can tell."""
         return self._epoch

@@ -6,7 +6,7 @@ Knows the crawler's signals and stats. Does not know which filter that is, nor w
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from scrapy import Request, signals
@@ -14,17 +14,15 @@ from scrapy import Request, signals
 from scrapy_bloom.crawl.link_filter import link_filter_wanted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from scrapy.crawler import Crawler
     from scrapy.http import Response
 
-    from scrapy_bloom.crawl.href_memory import Known
+    from scrapy_bloom.crawl.href_memory import Found
     from scrapy_bloom.crawl.link_filter import LinkFilter
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 # One for the whole process, since an extractor is given nothing but a response. By its request, which stays the same
 # under response.replace().
@@ -63,48 +61,61 @@ class CrawlLinks:
         """The fingerprint of a URL's request; None if nobody can tell which links were seen."""
         return None if self.filter is None else self.filter.fingerprint_url
 
-    def unseen(self, things: Sequence[T], knowns: Sequence[Known]) -> list[T]:
-        """Return those of *things*, with *knowns* beside them, that are within the limits and were not seen.
+    @property
+    def ignores_fragments(self) -> bool:
+        """Whether URLs that differ in their fragment only have one fingerprint for certain."""
+        return self.filter is not None and self.filter.ignores_fragments
 
-        Asks about all uncertain ones at once. Counts and logs those dropped as the scheduler and the filter would have
-        done with their requests.
+    @property
+    def certain(self) -> int:
+        """The epoch in which what was seen is a duplicate without asking; -1 if there is none."""
+        epoch = None if self.filter is None else self.filter.epoch
+        return -1 if epoch is None else epoch
+
+    def unseen(self, found: Sequence[Found]) -> list[Found]:
+        """Return those of *found* that are within the limits and were not seen; asks about all of them at once.
+
+        Counts and logs those dropped as the scheduler and the filter would have done with their requests.
         """
         link_filter = self.filter
         if link_filter is None:
-            return list(things)
-        doubtful = [known for known in knowns if not known.is_within_limits]
-        if doubtful:
-            allowed = link_filter.within_limits([known.url for known in doubtful])
-            for known, is_allowed in zip(doubtful, allowed, strict=True):
-                known.is_within_limits = is_allowed
-            if False in allowed:
-                things = [thing for thing, known in zip(things, knowns, strict=True) if known.is_within_limits]
-                knowns = [known for known in knowns if known.is_within_limits]
+            return list(found)
+        found = _within_limits(link_filter, found)
         epoch = link_filter.epoch
-        certain = -1 if epoch is None else epoch
-        seen = [known.seen_in == certain for known in knowns]
-        places, fingerprints = [], []
-        for place, known in enumerate(knowns):
-            if not seen[place] and known.fingerprint is not None:
-                places.append(place)
-                fingerprints.append(known.fingerprint)
-        if places:
-            answers = link_filter.seen_fingerprints(fingerprints)
-            if epoch is None:
-                epoch = link_filter.epoch  # asking may have made it certain
-            for place, is_seen in zip(places, answers, strict=True):
-                seen[place] = is_seen
-                knowns[place].seen_in = epoch if is_seen else None
-        if True in seen:
-            self._count_and_log(known.url for known, is_seen in zip(knowns, seen, strict=True) if is_seen)
-        return [thing for thing, is_seen in zip(things, seen, strict=True) if not is_seen]
+        asked = [known for known in dict.fromkeys(one.known for one in found) if known.fingerprint is not None]
+        answers = link_filter.seen_fingerprints([known.fingerprint for known in asked if known.fingerprint is not None])
+        if epoch is None:
+            epoch = link_filter.epoch  # asking may have made it certain
+        seen = set()
+        for known, is_seen in zip(asked, answers, strict=True):
+            known.seen_in = epoch if is_seen else None
+            if is_seen:
+                seen.add(known)
+        if not seen:
+            return list(found)
+        self.drop([one.url for one in found if one.known in seen])
+        return [one for one in found if one.known not in seen]
 
-    def _count_and_log(self, dropped: Iterable[str]) -> None:
-        urls = list(dropped)
+    def drop(self, urls: Sequence[str]) -> None:
+        """Count and log links to *urls* that were seen before."""
         stats = self._crawler.stats
-        if stats is not None:
+        if stats is not None and urls:
             stats.inc_value("dupefilter/filtered", len(urls))
             stats.inc_value("bloom/links_dropped", len(urls))
         if self._is_debugging:
             for url in urls:
                 logger.debug("Filtered duplicate link: %(link)s", {"link": url}, extra={"spider": self._crawler.spider})
+
+
+def _within_limits(link_filter: LinkFilter, found: Sequence[Found]) -> Sequence[Found]:
+    """Return those of *found* that no limit of the loop guard objects to, and note which were found to be allowed."""
+    doubtful = [one for one in found if not one.known.is_within_limits]
+    if not doubtful:
+        return found
+    held_back = set()
+    for one, is_allowed in zip(doubtful, link_filter.within_limits([one.url for one in doubtful]), strict=True):
+        if is_allowed:
+            one.known.is_within_limits = True  # the limits do not look at the fragment
+        else:
+            held_back.add(one.place)
+    return [one for one in found if one.place not in held_back] if held_back else found

@@ -31,6 +31,8 @@ class Fingerprints:
     """The same for the plain GET request of a URL; None with a custom fingerprinter, which takes requests only."""
     space: Mapping[str, str]
     """The key space: what made the fingerprints. Filters with different key spaces cannot be shared."""
+    ignore_fragments: bool = False
+    """Whether the fragment of a URL makes no difference for certain: it is gone before any rule sees the URL."""
 
 
 def fingerprints_of(crawler: Crawler) -> Fingerprints:
@@ -44,7 +46,7 @@ def fingerprints_of(crawler: Crawler) -> Fingerprints:
     rules = rules_of(crawler.settings) if is_default or isinstance(fingerprinter, RequestFingerprinter) else Rules()
     if is_default:
         of_request, of_url = fingerprints_under(rules)
-        return Fingerprints(of_request, of_url, key_space("scrapy", rules))
+        return Fingerprints(of_request, of_url, key_space("scrapy", rules), ignore_fragments=True)
     return Fingerprints(fingerprinter.fingerprint, None, key_space(name_of(cls), rules))
 
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 import sys
 from collections import OrderedDict
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlparse, urlsplit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Hashable, Sequence
 
 MEMORY_BYTES = 32 * 1024 * 1024
 """What one memory may take, some 70,000 links; past it, the folders not visited for longest are forgotten."""
@@ -33,61 +33,77 @@ _WEB = ("http", "https")
 
 _HTML_SPACE = " \t\n\r\f"
 
+# Nothing in such a fragment, or name of a file, is changed by joining and quoting.
 _is_plain_fragment = re.compile(r"[A-Za-z0-9._\-]+").fullmatch
+_match_plain_path = re.compile(r"((?:[A-Za-z0-9._~\-/:]*/)?)([A-Za-z0-9_~\-][A-Za-z0-9._~\-]*)").fullmatch
+
+_match_origin = re.compile(r"https?://[a-z0-9.\-]+(?::[0-9]+)?(?=[/?#])").match
 
 
 class Known:
-    """What an ``href`` came to."""
+    """What an ``href`` came to, and those that differ from it in their fragment only."""
 
-    __slots__ = ("fingerprint", "is_within_limits", "seen_in", "url")
+    __slots__ = ("fingerprint", "is_wanted", "is_within_limits", "link_url", "seen_in", "takes_fragments", "url")
 
-    def __init__(self, url: str, fingerprint: bytes | None) -> None:
+    def __init__(self, url: str, fingerprint: bytes | None, link_url: str | None = None) -> None:
         self.url = url
+        self.link_url = url if link_url is None else link_url
+        """The URL of the link that comes out."""
         self.fingerprint = fingerprint
         """None if it cannot be made: the link passes, and its request fails where the spider sees it."""
         self.seen_in: int | None = None
         """The epoch of the filter in which it was seen."""
         self.is_within_limits = False
         """Whether the limits of the loop guard are known to allow it."""
+        self.is_wanted = True
+        """Whether it is asked for itself; if not, it may be with a fragment."""
+        self.takes_fragments: bool | None = False
+        """Whether a plain fragment behind the ``href`` is the same one behind the URL; None if nobody has looked."""
 
     @classmethod
-    def of(cls, url: str, fingerprint_url: Callable[[str], bytes] | None) -> Known:
-        """Return what is known of a link to *url*."""
+    def of(cls, url: str, fingerprint_url: Callable[[str], bytes] | None, link_url: str | None = None) -> Known:
+        """Return what is known of a link to *url*, which comes out as *link_url*."""
         if fingerprint_url is None:
-            return cls(url, None)
+            return cls(url, None, link_url)
         try:
-            return cls(url, fingerprint_url(url))
+            return cls(url, fingerprint_url(url if link_url is None else link_url), link_url)
         except Exception:  # let its request fail, or not, as it would without us
-            return cls(url, None)
+            return cls(url, None, link_url)
 
 
-UNWANTED = Known("", None)
-"""For an ``href`` that is no link, or not a wanted one."""
+def _unwanted(*, takes_fragments: bool) -> Known:
+    known = Known("", None)
+    known.is_wanted = False
+    known.takes_fragments = takes_fragments
+    return known
+
+
+_UNWANTED = _unwanted(takes_fragments=False)
+_UNWANTED_PAGE = _unwanted(takes_fragments=True)
+"""Of a page that is not wanted, whatever the fragment."""
+
+
+class Found(NamedTuple):
+    """A link that may be new."""
+
+    place: int
+    """Where its ``href`` stood among those given."""
+    url: str
+    """Its URL, with its own fragment."""
+    known: Known
+    """What is known of it, and of others that have the same fingerprint."""
 
 
 @dataclass
-class Template:
-    """What hrefs come to that differ in their fragment only."""
+class Stem:
+    """What the directory in front of a file's name came to, where the name is then the same in both."""
 
     url: str
-    """Up to where the fragment begins; empty if each of them has to be resolved by itself."""
-    is_wanted: bool
-    """Whether they are wanted, where fragments do not matter to that."""
+    """Up to and with the slash; empty if each ``href`` with that directory has to be resolved by itself."""
     table: Table | None
     """Where they can be remembered."""
-    newest: Known | None = None
-    """The one of them that was wanted last. All are the same page: one fingerprint, seen or not."""
-
-    def known(self, url: str, fingerprint_url: Callable[[str], bytes]) -> Known:
-        """Return what is known of one that came to *url*."""
-        newest = self.newest
-        if newest is None:
-            known = Known.of(url, fingerprint_url)
-        else:
-            known = Known(url, newest.fingerprint)
-            known.seen_in = newest.seen_in
-        self.newest = known
-        return known
+    wanted: dict[str, bool] = field(default_factory=dict)
+    """Whether names are wanted, by what they have from their first dot on."""
 
 
 class Table(dict[str, Known]):
@@ -96,71 +112,142 @@ class Table(dict[str, Known]):
     def __init__(self) -> None:
         super().__init__()
         self.nbytes = _TABLE_BYTES
-        self.templates: dict[str, Template] = {}
-        """By what is in front of the fragment."""
+        self.stems: dict[str, Stem] = {}
+        """By the directory in the ``href``."""
 
 
 class Page:
-    """One page's view of the memory.
+    """One page's view of the memory."""
 
-    A raw ``href`` is looked up in ``in_folder`` and ``in_origin``; it can only be in one of them. What is in neither
-    is given to :meth:`learn`.
-    """
-
-    __slots__ = ("_context", "_memory", "_templates", "in_folder", "in_origin")
+    __slots__ = ("_context", "_in_folder", "_in_origin", "_memory", "_on_page")
 
     def __init__(self, memory: HrefMemory, in_folder: Table, in_origin: Table, context: tuple[str, str, str]) -> None:
-        self.in_folder = in_folder
-        self.in_origin = in_origin
+        self._in_folder = in_folder
+        self._in_origin = in_origin
+        self._on_page = Table()  # for hrefs that mean something else on the next page
         self._memory = memory
         self._context = context
-        self._templates: dict[str, Template] = {}  # of hrefs that belong to no table
 
-    def learn(self, raw: str) -> Known:
+    def sift(self, raws: Sequence[str | None], certain: int, *, is_unique: bool) -> tuple[list[Found], list[str]]:
+        """Return those of *raws* that may be new, and the URLs of those that were seen in the epoch *certain*.
+
+        In both, those are left out that nobody wants, and None; if *is_unique*, so are all links to a URL but the
+        first.
+        """
+        in_folder, in_origin, on_page = self._in_folder.get, self._in_origin.get, self._on_page.get
+        shares, fits, keeps_fragments = self._memory.shares, self._memory.fits, self._memory.keeps_fragments
+        had: set[str] = set()
+        urls: set[str] = set()
+        found: list[Found] = []
+        seen: list[str] = []
+        for place, raw in enumerate(raws):
+            if raw is None:
+                continue
+            if is_unique:
+                if raw in had:
+                    continue
+                had.add(raw)
+            head, mark, fragment = raw.partition("#") if shares else (raw, "", "")
+            head = head or mark  # "" is the page with the fragment that its own URL may have
+            known = in_folder(head) or in_origin(head) or on_page(head) or self._learn(head)
+            if not mark:
+                if not known.is_wanted:
+                    continue
+                url = known.link_url
+            elif (known.takes_fragments or self._takes_fragments(known, head)) and _is_plain_fragment(fragment):
+                if known is _UNWANTED_PAGE or (fits is not None and not fits(f"{known.url}#{fragment}")):
+                    continue
+                url = f"{known.link_url}#{fragment}" if keeps_fragments else known.link_url
+            else:
+                known = in_folder(raw) or in_origin(raw) or on_page(raw) or self._learn(raw)
+                if not known.is_wanted:
+                    continue
+                url = known.link_url
+            if is_unique:
+                if url in urls:
+                    continue
+                urls.add(url)
+            if known.seen_in == certain:
+                seen.append(url)
+            else:
+                found.append(Found(place, url, known))
+        return found, seen
+
+    def _learn(self, raw: str) -> Known:
         """Resolve *raw*, and remember the result if it is the same for every page of the folder or site."""
-        memory = self._memory
-        # A page has many links that differ in their fragment only. One in which nothing needs quoting comes out of
-        # joining and quoting as it went in, behind whatever the rest has become.
-        head, mark, fragment = raw.partition("#")
-        template = self._template(head) if mark and _is_plain_fragment(fragment) else None
-        url: str | None
-        if template is not None and template.url:
-            url, is_wanted, table = template.url + fragment, template.is_wanted, template.table
-            if memory.fragments_matter:
-                is_wanted = memory.is_wanted(url)
+        if raw == "#":  # the page itself: it is known by its URL as well as any other
+            known, table = self._resolved(self._context[0].partition("#")[0])[0], None
         else:
-            template = None
-            url = memory.resolve(raw, *self._context)
-            if url is None:
-                return UNWANTED
-            is_wanted, table = memory.is_wanted(url), self._table(raw)
-        if not is_wanted:
-            known = UNWANTED
-        elif template is not None and memory.shares:
-            known = template.known(memory.finish(url), memory.fingerprint_url)
+            known, table = self._resolved(raw)
+        if table is None or len(raw) > _LONGEST:
+            self._on_page[raw] = known
         else:
-            known = Known.of(memory.finish(url), memory.fingerprint_url)
-        if table is not None and len(raw) <= _LONGEST:
             table[raw] = known
             self._count(table, raw, known.url)
         return known
 
-    def _template(self, head: str) -> Template:
-        found = self._templates.get(head) or self.in_folder.templates.get(head) or self.in_origin.templates.get(head)
-        if found is not None:
-            return found
+    def _resolved(self, raw: str) -> tuple[Known, Table | None]:
+        """Return what *raw* comes to, and where that can be remembered."""
         memory = self._memory
-        url = memory.resolve(f"{head}#x", *self._context)
-        if url is None or not url.endswith("#x"):
-            template = Template("", is_wanted=False, table=None)
+        match = _match_plain_path(raw)
+        if match:
+            stem = self._stem(match[1])
+            if stem.url:
+                return self._named(stem, match[2]), stem.table
         else:
-            template = Template(url[:-1], memory.is_wanted(url), self._table(head))
-        if template.table is None or len(head) > _LONGEST:
-            self._templates[head] = template
+            match = _match_origin(raw)
+            if match:
+                stem = self._stem(f"{match[0]}/")
+                if stem.url and not self._is_wanted(stem, ""):
+                    return _UNWANTED_PAGE, stem.table
+        url = memory.resolve(raw, *self._context)
+        if url is None:
+            return memory.unresolved, None
+        table = self._table(raw)
+        if (memory.fits is None or memory.fits(url)) and memory.is_wanted(url):
+            known = memory.known(url)
+            known.takes_fragments = None if memory.shares else False
+            return known, table
+        return _UNWANTED, table
+
+    def _named(self, stem: Stem, name: str) -> Known:
+        """Return what is known of the file *name* where *stem* leads."""
+        memory = self._memory
+        dot = name.find(".")
+        if not self._is_wanted(stem, name[dot:] if dot >= 0 else ""):
+            return _UNWANTED_PAGE
+        known = memory.known(stem.url + name)
+        known.takes_fragments = memory.shares
+        known.is_wanted = memory.fits is None or memory.fits(known.url)
+        return known
+
+    def _is_wanted(self, stem: Stem, ending: str) -> bool:
+        is_wanted = stem.wanted.get(ending)
+        if is_wanted is None:
+            is_wanted = stem.wanted[ending] = self._memory.is_wanted(f"{stem.url}x{ending}")
+        return is_wanted
+
+    def _stem(self, directory: str) -> Stem:
+        stem = self._in_folder.stems.get(directory) or self._in_origin.stems.get(directory)
+        if stem is not None:
+            return stem
+        stem = self._on_page.stems.get(directory)
+        if stem is not None:
+            return stem
+        url, table = self._memory.resolve(f"{directory}x", *self._context), self._table(f"{directory}x")
+        stem = Stem(url[:-1] if url is not None and _ends_in_path(url) else "", table)
+        if table is None or len(directory) > _LONGEST:
+            self._on_page.stems[directory] = stem
         else:
-            template.table.templates[head] = template
-            self._count(template.table, head, template.url)
-        return template
+            table.stems[directory] = stem
+            self._count(table, directory, stem.url)
+        return stem
+
+    def _takes_fragments(self, known: Known, head: str) -> bool:
+        if known.takes_fragments is None:
+            with_fragment = self._memory.resolve("#x" if head == "#" else f"{head}#x", *self._context)
+            known.takes_fragments = with_fragment == f"{known.url}#x"
+        return known.takes_fragments
 
     def _count(self, table: Table, *texts: str) -> None:
         nbytes = _ENTRY_BYTES
@@ -175,22 +262,32 @@ class Page:
             return None  # what strips it depends on the resolver and on Python
         scheme, host, path, *_ = urlparse(raw)  # the parts that urljoin() looks at
         if scheme in ("http", "https"):
-            return self.in_origin if host else None  # "http:x" is relative to a page with the same scheme
+            return self._in_origin if host else None  # "http:x" is relative to a page with the same scheme
         if scheme or host or path[:1] == "/":
-            return self.in_origin
-        return self.in_folder if path else None
+            return self._in_origin
+        return self._in_folder if path else None
+
+
+def _ends_in_path(url: str) -> bool:
+    """Whether *url* is one of the web, and what it ends in, an ``x``, is the last segment of its path."""
+    scheme, netloc, path, query, fragment = urlsplit(url)
+    return scheme in _WEB and bool(netloc) and path.endswith("/x") and not query and not fragment and url[-1] == "x"
 
 
 class HrefMemory:
     """What raw hrefs came to on the pages of one crawl, within :data:`MEMORY_BYTES` and the links of one page.
 
     resolve           makes a URL, or None, of a raw href, the page's base URL, its URL and its encoding. Nothing else
-                      may matter to it.
+                      may matter to it. It joins and quotes as the web does: what is a plain name of a file, or a plain
+                      fragment, comes out of it as it went in.
     fingerprint_url   the fingerprint of a URL.
-    is_wanted         whether a URL is asked for. Nothing else may matter to it.
-    fragments_matter  whether the fragment of a URL may matter to *is_wanted*.
+    is_wanted         whether a URL is asked for. The fragment may not matter to it; of a URL that ends in its path,
+                      only what comes before the name of the file may, and the name from its first dot on. If no
+                      name without a dot is wanted at the root of a site, nothing there is.
+    fits              whether a URL, with its fragment, is asked for: both have to say so. None: all are.
     shares            whether URLs that differ in their fragment only have one fingerprint for certain.
-    finish            what is done with a URL that is wanted.
+    finish            what is done with a URL that is wanted, None for nothing. It takes the fragment off.
+    passes_unresolved whether hrefs of which no URL can be made are wanted.
     """
 
     def __init__(
@@ -199,19 +296,26 @@ class HrefMemory:
         fingerprint_url: Callable[[str], bytes],
         *,
         is_wanted: Callable[[str], bool] = lambda _: True,
-        fragments_matter: bool = False,
+        fits: Callable[[str], bool] | None = None,
         shares: bool = False,
-        finish: Callable[[str], str] = lambda url: url,
+        finish: Callable[[str], str] | None = None,
+        passes_unresolved: bool = False,
     ) -> None:
         self.resolve = resolve
         self.fingerprint_url = fingerprint_url
         self.is_wanted = is_wanted
-        self.fragments_matter = fragments_matter
+        self.fits = fits
         self.shares = shares
-        self.finish = finish
+        self.keeps_fragments = finish is None
+        self.unresolved = Known("", None) if passes_unresolved else _UNWANTED
         self.nbytes = 0
         """What is remembered, in bytes, as estimated when it was learned."""
+        self._finish = finish
         self._tables: OrderedDict[Hashable, Table] = OrderedDict()
+
+    def known(self, url: str) -> Known:
+        """Return what is known of a link to *url*, which is wanted."""
+        return Known.of(url, self.fingerprint_url, None if self._finish is None else self._finish(url))
 
     def page(self, base: str, url: str, encoding: str) -> Page | None:
         """Return the view of a page with this base URL, URL and encoding; None for what is not on the web.

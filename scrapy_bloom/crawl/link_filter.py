@@ -19,6 +19,10 @@ class LinkFilter(Protocol):
         """
 
     @property
+    def ignores_fragments(self) -> bool:
+        """Whether URLs that differ in their fragment only have the same fingerprint, whatever the fragment."""
+
+    @property
     def epoch(self) -> int | None:
         """A number: an earlier "seen" holds as long as it stays the same.
 

@@ -71,4 +71,5 @@ def fingerprints_as_overridden(face: Any, base: type, fingerprints: Fingerprints
         of_request=of_request,
         of_url=None if fingerprints.of_url is None else of_url,
         space={**fingerprints.space, "fingerprinter": name_of(type(face))},
+        ignore_fragments=False,
     )
