@@ -227,9 +227,9 @@ def test_a_fleet_of_three_loses_nothing_when_one_is_killed(project: Path, monkey
     process = start_python(project, "fleet.py", "150")
     out, log = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 0, out + log
-    assert "worker 0: killed after" in out
+    assert "worker-1: killed after" in out
     assert "the site has 150 pages; 150 were fetched" in out
-    assert out.count("pages crawled, this run") == 3
+    assert re.search(r"^workers +3; died: worker-1 1 \(SIGKILL\)$", out, re.MULTILINE)
 
 
 def test_the_record_outlasts_a_kill_under_scrapys_own_queue(project: Path) -> None:
