@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-a", dest="arguments", action="append", default=[], metavar="NAME=VALUE", help="as of Scrapy")
     parser.add_argument(
-        "-s", "--set", dest="settings", action="append", default=[], metavar="NAME=VALUE", help="as of Scrapy"
+        "-s", "--set", dest="setting_arguments", action="append", default=[], metavar="NAME=VALUE", help="as of Scrapy"
     )
     parser.add_argument(
         "-o", "--output", action="append", default=[], metavar="FILE", help="append items to FILE, of JSON lines"
@@ -317,7 +317,7 @@ class _Crawl:
 
 def _typed_settings(options: argparse.Namespace) -> dict[str, Any]:
     try:
-        typed: dict[str, Any] = arglist_to_dict(options.settings)
+        typed: dict[str, Any] = arglist_to_dict(options.setting_arguments)
         arglist_to_dict(options.arguments)
     except ValueError:
         raise UnusableError(
