@@ -7,6 +7,7 @@ import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+from scrapy_bloom.commands import fleet
 from scrapy_bloom.commands.job import filter_directory
 from scrapy_bloom.commands.terminal import OK, WRONG, rows, show
 from scrapy_bloom.commands.watch import DEFAULT_SECONDS, seconds_argument, watch
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what ``info`` takes."""
-    parser.add_argument("directory", metavar="DIR", help="a JOBDIR")
+    parser.add_argument("directory", metavar="DIR|URL", help="a JOBDIR, or the redis:// server of a fleet")
+    fleet.add_arguments(parser)
     parser.add_argument(
         "--watch",
         metavar="SECONDS",
@@ -34,6 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print what the job holds, or with ``--watch`` how its crawl is doing until it ends."""
+    if fleet.is_server(options.directory):
+        return fleet.show_info(options)
     if options.watch is not None:
         return watch(options.directory, options.watch, as_json=options.json)
     found = info(options.directory)

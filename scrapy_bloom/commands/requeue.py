@@ -1,9 +1,10 @@
-"""Puts back what was set aside in a job directory: all that the loop guard has parked."""
+"""Puts back what the loop guard has parked in a job directory, or what was set aside because it crashed workers."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from scrapy_bloom.commands import fleet
 from scrapy_bloom.commands.job import job_directory
 from scrapy_bloom.commands.terminal import OK, show
 from scrapy_bloom.files.job_lock import hold_job
@@ -15,11 +16,18 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what ``requeue`` takes."""
-    parser.add_argument("directory", metavar="DIR", help="a JOBDIR whose crawl has been stopped")
+    parser.add_argument(
+        "directory", metavar="DIR|URL", help="a JOBDIR whose crawl has been stopped, or the redis:// server of a fleet"
+    )
+    fleet.add_arguments(parser)
+    parser.add_argument("--list", action="store_true", help="of a server: list what was set aside, and leave it there")
+    parser.add_argument("--id", action="append", default=[], help="of a server: only this one; may be repeated")
 
 
 def run(options: argparse.Namespace) -> int:
     """Put back what was set aside, and print how much that is."""
+    if fleet.is_server(options.directory):
+        return fleet.show_requeued(options)
     show(requeue(options.directory), options, _lines)
     return OK
 

@@ -582,8 +582,8 @@ class Courier:
         if aside:
             self.aside += len(aside)
             logger.error(
-                "%s: requests %s were in hand at %d crashes each, and are set aside. See docs/fleet.md on how to list "
-                "them and put them back.",
+                "%s: requests %s were in hand at %d crashes each, and are set aside. `scrapy bloom requeue "
+                "redis://... --list` shows them, and without --list puts them back.",
                 self._subject,
                 _listed(aside),
                 CRASH_LIMIT,

@@ -28,6 +28,6 @@ if earlier and earlier ~= token then
     returned, aside = end_worker(earlier, tonumber(ARGV[4]))
 end
 redis.call('HSET', NAMES, name, token)
-redis.call('HSET', held(token), 'name', name)
+redis.call('HSET', held(token), 'name', name, 'lease', ARGV[3])
 redis.call('ZADD', WORKERS, now + ARGV[3], token)
 return {1, created, outstanding(), returned, aside, redis.call('HGETALL', STATE)}

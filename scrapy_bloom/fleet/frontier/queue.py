@@ -12,7 +12,8 @@ beside a chain of the filter, under the same hash tag, so that one script can lo
     {bloom:books:0}:holders:<slot>  token -> requests leased, of the workers that hold some of the slot
     {bloom:books:0}:workers         tokens, by the time at which their leases end (milliseconds since 1970)
     {bloom:books:0}:names           worker's name -> its token
-    {bloom:books:0}:held:<token>    id -> score and slot, to be put back to; name of the worker; number of its last call
+    {bloom:books:0}:held:<token>    id -> score and slot, to be put back to; name of the worker; length of its lease in
+                                    milliseconds; number of its last call
     {bloom:books:0}:crashes         id -> times that it was in hand when a worker was lost
     {bloom:books:0}:aside           id -> score, reason and slot of requests set aside
     {bloom:books:0}:moving          while requests of scrapy-redis are taken over: see scrapy_redis.py
@@ -30,7 +31,6 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
@@ -41,6 +41,7 @@ from scrapy_bloom.fleet.client import Command, ReplyError, Script
 from scrapy_bloom.fleet.filter import bf, bitmap
 from scrapy_bloom.fleet.filter.shared_chain import as_mapping
 from scrapy_bloom.fleet.frontier.entry import PUSHED
+from scrapy_bloom.fleet.frontier.scripts import ASIDE, command, key, script
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -210,7 +211,7 @@ class Queue:
 
     def key(self, shard: int, name: str) -> str:
         """Return a key of the queue."""
-        return f"{{{self._prefix}:{shard}}}:{name}"
+        return key(self._prefix, shard, name)
 
     def join(self, shard: int, *, polite: bool = False) -> Joined:
         """Begin the queue of *shard*, if there is none, and become a worker of it under a new token.
@@ -404,64 +405,20 @@ class Queue:
             ServerError: The server does not answer, or refuses.
 
         """
-        self.server.call(self._command(_ASIDE, leased.shard, ["set", leased.token, leased.id, reason]))
-
-    def listed_aside(self) -> list[tuple[str, str, bytes]]:
-        """Return the requests that were set aside: id with its shard, as ``0:17``, reason, and entry.
-
-        Raises:
-            ServerError: The server does not answer, or refuses.
-
-        """
-        found = []
-        for shard in range(self.shards):
-            aside = self.key(shard, "aside")
-            places = self.server.call(Command(("HGETALL", aside), aside))
-            flat = [item for pair in places.items() for item in pair] if isinstance(places, dict) else places
-            for id_, place in zip(flat[::2], flat[1::2], strict=True):
-                requests = self.key(shard, "requests")
-                entry = self.server.call(Command(("HGET", requests, id_), requests))
-                found.append((f"{shard}:{id_.decode()}", place.split(b" ", 2)[1].decode(), entry or b""))
-        return found
-
-    def put_back(self, ids: Sequence[str] = ()) -> int:
-        """Make requests that were set aside pending again: *ids* as :meth:`listed_aside` names them, or all.
-
-        Raises:
-            ServerError: The server does not answer, or refuses.
-
-        """
-        by_shard: dict[int, list[str]] = {}
-        for one in ids:
-            shard, _, id_ = one.partition(":")
-            by_shard.setdefault(int(shard), []).append(id_)
-        if not ids:
-            by_shard = {shard: [] for shard in range(self.shards)}
-        back = 0
-        for of, some in by_shard.items():
-            back += self.server.call(self._command(_ASIDE, of, ["back", *some]))
-        return back
+        self.server.call(self._command(ASIDE, leased.shard, ["set", leased.token, leased.id, reason]))
 
     @property
     def _lease_milliseconds(self) -> int:
         return max(1, round(self.lease_seconds * 1000))
 
     def _command(self, script: Script, shard: int, arguments: Sequence[Any], keys: Sequence[str] = ()) -> Command:
-        state = self.key(shard, "queue")
-        return Command((1 + len(keys), state, *keys, *arguments), state, script)
+        return command(script, self._prefix, shard, arguments, keys)
 
     def _new_token(self) -> str:
         return secrets.token_hex(8)
 
 
-def _script(name: str, probes: str = "") -> Script:
-    here = Path(__file__).parent
-    return Script(probes + "".join((here / f"{part}.lua").read_text(encoding="utf-8") for part in ("queue", name)))
-
-
-_JOIN, _LEASE, _KEEP, _LEAVE, _ASIDE, _TAKE = (
-    _script(name) for name in ("join", "lease", "keep", "leave", "aside", "take")
-)
+_JOIN, _LEASE, _KEEP, _LEAVE, _TAKE = (script(name) for name in ("join", "lease", "keep", "leave", "take"))
 _FINISH, _MOVE = (
-    {"bitmap": _script(name, bitmap.PROBES_LUA), "bf": _script(name, bf.PROBES_LUA)} for name in ("finish", "move")
+    {"bitmap": script(name, bitmap.PROBES_LUA), "bf": script(name, bf.PROBES_LUA)} for name in ("finish", "move")
 )

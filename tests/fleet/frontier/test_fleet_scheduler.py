@@ -11,6 +11,7 @@ import pytest
 from scrapy import FormRequest, Request, version_info
 
 from scrapy_bloom.errors import SettingsError, UnusableError
+from scrapy_bloom.fleet.frontier import aside
 from scrapy_bloom.fleet.frontier.entry import encode, encode_signed
 from tests.support.fleets import wait_until
 from tests.support.redis_servers import RedisServer, free_port
@@ -294,7 +295,7 @@ def test_settings_out_of_range_are_named_and_a_secret_is_not_shown(open_worker: 
 
 
 def test_a_request_in_hand_at_three_crashes_is_set_aside_and_put_back(
-    open_worker: Callable[..., EngineCalls], caplog: pytest.LogCaptureFixture
+    open_worker: Callable[..., EngineCalls], prefix: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It takes down three workers, not four; a person can put it back."""
     first = open_worker(BLOOM_FLEET_WORKER="one")
@@ -307,8 +308,9 @@ def test_a_request_in_hand_at_three_crashes_is_set_aside_and_put_back(
     assert survivor.start() is None
     assert "were in hand at 3 crashes each, and are set aside" in caplog.text
     queue = survivor.scheduler._queue
-    assert [reason for _, reason, _ in queue.listed_aside()] == ["crashes"]
-    assert queue.put_back() == 1
+    (listed,) = aside.listed(queue.server, prefix, 1)
+    assert (listed.reason, listed.url) == ("crashes", "https://example.com/poison")
+    assert aside.put_back(queue.server, prefix, 1, [listed.id]) == 1
     wait_until(survivor.start, "the request to come back")
 
 

@@ -21,6 +21,7 @@ from hypothesis.stateful import (
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.fleet.client import FullError, connect
 from scrapy_bloom.fleet.filter.shared import SharedFilter
+from scrapy_bloom.fleet.frontier import aside
 from scrapy_bloom.fleet.frontier import queue as queues
 from scrapy_bloom.fleet.frontier.queue import Lease, Leased, Link, NameTakenError, Queue, StaleError, score_base
 from tests.support.redis_servers import RedisServer
@@ -245,8 +246,9 @@ class Model(RuleBasedStateMachine):
     def put_back(self) -> None:
         """A person puts back what was set aside, and it is suspected of nothing."""
         one = self.queues["one"]
-        assert sorted(id_ for id_, _, _ in one.listed_aside()) == sorted(f"0:{id_}" for id_ in self.aside)
-        assert one.put_back() == len(self.aside)
+        listed = aside.listed(one.server, self.prefix, 1)
+        assert [each.id for each in listed] == [f"0:{id_}" for id_ in sorted(self.aside)]
+        assert aside.put_back(one.server, self.prefix, 1) == len(self.aside)
         for pending in self.aside.values():
             pending.crashes = 0
             self.pending[pending.id] = pending
@@ -389,7 +391,7 @@ def test_entries_that_are_too_large_are_set_aside(plain_server: RedisServer, pre
     finish(one, [link("1")])
     found = lease(one, 1)
     assert (list(found.leased), len(found.large), found.outstanding) == ([], 1, 0)
-    assert [reason for _, reason, _ in one.listed_aside()] == ["size"]
+    assert [each.reason for each in aside.listed(one.server, prefix, 1)] == ["size"]
 
 
 def test_priorities_beyond_what_a_double_holds_keep_their_place(plain_server: RedisServer, prefix: str) -> None:

@@ -9,6 +9,7 @@ import pytest
 from scrapy import Request
 
 from scrapy_bloom.crawl.start_urls import MAX_BYTES, requests_of
+from scrapy_bloom.fleet.frontier import aside
 from scrapy_bloom.fleet.frontier.entry import GarbledError
 from tests.support.fleets import Fleet, wait_until
 from tests.support.localsite import LocalSite
@@ -95,11 +96,8 @@ def test_what_cannot_be_read_is_set_aside(
     assert fetched(worker, 1) == [URLS[0]]
     courier = worker.scheduler._courier
     wait_until(lambda: courier.aside == 2 and courier.is_over, "both to be set aside")
-    listed = worker.scheduler._queue.listed_aside()
-    assert sorted((reason, entry) for _, reason, entry in listed) == [
-        ("garbled", b'U{"link": 1}'),
-        ("garbled", b"U\xff\x00"),
-    ]
+    listed = aside.listed(worker.scheduler._queue.server, prefix, 1)
+    assert sorted((one.reason, one.url) for one in listed) == [("garbled", '{"link": 1}'), ("garbled", "\ufffd\0")]
     assert caplog.text.count("cannot be read") == 2
     assert "Start URL 2 of the queue on " in caplog.text
 

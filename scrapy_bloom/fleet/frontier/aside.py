@@ -1,0 +1,68 @@
+"""Requests of a queue that were set aside: what they are, and how they get back. Needs no worker and no open filter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from scrapy_bloom.fleet.client import Command
+from scrapy_bloom.fleet.frontier.entry import PUSHED, GarbledError, decode
+from scrapy_bloom.fleet.frontier.scripts import ASIDE, command, key
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scrapy_bloom.fleet.client import Server
+
+
+@dataclass(frozen=True)
+class SetAside:
+    """One request that no worker gets."""
+
+    id: str
+    """Shard and number of the request, as ``0:17``."""
+    reason: str
+    """``crashes``: in hand at three. ``garbled``: it cannot be read. ``size``: it is too large to be read."""
+    url: str | None
+    """Or what was pushed as a start URL. None: it cannot be read without the secret of the workers, or not at all."""
+
+
+def listed(server: Server, prefix: str, shards: int) -> list[SetAside]:
+    """Return the requests that were set aside.
+
+    Raises:
+        ServerError: The server does not answer, or refuses.
+
+    """
+    found = []
+    for shard in range(shards):
+        aside, requests = key(prefix, shard, "aside"), key(prefix, shard, "requests")
+        for id_, place in server.call(Command(("HGETALL", aside), aside)).items():
+            reason = place.split(b" ", 2)[1].decode()
+            entry = None if reason == "size" else server.call(Command(("HGET", requests, id_), requests))
+            found.append(SetAside(f"{shard}:{id_.decode()}", reason, _url_of(entry)))
+    return sorted(found, key=lambda one: [int(number) for number in one.id.split(":")])
+
+
+def put_back(server: Server, prefix: str, shards: int, ids: Sequence[str] = ()) -> int:
+    """Make requests that were set aside pending again: *ids* as :func:`listed` names them, or all. Return how many.
+
+    Raises:
+        ServerError: The server does not answer, or refuses.
+
+    """
+    by_shard: dict[int, list[str]] = {} if ids else {shard: [] for shard in range(shards)}
+    for one in ids:
+        shard, _, id_ = one.partition(":")
+        by_shard.setdefault(int(shard), []).append(id_)
+    return sum(server.call(command(ASIDE, prefix, shard, ["back", *some])) for shard, some in by_shard.items())
+
+
+def _url_of(entry: bytes | None) -> str | None:
+    if entry is not None and entry[:1] == PUSHED:
+        return entry[1:].decode(errors="replace")
+    try:
+        url = decode(entry or b"").get("url")
+    except GarbledError:
+        return None
+    return url if isinstance(url, str) else None
