@@ -44,6 +44,7 @@ COMMANDS = {
     "import": _Command(
         "import_seen", "take fingerprints and URLs for seen that come from elsewhere", "jobs/books urls.txt.gz"
     ),
+    "merge": _Command("merge", "make one filter out of several crawls'", "jobs/all jobs/books jobs/authors"),
     "release": _Command("release", "take back a verdict of the loop guard", 'jobs/books "example.com/calendar/N/**"'),
     "requeue": _Command("requeue", "put back what was set aside or parked", "jobs/books"),
 }

@@ -65,7 +65,7 @@ def info(directory: str, *, read_bits: bool = False) -> dict[str, Any]:
         "key_space": dict(seen.key_space),
         "layers": [
             {
-                "file": layer.path.name,
+                "file": layer.path.relative_to(path).as_posix(),
                 "urls": layer.urls,
                 "capacity": layer.capacity,
                 "bytes": layer.nbytes,

@@ -78,7 +78,9 @@ def rich_console() -> Console | None:
 
 def rows(labelled: Iterable[tuple[str, str]]) -> list[str]:
     """Return a line for each label with its value, the values below each other."""
-    return [f"{label:<16}{value}" for label, value in labelled]
+    pairs = list(labelled)
+    width = max(16, 2 + max((len(label) for label, _ in pairs), default=0))
+    return [f"{label:<{width}}{value}" for label, value in pairs]
 
 
 def size(nbytes: float) -> str:

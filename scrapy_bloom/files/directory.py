@@ -20,7 +20,9 @@ from filelock import FileLock, Timeout
 
 from scrapy_bloom.errors import InUseError, UnusableError
 from scrapy_bloom.files import layerfile, layout
+from scrapy_bloom.files.damage import damaged
 from scrapy_bloom.files.forgotten import ForgottenFile
+from scrapy_bloom.files.merged import load, merged_paths
 from scrapy_bloom.files.scrapy_seen import read_fingerprints
 from scrapy_bloom.filter.chain import (
     DEFAULT_CAPACITY,
@@ -34,10 +36,11 @@ from scrapy_bloom.filter.chain import (
 from scrapy_bloom.filter.key_space import check_key_space
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from scrapy_bloom.files.frontier_mark import FrontierMark
     from scrapy_bloom.filter.layer import Layer, LayerSpec
+    from scrapy_bloom.filter.merged import MergedChain
 
 logger = logging.getLogger(__name__)
 
@@ -132,6 +135,8 @@ class JobDirectoryStore:
         self._growth = growth
         self._key_space = key_space
         self._chain_id = secrets.token_bytes(16)
+        self._merged = 0
+        """How many chains of other crawls are in directories beside the layers."""
         self._files: list[layerfile.LayerFile] = []
         self._waiting: list[Layer] = []
         """Layers in memory, because the disk was full."""
@@ -160,6 +165,8 @@ class JobDirectoryStore:
             raise gap
         for path in paths:
             self._files.append(layerfile.open_existing(path))
+        if not paths and merged_paths(self.directory):
+            raise damaged(layout.layer_path(self.directory, 0), 0, "the file is missing, and filters were merged here")
         self._check_chain()
         if self._files and self._files[-1].is_followed:
             raise layout.missing_behind(self._files[-1].path)
@@ -214,6 +221,22 @@ class JobDirectoryStore:
         """Return the fingerprints noted as forgotten."""
         self._forgotten = ForgottenFile(self.directory / layout.FORGOTTEN_NAME)
         return set(self._forgotten.fingerprints)
+
+    def load_merged(self) -> list[MergedChain]:
+        """Return the chains of other crawls that were merged into this filter.
+
+        Raises:
+            DamagedError: One is missing, or contradicts itself.
+            KeySpaceError: One was filled under another key space.
+
+        """
+        try:
+            loaded = load(self.directory, self._merged)
+            self._check_key_spaces([key_space for _, key_space in loaded])
+        except BaseException:
+            self.abandon()
+            raise
+        return [chain for chain, _ in loaded]
 
     def note_forgotten(self, fingerprint: bytes, *, forgotten: bool) -> None:
         """Append to the file of forgotten fingerprints. On a full disk, log what that means and go on."""
@@ -398,6 +421,7 @@ class JobDirectoryStore:
         if not self._files:
             return
         self._chain_id = self._files[0].origin.chain_id
+        self._merged = self._files[0].origin.merged
         for stranger in layout.strangers([(file.path, file.layer.spec, file.origin) for file in self._files]):
             raise stranger
         self._check_key_space()
@@ -416,15 +440,18 @@ class JobDirectoryStore:
         if self._key_space is None:
             self._key_space = self._files[-1].origin.key_space  # for the layers to come
             return
+        self._check_key_spaces([file.origin.key_space for file in self._files])
+
+    def _check_key_spaces(self, stored: Sequence[Mapping[str, str]]) -> None:
+        if self._key_space is None:
+            return
         where = f"The filter in {self.directory}"
         advice = (
             "Put the setting back as it was, or use another JOBDIR, or delete the directory to crawl all pages again."
         )
         warnings: dict[str, None] = {}  # each once, in the order of the layers
-        for file in self._files:
-            warnings.update(
-                dict.fromkeys(check_key_space(where, file.origin.key_space, self._key_space, advice=advice))
-            )
+        for each in stored:
+            warnings.update(dict.fromkeys(check_key_space(where, each, self._key_space, advice=advice)))
         for warning in warnings:
             logger.warning("%s", warning)
 
@@ -437,6 +464,7 @@ class JobDirectoryStore:
             growth=self._growth,
             created=time.time(),
             key_space=self._key_space or {},
+            merged=self._merged,
         )
         file = layerfile.create(layout.layer_path(self.directory, spec.index), spec, origin)
         if self._files:

@@ -16,7 +16,8 @@ from scrapy_bloom.errors import BloomError
 from scrapy_bloom.files import layerfile, layout
 from scrapy_bloom.files.damage import damaged
 from scrapy_bloom.files.forgotten import read_forgotten
-from scrapy_bloom.filter.chain import expected_false_positives
+from scrapy_bloom.files.merged import merged_path, missing
+from scrapy_bloom.filter.chain import expected_in_merged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -59,7 +60,7 @@ class FilterDescription:
     exists: bool
     """Whether there is a filter: at least one layer file, sound or not."""
     layers: tuple[LayerDescription, ...]
-    """The layers whose headers can be read, oldest first."""
+    """The layers whose headers can be read, oldest first; those of merged filters before its own."""
     forgotten: int
     """URLs taken back because their requests failed."""
     key_space: Mapping[str, str]
@@ -124,21 +125,37 @@ def inspect(directory: str | os.PathLike[str], *, read_bits: bool = False) -> Fi
     if not is_in_use:
         findings += _leftovers(path, paths=paths, is_clean=is_clean, is_in_use=is_in_use)
     newest = headers[-1][1].origin if headers else None
+    merged = _merged(path, newest.merged if newest is not None else 0, read_bits=read_bits, findings=findings)
     return FilterDescription(
         directory=path,
         exists=bool(paths),
-        layers=tuple(_described(layer, header) for layer, header in headers),
-        forgotten=len(forgotten),
-        key_space={} if newest is None else dict(newest.key_space),
-        error_rate=None if newest is None else newest.error_rate,
-        expected_lost=expected_false_positives(
-            [(header.spec, min(header.noted or 0, header.spec.capacity)) for _, header in headers]
+        layers=tuple(
+            [layer for each in merged for layer in each.layers]
+            + [_described(layer, header) for layer, header in headers]
         ),
-        is_clean=is_clean,
+        forgotten=len(forgotten) + sum(each.forgotten for each in merged),
+        key_space={} if newest is None else dict(newest.key_space),
+        error_rate=None
+        if newest is None
+        else newest.error_rate + sum(layer.error_rate for each in merged for layer in each.layers),
+        expected_lost=expected_in_merged(
+            [(header.spec, min(header.noted or 0, header.spec.capacity)) for _, header in headers],
+            [[(layer.spec, min(layer.urls or 0, layer.capacity)) for layer in each.layers] for each in merged],
+        ),
+        is_clean=is_clean and all(each.is_clean for each in merged),
         is_in_use=is_in_use,
         owner=_owner(path),
         findings=tuple(findings),
     )
+
+
+def _merged(path: Path, count: int, *, read_bits: bool, findings: list[str]) -> list[FilterDescription]:
+    """Describe the *count* filters that were merged into that in *path*, and add what is wrong to *findings*."""
+    findings += map(str, missing(path, count))
+    described = [inspect(merged_path(path, number), read_bits=read_bits) for number in range(count)]
+    for each in described:
+        findings += each.findings
+    return described
 
 
 def _read_header(path: Path) -> Header:

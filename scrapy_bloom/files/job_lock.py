@@ -30,22 +30,39 @@ def hold_job(jobdir: Path) -> Iterator[None]:
     """
     with ExitStack() as stack:
         # The crawl takes them in this order, so two that start at once cannot each get one.
-        for held, owner in (
-            (jobdir / FRONTIER_NAME, None),
-            (jobdir / FILTER_NAME, jobdir / FILTER_NAME / OWNER_NAME),
-        ):
-            if not held.exists():
-                continue
-            lock = FileLock(
-                held / LOCK_NAME if held.is_dir() else held.with_name(f"{held.name}.lock"), thread_local=False
-            )
-            try:
-                stack.enter_context(lock.acquire(timeout=0))
-            except Timeout:
-                raise InUseError(
-                    jobdir, f"is in use by {owner_of(owner)}", advice="Stop the crawl first. Nothing was changed."
-                ) from None
+        frontier = jobdir / FRONTIER_NAME
+        if frontier.exists():
+            stack.enter_context(_held(frontier.with_name(f"{frontier.name}.lock"), jobdir, None))
+        if (jobdir / FILTER_NAME).exists():
+            stack.enter_context(hold_filter(jobdir / FILTER_NAME))
         yield
+
+
+@contextmanager
+def hold_filter(directory: Path) -> Iterator[None]:
+    """Hold the lock of the filter in *directory*.
+
+    Raises:
+        InUseError: Another process has it open.
+        OSError: The lock cannot be taken for another reason.
+
+    """
+    with _held(directory / LOCK_NAME, directory, directory / OWNER_NAME):
+        yield
+
+
+@contextmanager
+def _held(path: Path, what: Path, owner: Path | None) -> Iterator[None]:
+    lock = FileLock(path, thread_local=False)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        advice = "Stop the crawl first. Nothing was changed."
+        raise InUseError(what, f"is in use by {owner_of(owner)}", advice=advice) from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def owner_of(file: Path | None) -> str:

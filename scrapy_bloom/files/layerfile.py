@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from scrapy_bloom.errors import DamagedError
 
 FORMAT_VERSION = 1
+MERGED_FORMAT_VERSION = 2
+"""Version of the files of a filter that others were merged into: a reader of version 1 would not look for those."""
 HEADER_BYTES = 4096
 
 # Not text, and broken by any transfer that rewrites line ends or strips the eighth bit.
@@ -38,6 +40,7 @@ MAGIC = b"\x89BLOOM\r\n"
 _CONSTANT = struct.Struct("<8sIIIIIIQQQddddQd16sH")
 _ARRAY_BITS_AT = 48
 INDEX_AT = 20
+MERGED_AT = 28
 CHAIN_ID_AT = 104
 _KEY_SPACE_MAX = 3800
 _CONSTANT_CRC = struct.Struct("<I")
@@ -69,6 +72,8 @@ class Origin:
     """When this layer was created, in seconds since 1970 (UTC)."""
     key_space: Mapping[str, str]
     """What made the fingerprints: fingerprinter, URL rules, version of w3lib."""
+    merged: int = 0
+    """How many chains of other crawls were merged into this filter; they are in directories beside the file."""
 
 
 @dataclass(frozen=True)
@@ -280,12 +285,12 @@ def _header(spec: LayerSpec, origin: Origin) -> bytes:
         raise ValueError(f"the key space takes {len(key_space)} bytes, at most {_KEY_SPACE_MAX} fit")
     constant = _CONSTANT.pack(
         MAGIC,
-        FORMAT_VERSION,
+        MERGED_FORMAT_VERSION if origin.merged else FORMAT_VERSION,
         spec.scheme,
         spec.seed,
         spec.index,
         spec.probes,
-        0,
+        origin.merged,
         spec.capacity,
         spec.size_bits,
         spec.array_bits,
@@ -317,7 +322,7 @@ def _parse(path: Path, header: bytes) -> tuple[LayerSpec, Origin]:
         seed,
         index,
         probes,
-        _,
+        merged,
         capacity,
         size_bits,
         array_bits,
@@ -331,8 +336,8 @@ def _parse(path: Path, header: bytes) -> tuple[LayerSpec, Origin]:
         key_space_length,
     ) = _CONSTANT.unpack_from(header)
     # Before the checksum, which another version may keep elsewhere.
-    if version != FORMAT_VERSION:
-        raise _unknown(path, "format version", version, FORMAT_VERSION)
+    if version not in (FORMAT_VERSION, MERGED_FORMAT_VERSION):
+        raise _unknown(path, "format version", version, MERGED_FORMAT_VERSION)
     (noted,) = _CONSTANT_CRC.unpack_from(header, _CONSTANT_CRC_AT)
     found = crc32(header[:_CONSTANT_CRC_AT])
     if noted != found:
@@ -345,7 +350,7 @@ def _parse(path: Path, header: bytes) -> tuple[LayerSpec, Origin]:
         problem = f"{array_bits} bits are noted for a layer that takes {spec.array_bits}"
         raise damaged(path, _ARRAY_BITS_AT, problem)
     key_space = json.loads(header[_CONSTANT.size : _CONSTANT.size + key_space_length])
-    origin = Origin(chain_id, chain_capacity, chain_error_rate, tightening, growth, created, key_space)
+    origin = Origin(chain_id, chain_capacity, chain_error_rate, tightening, growth, created, key_space, merged)
     return spec, origin
 
 

@@ -63,3 +63,6 @@ def strangers(layers: Sequence[tuple[Path, LayerSpec, Origin]]) -> Iterator[Dama
             yield damaged(path, layerfile.INDEX_AT, f"it holds layer {spec.index}, not layer {index}")
         if origin.chain_id != layers[0][2].chain_id:
             yield damaged(path, layerfile.CHAIN_ID_AT, f"it belongs to another filter than {layers[0][0].name}")
+        if origin.merged != layers[0][2].merged:
+            problem = f"it notes {origin.merged} merged filters, and {layers[0][0].name} notes {layers[0][2].merged}"
+            yield damaged(path, layerfile.MERGED_AT, problem)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from scrapy_bloom.files import layerfile, layout
 from scrapy_bloom.files.forgotten import read_forgotten
+from scrapy_bloom.files.merged import merged_paths
 from scrapy_bloom.filter import probes as probing
 from scrapy_bloom.filter.layer import Layer
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 def layers_of(directory: Path, fingerprints: Sequence[bytes]) -> list[int | None]:
     """Return for each of *fingerprints* the oldest layer of the filter in *directory* that has it, or None.
 
+    Layers count from 0, those of merged filters first.
+
     Raises:
         DamagedError: A file contradicts itself.
         UnknownFormatError: A file was written by a newer version.
@@ -28,8 +31,13 @@ def layers_of(directory: Path, fingerprints: Sequence[bytes]) -> list[int | None
 
     """
     found: list[int | None] = [None] * len(fingerprints)
-    forgotten = read_forgotten(directory / layout.FORGOTTEN_NAME)
-    for index, path in enumerate(layout.layer_paths(directory)):
+    taken_back = read_forgotten(directory / layout.FORGOTTEN_NAME)
+    of_chains = [
+        (path, read_forgotten(chain / layout.FORGOTTEN_NAME) | taken_back)
+        for chain in (*merged_paths(directory), directory)
+        for path in layout.layer_paths(chain)
+    ]
+    for index, (path, forgotten) in enumerate(of_chains):
         spec = layerfile.read_header(path).spec
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             layer = Layer(spec, memoryview(data)[layerfile.HEADER_BYTES :])

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from scrapy_bloom.filter.merged import MergedChain
+
 DEFAULT_CAPACITY = 1_000_000
 DEFAULT_ERROR_RATE = 1e-6
 DEFAULT_GROWTH = 2.0
@@ -61,6 +63,9 @@ class LayerStore(Protocol):
     def load_forgotten(self) -> set[bytes]:
         """Return the fingerprints that had been forgotten when the layers were closed."""
 
+    def load_merged(self) -> Sequence[MergedChain]:
+        """Return the chains of other crawls that were merged into this one."""
+
     def note_forgotten(self, fingerprint: bytes, *, forgotten: bool) -> None:
         """Note that *fingerprint* has been forgotten, or accepted once more. Must not fail."""
 
@@ -94,6 +99,10 @@ class MemoryStore:
     def load_forgotten(self) -> set[bytes]:
         """Return no fingerprints: memory begins empty."""
         return set()
+
+    def load_merged(self) -> Sequence[MergedChain]:
+        """Return none: memory begins empty."""
+        return ()
 
     def note_forgotten(self, fingerprint: bytes, *, forgotten: bool) -> None:
         """Do nothing: the chain remembers."""
@@ -153,22 +162,33 @@ class ScalableBloomFilter:
         self._probes = probing.bind(
             first.probes, first.seed, on_quota_spent=self._on_quota_spent, forgotten=self._forgotten, recall=self.recall
         )
-        self.add = self._probes.add  # type: ignore[assignment, method-assign] # saves a call, see probes.py
+        self._merged = self._store.load_merged()
+        if not self._merged:
+            self.add = self._probes.add  # type: ignore[assignment, method-assign] # saves a call, see probes.py
         self._closed = False
         self._quota = 0
         self._arrange()
 
     def add(self, fingerprint: bytes) -> bool:
         """Remember *fingerprint*. Return True if it was new, False if it was added before or looks as if it was."""
+        for chain in self._merged:
+            if fingerprint in chain:
+                return self.recall(fingerprint) if self._forgotten else False
         return self._probes.add(fingerprint)
 
     def __contains__(self, fingerprint: bytes) -> bool:
         """Return whether *fingerprint* was added before. False is certain, True is probable."""
-        return self._probes.contains(fingerprint) and not (self._forgotten and fingerprint in self._forgotten)
+        if not self._probes.contains(fingerprint) and not any(fingerprint in chain for chain in self._merged):
+            return False
+        return not (self._forgotten and fingerprint in self._forgotten)
 
     def __len__(self) -> int:
-        """Return the number of fingerprints accepted as new and not forgotten."""
-        return sum(layer.count for layer in self.layers) - len(self._forgotten)
+        """Return the number of fingerprints accepted as new and not forgotten.
+
+        What several of the filters had seen that were merged into this one counts for each of them.
+        """
+        self._settle()
+        return sum(layer.count for layer in self._layers) + sum(map(len, self._merged)) - len(self._forgotten)
 
     def forget(self, fingerprint: bytes) -> bool:
         """Take *fingerprint* back: it is not contained any more, and :meth:`add` accepts it once more, as new.
@@ -204,9 +224,12 @@ class ScalableBloomFilter:
 
     @property
     def layers(self) -> Sequence[Layer]:
-        """The layers, oldest first, with ``.capacity``, ``.error_rate``, ``.count`` and ``.fill_ratio``."""
+        """The layers, oldest first, with ``.capacity``, ``.error_rate``, ``.count`` and ``.fill_ratio``.
+
+        Those of other filters that were merged into this one come before its own.
+        """
         self._settle()
-        return tuple(self._layers)
+        return (*(layer for chain in self._merged for layer in chain.layers), *self._layers)
 
     @property
     def was_unclean(self) -> bool:
@@ -216,16 +239,16 @@ class ScalableBloomFilter:
     @property
     def nbytes(self) -> int:
         """Bytes of all bit arrays; resident memory is at most that."""
-        return sum(layer.nbytes for layer in self._layers)
+        return sum(layer.nbytes for layer in self.layers)
 
     @property
     def error_rate(self) -> float:
         """The promised bound on the false-positive probability of the chain, however long it gets.
 
         The rate given on construction. If the chain was begun with another one: the sum of what its layers were
-        designed for and what the present rate leaves for the layers to come.
+        designed for and what the present rate leaves for the layers to come. What was merged into it adds to that.
         """
-        designed = math.fsum(layer.error_rate for layer in self._layers)
+        designed = math.fsum(layer.error_rate for layer in self.layers)
         return designed + sizing.remaining_error_rate(len(self._layers), target=self._target, tightening=TIGHTENING)
 
     def estimated_error_rate(self) -> float:
@@ -235,7 +258,9 @@ class ScalableBloomFilter:
 
     def expected_false_positives(self) -> float:
         """Return how many new fingerprints are expected to have been taken for seen since the chain began."""
-        return expected_false_positives([(layer.spec, layer.count) for layer in self.layers])
+        own = [(layer.spec, layer.count) for layer in self._own_layers()]
+        merged = [[(layer.spec, layer.count) for layer in chain.layers] for chain in self._merged]
+        return expected_in_merged(own, merged)
 
     def sync(self) -> None:
         """Return once everything added so far would survive a power failure. In memory, do nothing."""
@@ -252,6 +277,8 @@ class ScalableBloomFilter:
         self._closed = True
         self._quota = 0
         self._probes.set_tables((), 0)
+        for chain in self._merged:
+            chain.close()
         self._store.close()
 
     def __enter__(self) -> Self:
@@ -263,6 +290,10 @@ class ScalableBloomFilter:
     ) -> None:
         """Close the filter."""
         self.close()
+
+    def _own_layers(self) -> Sequence[Layer]:
+        self._settle()
+        return self._layers
 
     def _next_spec(self) -> LayerSpec:
         last = self._layers[-1].spec if self._layers else None
@@ -306,7 +337,7 @@ class ScalableBloomFilter:
 
     def _check(self) -> None:
         """Assert every invariant of the chain; for tests."""
-        layers = self.layers
+        layers = self._own_layers()
         first = layers[0].spec
         assert self._probes.left() == self._quota
         assert self._quota or layers[-1].is_saturated
@@ -321,8 +352,12 @@ class ScalableBloomFilter:
             assert probing.error_rate(spec.designed_fill, spec.probes) <= spec.error_rate
             assert index == 0 or spec.capacity > layers[index - 1].capacity
         assert all(layer.is_saturated for layer in layers[:-1])
-        assert all(self._probes.contains(fingerprint) and fingerprint not in self for fingerprint in self._forgotten)
-        assert self.nbytes == sum(len(layer.bits) // 8 for layer in layers)
+        assert not any(fingerprint in self for fingerprint in self._forgotten)
+        assert all(
+            self._probes.contains(fingerprint) or any(fingerprint in chain for chain in self._merged)
+            for fingerprint in self._forgotten
+        )
+        assert self.nbytes == sum(len(layer.bits) // 8 for layer in self.layers)
 
 
 def next_spec(last: LayerSpec | None, *, capacity: int, error_rate: float, growth: float) -> LayerSpec:
@@ -385,6 +420,18 @@ def expected_false_positives(layers: Iterable[tuple[Design, int]]) -> float:
         lost += count * of_full_layers + _false_positives_while_filling(spec, count)
         of_full_layers += spec.error_rate_at(count)
     return lost
+
+
+def expected_in_merged(
+    own: Sequence[tuple[LayerSpec, int]], merged: Sequence[Sequence[tuple[LayerSpec, int]]]
+) -> float:
+    """Return the same for a chain of *own* layers that *merged* chains are asked beside.
+
+    Each of those had lost what it lost before it was merged; since then every new fingerprint was checked in all.
+    """
+    rate = math.fsum(spec.error_rate_at(count) for chain in merged for spec, count in chain)
+    before = math.fsum(map(expected_false_positives, merged))
+    return before + expected_false_positives(own) + rate * sum(count for _, count in own)
 
 
 def _false_positives_while_filling(spec: Design, count: int, intervals: int = 64) -> float:

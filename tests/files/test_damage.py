@@ -163,24 +163,26 @@ def test_a_wrong_checksum_says_both(small: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("offset", "what"), [(8, "format version"), (12, "probe scheme")], ids=["format version", "probe scheme"]
+    ("offset", "what", "known"),
+    [(8, "format version", 2), (12, "probe scheme", 1)],
+    ids=["format version", "probe scheme"],
 )
-def test_a_file_of_a_newer_version_asks_for_an_upgrade(small: Path, offset: int, what: str) -> None:
+def test_a_file_of_a_newer_version_asks_for_an_upgrade(small: Path, offset: int, what: str, known: int) -> None:
     """A version that we do not know is not damage: the message says what would read it."""
-    restamp(layer(small), offset, 2)
+    restamp(layer(small), offset, 3)
     with pytest.raises(UnknownFormatError) as caught:
         open_filter(small)
-    assert (caught.value.version, caught.value.known) == (2, 1)
+    assert (caught.value.version, caught.value.known) == (3, known)
     assert str(caught.value) == (
-        f"{layer(small)} has {what} 2, and this scrapy-bloom knows {what}s up to 1. "
+        f"{layer(small)} has {what} 3, and this scrapy-bloom knows {what}s up to {known}. "
         f"Upgrade scrapy-bloom; if nobody has run a newer one here, the file is damaged. {WAY_OUT.format(small)}"
     )
 
 
 def test_a_newer_version_may_have_moved_the_checksum(small: Path) -> None:
     """The version is looked at before the checksum, whose place it may have changed."""
-    overwrite(layer(small), 8, b"\2")
-    with pytest.raises(UnknownFormatError, match="format version 2"):
+    overwrite(layer(small), 8, b"\3")
+    with pytest.raises(UnknownFormatError, match="format version 3"):
         open_filter(small)
 
 

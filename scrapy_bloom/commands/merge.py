@@ -1,0 +1,156 @@
+"""Makes one filter out of several crawls'. What it may cost is said before anybody relies on it."""
+
+from __future__ import annotations
+
+import math
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from scrapy_bloom.commands.fingerprinting import settings_of
+from scrapy_bloom.commands.job import filter_directory, local
+from scrapy_bloom.commands.plan import count_argument, rate_argument
+from scrapy_bloom.commands.terminal import OK, rows, show, size
+from scrapy_bloom.errors import KeySpaceError, UnusableError
+from scrapy_bloom.files.frontier_file import count_pending
+from scrapy_bloom.files.inspect import inspect
+from scrapy_bloom.files.job_lock import hold_filter, hold_job
+from scrapy_bloom.files.layout import FILTER_NAME
+from scrapy_bloom.files.merge import Design, merge
+from scrapy_bloom.filter.key_space import check_key_space
+from scrapy_bloom.loops.verdicts import guard_file, parked_shapes
+from scrapy_bloom.settings import BloomSettings
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from scrapy_bloom.files.inspect import FilterDescription
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Say what ``merge`` takes."""
+    parser.add_argument("out", metavar="OUT", help="a JOBDIR that is to be made")
+    parser.add_argument("sources", metavar="DIR", nargs="+", help="JOBDIRs of crawls that have ended")
+    parser.add_argument("--capacity", type=count_argument, help="BLOOM_CAPACITY of the layers to come")
+    parser.add_argument("--error-rate", type=rate_argument, help="BLOOM_ERROR_RATE of the layers to come")
+    parser.add_argument(
+        "--accept-lost-requests",
+        action="store_true",
+        help="merge although requests are still pending: their pages count as seen, and are not fetched",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Merge, and print what came of it."""
+    settings = BloomSettings.from_settings(settings_of(options))
+    found = merge_jobs(
+        options.out,
+        options.sources,
+        capacity=options.capacity or settings.capacity,
+        error_rate=options.error_rate or settings.error_rate,
+        growth=settings.growth,
+        accept_lost=options.accept_lost_requests,
+    )
+    show(found, options, _lines)
+    return OK
+
+
+def merge_jobs(
+    out: str,
+    sources: Sequence[str],
+    *,
+    capacity: int,
+    error_rate: float,
+    growth: float,
+    accept_lost: bool,
+) -> dict[str, Any]:
+    """Make a filter in *out* that has seen what any of *sources* has seen.
+
+    Raises:
+        InUseError: A crawl is running in one of them.
+        KeySpaceError: Their fingerprints are made differently.
+        UnusableError: *out* has a filter already, or one of *sources* is damaged, unclean, or has requests pending.
+
+    """
+    jobdir = local(out)
+    paths = [filter_directory(source) for source in sources]
+    if len({path.resolve() for path in paths}) < len(paths):
+        raise UnusableError(", ".join(sources), "names one filter twice", advice="Name each once.")
+    with ExitStack() as stack:
+        for path in paths:
+            stack.enter_context(hold_job(path.parent) if path.name == FILTER_NAME else hold_filter(path))
+        described = [inspect(path, read_bits=True) for path in paths]
+        notes = [note for each in described for note in _objections(each, described[0], accept_lost=accept_lost)]
+        merge(jobdir, paths, Design(capacity, error_rate, growth, described[0].key_space))
+    made = inspect(jobdir / FILTER_NAME)
+    return {
+        "directory": str(made.directory),
+        "sources": [{"directory": str(each.directory), "urls": each.urls} for each in described],
+        "urls": made.urls,
+        "bytes": made.nbytes,
+        "layers": len(made.layers),
+        "error_rate": made.error_rate,
+        "error_rate_now": 1 - math.prod(1 - layer.spec.error_rate_at(layer.urls or 0) for layer in made.layers),
+        "expected_lost": made.expected_lost,
+        "key_space": dict(made.key_space),
+        "notes": notes,
+    }
+
+
+def _objections(found: FilterDescription, first: FilterDescription, *, accept_lost: bool) -> Iterator[str]:
+    """Yield what is to be said about a filter that is to be merged with *first*; raise if that must not be."""
+    path = found.directory
+    if not found.is_clean or found.findings:
+        problem = " ".join(found.findings) or "it was not closed."
+        advice = "Start and stop its crawl once, so that it is closed; `scrapy bloom verify` says more."
+        raise UnusableError(path, f"cannot be merged: {problem.rstrip('.')}", advice=advice)
+    advice = f"Its URLs would look new beside those of {first.directory}. Merge only what one project has crawled."
+    try:
+        yield from check_key_space(f"The filter in {path}", first.key_space, found.key_space, advice=advice)
+    except KeySpaceError as error:
+        differences = "; ".join(f"{name} {ours!r} and {theirs!r}" for name, (ours, theirs) in error.differences.items())
+        raise UnusableError(
+            path,
+            f"was filled under other settings than {first.directory}: {differences}",
+            advice="Fingerprints that are made differently cannot be compared.",
+        ) from None
+    if path.name != FILTER_NAME:
+        return
+    for count, what, way in (
+        (count_pending(path.parent), "pending requests", "Let its crawl end first"),
+        (_parked(path.parent), "parked requests", "`scrapy bloom requeue` it and let its crawl end first"),
+        (_in_scrapys_queue(path.parent), "requests in Scrapy's queue", "Let its crawl end first"),
+    ):
+        if count and not accept_lost:
+            raise UnusableError(
+                path.parent,
+                f"has {count:,} {what}, whose pages would count as seen and never be fetched",
+                advice=f"{way}, or go on without those pages by --accept-lost-requests.",
+            )
+        if count:
+            yield f"{path.parent}: the pages of {count:,} {what} count as seen, and are not fetched."
+
+
+def _parked(jobdir: Path) -> int:
+    return sum(shape.waiting for shape in parked_shapes(jobdir)) if guard_file(jobdir).exists() else 0
+
+
+def _in_scrapys_queue(jobdir: Path) -> int:
+    """Return 1 if the queue of Scrapy's own scheduler is not empty: how many there are only that knows."""
+    state = jobdir / "requests.queue" / "active.json"
+    return int(state.is_file() and state.read_text(encoding="utf-8").strip() not in {"", "[]", "{}", '""'})
+
+
+def _lines(found: dict[str, Any]) -> Iterator[str]:
+    yield from rows(
+        [
+            ("filter", found["directory"]),
+            ("URLs", f"{found['urls']:,} at most; what several have seen counts for each of them"),
+            ("layers", f"{found['layers']:,}, {size(found['bytes'])}"),
+            ("error rate", f"{found['error_rate_now']:.2g} now, {found['error_rate']:.2g} at most"),
+            ("expected lost", f"{found['expected_lost']:.2g} pages so far, by all the crawls together"),
+        ]
+    )
+    yield from (f"{each['directory']}: {each['urls']:,} URLs" for each in found["sources"])
+    yield from found["notes"]

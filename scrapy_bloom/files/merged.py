@@ -1,0 +1,79 @@
+"""The chains of other crawls in the directory of a filter: one directory ``merged-NNN`` for each, read only.
+
+Each is a whole filter of its own, as its crawl has left it. The headers of the filter around them say how many there
+are. Does not know which filters may be merged, nor what is asked of them.
+"""
+
+from __future__ import annotations
+
+import mmap
+from typing import TYPE_CHECKING
+
+from scrapy_bloom.files import layerfile, layout
+from scrapy_bloom.files.damage import damaged
+from scrapy_bloom.files.forgotten import read_forgotten
+from scrapy_bloom.filter.layer import Layer
+from scrapy_bloom.filter.merged import MergedChain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from scrapy_bloom.errors import DamagedError
+
+
+def merged_path(directory: Path, number: int) -> Path:
+    """Return where chain *number* is that was merged into the filter in *directory*."""
+    return directory / f"merged-{number:03d}"
+
+
+def merged_paths(directory: Path) -> list[Path]:
+    """Return the directories of merged chains that are in *directory*."""
+    return sorted(path for path in directory.glob("merged-[0-9][0-9][0-9]") if path.is_dir())
+
+
+def missing(directory: Path, count: int) -> Iterator[DamagedError]:
+    """Yield an error for each of the *count* merged chains of the filter in *directory* that is not there."""
+    for number in range(count):
+        path = merged_path(directory, number)
+        if not layout.layer_paths(path):
+            yield damaged(layout.layer_path(path, 0), 0, f"the file is missing, and {count} filters were merged here")
+
+
+def load(directory: Path, count: int) -> list[tuple[MergedChain, Mapping[str, str]]]:
+    """Return the *count* chains merged into the filter in *directory*, each with its key space.
+
+    Raises:
+        DamagedError: A file is missing or contradicts itself.
+        UnknownFormatError: A file was written by a newer version.
+        OSError: A file cannot be read.
+
+    """
+    for error in missing(directory, count):
+        raise error
+    return [_load_one(merged_path(directory, number)) for number in range(count)]
+
+
+def _load_one(directory: Path) -> tuple[MergedChain, Mapping[str, str]]:
+    paths = layout.layer_paths(directory)
+    for gap in layout.gaps(directory, paths):
+        raise gap
+    headers = [(path, layerfile.read_header(path)) for path in paths]
+    for stranger in layout.strangers([(path, header.spec, header.origin) for path, header in headers]):
+        raise stranger
+    if headers[-1][1].is_followed:
+        raise layout.missing_behind(paths[-1])
+    layers = []
+    for path, header in headers:
+        if contradiction := layerfile.contradiction(path, header):
+            raise contradiction
+        with path.open("rb") as file:
+            mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        if hasattr(mmap, "MADV_RANDOM"):  # not on Windows
+            mapping.madvise(mmap.MADV_RANDOM)  # as in layerfile
+        layer = Layer(header.spec, memoryview(mapping)[layerfile.HEADER_BYTES :], header.noted or 0)
+        if not header.is_clean or header.noted is None:
+            layer.recount()
+        layers.append(layer)
+    forgotten = read_forgotten(directory / layout.FORGOTTEN_NAME)
+    return MergedChain(layers, forgotten), headers[-1][1].origin.key_space
