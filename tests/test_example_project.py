@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 from w3lib.url import canonicalize_url
 
+from scrapy_bloom.commands.plan import plan
+from scrapy_bloom.commands.terminal import size
 from tests.support.redis_servers import executable
 
 if TYPE_CHECKING:
@@ -99,7 +101,7 @@ def assert_nothing_to_complain_about(log: str) -> None:
 @pytest.fixture(scope="module")
 def first_run(tmp_path_factory: pytest.TempPathFactory) -> Crawl:
     assert "\nscrapy crawl maze\n" in README
-    return crawl(copy_project(tmp_path_factory.mktemp("first")), "scrapy crawl maze")
+    return crawl(copy_project(tmp_path_factory.mktemp("first")), "scrapy crawl maze -a compare=no")
 
 
 def test_the_first_command_of_the_readme_crawls_every_page_once(first_run: Crawl) -> None:
@@ -137,6 +139,38 @@ def test_the_summary_says_what_the_filter_holds_and_what_it_may_have_cost(first_
     assert run.summary["fill ratio"][0].endswith("%")
     assert 0 <= float(run.summary["estimated error rate"][0]) < 1e-6
     assert 0 <= float(run.summary["expected pages lost"][0]) < 300 * 1e-6
+
+
+@pytest.mark.slow
+def test_the_first_command_ends_with_what_plain_scrapy_does_on_the_same_site(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a kill it ends with a part of the pages and exit code 0, and it does not leave the calendar; with us every
+    page is crawled both times. The README shows such a table, and the memory in it is what `plan` computes."""
+    monkeypatch.setattr("tests.test_example_project.TIMEOUT", 240)
+    run = crawl(project, "scrapy crawl maze")
+    assert run.code == 0, run.log
+    rows = compared(run.output)
+    assert rows["pages crawled in the end"][0] == "300 of 300"
+    missed = re.fullmatch(r"(\d+) of 300", rows["pages crawled in the end"][1])
+    assert missed
+    assert 100 <= int(missed[1]) < 300
+    assert rows["exit code"] == ["0", "0"]
+    assert rows["pages crawled"][0] == "300 of 300"
+    assert rows["ended"] == ["by itself", "by a limit only"]
+    ours, plain = map(int, rows["months of the calendar"])
+    assert 25 <= ours < 100 < plain
+    planned = plan(100_000_000, 1e-6)
+    sizes = [size(planned["right_capacity"]["memory"]), size(planned["scrapy"]["memory"])]
+    shown = compared(README)
+    assert rows["memory for 100,000,000 URLs"] == shown["memory for 100,000,000 URLs"] == sizes
+    assert shown.keys() == rows.keys()
+
+
+def compared(text: str) -> dict[str, list[str]]:
+    """Return the rows of the table that compares both ways."""
+    lines = text.partition("The same site, 300 pages, in both ways")[2].splitlines()[3:11]
+    return {label.strip(): cells for label, *cells in (re.split(r"(?<=\S) {2,}", line) for line in lines)}
 
 
 def test_a_crawl_stopped_with_ctrl_c_and_resumed_fetches_every_page_once(project: Path) -> None:

@@ -14,7 +14,7 @@ from scrapy.utils.defer import maybe_deferred_to_future
 from twisted.web.resource import Resource
 from twisted.web.server import Site
 
-from example.site import Page, page_address
+from example.site import Page, calendar_page, page_address
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
@@ -85,10 +85,11 @@ class _Pages(Resource):
         if address == "/robots.txt":
             request.setHeader("Content-Type", "text/plain")
             return b"User-agent: *\nAllow: /\n"
-        if address not in self._site:
+        page = self._site.get(address) or calendar_page(address)
+        if page is None:
             request.setResponseCode(404)
             return b"No such page"
         self._served.add(address)
         self._stats.inc_value("site/requests")
         self._stats.set_value("site/pages", len(self._served))
-        return self._site[address].body.encode()
+        return page.body.encode()

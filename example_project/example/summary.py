@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy import signals
 
+from example.compare import compare
+
 if TYPE_CHECKING:
     from scrapy import Spider
     from scrapy.crawler import Crawler
@@ -52,9 +54,14 @@ class CrawlSummary:
         if not self._opened:
             return
         spider = self._crawler.spider
-        rows = summary_rows(spider, self._crawler.stats.get_stats())
+        stats = self._crawler.stats.get_stats()
+        rows = summary_rows(spider, stats)
         print(format_table(f"{spider.name}: summary of the crawl", rows))
         spider.record.close()
+        alone = not self._crawler.settings["JOBDIR"] and stats.get("finish_reason") == "finished"
+        if alone and getattr(spider, "compares", False):
+            print("\nNow the same site in both ways, with and without scrapy-bloom (some 10 seconds) ...", flush=True)
+            print(compare(len(spider.site)))
 
 
 def summary_rows(spider: Spider, stats: dict[str, Any]) -> list[Row]:

@@ -19,11 +19,17 @@ if TYPE_CHECKING:
     from scrapy.http import HtmlResponse
 
 
+MIN_COMPARED, MAX_COMPARED = 100, 1_000
+"""Pages for which the comparison takes seconds and says something."""
+
+
 class MazeSpider(UnseenLinks, Spider):
     """Crawls all pages of the maze; ``-a pages=5000`` makes it larger.
 
-    Workers of a fleet are told by ``-a served_at=http://127.0.0.1:...`` where the one site is that they share, and by
-    ``-a first=17`` on which page to start.
+    Afterwards, without a job directory, the same site is crawled in both ways, with us and with plain Scrapy;
+    ``-a compare=no`` leaves that out. ``-a calendar=yes`` puts an endless calendar on the site. Workers of a fleet are
+    told by ``-a served_at=http://127.0.0.1:...`` where the one site is that they share, and by ``-a first=17`` on which
+    page to start.
     """
 
     name = "maze"
@@ -34,12 +40,23 @@ class MazeSpider(UnseenLinks, Spider):
     links = LinkExtractor()
     record: PageRecord
 
-    def __init__(self, pages: str = "300", served_at: str = "", first: str = "0", **kwargs: Any):
+    def __init__(
+        self,
+        pages: str = "300",
+        served_at: str = "",
+        first: str = "0",
+        calendar: str = "no",
+        compare: str = "yes",
+        filter_start: str = "yes",
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
         if not pages.isdecimal() or not int(pages):
             raise SystemExit(f"maze: pages={pages} is not a number of pages, which is what it needs: -a pages=500")
-        self.site = build_site(int(pages))
+        self.site = build_site(int(pages), calendar=calendar == "yes")
         self.served_at = served_at
+        self.compares = compare == "yes" and not served_at and MIN_COMPARED <= len(self.site) <= MAX_COMPARED
+        self.filter_start = filter_start == "yes"
         self.start_url = urljoin(HOME, list(self.site)[int(first)])
 
     @classmethod
@@ -53,9 +70,9 @@ class MazeSpider(UnseenLinks, Spider):
         """Start at the home page, or where ``first`` says.
 
         Scrapy's own `start` sets ``dont_filter``: the home page would not be remembered, and be crawled once more
-        for the links to it, and again on every resumed run.
+        for the links to it, and again on every resumed run. ``-a filter_start=no`` does as Scrapy does.
         """
-        yield Request(self.start_url)
+        yield Request(self.start_url, dont_filter=not self.filter_start)
 
     def parse(self, response: HtmlResponse) -> Iterator[Request]:
         """Record the page and follow its links."""
