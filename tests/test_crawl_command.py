@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -254,22 +255,30 @@ def test_the_job_of_a_single_process_is_refused(tmp_path: Path) -> None:
     """Its pending requests are in files that no worker reads; they would be forgotten without a word."""
     (tmp_path / "requests.frontier").touch()
     with pytest.raises(UnusableError, match=r"holds the crawl of a single process \(requests\.frontier\)"):
-        CrawlDirectory(tmp_path, print).__enter__()
+        CrawlDirectory(tmp_path, "books", print).__enter__()
 
 
 def test_what_is_left_of_a_killed_crawl_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that has inherited the lock keeps others out until it ends, and is named."""
     said: list[str] = []
-    with CrawlDirectory(tmp_path, said.append) as first:
+    with CrawlDirectory(tmp_path, "books", said.append) as first:
         left = subprocess.Popen(["sleep", "60"], pass_fds=first.inherited)
         first.note_members({"worker-1": left.pid})
     monkeypatch.setattr("scrapy_bloom.commands.crawl_directory.WAIT_SECONDS", 0.0)
     with pytest.raises(InUseError, match=rf"processes of a killed crawl: worker-1 \(process {left.pid}\)"):
-        CrawlDirectory(tmp_path, said.append).__enter__()
+        CrawlDirectory(tmp_path, "books", said.append).__enter__()
     left.kill()
     left.wait()
-    with CrawlDirectory(tmp_path, said.append):
+    with CrawlDirectory(tmp_path, "books", said.append):
         assert said == [f"waiting for what is left of a killed crawl: worker-1 (process {left.pid})"]
+
+
+def test_the_crawl_of_another_spider_is_refused(tmp_path: Path) -> None:
+    """Two spiders in turn in one job directory would get each other's spider.state."""
+    with CrawlDirectory(tmp_path, "books", print):
+        pass
+    with pytest.raises(UnusableError, match=r"holds the crawl of the spider 'books', and this is 'shelves'"):
+        CrawlDirectory(tmp_path, "shelves", print).__enter__()
 
 
 def test_stats_add_up() -> None:
@@ -277,3 +286,26 @@ def test_stats_add_up() -> None:
     one = {"pages": 3, "request_depth_max": 4, "bloom/urls": 50, "responses_per_minute": 9.0, "finish_reason": "x"}
     other = {"pages": 4, "request_depth_max": 2, "bloom/urls": 60, "elapsed_time_seconds": 3.0, "flag": True}
     assert total([one, other]) == {"pages": 7, "request_depth_max": 4, "bloom/urls": 60}
+
+
+@pytest.mark.slow
+def test_scrapy_hands_its_options_on(project: Path) -> None:
+    """`scrapy bloom crawl` gets those that Scrapy takes for itself, too: -s, -L and --logfile; wrong ones end it."""
+    program = """
+import sys, scrapy.cmdline
+from scrapy_bloom.commands.scrapy_command import Command
+import scrapy_bloom.commands.crawl as crawl
+scrapy.cmdline._get_commands_dict = lambda *_: {"bloom": Command()}  # as if installed
+run = crawl.run
+crawl.run = lambda options: print(crawl._typed_settings(options), options.arguments, options.output) or run(options)
+scrapy.cmdline.execute(["scrapy", "bloom", *sys.argv[1:]])
+"""
+    command = [sys.executable, "-c", program, "crawl", "site", "--workers", "2", "-a", "url=x", "-o", "items.jl"]
+    command += ["-s", "BLOOM_CAPACITY=0", "-L", "ERROR", "--logfile", "log.txt"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
+    ran = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    assert ran.returncode == USAGE, ran.stderr
+    typed = {"BLOOM_CAPACITY": "0", "LOG_ENABLED": True, "LOG_FILE": str(project / "log.txt"), "LOG_LEVEL": "ERROR"}
+    assert ran.stdout == f"{typed} ['url=x'] ['items.jl']\n"
+    assert "BLOOM_CAPACITY must be a whole number of URLs from 1 to 1e12, not '0'" in ran.stderr
+    assert "Traceback" not in ran.stderr

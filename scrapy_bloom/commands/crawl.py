@@ -28,7 +28,7 @@ from scrapy.utils.project import get_project_settings, inside_project
 from scrapy_bloom.commands.crawl_directory import CrawlDirectory
 from scrapy_bloom.commands.crawl_feeds import check_feeds, remove_overwritten
 from scrapy_bloom.commands.crawl_summary import FINISHED, STOPPED, summary, summary_lines
-from scrapy_bloom.commands.crawl_worker import Order
+from scrapy_bloom.commands.crawl_worker import SCHEDULER, Order, is_fleet_scheduler
 from scrapy_bloom.commands.crawl_workers import MOST_FUTILE_LIVES, Worker
 from scrapy_bloom.commands.terminal import OK, WRONG, show
 from scrapy_bloom.errors import UnusableError
@@ -58,6 +58,7 @@ SHORT_SECONDS = 60.0
 FAIL_SECONDS = 60.0
 """How long the other workers may take to end when the crawl has failed."""
 
+_SCRAPYS_SCHEDULER = "scrapy.core.scheduler.Scheduler"
 _LOOK_SECONDS = 0.05
 _OWN_NAME = "worker-{}"
 
@@ -91,15 +92,19 @@ def run(options: argparse.Namespace) -> int:
     BloomSettings.from_settings(spider_settings)  # raises here, once, what would end each worker
     count = options.workers or _cores()
     began = time.monotonic()
+    jobdir = Path(spider_settings["JOBDIR"]) if spider_settings["JOBDIR"] else None
     with ExitStack() as stack:
         stack.enter_context(_log(settings))
-        jobdir = Path(spider_settings["JOBDIR"]) if spider_settings["JOBDIR"] else None
-        directory = stack.enter_context(CrawlDirectory(jobdir, logger.warning))
+        _say_what_is_replaced(spider_settings)
+        try:
+            directory = stack.enter_context(CrawlDirectory(jobdir, options.spider, logger.warning))
+        except KeyboardInterrupt:  # while it waits for what is left of a killed crawl
+            return UNFINISHED
         crawl = _Crawl(options, typed, spider_settings, directory, count)
         stack.enter_context(crawl.listening())
         crawl.run()
-        found = summary(options.spider, crawl.outcome, crawl.problem, time.monotonic() - began, crawl.workers)
-        found["job"] = str(jobdir) if jobdir else None
+    found = summary(options.spider, crawl.outcome, crawl.problem, time.monotonic() - began, crawl.workers)
+    found["job"] = str(jobdir) if jobdir else None
     show(found, options, summary_lines)
     return {FINISHED: OK, STOPPED: UNFINISHED}.get(crawl.outcome, WRONG)
 
@@ -367,7 +372,8 @@ def _log(settings: BaseSettings) -> Any:
     stack = ExitStack()
     if settings.getbool("LOG_ENABLED"):
         path = settings["LOG_FILE"]
-        handler = logging.FileHandler(path, encoding="utf-8") if path else logging.StreamHandler()
+        mode = "a" if settings.getbool("LOG_FILE_APPEND") else "w"  # workers append in any case
+        handler = logging.FileHandler(path, mode, encoding="utf-8") if path else logging.StreamHandler()
         handler.setFormatter(
             logging.Formatter("[fleet] %(asctime)s %(levelname)s: %(message)s", settings["LOG_DATEFORMAT"])
         )
@@ -379,6 +385,13 @@ def _log(settings: BaseSettings) -> Any:
         logger.propagate = False
         logger.setLevel(logging.INFO)
     return stack
+
+
+def _say_what_is_replaced(settings: BaseSettings) -> None:
+    if settings["SCHEDULER"] != _SCRAPYS_SCHEDULER and not is_fleet_scheduler(settings):
+        logger.info(
+            "SCHEDULER = %r is not used here: the workers share their requests by %s", settings["SCHEDULER"], SCHEDULER
+        )
 
 
 def _cores() -> int:

@@ -6,6 +6,7 @@ have ended. Does not know what the files mean to those who write them.
 
     JOBDIR/fleet/lock, owner           who runs the crawl
     JOBDIR/fleet/members.lock, members who else still has the files open
+    JOBDIR/fleet/spider                whose crawl it is
     JOBDIR/fleet/server/               data and log of the server
     JOBDIR/fleet/worker-1/             JOBDIR of the first worker, with spider.state, for example
     JOBDIR/fleet/worker-1.stats        its stats as they last were
@@ -43,16 +44,19 @@ class CrawlDirectory:
 
     Args:
         jobdir: The job directory. None: a temporary one, removed at the end.
+        spider: Name of the spider.
         on_wait: Called with a line to log when processes of a killed crawl have not ended yet.
 
     Raises:
         InUseError: On entering; another process runs the crawl, or what is left of one does not end.
-        UnusableError: On entering; the directory cannot be used, or holds the crawl of a single process.
+        UnusableError: On entering; the directory cannot be used, or holds the crawl of a single process or another
+            spider.
 
     """
 
-    def __init__(self, jobdir: Path | None, on_wait: Callable[[str], None]) -> None:
+    def __init__(self, jobdir: Path | None, spider: str, on_wait: Callable[[str], None]) -> None:
         self._jobdir = jobdir
+        self._spider = spider
         self._on_wait = on_wait
         self._stack = ExitStack()
         self._members = -1
@@ -102,6 +106,7 @@ class CrawlDirectory:
             # What lies there is a crawl's alone: the queue holds cookies and headers of its requests.
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock()
+            self._check_spider()
             self.server.mkdir(exist_ok=True)
         except OSError as error:
             raise UnusableError(
@@ -124,6 +129,18 @@ class CrawlDirectory:
             ) from None
         self._stack.callback(lock.release)
         owner.write_text(f"process {os.getpid()} on {platform.node()}, since {time.ctime()}\n", encoding="utf-8")
+
+    def _check_spider(self) -> None:
+        note = self.path / "spider"
+        known = _read(note)
+        if not known:
+            note.write_text(f"{self._spider}\n", encoding="utf-8")
+        elif known != self._spider:
+            raise UnusableError(
+                self._jobdir,
+                f"holds the crawl of the spider {known!r}, and this is {self._spider!r}",
+                advice="Give each spider a JOBDIR of its own.",
+            )
 
     def _wait_for_members(self) -> None:
         if sys.platform == "win32":

@@ -66,12 +66,14 @@ def summary_lines(found: Mapping[str, Any]) -> list[str]:
             f" ({' + '.join(format(one, ',') for one in each)})" if len(each) > 1 else ""
         )
 
+    reasons = {each["finish_reason"] for each in workers.values()} - {None, FINISHED}
+    why = found["problem"] or (", ".join(sorted(reasons)) if found["outcome"] == STOPPED else "")
     deaths = [
         f"{name} {len(each['deaths'])} ({each['deaths'][-1]})" for name, each in workers.items() if each["deaths"]
     ]
     lines = [
         ("spider", found["spider"]),
-        ("outcome", found["outcome"] + (f": {found['problem']}" if found["problem"] else "")),
+        ("outcome", found["outcome"] + (f": {why}" if why else "")),
         ("time", time.strftime("%H:%M:%S", time.gmtime(found["seconds"]))),
         ("workers", str(len(workers)) + (f"; died: {', '.join(deaths)}" if deaths else "")),
         ("pages", of_each("response_received_count")),

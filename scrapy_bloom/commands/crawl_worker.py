@@ -40,6 +40,9 @@ ORPHAN_SECONDS = 30.0
 STATS_SECONDS = 1.0
 """Time between two writes of a worker's stats: what is not in them when it is killed."""
 
+SCHEDULER = "scrapy_bloom.FleetScheduler"
+"""Of each worker, unless the settings name a subclass of it."""
+
 STOP = b"stop\n"
 
 _LOOK_SECONDS = 0.02
@@ -72,11 +75,15 @@ class Order(NamedTuple):
 
 def main() -> None:
     """Crawl."""
-    order = Order(**json.loads(sys.stdin.buffer.readline()))
+    line = sys.stdin.buffer.readline()
+    if not line.endswith(b"\n"):
+        sys.exit(1)  # the process that runs the crawl has died before it could say what to do
+    order = Order(**json.loads(line))
     watch_life_line(sys.stdin.fileno(), order.own_server)
     sys.path[:] = order.path
     settings = get_project_settings()
     settings.setdict(order.settings, "cmdline")
+    settings.set("LOG_FILE_APPEND", True, "cmdline")
     settings.set("LOG_FORMAT", f"[{order.name}] {settings['LOG_FORMAT']}", "cmdline")
     add_on = _worker_add_on(order)
     settings.setdefault_in_component_priority_dict("ADDONS", load_object(_ADD_ON), 300)
@@ -88,12 +95,18 @@ def main() -> None:
     cmdline.execute(command, settings)
 
 
+def is_fleet_scheduler(settings: BaseSettings) -> bool:
+    """Return whether the scheduler of *settings* is :data:`SCHEDULER` or a subclass of it."""
+    return issubclass(load_object(settings["SCHEDULER"]), load_object(SCHEDULER))
+
+
 def _worker_add_on(order: Order) -> type:
     """Return an add-on that makes a worker of the crawl: it comes after the settings of the spider and of others."""
 
     class WorkerAddon:
         def update_settings(self, settings: BaseSettings) -> None:
-            settings.set("SCHEDULER", "scrapy_bloom.FleetScheduler", "cmdline")
+            if not is_fleet_scheduler(settings):
+                settings.set("SCHEDULER", SCHEDULER, "cmdline")
             share_feeds(settings, order.name)
             settings.setdefault_in_component_priority_dict("EXTENSIONS", _stats_file(Path(order.stats)), 0)
 
