@@ -77,9 +77,9 @@ def _compare_memories(ways: dict[str, Way], urls: int) -> dict[str, measure.Spre
             client.memory_purge()
             before = client.info("memory")["used_memory"]
             place = {"directory": directory, "redis_url": redis_url}
-            filled = measure.in_own_process("benchmarks.compare", task="fill", way=name, urls=count, **place)
+            filled = measure.in_own_process(_fill, name, count, **place)
             served = client.info("memory")["used_memory"] - before
-            opened = measure.in_own_process("benchmarks.compare", task="open", way=name, urls=count, **place)
+            opened = measure.in_own_process(_open, name, count, **place)
             files = sum(path.stat().st_blocks * 512 for path in Path(directory).rglob("*") if path.is_file())
         ram = (filled["resident"] + max(0, served)) / count
         drawn[name] = measure.Spread(ram, ram, ram)
@@ -104,9 +104,10 @@ def _urls(count: int) -> Iterator[str]:
     return (f"https://www.example.com/section/{number % 97}/article-{number}?page=2" for number in range(count))
 
 
-def _fill(way: Way, place: Place, urls: int) -> dict[str, float]:
+def _fill(name: str, urls: int, directory: str, redis_url: str) -> dict[str, float]:
     """Ask about *urls* URLs twice, and let the process end as after a clean stop."""
-    seen, close = way.open(place)
+    _prepare_process()
+    seen, close = WAYS[name].open(Place(Path(directory), redis_url))
     for url in _urls(100):  # imports what is imported late
         seen(f"{url}&for=warmth")
     before = measure.resident_bytes()
@@ -122,16 +123,24 @@ def _fill(way: Way, place: Place, urls: int) -> dict[str, float]:
     return {"resident": resident, "new": times[0], "known": times[1]}
 
 
-def _open(way: Way, place: Place, urls: int) -> dict[str, Any]:
+def _open(name: str, urls: int, directory: str, redis_url: str) -> dict[str, Any]:
     """Open what was filled and ask about the first of its URLs."""
+    _prepare_process()
     sample = list(islice(_urls(urls), 100))
     began = time.perf_counter()
-    seen, close = way.open(place)
+    seen, close = WAYS[name].open(Place(Path(directory), redis_url))
     first = seen(sample[0])
     seconds = time.perf_counter() - began
     knows = first and all(map(seen, sample))
     close()
     return {"seconds": seconds, "knows": knows}
+
+
+def _prepare_process() -> None:
+    from scrapy.utils.reactor import install_reactor
+
+    logging.disable(logging.WARNING)
+    install_reactor("twisted.internet.asyncioreactor.AsyncioSelectorReactor")  # Scrapy 2.13 asks which one it is
 
 
 # -- crawling and being killed -----------------------------------------------------------------------------------------
@@ -171,8 +180,7 @@ class _site:  # noqa: N801 - used like the functions beside it
 
 def _crawl_and_kill(name: str, place: dict[str, str], url: str, kill_after: int) -> str:
     """Crawl, and say how many starts it took after the kill until a crawl ended by itself."""
-    task = json.dumps({"task": "crawl", "way": name, "url": url, **place})
-    command = [sys.executable, "-m", "benchmarks.compare", task]
+    command = measure.command_for(_crawl, name, url, **place)
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=measure.ROOT) as crawl:
         lines = crawl.stdout or iter(())
         if sum(1 for _ in islice(lines, kill_after)) < kill_after:
@@ -187,8 +195,10 @@ def _crawl_and_kill(name: str, place: dict[str, str], url: str, kill_after: int)
     return f"more than {STARTS}"
 
 
-def _crawl(way: Way, place: Place, url: str) -> None:
+def _crawl(name: str, url: str, directory: str, redis_url: str) -> None:
     """Crawl the site; print a line per page, and leave with status 0 if the crawl ended by itself."""
+    logging.disable(logging.WARNING)
+    way, place = WAYS[name], Place(Path(directory), redis_url)
     if way.settings is None:
         _crawl_with_crawlee(place, url)
         return
@@ -236,20 +246,3 @@ def _crawl_with_crawlee(place: Place, url: str) -> None:
         await crawler.run([url])
 
     asyncio.run(crawl())
-
-
-def main(task: str, way: str, directory: str, redis_url: str, **rest: Any) -> None:
-    """Do one task of the benchmark in this process."""
-    logging.disable(logging.WARNING)
-    place = Place(Path(directory), redis_url)
-    if task == "crawl":
-        _crawl(WAYS[way], place, **rest)
-    else:
-        from scrapy.utils.reactor import install_reactor
-
-        install_reactor("twisted.internet.asyncioreactor.AsyncioSelectorReactor")  # Scrapy 2.13 asks which one it is
-        print(json.dumps({"fill": _fill, "open": _open}[task](WAYS[way], place, **rest)))
-
-
-if __name__ == "__main__":
-    main(**json.loads(sys.argv[1]))

@@ -130,10 +130,7 @@ def crawl_in_own_process(
     """Return what :func:`crawled` returns, from a process of its own."""
     with TemporaryDirectory() as directory:
         jobdir = {"JOBDIR": directory} if has_jobdir else {}
-        found: dict[str, Any] = measure.in_own_process(
-            "benchmarks.crawl", url=url, spider=spider, settings={**settings, **jobdir}, pages_file=pages_file, css=css
-        )
-    return found
+        return measure.in_own_process(crawled, url, spider, {**settings, **jobdir}, pages_file=pages_file, css=css)
 
 
 def local_root(url: str) -> str:
@@ -227,7 +224,3 @@ def crawled(
         "pages_digest": sha256("\n".join(sorted(pages)).encode()).hexdigest(),
         "filtered": stats.get("dupefilter/filtered", 0),
     }
-
-
-if __name__ == "__main__":
-    print(json.dumps(crawled(**json.loads(sys.argv[1]))))

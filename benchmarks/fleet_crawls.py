@@ -7,8 +7,6 @@ fetch the same pages.
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -48,9 +46,7 @@ def compare(client: Any, port: int, *, pages: int, links: int, rounds: int, roun
                 with delaying_proxy(port, seconds) as proxy:
                     server = f"redis://127.0.0.1:{proxy.port}"
                     settings = {"BLOOM_REDIS_URL": server, "REDIS_URL": server, **sides[name]}
-                    found: dict[str, Any] = measure.in_own_process(
-                        "benchmarks.fleet_crawls", url=url, settings=settings
-                    )
+                    found = measure.in_own_process(crawled, url=url, settings=settings)
                 return {**found, "trips": proxy.round_trips / found["pages"]}
 
             results = measure.side_by_side({name: lambda name=name: crawl(name) for name in sides}, rounds)
@@ -126,7 +122,3 @@ def crawled(url: str, settings: dict[str, Any]) -> dict[str, float]:
         "waited_ms": 1000 * waited / pages,
         "longest_ms": 1000 * longest,
     }
-
-
-if __name__ == "__main__":
-    print(json.dumps(crawled(**json.loads(sys.argv[1]))))

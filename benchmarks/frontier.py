@@ -11,11 +11,9 @@ of its own.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import shutil
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -88,14 +86,16 @@ def compare_crawls(pages: int, links: int, pending: int, rounds: int) -> measure
     ):
         filled = {side: Path(directory, str(number)) for number, side in enumerate(sides)}
         for (side, count), job in filled.items():
-            _in_own_process("_fill", scheduler=SCHEDULERS[side], jobdir=str(job), url=url, pending=count)
+            measure.in_own_process(_fill, scheduler=SCHEDULERS[side], jobdir=str(job), url=url, pending=count)
 
         def crawled(side: tuple[str, int]) -> dict[str, float]:
             with tempfile.TemporaryDirectory(dir=directory) as copies:
                 job = shutil.copytree(filled[side], Path(copies, "job"))
                 if hasattr(os, "sync"):
                     os.sync()  # or the disk is busy with the copy, and each commit of ours waits for it
-                return _in_own_process("_crawl", scheduler=SCHEDULERS[side[0]], jobdir=str(job), url=url, pages=pages)
+                return measure.in_own_process(
+                    _crawl, scheduler=SCHEDULERS[side[0]], jobdir=str(job), url=url, pages=pages
+                )
 
         found = measure.side_by_side({side: lambda side=side: crawled(side) for side in sides}, rounds)
     for (_, count), ones in found.items():
@@ -212,7 +212,9 @@ def _crawl(scheduler: str, jobdir: str, url: str, pages: int) -> dict[str, float
 def _compare_queues(pending: int, work: int, rounds: int) -> None:
     def measured(side: str) -> dict[str, float]:
         with tempfile.TemporaryDirectory() as directory:
-            return _in_own_process("_queue", scheduler=SCHEDULERS[side], jobdir=directory, pending=pending, work=work)
+            return measure.in_own_process(
+                _queue, scheduler=SCHEDULERS[side], jobdir=directory, pending=pending, work=work
+            )
 
     found = measure.side_by_side({side: lambda side=side: measured(side) for side in SCHEDULERS}, rounds)
     print(
@@ -281,13 +283,3 @@ def _push(calls: Any, first: int, count: int) -> float:
         meta = {"depth": n % 9, "link_text": "a link", "download_slot": f"slot-{n % 3}"}
         push(Request(f"http://127.0.0.1/products/{n}?page={n % 7}", meta=meta))
     return time.perf_counter() - start
-
-
-def _in_own_process(function: str, **arguments: Any) -> dict[str, float]:
-    found: dict[str, float] = measure.in_own_process("benchmarks.frontier", function=function, **arguments)
-    return found
-
-
-if __name__ == "__main__":
-    given = json.loads(sys.argv[1])
-    print(json.dumps({"_fill": _fill, "_crawl": _crawl, "_queue": _queue}[given.pop("function")](**given)))

@@ -10,10 +10,8 @@ process of its own; CPU time.
 from __future__ import annotations
 
 import gc
-import json
 import logging
 import random
-import sys
 import time
 from collections import deque
 from pathlib import Path
@@ -58,8 +56,8 @@ def run(options: argparse.Namespace) -> measure.Picture:
     found = {
         hosts: measure.side_by_side(
             {
-                side: lambda side=side, hosts=hosts: _in_own_process(
-                    "_work", side=side, hosts=hosts, pending=pending, work=options.work
+                side: lambda side=side, hosts=hosts: measure.in_own_process(
+                    _work, side=side, hosts=hosts, pending=pending, work=options.work
                 )
                 for side in SIDES
             },
@@ -79,7 +77,7 @@ def run(options: argparse.Namespace) -> measure.Picture:
     rows = [[f"{hosts:,}", *(f"{spreads[hosts, side]:.0f}" for side in SIDES)] for hosts in counts]
     measure.print_table(["hosts", *SIDES], rows)
     opened = measure.side_by_side(
-        {DURABLE: lambda: _in_own_process("_open", side=DURABLE, hosts=counts[-1], pending=pending)}, options.rounds
+        {DURABLE: lambda: measure.in_own_process(_open, DURABLE, counts[-1], pending)}, options.rounds
     )[DURABLE]
     medians = {name: measure.Spread.of([one[name] for one in opened]) for name in ("wall", "peak_mb")}
     print(f"{DURABLE} with {pending:,} requests for {counts[-1]:,} hosts in its job directory\n")
@@ -159,8 +157,8 @@ def _work(side: str, hosts: int, pending: int, work: int) -> dict[str, float]:
 def _open(side: str, hosts: int, pending: int) -> dict[str, float]:
     """Return the seconds that opening a job takes, and the memory that it has needed, in a process of its own."""
     with TemporaryDirectory() as directory:
-        _in_own_process("_leave", side=side, jobdir=directory, hosts=hosts, pending=pending)
-        return _in_own_process("_opened", side=side, jobdir=directory, pending=pending)
+        measure.in_own_process(_leave, side=side, jobdir=directory, hosts=hosts, pending=pending)
+        return measure.in_own_process(_opened, side=side, jobdir=directory, pending=pending)
 
 
 def _leave(side: str, jobdir: str, hosts: int, pending: int) -> dict[str, float]:
@@ -179,17 +177,3 @@ def _opened(side: str, jobdir: str, pending: int) -> dict[str, float]:
     peak = measure.peak_bytes() / 1e6
     calls.stop()
     return {"wall": wall, "peak_mb": peak}
-
-
-def _in_own_process(function: str, **arguments: Any) -> dict[str, float]:
-    found: dict[str, float] = measure.in_own_process("benchmarks.hosts", function=function, **arguments)
-    return found
-
-
-if __name__ == "__main__":
-    given = json.loads(sys.argv[1])
-    print(
-        json.dumps(
-            {"_work": _work, "_leave": _leave, "_open": _open, "_opened": _opened}[given.pop("function")](**given)
-        )
-    )

@@ -18,14 +18,16 @@ import sys
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 ROOT = Path(__file__).parent.parent
 
@@ -179,18 +181,25 @@ def peak_bytes() -> int:
     return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 
 
-def in_own_process(module: str, **arguments: Any) -> Any:
-    """Run ``python -m module`` with *arguments* as JSON in its command line; return the JSON of its last line.
+def in_own_process(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    """Return what *function*, of a module, returns in a process of its own. It takes and returns what JSON can hold.
 
     For measurements that leave traces in a process (memory, a reactor that has run), or must not see those of others.
     """
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, "-m", module, json.dumps(arguments)]
     environment = {**os.environ, "PYTHONPATH": path}
+    command = command_for(function, *arguments, **named)
     ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment, check=False)
     if ended.returncode:
-        sys.exit(f"{module} ended with status {ended.returncode} on {arguments}; see above.")
-    return json.loads(ended.stdout.strip().splitlines()[-1])
+        sys.exit(f"{function.__name__} of {function.__module__} ended with status {ended.returncode}; see above.")
+    returned: T = json.loads(ended.stdout.strip().splitlines()[-1])
+    return returned
+
+
+def command_for(function: Callable[P, Any], *arguments: P.args, **named: P.kwargs) -> list[str]:
+    """Return the command that calls *function* and prints what it returns, for a process that finds this folder."""
+    given = json.dumps([arguments, named])
+    return [sys.executable, "-m", "benchmarks.measure", function.__module__, function.__name__, given]
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -220,3 +229,9 @@ def print_target(what: str, value: float, *, at_least: float | None = None, at_m
     else:
         raise TypeError("a target needs a bound")
     print(f"{'reached' if reached else 'MISSED '}: {what}: {value:.3g}, target {bound}")
+
+
+if __name__ == "__main__":  # the other side of in_own_process()
+    _, _module, _function, _given = sys.argv
+    _arguments, _named = json.loads(_given)
+    print(json.dumps(getattr(import_module(_module), _function)(*_arguments, **_named)))

@@ -9,9 +9,7 @@ takes for a request. The result is how much more memory is resident afterwards.
 from __future__ import annotations
 
 import gc
-import json
 import sqlite3
-import sys
 import tempfile
 from contextlib import closing
 from hashlib import sha1
@@ -56,7 +54,7 @@ def run(options: argparse.Namespace) -> measure.Picture:
             "Scrapy": (SCRAPY, {}),
         }
         found = {
-            name: measure.in_own_process("benchmarks.memory", dupefilter=cls, count=count, settings=settings)
+            name: measure.in_own_process(measured, dupefilter=cls, count=count, settings=settings)
             for name, (cls, settings) in sides.items()
         }
         for name, one in found.items():
@@ -114,7 +112,3 @@ def _sqlite_bytes(count: int) -> int:
                 with database:
                     database.executemany("INSERT OR IGNORE INTO seen VALUES (?)", rows)
         return path.stat().st_size
-
-
-if __name__ == "__main__":
-    print(json.dumps(measured(**json.loads(sys.argv[1]))))

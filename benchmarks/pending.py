@@ -8,17 +8,16 @@ those of the filter are slow, in whatever thread; it needs a C compiler. Every m
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import pickle
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+from unittest import mock
 
 from benchmarks import frontier, measure
 from benchmarks.crawl import served
@@ -70,7 +69,7 @@ def run(options: argparse.Namespace) -> measure.Picture:
 
 
 def _open_after_a_kill(counts: list[int]) -> None:
-    found = {count: _in_own_process("_opening", pending=count) for count in counts}
+    found = {count: measure.in_own_process(_opening, pending=count) for count in counts}
     few = found[counts[0]]["step_us"]
     print("Opening a job after a kill, then 3,000 requests popped, done and replaced\n")
     rows = [
@@ -93,7 +92,7 @@ def _open_after_a_kill(counts: list[int]) -> None:
 
 
 def _beside_scrapy(count: int) -> None:
-    found = {side: _in_own_process("_beside", side=side, pending=count) for side in SIDES}
+    found = {side: measure.in_own_process(_beside, side=side, pending=count) for side in SIDES}
     print(f"{count:,} requests pushed and pending, queue and filter together\n")
     names = ("ram_mb", "disk_running_mb", "disk_mb")
     measure.print_table(
@@ -120,12 +119,13 @@ def _slow_disk(pages: int, rounds: int, sync_ms: int) -> measure.Picture:
         source.write_text(_SLOW_SYNC, encoding="ascii")
         subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
         job = Path(directory, "job")
-        _in_own_process("_filled", jobdir=str(job), url=url)
+        measure.in_own_process(_filled, jobdir=str(job), url=url)
 
         def crawled(environment: dict[str, str]) -> dict[str, float]:
             with tempfile.TemporaryDirectory(dir=directory) as copies:
                 copy = shutil.copytree(job, Path(copies, "job"))
-                return _in_own_process("_crawled", environment, jobdir=str(copy), url=url, pages=pages)
+                with mock.patch.dict(os.environ, environment):
+                    return measure.in_own_process(_crawled, jobdir=str(copy), url=url, pages=pages)
 
         sides = {fast: {}, slow: {"LD_PRELOAD": str(library), "SLOW_SYNC_MS": str(sync_ms)}}
         found = measure.side_by_side({side: lambda side=side: crawled(sides[side]) for side in sides}, rounds)
@@ -212,23 +212,3 @@ def _filled(jobdir: str, url: str) -> dict[str, float]:
 
 def _crawled(jobdir: str, url: str, pages: int) -> dict[str, float]:
     return frontier._crawl(SIDES[OURS][0], jobdir, url, pages)
-
-
-def _in_own_process(function: str, environment: dict[str, str] | None = None, /, **arguments: Any) -> dict[str, float]:
-    before = {name: os.environ.get(name) for name in environment or {}}
-    os.environ.update(environment or {})
-    try:
-        found: dict[str, float] = measure.in_own_process("benchmarks.pending", function=function, **arguments)
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-    return found
-
-
-if __name__ == "__main__":
-    given = json.loads(sys.argv[1])
-    functions = {"_opening": _opening, "_beside": _beside, "_filled": _filled, "_crawled": _crawled}
-    print(json.dumps(functions[given.pop("function")](**given)))

@@ -44,15 +44,18 @@ def run(options: argparse.Namespace) -> measure.Picture:
         directories = {side: Path(temporary, str(number)) for number, side in enumerate((OURS, KILLED, SCRAPY))}
         _fill_ours(directories[OURS], count)
         shutil.copytree(directories[OURS], directories[KILLED])
-        _opened(KILLED, directories[KILLED], count)  # leaves the filter unclean for the first round
+        # Leaves the filter unclean for the first round.
+        measure.in_own_process(_opened, KILLED, str(directories[KILLED]), count)
         _fill_theirs(directories[SCRAPY], count)
         disk = {
             side: sum(path.stat().st_size for path in directory.rglob("*") if path.is_file()) / 1e6
             for side, directory in directories.items()
         }
-        found = measure.side_by_side(
-            {side: lambda side=side: _opened(side, directories[side], count) for side in directories}, options.rounds
-        )
+        sides = {
+            side: lambda side=side, place=str(place): measure.in_own_process(_opened, side, place, count)
+            for side, place in directories.items()
+        }
+        found = measure.side_by_side(sides, options.rounds)
     print(f"{count:,} fingerprints; Scrapy's time over ours, medians of {options.rounds} rounds (lowest-highest)\n")
     rows = []
     seconds = {side: [one["seconds"] for one in ones] for side, ones in found.items()}
@@ -65,13 +68,6 @@ def run(options: argparse.Namespace) -> measure.Picture:
     middles = {side: measure.Spread.of(values) for side, values in seconds.items()}
     measure.print_target(f"reopen, seconds for {count:,} URLs", middles[OURS].median, at_most=0.1)
     return measure.Picture(f"Opening {count:,} fingerprints", "seconds", middles)
-
-
-def _opened(side: str, directory: Path, count: int) -> dict[str, float]:
-    found: dict[str, float] = measure.in_own_process(
-        "benchmarks.reopen", side=side, directory=str(directory), count=count
-    )
-    return found
 
 
 def _fingerprint(number: int) -> bytes:
@@ -137,20 +133,16 @@ def _open_theirs(directory: Path, count: int) -> float:
     return elapsed
 
 
-def _main(side: str, directory: Path, count: int) -> None:
+def _opened(side: str, directory: str, count: int) -> dict[str, float]:
+    """Open a filter and print what that took; the process ends in here, without closing the filter to be killed."""
     import resource  # Windows has none, and shall run the other benchmarks
 
     logging.disable(logging.WARNING)  # that the filter was not closed is the point
     if side == SCRAPY:
-        seconds = _open_theirs(directory, count)
+        seconds = _open_theirs(Path(directory), count)
     else:
-        seconds = _open_ours(directory, count, then_die=side == KILLED)
+        seconds = _open_ours(Path(directory), count, then_die=side == KILLED)
     # Kilobytes on Linux, bytes on macOS.
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
     print(json.dumps({"seconds": seconds, "peak_mb": peak}), flush=True)
-    os._exit(0)  # one that was to be killed ends here without closing its filter
-
-
-if __name__ == "__main__":
-    arguments = json.loads(sys.argv[1])
-    _main(arguments["side"], Path(arguments["directory"]), arguments["count"])
+    os._exit(0)
