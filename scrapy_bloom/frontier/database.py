@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 from scrapy_bloom.errors import DamagedError, InUseError, UnknownFormatError, UnusableError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Container, Iterable, Iterator
     from pathlib import Path
 
 APPLICATION_ID = 0x53624672
@@ -73,6 +73,11 @@ class StoredLane(NamedTuple):
     id: int
     name: str
     rows: int
+
+    @property
+    def in_file(self) -> int:
+        """All its rows are."""
+        return self.rows
 
 
 @dataclass(frozen=True)
@@ -200,6 +205,25 @@ class Database:
     def oldest_after(self, lane: int, after: int) -> Iterator[Row]:
         """Yield the rows of *lane* with ids over *after*, oldest first."""
         return self._rows("lane = ? AND id > ? ORDER BY id", lane, after)
+
+    def whole_lanes(self, lanes: Collection[int], taken: Container[int], size: int) -> dict[int, list[Row]]:
+        """Return all rows of *lanes*, oldest first, but those with ids in *taken*; of as many as fit into *size* bytes.
+
+        A lane without rows is not in it.
+        """
+        # The number of lanes is a power of two mostly, or there would be a statement to compile for each number.
+        ids = [*lanes, *[next(iter(lanes))] * (2 ** (len(lanes) - 1).bit_length() - len(lanes))]
+        found: dict[int, list[Row]] = {}
+        left = size
+        for row in self._rows(f"lane IN ({','.join('?' * len(ids))}) ORDER BY lane, id", *ids):
+            if row.id in taken:
+                continue
+            left -= len(row.body)
+            if left < 0:
+                found.pop(row.lane, None)  # of which there may be more
+                break
+            found.setdefault(row.lane, []).append(row)
+        return found
 
     def walk(self, lane: int | None = None, *, after: int = -(2**63)) -> Iterator[list[Row]]:
         """Yield the rows with ids over *after*, all or those of *lane*, in pages and by id.
@@ -384,7 +408,7 @@ def unseal(id_: int, lane: int, sealed: bytes) -> bytes:
     """Return the body of the row that is *sealed* in the file; sqlite3.DatabaseError if its checksum is wrong."""
     try:
         body = sealed[_CRC.size :]
-        if _seal(id_, lane, body) == sealed:
+        if _CRC.unpack_from(sealed)[0] == crc32(body, crc32(_ROW_KEY.pack(id_, lane))):
             return body
     except (struct.error, TypeError):  # not even of the right types
         pass

@@ -14,7 +14,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from scrapy import Request
     from scrapy.crawler import Crawler
@@ -32,6 +32,11 @@ pending, 32 MiB made the process larger than Scrapy's and no pop measurably fast
 READ_ROWS = 64
 READ_BYTES = 256 * 1024
 """What a lane reads at once, whichever is reached first."""
+
+AHEAD_LANES = 64
+AHEAD_ROWS = 4
+"""Lanes that are read together, of those with so few rows in the file. With 100,000 hosts of two requests each, every
+pop is the first of its lane. A read for each takes 25 to 40 microseconds, together it is 10."""
 
 _ROW_OVERHEAD = 160  # bytes of Python's objects around a row in a cache
 _NEWEST, _OLDEST = 2**63 - 1, -(2**63)
@@ -58,7 +63,13 @@ class Lanes:
         self.unreadable = 0
         self.stored = {lane.name: lane for lane in stored}
         """Lanes with rows in the file that no priority queue has asked for yet, by name."""
+        self.upcoming: Callable[[], Iterable[Lane | str]] = tuple
+        """Returns the lanes that are popped from next, or the names of those not asked for yet, as far as is known."""
+        self.caching: set[Lane] = set()
+        """Lanes with rows in memory: with very many hosts, few."""
         self._lanes: dict[int, Lane] = {}
+        self._ahead: dict[int, list[Row]] = {}
+        self._ahead_used = 0
 
     def __len__(self) -> int:
         """Return how many requests wait to be handed out."""
@@ -83,6 +94,7 @@ class Lanes:
 
     def leave(self, lane: Lane) -> None:
         """Forget *lane*, which is empty or no longer wanted."""
+        self.caching.discard(lane)
         self._lanes.pop(lane.id, None)
 
     def set_aside(self, row_id: int, error: Exception) -> None:
@@ -101,6 +113,12 @@ class Lanes:
     def read(self, lane: Lane, edge: int) -> list[Row]:
         """Return the next rows of *lane* beyond the id *edge*, nearest first; empty if there is none."""
         database = self.journal.database
+        if lane.id not in self._ahead and lane.in_file <= AHEAD_ROWS:
+            self._read_ahead(lane)
+        ahead = self._ahead.pop(lane.id, None)  # however long the lane has become: its next read would find these again
+        if ahead is not None:
+            self._ahead_used += 1
+            return ahead[::-1] if lane.lifo else ahead
         if lane.lifo:  # what is not in the file yet is in its cache
             return self._take(database.newest_before(lane.id, edge))
         return self._take(database.oldest_after(lane.id, edge)) or self._take(self.journal.unwritten(lane.id, edge))
@@ -108,8 +126,26 @@ class Lanes:
     def trim(self, durable_id: int) -> None:
         """If too much is cached, forget what can be read again: all rows up to *durable_id* are in the file."""
         if self.cached_bytes > CACHE_BYTES:
-            for lane in self._lanes.values():
+            self._ahead.clear()  # rows that lanes forget now may have to come before these
+            for lane in list(self.caching):
                 lane.trim(durable_id)
+
+    def _read_ahead(self, first: Lane) -> None:
+        """Read all rows of *first* and of short lanes that come next, at most READ_BYTES of them.
+
+        Twice as many lanes as were of use the last time: a wrong guess costs little. What is read ahead stays pending:
+        a lane takes its rows over when it is popped from.
+        """
+        count = max(2, min(AHEAD_LANES, 2 * self._ahead_used))
+        self._ahead_used = 0
+        wanted = {first.id}
+        for lane in self.upcoming():
+            known = self.stored.get(lane) if isinstance(lane, str) else lane
+            if known is not None and 0 < known.in_file <= AHEAD_ROWS:
+                wanted.add(known.id)
+                if len(wanted) == count:
+                    break
+        self._ahead = self.journal.database.whole_lanes(wanted, self.journal.taken, READ_BYTES)
 
     def _take(self, found: Iterable[Row]) -> list[Row]:
         rows: list[Row] = []
@@ -131,16 +167,24 @@ class Lane:
     on their way there.
     """
 
+    # There may be a hundred thousand, most without rows in memory, and an empty deque takes 760 bytes.
+    __slots__ = ("_cache", "_edge", "_lanes", "_rest", "id", "lifo", "name")
+
     def __init__(self, lanes: Lanes, name: str, *, lifo: bool) -> None:
         self.name = name
         self.lifo = lifo
         self.id, self._rest = lanes.enter(self)
         self._lanes = lanes
-        self._cache: deque[tuple[int, bytes]] = deque()
+        self._cache: deque[tuple[int, bytes]] | None = None
         self._edge = _NEWEST if lifo else _OLDEST
 
     def __len__(self) -> int:
-        return len(self._cache) + self._rest
+        return (len(self._cache) if self._cache else 0) + self._rest
+
+    @property
+    def in_file(self) -> int:
+        """How many rows a read would find, at most; 0 while there are some in memory, which come before them."""
+        return 0 if self._cache else self._rest
 
     def push(self, request: Request) -> None:
         """Take in *request*; ValueError if it cannot be serialized."""
@@ -148,8 +192,8 @@ class Lane:
 
     def pop(self) -> Request | None:
         """Hand out the next request, or None if there is none (or none that can be read)."""
-        while self._cache or self._refill():
-            row_id, request = self._next(take=True)
+        while (cache := self._cache or self._refill()) is not None:
+            row_id, request = self._next(cache, take=True)
             if request is not None:
                 self._lanes.journal.hand_out(row_id, self.id, request)
                 return request
@@ -157,8 +201,8 @@ class Lane:
 
     def peek(self) -> Request | None:
         """Return the next request and leave it where it is."""
-        while self._cache or self._refill():
-            _, request = self._next(take=False)
+        while (cache := self._cache or self._refill()) is not None:
+            _, request = self._next(cache, take=False)
             if request is not None:
                 return request
         return None
@@ -180,41 +224,46 @@ class Lane:
 
     def trim(self, durable_id: int) -> None:
         """Forget the rows that can be read again."""
-        cache = self._cache
         if self.lifo:
-            while cache and cache[0][0] <= durable_id:
-                self._drop(take_newest=False)
+            while self._cache and self._cache[0][0] <= durable_id:
+                self._drop(self._cache, take_newest=False)
                 self._rest += 1
-            self._edge = cache[0][0] if cache else _NEWEST
-        elif cache:
-            self._edge = cache[0][0] - 1
-            self._rest += len(cache)
-            while cache:
-                self._drop(take_newest=True)
+            self._edge = self._cache[0][0] if self._cache else _NEWEST
+        elif self._cache:
+            self._edge = self._cache[0][0] - 1
+            self._rest += len(self._cache)
+            while self._cache:
+                self._drop(self._cache, take_newest=True)
 
-    def _next(self, *, take: bool) -> tuple[int, Request | None]:
-        row_id, body = self._cache[-1] if self.lifo else self._cache[0]
+    def _next(self, cache: deque[tuple[int, bytes]], *, take: bool) -> tuple[int, Request | None]:
+        row_id, body = cache[-1] if self.lifo else cache[0]
         try:
             request = self._lanes.serializer.loads(body)
         except Exception as error:  # unpickling runs other people's code
-            self._drop(take_newest=self.lifo)
+            self._drop(cache, take_newest=self.lifo)
             self._lanes.set_aside(row_id, error)
             return row_id, None
         if take:
-            self._drop(take_newest=self.lifo)
+            self._drop(cache, take_newest=self.lifo)
         return row_id, request
 
     def _keep(self, row_id: int, body: bytes) -> None:
+        if self._cache is None:
+            self._cache = deque()
+            self._lanes.caching.add(self)
         self._cache.append((row_id, body))
         self._lanes.cached_bytes += len(body) + _ROW_OVERHEAD
 
-    def _drop(self, *, take_newest: bool) -> None:
-        _, body = self._cache.pop() if take_newest else self._cache.popleft()
+    def _drop(self, cache: deque[tuple[int, bytes]], *, take_newest: bool) -> None:
+        _, body = cache.pop() if take_newest else cache.popleft()
         self._lanes.cached_bytes -= len(body) + _ROW_OVERHEAD
+        if not cache:
+            self._cache = None
+            self._lanes.caching.discard(self)
 
-    def _refill(self) -> bool:
+    def _refill(self) -> deque[tuple[int, bytes]] | None:
         if not self._rest:
-            return False
+            return None
         rows = self._lanes.read(self, self._edge)
         if not rows:
             raise sqlite3.DatabaseError(f"{self._rest} pending requests of the lane {self.name!r} cannot be found")
@@ -222,7 +271,7 @@ class Lane:
         self._rest -= len(rows)
         for row in reversed(rows) if self.lifo else rows:
             self._keep(row.id, row.body)
-        return True
+        return self._cache
 
 
 class LaneFactory:

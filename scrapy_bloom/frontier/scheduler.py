@@ -267,6 +267,7 @@ class DurableScheduler(Scheduler):
         lanes.open()
         if isinstance(queue, SlotQueue):
             queue.recount()  # recovery gave lanes their rows behind its back
+            lanes.upcoming = queue.upcoming
         self.dqs = queue
         self._handed_out.begin()  # after its last number was read
         self._journal, self._lanes = journal, lanes

@@ -6,7 +6,7 @@ import gc
 import random
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import Phase, given, settings
@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from scrapy import Request
 
 from scrapy_bloom.frontier import journal, lanes
-from tests.support.schedulers import DURABLE, SCRAPY, EngineCalls
+from scrapy_bloom.frontier.database import Database
+from tests.support.schedulers import DURABLE, SCRAPY, EngineCalls, opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,20 +96,67 @@ def test_requests_come_out_in_scrapys_order(pqueue: str, order: tuple[str, str |
         assert run(program, Path(ours), DURABLE, pqueue, order) == run(program, Path(theirs), SCRAPY, pqueue, order)
 
 
+@pytest.mark.parametrize(("hosts", "cache"), [(3, 0), pytest.param(60, 2000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("order", ORDERS[:2])
 def test_the_order_holds_when_lanes_are_read_back_from_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: tuple[str, str | None]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: tuple[str, str | None], hosts: int, cache: int
 ) -> None:
-    """With a cache of nothing and reads of two rows, thousands of steps still give Scrapy's order."""
-    monkeypatch.setattr(lanes, "CACHE_BYTES", 0)
+    """With a cache of next to nothing and reads of two rows, or with many lanes read ahead, thousands of steps still
+    give Scrapy's order."""
+    monkeypatch.setattr(lanes, "CACHE_BYTES", cache)
     monkeypatch.setattr(lanes, "READ_ROWS", 2)
     monkeypatch.setattr(journal, "COMMIT_ROWS", 7)
     rng = random.Random(5)
     program: list[tuple] = []
     for _ in range(1500):
-        program += [(PUSH, rng.randrange(3), rng.randrange(2), rng.choice(["", "", "start"]))] * rng.randrange(3)
+        program += [(PUSH, rng.randrange(hosts), rng.randrange(2), rng.choice(["", "", "start"]))] * rng.randrange(3)
         program += [(START,)] * rng.randrange(2) + [(END, rng.randrange(5))] * rng.randrange(2)
         if rng.random() < 0.005:
             program.append((RESTART,))
     pqueue = PRIORITY_QUEUES[1]
     assert run(program, tmp_path / "a", DURABLE, pqueue, order) == run(program, tmp_path / "b", SCRAPY, pqueue, order)
+
+
+def test_what_is_read_ahead_stays_pending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One read fetches the rows of many hosts; killed then, a job has all of them still, and in flight only what was
+    handed out."""
+    with opened(tmp_path) as calls:
+        calls.push(*(Request(f"http://host-{n:02}.example/") for n in range(50)))
+    calls = EngineCalls(tmp_path)
+    read: list[set[int]] = []
+    whole_lanes = Database.whole_lanes
+
+    def noting(database: Database, wanted: set[int], *others: Any) -> Any:
+        read.append(wanted)
+        return whole_lanes(database, wanted, *others)
+
+    monkeypatch.setattr(Database, "whole_lanes", noting)
+    handed_out = [calls.start() for _ in range(5)]
+    assert 5 < sum(map(len, read)) <= 2 + 4 + 8
+    calls.end(handed_out[0])
+    calls.commit()
+    calls.die()
+    with opened(tmp_path) as calls:
+        assert calls.stats.get_value("bloom/frontier/in_flight") == 4
+        assert sorted(calls.drain()) == [f"http://host-{n:02}.example/" for n in range(1, 50)]
+
+
+@pytest.mark.parametrize("order", ["Lifo", "Fifo"])
+def test_a_lane_that_grows_after_it_was_read_ahead_hands_out_each_request_once(
+    tmp_path: Path, order: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows read ahead are used up first, or would come again, even if the lane is too long to be read ahead by now."""
+    monkeypatch.setattr(lanes, "READ_ROWS", 2)
+    options = {"SCHEDULER_DISK_QUEUE": f"scrapy.squeues.Pickle{order}DiskQueue"}
+
+    def requests(*numbers: int) -> list[Request]:
+        return [Request(f"http://host-{n % 9}.example/{n}", dont_filter=True) for n in numbers]
+
+    with opened(tmp_path, **options) as calls:
+        calls.push(*requests(*range(18)))
+    with opened(tmp_path, **options) as calls:
+        out = [calls.start().url for _ in range(3)]  # of the hosts 0 to 2, with those of others read ahead
+        calls.push(*requests(*range(18, 90)))
+        calls.commit()
+        out += calls.drain()
+    assert sorted(out) == sorted(request.url for request in requests(*range(90)))
