@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -168,6 +169,7 @@ class BloomDupeFilter(BaseBloomDupeFilter):
                 import_from=jobdir / "requests.seen",
                 on_checkpoint=self._set_stats,
                 frontier_mark=self._mark,
+                max_age=settings.max_age,
             )
             if self._chain.was_unclean and not _survives_kill(self._crawler):
                 logger.warning(_QUEUE_MAY_BE_LOST, self._jobdir)
@@ -177,7 +179,12 @@ class BloomDupeFilter(BaseBloomDupeFilter):
         settings = self._settings
         try:
             return ScalableBloomFilter(
-                settings.capacity, settings.error_rate, growth=settings.growth, on_checkpoint=self._set_stats
+                settings.capacity,
+                settings.error_rate,
+                growth=settings.growth,
+                on_checkpoint=self._set_stats,
+                max_age=settings.max_age,
+                clock=time.time,
             )
         except (OSError, MemoryError, OverflowError) as error:
             needed = first_layer_bytes(settings.capacity, settings.error_rate)

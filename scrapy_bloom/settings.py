@@ -44,6 +44,8 @@ class BloomSettings:
     """Bound on the chance that a new URL is taken for seen, for the whole chain."""
     growth: float = DEFAULT_GROWTH
     """How many times larger each next layer is."""
+    max_age: float | None = None
+    """Seconds after which a URL is forgotten and fetched once more; None: never."""
     sync_interval: float = 30.0
     """Seconds between writing dirty pages to disk; 0: only at close."""
     accept_lost_requests: bool = False
@@ -171,6 +173,20 @@ def _text_of(shortest: int, longest: int) -> Callable[[Any], str]:
     return parse
 
 
+_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_MIN_AGE, _MAX_AGE = 60, 10 * 365 * 86_400
+
+
+def _age(value: Any) -> float:
+    """Read seconds, or a number with a unit, such as ``"7d"``."""
+    text = str(value).strip().lower()
+    unit = _UNITS.get(text[-1:], 0)
+    seconds = _number(text[:-1]) * unit if unit and isinstance(value, str) else _number(value)
+    if not _MIN_AGE <= seconds <= _MAX_AGE:
+        raise ValueError
+    return seconds
+
+
 def _one_of(*words: str) -> Callable[[Any], str]:
     def parse(value: Any) -> str:
         if value not in words:
@@ -224,6 +240,9 @@ _KNOWN = {
     ),
     "BLOOM_GROWTH": _Known(
         "growth", f"a number from {MIN_GROWTH:g} to {MAX_GROWTH:g}", _number_between(MIN_GROWTH, MAX_GROWTH)
+    ),
+    "BLOOM_MAX_AGE": _Known(
+        "max_age", 'an age from 60 seconds to 10 years, such as "7d", "12h", "30m" or seconds', _age
     ),
     "BLOOM_SYNC_INTERVAL": _Known(
         "sync_interval", "a number of seconds from 0 (only at close) to 86400", _number_between(0, 86_400)

@@ -27,6 +27,12 @@ def test_without_settings_the_defaults_are_those_of_the_design() -> None:
         ("BLOOM_ERROR_RATE", "1e-9", "error_rate", 1e-9),
         ("BLOOM_GROWTH", "4", "growth", 4.0),
         ("BLOOM_SYNC_INTERVAL", 0, "sync_interval", 0.0),
+        ("BLOOM_MAX_AGE", "7d", "max_age", 604_800.0),
+        ("BLOOM_MAX_AGE", "12H", "max_age", 43_200.0),
+        ("BLOOM_MAX_AGE", "1.5h", "max_age", 5_400.0),
+        ("BLOOM_MAX_AGE", "2w", "max_age", 1_209_600.0),
+        ("BLOOM_MAX_AGE", "3600", "max_age", 3_600.0),
+        ("BLOOM_MAX_AGE", 60, "max_age", 60.0),
     ],
 )
 def test_values_are_read_as_people_write_them(name: str, given_value: object, attribute: str, expected: object) -> None:
@@ -55,6 +61,14 @@ def test_values_are_read_as_people_write_them(name: str, given_value: object, at
         ("BLOOM_SYNC_INTERVAL", -1),
         ("BLOOM_SYNC_INTERVAL", "30s"),
         ("BLOOM_SYNC_INTERVAL", {}),
+        ("BLOOM_MAX_AGE", 0),
+        ("BLOOM_MAX_AGE", "59s"),
+        ("BLOOM_MAX_AGE", "a week"),
+        ("BLOOM_MAX_AGE", "7 days"),
+        ("BLOOM_MAX_AGE", "d"),
+        ("BLOOM_MAX_AGE", "nan"),
+        ("BLOOM_MAX_AGE", "11y"),
+        ("BLOOM_MAX_AGE", True),
     ],
 )
 def test_a_wrong_value_is_refused_with_name_value_and_what_is_allowed(name: str, value: object) -> None:

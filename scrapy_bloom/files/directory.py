@@ -58,6 +58,8 @@ def open_filter(
     import_from: Path | None = None,
     on_checkpoint: Callable[[], None] | None = None,
     frontier_mark: FrontierMark | None = None,
+    max_age: float | None = None,
+    clock: Callable[[], float] = time.time,
 ) -> ScalableBloomFilter:
     """Open the filter in *directory*, or begin one there.
 
@@ -76,9 +78,12 @@ def open_filter(
         import_from: A ``requests.seen`` of Scrapy's own filter, whose fingerprints a new filter begins with.
         on_checkpoint: Passed on to :class:`ScalableBloomFilter`.
         frontier_mark: Opened with the filter, kept in step with its syncs, and closed with it.
+        max_age: Seconds after which a fingerprint is forgotten; None: never. See :class:`ScalableBloomFilter`. It may
+            change from one opening to the next, and counts for the layers that are there, too.
+        clock: Returns the time in seconds since 1970.
 
     Raises:
-        ValueError: capacity, error_rate or growth is out of its range.
+        ValueError: capacity, error_rate, growth or max_age is out of its range.
         InUseError: Another process has the filter open.
         DamagedError: A file contradicts itself, or one is missing.
         UnknownFormatError: A file was written by a newer version.
@@ -86,12 +91,20 @@ def open_filter(
         UnusableError: The directory or a file in it cannot be created, read or written.
 
     """
-    check_parameters(capacity, error_rate, growth)
+    check_parameters(capacity, error_rate, growth, max_age)
     store = JobDirectoryStore(
         Path(directory), capacity, error_rate, growth=growth, key_space=key_space, import_from=import_from
     )
     try:
-        chain = ScalableBloomFilter(capacity, error_rate, growth=growth, store=store, on_checkpoint=on_checkpoint)
+        chain = ScalableBloomFilter(
+            capacity,
+            error_rate,
+            growth=growth,
+            store=store,
+            on_checkpoint=on_checkpoint,
+            max_age=max_age,
+            clock=clock,
+        )
         if store.import_from is not None:
             store.finish_import(chain)
         if frontier_mark is not None:
@@ -140,6 +153,10 @@ class JobDirectoryStore:
         self._files: list[layerfile.LayerFile] = []
         self._waiting: list[Layer] = []
         """Layers in memory, because the disk was full."""
+        self._dropped: list[layerfile.LayerFile] = []
+        """Files that are too old, and still to be deleted."""
+        self._oldest = 0
+        """Index of the oldest layer that is not too old."""
         self._forgotten: ForgottenFile | None = None
         self._lock = FileLock(directory / layout.LOCK_NAME, thread_local=False)
         self._mark: FrontierMark | None = None
@@ -161,12 +178,14 @@ class JobDirectoryStore:
         for leftover in layout.unfinished(self.directory):
             leftover.unlink()
         paths = layout.layer_paths(self.directory)
-        for gap in layout.gaps(self.directory, paths):
-            raise gap
+        if paths:
+            for gap in layout.gaps(self.directory, paths, oldest=layerfile.read_header(paths[-1]).oldest):
+                raise gap
         for path in paths:
             self._files.append(layerfile.open_existing(path))
         if not paths and merged_paths(self.directory):
             raise damaged(layout.layer_path(self.directory, 0), 0, "the file is missing, and filters were merged here")
+        self._leave_dropped()
         self._check_chain()
         if self._files and self._files[-1].is_followed:
             raise layout.missing_behind(self._files[-1].path)
@@ -191,11 +210,18 @@ class JobDirectoryStore:
             newest.fsync()
         return [file.layer for file in self._files]
 
-    def create(self, spec: LayerSpec) -> Layer:
+    def _leave_dropped(self) -> None:
+        """Delete the files before the oldest layer, which a process was killed before it could delete."""
+        self._oldest = self._files[-1].oldest if self._files else 0
+        self._dropped = [file for file in self._files if file.layer.spec.index < self._oldest]
+        self._files = [file for file in self._files if file not in self._dropped]
+        self._delete_dropped()
+
+    def create(self, spec: LayerSpec, created: float) -> Layer:
         """Create the file of the next layer. On a full disk, keep the layer in memory for now."""
         try:
             self._write_waiting_layers()
-            return self._create_file(spec).layer
+            return self._create_file(spec, created).layer
         except OSError as error:
             if not self._files:
                 free = shutil.disk_usage(self.directory).free
@@ -213,9 +239,37 @@ class JobDirectoryStore:
                 error.strerror,
                 f"{spec.nbytes:,}",
             )
-        layer = MemoryStore().create(spec)
+        layer = MemoryStore().create(spec, created)
         self._waiting.append(layer)
         return layer
+
+    def drop(self, before: int) -> None:
+        """Delete the files of layers before index *before*. What a kill leaves of them, the next process deletes."""
+        self._oldest = before
+        newest = self._files[-1]
+        newest.oldest = before
+        newest.write_state(clean=False)
+        newest.write_through()  # or a file that is gone after a power failure would look lost
+        # The newest file stays, whatever its age: while layers wait for room, it has the note.
+        self._dropped += [file for file in self._files[:-1] if file.layer.spec.index < before]
+        self._files = [file for file in self._files if file not in self._dropped]
+        self._waiting = [layer for layer in self._waiting if layer.spec.index >= before]
+        self._delete_dropped()
+
+    def _delete_dropped(self) -> None:
+        """Delete the files of dropped layers, unless the sync thread may be using them: then later."""
+        if not self._dropped or not self._syncing.acquire(blocking=False):
+            return
+        try:
+            while self._dropped:
+                file = self._dropped.pop()
+                file.close()
+                try:
+                    file.path.unlink(missing_ok=True)
+                except OSError as error:
+                    logger.warning("%s is too old and cannot be deleted: %s", file.path, error.strerror)
+        finally:
+            self._syncing.release()
 
     def load_forgotten(self) -> set[bytes]:
         """Return the fingerprints noted as forgotten."""
@@ -261,6 +315,7 @@ class JobDirectoryStore:
             raise ValueError(f"the filter in {self.directory} is closed")
         # Only the newest: the others no longer change, and the sync thread may be marking them clean.
         self._files[-1].write_state(clean=False)
+        self._delete_dropped()
         if self._waiting:
             try:
                 self._write_waiting_layers()
@@ -305,6 +360,7 @@ class JobDirectoryStore:
             self.sync()
             self._files[-1].write_state(clean=True)
             self._files[-1].fsync()
+            self._delete_dropped()
         except OSError as error:
             logger.error(  # noqa: TRY400 - as above
                 "The filter in %s could not be written to disk (%s). It is complete as long as the machine runs; "
@@ -317,9 +373,10 @@ class JobDirectoryStore:
 
     def abandon(self) -> None:
         """Release files and lock without writing anything."""
-        for file in self._files:
+        for file in (*self._files, *self._dropped):
             file.close()
         self._files.clear()
+        self._dropped.clear()
         if self._forgotten is not None:
             self._forgotten.close()
         if self._mark is not None:
@@ -455,18 +512,19 @@ class JobDirectoryStore:
         for warning in warnings:
             logger.warning("%s", warning)
 
-    def _create_file(self, spec: LayerSpec) -> layerfile.LayerFile:
+    def _create_file(self, spec: LayerSpec, created: float) -> layerfile.LayerFile:
         origin = layerfile.Origin(
             chain_id=self._chain_id,
             capacity=self._capacity,
             error_rate=self._error_rate,
             tightening=TIGHTENING,
             growth=self._growth,
-            created=time.time(),
+            created=created,
             key_space=self._key_space or {},
             merged=self._merged,
         )
-        file = layerfile.create(layout.layer_path(self.directory, spec.index), spec, origin)
+        path = layout.layer_path(self.directory, spec.index)
+        file = layerfile.create(path, spec, origin, oldest=self._oldest)
         if self._files:
             # Done here, since from the append below on the sync thread may write the state of this layer.
             self._files[-1].is_followed = True
@@ -478,7 +536,7 @@ class JobDirectoryStore:
         """Write the layers in memory to files, oldest first so that there is never a gap. OSError if still full."""
         while self._waiting:
             layer = self._waiting[0]
-            file = self._create_file(layer.spec)
+            file = self._create_file(layer.spec, layer.created)
             file.layer.bits[:] = layer.bits
             layer.bits = file.layer.bits
             file.layer = layer

@@ -102,11 +102,12 @@ def inspect(directory: str | os.PathLike[str], *, read_bits: bool = False) -> Fi
     findings: list[str] = []
     headers: list[tuple[Path, Header]] = []
     paths = _trying(findings, lambda: layout.layer_paths(path)) or []
-    findings += map(str, layout.gaps(path, paths))
     for layer in paths:
         header = _trying(findings, lambda layer=layer: _read_header(layer))  # type: ignore[misc] # bound per turn
         if header is not None:
             headers.append((layer, header))
+    newest_noted = headers[-1][1].oldest if headers and headers[-1][0] == paths[-1] else None
+    findings += map(str, layout.gaps(path, paths, oldest=newest_noted))
     if len(headers) == len(paths) and not findings:
         findings += map(str, layout.strangers([(layer, header.spec, header.origin) for layer, header in headers]))
         if headers and headers[-1][1].is_followed:

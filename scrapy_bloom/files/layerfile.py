@@ -45,7 +45,7 @@ CHAIN_ID_AT = 104
 _KEY_SPACE_MAX = 3800
 _CONSTANT_CRC = struct.Struct("<I")
 _CONSTANT_CRC_AT = 4060
-_STATE = struct.Struct("<QII12x")
+_STATE = struct.Struct("<QIII8x")
 _ONES = b"\xff" * 64
 STATE_AT = 4064
 _STATE_CRC_AT = 4092
@@ -88,6 +88,8 @@ class Header:
     """Whether the file was closed: bits and count are on disk and belong together."""
     is_followed: bool
     """Whether the chain has a newer layer with a file."""
+    oldest: int | None
+    """Index of the oldest layer, as noted last: those before it were dropped for their age. None as for *noted*."""
 
 
 class LayerFile:
@@ -100,6 +102,8 @@ class LayerFile:
         self.is_clean = False
         self.is_followed = False
         """Whether the chain has a newer layer with a file."""
+        self.oldest = 0
+        """Index of the chain's oldest layer when the state was written last; the newest layer's note counts."""
         self._fd = os.open(path, os.O_RDWR | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0))
         try:
             self._map = mmap.mmap(self._fd, HEADER_BYTES + spec.nbytes, access=mmap.ACCESS_WRITE)
@@ -109,17 +113,18 @@ class LayerFile:
         if hasattr(mmap, "MADV_RANDOM"):  # not on Windows
             # With read-ahead, one check of a cold filter reads 350 KB around the two pages it wants.
             self._map.madvise(mmap.MADV_RANDOM)
-        self.layer = Layer(spec, memoryview(self._map)[HEADER_BYTES:])
+        self.layer = Layer(spec, memoryview(self._map)[HEADER_BYTES:], created=origin.created)
 
     def write_state(self, *, clean: bool) -> None:
         """Save the count, whether the file is closed cleanly, and whether another one follows."""
-        state = _STATE.pack(self.layer.count, _CLEAN if clean else _IN_USE, self.is_followed)
+        state = _STATE.pack(self.layer.count, _CLEAN if clean else _IN_USE, self.is_followed, self.oldest)
         self._map[STATE_AT:HEADER_BYTES] = state + _CONSTANT_CRC.pack(crc32(state))
         self.is_clean = clean
 
     def read_state(self) -> None:
         """Take the count from the header if the file was closed cleanly; otherwise estimate it from the bits."""
-        noted, self.is_clean, self.is_followed = _parse_state(self._map[:HEADER_BYTES])
+        noted, self.is_clean, self.is_followed, oldest = _parse_state(self._map[:HEADER_BYTES])
+        self.oldest = oldest or 0
         if self.is_clean and noted is not None:
             self.layer.count = noted
         else:
@@ -153,6 +158,10 @@ class LayerFile:
             self._map.flush()
         os.fsync(self._fd)
 
+    def write_through(self) -> None:
+        """Return once the header is on disk, and not necessarily the bits."""
+        self._map.flush(0, HEADER_BYTES)
+
     @property
     def is_in_place(self) -> bool:
         """Whether :attr:`path` still leads to this file: not if it was deleted, or its directory moved."""
@@ -169,8 +178,8 @@ class LayerFile:
         os.close(self._fd)
 
 
-def create(path: Path, spec: LayerSpec, origin: Origin) -> LayerFile:
-    """Create the file at *path*, whole or not at all, and open it.
+def create(path: Path, spec: LayerSpec, origin: Origin, *, oldest: int = 0) -> LayerFile:
+    """Create the file at *path*, whole or not at all, and open it. It notes *oldest*, the chain's oldest layer.
 
     Writes under a temporary name, allocates the space, syncs and renames. Without the allocation, setting a bit on a
     full disk would kill the process with SIGBUS.
@@ -179,7 +188,7 @@ def create(path: Path, spec: LayerSpec, origin: Origin) -> LayerFile:
         OSError: No room or no permission. Nothing is left behind.
 
     """
-    header = _header(spec, origin)
+    header = _header(spec, origin, oldest)
     if HEADER_BYTES + spec.nbytes > shutil.disk_usage(path.parent).free:
         # ext4 takes all that is free before it finds that it is not enough, and every other process on the disk fails.
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -196,7 +205,9 @@ def create(path: Path, spec: LayerSpec, origin: Origin) -> LayerFile:
             temporary.unlink()
         raise
     sync_directory(path.parent)
-    return LayerFile(path, spec, origin)
+    created = LayerFile(path, spec, origin)
+    created.oldest = oldest
+    return created
 
 
 def open_existing(path: Path) -> LayerFile:
@@ -236,13 +247,13 @@ def read_header(path: Path) -> Header:
     return Header(spec, origin, *_parse_state(header))
 
 
-def _parse_state(header: bytes) -> tuple[int | None, bool, bool]:
-    """Return the count as noted, whether the file is clean, and whether it is followed; None, False, False if torn."""
+def _parse_state(header: bytes) -> tuple[int | None, bool, bool, int | None]:
+    """Return the state as the last fields of :class:`Header`; None, False, False, None if it is torn."""
     state = header[STATE_AT:_STATE_CRC_AT]
-    count, flag, followed = _STATE.unpack(state)
+    count, flag, followed, oldest = _STATE.unpack(state)
     if _CONSTANT_CRC.unpack_from(header, _STATE_CRC_AT)[0] != crc32(state):
-        return None, False, False
-    return count, flag == _CLEAN, bool(followed)
+        return None, False, False, None
+    return count, flag == _CLEAN, bool(followed), oldest
 
 
 def contradiction(path: Path, header: Header) -> DamagedError | None:
@@ -279,7 +290,7 @@ def sync_directory(directory: Path) -> None:
         os.close(fd)
 
 
-def _header(spec: LayerSpec, origin: Origin) -> bytes:
+def _header(spec: LayerSpec, origin: Origin, oldest: int) -> bytes:
     key_space = json.dumps(dict(origin.key_space), sort_keys=True).encode()
     if len(key_space) > _KEY_SPACE_MAX:
         raise ValueError(f"the key space takes {len(key_space)} bytes, at most {_KEY_SPACE_MAX} fit")
@@ -304,7 +315,7 @@ def _header(spec: LayerSpec, origin: Origin) -> bytes:
         len(key_space),
     )
     constant = (constant + key_space).ljust(_CONSTANT_CRC_AT, b"\0")
-    state = _STATE.pack(0, _IN_USE, 0)
+    state = _STATE.pack(0, _IN_USE, 0, oldest)
     return constant + _CONSTANT_CRC.pack(crc32(constant)) + state + _CONSTANT_CRC.pack(crc32(state))
 
 

@@ -56,9 +56,9 @@ def load(directory: Path, count: int) -> list[tuple[MergedChain, Mapping[str, st
 
 def _load_one(directory: Path) -> tuple[MergedChain, Mapping[str, str]]:
     paths = layout.layer_paths(directory)
-    for gap in layout.gaps(directory, paths):
-        raise gap
     headers = [(path, layerfile.read_header(path)) for path in paths]
+    for gap in layout.gaps(directory, paths, oldest=headers[-1][1].oldest):
+        raise gap
     for stranger in layout.strangers([(path, header.spec, header.origin) for path, header in headers]):
         raise stranger
     if headers[-1][1].is_followed:
@@ -71,7 +71,8 @@ def _load_one(directory: Path) -> tuple[MergedChain, Mapping[str, str]]:
             mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         if hasattr(mmap, "MADV_RANDOM"):  # not on Windows
             mapping.madvise(mmap.MADV_RANDOM)  # as in layerfile
-        layer = Layer(header.spec, memoryview(mapping)[layerfile.HEADER_BYTES :], header.noted or 0)
+        bits = memoryview(mapping)[layerfile.HEADER_BYTES :]
+        layer = Layer(header.spec, bits, header.noted or 0, created=header.origin.created)
         if not header.is_clean or header.noted is None:
             layer.recount()
         layers.append(layer)

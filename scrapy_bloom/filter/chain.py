@@ -1,6 +1,6 @@
 """The filter that grows, layer by layer: :class:`ScalableBloomFilter`.
 
-Decides when a layer is added and how much error each may use up. Does not know where the bits live: a
+Decides when a layer is added or dropped and how much error each may use up. Does not know where the bits live: a
 :class:`LayerStore` does. Single-threaded, like the crawl that uses it; only a store may use a thread, to write to disk.
 """
 
@@ -11,12 +11,12 @@ import mmap
 import secrets
 from typing import TYPE_CHECKING, Protocol, final
 
+from scrapy_bloom.filter import ageing, sizing
 from scrapy_bloom.filter import probes as probing
-from scrapy_bloom.filter import sizing
 from scrapy_bloom.filter.layer import Layer, LayerSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
     from types import TracebackType
 
     from typing_extensions import Self
@@ -57,8 +57,11 @@ class LayerStore(Protocol):
     def load(self) -> list[Layer]:
         """Return the layers that are there already, oldest first."""
 
-    def create(self, spec: LayerSpec) -> Layer:
-        """Return a new empty layer. On a full disk, return one in memory."""
+    def create(self, spec: LayerSpec, created: float) -> Layer:
+        """Return a new empty layer, begun at *created*. On a full disk, return one in memory."""
+
+    def drop(self, before: int) -> None:
+        """Let go, for good, of the layers before index *before*, which nothing reads any more."""
 
     def load_forgotten(self) -> set[bytes]:
         """Return the fingerprints that had been forgotten when the layers were closed."""
@@ -88,13 +91,16 @@ class MemoryStore:
         """Return no layers: memory begins empty."""
         return []
 
-    def create(self, spec: LayerSpec) -> Layer:
+    def create(self, spec: LayerSpec, created: float) -> Layer:
         """Return a layer over fresh zero pages."""
         # Private: a forked child that wrote into its parent's filter would make the parent lose those pages.
         memory = mmap.mmap(-1, spec.nbytes, access=mmap.ACCESS_COPY)
         if spec.nbytes >= _HUGE_PAGES_FROM and hasattr(mmap, "MADV_HUGEPAGE"):  # Linux
             memory.madvise(mmap.MADV_HUGEPAGE)
-        return Layer(spec, memory)
+        return Layer(spec, memory, created=created)
+
+    def drop(self, before: int) -> None:
+        """Do nothing: the mappings go with the layers."""
 
     def load_forgotten(self) -> set[bytes]:
         """Return no fingerprints: memory begins empty."""
@@ -132,7 +138,11 @@ class ScalableBloomFilter:
         store: Where the layers live; anonymous memory if None. Layers that it already holds keep their design;
             the arguments above apply to new ones.
         on_checkpoint: Called at least 64 times per layer while it fills (at every addition if it holds under 64),
-            after the first addition to a new layer, and by :meth:`sync`.
+            after the first addition to a new layer, when layers are dropped, and by :meth:`sync`.
+        max_age: Seconds after which a fingerprint is forgotten, and found new once more: between 7/8 and 8/8 of that
+            after it was added. None: never. :attr:`error_rate` then is that of all layers alive at a time, and
+            *capacity* the fingerprints of one age.
+        clock: Returns the time in seconds since 1970, such as ``time.time``. Needed with *max_age*.
 
     Raises:
         ValueError: An argument is out of its range.
@@ -147,8 +157,10 @@ class ScalableBloomFilter:
         growth: float = DEFAULT_GROWTH,
         store: LayerStore | None = None,
         on_checkpoint: Callable[[], None] | None = None,
+        max_age: float | None = None,
+        clock: Callable[[], float] | None = None,
     ) -> None:
-        check_parameters(capacity, error_rate, growth)
+        check_parameters(capacity, error_rate, growth, max_age)
         self._capacity = capacity
         self._target = error_rate
         self._growth = growth
@@ -156,21 +168,31 @@ class ScalableBloomFilter:
         self._store = MemoryStore() if store is None else store
         self._layers = self._store.load()
         self._forgotten = self._store.load_forgotten()
+        self._max_age = max_age
+        if max_age is not None and clock is None:
+            raise ValueError("max_age needs a clock, such as clock=time.time")
+        self._clock = clock or (lambda: 0.0)
+        self._due = math.inf
+        """When a layer is too old for more fingerprints, or to be kept."""
         if not self._layers:
-            self._layers.append(self._store.create(self._next_spec()))
+            self._begin_layer()
         first = self._layers[0].spec
         self._probes = probing.bind(
             first.probes, first.seed, on_quota_spent=self._on_quota_spent, forgotten=self._forgotten, recall=self.recall
         )
         self._merged = self._store.load_merged()
-        if not self._merged:
+        if not self._merged and max_age is None:
             self.add = self._probes.add  # type: ignore[assignment, method-assign] # saves a call, see probes.py
         self._closed = False
         self._quota = 0
         self._arrange()
+        if max_age is not None:
+            self._age()
 
     def add(self, fingerprint: bytes) -> bool:
         """Remember *fingerprint*. Return True if it was new, False if it was added before or looks as if it was."""
+        if self._clock() >= self._due:
+            self._age()
         for chain in self._merged:
             if fingerprint in chain:
                 return self.recall(fingerprint) if self._forgotten else False
@@ -178,9 +200,9 @@ class ScalableBloomFilter:
 
     def __contains__(self, fingerprint: bytes) -> bool:
         """Return whether *fingerprint* was added before. False is certain, True is probable."""
-        if not self._probes.contains(fingerprint) and not any(fingerprint in chain for chain in self._merged):
-            return False
-        return not (self._forgotten and fingerprint in self._forgotten)
+        if self._max_age is not None and self._clock() >= self._due:
+            self._age()
+        return self._is_held(fingerprint) and not (self._forgotten and fingerprint in self._forgotten)
 
     def __len__(self) -> int:
         """Return the number of fingerprints accepted as new and not forgotten.
@@ -249,7 +271,9 @@ class ScalableBloomFilter:
         designed for and what the present rate leaves for the layers to come. What was merged into it adds to that.
         """
         designed = math.fsum(layer.error_rate for layer in self.layers)
-        return designed + sizing.remaining_error_rate(len(self._layers), target=self._target, tightening=TIGHTENING)
+        if self._max_age is None:
+            return designed + sizing.remaining_error_rate(len(self._layers), target=self._target, tightening=TIGHTENING)
+        return max(designed, self._target)
 
     def estimated_error_rate(self) -> float:
         """Return the chance that a fingerprint never added is taken for seen now, from the fill of the layers."""
@@ -257,9 +281,15 @@ class ScalableBloomFilter:
         return 1 - missed
 
     def expected_false_positives(self) -> float:
-        """Return how many new fingerprints are expected to have been taken for seen since the chain began."""
+        """Return how many new fingerprints are expected to have been taken for seen since the chain began.
+
+        With a maximum age: how many for each whole set of those remembered now, too high until the age has passed once.
+        """
         own = [(layer.spec, layer.count) for layer in self._own_layers()]
         merged = [[(layer.spec, layer.count) for layer in chain.layers] for chain in self._merged]
+        if self._max_age is not None:
+            layers = [*own, *(layer for chain in merged for layer in chain)]
+            return expected_false_positives(layers, others_come_and_go=True)
         return expected_in_merged(own, merged)
 
     def sync(self) -> None:
@@ -295,14 +325,71 @@ class ScalableBloomFilter:
         self._settle()
         return self._layers
 
-    def _next_spec(self) -> LayerSpec:
+    def _begin_layer(self) -> None:
+        now = self._clock()
+        self._layers.append(self._store.create(self._next_spec(now), now))
+
+    def _next_spec(self, now: float) -> LayerSpec:
         last = self._layers[-1].spec if self._layers else None
-        return next_spec(last, capacity=self._capacity, error_rate=self._target, growth=self._growth)
+        if self._max_age is None:
+            return next_spec(
+                last,
+                capacity=self._capacity,
+                error_rate=self._target,
+                growth=self._growth,
+                position=len(self._layers),
+            )
+        error_rate = ageing.period_error_rate(self._target)
+        share = -(-self._capacity // ageing.PERIODS)
+        if last is None:
+            return next_spec(None, capacity=share, error_rate=error_rate, growth=self._growth)
+        position = ageing.position([layer.created for layer in self._layers], max_age=self._max_age)
+        if ageing.is_closed(self._layers[-1].created, now=now, max_age=self._max_age):
+            # As many as came in the last period, so that a steady crawl has one layer in each.
+            share = max(share, sum(layer.count for layer in self._layers[-1 - position :]))
+            return next_spec(last, capacity=share, error_rate=error_rate, growth=0, position=0)
+        return next_spec(last, capacity=share, error_rate=error_rate, growth=self._growth, position=position + 1)
+
+    def _age(self) -> None:
+        """Drop the layers that are too old, and let the next new fingerprint begin a layer if the newest is closed."""
+        if self._max_age is None or self._closed:
+            return
+        now = self._clock()
+        self._settle()
+        expired = [ageing.is_expired(layer.created, now=now, max_age=self._max_age) for layer in self._layers]
+        # Up to the last one that is too old: those before it were begun earlier, whatever a wrong clock noted.
+        dropped = len(expired) - expired[::-1].index(True) if any(expired) else 0
+        if dropped == len(self._layers):
+            self._begin_layer()
+        del self._layers[:dropped]
+        # What was merged in is read-only and goes as a whole, as soon as a part of it is too old.
+        for chain in list(self._merged):
+            if any(ageing.is_expired(layer.created, now=now, max_age=self._max_age) for layer in chain.layers):
+                self._merged = [other for other in self._merged if other is not chain]
+                chain.close()
+                dropped += 1
+        self._arrange()
+        if dropped:
+            self._store.drop(self._layers[0].spec.index)
+            for fingerprint in [one for one in self._forgotten if not self._is_held(one)]:
+                self.recall(fingerprint)  # nothing is left to forget
+            if self._on_checkpoint is not None:
+                self._on_checkpoint()
+
+    def _is_held(self, fingerprint: bytes) -> bool:
+        """Return whether any layer has *fingerprint*, forgotten or not."""
+        return self._probes.contains(fingerprint) or any(fingerprint in chain for chain in self._merged)
 
     def _arrange(self) -> None:
         """Hand the probes the present layers, newest first, and how many additions the next checkpoint is away."""
         newest = self._layers[-1]
-        if newest.is_saturated:
+        is_closed = False
+        if self._max_age is not None:
+            is_closed = ageing.is_closed(newest.created, now=self._clock(), max_age=self._max_age)
+            closing = math.inf if is_closed else newest.created + self._max_age / ageing.PERIODS
+            held = [*self._layers, *(layer for chain in self._merged for layer in chain.layers)]
+            self._due = min(closing, min(layer.created for layer in held) + self._max_age)
+        if newest.is_saturated or is_closed:
             # The next layer waits for the next new fingerprint: a filter of exactly its capacity costs one layer.
             quota = 0
         else:
@@ -332,7 +419,7 @@ class ScalableBloomFilter:
         if self._quota:
             self._checkpoint()
         else:
-            self._layers.append(self._store.create(self._next_spec()))
+            self._begin_layer()
             self._use_layers(1)  # so that this fingerprint ends in a checkpoint, which tells of the growth
 
     def _check(self) -> None:
@@ -340,32 +427,34 @@ class ScalableBloomFilter:
         layers = self._own_layers()
         first = layers[0].spec
         assert self._probes.left() == self._quota
-        assert self._quota or layers[-1].is_saturated
+        assert self._quota or layers[-1].is_saturated or self._max_age is not None
         assert layers[-1].count + self._quota <= layers[-1].capacity
         for index, layer in enumerate(layers):
             spec = layer.spec
-            assert spec.index == index
+            assert spec.index == first.index + index
             assert (spec.probes, spec.seed, spec.scheme) == (first.probes, first.seed, first.scheme)
             assert 0 <= layer.count <= spec.capacity
             assert layer.contradiction() is None, layer.contradiction()
             assert layer.bits.count() <= layer.count * spec.probes
             assert probing.error_rate(spec.designed_fill, spec.probes) <= spec.error_rate
-            assert index == 0 or spec.capacity > layers[index - 1].capacity
-        assert all(layer.is_saturated for layer in layers[:-1])
+            assert index == 0 or spec.capacity > layers[index - 1].capacity or self._max_age is not None
+        assert all(layer.is_saturated for layer in layers[:-1]) or self._max_age is not None
         assert not any(fingerprint in self for fingerprint in self._forgotten)
-        assert all(
-            self._probes.contains(fingerprint) or any(fingerprint in chain for chain in self._merged)
-            for fingerprint in self._forgotten
-        )
+        assert all(map(self._is_held, self._forgotten))
         assert self.nbytes == sum(len(layer.bits) // 8 for layer in self.layers)
 
 
-def next_spec(last: LayerSpec | None, *, capacity: int, error_rate: float, growth: float) -> LayerSpec:
-    """Return the layer that follows *last* in a chain with these parameters, or the first one."""
+def next_spec(
+    last: LayerSpec | None, *, capacity: int, error_rate: float, growth: float, position: int | None = None
+) -> LayerSpec:
+    """Return the layer that follows *last* in a chain with these parameters, or the first one.
+
+    *position* is its place among the layers that share *error_rate*: all of the chain, unless layers are dropped.
+    """
     index = 0 if last is None else last.index + 1
-    budget = sizing.layer_error_rate(index, target=error_rate, tightening=TIGHTENING)
+    budget = sizing.layer_error_rate(index if position is None else position, target=error_rate, tightening=TIGHTENING)
     if last is None:
-        probes = sizing.optimal_probes(budget)
+        probes = min(sizing.optimal_probes(budget), probing.MAX_PROBES)
         # The upper half of the range: MurmurHash3 mixes few bytes badly under seeds near 0, see probes.py.
         seed = secrets.randbits(probing.SEED_BITS) | 1 << (probing.SEED_BITS - 1)
         return LayerSpec.smallest(index=0, capacity=capacity, error_rate=budget, probes=probes, seed=seed)
@@ -395,7 +484,7 @@ def first_layer_bytes(capacity: int, error_rate: float) -> int:
     return next_spec(None, capacity=capacity, error_rate=error_rate, growth=MIN_GROWTH).nbytes
 
 
-def check_parameters(capacity: int, error_rate: float, growth: float) -> None:
+def check_parameters(capacity: int, error_rate: float, growth: float, max_age: float | None = None) -> None:
     """Raise ValueError, which names every parameter out of its range."""
     problems = []
     if not isinstance(capacity, int) or capacity < 1:
@@ -404,21 +493,29 @@ def check_parameters(capacity: int, error_rate: float, growth: float) -> None:
         problems.append(f"error_rate must be from {MIN_ERROR_RATE} to {MAX_ERROR_RATE}, not {error_rate!r}")
     if not MIN_GROWTH <= growth <= MAX_GROWTH:
         problems.append(f"growth must be from {MIN_GROWTH:g} to {MAX_GROWTH:g}, not {growth!r}")
+    if max_age is not None and not max_age > 0:
+        problems.append(f"max_age must be None or a positive number of seconds, not {max_age!r}")
     if problems:
         raise ValueError("; ".join(problems))
 
 
-def expected_false_positives(layers: Iterable[tuple[Design, int]]) -> float:
+def expected_false_positives(layers: Sequence[tuple[Design, int]], *, others_come_and_go: bool = False) -> float:
     """Return how many new fingerprints a chain of *layers*, each with its count, is expected to have taken for seen.
+
+    With *others_come_and_go*, for a chain that drops old layers as new ones come: each fingerprint was checked against
+    as many other layers as there are now.
 
     Each new fingerprint was checked at the error rate that the chain had at that moment. Those moments follow from the
     counts, so the sum over the fingerprints is an integral over the fill of each layer (Simpson's rule, 64 intervals).
     """
     lost = 0.0
     of_full_layers = 0.0
+    of_all_layers = math.fsum(spec.error_rate_at(count) for spec, count in layers) if others_come_and_go else 0.0
     for spec, count in layers:
-        lost += count * of_full_layers + _false_positives_while_filling(spec, count)
-        of_full_layers += spec.error_rate_at(count)
+        of_this_one = spec.error_rate_at(count)
+        of_others = of_all_layers - of_this_one if others_come_and_go else of_full_layers
+        lost += count * of_others + _false_positives_while_filling(spec, count)
+        of_full_layers += of_this_one
     return lost
 
 

@@ -86,15 +86,17 @@ class LayerSpec:
 class Layer:
     """A layer: its spec, its bits and the number of fingerprints in them."""
 
-    __slots__ = ("bits", "count", "spec")
+    __slots__ = ("bits", "count", "created", "spec")
 
-    def __init__(self, spec: LayerSpec, buffer: mmap | memoryview, count: int = 0) -> None:
+    def __init__(self, spec: LayerSpec, buffer: mmap | memoryview, count: int = 0, *, created: float = 0.0) -> None:
         """Lay the bits over *buffer*: writable, exactly ``spec.nbytes`` bytes, and holding *count* fingerprints."""
         self.spec = spec
         self.bits = bitarray(buffer=buffer, endian="little")
         if len(self.bits) != spec.array_bits:
             raise ValueError(f"the buffer holds {len(self.bits)} bits, the layer needs {spec.array_bits}")
         self.count = count
+        self.created = created
+        """When it was begun, in seconds since 1970."""
 
     def __repr__(self) -> str:
         """Show index, count, capacity and error rate."""

@@ -406,10 +406,10 @@ def test_an_import_is_not_done_while_part_of_it_is_in_memory(
     seen.write_bytes(b"".join(b"\0\x14" + each for each in fingerprints(100)))
     create = layerfile.create
 
-    def full_after_the_first(path: Path, *args: object) -> layerfile.LayerFile:
+    def full_after_the_first(path: Path, *args: Any, **options: Any) -> layerfile.LayerFile:
         if path.name != "layer-000.bloom":
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return create(path, *args)  # type: ignore[arg-type]  # handed through
+        return create(path, *args, **options)
 
     with monkeypatch.context() as patch:  # real full disks are in test_full_disk.py; this one is for the moment
         patch.setattr(layerfile, "create", full_after_the_first)
@@ -436,9 +436,9 @@ def test_a_layer_in_memory_gets_its_file_before_the_next_one(
         assert not layer(tmp_path, 1).exists()
     created, create = [], layerfile.create
 
-    def spy(path: Path, *args: Any) -> layerfile.LayerFile:  # the order shows nowhere else
+    def spy(path: Path, *args: Any, **options: Any) -> layerfile.LayerFile:  # the order shows nowhere else
         created.append(path)
-        return create(path, *args)
+        return create(path, *args, **options)
 
     monkeypatch.setattr(layerfile, "create", spy)
     chain.add(fingerprint(30))
@@ -452,5 +452,5 @@ def test_a_layer_in_memory_gets_its_file_before_the_next_one(
         assert len(chain) == 31
 
 
-def refuse(path: Path, *_: object) -> layerfile.LayerFile:
+def refuse(path: Path, *_: object, **__: object) -> layerfile.LayerFile:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))

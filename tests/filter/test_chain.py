@@ -36,8 +36,8 @@ class KeptStore(MemoryStore):
     def load(self) -> list[Layer]:
         return list(self.layers)
 
-    def create(self, spec: LayerSpec) -> Layer:
-        self.layers.append(super().create(spec))
+    def create(self, spec: LayerSpec, created: float) -> Layer:
+        self.layers.append(super().create(spec, created))
         return self.layers[-1]
 
     def checkpoint(self) -> None:
