@@ -11,6 +11,7 @@ from scrapy_bloom.commands import fleet
 from scrapy_bloom.commands.job import filter_directory
 from scrapy_bloom.commands.terminal import OK, WRONG, rows, show
 from scrapy_bloom.commands.watch import DEFAULT_SECONDS, seconds_argument, watch
+from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.files.frontier_file import FRONTIER_NAME
 from scrapy_bloom.files.inspect import inspect
 from scrapy_bloom.files.layout import FILTER_NAME
@@ -37,6 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print what the job holds, or with ``--watch`` how its crawl is doing until it ends."""
     if fleet.is_server(options.directory):
+        if options.watch is not None:
+            advice = "Give the JOBDIR of a crawl, or repeat the command without it, as `watch -n 5` does."
+            raise UnusableError(
+                "--watch", "follows a crawl by files in its JOBDIR, and a server has none", advice=advice
+            )
         return fleet.show_info(options)
     if options.watch is not None:
         return watch(options.directory, options.watch, as_json=options.json)

@@ -103,9 +103,10 @@ class RedisServer:
     def client(self, **options: Any) -> Any:
         return redis.Redis(host="127.0.0.1", port=self.port, password=self._password, protocol=2, **options)
 
-    def start(self) -> None:
+    def start(self, *once: str) -> None:
+        """Start it, with the options *once* this time only."""
         command = [executable(), "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.directory)]
-        command += [*self._persistence, "--daemonize", "no", *self._arguments]
+        command += [*self._persistence, "--daemonize", "no", *self._arguments, *once]
         if self._module is not None:
             command += ["--loadmodule", self._module]
         self.directory.mkdir(exist_ok=True)

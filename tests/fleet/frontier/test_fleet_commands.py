@@ -124,12 +124,14 @@ def test_a_server_with_several_queues_or_none_says_what_to_give(
         several = command("info", url)
         wrong = command("info", f"redis://:other@127.0.0.1:{server.port}")
         assert command("info", url, "--key", "second")[1]["prefix"] == "second"
+        watched = command("info", url, "--key", "second", "--watch")
     gone = command("requeue", url)
     for (code, told), expected in (
         (none, "holds no queue of FleetScheduler's"),
         (several, "--spider site --key first, --spider site --key second"),
         (wrong, "refuses the user or password"),
         (gone, "Start the server"),
+        (watched, "follows a crawl by files in its JOBDIR"),
     ):
         assert code == 2
         assert expected in told

@@ -174,3 +174,33 @@ def test_a_full_server_loses_nothing(tmp_path: Path) -> None:
     assert site.missing_pages() == []
     assert sum(hits) - 1 - site.pages <= IN_HAND
     assert all("is full" in outcome.log for name, outcome in ended.items() if name != "a")
+
+
+@pytest.mark.slow
+def test_a_full_server_that_is_killed_with_a_worker_loses_nothing(tmp_path: Path) -> None:
+    """It comes back full, a worker joins it as it is, and with room again the crawl goes on to its end."""
+    with (
+        LocalSite(pages=400, links_per_page=2, delay=0.05) as site,
+        RedisServer(tmp_path, keeps_data=True) as server,
+        Fleet(site, server) as fleet,
+    ):
+        for name in WORKERS:
+            _start_and_wait(fleet, server, name)
+        site.wait_for_hits(60)
+        with server.client() as client:
+            client.config_set("maxmemory-policy", "noeviction")
+            client.config_set("maxmemory", 1)
+        wait_until(lambda: _is_quiet(site), "the workers to wait for room")
+        server.kill()
+        fleet.kill("a")
+        server.start("--maxmemory", "1", "--maxmemory-policy", "noeviction")
+        _start_and_wait(fleet, server, "a")
+        wait_until(lambda: _is_quiet(site), "the workers to wait again")
+        assert site.missing_pages()
+        with server.client() as client:
+            client.config_set("maxmemory", 0)
+        ended = fleet.finish()
+        hits = fleet.page_hits()
+    assert site.missing_pages() == []
+    assert sum(hits) - 1 - site.pages <= IN_HAND
+    assert all("is full" in ended[name].log for name in WORKERS[1:])
