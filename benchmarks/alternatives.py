@@ -52,7 +52,7 @@ class Way(NamedTuple):
 
 
 class SiteSpider(Spider):
-    """Gives keys on a server their name."""
+    """Gives the Redis keys their name."""
 
     name = "site"
 

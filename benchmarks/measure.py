@@ -1,6 +1,6 @@
 """What all benchmarks share: the line about the machine, rounds side by side, medians with spread, tables, pictures.
 
-Knows nothing of what is measured. Times are CPU time: on a busy machine wall time stretches at will, CPU time only by
+Does not know what is measured. Times are CPU time: on a busy machine wall time stretches at will, CPU time only by
 shared caches and hyper-threads. A ratio is taken within a round, whose sides run within a second or so of each other;
 the median is over rounds.
 """

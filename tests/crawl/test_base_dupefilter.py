@@ -99,7 +99,7 @@ def test_a_url_that_a_limit_objects_to_never_enters_the_chain(caplog: pytest.Log
     assert stat(scheduler, "bloom/urls") == 0
 
 
-def test_a_duplicate_after_a_limit_is_told_as_a_duplicate() -> None:
+def test_a_duplicate_after_a_limit_is_logged_as_a_duplicate() -> None:
     """A reason that nobody asked for does not stick to the next request."""
     scheduler = open_scheduler(BLOOM_LOOP_GUARD=True)
     request = Request("http://example.com/")

@@ -49,8 +49,8 @@ def test_a_crawl_says_what_it_begins_with_and_what_it_ends_with(
     ]
 
 
-def test_each_new_layer_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    """Once, when it begins."""
+def test_each_new_layer_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """The line comes once, when the layer begins."""
     scheduler = open_scheduler(BLOOM_CAPACITY=10)
     with caplog.at_level(logging.INFO, logger=OURS):
         for number in range(40):

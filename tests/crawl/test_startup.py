@@ -92,7 +92,7 @@ def test_a_jobdir_without_permission_says_so(tmp_path: Path, monkeypatch: pytest
         build_from_crawler(BloomDupeFilter, get_crawler(Spider, {"JOBDIR": str(tmp_path)}))
 
 
-def test_an_error_is_told_once_whatever_it_is(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_is_logged_once_whatever_it_is(caplog: pytest.LogCaptureFixture) -> None:
     """The scheduler opens the filter, and each of them tells what it sees."""
     import logging
 

@@ -67,7 +67,7 @@ def test_odd_requests_among_others_end_nothing() -> None:
         assert unchecked.failed(Request(f"http://example.com/{number}")) is None
 
 
-def test_the_same_request_again_and_again_is_told() -> None:
+def test_the_same_request_failing_again_and_again_ends_the_crawl() -> None:
     """However many others succeed in between: it may be what links the loop together."""
     unchecked = UncheckedRequests()
     answers = []

@@ -82,7 +82,7 @@ def test_a_clean_end_is_nothing_to_warn_about(tmp_path: Path, caplog: pytest.Log
 
 
 def test_what_was_stored_wins_over_what_is_set(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Layers keep the design they were born with; capacity, error rate and growth apply to layers to come."""
+    """Layers keep the design they were created with; capacity, error rate and growth apply to later layers."""
     with open_filter(filled(tmp_path, 20, capacity=10, error_rate=1e-3, growth=4), 10, 1e-3, growth=4) as chain:
         before = [each.spec for each in chain.layers]
     assert [spec.capacity for spec in before] == [10, 40]
@@ -208,7 +208,7 @@ def test_a_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["deleted", "moved"])
-def test_a_directory_that_goes_away_in_mid_crawl_is_told(
+def test_a_directory_that_goes_away_in_mid_crawl_is_logged(
     how: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Once, as an ERROR that says what will be forgotten; the filter goes on, and closes."""

@@ -43,7 +43,7 @@ def test_keys_with_a_queue_elsewhere_are_remembered_until_the_server_is_back() -
 
 @pytest.mark.parametrize("queue", QueuePlace)
 def test_memory_is_bounded(queue: QueuePlace, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long the server is away, no more than so many keys are kept; those that should wait say so once."""
+    """However long the server is away, only so many fingerprints are kept; those that have to wait say so once."""
     monkeypatch.setattr(backlog_module, "MAX_WAITING", 10)
     backlog = Backlog(queue)
     overflows = 0

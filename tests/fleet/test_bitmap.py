@@ -37,7 +37,7 @@ def test_scheme_2_stays_as_it_is() -> None:
 
 
 def test_the_script_sets_the_bits_of_the_scheme(plain_server: RedisServer, open_shared: Open, prefix: str) -> None:
-    """What is in the server's bitmaps, bit for bit, is what the scheme says for the keys added."""
+    """What is in the server's bitmaps, bit for bit, is what the scheme says for what was added."""
     shared = open_shared(plain_server.url, capacity=3000)
     keys = fingerprints(8000)
     assert all(shared.add(keys))
@@ -127,6 +127,6 @@ def test_growth_stops_at_the_size_of_a_string(plain_server: RedisServer, prefix:
 
 
 def test_a_million_urls_at_the_default_rate_cost_under_five_bytes() -> None:
-    """By design: bits per key of the first layer, at a million keys and the server's share of 1e-6."""
+    """By design: bits per URL of the first layer, at a million URLs and the server's share of 1e-6."""
     first = layer(0, capacity=10**6, target=0.75e-6)
     assert first.size_bits / 8 / first.capacity == pytest.approx(4.16, abs=0.02)

@@ -41,7 +41,7 @@ def test_shards_spread_over_the_nodes(cluster: list[RedisServer], open_shared: C
 
 
 def test_a_slot_that_moves_is_followed(cluster: list[RedisServer], open_shared: Callable[..., SharedFilter]) -> None:
-    """When a shard's slot is on its way to another node, and after it has arrived, its keys are still answered for."""
+    """When a shard's slot is on its way to another node, and after it has arrived, its fingerprints are still known."""
     shared = open_shared(cluster[0].url, shards=4)
     keys = fingerprints(400)
     assert all(shared.add(keys))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("shards", [1, 3])
 def test_a_key_is_new_once_and_then_seen(server: RedisServer, open_shared: Open, shards: int) -> None:
-    """Each key is accepted once, by whoever comes first, and known to all from then on, while layers grow."""
+    """Each fingerprint is accepted once, by whoever comes first, and known to all from then on, while layers grow."""
     one, other = open_shared(server.url, shards=shards), open_shared(server.url)
     keys = fingerprints(2000)
     accepted = [filter_.add([key])[0] for key, filter_ in zip(keys, [one, other] * 1000, strict=True)]
@@ -42,7 +42,7 @@ def test_a_key_is_new_once_and_then_seen(server: RedisServer, open_shared: Open,
 
 
 def test_many_keys_at_once_are_answered_one_by_one(server: RedisServer, open_shared: Open) -> None:
-    """A call with many keys, some of them twice, answers as single calls would, however many layers it fills."""
+    """A call with many fingerprints, some of them twice, answers like single calls, however many layers it fills."""
     shared = open_shared(server.url, capacity=10)
     keys = fingerprints(3000)
     assert shared.add([*keys, *keys]) == [True] * 3000 + [False] * 3000
@@ -59,7 +59,7 @@ def test_a_lookup_changes_nothing(server: RedisServer, open_shared: Open) -> Non
 
 
 def test_a_thousand_lookups_cost_one_round_trip(server: RedisServer, open_shared: Open) -> None:
-    """Many keys go together, also when they belong to different shards."""
+    """Many fingerprints go together, also when they belong to different shards."""
     shared = open_shared(server.url, shards=4)
     before = shared.server.round_trips
     shared.seen_many(fingerprints(1000))
@@ -133,7 +133,7 @@ def test_another_w3lib_is_a_warning(server: RedisServer, open_shared: Open, capl
 
 @pytest.mark.parametrize("kind", ["string", "hash"])
 def test_a_key_that_is_taken_is_refused(server: RedisServer, open_shared: Open, prefix: str, kind: str) -> None:
-    """Where something else lives under our key, nothing is touched and the message names the key."""
+    """Where something else lives under our Redis key, nothing is touched and the message names the key."""
     key = f"{{{prefix}:0}}:meta"
     with server.client() as client:
         if kind == "string":
@@ -204,7 +204,7 @@ def test_clearing_removes_every_key(server: RedisServer, open_shared: Open, pref
 def test_a_filter_with_a_missing_part_begins_anew(
     server: RedisServer, open_shared: Open, prefix: str, part: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Evicted or deleted keys make URLs look new, never seen, and missing bits are in the log."""
+    """Evicted or deleted Redis keys make URLs look new, never seen, and missing bits are in the log."""
     keys = fingerprints(50)
     open_shared(server.url).add(keys)
     with server.client() as client:
@@ -229,7 +229,7 @@ def test_scripts_come_back_after_the_server_forgot_them(plain_server: RedisServe
 
 
 def test_a_filter_with_a_lifetime_goes_after_the_last_use(server: RedisServer, open_shared: Open, prefix: str) -> None:
-    """Every key expires, those of later layers too, and using the filter puts it off."""
+    """Every Redis key expires, those of later layers too, and using the filter puts it off."""
     shared = open_shared(server.url, ttl=100, capacity=10)
     shared.add(fingerprints(100))
     with server.client() as client:
@@ -254,7 +254,7 @@ def test_without_a_lifetime_nothing_expires(server: RedisServer, open_shared: Op
 def test_the_promised_error_rate_holds_for_a_grown_chain(
     server: RedisServer, engine: str, open_shared: Open, error_rate: float
 ) -> None:
-    """With five layers, absent keys are called seen less often than promised, and about as often as estimated."""
+    """With five layers, absent URLs are called seen less often than promised, and about as often as estimated."""
     shared = open_shared(server.url, capacity=min_capacity(error_rate), error_rate=error_rate, engine=engine)
     shared.add(fingerprints(min_capacity(error_rate) * 30))
     figures = shared.figures()
@@ -320,7 +320,7 @@ def test_bits_that_are_deleted_alone_end_the_chain(
 
 
 def test_a_short_lifetime_does_not_end_a_filter_in_use(server: RedisServer, open_shared: Open) -> None:
-    """A lifetime of a second counts as a minute from the last use, on every key, and confirming is a use."""
+    """A lifetime of a second counts as a minute from the last use, on every Redis key, and confirming is a use."""
     shared = open_shared(server.url, ttl=1, capacity=20)
     with server.client() as client:
         shared.add(fingerprints(100))  # in several layers

@@ -52,7 +52,7 @@ def crawl(jobdir: Path, **settings: object) -> tuple[set[str], bool]:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_flipped_bits_are_told_of_or_harmless(tmp_path: Path, seed: int) -> None:
+def test_flipped_bits_are_reported_or_harmless(tmp_path: Path, seed: int) -> None:
     """Wherever bits flip, the start is refused, or the crawl is ended with a clear error, or no page is lost; and none
     is changed."""
     path = filled(tmp_path)
