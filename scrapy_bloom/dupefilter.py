@@ -48,6 +48,8 @@ class BloomDupeFilter(BaseBloomDupeFilter):
 
     """
 
+    keeps_figures = True
+
     _logger = logger
 
     _chain: ScalableBloomFilter | None = None

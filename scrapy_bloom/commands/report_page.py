@@ -62,7 +62,7 @@ td.text bdi { font-family: ui-monospace, "DejaVu Sans Mono", monospace; font-siz
 meter { width: 100%; min-width: 3rem; height: .8rem; }
 footer { margin-top: 3rem; border-top: 1px solid var(--line); padding-top: .75rem; font-size: .85rem; }
 @media print { :root { --paper: #fff; --ink: #000; --quiet: #444; --line: #bbb; --card: #fff; --warn: #000; }
-  body { max-width: none; padding: 0; font-size: 10pt; } dl div { border: 1px solid var(--line); }
+  body { max-width: none; padding: 0 2px; font-size: 10pt; } dl div { border: 1px solid var(--line); }
   figure, tr, dl div { break-inside: avoid; } h2 { break-after: avoid; }
   .pictures { grid-template-columns: 1fr 1fr; } .table { overflow: visible; } }
 """

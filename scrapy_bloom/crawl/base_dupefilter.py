@@ -66,8 +66,8 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
     :meth:`request_seen` has the last word on requests; links are then not asked about, since only it knows the answer.
     """
 
-    is_shared: ClassVar[bool] = False
-    """Whether other processes add to the filter, too."""
+    keeps_figures: ClassVar[bool] = False
+    """Whether the filter is in the job directory, so that the figures there are those of this process alone."""
 
     _logger: ClassVar[logging.Logger]
 
@@ -102,7 +102,7 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
         self._progress = Progress(self._logger, self._stats, self._set_stats)
         self._crawl_figures = (
             None
-            if self._jobdir is None or self.is_shared
+            if self._jobdir is None or not self.keeps_figures
             else CrawlFigures(crawler, self._jobdir / FIGURES_NAME, self._set_stats)
         )
         self._is_ending = False
