@@ -50,14 +50,15 @@ def test_info_says_what_a_job_holds(job: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_info_counts_pending_requests_of_a_closed_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """After a clean stop the number is exact; while the crawl runs it is said to be unknown."""
+    """While the crawl runs it is the number of the last commit, by host; nothing is left beside the files."""
     settings = {"DUPEFILTER_CLASS": "scrapy_bloom.BloomDupeFilter"}
     with opened(tmp_path, **settings) as calls:
         calls.push(*(Request(url) for url in URLS))
         calls.commit()
         assert main(["info", str(tmp_path), "--json"]) == OK
         running = json.loads(capsys.readouterr().out)
-        assert running["pending"] is None
+        assert (running["pending"], running["pending_by_host"]) == (60, {"example.com": 60})
+        assert running["in_use"] in (True, None)
     names = {path.name for path in tmp_path.iterdir()}
     assert main(["info", str(tmp_path), "--json"]) == OK
     assert json.loads(capsys.readouterr().out)["pending"] == 60

@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 import time
-from contextlib import closing
+from contextlib import contextmanager
+from dataclasses import asdict
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.commands import fleet
 from scrapy_bloom.commands.job import filter_directory
-from scrapy_bloom.commands.terminal import OK, WRONG, rows, show
+from scrapy_bloom.commands.terminal import OK, WRONG, Table, rows, show
 from scrapy_bloom.commands.watch import DEFAULT_SECONDS, seconds_argument, watch
-from scrapy_bloom.errors import UnusableError
+from scrapy_bloom.errors import BloomError, UnusableError
+from scrapy_bloom.files.frontier_check import Contents, contents
 from scrapy_bloom.files.frontier_file import FRONTIER_NAME
 from scrapy_bloom.files.inspect import inspect
 from scrapy_bloom.files.layout import FILTER_NAME
+from scrapy_bloom.files.sqlite_copy import reading
+from scrapy_bloom.loops.verdicts import ParkedShape, guard_file, shapes_in
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
     from pathlib import Path
+
+MOST_HOSTS = 1_000
+"""Hosts that are told, those with the most pending requests first."""
+
+SHOWN_HOSTS = 10
+"""Of these, the ones that people are shown."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,88 +64,131 @@ def run(options: argparse.Namespace) -> int:
     return WRONG if found["findings"] else OK
 
 
-def info(directory: str, *, read_bits: bool = False) -> dict[str, Any]:
+def info(directory: str) -> dict[str, Any]:
     """Return what is known of the job in *directory*, in plain types, under stable names."""
     path = filter_directory(directory)
-    seen = inspect(path, read_bits=read_bits)
-    findings = list(seen.findings)
-    pending = _pending(path.parent, findings, read_all=read_bits) if path.name == FILTER_NAME else None
+    seen = inspect(path)
+    pending, verdicts, findings = _beside(path.parent) if path.name == FILTER_NAME else (None, None, [])
+    begun = min((layer.created for layer in seen.layers), default=None)
     return {
         "directory": str(path),
-        "urls": seen.urls,
+        "urls": seen.about,
+        "urls_are_estimated": not seen.is_clean,
         "forgotten": seen.forgotten,
-        "pending": pending,
+        "pending": None if pending is None else pending.pending,
+        "hosts": None if pending is None else len(pending.by_host),
+        "pending_by_host": {} if pending is None else dict(islice(pending.by_host.items(), MOST_HOSTS)),
         "bytes": seen.nbytes,
         "error_rate": seen.error_rate,
+        "error_rate_now": 1 - math.prod(1 - layer.spec.error_rate_at(layer.about) for layer in seen.layers),
         "expected_lost": seen.expected_lost,
         "clean": seen.is_clean,
         "in_use": seen.is_in_use,
         "last_opened_by": seen.owner or None,
+        "begun": None if begun is None else _as_text(begun),
+        "age_seconds": None if begun is None else max(0, round(time.time() - begun)),
         "key_space": dict(seen.key_space),
         "layers": [
             {
                 "file": layer.path.relative_to(path).as_posix(),
-                "urls": layer.urls,
+                "urls": layer.about,
                 "capacity": layer.capacity,
                 "bytes": layer.nbytes,
                 "error_rate": layer.error_rate,
-                "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(layer.created)),
+                "created": _as_text(layer.created),
                 "clean": layer.is_clean,
             }
             for layer in seen.layers
         ],
-        "findings": findings,
+        "verdicts": None if verdicts is None else [asdict(verdict) for verdict in verdicts],
+        "findings": [*seen.findings, *findings],
     }
 
 
-def _pending(jobdir: Path, findings: list[str], *, read_all: bool) -> int | None:
-    """Return how many requests wait in *jobdir*; None if the file is in use, or was left by a killed crawl."""
-    path = jobdir / FRONTIER_NAME
-    if not path.exists():
-        return 0
-    log = path.with_name(path.name + "-wal")
-    if log.exists() and log.stat().st_size:
-        return None  # what stands there is not in the file yet, and opening both together would write
+def _beside(jobdir: Path) -> tuple[Contents | None, list[ParkedShape] | None, list[str]]:
+    """Return what waits in *jobdir*, what has run dry there, and what is wrong with either; None: not known."""
+    findings: list[str] = []
+    pending: Contents | None = Contents(0, {}, 0, "")
+    verdicts: list[ParkedShape] | None = []
+    frontier, guard = jobdir / FRONTIER_NAME, guard_file(jobdir)
+    if frontier.exists():
+        with _finding(frontier, findings), reading(frontier) as connection:
+            pending = None
+            pending = None if connection is None else contents(connection)
+    if guard.exists():
+        with _finding(guard, findings), reading(guard) as connection:
+            verdicts = None
+            verdicts = None if connection is None else shapes_in(guard, connection)
+    return pending, verdicts, findings
+
+
+@contextmanager
+def _finding(path: Path, findings: list[str]) -> Iterator[None]:
     try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as database:
-            if read_all:
-                (answer,) = database.execute("PRAGMA integrity_check(1)").fetchone()
-                if answer != "ok":
-                    findings.append(f"{path} is damaged: {answer}. Restore it together with {FILTER_NAME}.")
-            (version,) = database.execute("PRAGMA user_version").fetchone()
-            count = "SELECT count(*) FROM requests" if version == 1 else "SELECT ifnull(sum(rows), 0) FROM lanes"
-            return int(database.execute(count).fetchone()[0])
-    except sqlite3.Error as error:
-        findings.append(f"{path} cannot be read: {error}. Restore it together with {FILTER_NAME}.")
-        return None
+        yield
+    except (sqlite3.Error, OSError) as error:
+        findings.append(f"{path} cannot be read: {error}. `scrapy bloom verify` says more.")
+    except BloomError as error:
+        findings.append(str(error))
 
 
-def job_lines(found: dict[str, Any]) -> list[str]:
+def job_lines(found: dict[str, Any]) -> Iterator[str | Table]:
     """Return the lines for what :func:`info` has *found*."""
     state = "in use" if found["in_use"] else "closed cleanly" if found["clean"] else "not closed"
-    pending = "not known while it is in use or after a kill" if found["pending"] is None else f"{found['pending']:,}"
+    made_by = ", ".join(f"{name}: {value or 'none'}" for name, value in found["key_space"].items())
+    promised = "not known" if found["error_rate"] is None else f"{found['error_rate']:.2g} at most"
     labelled = [
         ("filter", found["directory"]),
         ("state", f"{state}; last opened by {found['last_opened_by'] or 'nobody known'}"),
+        ("begun", f"{found['begun']}, {_age(found['age_seconds'])} ago" if found["begun"] else "not known"),
         (
             "URLs",
-            f"{found['urls']:,}{'' if found['clean'] else ' when last noted, more since'}"
+            f"{'about ' if found['urls_are_estimated'] else ''}{found['urls']:,}"
             + (f", and {found['forgotten']:,} taken back" if found["forgotten"] else ""),
         ),
-        ("pending", pending),
+        ("pending", _pending(found)),
         ("bytes", f"{found['bytes']:,}"),
         ("expected lost", f"{found['expected_lost']:.2g} pages"),
-        ("error rate", "not known" if found["error_rate"] is None else f"{found['error_rate']:g} at most"),
-        (
-            "made by",
-            ", ".join(f"{name}: {value or 'none'}" for name, value in found["key_space"].items()) or "not known",
-        ),
-        *(
-            (
-                layer["file"],
-                f"{'?' if layer['urls'] is None else format(layer['urls'], ',')} of {layer['capacity']:,} URLs",
-            )
-            for layer in found["layers"]
-        ),
+        ("error rate", f"{promised}; now {found['error_rate_now']:.2g}"),
+        ("made by", made_by or "not known"),
+        *((each["file"], f"{each['urls']:,} of {each['capacity']:,} URLs") for each in found["layers"]),
     ]
-    return rows(labelled) + [f"! {finding}" for finding in found["findings"]]
+    yield from rows(labelled)
+    if len(found["pending_by_host"]) > 1:
+        shown = list(found["pending_by_host"].items())[:SHOWN_HOSTS]
+        yield ""
+        yield Table(("host", "pending"), [(host, f"{count:,}") for host, count in shown])
+    if found["verdicts"]:
+        yield ""
+        yield Table(
+            ("run dry", "parked", "pages", "of which last, without news", "example"),
+            [
+                (
+                    each["shape"] + (" (taken back)" if each["is_taken_back"] else ""),
+                    f"{each['waiting']:,}",
+                    f"{each['fetched']:,}",
+                    f"{each['dry']:,}",
+                    each["example"],
+                )
+                for each in found["verdicts"]
+            ],
+        )
+    yield from (f"! {finding}" for finding in found["findings"])
+
+
+def _pending(found: dict[str, Any]) -> str:
+    if found["pending"] is None:
+        return "not known: the file is not closed, and too large to be copied for a look"
+    hosts = f", of {found['hosts']:,} hosts" if found["hosts"] else ""
+    return f"{found['pending']:,}{hosts}"
+
+
+def _as_text(moment: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moment))
+
+
+def _age(seconds: int) -> str:
+    for unit, length in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length:,} {unit}"
+    return f"{seconds} seconds"

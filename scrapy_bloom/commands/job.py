@@ -52,6 +52,6 @@ def local(directory: str) -> Path:
 
     """
     if "://" in directory:
-        advice = "Give the JOBDIR of a crawl."
-        raise UnusableError(directory.partition("@")[2] or directory, "is not a directory", advice=advice)
+        advice = "Give the JOBDIR of a crawl. Of a fleet's server, `info redis://...` and `requeue redis://...` tell."
+        raise UnusableError(directory.partition("@")[2] or directory, "is not a job directory", advice=advice)
     return Path(directory)

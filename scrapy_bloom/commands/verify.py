@@ -1,23 +1,210 @@
-"""Reads all of a job directory and reports everything that is wrong with it, at once."""
+"""Reads all of a job directory, reports everything that is wrong with it at once, and repairs what is safe to repair.
+
+Safe is what costs fetches at most. Nothing is repaired unless somebody says so, and nothing while a crawl runs.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import shutil
+import sqlite3
+from typing import TYPE_CHECKING, Any
 
-from scrapy_bloom.commands.info import info, job_lines
-from scrapy_bloom.commands.terminal import OK, WRONG, show
+from scrapy_bloom.commands.job import filter_directory
+from scrapy_bloom.commands.terminal import OK, WRONG, show, size
+from scrapy_bloom.errors import BloomError
+from scrapy_bloom.files.frontier_check import contents, problems
+from scrapy_bloom.files.frontier_file import FRONTIER_NAME
+from scrapy_bloom.files.frontier_mark import read_mark
+from scrapy_bloom.files.inspect import inspect
+from scrapy_bloom.files.job_lock import hold_frontier
+from scrapy_bloom.files.layerfile import read_header
+from scrapy_bloom.files.layout import FILTER_NAME, layer_paths
+from scrapy_bloom.files.mend import mend
+from scrapy_bloom.files.merge import UNFINISHED_NAME
+from scrapy_bloom.files.sqlite_copy import reading
+from scrapy_bloom.loops import verdicts
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from scrapy_bloom.files.inspect import FilterDescription
+
+NEWS_NAME = "requests.news"
+SPARE_NAMES = (UNFINISHED_NAME, f"{FRONTIER_NAME}.salvage")
+"""Directories that a command leaves behind if it is killed. Nothing in them is used."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what ``verify`` takes."""
     parser.add_argument("directory", metavar="DIR", help="a JOBDIR")
+    parser.add_argument(
+        "--fix",
+        action="store_true",
+        help="repair what costs fetches at most, and say what was done: delete what was never finished, close a filter "
+        "that was not closed, put an empty layer in the place of a damaged one, which is kept",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what the job holds and what is wrong with it."""
-    found = info(options.directory, read_bits=True)
-    show(found, options, job_lines)
+    """Print what was read and what is wrong with it."""
+    found = verify(options.directory, fix=options.fix)
+    show(found, options, _lines)
     return WRONG if found["findings"] else OK
+
+
+def verify(directory: str, *, fix: bool = False) -> dict[str, Any]:
+    """Read all of the job in *directory*; with *fix*, repair it first and then read it.
+
+    Raises:
+        InUseError: It is to be repaired, and a crawl is running there.
+        UnusableError: There is no job.
+
+    """
+    path = filter_directory(directory)
+    before: list[str] = []
+    done: list[str] = []
+    if fix:
+        before = _read_all(path)["findings"]
+        if before:
+            with hold_frontier(path.parent):
+                done = _fix(path)
+    return {**_read_all(path), "found_before": before, "done": done}
+
+
+def _read_all(path: Path) -> dict[str, Any]:
+    read: list[dict[str, Any]] = []
+    findings: list[str] = []
+    is_job = path.name == FILTER_NAME
+    # Before the frontier: what the filter has noted of that is never ahead of it.
+    mark = read_mark(path / "frontier") if is_job else None
+    described = _read_filter(path, "filter", read, findings)
+    if is_job:
+        jobdir = path.parent
+        findings += _read_frontier(jobdir / FRONTIER_NAME, described, mark, read)
+        findings += _read_guard(verdicts.guard_file(jobdir), read)
+        if layer_paths(jobdir / NEWS_NAME):
+            _read_filter(jobdir / NEWS_NAME, "news of the loop guard", read, findings)
+        findings += [
+            f"{jobdir / name} was left behind by a command that was killed. Nothing in it is used."
+            for name in SPARE_NAMES
+            if (jobdir / name).exists()
+        ]
+    return {
+        "directory": str(path),
+        "in_use": described.is_in_use,
+        "urls": described.about,
+        "layers": [
+            {"file": layer.path.relative_to(path).as_posix(), "urls": layer.about, "clean": layer.is_clean}
+            for layer in described.layers
+        ],
+        "read": read,
+        "sound": not findings,
+        "findings": findings,
+    }
+
+
+def _read_filter(path: Path, part: str, read: list[dict[str, Any]], findings: list[str]) -> FilterDescription:
+    described = inspect(path, read_bits=True)
+    count = f"{'' if described.is_clean else 'about '}{described.about:,}"
+    what = f"{count} {'URLs' if part == 'filter' else 'entries'} in {len(described.layers)} layers"
+    read.append({"part": part, "bytes": described.nbytes, "what": what})
+    findings += described.findings
+    return described
+
+
+def _read_frontier(
+    path: Path, seen: FilterDescription, mark: tuple[bytes, int | None] | None, read: list[dict[str, Any]]
+) -> list[str]:
+    if not path.exists():
+        return []
+
+    def look(connection: sqlite3.Connection) -> tuple[list[str], str]:
+        wrong = problems(path, connection)
+        if wrong:
+            return wrong, "damaged"
+        found = contents(connection)
+        return _disagreements(path, found.filter_id, found.last_id, seen, mark), f"{found.pending:,} pending requests"
+
+    return _read_database(path, "pending requests", read, look)
+
+
+def _disagreements(
+    path: Path, filter_id: str, last_id: int, seen: FilterDescription, mark: tuple[bytes, int | None] | None
+) -> list[str]:
+    """Return why a crawl would refuse frontier and filter together; ``frontier.agreement`` decides by the same."""
+    paths = layer_paths(seen.directory)
+    try:
+        chain_id = read_header(paths[0]).origin.chain_id
+    except BloomError:  # a finding already
+        return []
+    if not seen.about or not filter_id:
+        return []
+    advice = "Restore both from a backup of the same moment, or go on by BLOOM_ACCEPT_LOST_REQUESTS = True."
+    noted = mark[1] if mark is not None and mark[0] == chain_id else None
+    if filter_id != chain_id.hex():
+        return [f"{path} was used with another filter than {seen.directory}. {advice}"]
+    if noted is None and last_id:
+        return [f"{seen.directory / 'frontier'}, which tells how old {path} is, is missing or damaged. {advice}"]
+    if noted is not None and noted > last_id:
+        found = f"it has got to request {last_id}, and the filter knows them up to {noted}"
+        return [f"{path} is older than its filter: {found}. {advice}"]
+    return []
+
+
+def _read_guard(path: Path, read: list[dict[str, Any]]) -> list[str]:
+    if not path.exists():
+        return []
+
+    def look(connection: sqlite3.Connection) -> tuple[list[str], str]:
+        wrong = verdicts.problems(path, connection)
+        if wrong:
+            return wrong, "damaged"
+        shapes = verdicts.shapes_in(path, connection)
+        return (
+            [],
+            f"{len(shapes):,} shapes that have run dry, {sum(shape.waiting for shape in shapes):,} parked requests",
+        )
+
+    return _read_database(path, "loop guard", read, look)
+
+
+def _read_database(
+    path: Path,
+    part: str,
+    read: list[dict[str, Any]],
+    look: Callable[[sqlite3.Connection], tuple[list[str], str]],
+) -> list[str]:
+    try:
+        with reading(path, most_bytes=None) as connection:
+            wrong, what = look(connection) if connection is not None else ([], "")
+    except (sqlite3.Error, OSError) as error:
+        wrong, what = [f"{path} cannot be read: {error}. Check the file, the disk and the permissions."], "unreadable"
+    except BloomError as error:
+        wrong, what = [str(error)], "unreadable"
+    read.append({"part": part, "bytes": path.stat().st_size, "what": what})
+    return wrong
+
+
+def _fix(path: Path) -> list[str]:
+    # Without a frontier the next crawl has to see that the last one was killed: it may have lost Scrapy's queue.
+    done = mend(path, may_close=path.name != FILTER_NAME or (path.parent / FRONTIER_NAME).exists())
+    if path.name == FILTER_NAME:
+        if layer_paths(path.parent / NEWS_NAME):
+            done += mend(path.parent / NEWS_NAME)
+        for name in SPARE_NAMES:
+            if (path.parent / name).exists():
+                shutil.rmtree(path.parent / name)
+                done.append(f"Deleted {path.parent / name}.")
+    return done
+
+
+def _lines(found: dict[str, Any]) -> Iterator[str]:
+    yield from (f"+ {each}" for each in found["done"])
+    yield from (f"read: {each['part']}, {each['what']} ({size(each['bytes'])})" for each in found["read"])
+    yield from (f"! {finding}" for finding in found["findings"])
+    if found["sound"]:
+        yield f"All of {found['directory']} and what is beside it was read, and is sound."
+    elif found["found_before"] and not found["done"]:
+        yield "Nothing could be repaired without the risk of losing pages."

@@ -125,6 +125,22 @@ class FrontierMark:
             self._map = None
 
 
+def read_mark(path: Path) -> tuple[bytes, int | None] | None:
+    """Return the id of the chain in the file at *path*, and the number of the last request that was noted.
+
+    The number is None if it is lost. Return None if there is no such file, or it is none of this format.
+
+    Raises:
+        OSError: It cannot be read.
+
+    """
+    found = path.read_bytes() if path.exists() else b""
+    if len(found) != _LAYOUT.size or not found.startswith(_MAGIC):
+        return None
+    _, of_chain, _, noted, _ = _LAYOUT.unpack(found)
+    return of_chain, None if noted == _LOST else noted
+
+
 def boot_id() -> bytes:
     """Return 16 bytes that change with every boot of the machine, or zeros where the system has no such id."""
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -40,6 +41,8 @@ class LayerDescription:
     urls: int | None
     """URLs in it, as noted last: up to date after a clean stop, otherwise behind by a 64th of the capacity at most.
     None if the note is unreadable."""
+    about: int
+    """URLs in it: as noted after a clean stop, otherwise what the bits say if that is more."""
     error_rate: float
     """Designed chance that the full layer takes a new URL for seen."""
     nbytes: int
@@ -68,7 +71,7 @@ class FilterDescription:
     error_rate: float | None
     """Bound for the whole chain that was set when the newest layer was born."""
     expected_lost: float
-    """Pages that the approximation may have cost, from the counts as noted."""
+    """Pages that the approximation may have cost, from the counts."""
     is_clean: bool
     """Whether the last crawl closed it. Also False while a crawl runs."""
     is_in_use: bool | None
@@ -77,6 +80,11 @@ class FilterDescription:
     """The last process that opened it, in words, or nothing."""
     findings: tuple[str, ...]
     """What is wrong or unfinished, in sentences with what to do, the gravest first."""
+
+    @property
+    def about(self) -> int:
+        """URLs remembered: exact after a clean stop, otherwise estimated from the bits."""
+        return sum(layer.about for layer in self.layers) - self.forgotten
 
     @property
     def urls(self) -> int:
@@ -126,22 +134,20 @@ def inspect(directory: str | os.PathLike[str], *, read_bits: bool = False) -> Fi
     if not is_in_use:
         findings += _leftovers(path, paths=paths, is_clean=is_clean, is_in_use=is_in_use)
     newest = headers[-1][1].origin if headers else None
+    own = [_described(layer, header) for layer, header in headers]
     merged = _merged(path, newest.merged if newest is not None else 0, read_bits=read_bits, findings=findings)
     return FilterDescription(
         directory=path,
         exists=bool(paths),
-        layers=tuple(
-            [layer for each in merged for layer in each.layers]
-            + [_described(layer, header) for layer, header in headers]
-        ),
+        layers=(*(layer for each in merged for layer in each.layers), *own),
         forgotten=len(forgotten) + sum(each.forgotten for each in merged),
         key_space={} if newest is None else dict(newest.key_space),
         error_rate=None
         if newest is None
         else newest.error_rate + sum(layer.error_rate for each in merged for layer in each.layers),
         expected_lost=expected_in_merged(
-            [(header.spec, min(header.noted or 0, header.spec.capacity)) for _, header in headers],
-            [[(layer.spec, min(layer.urls or 0, layer.capacity)) for layer in each.layers] for each in merged],
+            [(layer.spec, layer.about) for layer in own],
+            [[(layer.spec, layer.about) for layer in each.layers] for each in merged],
         ),
         is_clean=is_clean and all(each.is_clean for each in merged),
         is_in_use=is_in_use,
@@ -173,12 +179,22 @@ def _described(path: Path, header: Header) -> LayerDescription:
         path=path,
         capacity=header.spec.capacity,
         urls=header.noted,
+        about=_about(path, header),
         error_rate=header.spec.error_rate,
         nbytes=header.spec.nbytes,
         created=header.origin.created,
         is_clean=header.is_clean,
         spec=header.spec,
     )
+
+
+def _about(path: Path, header: Header) -> int:
+    noted = min(header.noted or 0, header.spec.capacity)
+    if header.is_clean:
+        return noted
+    with suppress(OSError, ValueError):  # a finding already
+        return max(noted, layerfile.estimated_count(path, header))
+    return noted
 
 
 def _trying(findings: list[str], read: Callable[[], _T]) -> _T | None:

@@ -30,11 +30,26 @@ def hold_job(jobdir: Path) -> Iterator[None]:
     """
     with ExitStack() as stack:
         # The crawl takes them in this order, so two that start at once cannot each get one.
-        frontier = jobdir / FRONTIER_NAME
-        if frontier.exists():
-            stack.enter_context(_held(frontier.with_name(f"{frontier.name}.lock"), jobdir, None))
+        stack.enter_context(hold_frontier(jobdir))
         if (jobdir / FILTER_NAME).exists():
             stack.enter_context(hold_filter(jobdir / FILTER_NAME))
+        yield
+
+
+@contextmanager
+def hold_frontier(jobdir: Path) -> Iterator[None]:
+    """Hold the lock of the frontier in *jobdir*, if it has one.
+
+    Raises:
+        InUseError: A crawl is running there.
+        OSError: The lock cannot be taken for another reason.
+
+    """
+    path = jobdir / FRONTIER_NAME
+    if not path.exists():
+        yield
+        return
+    with _held(path.with_name(f"{path.name}.lock"), jobdir, jobdir / FILTER_NAME / OWNER_NAME):
         yield
 
 

@@ -256,6 +256,15 @@ def _parse_state(header: bytes) -> tuple[int | None, bool, bool, int | None]:
     return count, flag == _CLEAN, bool(followed), oldest
 
 
+def estimated_count(path: Path, header: Header) -> int:
+    """Return about how many fingerprints are in the file at *path*, from a sample of its bits. Writes nothing."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        layer = Layer(header.spec, memoryview(data)[HEADER_BYTES:])
+        estimate = layer.estimated_count()
+        layer.bits = type(layer.bits)()  # lets go of the mapping
+        return estimate
+
+
 def contradiction(path: Path, header: Header) -> DamagedError | None:
     """Return how the bits of the file at *path* contradict its *header*, or None. Reads all bits, and writes nothing.
 

@@ -6,13 +6,14 @@ Knows the file, not the guard.
 from __future__ import annotations
 
 import difflib
+import json
 import sqlite3
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.errors import InUseError, UnusableError
-from scrapy_bloom.loops.parked import DIRECTORY_NAME, FILE_NAME, TAKEN_BACK
+from scrapy_bloom.loops.parked import APPLICATION_ID, DIRECTORY_NAME, FILE_NAME, FORMAT_VERSION, TAKEN_BACK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -73,6 +74,34 @@ def shapes_in(path: Path, connection: sqlite3.Connection) -> list[ParkedShape]:
         ParkedShape(shape, fetched, dry, queued, waiting, bool(pardoned), example)
         for shape, fetched, dry, queued, _, pardoned, example, waiting in rows
     ]
+
+
+def problems(path: Path, connection: sqlite3.Connection) -> list[str]:
+    """Return everything that is wrong with the guard's file at *path*, read through *connection*, as sentences."""
+    found: list[str] = []
+    advice = f"Restore it from a backup, or delete {path.parent}: what is parked there is lost then."
+    try:
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if application != APPLICATION_ID:
+            return [f"{path} is not a file of the loop guard: its application id is {application:#x}. {advice}"]
+        if version != FORMAT_VERSION:
+            return [f"{path} has format version {version}, which this scrapy-bloom does not know. Upgrade it."]
+        found += [row[0] for row in connection.execute("PRAGMA integrity_check(100)") if row[0] != "ok"]
+        connection.execute(f"SELECT {_COLUMNS}, bred FROM accounts LIMIT 1").fetchall()  # noqa: S608 - constants
+        for name, children in connection.execute("SELECT name, children FROM folders"):
+            if not _is_json_object(children):
+                found.append(f"what is known of the folder {name!r} cannot be read")
+    except sqlite3.Error as error:
+        found.append(str(error))
+    return [f"{path} is damaged: {each}. {advice}" for each in found]
+
+
+def _is_json_object(text: object) -> bool:
+    try:
+        return isinstance(text, str) and isinstance(json.loads(text), dict)
+    except ValueError:
+        return False
 
 
 def take_back(jobdir: Path, shape: str) -> int:

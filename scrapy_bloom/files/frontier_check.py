@@ -1,0 +1,119 @@
+"""Reads a file of pending requests for people: how many wait for which host, and what is wrong with it.
+
+Follows the description in ``docs/frontier.md`` and shares no code with what writes the file, so that a mistake there
+shows here. Unpickles nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+import struct
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_APPLICATION_ID = 0x53624672
+_VERSION_WITH_CHECKSUMS = 2
+_STATES = {"clean", "in_flight", "importing", "last_id", "filter", "spider"}
+_MOST_SHOWN = 5
+_of_host = re.compile(r"/?(.+)-[0-9a-f]{32}(?:/.*)?").fullmatch
+
+
+class Contents(NamedTuple):
+    """What a file of pending requests says of itself."""
+
+    pending: int
+    by_host: dict[str, int]
+    """Most first; empty if the priority queue of the job keeps no queue per host."""
+    last_id: int
+    """The largest number ever given to a request; 0 in files of version 1."""
+    filter_id: str
+    """Id of the filter that it was used with, in hexadecimal; empty if none."""
+
+
+def contents(connection: sqlite3.Connection) -> Contents:
+    """Return what the file of *connection* holds.
+
+    Raises:
+        sqlite3.Error: It cannot be read.
+
+    """
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    rows = "rows" if version >= _VERSION_WITH_CHECKSUMS else "(SELECT count(*) FROM requests WHERE lane = lanes.id)"
+    pending = 0
+    by_host: Counter[str] = Counter()
+    for name, count in connection.execute(f"SELECT key, {rows} FROM lanes"):  # noqa: S608 - our own constants
+        pending += count
+        if count and (match := _of_host(name)):
+            by_host[match[1]] += count
+    state = dict(connection.execute("SELECT name, value FROM state"))
+    return Contents(pending, dict(by_host.most_common()), int(state.get("last_id", 0)), str(state.get("filter", "")))
+
+
+def problems(path: Path, connection: sqlite3.Connection) -> list[str]:
+    """Return everything that is wrong with the file at *path*, read through *connection*, as sentences."""
+    found: list[str] = []
+    try:
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if application != _APPLICATION_ID:
+            return [f"{path} is not a file of scrapy-bloom's: its application id is {application:#x}."]
+        found += [row[0] for row in connection.execute("PRAGMA integrity_check(100)") if row[0] != "ok"]
+        if version == _VERSION_WITH_CHECKSUMS:
+            found += _wrong_states(connection) + _wrong_lanes(connection) + _wrong_requests(connection)
+        elif version > _VERSION_WITH_CHECKSUMS:
+            return [f"{path} has format version {version}, which this scrapy-bloom does not know. Upgrade it."]
+    except sqlite3.Error as error:
+        found.append(str(error))
+    return [f"{path} is damaged: {each}. {_ADVICE.format(path.parent)}" for each in found]
+
+
+def _wrong_states(connection: sqlite3.Connection) -> list[str]:
+    rows = connection.execute("SELECT name, value, crc FROM state").fetchall()
+    wrong = [
+        f"the state {name!r} contradicts its checksum"
+        for name, value, crc in rows
+        if name != "spider" and crc != crc32(f"{name} {json.dumps(value)}".encode())
+    ]
+    missing = _STATES - {name for name, _, _ in rows}
+    return wrong + [f"the state {name!r} is missing" for name in sorted(missing)]
+
+
+def _wrong_lanes(connection: sqlite3.Connection) -> list[str]:
+    counted = dict(connection.execute("SELECT lane, count(*) FROM requests GROUP BY lane"))
+    wrong = []
+    for id_, name, rows, crc in connection.execute("SELECT id, key, rows, crc FROM lanes"):
+        if crc != crc32(f"{id_} {rows} {name}".encode()):
+            wrong.append(f"the queue {name!r} contradicts its checksum")
+        elif rows != counted.get(id_, 0):
+            wrong.append(f"the queue {name!r} counts {rows} requests and has {counted.get(id_, 0)}")
+        counted.pop(id_, None)
+    if counted:
+        wrong.append(f"{sum(counted.values())} requests are in {len(counted)} queues that are not listed")
+    return wrong[:_MOST_SHOWN] + ([f"{len(wrong) - _MOST_SHOWN} more queues"] if len(wrong) > _MOST_SHOWN else [])
+
+
+def _wrong_requests(connection: sqlite3.Connection) -> list[str]:
+    count = 0
+    first = None
+    for id_, lane, sealed in connection.execute("SELECT id, lane, body FROM requests"):
+        try:
+            body = sealed[4:]
+            is_right = struct.pack("<I", crc32(body, crc32(struct.pack("<qq", id_, lane)))) == sealed[:4]
+        except (struct.error, TypeError):  # not even of the right types
+            is_right = False
+        if not is_right:
+            count += 1
+            first = id_ if first is None else first
+    return [f"{count} pending requests contradict their checksums, the first is {first}"] if count else []
+
+
+_ADVICE = (
+    "Restore it and requests.bloom from a backup of the same moment, or save what is readable: "
+    "python -m scrapy_bloom.frontier.salvage {}"
+)
