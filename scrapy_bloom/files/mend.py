@@ -13,7 +13,6 @@ from scrapy_bloom.errors import BloomError
 from scrapy_bloom.files import layerfile, layout
 from scrapy_bloom.files.directory import open_filter
 from scrapy_bloom.files.job_lock import hold_filter
-from scrapy_bloom.filter.chain import next_spec
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,7 +57,11 @@ def _sound(directory: Path) -> dict[int, Header]:
         with suppress(BloomError, ValueError):
             header = layerfile.read_header(path)
             overfull = header.is_clean and (header.noted or 0) > header.spec.capacity
-            if header.spec.index == int(path.name[6:9]) and not overfull and not layerfile.contradiction(path, header):
+            if (
+                header.spec.index == layout.index_of(path)
+                and not overfull
+                and not layerfile.contradiction(path, header)
+            ):
                 sound[header.spec.index] = header
     if sound:  # of the chain that most of them belong to, the others are strangers
         ids = [header.origin.chain_id for header in sound.values()]
@@ -71,11 +74,14 @@ def _mend_layers(directory: Path) -> list[str]:
     sound = _sound(directory)
     if not sound:
         return []
-    last = max(int(path.name[6:9]) for path in layout.layer_paths(directory))
-    if last in sound and sound[last].is_followed:
-        last += 1
+    paths = layout.layer_paths(directory)
+    first, last = layout.index_of(paths[0]), layout.index_of(paths[-1])
+    if last in sound:
+        noted = sound[last].oldest
+        first = first if noted is None else noted
+        last += sound[last].is_followed
     done = []
-    for index in range(last + 1):
+    for index in range(first, last + 1):
         if index in sound:
             continue
         path = layout.layer_path(directory, index)
@@ -84,18 +90,16 @@ def _mend_layers(directory: Path) -> list[str]:
             aside = path.with_name(path.name + ASIDE_SUFFIX)
             path.replace(aside)
             was = f"is damaged, and kept as {aside.name}"
-        _create_empty(path, index, sound[min(sound, key=lambda other: abs(other - index))], is_last=index == last)
+        like = sound[min(sound, key=lambda other: abs(other - index))]
+        _create_empty(path, index, like, oldest=first, is_last=index == last)
         done.append(f"{path} {was}. An empty layer takes its place: its URLs are new again, and fetched once more.")
     return done
 
 
-def _create_empty(path: Path, index: int, like: Header, *, is_last: bool) -> None:
-    """Create layer *index*, of the chain and size of the layer *like*; one that comes last may still fill up."""
-    origin = like.origin
+def _create_empty(path: Path, index: int, like: Header, *, oldest: int, is_last: bool) -> None:
+    """Create layer *index*, of the chain and size of the layer *like*."""
     spec = replace(like.spec, index=index)
-    if is_last and like.spec.index == index - 1:
-        spec = next_spec(like.spec, capacity=origin.capacity, error_rate=origin.error_rate, growth=origin.growth)
-    file = layerfile.create(path, spec, origin)
+    file = layerfile.create(path, spec, like.origin, oldest=oldest)
     try:
         file.is_followed = not is_last
         file.write_state(clean=True)

@@ -274,3 +274,23 @@ def test_the_filter_alone_can_be_verified(tmp_path: Path, answer: Callable[..., 
     with open_filter(tmp_path) as chain:
         assert fingerprint(29) in chain
         assert fingerprint(0) not in chain
+
+
+def test_layers_that_were_dropped_for_their_age_are_not_missing(
+    tmp_path: Path, answer: Callable[..., tuple[int, Any]]
+) -> None:
+    """A filter of which the oldest layers are gone rightly is sound, and mended without them."""
+    days = 0.0
+    with open_filter(tmp_path, 10, max_age=8, clock=lambda: days) as chain:
+        for each in fingerprints(40):
+            chain.add(each)
+            days += 0.5
+        count = len(chain)
+    first = min(tmp_path.glob("layer-*.bloom"))
+    assert first.name > "layer-003.bloom"
+    assert answer("verify", tmp_path)[1]["findings"] == []
+    flip_bits(first, 40)
+    code, found = answer("verify", tmp_path, "--fix")
+    assert (code, len(found["done"])) == (OK, 1)
+    assert min(tmp_path.glob("layer-*.bloom")) == first
+    assert 0 < found["urls"] < count
