@@ -19,7 +19,7 @@ from scrapy_bloom.commands.crawl_feeds import check_feeds
 from scrapy_bloom.commands.crawl_summary import total
 from scrapy_bloom.commands.terminal import OK, USAGE, WRONG
 from scrapy_bloom.errors import InUseError, SettingsError, UnusableError
-from tests.support.crawl_command import IN_HAND, CrawlCommand, is_running, items_of, make_project
+from tests.support.crawl_command import IN_HAND, PAGE_SECONDS, CrawlCommand, is_running, items_of, make_project
 from tests.support.fleets import wait_until
 from tests.support.localsite import LocalSite
 from tests.support.redis_servers import RedisServer, executable
@@ -39,7 +39,7 @@ def project(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def site() -> Iterator[LocalSite]:
-    with LocalSite(pages=PAGES, links_per_page=6, delay=0.03) as site:
+    with LocalSite(pages=PAGES, links_per_page=6, delay=PAGE_SECONDS) as site:
         yield site
 
 

@@ -19,8 +19,12 @@ if TYPE_CHECKING:
     from tests.support.localsite import LocalSite
 
 CONCURRENCY = 4
-IN_HAND = 2 * CONCURRENCY + CONCURRENCY // 2
-"""Requests that a worker holds at most, see ``fleets``."""
+PAGE_SECONDS = 0.1
+"""What a page of the site should take. Scrapy 2.13 takes as long again between callback and engine."""
+
+IN_HAND = 4 * CONCURRENCY
+"""Requests that a worker holds at most: in the downloader, in the scraper, acknowledged but not told yet, and half as
+many as each of these that wait for the downloader; with some to spare for a busy machine."""
 
 _runs = itertools.count()
 _SPIDER = """
