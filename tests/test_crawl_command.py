@@ -137,7 +137,8 @@ def test_all_killed_at_once_loses_nothing(project: Path, site: LocalSite) -> Non
 def test_ctrl_c_stops_and_the_next_start_goes_on(project: Path, site: LocalSite) -> None:
     """Pages in hand are finished, nothing is fetched twice, and the exit code tells a stop from the end.
 
-    Meanwhile a second start on the same job directory is refused, and says who has it.
+    Meanwhile a second start on the same job directory is refused, and says who has it. One that finds the data of the
+    server deleted is refused, too: it would take the rest of a crawl for all of it.
     """
     start = (*FEED, "-a", f"url={site.url('/held/x')}")
     with CrawlCommand(project, None, *start) as crawl:
@@ -158,6 +159,12 @@ def test_ctrl_c_stops_and_the_next_start_goes_on(project: Path, site: LocalSite)
         assert (code, found["outcome"]) == (OK, "finished"), crawl.log
     assert site.hits() == PAGES + 1
     assert_all_fetched(site, project, again=0)
+    for path in (project / "job" / "fleet" / "server").rglob("appendonly*"):
+        if path.is_file():
+            path.unlink()
+    with CrawlCommand(project, None, *start) as crawl:
+        assert crawl.finish()[0] == USAGE
+        assert "is not there: " in crawl.log
 
 
 @pytest.mark.slow
@@ -171,10 +178,6 @@ def test_ctrl_c_twice_stops_at_once(project: Path) -> None:
         code, _ = crawl.finish()
         assert code == UNFINISHED, crawl.log
         assert "forcing unclean shutdown" in crawl.log
-        with CrawlCommand(project, site) as again:  # the page is pending still, and the start page new
-            site.wait_for_hits(2, "/held/x")
-            site.release("x")
-            assert again.finish()[0] == OK, again.log
 
 
 @pytest.mark.slow
@@ -186,6 +189,24 @@ def test_a_worker_that_cannot_live_ends_the_crawl(project: Path, site: LocalSite
     assert (code, found["outcome"]) == (WRONG, "failed"), log
     assert found["problem"].startswith("worker-1 has died 3 times in a row before it had fetched a page (exit code 1)")
     assert log.count("RuntimeError: no such thing") >= 3
+
+
+@pytest.mark.slow
+def test_a_server_that_cannot_live_ends_the_crawl(project: Path, site: LocalSite) -> None:
+    """After its third death within a minute of its start the crawl ends, and names the log of the server."""
+    with CrawlCommand(project, None, "-a", f"url={site.url('/held/x')}") as crawl:
+        site.wait_for_hits(1)
+        killed: set[int] = set()
+        while len(killed) < 3:
+            wait_until(lambda: crawl.members().get("server", 0) not in {0, *killed}, "the server")
+            pid = crawl.members()["server"]
+            os.kill(pid, signal.SIGKILL)
+            killed.add(pid)
+        wait_until(lambda: "The server has died 3 times" in crawl.log, "the message")
+        site.release("x")
+        code, found = crawl.finish()
+    assert (code, found["outcome"]) == (WRONG, "failed"), crawl.log
+    assert found["problem"].endswith("see job/fleet/server/server.log")
 
 
 @pytest.mark.slow
@@ -201,21 +222,6 @@ def test_a_server_of_the_settings_is_used(project: Path, site: LocalSite, tmp_pa
     assert set(members) == {"worker-1", "worker-2"}
     assert "worker worker-1" not in log
     assert_all_fetched(site, project, again=0)
-
-
-@pytest.mark.slow
-def test_a_queue_that_is_gone_is_not_begun_anew(project: Path, site: LocalSite) -> None:
-    """Data that were deleted are missed: going on would take a finished part of the crawl for all of it."""
-    with CrawlCommand(project, site, *FEED) as crawl:
-        site.wait_for_hits(20)
-        crawl.interrupt()
-        crawl.finish()
-    for path in (project / "job" / "fleet" / "server").rglob("appendonly*"):
-        if path.is_file():
-            path.unlink()
-    with CrawlCommand(project, site, *FEED) as crawl:
-        assert crawl.finish()[0] == USAGE
-        assert "is not there: " in crawl.log
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "257", "many", "2.5", "1e9"])
