@@ -270,6 +270,43 @@ def test_after_a_power_failure_all_since_the_last_sync_is_shown(
             assert calls.push(*map(request, (1, 2, 3, 4))) == [False] * 4
 
 
+@pytest.mark.parametrize("kept", [0.0, 0.3, 0.9, 1.0])
+def test_a_power_failure_takes_back_unsynced_pages_of_filter_and_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: float
+) -> None:
+    """With the filter as of its last sync, and only a part of what the database wrote since its own, every request of a
+    durable commit is pending, once; one of the commit that was cut off is new again, or whole if all of it was kept."""
+    job, log = tmp_path / "job", tmp_path / "job" / f"{FRONTIER_NAME}-wal"
+    calls = EngineCalls(job, **BLOOM)
+    calls.push(request(1), request(2))
+    calls.commit()
+    calls.scheduler.df._chain.sync()
+    bits = {path: path.read_bytes() for path in (job / "requests.bloom").glob("layer-*")}
+    calls.push(request(3), request(4))
+    calls.commit()
+    synced = log.read_bytes()
+    with monkeypatch.context() as patch:  # the power fails before the commit returns, so nobody is told of it
+        patch.setattr(calls.scheduler._journal, "_committed", lambda *_: None)
+        calls.push(request(5), request(6))
+        calls.commit()
+    unsynced = log.read_bytes()[len(synced) :]
+    assert log.read_bytes().startswith(synced)
+    assert unsynced
+    shutil.copytree(job, tmp_path / "failed")
+    calls.die()
+    job = tmp_path / "failed"
+    for path, content in bits.items():
+        (job / path.relative_to(tmp_path / "job")).write_bytes(content)
+    (job / log.name).write_bytes(synced + unsynced[: int(kept * len(unsynced))])
+    (job / f"{FRONTIER_NAME}-shm").unlink(missing_ok=True)  # memory, which no power failure leaves
+    after = shown(monkeypatch)
+    whole = kept == 1.0
+    with another_boot(monkeypatch), opened(job, **BLOOM) as calls:
+        assert after == [2]
+        assert calls.push(*map(request, range(1, 7))) == [False] * 4 + [not whole] * 2
+        assert sorted(calls.drain()) == sorted(urls(*range(1, 7)))
+
+
 # -- other filters, and brand-new jobs ---------------------------------------------------------------------------------
 
 
