@@ -236,6 +236,7 @@ def test_commands_that_look_at_pages_leave_a_job_alone(project: Path, command: s
     looked = crawl(project, f"scrapy {command}")
     assert looked.code == 0, looked.log
     assert "job is left alone: this is no crawl" in looked.log
+    assert "No JOBDIR" not in looked.log
     assert "Traceback" not in looked.log
     assert [path.read_bytes() for path in files] == before
 

@@ -8,7 +8,6 @@ says what else goes along.
 from __future__ import annotations
 
 import argparse
-import logging
 import shutil
 import sys
 from dataclasses import dataclass
@@ -22,7 +21,6 @@ from scrapy.utils.job import job_dir
 from scrapy.utils.misc import load_object
 from scrapy.utils.project import get_project_settings
 
-from scrapy_bloom.crawl.startup import log_start_errors
 from scrapy_bloom.errors import BloomError, UnusableError
 from scrapy_bloom.files.directory import open_filter
 from scrapy_bloom.files.frontier_file import FRONTIER_NAME
@@ -39,8 +37,6 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from typing_extensions import Self
 
-logger = logging.getLogger(__name__)
-
 _WORK = f"{FRONTIER_NAME}.export"
 _COMPLETE = "complete"
 _STAT = "bloom/frontier/exported"
@@ -50,7 +46,7 @@ _QUIET = {
     "EXTENSIONS_BASE": {},  # spider.state and feeds stay as they are
     "FEEDS": {},
     "ITEM_PIPELINES": {},
-    "LOG_LEVEL": "INFO",
+    "LOG_LEVEL": "WARNING",
     "DUPEFILTER_CLASS": "scrapy.dupefilters.BaseDupeFilter",
     "SCHEDULER": "scrapy_bloom.frontier.export.ExportScheduler",
 }
@@ -186,14 +182,16 @@ class ExportScheduler(BaseScheduler):
         return cls(crawler)
 
     def open(self, spider: Spider) -> None:
-        """Export, and set a stat to the result."""
-        jobdir = job_dir(self._crawler.settings)
-        with log_start_errors(logger):
-            if not jobdir:
-                raise UnusableError("JOBDIR", "is not set", advice="Name the job: -s JOBDIR=...")
-            exported = export_pending(Path(jobdir), self._crawler, spider)
+        """Export, and set a stat to the result: an :class:`Exported`, or the error with its advice."""
         assert self._crawler.stats is not None  # noqa: S101 - a crawler that opens a scheduler has them
-        self._crawler.stats.set_value(_STAT, exported)
+        jobdir = job_dir(self._crawler.settings)
+        found: Exported | BloomError = UnusableError("JOBDIR", "is not set", advice="Name the job: -s JOBDIR=...")
+        try:
+            if jobdir:
+                found = export_pending(Path(jobdir), self._crawler, spider)
+        except BloomError as error:  # raised, Scrapy would log it with its traceback
+            found = error
+        self._crawler.stats.set_value(_STAT, found)
 
     def has_pending_requests(self) -> bool:
         """Return False: the crawl ends at once."""
@@ -223,16 +221,29 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("-s", action="append", default=[], metavar="NAME=VALUE", help="a setting, JOBDIR among them")
     parser.add_argument("-a", action="append", default=[], metavar="NAME=VALUE", help="an argument of the spider")
     options = parser.parse_args(arguments)
+    for given in (*options.s, *options.a):
+        if "=" not in given:
+            parser.error(f"{given!r} has no value: write NAME=VALUE")
     settings = get_project_settings()
     settings.setdict(dict(setting.partition("=")[::2] for setting in options.s), priority="cmdline")
     settings.setdict(_QUIET, priority="cmdline")
     process = CrawlerProcess(settings)
-    crawler = process.create_crawler(options.spider)
+    try:
+        crawler = process.create_crawler(options.spider)
+    except KeyError:
+        known = ", ".join(process.spider_loader.list())
+        has = f"The project's spiders are: {known}." if known else "No project is here, or it has no spiders."
+        advice = "Run this where scrapy.cfg is, with the name that scrapy crawl takes."
+        print(f"No spider is called {options.spider!r}. {has} {advice}", file=sys.stderr)  # noqa: T201 - a command
+        return 2
     process.crawl(crawler, **dict(argument.partition("=")[::2] for argument in options.a))
     process.start()
-    exported: Exported | None = crawler.stats.get_value(_STAT) if crawler.stats else None
+    exported: Exported | BloomError | None = crawler.stats.get_value(_STAT) if crawler.stats else None
     if exported is None:
-        return 1
+        return 1  # Scrapy has logged why the spider could not be opened
+    if isinstance(exported, BloomError):
+        print(exported, file=sys.stderr)  # noqa: T201 - likewise
+        return 2
     print(  # noqa: T201 - a command
         f"Exported {exported.pending} pending requests to requests.queue. Go on with SCHEDULER = "
         '"scrapy.core.scheduler.Scheduler", and keep DUPEFILTER_CLASS = "scrapy_bloom.BloomDupeFilter", which knows '

@@ -95,7 +95,8 @@ class DurableScheduler(Scheduler):
 
     def __init__(self, dupefilter: BaseDupeFilter, jobdir: str | None = None, *args: Any, **kwargs: Any) -> None:
         super().__init__(dupefilter, None, *args, **kwargs)  # None: the disk queue is ours, not Scrapy's
-        if self.crawler is not None and looks_only(self.crawler):
+        self._left_alone = jobdir is not None and self.crawler is not None and looks_only(self.crawler)
+        if self._left_alone:
             jobdir = None
         priority_queue: Any = self.pqclass  # to Scrapy's types its two classes have nothing in common
         if priority_queue is DownloaderAwarePriorityQueue:
@@ -116,7 +117,8 @@ class DurableScheduler(Scheduler):
         Raises BloomError, before the first request, if the job directory cannot be used.
         """
         if not self.jobdir:
-            logger.info("No JOBDIR: pending requests are kept in memory, as by Scrapy's own scheduler")
+            if not self._left_alone:  # of which the filter says so
+                logger.info("No JOBDIR: pending requests are kept in memory, as by Scrapy's own scheduler")
             return super().open(spider)
         with log_start_errors(logger), spider_state_kept(self.crawler):
             return self._open_in(Path(self.jobdir), spider)

@@ -107,6 +107,46 @@ def test_a_job_without_a_frontier_is_refused(tmp_path: Path) -> None:
         exported(tmp_path)
 
 
+def export_command(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command in a project with the spider of the killed crawls."""
+    (project / "scrapy.cfg").write_text("[settings]\ndefault = exporting\n")
+    (project / "exporting.py").write_text(
+        "SPIDER_MODULES = ['tests.support.killed_crawl']\n"
+        "SCHEDULER_PRIORITY_QUEUE = 'scrapy.pqueues.DownloaderAwarePriorityQueue'\n"
+    )
+    return subprocess.run(
+        [sys.executable, "-m", "scrapy_bloom.frontier.export", *arguments],
+        cwd=project,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{project}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["sitee", "-s", "JOBDIR=job"], "No spider is called 'sitee'. The project's spiders are: site. Run this where"),
+        (
+            ["site", "-s", "JOBDIR=job", "-a", "options="],
+            "requests.frontier does not exist. There is nothing to export",
+        ),
+        (["site", "-a", "options="], "JOBDIR is not set. Name the job: -s JOBDIR=..."),
+        (["site", "-s", "JOBDIR"], "'JOBDIR' has no value: write NAME=VALUE"),
+    ],
+)
+def test_the_command_says_what_is_wrong_in_a_line(tmp_path: Path, arguments: list[str], told: str) -> None:
+    """A person's mistakes are told with advice on the last line, without a traceback; nothing is exported."""
+    ran = export_command(tmp_path, *arguments)
+    assert ran.returncode == 2
+    assert told in ran.stderr.splitlines()[-1], ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert "CRITICAL" not in ran.stderr
+    assert not (tmp_path / "job" / "requests.queue").exists()
+
+
 @pytest.mark.parametrize("dupefilter", ["scrapy_bloom.BloomDupeFilter", "scrapy.dupefilters.RFPDupeFilter"])
 def test_a_crawl_that_goes_back_to_scrapy_fetches_every_page(tmp_path: Path, dupefilter: str) -> None:
     """A crawl begun with our scheduler, stopped, exported by the command and ended with Scrapy's scheduler fetches
@@ -117,20 +157,7 @@ def test_a_crawl_that_goes_back_to_scrapy_fetches_every_page(tmp_path: Path, dup
             crawl.wait_until(site, 40)
             crawl.interrupt()
             crawl.wait()
-        (tmp_path / "scrapy.cfg").write_text("[settings]\ndefault = exporting\n")
-        (tmp_path / "exporting.py").write_text(
-            "SPIDER_MODULES = ['tests.support.killed_crawl']\n"
-            "SCHEDULER_PRIORITY_QUEUE = 'scrapy.pqueues.DownloaderAwarePriorityQueue'\n"
-        )
-        command = [sys.executable, "-m", "scrapy_bloom.frontier.export", "site", "-s", f"JOBDIR={tmp_path / 'job'}"]
-        ran = subprocess.run(
-            [*command, "-a", "options="],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        ran = export_command(tmp_path, "site", "-s", f"JOBDIR={tmp_path / 'job'}", "-a", "options=")
         assert "pending requests to requests.queue" in ran.stdout, ran.stderr
         finish(site.url(), tmp_path, settings={"SCHEDULER": SCRAPY, "DUPEFILTER_CLASS": dupefilter})
         hits = site.all_hits()
