@@ -125,6 +125,8 @@ def take_over(queue: Queue, source: Source) -> Taken:
             key = queue.key(0, "mover")
             with suppress(ServerError):  # it expires
                 queue.server.call(Command((1, key, mover), key, _RELEASE_MOVER))
+    # Another worker may have done it since this one joined.
+    queue.knows_scrapy_redis = bool(queue.server.call(_on_queue(queue, "queue", "HEXISTS", "scrapy_redis")))
     return taken
 
 
@@ -263,7 +265,6 @@ class _TakeOver:
         for shard in range(self._queue.shards):
             state = self._queue.key(shard, "queue")
             self._queue.server.call(Command(("HSET", state, "scrapy_redis", 1), state))
-        self._queue.knows_scrapy_redis = True
 
     def _foreign_fingerprints(self, kind: str, total: int) -> str:
         """Return what is wrong if the pending requests are not in the filter that scrapy-redis put them into."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,7 +15,7 @@ from scrapy.utils.test import get_crawler
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.fleet.frontier import scrapy_redis as taking_over
 from tests.fleet.frontier.test_fleet_scheduler import FLEET, Bomb, delivered
-from tests.support.fleets import Fleet
+from tests.support.fleets import Fleet, wait_until
 from tests.support.localsite import LocalSite
 from tests.support.proxy import LosingProxy
 from tests.support.redis_servers import RedisServer
@@ -179,6 +180,30 @@ def test_an_interrupted_take_over_goes_on(
             worker = open_worker(left, **settings)
             assert sorted(worker.drain()) == sorted(url(i) for i in range(20))
             worker.stop()
+
+
+def test_who_waits_for_another_worker_knows_afterwards_what_it_took_over(
+    plain_server: RedisServer, prefix: str, open_worker: Callable[..., EngineCalls], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It has joined before the filter was taken over, and looks links up under both fingerprints all the same."""
+    caplog.set_level("INFO")
+    left = Left(plain_server, prefix)
+    left.push(Request(url(1)))
+    left.close()
+    with plain_server.client() as client:
+        client.set(f"{{{prefix}:0}}:mover", "another")
+
+        def end_it() -> None:
+            wait_until(lambda: "Another worker takes over" in caplog.text, "the worker to wait")
+            client.hset(f"{{{prefix}:0}}:queue", "scrapy_redis", 1)
+            client.delete(f"{{{prefix}:0}}:mover")
+
+        thread = threading.Thread(target=end_it)
+        thread.start()
+        worker = open_worker(left)
+        thread.join()
+    assert worker.scheduler._queue.knows_scrapy_redis
+    assert worker.drain() == []
 
 
 def test_an_entry_that_would_run_code_is_refused_named_and_left(
