@@ -57,7 +57,7 @@ def compare(client: Any, port: int, *, pages: int, links: int, rounds: int, roun
                     for figure in ("per_minute", "trips", "blocked_ms", "waited_ms", "longest_ms")
                 ]
                 rows.append([name, f"{milliseconds:g}", *map(format, cells, (",.0f", ".2f", ".2f", ".2f", ".1f"))])
-                trips += [cells[1].median] if name in (FLEET, ONE_AT_A_TIME) else []
+                trips += [cells[1].median] if name == FLEET else []
     if len(fetched) != 1:
         raise AssertionError(f"not all crawls fetched the same pages: {sorted(fetched)}")
     print(f"\nOne worker, {pages:,} pages with {links} links each, {rounds} crawls of each kind")

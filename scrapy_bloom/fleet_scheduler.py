@@ -295,7 +295,7 @@ class FleetScheduler(BaseScheduler):
             self._queue.worker,
         )
 
-        if courier.has_begun and self._filter_figures.urls and not (taken.requests or taken.fingerprints):
+        if courier.has_begun and self._filter_figures.urls and not taken.requests:
             logger.warning(
                 "There was no queue yet on %s, key %s, but a filter that knows %d URLs: pages that were pending when "
                 "it was filled count as seen and will not be fetched. To get them, use another BLOOM_REDIS_KEY, or "

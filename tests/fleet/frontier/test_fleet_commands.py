@@ -79,6 +79,7 @@ def test_info_tells_what_is_there_and_changes_nothing(
         assert command("info", server.url)[1]["finished"]
 
 
+@pytest.mark.slow
 def test_what_crashed_workers_is_listed_and_put_back(
     tmp_path: Path, command: Callable[..., tuple[int, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:

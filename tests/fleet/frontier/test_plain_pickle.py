@@ -72,6 +72,7 @@ def doubled(depth: int) -> bytes:
     return b"\x80\x04]" + b"".join(b"\x94]h" + bytes([i]) + b"ah" + bytes([i]) + b"a" for i in range(depth)) + b"."
 
 
+@pytest.mark.slow
 def test_a_few_bytes_that_stand_for_a_billion_values_are_refused() -> None:
     """A list of the same list, 60 deep, would be 2^60 values on its way to an entry."""
     assert loads(doubled(3)) == [[[[], []], [[], []]], [[[], []], [[], []]]]
