@@ -1,6 +1,7 @@
 """Keeps the figures of a crawl in its job directory, for ``scrapy bloom report`` and ``info --watch``.
 
-Reads Scrapy's stats. Never hurts the crawl: what cannot be written is left out, and said once.
+Reads Scrapy's stats. Never hurts the crawl: what cannot be written is left out, and logged once. Does not know who
+reads the figures.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class CrawlFigures:
         self._before = self._file.last
         self._run = 1 if self._before is None else self._before.run + 1
         self._note()
-        with suppress(RuntimeError):  # neither reactor nor event loop, as for a filter used on its own
+        with suppress(RuntimeError):  # a filter used on its own may have neither reactor nor event loop
             self._timer = create_looping_call(self._tick)
             self._timer.start(INTERVAL, now=False)
 
@@ -58,7 +59,7 @@ class CrawlFigures:
         self._note()
 
     def _tick(self) -> None:
-        with suppress(Exception):  # the minute line says it, and it is no reason to stop counting
+        with suppress(Exception):  # the line once a minute logs it; go on counting
             self._refresh()
         self._note()
 

@@ -1,4 +1,7 @@
-"""Reads the order that a queue class of Scrapy's settings stands for: first-in-first-out or last-in-first-out."""
+"""Reads the order that a queue class of Scrapy's settings stands for: first-in-first-out or last-in-first-out.
+
+Knows names of classes, and no queue.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The figures that a crawl keeps in its job directory: how far it was, every few seconds, as CSV.
+"""Reads and writes the figures that a crawl keeps in its job directory: how far it is, every few seconds, as CSV.
 
-Reads and appends rows, and keeps the file small for ever. Does not know where the figures come from. They are for
-people: a damaged row is skipped, and nothing a crawl does depends on the file. ``docs/format.md`` describes it.
+Keeps the file small for ever, and does not know where the figures come from. They are for people: a damaged row is
+skipped, and nothing a crawl does depends on the file. ``docs/format.md`` describes it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FIGURES_NAME = "requests.figures.csv"
 MAX_ROWS = 4_000
 """Rows at which the file is thinned to half of them or less: some 300 KB."""
 
-_MAX_BYTES = 1 << 22  # a file that is larger was not written by us, and is not worth the memory
+_MAX_BYTES = 1 << 22  # a larger file was not written by us
 _SMALLEST_GAP = 10
 
 
@@ -142,7 +142,7 @@ def thinned(rows: Sequence[Figures], most: int) -> list[Figures]:
 def _spaced(rows: Sequence[Figures], gap: int) -> list[Figures]:
     kept: list[Figures] = []
     for row in rows:
-        # The distance, as a clock that was put back would otherwise drop all that follows.
+        # The absolute distance: if the clock was put back, all that follows would be dropped otherwise.
         if not kept or abs(row.time - kept[-1].time) >= gap:
             kept.append(row)
     if rows and kept[-1] is not rows[-1]:

@@ -1,6 +1,6 @@
-"""Makes one filter out of several: :func:`merge`. Copies files; bits cannot be carried over to another hash seed.
+"""Makes one filter out of several: :func:`merge`. Copies files, because bits are tied to the hash seed of their chain.
 
-Knows files, and no job: whether requests are still pending somewhere is for others to ask.
+Knows files. Does not know a job, nor whether requests are pending in it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The chains of other crawls in the directory of a filter: one directory ``merged-NNN`` for each, read only.
+"""Reads the chains of other crawls that were merged into a filter: a directory ``merged-NNN`` in its own for each.
 
-Each is a whole filter of its own, as its crawl has left it. The headers of the filter around them say how many there
-are. Does not know which filters may be merged, nor what is asked of them.
+Each is a whole filter, as its crawl left it. The headers of the filter around them say how many there are. Does not
+know which filters may be merged, nor who asks them.
 """
 
 from __future__ import annotations

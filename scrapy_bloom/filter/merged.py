@@ -1,7 +1,7 @@
-"""Layers that were filled by another crawl: :class:`MergedChain`. Asked like any others, and never added to.
+"""The layers that another crawl filled: :class:`MergedChain`. They are asked like any others and never added to.
 
-They have a hash seed of their own, and maybe another number of probes, so each chain is asked separately. Does not know
-which chain takes what is new, nor where the bits live.
+Their hash seed differs, and maybe their number of probes, so each chain is asked separately. Does not know which chain
+takes what is new, nor where the bits live.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class MergedChain:
         return sum(layer.count for layer in self.layers) - len(self.forgotten)
 
     def close(self) -> None:
-        """Let go of the bits."""
+        """Release the bits."""
         self._probes.set_tables((), 0)
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
 
-_match_key = re.compile(r"/([^/]+)-([0-9a-f]{32})/(?:0|-?[1-9][0-9]*)(s?)").fullmatch
+_match_name = re.compile(r"/([^/]+)-([0-9a-f]{32})/(?:0|-?[1-9][0-9]*)(s?)").fullmatch
 
 _BLOCK = 128
 """Names in a new block; a block of twice as many is split. Adding, removing and stepping on take 3.8 microseconds
@@ -126,7 +126,7 @@ class SlotQueue(DownloaderAwarePriorityQueue):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._dormant: dict[str, list[tuple[str, int]]] = {}
-        """Keys and lengths of the queues of slots not needed yet. Open, a slot takes 1.4 kB more."""
+        """Names and lengths of the queues of slots not needed yet. Open, a slot takes 1.4 kB more."""
         one = self.pqfactory("a.example")
         self._can_reopen = (
             one.key == f"{self.key}/a.example-{_checksum('a.example')}" and type(one) is ScrapyPriorityQueue
@@ -140,8 +140,8 @@ class SlotQueue(DownloaderAwarePriorityQueue):
         dormant = sum(length for queues in self._dormant.values() for _, length in queues)
         self._count = sum(map(len, self.pqueues.values())) + dormant
 
-    def reopen(self, key: str, length: int) -> bool:
-        """Make the queue that is called *key*, and return whether that could be done without a request.
+    def reopen(self, name: str, length: int) -> bool:
+        """Make the queue that is called *name*, and return whether that could be done without a request.
 
         The queue is opened when its slot is needed; until then it counts for *length* requests. When all are made,
         :meth:`recount` has to be called.
@@ -149,35 +149,35 @@ class SlotQueue(DownloaderAwarePriorityQueue):
         Scrapy's class builds the name of a slot's queues from its own, but keeps only what suits a file name. For
         nearly all hosts that is everything; a name that has lost something is known by the checksum behind it.
         """
-        found = _match_key(key.removeprefix(self.key))
-        if found is None or not (self._can_reopen and key.startswith(self.key)):
+        found = _match_name(name.removeprefix(self.key))
+        if found is None or not (self._can_reopen and name.startswith(self.key)):
             return False
         slot, checksum, start = found.groups()
         if checksum != _checksum(slot) or (start and self._start_queue_cls is None):
             return False
         if slot in self.pqueues:
-            self._open(slot, key)
+            self._open(slot, name)
         else:
-            self._dormant.setdefault(slot, []).append((key, length))
+            self._dormant.setdefault(slot, []).append((name, length))
         return True
 
-    def _open(self, slot: str, key: str) -> None:
+    def _open(self, slot: str, name: str) -> None:
         queue = self.pqueues.get(slot)
         if queue is None:
             # pqfactory() would make the same of the slot's name, in three times the time.
             queue = self.pqueues[slot] = ScrapyPriorityQueue(
-                self.crawler, self.downstream_queue_cls, key.rpartition("/")[0], start_queue_cls=self._start_queue_cls
+                self.crawler, self.downstream_queue_cls, name.rpartition("/")[0], start_queue_cls=self._start_queue_cls
             )
-        priority = _priority(key)
-        if key.endswith("s"):
+        priority = _priority(name)
+        if name.endswith("s"):
             queue._start_queues[priority] = queue._sqfactory(priority)
         else:
             queue.queues[priority] = queue.qfactory(priority)
         queue.curprio = priority if queue.curprio is None else min(queue.curprio, priority)
 
     def _wake(self, slot: str) -> None:
-        for key, _ in self._dormant.pop(slot, ()):
-            self._open(slot, key)
+        for name, _ in self._dormant.pop(slot, ()):
+            self._open(slot, name)
 
     def push(self, request: Request) -> None:
         """Take in *request*; ValueError if it cannot be serialized."""
@@ -228,7 +228,7 @@ class SlotQueue(DownloaderAwarePriorityQueue):
         for slot in self._chooser.names.behind(self._chooser.last):
             queue = self.pqueues.get(slot)
             if queue is None:
-                yield from (key for key, _ in self._dormant[slot])
+                yield from (name for name, _ in self._dormant[slot])
             elif queue.curprio is not None:
                 for queues in (queue.queues, queue._start_queues):
                     if queue.curprio in queues:
@@ -238,7 +238,7 @@ class SlotQueue(DownloaderAwarePriorityQueue):
         """Close all queues, and return what Scrapy's class would."""
         state: dict[str, list[int]] = super().close()
         for slot, queues in self._dormant.items():
-            state[slot] = list({_priority(key) for key, _ in queues})
+            state[slot] = list({_priority(name) for name, _ in queues})
         self._dormant.clear()
         self.recount()
         return state
@@ -250,8 +250,8 @@ class SlotQueue(DownloaderAwarePriorityQueue):
         return slot in self._dormant or super().__contains__(slot)
 
 
-def _priority(key: str) -> int:
-    return int(key.rpartition("/")[2].removesuffix("s"))
+def _priority(name: str) -> int:
+    return int(name.rpartition("/")[2].removesuffix("s"))
 
 
 def _checksum(slot: str) -> str:
