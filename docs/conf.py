@@ -65,7 +65,8 @@ def _relink_included(_app: Sphinx, path: Path, _parent: str, source: list[str]) 
 
 def _draw(_app: Sphinx, _config: object) -> None:
     """Draw the picture of docs/math.md, which says with which command."""
-    save_filter_picture(curves_of_plan(20_000_000, DEFAULT_ERROR_RATE, DEFAULT_CAPACITY), DOCS / "pictures" / "filter.svg")
+    curves = curves_of_plan(20_000_000, DEFAULT_ERROR_RATE, DEFAULT_CAPACITY)
+    save_filter_picture(curves, DOCS / "pictures" / "filter.svg")
 
 
 def setup(app: Sphinx) -> None:

@@ -13,13 +13,10 @@ from scrapy_bloom.commands import pictures
 from scrapy_bloom.commands.curves import curves_of_job
 from scrapy_bloom.commands.info import info
 from scrapy_bloom.commands.job import filter_directory
-from scrapy_bloom.commands.pending_hosts import pending_by_host
 from scrapy_bloom.commands.report_page import Report, page
 from scrapy_bloom.commands.terminal import OK, show
-from scrapy_bloom.errors import BloomError
 from scrapy_bloom.files.figures import FIGURES_NAME, read_figures
 from scrapy_bloom.files.inspect import inspect
-from scrapy_bloom.loops.verdicts import guard_file, parked_shapes
 
 if TYPE_CHECKING:
     import argparse
@@ -28,7 +25,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from scrapy_bloom.files.figures import Figures
-    from scrapy_bloom.loops.verdicts import ParkedShape
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,19 +57,8 @@ def gathered(directory: str) -> Report:
         written=time.time(),
         info=info(directory),
         course=course,
-        hosts=pending_by_host(jobdir),
-        shapes=_shapes(jobdir),
         pictures=_pictures(path, course),
     )
-
-
-def _shapes(jobdir: Path) -> list[ParkedShape] | None:
-    if not guard_file(jobdir).exists():
-        return []
-    try:
-        return parked_shapes(jobdir)
-    except BloomError:  # a crawl is running there, or `verify` says more
-        return None
 
 
 def _pictures(path: Path, course: Sequence[Figures]) -> list[tuple[str, str]]:

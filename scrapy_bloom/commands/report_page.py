@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from scrapy_bloom.files.figures import Figures
-    from scrapy_bloom.loops.verdicts import ParkedShape
 
 _HOSTS = 25
 _SHAPES = 100
@@ -82,10 +81,6 @@ class Report:
     """As ``scrapy bloom info`` has it."""
     course: Sequence[Figures]
     """The figures that the crawl has kept; none of a crawl by an earlier version."""
-    hosts: Sequence[tuple[str, int]] | None
-    """Pending requests by host, most first; None if they are not known now."""
-    shapes: Sequence[ParkedShape] | None
-    """What the loop guard has parked; None if it is not known now."""
     pictures: Sequence[tuple[str, str]]
     """What each shows, in words, and its ``<svg>``."""
 
@@ -142,7 +137,7 @@ def _state(report: Report) -> str:
 
 def _tiles(report: Report) -> Iterator[str]:
     found = report.info
-    tiles = [("URLs known", f"{found['urls']:,}", "" if found["clean"] else "when last noted")]
+    tiles = [("URLs known", f"{found['urls']:,}", "about" if found["urls_are_estimated"] else "")]
     if report.course:
         last = report.course[-1]
         asked = last.duplicates + last.urls
@@ -209,18 +204,20 @@ def _runs(report: Report) -> Iterator[str]:
 
 
 def _hosts(report: Report) -> Iterator[str]:
+    found = report.info
+    hosts = list(found["pending_by_host"].items())
     yield "<h2>Busiest hosts</h2>"
-    if report.hosts is None:
-        yield '<p class="quiet">Not known while a crawl runs, or until a killed one is resumed.</p>'
-    elif not report.hosts:
+    if found["pending"] is None:
+        yield '<p class="quiet">Not known now.</p>'
+    elif not hosts:
         yield '<p class="quiet">No request is pending for any host.</p>'
     else:
-        total = sum(count for _, count in report.hosts)
-        most = report.hosts[0][1]
-        yield f'<p class="quiet">{total:,} pending requests for {len(report.hosts):,} hosts.</p>'
+        among = "1 host" if found["hosts"] == 1 else f"{found['hosts']:,} hosts"
+        yield f'<p class="quiet">{found["pending"]:,} pending requests for {among}.</p>'
         header = '<th>host</th><th class="number">pending</th><th></th>'
         yield f'<div class="table"><table><thead><tr>{header}</tr></thead><tbody>'
-        for host, count in report.hosts[:_HOSTS]:
+        most = hosts[0][1]
+        for host, count in hosts[:_HOSTS]:
             yield (
                 f'<tr><td class="text">{_foreign(host)}</td><td class="number">{count:,}</td>'
                 f'<td><meter min="0" max="{most}" value="{count}"></meter></td></tr>'
@@ -229,11 +226,12 @@ def _hosts(report: Report) -> Iterator[str]:
 
 
 def _shapes(report: Report) -> Iterator[str]:
+    verdicts = report.info["verdicts"]
     yield "<h2>Loop guard</h2>"
-    if report.shapes is None:
-        yield '<p class="quiet">Not known while a crawl runs.</p>'
+    if verdicts is None:
+        yield '<p class="quiet">Not known now.</p>'
         return
-    if not report.shapes:
+    if not verdicts:
         yield '<p class="quiet">No kind of URL has run dry, or BLOOM_LOOP_GUARD was off.</p>'
         return
     yield (
@@ -242,15 +240,16 @@ def _shapes(report: Report) -> Iterator[str]:
     )
     header = '<th>shape</th><th class="number">waiting</th><th class="number">fetched</th><th>example</th>'
     yield f'<div class="table"><table><thead><tr>{header}</tr></thead><tbody>'
-    for shape in report.shapes[:_SHAPES]:
-        note = "<br>taken back by a person" if shape.is_taken_back else ""
+    for verdict in verdicts[:_SHAPES]:
+        note = "<br>taken back by a person" if verdict["is_taken_back"] else ""
         yield (
-            f'<tr><td class="text">{_foreign(shape.shape)}{note}</td><td class="number">{shape.waiting:,}</td>'
-            f'<td class="number">{shape.fetched:,}</td><td class="text">{_foreign(shape.example)}</td></tr>'
+            f'<tr><td class="text">{_foreign(verdict["shape"])}{note}</td>'
+            f'<td class="number">{verdict["waiting"]:,}</td><td class="number">{verdict["fetched"]:,}</td>'
+            f'<td class="text">{_foreign(verdict["example"])}</td></tr>'
         )
     yield "</tbody></table></div>"
-    if len(report.shapes) > _SHAPES:
-        yield f'<p class="quiet">And {len(report.shapes) - _SHAPES:,} more.</p>'
+    if len(verdicts) > _SHAPES:
+        yield f'<p class="quiet">And {len(verdicts) - _SHAPES:,} more.</p>'
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: set[int]) -> str:
