@@ -18,11 +18,13 @@ FINISHED = "finished"
 STOPPED = "stopped"
 """By somebody, or by a limit such as CLOSESPIDER_PAGECOUNT; the next start goes on."""
 
+FAILED = "failed"
+"""Server or workers could not be kept alive; the next start goes on."""
+
 _OF_ALL = {"bloom/urls", "bloom/layers", "bloom/bytes", "bloom/fill_ratio", "bloom/estimated_error_rate"}
 """What each worker says of the filter that they share."""
 
 _PER_TIME = ("per_minute", "elapsed_time_seconds")
-_ADVICE = {STOPPED: "The same command goes on from here.", "failed": "The same command goes on from here."}
 
 
 def summary(spider: str, outcome: str, problem: str, seconds: float, workers: Sequence[Worker]) -> dict[str, Any]:
@@ -84,7 +86,6 @@ def summary_lines(found: Mapping[str, Any]) -> list[str]:
     ]
     if stats.get("bloom/fleet/aside"):
         lines.append(("set aside", f"{stats['bloom/fleet/aside']:,} requests; see the log"))
-    advice = _ADVICE.get(found["outcome"])
-    if advice and found.get("job"):
-        lines.append(("next", advice))
+    if found["outcome"] != FINISHED and found["job"]:
+        lines.append(("next", "The same command goes on from here."))
     return rows(lines)
