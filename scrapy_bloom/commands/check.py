@@ -1,21 +1,34 @@
-"""Whether a job has seen a URL, and in which layer. Reads only, beside a running crawl, too."""
+"""Whether a job has seen a URL, whether it waits, and what speaks against it. Reads only, beside a crawl, too."""
 
 from __future__ import annotations
 
+import re
+import sqlite3
 from typing import TYPE_CHECKING, Any
 
+from scrapy_bloom.commands.fingerprinting import of_url_under, rules_in, settings_of
 from scrapy_bloom.commands.job import filter_directory
 from scrapy_bloom.commands.terminal import OK, WRONG, show
 from scrapy_bloom.errors import UnusableError
+from scrapy_bloom.files.frontier_check import pending_urls
+from scrapy_bloom.files.frontier_file import FRONTIER_NAME
 from scrapy_bloom.files.inspect import inspect
+from scrapy_bloom.files.layout import FILTER_NAME
 from scrapy_bloom.files.lookup import layers_of
+from scrapy_bloom.files.sqlite_copy import reading
+from scrapy_bloom.loops.limits import objection_by
+from scrapy_bloom.loops.opinion import objections_in
+from scrapy_bloom.loops.options import LoopOptions
+from scrapy_bloom.loops.verdicts import guard_file
+from scrapy_bloom.settings import BloomSettings
 from scrapy_bloom.url.canonical import canonicalize_url
-from scrapy_bloom.url.fingerprint import fingerprints_under
-from scrapy_bloom.url.rules import resolve
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from scrapy.settings import Settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,27 +38,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print whether each URL was seen."""
-    found = check(options.directory, options.urls)
+    """Print what is known of each URL."""
+    found = check(options.directory, options.urls, lambda: settings_of(options))
     show(found, options, _lines)
     return OK if all(each["seen"] for each in found) else WRONG
 
 
-def check(directory: str, urls: Sequence[str]) -> list[dict[str, Any]]:
-    """Return for each of *urls* its canonical form, its fingerprint, and whether its plain GET request was seen.
+def check(directory: str, urls: Sequence[str], settings: Callable[[], Settings]) -> list[dict[str, Any]]:
+    """Return what the job in *directory* knows of the plain GET request of each of *urls*.
 
     Raises:
-        UnusableError: There is no filter, its fingerprints were made by a class of the project's, or a URL is none.
+        UnusableError: There is no filter, its fingerprints were made by another project, or a URL is none.
+        SettingsError: The rules of the filter or the options of the loop guard cannot be used.
 
     """
     path = filter_directory(directory)
     key_space = inspect(path).key_space
-    fingerprinter = key_space.get("fingerprinter", "scrapy")
-    if fingerprinter != "scrapy":
-        advice = "Ask the filter from within the project: BloomDupeFilter.seen_urls()."
-        raise UnusableError(path, f"was filled with fingerprints of {fingerprinter}", advice=advice)
-    rules = resolve([name for name in key_space.get("rules", "").split(",") if name])
-    _, fingerprint_of = fingerprints_under(rules)
+    rules = rules_in(key_space)
+    fingerprint_of = of_url_under(key_space, path, settings)
     fingerprints = []
     for url in urls:
         try:
@@ -53,6 +63,9 @@ def check(directory: str, urls: Sequence[str]) -> list[dict[str, Any]]:
         except ValueError as error:
             advice = "Give whole URLs, such as https://example.com/."
             raise UnusableError(repr(url), f"is no URL: {error}", advice=advice) from None
+    jobdir = path.parent if path.name == FILTER_NAME else None
+    waiting = None if jobdir is None else _waiting(jobdir, fingerprint_of, set(fingerprints))
+    limit, guard = _objections(jobdir, settings)
     return [
         {
             "url": url,
@@ -60,14 +73,74 @@ def check(directory: str, urls: Sequence[str]) -> list[dict[str, Any]]:
             "fingerprint": fingerprint.hex(),
             "seen": layer is not None,
             "layer": layer,
+            "pending": None if waiting is None else fingerprint in waiting,
+            "limit": limit(url),
+            "guard": guard(url),
         }
         for url, fingerprint, layer in zip(urls, fingerprints, layers_of(path, fingerprints), strict=True)
     ]
 
 
-def _lines(found: list[dict[str, Any]]) -> list[str]:
-    return [
-        f"{'seen' if each['seen'] else 'new ':<5} {each['canonical']}"
-        + (f"  (layer {each['layer']})" if each["seen"] else "")
-        for each in found
-    ]
+def _waiting(jobdir: Path, fingerprint_of: Callable[[str], bytes], wanted: set[bytes]) -> set[bytes] | None:
+    """Return which of the *wanted* fingerprints are of requests that wait in *jobdir*; None if nobody knows."""
+    path = jobdir / FRONTIER_NAME
+    if not path.exists():
+        return set()
+    found = set()
+    try:
+        with reading(path) as connection:
+            if connection is None:
+                return None
+            for url in pending_urls(connection):
+                try:
+                    fingerprint = fingerprint_of(url)
+                except ValueError:
+                    continue
+                if fingerprint in wanted:
+                    found.add(fingerprint)
+    except (sqlite3.Error, OSError):  # `verify` says what is wrong
+        return None
+    return found
+
+
+def _objections(
+    jobdir: Path | None, settings: Callable[[], Settings]
+) -> tuple[Callable[[str], str | None], Callable[[str], str | None]]:
+    """Return what says why a limit, and why the loop guard, would hold a URL back; without a guard nothing does."""
+    path = None if jobdir is None else guard_file(jobdir)
+    has_guard = path is not None and path.exists()
+    options = BloomSettings.from_settings(settings()).loop_guard or (LoopOptions() if has_guard else None)
+    if options is None:
+        return (lambda _: None), (lambda _: None)
+    of_limits = objection_by(options)
+    is_allowed = _allowed(options)
+
+    def limit(url: str) -> str | None:
+        found = of_limits(url)
+        return None if found is None else f"{found.limit}: {found.reason}"
+
+    if path is None or not has_guard:
+        return limit, lambda _: None
+    with reading(path) as connection:
+        if connection is None:
+            return limit, lambda _: "not known: the file of the guard is in use, and too large to be copied for a look"
+        of_guard = objections_in(path, connection)
+    return limit, lambda url: None if is_allowed(url) else of_guard(url)
+
+
+def _allowed(options: LoopOptions) -> Callable[[str], bool]:
+    patterns = [re.compile(pattern).search for pattern in options.allow]
+    return lambda url: any(search(url) for search in patterns)
+
+
+def _lines(found: list[dict[str, Any]]) -> Iterator[str]:
+    for each in found:
+        yield (
+            f"{'seen' if each['seen'] else 'new ':<5} {each['canonical']}"
+            + (f"  (layer {each['layer']})" if each["seen"] else "")
+            + ("  pending" if each["pending"] else "")
+        )
+        if each["limit"]:
+            yield f"      held back by the limit {each['limit']}"
+        if each["guard"]:
+            yield f"      parked by the loop guard: {each['guard']}"

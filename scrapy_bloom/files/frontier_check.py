@@ -15,11 +15,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 _APPLICATION_ID = 0x53624672
 _VERSION_WITH_CHECKSUMS = 2
 _STATES = {"clean", "in_flight", "importing", "last_id", "filter", "spider"}
+_url_in = re.compile(rb"\x8c\x03url\x94(?:\x8c(.)(.{0,255})|X(.{4})(.*))", re.DOTALL).search
+"""The first entry of a pickled request, in protocol 4: a string with its length in one byte, or in four."""
+_other_in = re.compile(rb"\x8c(?:\x06method|\x04body)\x94").search
 _MOST_SHOWN = 5
 _of_host = re.compile(r"/?(.+)-[0-9a-f]{32}(?:/.*)?").fullmatch
 
@@ -53,6 +57,19 @@ def contents(connection: sqlite3.Connection) -> Contents:
             by_host[match[1]] += count
     state = dict(connection.execute("SELECT name, value FROM state"))
     return Contents(pending, dict(by_host.most_common()), int(state.get("last_id", 0)), str(state.get("filter", "")))
+
+
+def pending_urls(connection: sqlite3.Connection) -> Iterator[str]:
+    """Yield the URLs of the plain GET requests that wait in the file of *connection*, without unpickling anything.
+
+    Raises:
+        sqlite3.Error: It cannot be read.
+
+    """
+    for (body,) in connection.execute("SELECT body FROM requests"):
+        match = _url_in(body)
+        if match and not _other_in(body):
+            yield match[match.lastindex or 0][: int.from_bytes(match[1] or match[3], "little")].decode(errors="replace")
 
 
 def problems(path: Path, connection: sqlite3.Connection) -> list[str]:

@@ -30,7 +30,7 @@ from scrapy_bloom.loops.shapes import Shapes
 from scrapy_bloom.loops.verdict import PASSED, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from scrapy import Request, Spider
@@ -385,19 +385,7 @@ class LoopGuard:
 
     def _judge(self, url: str) -> Account | None:
         """Return the account whose verdict parks *url*, or None."""
-        own, fewer, others = (self._known(shapes) for shapes in self._shapes.judges_of(url))
-        if any(account.pardoned for account in (*own, *others)) or self._is_allowed(url):
-            return None
-        for accounts, may_protect in ((own, True), (fewer, False), (others, True)):
-            for account in accounts:
-                if account.dry >= DRY:
-                    return account
-                if may_protect and account.is_productive:
-                    return None
-        return None
-
-    def _known(self, shapes: Iterable[str]) -> list[Account]:
-        return [self._accounts[number] for number in map(_number, shapes) if number in self._accounts]
+        return None if self._is_allowed(url) else judge_of(url, self._shapes, self._accounts)
 
     def _park(self, judge: Account, request: Request) -> bool:
         """Park *request*, unless it is one to try: the 1st, 2nd, 4th, 8th, ... that comes up."""
@@ -520,12 +508,7 @@ class LoopGuard:
                 self._forgotten.append(account.id)
 
     def _load(self, lot: ParkedFile) -> None:
-        for row in lot.accounts():
-            account = self._accounts[row.id] = Account(row.id, row.shape)
-            account.fetched, account.dry, account.queued, account.tried = row.fetched, row.dry, row.queued, row.tried
-            account.strangers, account.lately, account.bred, account.kin = row.strangers, row.lately, row.bred, row.kin
-            account.brought = row.brought
-            account.told, account.pardoned, account.example = bool(row.told), bool(row.pardoned), row.example
+        self._accounts.update(accounts_in(lot.accounts()))
         self._shapes.load(lot.folders())
 
     def _checkpoint(self) -> None:
@@ -554,6 +537,34 @@ class LoopGuard:
         if kind not in self._has_warned:
             self._has_warned.add(kind)
             logger.warning(message + ". Further ones are not shown", *args, exc_info=exc_info)
+
+
+def accounts_in(rows: Iterable[AccountRow]) -> dict[int, Account]:
+    """Return the accounts that were stored as *rows*, by their numbers."""
+    accounts = {}
+    for row in rows:
+        account = accounts[row.id] = Account(row.id, row.shape)
+        account.fetched, account.dry, account.queued, account.tried = row.fetched, row.dry, row.queued, row.tried
+        account.strangers, account.lately, account.bred, account.kin = row.strangers, row.lately, row.bred, row.kin
+        account.brought = row.brought
+        account.told, account.pardoned, account.example = bool(row.told), bool(row.pardoned), row.example
+    return accounts
+
+
+def judge_of(url: str, shapes: Shapes, accounts: Mapping[int, Account]) -> Account | None:
+    """Return which of *accounts* has run dry and parks *url*, or None."""
+    own, fewer, others = (
+        [accounts[number] for number in map(_number, some) if number in accounts] for some in shapes.judges_of(url)
+    )
+    if any(account.pardoned for account in (*own, *others)):
+        return None
+    for some, may_protect in ((own, True), (fewer, False), (others, True)):
+        for account in some:
+            if account.dry >= DRY:
+                return account
+            if may_protect and account.is_productive:
+                return None
+    return None
 
 
 def _steps(accounts: Sequence[Account]) -> int:
