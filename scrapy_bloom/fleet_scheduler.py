@@ -1,12 +1,12 @@
 """:class:`FleetScheduler`, the face that Scrapy sees when the pending requests of many workers are on one server.
 
-Turns Scrapy's requests into links and leased requests into Scrapy's. What is on the server and how is in
-``fleet/frontier/queue.py``, when it is talked to in ``fleet/frontier/courier.py``, and what a request passes on its way
-in ``crawl/base_dupefilter.py``.
+Turns Scrapy's requests into links, and leased requests into Scrapy's. ``fleet/frontier/queue.py`` knows what is on the
+server, ``fleet/frontier/courier.py`` when to talk to it, and ``crawl/base_dupefilter.py`` what a request passes on its
+way.
 
-**Why nothing is lost.** A page is acknowledged when the engine is done with it. By then all that its callback yielded
-has been handed to the courier, which delivers it before the acknowledgement or in the same script. Until then the page
-is leased, and a worker that dies or freezes loses its leases to the others.
+**Why nothing is lost.** A page is acknowledged when the engine is done with it. By then the courier has all that its
+callback yielded, and delivers it before the acknowledgement or in the same script. Until then the page is leased; a
+worker that dies or freezes loses its leases to the others.
 """
 
 from __future__ import annotations
@@ -73,16 +73,16 @@ _AWAY, _FAILED = "bloom_redis_away", "bloom_fleet_failed"
 _SETTLE_URLS = 1024
 _MAX_STARTS = 1000  # start requests that a worker remembers, to begin again with when the server has lost the queue
 _STARTED = "bloom_started"
-"""In the meta of start requests that have come from the queue, and of what is copied from them, as retries are: those
-are not what start() yields, and must not be taken for one that another worker has yielded already."""
+"""In the meta of start requests that came from the queue, and of their copies, such as retries. start() did not yield
+those, so they must not count as ones that another worker has yielded already."""
 
 
 class FleetScheduler(BaseScheduler):
     """Set ``SCHEDULER = "scrapy_bloom.FleetScheduler"`` in every worker of a fleet, and ``BLOOM_REDIS_URL``.
 
     The queue and the filter of all workers are on one Redis or Valkey server, or a cluster of them. A worker that is
-    killed loses nothing: what it had in hand is fetched again, by others or by itself. It filters by itself, so that
-    ``DUPEFILTER_CLASS`` is not used; ``scrapy.dupefilters.BaseDupeFilter`` there switches filtering off.
+    killed loses nothing: what it had in hand is fetched again, by others or by itself. The scheduler filters by itself
+    and ignores ``DUPEFILTER_CLASS``, except that ``scrapy.dupefilters.BaseDupeFilter`` switches filtering off.
 
     ``docs/fleet.md`` describes it, ``docs/settings.md`` lists the settings and ``docs/stats.md`` the stats.
 
@@ -408,7 +408,7 @@ class FleetScheduler(BaseScheduler):
         )
 
     def _start_fingerprint(self, request: Request) -> bytes | None:
-        """Return what makes the fleet take a start request that is not filtered once, whichever worker yields it.
+        """Return the fingerprint by which the fleet takes an unfiltered start request once, whichever worker yields it.
 
         Each worker runs start(), again after each restart. The n-th of equal requests is the n-th of every worker.
         """
@@ -420,10 +420,10 @@ class FleetScheduler(BaseScheduler):
         return hashlib.sha1(b"start %d " % times + fingerprint, usedforsecurity=False).digest()
 
     def _keep_in_memory(self, request: Request, error: NotPlainError) -> None:
-        """Crawl a request that cannot be written from memory.
+        """Crawl from memory a request that cannot be written.
 
-        The pages in hand, one of which it came from, are acknowledged only after it: if this process ends before, they
-        are fetched again, and it comes again.
+        It came from one of the pages in hand. They are acknowledged only after it: if this process ends before that,
+        they are fetched again, and lead to it again.
         """
         self.stats.inc_value("scheduler/unserializable")
         if not self._has_logged_unwritable:
@@ -490,7 +490,7 @@ class FleetScheduler(BaseScheduler):
             self._done(self._courier, request)
 
     def _done(self, courier: Courier, request: Request) -> None:
-        """Acknowledge *request*, and what has waited for it; or let it wait itself."""
+        """Acknowledge *request* and what has waited for it, or let it wait."""
         for page in self._withheld.done(request):
             leased = self._held.pop(page)
             if leased is not None:
@@ -506,7 +506,7 @@ class FleetScheduler(BaseScheduler):
     # -- news --------------------------------------------------------------------------------------------------------
 
     def _collect(self, courier: Courier) -> None:
-        """Take in what became of the links that have arrived at the server."""
+        """Take in what the server made of the links that it got."""
         is_outdated, self._is_outdated = self._is_outdated, False
         for link, is_seen in courier.collect():
             if link.fingerprint is not None:
@@ -523,7 +523,7 @@ class FleetScheduler(BaseScheduler):
             self.df.forget_all()
 
     def _settle(self) -> None:
-        """Add up what was lost since the last time, at the rates as they are now, which are the highest yet."""
+        """Add the loss expected since the last time, at the present error rates, which are the highest yet."""
         unsettled, self._unsettled = self._unsettled, 0
         try:
             self._filter_figures = self._queue.shared.figures()
@@ -572,7 +572,7 @@ class FleetScheduler(BaseScheduler):
         end_crawl(self.crawler, reason)
 
     def _begun_anew(self, *, is_queue: bool) -> None:
-        """Note that the server does not know any more what it knew. Called by the courier's thread."""
+        """Note that the server has lost what it knew. Called by the courier's thread."""
         self._is_outdated = True
         if is_queue and self._courier is not None:
             for link in self._start_links:
@@ -605,7 +605,7 @@ def _is_filtering(crawler: Crawler) -> bool:
 
 
 def _in_reactor(call: Callable[..., None]) -> Callable[..., None]:
-    """Return what makes the thread of the crawl call *call*, from any thread."""
+    """Return a function that makes the crawl's thread call *call*, whichever thread calls it."""
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:

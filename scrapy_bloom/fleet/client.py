@@ -1,8 +1,8 @@
 """One Redis or Valkey server, or a cluster of them: connect, send commands, count round trips, name what went wrong.
 
-Knows no bloom filter, and does not decide what is done about an error. It never sends a command twice on its own: a
-command whose answer got lost may have been carried out, and asking again would find one's own URL "seen". It never
-shows a password, neither in a message nor in the chain of an exception.
+Knows no bloom filter, and does not decide what to do about an error. It never repeats a command on its own: one whose
+answer got lost may have been carried out, and asking again would find one's own URL "seen". It never shows a password,
+in no message and in no chain of exceptions.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from redis import Redis, RedisCluster
 
 CONNECT_TIMEOUT = 1.0
-"""Seconds that opening a connection may take; a host that drops packets costs that much per attempt."""
+"""Seconds to wait for a connection; a host that drops packets costs that much per attempt."""
 
 READ_TIMEOUT = 5.0
-"""Seconds that an answer may take. Zeroing a new layer of 512 MB took a server 0.7 to 3 s on a machine with four times
+"""Seconds to wait for an answer. Zeroing a new layer of 512 MB took a server 0.7 to 3 s, on a machine with four times
 as much to do as it had cores."""
 
-# What a URL or parameters may not decide: how often a command is sent, and how an answer is read.
+# Options that are ours to set: they decide how often a command is sent, and how an answer is read.
 _OURS = frozenset(
     {"redis_cls", "encoding", "decode_responses", "encoding_errors", "protocol", "socket_timeout"}
     | {"socket_connect_timeout", "retry", "retry_on_timeout", "retry_on_error", "single_connection_client"}
@@ -55,7 +55,7 @@ class FullError(ReplyError):
 
 
 class Script:
-    """A Lua script; sent once, called by its SHA1 from then on."""
+    """A Lua script: sent once, then called by its SHA1."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -65,7 +65,7 @@ class Script:
 
 @dataclass(frozen=True)
 class Command:
-    """One command, and the key that says which node of a cluster gets it."""
+    """One command, and the key that decides which node of a cluster gets it."""
 
     args: tuple[Any, ...]
     """Name and arguments; of a script: number of keys, keys, arguments."""
@@ -131,7 +131,7 @@ class Server:
         replies = self._send([(command, command.by_sha) for command in commands])
         unknown = [i for i, reply in enumerate(replies) if isinstance(reply, _UnknownScriptError)]
         if unknown:
-            # One in full teaches the server the script; the others would be refused for the same reason again.
+            # All of them in full: on a cluster, each may be for another node.
             in_full = self._send([(commands[i], commands[i].in_full) for i in unknown])
             for i, reply in zip(unknown, in_full, strict=True):
                 replies[i] = reply

@@ -1,14 +1,14 @@
-"""The thread that talks to the queue on the server, so that the crawl does not stand still for it.
+"""The thread that talks to the queue on the server, so that the crawl does not wait for it.
 
-It takes in links and acknowledgements, and brings leased requests. Whatever was handed to it before an acknowledgement
-is on the server before that, or with it in one script; that alone is why no page is lost with a process. While one
-call is on its way, what comes in is gathered for the next, so there are fewer calls the slower the server is.
+It delivers links and acknowledgements, and fetches leased requests. Links handed over before an acknowledgement reach
+the server before it, or in the same script; that is why no page is lost with a process. While a call is on its way,
+new work gathers for the next, so a slower server gets fewer calls.
 
-Knows no request of Scrapy's, and decides nothing about a crawl: it tells its owner what it brought, and when all
-is done.
+Knows no request of Scrapy's, and decides nothing about a crawl: it tells its owner what has arrived, and when nothing
+is left anywhere.
 
-When the server is away, everything is kept and tried again; pages stay leased, and nothing is leased. A full server
-refuses links, so the pages they came from stay leased, too, until there is room.
+While the server is away, the thread keeps everything and retries; pages stay leased, and it leases no more. A full
+server refuses links; the pages they came from stay leased until there is room.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FIRST_IDLE, LONGEST_IDLE = 0.02, 0.5
-"""Seconds between two looks for requests when there were none; doubling from one to the other."""
+"""Seconds between two looks for requests while there are none; doubles from the first to the longest."""
 
 LINGER = 0.05
 """Seconds that a link waits for the acknowledgement of its page, or for more links, to share a round trip with them."""
@@ -42,19 +42,19 @@ EXPECTING = 0.02
 A worker that fetches one page at a time made 2.1 round trips per page without it, and 1.1 with it."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
-"""Seconds between two looks at a server that is away or full; doubling from one to the other."""
+"""Seconds between two tries at a server that is away or full; doubles from the first to the longest."""
 
 
 class Courier:
     """One worker's thread.
 
     Args:
-        queue: Where to; joined by :meth:`join`.
-        low: Leased requests at which further ones are fetched, even if nothing else has to be sent.
-        news: Called in the thread when there is something to :meth:`collect`, or the end has come.
-        on_away: Called in the thread when the server has gone away, once per time.
-        on_begun_anew: Called in the thread when the filter, or the queue, had to be begun anew because it was gone from
-            the server; with ``is_queue``, whether it was the queue.
+        queue: The queue to serve; :meth:`join` joins it.
+        low: Fetch more when this many leased requests are left, even if there is nothing else to send.
+        news: Called in the thread when there is something to :meth:`collect`, or the crawl is over.
+        on_away: Called in the thread each time the server goes away.
+        on_begun_anew: Called in the thread when the filter or the queue was gone from the server and had to begin anew;
+            ``is_queue`` says whether it was the queue.
 
     """
 
@@ -69,9 +69,9 @@ class Courier:
     ) -> None:
         self.queue = queue
         self.is_over = False
-        """Whether nothing was pending and nothing leased, anywhere, at the last look."""
+        """Whether the last look found nothing pending and nothing leased anywhere."""
         self.confirmed_at = 0.0
-        """When the server last said that the filter is still the same; of ``time.monotonic()``."""
+        """When the server last confirmed that the filter is still the same, on the clock of ``time.monotonic()``."""
         self.has_begun = False
         """Whether there was no queue yet when this worker started."""
         self.is_away = False
@@ -79,9 +79,9 @@ class Courier:
         """Whether the thread has ended because of a bug."""
         self.times_away = 0
         self.taken_back = 0
-        """Requests of lost workers that this one gave back to all."""
+        """Requests of lost workers that this one made pending again."""
         self.stale = 0
-        """Requests whose lease had ended before they were acknowledged; others fetch them again."""
+        """Requests acknowledged after their lease had ended; others fetch them again."""
         self.aside = 0
         """Requests seen to be set aside."""
         self._news = news
@@ -144,9 +144,9 @@ class Courier:
                 self._changed.notify()
 
     def acknowledge(self, leased: Leased, room: int) -> None:
-        """Say that the page is done: once all that was sent before is on the server, it is taken off there.
+        """Take the page off the server, once everything sent before is there.
 
-        *room* is as of :meth:`take`.
+        *room* is as in :meth:`take`.
         """
         with self._changed:
             self._room = room
@@ -154,7 +154,7 @@ class Courier:
             self._changed.notify()
 
     def set_aside(self, leased: Leased) -> None:
-        """Say that the entry cannot be read."""
+        """Set aside a request whose entry cannot be read."""
         with self._changed:
             self._garbled.append(leased)
             self._changed.notify()
@@ -175,7 +175,7 @@ class Courier:
             return taken
 
     def collect(self) -> list[tuple[Link, bool]]:
-        """Return links that have arrived at the server since the last time, and whether each was seen."""
+        """Return the links that the server has answered since the last call, and whether each was seen."""
         with self._changed:
             found = list(self._answered)
             self._answered.clear()
@@ -188,14 +188,14 @@ class Courier:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is on its way, in either direction."""
+        """Whether nothing waits or is on its way, in either direction."""
         with self._changed:
             return not (self._outbox or self._done or self._arrived or self._sending or self._sending_done)
 
     def close(self, seconds: float) -> tuple[int, int]:
         """Deliver what is left, within *seconds*, and give back what was not begun.
 
-        Return the links and the acknowledgements that could not be delivered.
+        Return how many links and how many acknowledgements could not be delivered.
         """
         with self._changed:
             self._is_closing = True
@@ -215,7 +215,7 @@ class Courier:
                 self._step()
         except Exception:
             logger.exception(
-                "The thread that talks to %s has failed; nothing is lost, and the crawl ends", self.queue.where
+                "The thread that talks to %s has failed. Nothing is lost; the crawl ends", self.queue.where
             )
             self._lose_for_good()
 
@@ -224,7 +224,7 @@ class Courier:
         self._on_away()
 
     def _wait_for_work(self) -> bool:
-        """Wait until there is something to do; False: the end."""
+        """Wait until there is something to do. Return False at the end."""
         with self._changed:
             while True:
                 now = time.monotonic()
@@ -257,7 +257,7 @@ class Courier:
         return 0 if self._is_full or self._is_closing else max(0, self._room - len(self._arrived))
 
     def _load(self) -> None:
-        """Take what there is, in one go: whatever came before an acknowledgement goes before it."""
+        """Take all there is in one go, so that what came before an acknowledgement is sent before it."""
         self._sending.extend(self._outbox)
         self._outbox.clear()
         self._sending_done.extend(self._done)
@@ -279,8 +279,8 @@ class Courier:
 
     def _exchange(self) -> None:
         if self._is_in_doubt:
-            # An answer got lost. If it was that of a lease, its requests would be held for ever, by a worker that does
-            # not know of them.
+            # An answer got lost. If it was that of a lease, this worker holds requests it does not know of, and would
+            # keep them for ever.
             for at, ids in enumerate(self._leased):
                 self.queue.keep(at, sorted(ids))
             self._is_in_doubt = False
@@ -321,13 +321,13 @@ class Courier:
         if not commands:
             return
         replies = self.queue.server.calls(commands)
-        # The leases first: what was leased is held, whatever became of the links.
+        # Read the leases first: what was leased is held, whatever became of the links.
         stale = self._read_looks(looks, replies[len(replies) - len(looks) :])
         if most:
             self._read_taken(replies[len(replies) - len(looks) - 1])
         if shard is None:
-            # Only after a look that carried nothing: a script that the server does not know yet is sent again in full,
-            # and a look behind it has then seen the queue as it was before.
+            # Only after a look that carried nothing. A script the server does not know yet is sent again in full; the
+            # look behind it has then run before it.
             if len(looks) == self.queue.shards and not stale:
                 self._see_whether_over()
         else:
@@ -361,7 +361,7 @@ class Courier:
             raise failed
 
     def _finished(self, shard: int, reply: Any) -> Finished | None:
-        """Read an answer; None: nothing was done, and the call has to be made again."""
+        """Read an answer. None: nothing was done, call again."""
         try:
             return self.queue.finished(shard, reply)
         except StaleError:
@@ -369,9 +369,9 @@ class Courier:
             return None
 
     def _part(self, shard: int) -> tuple[int, list[Link]]:
-        """Return the number and the links of the call that is on its way to *shard*, or is next.
+        """Return the number and the links of the call that is on its way to *shard*, or comes next.
 
-        They stay together until it is answered: under the same number the server takes a call for the same.
+        Both stay the same until it is answered: the server takes a second call of the same number for a repeated one.
         """
         if shard not in self._parts:
             links = [link for link in self._sending if link.shard == shard][:MAX_LINKS]
@@ -456,8 +456,8 @@ class Courier:
     def _see_whether_over(self) -> None:
         """Find out whether nothing is pending or leased anywhere.
 
-        One shard is looked at in one moment. Of several, each has to be empty at two looks, with nothing enqueued in
-        between: then all were empty at the moment between the two.
+        A look at one shard is atomic. Several shards have to be empty at two looks in a row, with nothing enqueued in
+        between: then all of them were empty at once, between the looks.
         """
         looked = [look for look in self._looked if look is not None]
         is_empty = len(looked) == self.queue.shards and all(outstanding == 0 for outstanding, _ in looked)
@@ -474,7 +474,7 @@ class Courier:
     # -- when things go wrong ----------------------------------------------------------------------------------------
 
     def _join_anew(self, shard: int) -> None:
-        """Become a worker of *shard* again. What was leased and not begun is others' now."""
+        """Become a worker of *shard* again. What was leased and not begun belongs to others now."""
         self._leased[shard].clear()
         with self._changed:
             kept = [leased for leased in self._arrived if leased.shard != shard]
@@ -483,7 +483,7 @@ class Courier:
             self._arrived.extend(kept)
         is_gone = self.queue.is_gone(shard)
         if is_gone:
-            # Before there is a queue again, so that whoever finds none does it, if this process ends just now.
+            # Before the queue exists again: if this process dies here, the next one finds no queue and does it.
             self.queue.begin_filter_anew(shard)
         try:
             self.queue.join(shard, polite=True)
@@ -602,7 +602,7 @@ class Courier:
 
 
 class _AgainError(ServerError):
-    """A call was not carried out, or not to its end, and is to be made again at once: the filter has grown, say."""
+    """A call was not carried out, or only in part, as when the filter grew. Make it again at once."""
 
 
 def _listed(ids: Sequence[bytes]) -> str:

@@ -1,7 +1,7 @@
-"""The queue of a fleet on a server: what is asked of its scripts, and what they answer.
+"""The queue of a fleet on a server: the calls of its scripts, and how to read their answers.
 
-Knows no request of Scrapy's and no thread, and does not decide what is done when the server is away. Each shard lies
-beside a chain of the filter, under the same hash tag, so that one script can look links up, add and enqueue them:
+Knows no request of Scrapy's and no thread, and does not decide what happens when the server is away. Each shard lies
+beside a chain of the filter, under the same hash tag, so that one script can look links up, add them and enqueue them:
 
     {bloom:books:0}:queue           the state, a hash: format, spider, seq (requests ever enqueued), called, and
                                     scrapy_redis if the filter holds what scrapy-redis had seen
@@ -20,7 +20,7 @@ beside a chain of the filter, under the same hash tag, so that one script can lo
     {bloom:books:0}:mover           token of the worker that does it
     {bloom:books:0}:taken:<number>  marks of the requests that were taken over so far
 
-An id is the number of the request in the order of time. Scores are doubles, exact up to 2^53:
+Ids number the requests in the order in which they were enqueued. Scores are doubles, exact up to 2^53:
 
     score = -priority 2^33 + (start requests: 2^32) +- id     - for last-in-first-out
 
@@ -52,16 +52,16 @@ if TYPE_CHECKING:
 FORMAT = 1
 
 MAX_PRIORITY = (1 << 20) - 1
-"""Higher priorities count as this one, lower ones than its negative as that."""
+"""Priorities above it count as it, those below its negative as the negative."""
 
 MAX_LINKS = 200
-"""Per call: some 6 ms of the server's time with bitmaps, during which it answers nobody else."""
+"""Most links per call. With bitmaps they take 6 ms, in which the server answers nobody else."""
 
 CRASH_LIMIT = 3
-"""Crashes at which a request that was in hand is set aside."""
+"""A request that was in hand at so many crashes is set aside."""
 
 MAX_LEASE_BYTES = 8 << 20
-"""Entries returned by one call, but for the last of them."""
+"""Most bytes of entries in one answer; the last entry may exceed it."""
 
 _PUSHED_SLOT = "start urls"  # no host has a space in its name
 _PRIORITY_SHIFT, _START_SHIFT = 33, 32
@@ -69,7 +69,7 @@ _NO_QUEUE = -2
 
 
 class StaleError(Exception):
-    """The worker is not known to a shard: its leases have ended, or the server has lost them."""
+    """A shard does not know the worker: its leases have ended, or the server has lost them."""
 
 
 class NameTakenError(Exception):
@@ -81,7 +81,7 @@ class Link:
     """A request on its way to the server."""
 
     fingerprint: bytes | None
-    """What it is filtered by; None: it is not filtered."""
+    """What the filter knows it by; None: it is not filtered."""
     shard: int
     slot: str
     base: int
@@ -89,7 +89,7 @@ class Link:
     is_lifo: bool
     entry: bytes
     ref: Any
-    """What the caller knows it by."""
+    """Whatever the caller knows the link by."""
     scrapy_redis: bytes | None = None
     """What scrapy-redis filtered it by; None: it does not matter."""
 
@@ -117,10 +117,10 @@ class Joined:
 
 @dataclass(frozen=True)
 class Finished:
-    """What became of a call of the finishing script."""
+    """The answer of the finishing script."""
 
     seen: Sequence[bool]
-    """For each link whether it was seen. Fewer than links: the filter grows, and the rest is to be sent again."""
+    """Whether each link was seen. Fewer than links: the filter grows; send the rest again."""
     acknowledged: int
     is_alive: bool
     """Whether the worker is known to the shard."""
@@ -145,7 +145,7 @@ class Lease:
 
 
 def score_base(priority: int, *, is_start: bool) -> int:
-    """Return the part of a score that does not depend on the order in time."""
+    """Return the part of a score that does not depend on the id."""
     clamped = max(-MAX_PRIORITY, min(MAX_PRIORITY, priority))
     return -(clamped << _PRIORITY_SHIFT) + (is_start << _START_SHIFT)
 
@@ -164,7 +164,7 @@ class Queue:
         prefix: Of the keys; as of *shared*.
         spider: Name of the spider, whose callbacks the requests name.
         worker: Name of this worker; a later one of the same name takes back what it held.
-        lease_seconds: Time without a word from a worker after which others get what it holds.
+        lease_seconds: Silence of a worker after which others get what it holds.
         host_workers: Most workers that hold requests of a slot at once; 0 for any number.
         max_entry_bytes: Largest entry that is read.
         start_urls: Redis key of the list that others push start URLs to; None: there is none.
@@ -206,7 +206,7 @@ class Queue:
         return len(self._tokens)
 
     def token(self, shard: int) -> str:
-        """Return what this worker is known by in *shard*, until it is lost there and joins anew."""
+        """Return what *shard* knows this worker by, until it is lost there and joins anew."""
         return self._tokens[shard]
 
     def key(self, shard: int, name: str) -> str:
@@ -265,7 +265,7 @@ class Queue:
         return not self.server.call(Command(("EXISTS", state), state))
 
     def begin_filter_anew(self, shard: int) -> None:
-        """Remove what the filter knows of *shard*: what was pending there is lost, and must not count as seen.
+        """Empty the filter of *shard*: what was pending there is lost, and must not count as seen.
 
         Raises:
             BloomError: The filter cannot be begun anew.
@@ -277,7 +277,7 @@ class Queue:
         self.shared.open()
 
     def next_number(self) -> int:
-        """Return the number of the next call of the finishing script; to be used again if its answer got lost."""
+        """Return the number of the next call of the finishing script. Use it again if the answer got lost."""
         self._calls += 1
         return self._calls
 
