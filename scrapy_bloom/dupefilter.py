@@ -154,6 +154,11 @@ class BloomDupeFilter(BaseBloomDupeFilter):
         if self._mark is not None and self._held_back is not None and self._held_back.is_released:
             self._mark.note(last_id)
 
+    @property
+    def epoch(self) -> int | None:
+        """A number that changes whenever something seen may have become new: taken back, or too old."""
+        return self._epoch if self._chain is None else self._epoch + self._chain.oldest()
+
     def _open_chain(self) -> None:
         settings = self._settings
         if self._jobdir is None:
@@ -172,6 +177,7 @@ class BloomDupeFilter(BaseBloomDupeFilter):
                 on_checkpoint=self._set_stats,
                 frontier_mark=self._mark,
                 max_age=settings.max_age,
+                clock=time.time,
             )
             if self._chain.was_unclean and not _survives_kill(self._crawler):
                 logger.warning(_QUEUE_MAY_BE_LOST, self._jobdir)

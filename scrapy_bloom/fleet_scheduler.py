@@ -248,6 +248,7 @@ class FleetScheduler(BaseScheduler):
             growth=settings.growth,
             # With one shard there is nothing to tell apart, and a filter of RedisBloomDupeFilter can be gone on with.
             key_space={**self.df.fingerprints.space, **({"shards by": "host"} if shards > 1 else {})},
+            max_age=settings.max_age,
         )
         advice = "See what the server logs, and whether its user may do that."
         try:

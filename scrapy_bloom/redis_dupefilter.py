@@ -19,6 +19,7 @@ from scrapy_bloom.crawl.regular_call import RegularCall
 from scrapy_bloom.crawl.shutdown import end_crawl
 from scrapy_bloom.fleet.address import prefix_of, server_of
 from scrapy_bloom.fleet.client import connect
+from scrapy_bloom.fleet.filter.bitmap import LOCAL_AGE_SHARE
 from scrapy_bloom.fleet.filter.fleet_filter import CLOSE, LOCAL_SHARE, LOOK_SECONDS, FleetFilter
 from scrapy_bloom.fleet.filter.shared import SharedFilter
 
@@ -104,12 +105,14 @@ class RedisBloomDupeFilter(BaseBloomDupeFilter):
             growth=settings.growth,
             key_space=self._fingerprints.space,
             ttl=settings.redis_ttl,
+            max_age=settings.max_age,
         )
         fleet = FleetFilter(
             shared,
             capacity=settings.capacity,
             error_rate=settings.error_rate * LOCAL_SHARE,
             growth=settings.growth,
+            local_age=None if settings.max_age is None else settings.max_age * LOCAL_AGE_SHARE,
             on_error=settings.redis_on_error,
             queue=queue_place(crawler.settings, server),
             on_away=partial(end_crawl, crawler, _CLOSE_REASON) if settings.redis_on_error == CLOSE else None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -272,3 +273,25 @@ def test_held_back_fingerprints_are_known_but_not_yet_in_the_files(tmp_path: Pat
     dupefilter.close("finished")
     assert crawler.stats is not None
     assert crawler.stats.get_value("bloom/urls") == 1  # what was never released would be a page lost
+
+
+def test_with_an_age_pages_come_up_again_and_remembered_links_are_asked_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With BLOOM_MAX_AGE a URL is new again after that time; the epoch changes, which links remembered as seen heed."""
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now)
+    for jobdir in (None, str(tmp_path)):
+        scheduler = open_scheduler(OURS, JOBDIR=jobdir, BLOOM_MAX_AGE="8h")
+        dupefilter = scheduler.df
+        assert isinstance(dupefilter, BloomDupeFilter)
+        request = Request("http://example.com/")
+        assert not dupefilter.request_seen(request)
+        epoch = dupefilter.epoch
+        now += 7 * 3600
+        assert dupefilter.request_seen(request)
+        assert dupefilter.epoch == epoch
+        now += 3600
+        assert dupefilter.epoch != epoch
+        assert not dupefilter.request_seen(request)
+        finish(scheduler)

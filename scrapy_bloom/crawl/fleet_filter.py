@@ -7,11 +7,13 @@ last word: "new" here means "not known here". It knows no server.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from typing import TYPE_CHECKING
 
 from scrapy_bloom.crawl.base_dupefilter import BaseBloomDupeFilter
 from scrapy_bloom.filter.chain import ScalableBloomFilter
+from scrapy_bloom.fleet.filter.bitmap import LOCAL_AGE_SHARE
 from scrapy_bloom.fleet.filter.fleet_filter import LOCAL_SHARE, MAX_LOCAL, MAX_LOCAL_CAPACITY, TRUST_SECONDS
 
 if TYPE_CHECKING:
@@ -62,7 +64,10 @@ class WorkerFilter(BaseBloomDupeFilter):
 
     def forget_all(self) -> None:
         """Begin anew, but keep what is on its way."""
+        self._epoch += 1
         self._local = self._new_local()
+        age = self._settings.max_age
+        self._local_until = math.inf if age is None else time.monotonic() + age * LOCAL_AGE_SHARE
 
     def _new_local(self) -> ScalableBloomFilter:
         settings = self._settings
@@ -70,11 +75,23 @@ class WorkerFilter(BaseBloomDupeFilter):
         return ScalableBloomFilter(capacity, settings.error_rate * LOCAL_SHARE, growth=settings.growth)
 
     def _open_chain(self) -> None:
-        self._local = self._new_local()
         self._on_the_way: set[bytes] = set()
+        self.forget_all()
 
     def _close_chain(self) -> None:
         pass
+
+    @property
+    def epoch(self) -> int | None:
+        """A number that changes whenever something seen may have become new; None while the server has to confirm."""
+        return self._epoch if self._is_trusted() else None
+
+    def _is_trusted(self) -> bool:
+        """Return whether the local filter may be believed. Begin it anew before it can hold what is too old."""
+        now = time.monotonic()
+        if now >= self._local_until:
+            self.forget_all()
+        return now < self.trusted_at() + TRUST_SECONDS
 
     def _adder(self, state: State) -> Callable[[bytes], bool]:  # noqa: ARG002 - holding back is for the other faces
         return self._note
@@ -82,13 +99,13 @@ class WorkerFilter(BaseBloomDupeFilter):
     def _note(self, fingerprint: bytes) -> bool:
         if fingerprint in self._on_the_way:
             return False
-        if fingerprint in self._local and time.monotonic() < self.trusted_at() + TRUST_SECONDS:
+        if self._is_trusted() and fingerprint in self._local:
             return False
         self._on_the_way.add(fingerprint)
         return True
 
     def _seen(self, fingerprints: Sequence[bytes]) -> Sequence[bool]:
-        if time.monotonic() >= self.trusted_at() + TRUST_SECONDS:
+        if not self._is_trusted():
             return [one in self._on_the_way for one in fingerprints]
         return [one in self._local or one in self._on_the_way for one in fingerprints]
 

@@ -258,6 +258,12 @@ class ScalableBloomFilter:
         """Whether the layers were left by a process that did not close them: killed, or the machine went down."""
         return self._store.was_unclean
 
+    def oldest(self) -> int:
+        """Return the index of the oldest layer, once those that are too old are dropped. It only ever grows."""
+        if self._clock() >= self._due:
+            self._age()
+        return self._layers[0].spec.index
+
     @property
     def nbytes(self) -> int:
         """Bytes of all bit arrays; resident memory is at most that."""

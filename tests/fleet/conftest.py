@@ -78,11 +78,19 @@ def open_fleet(open_shared: Callable[..., SharedFilter]) -> Callable[..., FleetF
         on_error: str = "retry",
         on_away: Callable[[], None] | None = None,
         queue: QueuePlace = QueuePlace.HERE,
+        local_age: float | None = None,
         **options: object,
     ) -> FleetFilter:
         shared = open_shared(url, **options)
         fleet = FleetFilter(
-            shared, capacity=1000, error_rate=1e-7, growth=2.0, on_error=on_error, on_away=on_away, queue=queue
+            shared,
+            capacity=1000,
+            error_rate=1e-7,
+            growth=2.0,
+            local_age=local_age,
+            on_error=on_error,
+            on_away=on_away,
+            queue=queue,
         )
         fleet.open()
         return fleet

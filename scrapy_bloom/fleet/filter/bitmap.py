@@ -29,10 +29,11 @@ from __future__ import annotations
 
 import math
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from scrapy_bloom.filter import sizing
+from scrapy_bloom.filter import ageing, sizing
 from scrapy_bloom.filter.chain import TIGHTENING
 from scrapy_bloom.fleet.client import Command, ReplyError, Script, Server
 from scrapy_bloom.fleet.filter import shared_chain
@@ -54,6 +55,16 @@ PROBES_LUA = (Path(__file__).parent / "probes.lua").read_text(encoding="utf-8")
 PROBES_SHARE = 0.8
 """Of the probes that need the fewest bits. The minimum is flat: at 1e-6 it takes 2 % more bits and 18 probes instead of
 23, each of which costs the server a call of 0.7 to 0.9 microseconds."""
+
+_PERIODS = 9
+"""Parts of the age after which the server drops a layer for which one takes fingerprints."""
+
+LOCAL_AGE_SHARE = 1 / 64
+"""Share of the maximum age for which a process may believe itself that something is seen.
+
+The server drops a layer after the rest of the age, 63/64, and closes it after a ninth of that: what was added last is
+then 63/64 * 8/9 = 7/8 of the age old, what was added first is seen for 63/64 + 1/64 of it at most.
+"""
 
 _SCRIPT = Script(PROBES_LUA + (Path(__file__).parent / "bitmap.lua").read_text(encoding="utf-8"))
 
@@ -135,8 +146,8 @@ def positions(digest: bytes, size_bits: int, probes: int) -> list[int]:
 class BitmapChain:
     """A chain of bitmaps, as far as this process knows it: if others have grown it, the script says so."""
 
-    def __init__(self, tag: str, meta: Mapping[str, str]) -> None:
-        """Take the metadata that the server has for hash tag *tag*.
+    def __init__(self, tag: str, meta: Mapping[str, str], max_age: float | None = None) -> None:
+        """Take the metadata that the server has for hash tag *tag*, and the seconds after which it is to forget.
 
         Raises:
             ValueError: It cannot be used; the message says why.
@@ -146,12 +157,16 @@ class BitmapChain:
         if int(meta["scheme"]) != CUBIC_SCHEME:
             raise ValueError(f"it has probe scheme {meta['scheme']}, and this scrapy-bloom knows {CUBIC_SCHEME}")
         self._tag = tag
+        self._dropped_after = 0.0 if max_age is None else max_age * (1 - LOCAL_AGE_SHARE)
         self._learn(meta)
 
     @staticmethod
-    def begin(tag: str, parameters: ChainParameters, ttl: int | None) -> Command:
+    def begin(tag: str, parameters: ChainParameters, ttl: int | None, max_age: float | None = None) -> Command:
         """Return the command that finds the chain of *tag* or begins it."""
-        first = layer(0, capacity=parameters.capacity, target=parameters.error_rate)
+        if max_age is None:
+            first = layer(0, capacity=parameters.capacity, target=parameters.error_rate)
+        else:
+            first = _first_of_period(parameters, came=0)
         fields = {"scheme": CUBIC_SCHEME, "layers": 1, "count": 0, "layer:0": first}
         return shared_chain.begin(
             tag,
@@ -178,7 +193,16 @@ class BitmapChain:
         if to_add and self._count + to_add > layers[-1].capacity:
             layers = [*layers, self._next]
         numbers = [number for one in layers for number in one[:3]]
-        return self._keys(len(layers)), [self.parameters.id, len(self._layers), str(self._next), *numbers]
+        arguments = [
+            self.parameters.id,
+            self._oldest + len(self._layers),
+            str(self._next),
+            self._oldest,
+            self._dropped_after,
+            self._dropped_after / _PERIODS,
+            str(self._next_period),
+        ]
+        return self._keys(len(layers)), [*arguments, *numbers]
 
     def answers(self, reply: Any, *, adding: bool) -> list[bool]:  # noqa: ARG002 - the other engine needs it
         """Read the script's answer. It is empty if another process has grown the chain: then the command has changed.
@@ -209,6 +233,8 @@ class BitmapChain:
         layers, self._count, *rest = rest
         if layers > len(self._layers):
             self._layers.append(self._next)
+            self._counts.append(self._layers[-2].capacity)
+            self._born.append(time.time())
             self._plan()
         return rest
 
@@ -218,11 +244,11 @@ class BitmapChain:
 
     def figures(self, server: Server) -> ChainFigures:  # noqa: ARG002 - the other engine asks
         """Return what follows from the last answer."""
-        *full, newest = self._layers
-        missed = math.prod(1 - one.fill_ratio(one.capacity) ** one.probes for one in full)
+        *closed, newest = self._layers
+        missed = math.prod(1 - one.error_rate_at(count) for one, count in zip(closed, self._counts, strict=True))
         fill = newest.fill_ratio(self._count)
         return ChainFigures(
-            urls=sum(one.capacity for one in full) + self._count,
+            urls=sum(self._counts) + self._count,
             layers=len(self._layers),
             nbytes=sum(one.nbytes for one in self._layers),
             fill_ratio=fill,
@@ -230,17 +256,42 @@ class BitmapChain:
         )
 
     def _keys(self, layers: int) -> list[str]:
-        names = (shared_chain.data_key(self._tag, self.parameters, f":{i}") for i in range(layers))
+        indexes = range(self._oldest, self._oldest + layers)
+        names = (shared_chain.data_key(self._tag, self.parameters, f":{i}") for i in indexes)
         return [shared_chain.meta_key(self._tag), *names]
 
     def _learn(self, meta: Mapping[str, str]) -> None:
-        self._layers = [BitmapLayer.parse(meta[f"layer:{i}"]) for i in range(int(meta["layers"]))]
+        self._oldest = int(meta.get("oldest", 0))
+        indexes = range(self._oldest, int(meta["layers"]))
+        self._layers = [BitmapLayer.parse(meta[f"layer:{i}"]) for i in indexes]
         self._count = int(meta["count"])
+        # Of all but the newest. A layer that was closed because it was full has no count of its own.
+        self._counts = [
+            int(meta.get(f"count:{i}", one.capacity)) for i, one in zip(indexes[:-1], self._layers, strict=False)
+        ]
+        self._born = [float(meta.get(f"born:{i}", meta["created"])) for i in indexes]
         self._plan()
 
     def _plan(self) -> None:
-        """Size the next layer, which the script creates when the newest is full."""
+        """Size the layer that the script creates when the newest is full, and the one when it is too old."""
         parameters = self.parameters
-        self._next = next_layer(
-            self._layers, capacity=parameters.capacity, error_rate=parameters.error_rate, growth=parameters.growth
+        if not self._dropped_after:
+            self._next = self._next_period = next_layer(
+                self._layers, capacity=parameters.capacity, error_rate=parameters.error_rate, growth=parameters.growth
+            )
+            return
+        position = ageing.position(self._born, max_age=self._dropped_after / _PERIODS * ageing.PERIODS)
+        self._next = layer(
+            position + 1,
+            capacity=max(round(self._layers[-1].capacity * parameters.growth), 1),
+            target=parameters.error_rate / (_PERIODS + 1),
         )
+        self._next_period = _first_of_period(
+            parameters, came=sum(self._counts[-position:] if position else []) + self._count
+        )
+
+
+def _first_of_period(parameters: ChainParameters, *, came: int) -> BitmapLayer:
+    """Return the layer that a new part of the age begins with, after *came* fingerprints in the last one."""
+    share = -(-parameters.capacity // _PERIODS)
+    return layer(0, capacity=max(share, came), target=parameters.error_rate / (_PERIODS + 1))

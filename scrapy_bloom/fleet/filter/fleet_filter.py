@@ -18,6 +18,7 @@ costs no round trip. This module knows no Scrapy; ending a crawl is its caller's
 from __future__ import annotations
 
 import logging
+import math
 import time
 from functools import partial
 from typing import TYPE_CHECKING
@@ -76,6 +77,7 @@ class FleetFilter:
         capacity: Fingerprints that the first layer of the local filter is made for.
         error_rate: The local filter's part of the error rate.
         growth: The local filter's growth.
+        local_age: Seconds for which the local filter may hold anything before it begins again; None: any time.
         on_error: ``"retry"``, ``"allow"`` or ``"close"``.
         queue: Where the requests of new fingerprints go.
         on_away: Called when the server has gone away, and again by :meth:`look` while it is.
@@ -90,6 +92,7 @@ class FleetFilter:
         capacity: int,
         error_rate: float,
         growth: float,
+        local_age: float | None = None,
         on_error: str = RETRY,
         queue: QueuePlace = QueuePlace.HERE,
         on_away: Callable[[], None] | None = None,
@@ -108,6 +111,8 @@ class FleetFilter:
         self._doubted: set[bytes] = set()
         self._new_local = partial(ScalableBloomFilter, min(capacity, MAX_LOCAL_CAPACITY), error_rate, growth=growth)
         self._local = self._new_local()
+        self._local_age = math.inf if local_age is None else local_age
+        self._local_until = time.monotonic() + self._local_age
         self._epoch = 0
         self._on_error = on_error
         self._on_away = on_away
@@ -141,10 +146,11 @@ class FleetFilter:
     @property
     def epoch(self) -> int | None:
         """A number that stays the same as long as what was seen is seen; None while the server has to confirm that."""
-        return self._epoch if time.monotonic() < self._trusted_until else None
+        return self._epoch if time.monotonic() < min(self._trusted_until, self._local_until) else None
 
     def add(self, fingerprint: bytes) -> bool:
         """Remember *fingerprint*. Return True if it is new to all processes, or if the server does not say."""
+        self._forget_if_old()
         is_known = fingerprint in self._local
         if is_known and time.monotonic() < self._trusted_until:
             return False
@@ -161,6 +167,7 @@ class FleetFilter:
 
         What the server does not say counts as not seen.
         """
+        self._forget_if_old()
         local = self._local
         seen = [fingerprint in local for fingerprint in fingerprints]
         now = time.monotonic()
@@ -352,10 +359,16 @@ class FleetFilter:
         )
         self._forget()
 
+    def _forget_if_old(self) -> None:
+        """Begin the local filter again before it can hold what the server has dropped for its age."""
+        if time.monotonic() >= self._local_until and not self.outage.is_on:
+            self._forget()
+
     def _forget(self) -> None:
         """Begin the local filter again, with what waits to be written, since only this process knows of that."""
         self._epoch += 1
         self._local = self._new_local()
+        self._local_until = time.monotonic() + self._local_age
         self._last_new = None
         for fingerprint in self.backlog.waiting():
             self._local.add(fingerprint)

@@ -3,21 +3,62 @@
 --
 -- open_chain(first, at) reads
 --   KEYS[first]    the metadata, a hash       KEYS[first + 1..]  the layers, oldest first; and the next if need be
---   ARGV[at]       the chain's id             ARGV[at + 1]       number of layers that the caller knows of
+--   ARGV[at]       the chain's id             ARGV[at + 1]       index behind the newest layer the caller knows of
 --   ARGV[at + 2]   the next layer's sizes as they are written into the metadata
---   ARGV[at + 3..] m, k, capacity for each key of a layer
+--   ARGV[at + 3]   index of the oldest layer  ARGV[at + 4]       seconds after which a layer is dropped, 0 for never
+--   ARGV[at + 5]   seconds after which a layer takes no more     ARGV[at + 6]   sizes of the layer that follows it then
+--   ARGV[at + 7..] m, k, capacity for each key of a layer
 -- and returns the chain, or nil and the reply that says why not:
 --   {-1}                        the metadata is gone, or is another chain's, or a layer is gone
---   {0, fields and values}      the caller does not know all layers
+--   {0, fields and values}      the caller does not know all layers, or some were too old and are gone
 local function open_chain(first, at)
     local call = redis.call
-    local head = call('HMGET', KEYS[first], 'id', 'layers', 'count')
+    local head = call('HMGET', KEYS[first], 'id', 'layers', 'count', 'oldest', 'created')
     if head[1] ~= ARGV[at] then
         return nil, {-1}
     end
-    local known = tonumber(ARGV[at + 1])
-    if tonumber(head[2]) ~= known then
+    local oldest = tonumber(ARGV[at + 3])
+    local behind = tonumber(ARGV[at + 1])
+    if tonumber(head[2]) ~= behind or tonumber(head[4] or 0) ~= oldest then
         return nil, {0, redis.call('HGETALL', KEYS[first])}
+    end
+    local known = behind - oldest
+    local max_age = tonumber(ARGV[at + 4])
+    local now = max_age > 0 and tonumber(call('TIME')[1]) or 0
+
+    -- What a layer without the field was begun at is not known better than by the chain's beginning.
+    local function age_of(index)
+        return now - tonumber(call('HGET', KEYS[first], 'born:' .. index) or head[5])
+    end
+
+    if max_age > 0 then
+        local is_changed = false
+        if age_of(behind - 1) >= tonumber(ARGV[at + 5]) and tonumber(head[3]) > 0 then
+            local sizes = ARGV[at + 6]
+            local key = string.gsub(KEYS[first], 'meta$', ARGV[at] .. ':' .. behind)
+            call('SETBIT', key, tonumber(string.match(sizes, '^%d+')) - 1, 0)
+            local lifetime = call('PTTL', KEYS[first])
+            if lifetime > 0 then
+                call('PEXPIRE', key, lifetime)
+            end
+            call('HSET', KEYS[first], 'layers', behind + 1, 'layer:' .. behind, sizes, 'born:' .. behind, now,
+                'count:' .. (behind - 1), head[3], 'count', 0)
+            behind = behind + 1
+            is_changed = true
+        elseif age_of(behind - 1) >= tonumber(ARGV[at + 5]) then
+            call('HSET', KEYS[first], 'born:' .. (behind - 1), now) -- nothing was added to it: as good as new
+        end
+        -- One that will be begun in the future was begun by a clock that was wrong.
+        while oldest < behind - 1 and (age_of(oldest) >= max_age or age_of(oldest) < -max_age / 8) do
+            call('UNLINK', KEYS[first + 1 + oldest - tonumber(ARGV[at + 3])])
+            call('HDEL', KEYS[first], 'layer:' .. oldest, 'born:' .. oldest, 'count:' .. oldest)
+            oldest = oldest + 1
+            is_changed = true
+        end
+        if is_changed then
+            call('HSET', KEYS[first], 'oldest', oldest)
+            return nil, {0, redis.call('HGETALL', KEYS[first])}
+        end
     end
     -- A layer that was deleted or evicted reads as zeros: all of its URLs would be new, and nobody would know why.
     if call('EXISTS', unpack(KEYS, first + 1, first + known)) < known then
@@ -26,7 +67,7 @@ local function open_chain(first, at)
     local with_keys = #KEYS - first
     local sizes, probes, capacities = {}, {}, {}
     for layer = 1, with_keys do
-        local number = at + 3 * layer
+        local number = at + 4 + 3 * layer
         sizes[layer] = tonumber(ARGV[number])
         probes[layer] = tonumber(ARGV[number + 1])
         capacities[layer] = tonumber(ARGV[number + 2])
@@ -85,7 +126,11 @@ local function open_chain(first, at)
         if lifetime > 0 then
             redis.call('PEXPIRE', KEYS[first + chain.layers], lifetime)
         end
-        redis.call('HSET', KEYS[first], 'layers', chain.layers, 'layer:' .. (chain.layers - 1), ARGV[at + 2])
+        local index = oldest + chain.layers - 1
+        redis.call('HSET', KEYS[first], 'layers', index + 1, 'layer:' .. index, ARGV[at + 2])
+        if max_age > 0 then
+            redis.call('HSET', KEYS[first], 'born:' .. index, now)
+        end
     end
 
     function chain.contains(digest)

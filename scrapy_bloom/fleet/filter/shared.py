@@ -61,6 +61,8 @@ class SharedFilter:
             looked up in one chain only.
         growth: How many times larger each next layer is. Engine bf rounds it to a whole number.
         key_space: What makes the fingerprints, by ingredient.
+        max_age: Seconds after which the server forgets a fingerprint, less what a process may believe itself
+            (:data:`~scrapy_bloom.fleet.filter.bitmap.LOCAL_AGE_SHARE`); None: never. Needs engine bitmap.
         ttl: Seconds after the last use at which the server removes the filter, at least :data:`LEAST_LIFETIME`; None
             for never.
 
@@ -80,6 +82,7 @@ class SharedFilter:
         growth: float,
         key_space: Mapping[str, str],
         ttl: int | None = None,
+        max_age: float | None = None,
     ) -> None:
         self.server = server
         self.where = f"{server.where}, key {prefix}"
@@ -92,6 +95,7 @@ class SharedFilter:
         self._growth = growth
         self._key_space = key_space
         self._ttl = None if ttl is None else max(ttl, LEAST_LIFETIME)
+        self._max_age = max_age
         self._refresh_at = 0.0
         self._confirm_at: dict[str, float] = {}
         self._chains: list[Chain] = []
@@ -306,7 +310,7 @@ class SharedFilter:
         tag = self._tag(shard)
         if engine == BF:
             return BloomCommandChain.begin(tag, parameters, self._ttl, is_valkey=self.server.is_valkey)
-        return BitmapChain.begin(tag, parameters, self._ttl)
+        return BitmapChain.begin(tag, parameters, self._ttl, self._max_age)
 
     def _found(self, shard: int, reply: object) -> Chain:
         advice = "Use another BLOOM_REDIS_KEY, or remove that key from the server."
@@ -323,9 +327,19 @@ class SharedFilter:
                 f"The filter on {self.where}", "format", version, shared_chain.FORMAT, advice=upgrade
             )
         try:
-            chain = (BloomCommandChain if meta.get("engine") == BF else BitmapChain)(self._tag(shard), meta)
+            chain: Chain
+            if meta.get("engine") == BF:
+                chain = BloomCommandChain(self._tag(shard), meta)
+            else:
+                chain = BitmapChain(self._tag(shard), meta, self._max_age)
         except (ValueError, KeyError) as error:
             raise unusable(self.where, f"{key} cannot be used: {error}", advice) from None
+        if self._max_age is not None and chain.parameters.engine == BF:
+            raise unusable(
+                self.where,
+                "it was begun with engine bf, which cannot forget what is older than BLOOM_MAX_AGE",
+                'Use another BLOOM_REDIS_KEY with BLOOM_REDIS_ENGINE = "bitmap", or take BLOOM_MAX_AGE out.',
+            )
         if self._engine not in (AUTO, chain.parameters.engine):
             raise unusable(
                 self.where,
@@ -352,8 +366,14 @@ class SharedFilter:
 
     def _chosen_engine(self) -> str:
         is_too_small = self._capacity / self._shards < min_capacity(self._error_rate)
-        if self._engine == BITMAP or (self._engine == AUTO and is_too_small):
+        if self._engine == BITMAP or (self._engine == AUTO and (is_too_small or self._max_age is not None)):
             return BITMAP
+        if self._max_age is not None:
+            raise unusable(
+                self.where,
+                "BLOOM_REDIS_ENGINE is bf, which cannot forget what is older than BLOOM_MAX_AGE",
+                'Set BLOOM_REDIS_ENGINE to "bitmap" or "auto", or take BLOOM_MAX_AGE out.',
+            )
         key = shared_chain.meta_key(self._tag(0)).removesuffix("meta") + "none"
         (reply,) = self.server.calls([Command(("BF.MEXISTS", key, "x"), key)])
         if not isinstance(reply, ReplyError):
