@@ -8,7 +8,6 @@ microseconds each time. Knows neither Scrapy's extractors nor the filter: it is 
 from __future__ import annotations
 
 import re
-import sys
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,14 +19,17 @@ if TYPE_CHECKING:
 MEMORY_BYTES = 32 * 1024 * 1024
 """What one memory may take, some 70,000 links; past it, the folders not visited for longest are forgotten."""
 
-_ENTRY_BYTES = 320
-"""Of one link besides its two strings: the object, its fingerprint, its place in the table (measured 290 to 330)."""
+_ENTRY_BYTES = 400
+"""Of one link besides the characters of its two strings: these, the object, its fingerprint, its place in the table."""
 
 _LONGEST = 2083
 """Characters of an ``href`` that is remembered. Longer ones are ``data:`` and ``javascript:`` as a rule."""
 
 _TABLE_BYTES = 700
 """Of a folder's table without any links, with its place among the others."""
+
+_MOST_ENDINGS = 200
+"""Endings of names remembered for a site."""
 
 _WEB = ("http", "https")
 
@@ -37,6 +39,7 @@ _HTML_SPACE = " \t\n\r\f"
 _is_plain_fragment = re.compile(r"[A-Za-z0-9._\-]+").fullmatch
 _match_plain_path = re.compile(r"((?:[A-Za-z0-9._~\-/:]*/)?)([A-Za-z0-9_~\-][A-Za-z0-9._~\-]*)").fullmatch
 
+_match_below = re.compile(r"((?:\.\./)*)((?:[A-Za-z0-9_~\-][A-Za-z0-9._~\-]*/)+)").fullmatch
 _match_origin = re.compile(r"https?://[a-z0-9.\-]+(?::[0-9]+)?(?=[/?#])").match
 
 
@@ -103,7 +106,7 @@ class Stem:
     table: Table | None
     """Where they can be remembered."""
     wanted: dict[str, bool] = field(default_factory=dict)
-    """Whether names are wanted, by what they have from their first dot on."""
+    """Whether names of files are wanted, by what they have from their first dot on."""
 
 
 class Table(dict[str, Known]):
@@ -114,25 +117,29 @@ class Table(dict[str, Known]):
         self.nbytes = _TABLE_BYTES
         self.stems: dict[str, Stem] = {}
         """By the directory in the ``href``."""
+        self.wanted: dict[str, bool] = {}
+        """Of a site: whether names of files are wanted there, by what they have from their first dot on."""
 
 
 class Page:
     """One page's view of the memory."""
 
-    __slots__ = ("_context", "_in_folder", "_in_origin", "_memory", "_on_page")
+    __slots__ = ("_context", "_in_folder", "_in_origin", "_memory", "_on_page", "_root")
 
-    def __init__(self, memory: HrefMemory, in_folder: Table, in_origin: Table, context: tuple[str, str, str]) -> None:
+    def __init__(
+        self, memory: HrefMemory, in_folder: Table, in_origin: Table, root: str, context: tuple[str, str, str]
+    ) -> None:
         self._in_folder = in_folder
         self._in_origin = in_origin
         self._on_page = Table()  # for hrefs that mean something else on the next page
         self._memory = memory
+        self._root = root
         self._context = context
 
     def sift(self, raws: Sequence[str | None], certain: int, *, is_unique: bool) -> tuple[list[Found], list[str]]:
         """Return those of *raws* that may be new, and the URLs of those that were seen in the epoch *certain*.
 
-        In both, those are left out that nobody wants, and None; if *is_unique*, so are all links to a URL but the
-        first.
+        Leaves out None, what nobody wants, and, if *is_unique*, all links to a URL but the first.
         """
         in_folder, in_origin, on_page = self._in_folder.get, self._in_origin.get, self._on_page.get
         shares, fits, keeps_fragments = self._memory.shares, self._memory.fits, self._memory.keeps_fragments
@@ -141,11 +148,9 @@ class Page:
         found: list[Found] = []
         seen: list[str] = []
         for place, raw in enumerate(raws):
-            if raw is None:
+            if raw is None or raw in had:
                 continue
             if is_unique:
-                if raw in had:
-                    continue
                 had.add(raw)
             head, mark, fragment = raw.partition("#") if shares else (raw, "", "")
             head = head or mark  # "" is the page with the fragment that its own URL may have
@@ -224,6 +229,8 @@ class Page:
     def _is_wanted(self, stem: Stem, ending: str) -> bool:
         is_wanted = stem.wanted.get(ending)
         if is_wanted is None:
+            if len(stem.wanted) >= _MOST_ENDINGS:
+                stem.wanted.clear()
             is_wanted = stem.wanted[ending] = self._memory.is_wanted(f"{stem.url}x{ending}")
         return is_wanted
 
@@ -234,14 +241,23 @@ class Page:
         stem = self._on_page.stems.get(directory)
         if stem is not None:
             return stem
-        url, table = self._memory.resolve(f"{directory}x", *self._context), self._table(f"{directory}x")
-        stem = Stem(url[:-1] if url is not None and _ends_in_path(url) else "", table)
-        if table is None or len(directory) > _LONGEST:
-            self._on_page.stems[directory] = stem
-        else:
-            table.stems[directory] = stem
+        stem = self._new_stem(directory)
+        table = self._on_page if stem.table is None or len(directory) > _LONGEST else stem.table
+        table.stems[directory] = stem
+        if table is not self._on_page:
             self._count(table, directory, stem.url)
         return stem
+
+    def _new_stem(self, directory: str) -> Stem:
+        match = _match_below(directory)
+        if match:
+            above = self._stem(match[1])
+            if above.url:
+                return Stem(above.url + match[2], above.table, above.wanted)
+        url, table = self._memory.resolve(f"{directory}x", *self._context), self._table(f"{directory}x")
+        if url is None or not _ends_in_path(url):
+            return Stem("", table)
+        return Stem(url[:-1], table, self._in_origin.wanted if url.startswith(self._root) else {})
 
     def _takes_fragments(self, known: Known, head: str) -> bool:
         if known.takes_fragments is None:
@@ -249,10 +265,8 @@ class Page:
             known.takes_fragments = with_fragment == f"{known.url}#x"
         return known.takes_fragments
 
-    def _count(self, table: Table, *texts: str) -> None:
-        nbytes = _ENTRY_BYTES
-        for text in texts:
-            nbytes += sys.getsizeof(text)
+    def _count(self, table: Table, raw: str, url: str) -> None:
+        nbytes = _ENTRY_BYTES + (len(raw) if raw.isascii() else 4 * len(raw)) + len(url)
         table.nbytes += nbytes
         self._memory.nbytes += nbytes
 
@@ -282,8 +296,8 @@ class HrefMemory:
                       fragment, comes out of it as it went in.
     fingerprint_url   the fingerprint of a URL.
     is_wanted         whether a URL is asked for. The fragment may not matter to it; of a URL that ends in its path,
-                      only what comes before the name of the file may, and the name from its first dot on. If no
-                      name without a dot is wanted at the root of a site, nothing there is.
+                      only the site may, and the name of the file from its first dot on. If no name without a dot is
+                      wanted on a site, nothing there is.
     fits              whether a URL, with its fragment, is asked for: both have to say so. None: all are.
     shares            whether URLs that differ in their fragment only have one fingerprint for certain.
     finish            what is done with a URL that is wanted, None for nothing. It takes the fragment off.
@@ -333,8 +347,9 @@ class HrefMemory:
             self.nbytes -= table.nbytes
         # Joining compares schemes, and quoting uses the encoding.
         origin = (parts.scheme, parts.netloc, own.scheme, encoding)
+        root = f"{parts.scheme}://{parts.netloc}/"
         folder = parts.path[: parts.path.rfind("/") + 1]
-        return Page(self, self._use((*origin, folder)), self._use(origin), (base, url, encoding))
+        return Page(self, self._use((*origin, folder)), self._use(origin), root, (base, url, encoding))
 
     def _use(self, context: Hashable) -> Table:
         table = self._tables.get(context)
