@@ -10,12 +10,12 @@ from tests.support.fingerprints import fingerprints
 def test_keys_with_a_queue_here_wait_to_be_written() -> None:
     """They may be remembered, and leave in the order in which they came, when the server has them."""
     backlog = Backlog(QueuePlace.HERE)
-    keys = fingerprints(700)
-    assert all(backlog.accept(key) for key in keys)
-    assert backlog.batch() == keys[:500]
+    sample = fingerprints(700)
+    assert all(backlog.accept(fingerprint) for fingerprint in sample)
+    assert backlog.batch() == sample[:500]
     assert len(backlog) == backlog.unwritten == 700
     backlog.written(500)
-    assert backlog.batch() == backlog.waiting() == keys[500:]
+    assert backlog.batch() == backlog.waiting() == sample[500:]
     backlog.written(200)
     assert (len(backlog), backlog.unwritten, backlog.accepted) == (0, 0, 700)
 
@@ -23,21 +23,21 @@ def test_keys_with_a_queue_here_wait_to_be_written() -> None:
 def test_keys_with_a_queue_on_the_same_server_are_not_remembered() -> None:
     """Their requests were lost with the server, so each is new as often as it comes, and none is written."""
     backlog = Backlog(QueuePlace.ON_THE_SERVER)
-    keys = fingerprints(10)
-    assert not any(backlog.accept(key) for key in keys)
-    assert not any(key in backlog for key in keys)
+    sample = fingerprints(10)
+    assert not any(backlog.accept(fingerprint) for fingerprint in sample)
+    assert not any(fingerprint in backlog for fingerprint in sample)
     assert (len(backlog), backlog.unwritten, backlog.accepted) == (0, 10, 10)
 
 
 def test_keys_with_a_queue_elsewhere_are_remembered_until_the_server_is_back() -> None:
     """A loop of links ends while the server is away; afterwards each of them may be new once more."""
     backlog = Backlog(QueuePlace.ELSEWHERE)
-    keys = fingerprints(10)
-    assert not any(backlog.accept(key) for key in keys)
-    assert all(key in backlog for key in keys)
+    sample = fingerprints(10)
+    assert not any(backlog.accept(fingerprint) for fingerprint in sample)
+    assert all(fingerprint in backlog for fingerprint in sample)
     assert len(backlog) == 0
     backlog.server_is_back()
-    assert not any(key in backlog for key in keys)
+    assert not any(fingerprint in backlog for fingerprint in sample)
     assert backlog.unwritten == 10
 
 
@@ -47,10 +47,10 @@ def test_memory_is_bounded(queue: QueuePlace, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(backlog_module, "MAX_WAITING", 10)
     backlog = Backlog(queue)
     overflows = 0
-    for key in fingerprints(35):
-        assert backlog.accept(key) == (queue is QueuePlace.HERE)
+    for fingerprint in fingerprints(35):
+        assert backlog.accept(fingerprint) == (queue is QueuePlace.HERE)
         overflows += backlog.begins_to_overflow()
-    assert sum(key in backlog for key in fingerprints(35)) <= 10
+    assert sum(fingerprint in backlog for fingerprint in fingerprints(35)) <= 10
     assert len(backlog) == (10 if queue is QueuePlace.HERE else 0)
     assert backlog.unwritten == 35
     assert overflows == (queue is QueuePlace.HERE)

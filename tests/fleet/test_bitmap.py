@@ -39,8 +39,8 @@ def test_scheme_2_stays_as_it_is() -> None:
 def test_the_script_sets_the_bits_of_the_scheme(plain_server: RedisServer, open_shared: Open, prefix: str) -> None:
     """What is in the server's bitmaps, bit for bit, is what the scheme says for what was added."""
     shared = open_shared(plain_server.url, capacity=3000)
-    keys = fingerprints(8000)
-    assert all(shared.add(keys))
+    sample = fingerprints(8000)
+    assert all(shared.add(sample))
     meta_key, *data_keys = shared._chains[0].all_keys()
     with plain_server.client(decode_responses=False) as client:
         meta = {name.decode(): value.decode() for name, value in client.hgetall(meta_key).items()}
@@ -50,8 +50,8 @@ def test_the_script_sets_the_bits_of_the_scheme(plain_server: RedisServer, open_
     for index, bits in enumerate(bitmaps):
         spec = BitmapLayer.parse(meta[f"layer:{index}"])
         expected = bytearray(-(-spec.size_bits // 8))
-        for key in keys[start : start + spec.capacity]:
-            for at in positions(mmh3_x64_128_digest(key, int(meta["seed"])), spec.size_bits, spec.probes):
+        for fingerprint in sample[start : start + spec.capacity]:
+            for at in positions(mmh3_x64_128_digest(fingerprint, int(meta["seed"])), spec.size_bits, spec.probes):
                 expected[at // 8] |= 128 >> at % 8
         assert bytes(expected) == bits
         start += spec.capacity

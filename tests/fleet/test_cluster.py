@@ -27,14 +27,14 @@ def test_shards_spread_over_the_nodes(cluster: list[RedisServer], open_shared: C
     one = open_shared(cluster[0].url, shards=12, capacity=600)
     other = open_shared(cluster[1].url)
     assert one.server.is_cluster
-    keys = fingerprints(3000)
-    assert one.add(keys[:1500]) == [True] * 1500
-    assert [other.add([key])[0] for key in keys[1400:1700]] == [False] * 100 + [True] * 200
-    assert other.seen_many(keys) == [True] * 1700 + [False] * 1300
+    sample = fingerprints(3000)
+    assert one.add(sample[:1500]) == [True] * 1500
+    assert [other.add([fingerprint])[0] for fingerprint in sample[1400:1700]] == [False] * 100 + [True] * 200
+    assert other.seen_many(sample) == [True] * 1700 + [False] * 1300
     per_node = [node.client().dbsize() for node in cluster]
     assert all(per_node)
     before = other.server.round_trips
-    other.seen_many(keys[:100])
+    other.seen_many(sample[:100])
     assert other.server.round_trips - before <= 3
     one.clear()
     assert [node.client().dbsize() for node in cluster] == [0, 0, 0]
@@ -43,8 +43,8 @@ def test_shards_spread_over_the_nodes(cluster: list[RedisServer], open_shared: C
 def test_a_slot_that_moves_is_followed(cluster: list[RedisServer], open_shared: Callable[..., SharedFilter]) -> None:
     """When a shard's slot is on its way to another node, and after it has arrived, its fingerprints are still known."""
     shared = open_shared(cluster[0].url, shards=4)
-    keys = fingerprints(400)
-    assert all(shared.add(keys))
+    sample = fingerprints(400)
+    assert all(shared.add(sample))
     meta, *layers = shared._chains[0].all_keys()
     clients = [node.client() for node in cluster]
     slot = clients[0].execute_command("CLUSTER KEYSLOT", meta)
@@ -56,11 +56,11 @@ def test_a_slot_that_moves_is_followed(cluster: list[RedisServer], open_shared: 
     found = clients[source].execute_command("CLUSTER GETKEYSINSLOT", slot, 100)
     clients[source].execute_command("MIGRATE", "127.0.0.1", cluster[target].port, "", 0, 5000, "KEYS", *found)
     assert set(found) == {meta, *layers}
-    assert all(shared.seen_many(keys))
+    assert all(shared.seen_many(sample))
     for client in (clients[target], clients[source], clients[3 - source - target]):
         client.execute_command("CLUSTER SETSLOT", slot, "NODE", names[target])
-    assert all(shared.seen_many(keys))
-    assert not any(shared.add([key])[0] for key in keys[:50])
+    assert all(shared.seen_many(sample))
+    assert not any(shared.add([fingerprint])[0] for fingerprint in sample[:50])
     shared.clear()
     for client in clients:
         client.close()
@@ -72,9 +72,9 @@ def test_a_node_that_dies_drops_nothing(
     """While one node of the cluster is away, URLs of its shards are new once, and those of the others are as before."""
     monkeypatch.setattr("scrapy_bloom.fleet.filter.fleet_filter.RETRY_SECONDS", 0.3)
     fleet = open_fleet(cluster[0].url, shards=12)
-    keys = fingerprints(600)
-    assert all(fleet.add(key) for key in keys[:300])
+    sample = fingerprints(600)
+    assert all(fleet.add(fingerprint) for fingerprint in sample[:300])
     cluster[2].kill()
-    assert all(fleet.add(key) for key in keys[300:])
-    assert not any(fleet.add(key) for key in keys)
+    assert all(fleet.add(fingerprint) for fingerprint in sample[300:])
+    assert not any(fleet.add(fingerprint) for fingerprint in sample)
     assert fleet.outage.times >= 1

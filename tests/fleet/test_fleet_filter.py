@@ -36,9 +36,9 @@ def wait_for_next_look(fleet: FleetFilter) -> None:
 def test_a_duplicate_known_here_costs_no_round_trip(server: RedisServer, open_fleet: OpenFleet) -> None:
     """Of ten requests for each of 300 URLs, only the first asks the server, and one a second to hear it is there."""
     fleet = open_fleet(server.url, capacity=1000)
-    keys = fingerprints(300)
+    sample = fingerprints(300)
     before, began = fleet.shared.server.round_trips, time.monotonic()
-    assert sum(fleet.add(key) for _ in range(10) for key in keys) == 300
+    assert sum(fleet.add(fingerprint) for _ in range(10) for fingerprint in sample) == 300
     confirmations = (time.monotonic() - began) / fleet_module.TRUST_SECONDS + 1
     assert fleet.shared.server.round_trips - before <= 300 + confirmations
 
@@ -46,29 +46,29 @@ def test_a_duplicate_known_here_costs_no_round_trip(server: RedisServer, open_fl
 def test_a_duplicate_known_elsewhere_costs_one_round_trip(server: RedisServer, open_fleet: OpenFleet) -> None:
     """What another process has accepted is asked about once, and known here from then on."""
     one, other = open_fleet(server.url, capacity=1000), open_fleet(server.url)
-    keys = fingerprints(300)
-    assert all(one.add(key) for key in keys)
+    sample = fingerprints(300)
+    assert all(one.add(fingerprint) for fingerprint in sample)
     before = other.shared.server.round_trips
-    assert not any(other.add(key) for key in keys)
+    assert not any(other.add(fingerprint) for fingerprint in sample)
     assert other.shared.server.round_trips - before == 300
     other._trust()
-    assert not any(other.add(key) for key in keys)
+    assert not any(other.add(fingerprint) for fingerprint in sample)
     assert other.shared.server.round_trips - before == 300
 
 
 def test_links_are_looked_up_together_and_remembered(server: RedisServer, open_fleet: OpenFleet) -> None:
     """seen_many() costs one round trip for all links that are unknown here, and none for those that are known."""
     one, other = open_fleet(server.url, capacity=1000), open_fleet(server.url)
-    keys = fingerprints(200)
-    for key in keys[:100]:
-        one.add(key)
+    sample = fingerprints(200)
+    for fingerprint in sample[:100]:
+        one.add(fingerprint)
     before = other.shared.server.round_trips
-    assert other.seen_many(keys) == [True] * 100 + [False] * 100
+    assert other.seen_many(sample) == [True] * 100 + [False] * 100
     assert other.shared.server.round_trips - before == 1
     other._trust()
-    assert all(other.seen_many(keys[:100]))
+    assert all(other.seen_many(sample[:100]))
     assert other.shared.server.round_trips - before == 1
-    assert all(other.add(key) for key in keys[100:])
+    assert all(other.add(fingerprint) for fingerprint in sample[100:])
 
 
 def test_a_filter_that_somebody_removes_is_forgotten_here_too(
@@ -76,25 +76,25 @@ def test_a_filter_that_somebody_removes_is_forgotten_here_too(
 ) -> None:
     """After clear() elsewhere, a worker that knew every URL asks again within a second, and crawls them all anew."""
     one, other = open_fleet(server.url), open_fleet(server.url)
-    keys = fingerprints(50)
-    assert all(other.add(key) for key in keys)
+    sample = fingerprints(50)
+    assert all(other.add(fingerprint) for fingerprint in sample)
     one.clear()
     deadline = time.monotonic() + 30
-    while not other.add(keys[0]):  # known here, and trusted for a second
+    while not other.add(sample[0]):  # known here, and trusted for a second
         assert time.monotonic() < deadline
-    assert all(other.add(key) for key in keys[1:])
+    assert all(other.add(fingerprint) for fingerprint in sample[1:])
     assert "is gone" in caplog.text
-    assert not any(one.add(key) for key in keys)
+    assert not any(one.add(fingerprint) for fingerprint in sample)
 
 
 def test_clearing_forgets_here_at_once(server: RedisServer, open_fleet: OpenFleet) -> None:
     """After clear(), this process takes every URL for new, and the filter begins again with the first."""
     fleet = open_fleet(server.url)
-    keys = fingerprints(50)
-    assert all(fleet.add(key) for key in keys)
+    sample = fingerprints(50)
+    assert all(fleet.add(fingerprint) for fingerprint in sample)
     fleet.clear()
-    assert fleet.seen_many(keys) == [False] * 50
-    assert all(fleet.add(key) for key in keys)
+    assert fleet.seen_many(sample) == [False] * 50
+    assert all(fleet.add(fingerprint) for fingerprint in sample)
     fleet.clear()
     fleet.close()
 
@@ -119,11 +119,11 @@ def test_a_lost_answer_is_no_excuse_for_what_is_known_here(plain_server: RedisSe
     """A URL that this process itself knows stays seen, also when its confirmation got lost."""
     with LosingProxy(plain_server.port) as proxy:
         fleet = open_fleet(proxy.url)
-        (key,) = fingerprints(1)
-        assert fleet.add(key)
+        (fingerprint,) = fingerprints(1)
+        assert fleet.add(fingerprint)
         fleet._trusted_until = 0.0
         proxy.lose_next_answer()
-        assert not fleet.add(key)
+        assert not fleet.add(fingerprint)
 
 
 @pytest.mark.usefixtures("quick_retry")
@@ -136,21 +136,21 @@ def test_a_server_that_dies_drops_nothing(
     calls = []
     with RedisServer(tmp_path, keeps_data=True) as server:
         fleet = open_fleet(server.url, on_error=on_error, on_away=lambda: calls.append("away"))
-        keys = fingerprints(90)
-        assert all(fleet.add(key) for key in keys[:30])
+        sample = fingerprints(90)
+        assert all(fleet.add(fingerprint) for fingerprint in sample[:30])
         server.kill()
-        assert all(fleet.add(key) for key in keys[30:60])
-        assert not any(fleet.add(key) for key in keys[:60])
-        assert fleet.seen_many(keys) == [True] * 60 + [False] * 30
+        assert all(fleet.add(fingerprint) for fingerprint in sample[30:60])
+        assert not any(fleet.add(fingerprint) for fingerprint in sample[:60])
+        assert fleet.seen_many(sample) == [True] * 60 + [False] * 30
         assert (fleet.outage.times, fleet.backlog.accepted, calls) == (1, 30, ["away"])
         assert caplog.text.count("is away") == 1
         server.start()
         wait_for_next_look(fleet)
-        assert all(fleet.add(key) for key in keys[60:])
-        assert not any(fleet.add(key) for key in keys)
+        assert all(fleet.add(fingerprint) for fingerprint in sample[60:])
+        assert not any(fleet.add(fingerprint) for fingerprint in sample)
         assert "is back; " in caplog.text
         other = open_fleet(server.url)
-        assert not any(other.add(key) for key in keys)
+        assert not any(other.add(fingerprint) for fingerprint in sample)
         fleet.close()
         assert fleet.backlog.unwritten == 0
 
@@ -162,17 +162,17 @@ def test_a_server_that_comes_back_empty_drops_nothing(
     """Data that the server lost costs fetches: what was accepted meanwhile is kept, everything else is new again."""
     with RedisServer(tmp_path) as server:
         fleet, sibling = open_fleet(server.url), open_fleet(server.url)
-        keys = fingerprints(90)
-        assert all(fleet.add(key) for key in keys[:30])
+        sample = fingerprints(90)
+        assert all(fleet.add(fingerprint) for fingerprint in sample[:30])
         server.kill()
-        assert all(fleet.add(key) for key in keys[30:60])
+        assert all(fleet.add(fingerprint) for fingerprint in sample[30:60])
         server.start()
         wait_for_next_look(fleet)
-        assert all(fleet.add(key) for key in keys[60:])
-        assert not any(fleet.add(key) for key in keys[30:])
-        assert all(fleet.add(key) for key in keys[:30])
+        assert all(fleet.add(fingerprint) for fingerprint in sample[60:])
+        assert not any(fleet.add(fingerprint) for fingerprint in sample[30:])
+        assert all(fleet.add(fingerprint) for fingerprint in sample[:30])
         assert "begins anew, and URLs seen before are fetched again" in caplog.text
-        assert not any(sibling.add(key) for key in keys)
+        assert not any(sibling.add(fingerprint) for fingerprint in sample)
 
 
 @pytest.mark.usefixtures("quick_retry")
@@ -181,25 +181,25 @@ def test_a_server_that_hangs_is_away(tmp_path: Path, open_fleet: OpenFleet, monk
     monkeypatch.setattr("scrapy_bloom.fleet.client.READ_TIMEOUT", 0.2)
     with RedisServer(tmp_path) as server:
         fleet = open_fleet(server.url)
-        keys = fingerprints(20)
-        assert fleet.add(keys[0])
+        sample = fingerprints(20)
+        assert fleet.add(sample[0])
         server.pause()
-        assert all(fleet.add(key) for key in keys[1:])
+        assert all(fleet.add(fingerprint) for fingerprint in sample[1:])
         assert fleet.outage.times == 1
         server.resume()
         wait_for_next_look(fleet)
-        assert not any(fleet.add(key) for key in keys)
-        assert all(open_fleet(server.url).seen_many(keys))
+        assert not any(fleet.add(fingerprint) for fingerprint in sample)
+        assert all(open_fleet(server.url).seen_many(sample))
 
 
 def test_a_short_absence_goes_unnoticed_under_retry(tmp_path: Path, open_fleet: OpenFleet) -> None:
     """A server that is back before the retries end was never away."""
     with RedisServer(tmp_path, keeps_data=True) as server:
         fleet = open_fleet(server.url)
-        keys = fingerprints(20)
-        assert all(fleet.add(key) for key in keys[:10])
+        sample = fingerprints(20)
+        assert all(fleet.add(fingerprint) for fingerprint in sample[:10])
         server.restart()
-        assert all(fleet.add(key) for key in keys[10:])
+        assert all(fleet.add(fingerprint) for fingerprint in sample[10:])
         assert (fleet.outage.times, fleet.backlog.accepted) == (0, 0)
 
 
@@ -212,7 +212,7 @@ def test_what_is_kept_for_the_server_is_bounded(
     with RedisServer(tmp_path) as server:
         fleet = open_fleet(server.url, on_error="allow")
         server.kill()
-        assert all(fleet.add(key) for key in fingerprints(25))
+        assert all(fleet.add(fingerprint) for fingerprint in fingerprints(25))
         fleet.close()
     assert len(fleet.backlog) <= 10
     assert fleet.backlog.unwritten == 25
@@ -226,24 +226,24 @@ def test_a_full_server_lets_everything_through(
     """At maxmemory what the server knows stays seen, what it does not is new, and it learns it when there is room."""
     with RedisServer(tmp_path, bloom=engine == "bf") as server, server.client() as client:
         fleet, sibling = open_fleet(server.url), open_fleet(server.url)
-        keys = fingerprints(60)
-        assert all(fleet.add(key) for key in keys[:30])
+        sample = fingerprints(60)
+        assert all(fleet.add(fingerprint) for fingerprint in sample[:30])
         client.config_set("maxmemory", 1)
-        assert not any(sibling.add(key) for key in keys[:30])
-        assert all(sibling.add(key) for key in keys[30:])
-        assert not any(sibling.add(key) for key in keys)
+        assert not any(sibling.add(fingerprint) for fingerprint in sample[:30])
+        assert all(sibling.add(fingerprint) for fingerprint in sample[30:])
+        assert not any(sibling.add(fingerprint) for fingerprint in sample)
         assert caplog.text.count("is full") == 1
         assert sibling.outage.times == 0
         client.config_set("maxmemory", 0)
         assert sibling.add(*fingerprints(1, start=100))
-        assert not any(fleet.add(key) for key in keys)
+        assert not any(fleet.add(fingerprint) for fingerprint in sample)
 
 
 def test_expected_losses_add_up_the_rates(plain_server: RedisServer, open_fleet: OpenFleet) -> None:
     """expected_lost is between zero and the promised rate times the new URLs, and not zero once layers are full."""
     fleet = open_fleet(plain_server.url, capacity=500, error_rate=1e-3)
-    for key in fingerprints(5000):
-        fleet.add(key)
+    for fingerprint in fingerprints(5000):
+        fleet.add(fingerprint)
     fleet.close()
     assert 0 < fleet.expected_lost <= 5000 * (1e-3 + 1e-7)
 
@@ -254,10 +254,10 @@ def test_the_local_filter_is_bounded(
     """A fleet may know more URLs than one process can hold: the local filter begins again, and nothing is new twice."""
     monkeypatch.setattr(fleet_module, "MAX_LOCAL", 1500)
     fleet = open_fleet(plain_server.url)
-    keys = fingerprints(2500)
-    assert all(fleet.add(key) for key in keys)
+    sample = fingerprints(2500)
+    assert all(fleet.add(fingerprint) for fingerprint in sample)
     assert len(fleet.local) < 1500
-    assert not any(fleet.add(key) for key in keys)
+    assert not any(fleet.add(fingerprint) for fingerprint in sample)
 
 
 @pytest.mark.usefixtures("quick_retry")
@@ -268,17 +268,17 @@ def test_what_is_accepted_alone_is_not_remembered_if_the_queue_died_too(
     """A URL whose request could not be pushed is new whenever it comes again: here, elsewhere, and later."""
     with RedisServer(tmp_path, keeps_data=True) as server:
         fleet = open_fleet(server.url, on_error=on_error, queue=QueuePlace.ON_THE_SERVER)
-        keys = fingerprints(60)
-        assert all(fleet.add(key) for key in keys[:30])
+        sample = fingerprints(60)
+        assert all(fleet.add(fingerprint) for fingerprint in sample[:30])
         server.kill()
-        assert all(fleet.add(key) for key in keys[30:])
-        assert all(fleet.add(key) for key in keys[30:])
-        assert not any(fleet.add(key) for key in keys[:29])
+        assert all(fleet.add(fingerprint) for fingerprint in sample[30:])
+        assert all(fleet.add(fingerprint) for fingerprint in sample[30:])
+        assert not any(fleet.add(fingerprint) for fingerprint in sample[:29])
         server.start()
         wait_for_next_look(fleet)
-        assert not any(open_fleet(server.url).seen_many(keys[30:]))
-        assert all(fleet.add(key) for key in keys[30:])
-        assert not any(fleet.add(key) for key in keys[30:])
+        assert not any(open_fleet(server.url).seen_many(sample[30:]))
+        assert all(fleet.add(fingerprint) for fingerprint in sample[30:])
+        assert not any(fleet.add(fingerprint) for fingerprint in sample[30:])
         fleet.close()
         assert fleet.backlog.unwritten == 60
 
@@ -290,16 +290,16 @@ def test_what_is_accepted_alone_is_forgotten_afterwards_if_the_queue_is_elsewher
     """While the server is away each URL is new once, or a crawl would run in circles; then it is new once more."""
     with RedisServer(tmp_path, keeps_data=True) as server:
         fleet = open_fleet(server.url, queue=QueuePlace.ELSEWHERE)
-        keys = fingerprints(60)
-        assert all(fleet.add(key) for key in keys[:30])
+        sample = fingerprints(60)
+        assert all(fleet.add(fingerprint) for fingerprint in sample[:30])
         server.kill()
-        assert all(fleet.add(key) for key in keys[30:])
-        assert not any(fleet.add(key) for key in keys[30:])
+        assert all(fleet.add(fingerprint) for fingerprint in sample[30:])
+        assert not any(fleet.add(fingerprint) for fingerprint in sample[30:])
         server.start()
         wait_for_next_look(fleet)
         assert fleet.add(*fingerprints(1, start=100))
-        assert all(fleet.add(key) for key in keys[30:])
-        assert not any(fleet.add(key) for key in keys[30:])
+        assert all(fleet.add(fingerprint) for fingerprint in sample[30:])
+        assert not any(fleet.add(fingerprint) for fingerprint in sample[30:])
 
 
 @pytest.mark.usefixtures("quick_retry")
@@ -309,12 +309,12 @@ def test_the_last_push_before_a_failure_is_doubted(tmp_path: Path, open_fleet: O
     with RedisServer(tmp_path, keeps_data=True) as server:
         fleet = open_fleet(server.url, on_error="allow", queue=queue)
         *earlier, last, later = fingerprints(10)
-        assert all(fleet.add(key) for key in [*earlier, last])
+        assert all(fleet.add(fingerprint) for fingerprint in [*earlier, last])
         server.kill()
         assert fleet.add(later)
         server.start()
         wait_for_next_look(fleet)
-        assert not any(fleet.add(key) for key in earlier)
+        assert not any(fleet.add(fingerprint) for fingerprint in earlier)
         assert fleet.seen_many([last]) == [queue is QueuePlace.HERE]
         assert [fleet.add(last) for _ in range(3)] == [queue is not QueuePlace.HERE, False, False]
 
@@ -325,19 +325,19 @@ def test_a_lost_answer_and_then_a_full_server(
     """The server took the URL, the answer got lost, and it is full at the second attempt: the URL still is new."""
     with LosingProxy(server.port) as proxy, server.client() as client:
         fleet = open_fleet(proxy.url)
-        known, key = fingerprints(2)
+        known, fingerprint = fingerprints(2)
         assert fleet.add(known)
         try:
             with monkeypatch.context() as patched:
                 # It fills up while the first attempt is being waited out.
                 patched.setattr(fleet_module.time, "sleep", lambda seconds: client.config_set("maxmemory", 1))
                 proxy.lose_next_answer()
-                assert fleet.add(key)
+                assert fleet.add(fingerprint)
             assert fleet._has_warned_of_full_server
-            assert not fleet.add(key)
+            assert not fleet.add(fingerprint)
         finally:
             client.config_set("maxmemory", 0)
-        assert open_fleet(server.url).seen_many([known, key]) == [True, True]
+        assert open_fleet(server.url).seen_many([known, fingerprint]) == [True, True]
         assert engine in fleet.shared.parameters.engine
 
 
@@ -357,14 +357,14 @@ def test_a_process_that_asks_nothing_notices_too(
         fleet.look()
         assert fleet.outage.is_on
         assert calls == ["away", "away"]
-        keys = fingerprints(700)
-        assert all(fleet.add(key) for key in keys)
+        sample = fingerprints(700)
+        assert all(fleet.add(fingerprint) for fingerprint in sample)
         server.start()
         wait_for_next_look(fleet)
         fleet.look()
         assert not fleet.outage.is_on
         assert len(fleet.backlog) == 0
-        assert all(open_fleet(server.url).seen_many(keys))
+        assert all(open_fleet(server.url).seen_many(sample))
 
 
 def test_looking_costs_nothing_while_the_server_answers(plain_server: RedisServer, open_fleet: OpenFleet) -> None:

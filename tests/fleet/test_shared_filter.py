@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 def test_a_key_is_new_once_and_then_seen(server: RedisServer, open_shared: Open, shards: int) -> None:
     """Each fingerprint is accepted once, by whoever comes first, and known to all from then on, while layers grow."""
     one, other = open_shared(server.url, shards=shards), open_shared(server.url)
-    keys = fingerprints(2000)
-    accepted = [filter_.add([key])[0] for key, filter_ in zip(keys, [one, other] * 1000, strict=True)]
+    sample = fingerprints(2000)
+    accepted = [filter_.add([fingerprint])[0] for fingerprint, filter_ in zip(sample, [one, other] * 1000, strict=True)]
     assert all(accepted)
-    assert not any(one.add(keys))
-    assert not any(other.add(keys))
-    assert all(other.seen_many(keys))
+    assert not any(one.add(sample))
+    assert not any(other.add(sample))
+    assert all(other.seen_many(sample))
     assert not any(one.seen_many(fingerprints(2000, start=2000)))
     figures = one.figures()
     assert figures.urls == 2000
@@ -44,8 +44,8 @@ def test_a_key_is_new_once_and_then_seen(server: RedisServer, open_shared: Open,
 def test_many_keys_at_once_are_answered_one_by_one(server: RedisServer, open_shared: Open) -> None:
     """A call with many fingerprints, some of them twice, answers like single calls, however many layers it fills."""
     shared = open_shared(server.url, capacity=10)
-    keys = fingerprints(3000)
-    assert shared.add([*keys, *keys]) == [True] * 3000 + [False] * 3000
+    sample = fingerprints(3000)
+    assert shared.add([*sample, *sample]) == [True] * 3000 + [False] * 3000
     assert shared.figures().layers >= 8 or server.has_bloom
     assert shared.add([]) == shared.seen_many([]) == []
 
@@ -53,9 +53,9 @@ def test_many_keys_at_once_are_answered_one_by_one(server: RedisServer, open_sha
 def test_a_lookup_changes_nothing(server: RedisServer, open_shared: Open) -> None:
     """seen_many() may be asked about anything: what it calls unseen is still new."""
     shared = open_shared(server.url)
-    keys = fingerprints(300)
-    assert not any(shared.seen_many(keys))
-    assert all(shared.add(keys))
+    sample = fingerprints(300)
+    assert not any(shared.seen_many(sample))
+    assert all(shared.add(sample))
 
 
 def test_a_thousand_lookups_cost_one_round_trip(server: RedisServer, open_shared: Open) -> None:
@@ -205,15 +205,15 @@ def test_a_filter_with_a_missing_part_begins_anew(
     server: RedisServer, open_shared: Open, prefix: str, part: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Evicted or deleted Redis keys make URLs look new, never seen, and missing bits are in the log."""
-    keys = fingerprints(50)
-    open_shared(server.url).add(keys)
+    sample = fingerprints(50)
+    open_shared(server.url).add(sample)
     with server.client() as client:
         for key in client.keys(f"*{prefix}*"):
             if key.endswith(b":meta") == (part == "meta"):
                 client.delete(key)
     again = open_shared(server.url)
-    assert not any(again.seen_many(keys))
-    assert all(again.add(keys))
+    assert not any(again.seen_many(sample))
+    assert all(again.add(sample))
     assert ("is missing on the server" in caplog.text) == (part == "data")
 
 
@@ -284,22 +284,22 @@ def test_metadata_that_is_deleted_alone_ends_the_chain(
     """A worker goes over to the chain that another has begun, and what is left of the old one is removed."""
     monkeypatch.setattr("scrapy_bloom.fleet.filter.shared.CONFIRM_SECONDS", 0.0)
     one = open_shared(server.url)
-    keys = fingerprints(50)
-    assert all(one.add(keys))
+    sample = fingerprints(50)
+    assert all(one.add(sample))
     meta, *old = one.chains[0].all_keys()
     with server.client() as client:
         client.delete(meta)
         other = open_shared(server.url)
-        assert all(other.add(keys[:25]))
+        assert all(other.add(sample[:25]))
         for ask in (one.add, one.seen_many):
             with pytest.raises(GoneError):
-                ask(keys)
+                ask(sample)
         with pytest.raises(GoneError):
             one.confirm()
         one.open()
         assert one.parameters == other.parameters
-        assert one.add(keys) == [False] * 25 + [True] * 25
-        assert all(other.seen_many(keys))
+        assert one.add(sample) == [False] * 25 + [True] * 25
+        assert all(other.seen_many(sample))
         assert client.exists(*old) == 0
 
 
@@ -308,15 +308,15 @@ def test_bits_that_are_deleted_alone_end_the_chain(
 ) -> None:
     """Metadata without bits, even without those of one layer, is a filter that is gone, and it is begun anew."""
     one = open_shared(server.url, capacity=20)
-    keys = fingerprints(100)
-    assert all(one.add(keys))
+    sample = fingerprints(100)
+    assert all(one.add(sample))
     with server.client() as client:
         client.delete(one.chains[0].all_keys()[1])
         with pytest.raises(GoneError):
-            one.add(keys)
+            one.add(sample)
         one.open()
     assert "begins anew" in caplog.text
-    assert all(one.add(keys))
+    assert all(one.add(sample))
 
 
 def test_a_short_lifetime_does_not_end_a_filter_in_use(server: RedisServer, open_shared: Open) -> None:
