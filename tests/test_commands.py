@@ -14,7 +14,7 @@ from scrapy import Request
 
 from scrapy_bloom import fingerprint, open_filter
 from scrapy_bloom.commands.command_line import COMMANDS, main
-from scrapy_bloom.commands.terminal import OK, USAGE, WRONG, Table, print_lines
+from scrapy_bloom.commands.terminal import OK, USAGE, WRONG, Table, print_lines, tracked
 from scrapy_bloom.crawl.fingerprints import key_space
 from scrapy_bloom.url.rules import resolve
 from tests.support.damage import flip_bits, layer, overwrite
@@ -194,3 +194,19 @@ print(*sorted(set(sys.modules) - before))
         "scrapy_bloom.commands",
         "scrapy_bloom.commands.scrapy_command",
     }
+
+
+def test_a_bar_shows_how_far_a_long_command_is(
+    job: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a terminal, beside the output, which stays what it is elsewhere; nothing where there is no terminal."""
+    assert main(["verify", str(job), "--json"]) == OK
+    quiet = capsys.readouterr()
+    assert quiet.err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    assert main(["verify", str(job), "--json"]) == OK
+    told = capsys.readouterr()
+    assert json.loads(told.out) == json.loads(quiet.out)
+    assert "Reading the filter" in told.err
+    assert list(tracked(iter([1, 2, 3]), "Counting")) == [1, 2, 3]

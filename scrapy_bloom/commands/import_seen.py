@@ -8,7 +8,7 @@ from scrapy_bloom.commands.fingerprinting import fingerprints_by, of_url, of_url
 from scrapy_bloom.commands.job import is_filter, local
 from scrapy_bloom.commands.plan import count_argument, rate_argument
 from scrapy_bloom.commands.seen_sources import SCRAPY_BYTES, URLS, Source, check_readable, fingerprints_in
-from scrapy_bloom.commands.terminal import OK, WRONG, rows, show
+from scrapy_bloom.commands.terminal import OK, WRONG, rows, show, tracked
 from scrapy_bloom.files.directory import open_filter
 from scrapy_bloom.files.inspect import inspect
 from scrapy_bloom.files.layout import FILTER_NAME
@@ -96,7 +96,8 @@ def import_seen(
                 source = Source(name)
                 new = 0
                 try:
-                    for fingerprint in fingerprints_in(source, of_one_url, length):
+                    found = fingerprints_in(source, of_one_url, length)
+                    for fingerprint in tracked(found, f"Reading {name}"):
                         new += chain.add(fingerprint)
                 finally:
                     imported.append(_described(source, new))

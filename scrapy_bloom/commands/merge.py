@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy_bloom.commands.fingerprinting import settings_of
 from scrapy_bloom.commands.job import filter_directory, local
 from scrapy_bloom.commands.plan import count_argument, rate_argument
-from scrapy_bloom.commands.terminal import OK, rows, show, size
+from scrapy_bloom.commands.terminal import OK, rows, show, size, tracked
 from scrapy_bloom.errors import KeySpaceError, UnusableError
 from scrapy_bloom.files.frontier_file import count_pending
 from scrapy_bloom.files.inspect import inspect
@@ -80,7 +80,7 @@ def merge_jobs(
     with ExitStack() as stack:
         for path in paths:
             stack.enter_context(hold_job(path.parent) if path.name == FILTER_NAME else hold_filter(path))
-        described = [inspect(path, read_bits=True) for path in paths]
+        described = [inspect(path, read_bits=True) for path in tracked(paths, "Reading")]
         notes = [note for each in described for note in _objections(each, described[0], accept_lost=accept_lost)]
         merge(jobdir, paths, Design(capacity, error_rate, growth, described[0].key_space))
     made = inspect(jobdir / FILTER_NAME)

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sized
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterable, Sequence
 
     from rich.console import Console
+
+_T = TypeVar("_T")
 
 OK = 0
 """All is well."""
@@ -74,6 +77,23 @@ def rich_console() -> Console | None:
     except ImportError:
         return None
     return Console(highlight=False, markup=False)
+
+
+def tracked(items: Iterable[_T], what: str) -> Iterable[_T]:
+    """Return *items* to walk through; on a terminal with rich a bar on standard error shows how far it is.
+
+    The bar says *what* is done. Where the number of items is not known before, it counts them.
+    """
+    if not sys.stderr.isatty():
+        return items
+    try:
+        from rich.console import Console
+        from rich.progress import track
+    except ImportError:
+        return items
+    total = len(items) if isinstance(items, Sized) else None
+    console = Console(stderr=True, highlight=False, markup=False)
+    return track(items, what.translate(_UNPRINTABLE), total=total, console=console, transient=True)
 
 
 def rows(labelled: Iterable[tuple[str, str]]) -> list[str]:

@@ -10,7 +10,7 @@ import sqlite3
 from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.commands.job import filter_directory
-from scrapy_bloom.commands.terminal import OK, WRONG, show, size
+from scrapy_bloom.commands.terminal import OK, WRONG, show, size, tracked
 from scrapy_bloom.errors import BloomError
 from scrapy_bloom.files.frontier_check import contents, problems
 from scrapy_bloom.files.frontier_file import FRONTIER_NAME
@@ -106,7 +106,7 @@ def _read_all(path: Path) -> dict[str, Any]:
 
 
 def _read_filter(path: Path, part: str, read: list[dict[str, Any]], findings: list[str]) -> FilterDescription:
-    described = inspect(path, read_bits=True)
+    described = inspect(path, read_bits=True, tracked=lambda layers: tracked(layers, f"Reading the {part}"))
     count = f"{'' if described.is_clean else 'about '}{described.about:,}"
     what = f"{count} {'URLs' if part == 'filter' else 'entries'} in {len(described.layers)} layers"
     read.append({"part": part, "bytes": described.nbytes, "what": what})

@@ -21,10 +21,12 @@ from scrapy_bloom.files.merged import merged_path, missing
 from scrapy_bloom.filter.chain import expected_in_merged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from scrapy_bloom.files.layerfile import Header
     from scrapy_bloom.filter.layer import LayerSpec
+
+    _Headers = list[tuple[Path, Header]]
 
 _T = TypeVar("_T")
 
@@ -97,13 +99,19 @@ class FilterDescription:
         return sum(layer.nbytes for layer in self.layers)
 
 
-def inspect(directory: str | os.PathLike[str], *, read_bits: bool = False) -> FilterDescription:
+def inspect(
+    directory: str | os.PathLike[str],
+    *,
+    read_bits: bool = False,
+    tracked: Callable[[_Headers], Iterable[tuple[Path, Header]]] = iter,
+) -> FilterDescription:
     """Describe the filter in *directory*, which is ``requests.bloom`` in a job directory.
 
     Args:
         directory: Need not exist, and may hold anything.
         read_bits: Also hold the bits of every layer against its count, as opening the filter for a crawl does. Reads
             all of them: 0.4 s per GB if they are in memory.
+        tracked: Walks through the layers while they are read, for somebody who waits.
 
     """
     path = Path(directory)
@@ -120,7 +128,7 @@ def inspect(directory: str | os.PathLike[str], *, read_bits: bool = False) -> Fi
         findings += map(str, layout.strangers([(layer, header.spec, header.origin) for layer, header in headers]))
         if headers and headers[-1][1].is_followed:
             findings.append(str(layout.missing_behind(headers[-1][0])))
-    for layer, header in headers:
+    for layer, header in tracked(headers) if read_bits else headers:
         findings += _about_counts(layer, header)
         if read_bits:
             found = _trying(
