@@ -43,14 +43,14 @@ from scrapy_bloom.crawl.start_urls import requests_of
 from scrapy_bloom.crawl.startup import log_start_errors
 from scrapy_bloom.crawl.withheld import Withheld
 from scrapy_bloom.errors import BloomError, SettingsError, UnusableError
-from scrapy_bloom.fleet.address import is_named_by_scrapy_redis, prefix_of, server_of
+from scrapy_bloom.fleet.address import prefix_of, server_of
 from scrapy_bloom.fleet.client import ServerError, connect
 from scrapy_bloom.fleet.filter.fleet_filter import CLOSE, LOCAL_SHARE
 from scrapy_bloom.fleet.filter.shared import GoneError, SharedFilter
 from scrapy_bloom.fleet.frontier.courier import Courier
 from scrapy_bloom.fleet.frontier.entry import PUSHED, GarbledError, NotPlainError
 from scrapy_bloom.fleet.frontier.queue import Link, Queue, score_base, shard_of
-from scrapy_bloom.fleet.frontier.scrapy_redis import Source, Taken, has_filter, take_over
+from scrapy_bloom.fleet.frontier.scrapy_redis import Taken, has_filter, take_over
 from scrapy_bloom.settings import BloomSettings
 
 if TYPE_CHECKING:
@@ -60,7 +60,6 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from typing_extensions import Self
 
-    from scrapy_bloom.fleet.address import Address
     from scrapy_bloom.fleet.client import Server
     from scrapy_bloom.fleet.frontier.queue import Leased
 
@@ -235,7 +234,16 @@ class FleetScheduler(BaseScheduler):
         shards = settings.redis_shards
         if settings.redis_ttl is not None:
             logger.warning("BLOOM_REDIS_TTL has no effect here: a queue that expires would lose pages.")
-        source = self._scrapy_redis(spider, address, server) if settings.fleet_take_over else None
+        source = None
+        if settings.fleet_take_over:
+            source = scrapy_redis.source_of(
+                self.crawler.settings,
+                spider.name,
+                (address, server),
+                fingerprinter=self.df.fingerprints.space["fingerprinter"],
+                link_of=self._taken_over,
+                to_lifo=self._lifo,
+            )
         # Beside a filter of scrapy-redis each URL is looked up twice, under the fingerprints of both.
         lookups = 2 if source is not None and has_filter(source) else 1
         shared = SharedFilter(
@@ -319,33 +327,6 @@ class FleetScheduler(BaseScheduler):
             )
             raise SettingsError([problem])
         return key
-
-    def _scrapy_redis(self, spider: Spider, address: Address, server: Server) -> Source | None:
-        """Return where scrapy-redis kept the requests of *spider*; None if its server is not there."""
-        settings = self.crawler.settings
-        theirs = server_of(None, settings) if is_named_by_scrapy_redis(settings) else address
-        if theirs != address:
-            try:
-                server = connect(*theirs)
-            except BloomError as error:
-                logger.warning(
-                    "The server that the REDIS_* settings name was asked for requests of scrapy-redis to take over: %s "
-                    "With BLOOM_FLEET_TAKE_OVER = False it is not asked.",
-                    error,
-                )
-                return None
-        fingerprinter = self.df.fingerprints.space["fingerprinter"]
-        return Source(
-            server,
-            scrapy_redis.queue_key(settings, spider.name),
-            scrapy_redis.dupefilter_key(settings, spider.name),
-            is_stack=scrapy_redis.is_stack(settings),
-            link_of=self._taken_over,
-            to_lifo=self._lifo,
-            why_not=""
-            if fingerprinter == "scrapy"
-            else f"it was made without {fingerprinter}, which may tell apart what is one page there",
-        )
 
     def _taken_over(self, fields: object) -> Link:
         request = self._entries.of_fields(fields)

@@ -1,34 +1,76 @@
-"""What scrapy-redis knows of a spider, in its own terms: its settings, Redis keys and fingerprints. Knows no server."""
+"""What scrapy-redis keeps of a spider, in its own terms: server, Redis keys, fingerprints. Takes nothing over."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING
+import logging
+from typing import TYPE_CHECKING, Any
 
+from scrapy_bloom.errors import BloomError
+from scrapy_bloom.fleet.address import is_named_by_scrapy_redis, server_of
+from scrapy_bloom.fleet.client import connect
+from scrapy_bloom.fleet.frontier.scrapy_redis import Source
 from scrapy_bloom.url.canonical import canonicalize_url
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from scrapy import Request
     from scrapy.settings import BaseSettings
+
+    from scrapy_bloom.fleet.address import Address
+    from scrapy_bloom.fleet.client import Server
+    from scrapy_bloom.fleet.frontier.queue import Link
+
+logger = logging.getLogger("scrapy_bloom.fleet_scheduler")
 
 _QUEUE_KEY, _DUPEFILTER_KEY = "%(spider)s:requests", "%(spider)s:dupefilter"
 _STACKS = ("LifoQueue", "SpiderStack")
 
 
-def queue_key(settings: BaseSettings, spider: str) -> str:
-    """Return the Redis key of the pending requests of *spider*."""
-    return str((settings.get("SCHEDULER_QUEUE_KEY") or _QUEUE_KEY) % {"spider": spider})
+def source_of(
+    settings: BaseSettings,
+    spider: str,
+    queue_server: tuple[Address, Server],
+    *,
+    fingerprinter: str,
+    link_of: Callable[[Any], Link],
+    to_lifo: bool,
+) -> Source | None:
+    """Return where scrapy-redis kept the requests of *spider*; None if its server is not there, which is logged.
 
+    Args:
+        settings: Those of the crawl, in which scrapy-redis' own may still stand.
+        spider: Its name.
+        queue_server: Where to look if scrapy-redis' settings name no server: that of the queue.
+        fingerprinter: What makes the fingerprints of the crawl, as in a key space.
+        link_of: As of :class:`Source`.
+        to_lifo: As of :class:`Source`.
 
-def dupefilter_key(settings: BaseSettings, spider: str) -> str:
-    """Return the Redis key of the fingerprints of *spider*."""
-    return str((settings.get("SCHEDULER_DUPEFILTER_KEY") or _DUPEFILTER_KEY) % {"spider": spider})
-
-
-def is_stack(settings: BaseSettings) -> bool:
-    """Return whether a queue that is a list hands out first what came last."""
-    return str(settings.get("SCHEDULER_QUEUE_CLASS", "")).endswith(_STACKS)
+    """
+    address, server = queue_server
+    theirs = server_of(None, settings) if is_named_by_scrapy_redis(settings) else address
+    if theirs != address:
+        try:
+            server = connect(*theirs)
+        except BloomError as error:
+            logger.warning(
+                "The server that the REDIS_* settings name was asked for requests of scrapy-redis to take over: %s "
+                "With BLOOM_FLEET_TAKE_OVER = False it is not asked.",
+                error,
+            )
+            return None
+    why_not = f"it was made without {fingerprinter}, which may tell apart what is one page there"
+    return Source(
+        server,
+        str((settings.get("SCHEDULER_QUEUE_KEY") or _QUEUE_KEY) % {"spider": spider}),
+        str((settings.get("SCHEDULER_DUPEFILTER_KEY") or _DUPEFILTER_KEY) % {"spider": spider}),
+        is_stack=str(settings.get("SCHEDULER_QUEUE_CLASS", "")).endswith(_STACKS),
+        link_of=link_of,
+        to_lifo=to_lifo,
+        why_not="" if fingerprinter == "scrapy" else why_not,
+    )
 
 
 def fingerprint(request: Request) -> bytes | None:

@@ -18,7 +18,7 @@ from tests.fleet.frontier.test_fleet_scheduler import FLEET, Bomb, delivered
 from tests.support.fleets import Fleet, wait_until
 from tests.support.localsite import LocalSite
 from tests.support.proxy import LosingProxy
-from tests.support.redis_servers import RedisServer
+from tests.support.redis_servers import RedisServer, free_port
 from tests.support.schedulers import EngineCalls, PlainSpider
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ FURTHER_ORDERS = [("PriorityQueue", "Fifo"), *itertools.product(["FifoQueue", "L
 class Left:
     """A queue and a filter of scrapy-redis, made by scrapy-redis itself; keys of its own for each test."""
 
-    def __init__(self, server: RedisServer, prefix: str, queue: str = "PriorityQueue") -> None:
+    def __init__(self, server: RedisServer, prefix: str, queue: str = "PriorityQueue", **settings: Any) -> None:
         self.keys = {
             "SCHEDULER_QUEUE_KEY": f"{prefix}:requests",
             "SCHEDULER_DUPEFILTER_KEY": f"{prefix}:dupefilter",
@@ -39,7 +39,7 @@ class Left:
         }
         ours = {"REDIS_URL": server.url, "SCHEDULER_PERSIST": True, **self.keys}
         theirs = {"DUPEFILTER_CLASS": "scrapy_redis.dupefilter.RFPDupeFilter"}
-        crawler = get_crawler(PlainSpider, {**ours, **theirs})
+        crawler = get_crawler(PlainSpider, {**ours, **theirs, **settings})
         crawler.spider = crawler._create_spider()
         self.scheduler = scrapy_redis.scheduler.Scheduler.from_crawler(crawler)
         self.scheduler.stats = None  # it counts in a way that this Scrapy warns of
@@ -119,6 +119,44 @@ def test_pending_requests_come_in_the_order_of_scrapy_redis(
     worker.push(Request(url(1000)))
     delivered(worker)
     assert worker.drain() == [url(1000)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("engine", "shards"), [("bf", 1), ("bitmap", 3)])
+def test_both_engines_and_several_shards_know_what_was_seen(
+    tmp_path: Path, open_worker: Callable[..., EngineCalls], engine: str, shards: int
+) -> None:
+    """Of many hosts, whose requests lie in several shards: what was fetched counts as seen in each."""
+    urls = [f"https://{host}.example/{i}" for host in "abcdef" for i in range(6)]
+    with RedisServer(tmp_path, bloom=engine == "bf") as server:
+        left = Left(server, "site")
+        left.push(*map(Request, urls))
+        fetched = [left.pop().url for _ in range(12)]
+        left.close()
+        settings = {"BLOOM_REDIS_URL": server.url, "BLOOM_REDIS_ENGINE": engine, "BLOOM_REDIS_SHARDS": shards}
+        worker = open_worker(left, **settings)
+        worker.push(*map(Request, fetched))
+        delivered(worker)
+        assert sorted(worker.drain()) == sorted(set(urls) - set(fetched))
+        assert worker.stats.get_value("dupefilter/filtered") == len(fetched)
+        worker.stop()
+
+
+@pytest.mark.slow
+def test_a_queue_beside_our_own_filter_is_taken_over_too(
+    plain_server: RedisServer, prefix: str, open_worker: Callable[..., EngineCalls], caplog: pytest.LogCaptureFixture
+) -> None:
+    """RedisBloomDupeFilter under scrapy-redis knows what is pending: that is fetched nevertheless, the rest is not."""
+    left = Left(plain_server, prefix, DUPEFILTER_CLASS="scrapy_bloom.RedisBloomDupeFilter", BLOOM_CAPACITY=1000)
+    left.push(*(Request(url(i)) for i in range(10)))
+    fetched = left.pop().url
+    left.close()
+    ours = {"BLOOM_REDIS_KEY": None, "REDIS_URL": plain_server.url}
+    worker = open_worker(left, **ours)
+    worker.push(Request(fetched))
+    delivered(worker)
+    assert sorted(worker.drain()) == sorted({url(i) for i in range(10)} - {fetched})
+    assert "but a filter that knows" not in caplog.text
 
 
 @pytest.mark.slow
@@ -276,6 +314,21 @@ def test_a_filter_that_could_lose_pages_is_not_taken_over(
     worker = open_worker(left, **own)
     assert "is not taken over" in caplog.text
     assert len(worker.drain()) == 1
+
+
+def test_a_server_of_scrapy_redis_that_is_gone_is_warned_of(
+    plain_server: RedisServer, prefix: str, open_worker: Callable[..., EngineCalls], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The settings may be left over, and what is pending there is not lost: the crawl starts, without the password."""
+    left = Left(plain_server, prefix)
+    left.close()
+    gone = f"redis://:hunter2@127.0.0.1:{free_port()}"
+    worker = open_worker(left, REDIS_URL=gone)
+    assert "was asked for requests of scrapy-redis to take over" in caplog.text
+    assert "hunter2" not in caplog.text
+    worker.push(Request(url(1)))
+    delivered(worker)
+    assert worker.drain() == [url(1)]
 
 
 def test_it_can_be_switched_off(
