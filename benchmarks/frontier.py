@@ -17,6 +17,7 @@ import shutil
 import tempfile
 import time
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import measure
@@ -24,6 +25,7 @@ from benchmarks.crawl import local_root, served
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable, Mapping
 
 DURABLE, SCRAPY = "DurableScheduler", "Scrapy's scheduler"
 SCHEDULERS = {SCRAPY: "scrapy.core.scheduler.Scheduler", DURABLE: "scrapy_bloom.DurableScheduler"}
@@ -159,8 +161,18 @@ def _fill(scheduler: str, jobdir: str, url: str, pending: int) -> dict[str, floa
     return {}
 
 
-def _crawl(scheduler: str, jobdir: str, url: str, pages: int) -> dict[str, float]:
-    """Go on with the job until *pages* pages were parsed; return the times from the opening of the spider to then."""
+def _crawl(
+    scheduler: str,
+    jobdir: str,
+    url: str,
+    pages: int,
+    settings: Mapping[str, Any] = MappingProxyType({}),
+    clocks: Mapping[str, Callable[[], float]] = MappingProxyType({}),
+) -> dict[str, float]:
+    """Go on with the job until *pages* pages were parsed; return the times from the opening of the spider to then.
+
+    *clocks* are asked at both moments, too; what they have gone on by is returned under their names.
+    """
     from scrapy import Spider, signals
     from scrapy.crawler import CrawlerProcess
     from scrapy.exceptions import CloseSpider
@@ -173,6 +185,7 @@ def _crawl(scheduler: str, jobdir: str, url: str, pages: int) -> dict[str, float
     extractor = LinkExtractor()
     found: dict[str, float] = {}
     begun: dict[str, float] = {}
+    clocks = {"cpu": time.process_time, "wall": time.perf_counter, **clocks}
 
     class LinkSpider(Spider):
         name = PlainSpider.name  # the job was begun under it
@@ -185,8 +198,7 @@ def _crawl(scheduler: str, jobdir: str, url: str, pages: int) -> dict[str, float
                 )
                 return
             if not found:
-                found["cpu"] = time.process_time() - begun["cpu"]
-                found["wall"] = time.perf_counter() - begun["wall"]
+                found.update({name: clock() - begun[name] for name, clock in clocks.items()})
                 found["left"] = len(crawler.engine._slot.scheduler)
             raise CloseSpider("pages")
 
@@ -194,11 +206,12 @@ def _crawl(scheduler: str, jobdir: str, url: str, pages: int) -> dict[str, float
         {"LOG_LEVEL": "ERROR", "TELNETCONSOLE_ENABLED": False, "ROBOTSTXT_OBEY": False, "DOWNLOAD_DELAY": 0}
         | {"HTTPERROR_ALLOW_ALL": True, "CONCURRENT_REQUESTS_PER_DOMAIN": 16, "JOBDIR": jobdir, "SCHEDULER": scheduler}
         | SETTINGS
+        | dict(settings)
     )
     crawler: Any = process.create_crawler(LinkSpider)
 
     def opened() -> None:
-        begun.update(cpu=time.process_time(), wall=time.perf_counter())
+        begun.update({name: clock() for name, clock in clocks.items()})
 
     crawler.signals.connect(opened, signals.spider_opened)
     process.crawl(crawler)

@@ -8,6 +8,7 @@ those of the filter are slow, in whatever thread; it needs a C compiler. Every m
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import pickle
@@ -38,24 +39,41 @@ _SLOW_SYNC = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
 #include <unistd.h>
-static void wait_for_disk(void) { usleep(atoi(getenv("SLOW_SYNC_MS")) * 1000); }
+static int all = 0, of_main_thread = 0;
+int syncs(void) { return all; }
+int syncs_of_main_thread(void) { return of_main_thread; }
+static void wait_for_disk(void) {
+    __sync_fetch_and_add(&all, 1);
+    if (syscall(SYS_gettid) == getpid()) __sync_fetch_and_add(&of_main_thread, 1);
+    usleep(atoi(getenv("SLOW_SYNC_MS")) * 1000);
+}
 int fsync(int fd) { wait_for_disk(); return ((int (*)(int)) dlsym(RTLD_NEXT, "fsync"))(fd); }
 int fdatasync(int fd) { wait_for_disk(); return ((int (*)(int)) dlsym(RTLD_NEXT, "fdatasync"))(fd); }
 """
+
+_LIGHT = {
+    "CONCURRENT_REQUESTS": 4,
+    "CONCURRENT_REQUESTS_PER_DOMAIN": 4,
+    "DOWNLOAD_DELAY": 0.04,
+    "RANDOMIZE_DOWNLOAD_DELAY": False,
+    "BLOOM_SYNC_INTERVAL": 1.0,  # 30 seconds would be longer than the crawl
+}
+"""Settings of crawls that wait for their pages, 25 a second at most, and not for the CPU."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add what can be chosen on the command line."""
     parser.add_argument("--pending", type=int, default=100_000, help="requests to open (default: %(default)s)")
     parser.add_argument("--beside", type=int, default=30_000, help="requests beside Scrapy's (default: %(default)s)")
-    parser.add_argument("--pages", type=int, default=400, help="pages of each crawl (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, help="default: %(default)s")
+    parser.add_argument("--pages", type=int, default=200, help="pages of each crawl (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="of the crawls (default: %(default)s)")
     parser.add_argument("--sync-ms", type=int, default=200, help="milliseconds per fsync (default: %(default)s)")
     parser.add_argument(
         "--large",
         action="store_true",
-        help="the same as --pending 10000000 --beside 300000 --pages 3000, with a row for 1,000,000 pending as well",
+        help="the same as --pending 10000000 --beside 300000 --pages 1000, with a row for 1,000,000 pending as well",
     )
 
 
@@ -65,7 +83,7 @@ def run(options: argparse.Namespace) -> measure.Picture:
     pending = [FEW, 1_000_000, 10_000_000] if options.large else [min(FEW, options.pending), options.pending]
     _open_after_a_kill(pending)
     _beside_scrapy(300_000 if options.large else options.beside)
-    return _slow_disk(3000 if options.large else options.pages, options.rounds, options.sync_ms)
+    return _slow_disk(1000 if options.large else options.pages, options.rounds, options.sync_ms)
 
 
 def _open_after_a_kill(counts: list[int]) -> None:
@@ -111,7 +129,7 @@ def _slow_disk(pages: int, rounds: int, sync_ms: int) -> measure.Picture:
         print("No C compiler (cc) to make a slow disk with: the crawls are left out.\n")
         return measure.Picture("A crawl with JOBDIR", "pages a minute", {})
     with (
-        served(["--pages", str(pages + frontier.SEEDS + frontier.RESERVE), "--links", "30"]) as url,
+        served(["--pages", str(pages + frontier.SEEDS + frontier.RESERVE), "--links", "5"]) as url,
         tempfile.TemporaryDirectory() as directory,
     ):
         library = Path(directory, "slow_sync.so")
@@ -127,17 +145,29 @@ def _slow_disk(pages: int, rounds: int, sync_ms: int) -> measure.Picture:
                 with mock.patch.dict(os.environ, environment):
                     return measure.in_own_process(_crawled, jobdir=str(copy), url=url, pages=pages)
 
-        sides = {fast: {}, slow: {"LD_PRELOAD": str(library), "SLOW_SYNC_MS": str(sync_ms)}}
+        sides = {
+            side: {"LD_PRELOAD": str(library), "SLOW_SYNC_LIBRARY": str(library), "SLOW_SYNC_MS": str(ms)}
+            for side, ms in ((fast, 0), (slow, sync_ms))
+        }
         found = measure.side_by_side({side: lambda side=side: crawled(sides[side]) for side in sides}, rounds)
     rates = {side: [pages / one["wall"] * 60 for one in ones] for side, ones in found.items()}
     ratio = measure.ratios(rates[slow], rates[fast])
     drawn = {side: measure.Spread.of(rate) for side, rate in rates.items()}
-    print(f"{pages:,} pages with 30 links each, medians of {rounds} interleaved crawls\n")
+    syncs = {
+        side: [f"{measure.Spread.of([one[name] for one in ones]):.0f}" for name in ("syncs", "syncs_of_reactor")]
+        for side, ones in found.items()
+    }
+    print(f"{pages:,} pages with 5 links each, at most 25 a second, medians of {rounds} interleaved crawls\n")
     measure.print_table(
-        ["", "pages a minute", "over a fast disk"],
-        [[fast, f"{drawn[fast].median:.0f}", "1.00"], [slow, f"{drawn[slow].median:.0f}", f"{ratio:.2f}"]],
+        ["", "pages a minute", "over a fast disk", "fsyncs", "of these in the reactor's thread"],
+        [
+            [fast, f"{drawn[fast].median:.0f}", "1.00", *syncs[fast]],
+            [slow, f"{drawn[slow].median:.0f}", f"{ratio:.2f}", *syncs[slow]],
+        ],
     )
     measure.print_target(f"pending, pages a minute at {slow} over a fast disk", ratio.median, at_least=0.95)
+    waits = max(one["syncs_of_reactor"] for ones in found.values() for one in ones)
+    measure.print_target("pending, fsyncs that the reactor waited for, at most in any crawl", waits, at_most=0)
     print()
     return measure.Picture(f"A crawl of {pages:,} pages with JOBDIR", "pages a minute", drawn)
 
@@ -211,4 +241,6 @@ def _filled(jobdir: str, url: str) -> dict[str, float]:
 
 
 def _crawled(jobdir: str, url: str, pages: int) -> dict[str, float]:
-    return frontier._crawl(SIDES[OURS][0], jobdir, url, pages)
+    library = ctypes.CDLL(os.environ["SLOW_SYNC_LIBRARY"])  # the one that is loaded already
+    clocks = {"syncs": library.syncs, "syncs_of_reactor": library.syncs_of_main_thread}
+    return frontier._crawl(SIDES[OURS][0], jobdir, url, pages, _LIGHT, clocks)
