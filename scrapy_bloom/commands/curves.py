@@ -28,6 +28,8 @@ _BEYOND = 4
 class LayerFill:
     """How full one layer is."""
 
+    index: int
+    """Its place in its chain, from 0; the oldest may be gone, and of merged filters each has its own."""
     urls: int
     capacity: int
     fill_ratio: float
@@ -99,7 +101,7 @@ def _curves(layers: Sequence[tuple[LayerSpec, int]], error_rate: float, *, is_pl
         fixed_bytes=fixed.nbytes,
         scrapy_bytes=[SCRAPY_BYTES_PER_URL * count for count in urls],
         layers=[
-            LayerFill(count, spec.capacity, sizing.fill_ratio(count, spec.size_bits, spec.probes))
+            LayerFill(spec.index, count, spec.capacity, sizing.fill_ratio(count, spec.size_bits, spec.probes))
             for spec, count in layers
         ],
     )

@@ -31,6 +31,9 @@ INK = "#000000"
 _OTHER, _THIRD, _QUIET = "#c2521a", "#2b74c9", "#808080"
 """Readable on white and on black, and of different darkness."""
 
+_MOST_LAYERS = 10
+"""The newest, if there are more: their capacities double, so the others hardly count."""
+
 _NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 
 _TIME_UNITS = (("days", 1 / 24, 72), ("hours", 1.0, 2), ("minutes", 60.0, 0.05), ("seconds", 3600.0, 0))
@@ -157,14 +160,15 @@ def draw_memory(axes: Axes, curves: Curves) -> None:
 def draw_fill(axes: Axes, curves: Curves) -> None:
     """Draw how full each layer is, and how large."""
     axes.set_title("Fill of the layers" + (", at the end of the planned crawl" if curves.is_planned else ""))
-    shown = list(enumerate(curves.layers))[-10:]
-    names = [f"layer {index}" for index, _ in shown]
-    axes.barh(names, [1.0 for _ in shown], color="none", edgecolor=INK, linewidth=0.8, height=0.62)
-    shares = [layer.urls / layer.capacity for _, layer in shown]
-    axes.barh(names, shares, color=_QUIET, alpha=0.55, hatch="//", edgecolor=INK, linewidth=0.8, height=0.62)
-    for at, (_, layer) in enumerate(shown):
+    shown = curves.layers[-_MOST_LAYERS:]
+    heights = range(len(shown))
+    axes.barh(heights, [1.0 for _ in shown], color="none", edgecolor=INK, linewidth=0.8, height=0.62)
+    shares = [min(layer.urls / layer.capacity, 1) for layer in shown]
+    axes.barh(heights, shares, color=_QUIET, alpha=0.55, hatch="//", edgecolor=INK, linewidth=0.8, height=0.62)
+    for height, layer in zip(heights, shown, strict=True):
         text = f"{_short(layer.urls)} of {_short(layer.capacity)} URLs,\n{layer.fill_ratio:.0%} of the bits set"
-        axes.text(1.015, at, text, va="center", color=INK)
+        axes.text(1.015, height, text, va="center", color=INK)
+    axes.set_yticks(heights, [f"layer {layer.index}" for layer in shown])
     axes.set_ylim(max(len(shown), 4) - 0.5, -0.6)  # the oldest on top, and few layers no fatter than many
     axes.set_xlim(0, 1.7)
     axes.set_xticks([0, 0.5, 1], ["0", "half of its URLs", "full"])

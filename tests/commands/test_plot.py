@@ -74,6 +74,20 @@ def test_the_layers_of_a_job_are_those_on_disk(job: Path) -> None:
     assert curves.chain_bytes[now] == found.nbytes
 
 
+@pytest.mark.slow
+def test_the_layers_of_merged_filters_are_all_drawn(job: Path, tmp_path: Path) -> None:
+    """Each in a row of its own, though two are called the same."""
+    with open_filter(tmp_path / "other" / "requests.bloom", 100) as chain:
+        for fingerprint in fingerprints(70):
+            chain.add(fingerprint)
+    assert main(["merge", str(tmp_path / "merged"), str(job), str(tmp_path / "other")]) == OK
+    path = tmp_path / "merged.svg"
+    assert main(["plot", str(tmp_path / "merged"), "-o", str(path)]) == OK
+    texts = "\n".join(ElementTree.fromstring(path.read_text(encoding="utf-8")).itertext())  # our own file
+    for expected in ("100 of 100 URLs,", "150 of 200 URLs,", "70 of 100 URLs,"):
+        assert expected in texts
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
