@@ -16,7 +16,7 @@ from scrapy_bloom.commands.command_line import main
 from scrapy_bloom.commands.crawl import UNFINISHED
 from scrapy_bloom.commands.crawl_directory import CrawlDirectory
 from scrapy_bloom.commands.crawl_feeds import check_feeds
-from scrapy_bloom.commands.crawl_summary import total
+from scrapy_bloom.commands.crawl_summary import summary_lines, total
 from scrapy_bloom.commands.terminal import OK, USAGE, WRONG
 from scrapy_bloom.errors import InUseError, SettingsError, UnusableError
 from tests.support.crawl_command import IN_HAND, PAGE_SECONDS, CrawlCommand, is_running, items_of, make_project
@@ -315,3 +315,16 @@ scrapy.cmdline.execute(["scrapy", "bloom", *sys.argv[1:]])
     assert ran.stdout == f"{typed} ['url=x'] ['items.jl']\n"
     assert "BLOOM_CAPACITY must be a whole number of URLs from 1 to 1e12, not '0'" in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+def test_the_summary_says_who_died_and_what_it_does_not_know() -> None:
+    """Counts of a worker that was killed lack its last second; a stop says why, and how to go on."""
+    worker = {"finish_reason": "closespider_pagecount", "deaths": ["SIGKILL"], "stats": {"response_received_count": 4}}
+    found = {"spider": "books", "outcome": "stopped", "problem": None, "seconds": 61, "job": "jobs/books"}
+    lines = summary_lines({**found, "stats": worker["stats"], "workers": {"worker-1": worker, "worker-2": worker}})
+    assert [line[16:] for line in lines if line.startswith(("outcome", "workers", "pages", "next"))] == [
+        "stopped: closespider_pagecount",
+        "2; died: worker-1 1 (SIGKILL), worker-2 1 (SIGKILL)",
+        "at least 4 (4 + 4)",
+        "The same command goes on from here.",
+    ]

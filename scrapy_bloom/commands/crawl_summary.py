@@ -64,9 +64,8 @@ def summary_lines(found: Mapping[str, Any]) -> list[str]:
 
     def of_each(name: str) -> str:
         each = [worker["stats"].get(name, 0) for worker in workers.values()]
-        return f"{stats.get(name, 0):,}" + (
-            f" ({' + '.join(format(one, ',') for one in each)})" if len(each) > 1 else ""
-        )
+        parts = f" ({' + '.join(format(one, ',') for one in each)})" if len(each) > 1 else ""
+        return f"{'at least ' if deaths else ''}{stats.get(name, 0):,}{parts}"
 
     reasons = {each["finish_reason"] for each in workers.values()} - {None, FINISHED}
     why = found["problem"] or (", ".join(sorted(reasons)) if found["outcome"] == STOPPED else "")
