@@ -431,7 +431,7 @@ class FleetScheduler(BaseScheduler):
             logger.error(  # noqa: TRY400 - the reason is in the message
                 "%s %s of the queue on %s cannot be read: %s. It is set aside.",
                 "Start URL" if leased.entry[:1] == PUSHED else "Request",
-                leased.id.decode(errors="replace"),
+                f"{leased.shard}:{leased.id.decode(errors='replace')}",
                 self._queue.server.where,
                 error,
             )

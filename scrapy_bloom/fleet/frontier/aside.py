@@ -44,6 +44,16 @@ def listed(server: Server, prefix: str, shards: int) -> list[SetAside]:
     return sorted(found, key=lambda one: [int(number) for number in one.id.split(":")])
 
 
+def urls_of(server: Server, requests: str, ids: Sequence[bytes]) -> list[str | None]:
+    """Return the URLs of the requests *ids* in the hash *requests*; None for those that cannot be read.
+
+    Raises:
+        ServerError: The server does not answer, or refuses.
+
+    """
+    return [_url_of(entry) for entry in server.call(Command(("HMGET", requests, *ids), requests))] if ids else []
+
+
 def put_back(server: Server, prefix: str, shards: int, ids: Sequence[str] = ()) -> int:
     """Make requests that were set aside pending again: *ids* as :func:`listed` names them, or all. Return how many.
 

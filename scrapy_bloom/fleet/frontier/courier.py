@@ -17,11 +17,13 @@ import logging
 import threading
 import time
 from collections import deque
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.errors import BloomError
 from scrapy_bloom.fleet.client import FullError, ServerError
 from scrapy_bloom.fleet.filter.shared_chain import GoneError
+from scrapy_bloom.fleet.frontier.aside import urls_of
 from scrapy_bloom.fleet.frontier.queue import CRASH_LIMIT, MAX_LINKS, NameTakenError, StaleError
 
 if TYPE_CHECKING:
@@ -43,6 +45,9 @@ A worker that fetches one page at a time made 2.1 round trips per page without i
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 """Seconds between two tries at a server that is away or full; doubles from the first to the longest."""
+
+_SHOWN, _SHOWN_URL = 20, 300
+"""Requests named in one log line, and characters of the URL of each."""
 
 
 class Courier:
@@ -125,7 +130,7 @@ class Courier:
         """
         for shard in range(self.queue.shards):
             joined = self.queue.join(shard)
-            self._log_crash(self.queue.worker, joined.returned, joined.aside)
+            self._log_crash(shard, self.queue.worker, joined.returned, joined.aside)
             self.has_begun = self.has_begun or joined.created
 
     def start(self) -> None:
@@ -425,7 +430,7 @@ class Courier:
             leased += lease.leased
             self._leased[shard].update(one.id for one in lease.leased)
             self._looked[shard] = (lease.outstanding, lease.seq)
-            self._log_lease(lease)
+            self._log_lease(shard, lease)
         wanted = sum(share for _, share in looks)
         if leased:
             self._idle = FIRST_IDLE
@@ -562,11 +567,13 @@ class Courier:
             self.is_away = False
             logger.info("%s is back", self._subject)
 
-    def _log_lease(self, lease: Lease) -> None:
-        self._log_crash(lease.expired, lease.returned, lease.crashed)
+    def _log_lease(self, shard: int, lease: Lease) -> None:
+        self._log_crash(shard, lease.expired, lease.returned, lease.crashed)
         if lease.large:
             self.aside += len(lease.large)
-            logger.error("%s: entries %s are too large to be read, and set aside", self._subject, _listed(lease.large))
+            logger.error(
+                "%s: entries %s are too large to be read, and set aside", self._subject, _listed(shard, lease.large)
+            )
         if lease.missing:
             logger.error(
                 "%s: %d pending requests are not on the server any more. Look at its maxmemory-policy (noeviction is "
@@ -575,7 +582,7 @@ class Courier:
                 lease.missing,
             )
 
-    def _log_crash(self, worker: str, returned: int, aside: Sequence[bytes]) -> None:
+    def _log_crash(self, shard: int, worker: str, returned: int, aside: Sequence[bytes]) -> None:
         if returned:
             self.taken_back += returned
             logger.warning("Worker %s was lost with %d requests in hand; they are pending again", worker, returned)
@@ -585,9 +592,16 @@ class Courier:
                 "%s: requests %s were in hand at %d crashes each, and are set aside. `scrapy bloom requeue "
                 "redis://... --list` shows them, and without --list puts them back.",
                 self._subject,
-                _listed(aside),
+                _listed(shard, aside, self._urls_of(shard, aside)),
                 CRASH_LIMIT,
             )
+
+    def _urls_of(self, shard: int, ids: Sequence[bytes]) -> Sequence[str | None]:
+        try:
+            return urls_of(self.queue.server, self.queue.key(shard, "requests"), ids[:_SHOWN])
+        except ServerError as error:  # a log line is not worth more
+            logger.debug("The requests that were set aside could not be read: %s", error)
+            return []
 
     def _leave(self) -> None:
         try:
@@ -605,5 +619,8 @@ class _AgainError(ServerError):
     """A call was not carried out, or only in part, as when the filter grew. Make it again at once."""
 
 
-def _listed(ids: Sequence[bytes]) -> str:
-    return ", ".join(id_.decode(errors="replace") for id_ in ids[:20]) + (", ..." if len(ids) > 20 else "")
+def _listed(shard: int, ids: Sequence[bytes], urls: Sequence[str | None] = ()) -> str:
+    """Return the first of *ids* as ``requeue`` takes them, with what is known of their URLs."""
+    shown = [f"{shard}:{id_.decode(errors='replace')}" for id_ in ids[:_SHOWN]]
+    shown = [f"{one} {url[:_SHOWN_URL]!r}" if url else one for one, url in zip_longest(shown, urls)]
+    return ", ".join(shown) + (", ..." if len(ids) > _SHOWN else "")

@@ -306,7 +306,8 @@ def test_a_request_in_hand_at_three_crashes_is_set_aside_and_put_back(
         assert worker.start() is not None
     survivor = open_worker(BLOOM_FLEET_WORKER="one")
     assert survivor.start() is None
-    assert "were in hand at 3 crashes each, and are set aside" in caplog.text
+    named = "requests 0:1 'https://example.com/poison' were in hand at 3 crashes each, and are set aside"
+    assert named in caplog.text
     queue = survivor.scheduler._queue
     (listed,) = aside.listed(queue.server, prefix, 1)
     assert (listed.reason, listed.url) == ("crashes", "https://example.com/poison")

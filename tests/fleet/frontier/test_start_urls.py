@@ -99,7 +99,7 @@ def test_what_cannot_be_read_is_set_aside(
     listed = aside.listed(worker.scheduler._queue.server, prefix, 1)
     assert sorted((one.reason, one.url) for one in listed) == [("garbled", '{"link": 1}'), ("garbled", "\ufffd\0")]
     assert caplog.text.count("cannot be read") == 2
-    assert "Start URL 2 of the queue on " in caplog.text
+    assert "Start URL 0:2 of the queue on " in caplog.text
 
 
 def test_something_else_under_the_key_is_said_once(
