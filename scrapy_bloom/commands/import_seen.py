@@ -97,7 +97,7 @@ def import_seen(
                 new = 0
                 try:
                     found = fingerprints_in(source, of_one_url, length)
-                    for fingerprint in tracked(found, f"Reading {name}"):
+                    for fingerprint in tracked(found, f"Reading {source.shown}"):
                         new += chain.add(fingerprint)
                 finally:
                     imported.append(_described(source, new))

@@ -52,6 +52,11 @@ class Source:
     example: str = ""
     """The first of these, with the reason."""
 
+    @property
+    def shown(self) -> str:
+        """The name without what may be a password."""
+        return _without_password(self.name) if "://" in self.name else self.name
+
     def refuse(self, what: str, count: int = 1) -> None:
         """Count what cannot be used."""
         self.unreadable += count

@@ -60,12 +60,14 @@ def test_a_job_that_a_crawl_holds_is_left_alone(tmp_path: Path, answer: Callable
     with LocalSite() as site:
         running = start_crawl(site.url("/held/it"), {"JOBDIR": str(tmp_path), "DOWNLOAD_TIMEOUT": 60})
         site.wait_for_hits(1, "/held/it")
-        for command in (["requeue"], ["release", "example.com/**"]):
-            code, error = answer(command[0], tmp_path, *command[1:])
-            assert code == USAGE
-            assert f"{tmp_path} is in use by process {running.process.pid} on " in error
-        running.process.kill()
-        running.process.communicate()
+        try:
+            for command in (["requeue"], ["release", "example.com/**"]):
+                code, error = answer(command[0], tmp_path, *command[1:])
+                assert code == USAGE
+                assert f"{tmp_path / 'requests.bloom'} is in use by process {running.process.pid} on " in error
+        finally:
+            running.process.kill()
+            running.process.communicate()
     assert answer("requeue", tmp_path) == (OK, {"directory": str(tmp_path), "requeued": 0})
 
 
@@ -81,7 +83,7 @@ def test_no_job_is_an_error(tmp_path: Path, answer: Callable[..., tuple[int, Any
 def test_requeued_pages_are_tried_again(tmp_path: Path, answer: Callable[..., tuple[int, Any]]) -> None:
     """The next run fetches some of what was parked, finds that it still brings nothing, and parks the rest again; once
     it brings something, all of it is fetched."""
-    settings = {**GUARDED, **FIFO, "JOBDIR": str(tmp_path), "CLOSESPIDER_PAGECOUNT": 600}
+    settings = {**GUARDED, **FIFO, "JOBDIR": str(tmp_path), "CLOSESPIDER_PAGECOUNT": 400}
     with LoopSite() as site:
         crawl(site.url(), settings)
         fetched = site.hits("/calendar/")

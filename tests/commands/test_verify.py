@@ -139,8 +139,14 @@ def test_all_findings_come_at_once(job: Path, answer: Callable[..., tuple[int, A
     assert len(answer("verify", job)[1]["findings"]) == 3
 
 
-@pytest.mark.parametrize("index", [0, 1, 2])
-@pytest.mark.parametrize("how", ["bits", "header", "missing"])
+@pytest.mark.parametrize(
+    ("index", "how"),
+    [
+        pytest.param(index, how, marks=() if index == fast else pytest.mark.slow)
+        for fast, how in enumerate(("bits", "header", "missing"))
+        for index in range(3)
+    ],
+)
 def test_fix_gives_a_damaged_layer_up_and_nothing_else(
     job: Path, answer: Callable[..., tuple[int, Any]], index: int, how: str
 ) -> None:

@@ -145,10 +145,12 @@ def test_key_spaces_of_all_parts_are_compared(tmp_path: Path) -> None:
         lambda out: layer(out / "merged-000").unlink(),
         lambda out: layer(out / "merged-000", 1).unlink(),
         lambda out: flip_bits(layer(out / "merged-001"), 40),
-        lambda out: overwrite(layer(out / "merged-000"), 9000, b"\xff" * 200),
-        lambda out: cut(layer(out / "merged-000"), 5000),
-        lambda out: layer(out).unlink(),
-        lambda out: shutil.copy(layer(out / "merged-001"), layer(out / "merged-000")),
+        pytest.param(lambda out: overwrite(layer(out / "merged-000"), 9000, b"\xff" * 200), marks=pytest.mark.slow),
+        pytest.param(lambda out: cut(layer(out / "merged-000"), 5000), marks=pytest.mark.slow),
+        pytest.param(lambda out: layer(out).unlink(), marks=pytest.mark.slow),
+        pytest.param(
+            lambda out: shutil.copy(layer(out / "merged-001"), layer(out / "merged-000")), marks=pytest.mark.slow
+        ),
     ],
 )
 def test_damage_in_any_part_is_refused(tmp_path: Path, damage: Callable[[Path], None]) -> None:

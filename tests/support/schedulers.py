@@ -117,6 +117,7 @@ class EngineCalls:
         self.scheduler._journal.database.abandon()
         dupefilter = self.scheduler.df
         if isinstance(dupefilter, BloomDupeFilter):
+            dupefilter._chain._store._stop.set()  # its thread goes with the process, too
             dupefilter._chain._store.abandon()
         else:
             dupefilter.file.close()
