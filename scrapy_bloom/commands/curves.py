@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from scrapy_bloom.commands.plan import SCRAPY_BYTES_PER_URL
 from scrapy_bloom.filter import sizing
-from scrapy_bloom.filter.chain import DEFAULT_GROWTH, next_spec, planned_layers
+from scrapy_bloom.filter.chain import DEFAULT_GROWTH, MIN_GROWTH, next_spec, planned_layers
 from scrapy_bloom.filter.layer import LayerSpec
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ def curves_of_plan(urls: int, error_rate: float, capacity: int) -> Curves:
 
 
 def curves_of_job(found: FilterDescription) -> Curves:
-    """Return the curves of a filter that has at least one sound layer, from the counts as noted."""
-    layers = [(layer.spec, min(layer.urls or 0, layer.capacity)) for layer in found.layers]
+    """Return the curves of a filter that has at least one sound layer."""
+    layers = [(layer.spec, min(layer.about, layer.capacity)) for layer in found.layers]
     return _curves(layers, found.error_rate or sum(spec.error_rate for spec, _ in layers), is_planned=False)
 
 
@@ -77,9 +77,12 @@ def _curves(layers: Sequence[tuple[LayerSpec, int]], error_rate: float, *, is_pl
     specs = [spec for spec, _ in layers]
     first = specs[0]
     last = max(now, first.capacity) * _BEYOND
-    growth = max(specs[1].capacity / first.capacity, 1) if len(specs) > 1 else DEFAULT_GROWTH
+    # Layers that age need not grow; a picture of a thousand steps would show nothing.
+    growth = max(specs[1].capacity / first.capacity, MIN_GROWTH) if len(specs) > 1 else DEFAULT_GROWTH
     while sum(spec.capacity for spec in specs) < last:
-        specs.append(next_spec(specs[-1], capacity=first.capacity, error_rate=error_rate, growth=growth))
+        specs.append(
+            next_spec(specs[-1], capacity=first.capacity, error_rate=error_rate, growth=growth, position=len(specs))
+        )
     fixed = LayerSpec.smallest(
         index=0,
         capacity=first.capacity,

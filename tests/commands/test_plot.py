@@ -88,6 +88,22 @@ def test_the_layers_of_merged_filters_are_all_drawn(job: Path, tmp_path: Path) -
         assert expected in texts
 
 
+@pytest.mark.slow
+def test_a_filter_that_forgets_can_be_drawn_at_any_age(tmp_path: Path) -> None:
+    """Layers that were dropped long ago count for nothing, and layers of the same size make no endless picture."""
+    now = [1_700_000_000.0]
+    with open_filter(tmp_path / "filter", 80, max_age=800, clock=lambda: now[0]) as chain:
+        for batch in range(60):
+            for fingerprint in fingerprints(10, start=10 * batch):
+                chain.add(fingerprint)
+            now[0] += 100
+    curves = curves_of_job(inspect(tmp_path / "filter"))
+    assert 5 <= len(curves.layers) <= 10
+    assert curves.layers[-1].index > 40
+    assert max(curves.chain_rate) < 1
+    assert curves.urls[-1] >= 4 * curves.now
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
