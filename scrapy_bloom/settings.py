@@ -177,8 +177,14 @@ _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _MIN_AGE, _MAX_AGE = 60, 10 * 365 * 86_400
 
 
-def _age(value: Any) -> float:
-    """Read seconds, or a number with a unit, such as ``"7d"``."""
+def parse_age(value: Any) -> float:
+    """Read seconds, or a number with a unit, such as ``"7d"``.
+
+    Raises:
+        ValueError: It is neither, or out of range.
+        TypeError: Likewise.
+
+    """
     text = str(value).strip().lower()
     unit = _UNITS.get(text[-1:], 0)
     seconds = _number(text[:-1]) * unit if unit and isinstance(value, str) else _number(value)
@@ -242,7 +248,7 @@ _KNOWN = {
         "growth", f"a number from {MIN_GROWTH:g} to {MAX_GROWTH:g}", _number_between(MIN_GROWTH, MAX_GROWTH)
     ),
     "BLOOM_MAX_AGE": _Known(
-        "max_age", 'an age from 60 seconds to 10 years, such as "7d", "12h", "30m" or seconds', _age
+        "max_age", 'an age from 60 seconds to 10 years, such as "7d", "12h", "30m" or seconds', parse_age
     ),
     "BLOOM_SYNC_INTERVAL": _Known(
         "sync_interval", "a number of seconds from 0 (only at close) to 86400", _number_between(0, 86_400)

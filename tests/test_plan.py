@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from scrapy.settings import Settings
 
-from scrapy_bloom import open_filter
+from scrapy_bloom import ScalableBloomFilter, open_filter
 from scrapy_bloom.commands.command_line import main
 from scrapy_bloom.commands.plan import MAX_URLS, plan
 from scrapy_bloom.commands.terminal import OK, USAGE
@@ -17,6 +17,7 @@ from scrapy_bloom.crawl import fleet_filter as beside_the_scheduler
 from scrapy_bloom.fleet.filter import fleet_filter
 from scrapy_bloom.fleet.filter.shared import SharedFilter
 from scrapy_bloom.settings import BloomSettings
+from tests.filter.test_ageing import Clock
 from tests.support.crawling import crawl
 from tests.support.fingerprints import fingerprints
 from tests.support.localsite import LocalSite
@@ -109,3 +110,19 @@ def test_a_fleet_cannot_promise_the_smallest_rate(capsys: pytest.CaptureFixture[
     """A quarter of it would be the local filter's, and is too little for its probes: one line says the least."""
     assert main(["plan", "--urls", "9", "--redis", "--error-rate", "1e-10"]) == USAGE
     assert "Give 4e-10 or more" in capsys.readouterr().err
+
+
+def test_a_filter_that_forgets_takes_no_more_than_was_planned() -> None:
+    """After two ages in which as much came as was planned, a filter with BLOOM_MAX_AGE is about as large as that."""
+    urls, age = 8_000, 800.0
+    planned = plan(urls, 1e-6, max_age="800s")["right_capacity"]
+    clock = Clock()
+    chain = ScalableBloomFilter(urls, 1e-6, max_age=age, clock=clock)
+    sizes = []
+    for number in range(2 * urls):
+        clock.now += age / urls
+        chain.add(b"%d" % number)
+        sizes.append((chain.nbytes, len(chain.layers)))
+    assert max(sizes) <= (planned["disk"], planned["layers"])
+    assert sizes[-1][0] >= 0.8 * planned["disk"]
+    assert chain.expected_false_positives() <= planned["expected_lost"]

@@ -15,10 +15,12 @@ from scrapy_bloom.filter.chain import (
     MAX_ERROR_RATE,
     MIN_ERROR_RATE,
     expected_false_positives,
+    planned_ageing_layers,
     planned_layers,
 )
 from scrapy_bloom.fleet.filter import bitmap
 from scrapy_bloom.fleet.filter.fleet_filter import LOCAL_SHARE, MAX_LOCAL, MAX_LOCAL_CAPACITY
+from scrapy_bloom.settings import parse_age
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,6 +61,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--error-rate", type=rate_argument, default=DEFAULT_ERROR_RATE, help="BLOOM_ERROR_RATE (default: %(default)s)"
     )
+    parser.add_argument(
+        "--max-age", type=age_argument, metavar="AGE", help="BLOOM_MAX_AGE, such as 7d; --urls then come in each age"
+    )
     parser.add_argument("--hosts", type=count_argument, help="hosts that have pending requests at the same time")
     parser.add_argument("--redis", action="store_true", help="filter and queue on a Redis server or cluster")
     parser.add_argument(
@@ -72,6 +77,7 @@ def run(options: argparse.Namespace) -> int:
     found = plan(
         options.urls,
         options.error_rate,
+        max_age=options.max_age,
         hosts=options.hosts,
         workers=workers if options.redis or workers > 1 else None,
     )
@@ -79,12 +85,20 @@ def run(options: argparse.Namespace) -> int:
     return OK
 
 
-def plan(urls: int, error_rate: float, *, hosts: int | None = None, workers: int | None = None) -> dict[str, Any]:
+def plan(
+    urls: int,
+    error_rate: float,
+    *,
+    max_age: str | None = None,
+    hosts: int | None = None,
+    workers: int | None = None,
+) -> dict[str, Any]:
     """Return the cost of *urls* URLs, in plain types, under stable names; bytes are bytes.
 
     Args:
         urls: Different URLs of the whole crawl.
         error_rate: ``BLOOM_ERROR_RATE``.
+        max_age: ``BLOOM_MAX_AGE``, in which *urls* come; None for a crawl that forgets nothing.
         hosts: That have pending requests at the same time; None for no answer on them.
         workers: Processes that share filter and queue on Redis; None for one process with a job directory.
 
@@ -103,16 +117,18 @@ def plan(urls: int, error_rate: float, *, hosts: int | None = None, workers: int
         "sqlite": {"disk": round(SQLITE_BYTES_PER_URL * urls)},
         "hosts": None if hosts is None else {"hosts": hosts, "memory": HOST_BYTES * hosts},
     }
+    age = {} if max_age is None else {"BLOOM_MAX_AGE": max_age}
     if workers is None:
         return {
             **found,
             "workers": None,
-            "default_capacity": _on_disk(urls, error_rate, DEFAULT_CAPACITY),
-            "right_capacity": _on_disk(urls, error_rate, urls),
+            "default_capacity": _on_disk(urls, error_rate, DEFAULT_CAPACITY, max_age),
+            "right_capacity": _on_disk(urls, error_rate, urls, max_age),
             "settings": {
                 "ADDONS": {"scrapy_bloom.Addon": 300},
                 "BLOOM_CAPACITY": urls,
                 "BLOOM_ERROR_RATE": error_rate,
+                **age,
             },
         }
     shards = 1 << max(0, math.ceil(math.log2(urls / MAX_URLS_PER_SHARD)))
@@ -122,43 +138,47 @@ def plan(urls: int, error_rate: float, *, hosts: int | None = None, workers: int
         "BLOOM_REDIS_URL": "redis://localhost:6379",
         "BLOOM_CAPACITY": capacity,
         "BLOOM_ERROR_RATE": error_rate,
+        **age,
     }
     return {
         **found,
         "workers": {"workers": workers, "memory": workers * _local(urls, error_rate, capacity)["memory"]},
-        "default_capacity": _on_server(urls, error_rate, DEFAULT_CAPACITY, shards),
-        "right_capacity": _on_server(urls, error_rate, capacity, shards),
+        "default_capacity": _on_server(urls, error_rate, DEFAULT_CAPACITY, shards, max_age),
+        "right_capacity": _on_server(urls, error_rate, capacity, shards, max_age),
         "settings": settings if shards == 1 else {**settings, "BLOOM_REDIS_SHARDS": shards},
     }
 
 
-def _on_disk(urls: int, error_rate: float, capacity: int) -> dict[str, Any]:
-    layers = planned_layers(urls, capacity=capacity, error_rate=error_rate, growth=DEFAULT_GROWTH)
+def _on_disk(urls: int, error_rate: float, capacity: int, max_age: str | None = None) -> dict[str, Any]:
+    if max_age is None:
+        layers = planned_layers(urls, capacity=capacity, error_rate=error_rate, growth=DEFAULT_GROWTH)
+    else:
+        layers = planned_ageing_layers(urls, capacity=capacity, error_rate=error_rate)
     nbytes = sum(spec.nbytes for spec, _ in layers)
     return {
         "capacity": capacity,
         "layers": len(layers),
         "disk": nbytes,
         "memory": nbytes,
-        "expected_lost": expected_false_positives(layers),
+        "expected_lost": expected_false_positives(layers, others_come_and_go=max_age is not None),
     }
 
 
-def _on_server(urls: int, error_rate: float, capacity: int, shards: int) -> dict[str, Any]:
+def _on_server(urls: int, error_rate: float, capacity: int, shards: int, max_age: str | None = None) -> dict[str, Any]:
     """Return the cost of a filter with the engine ``bitmap``, whose shards get the same number of URLs each."""
-    layers = bitmap.planned_layers(
-        math.ceil(urls / shards),
-        capacity=-(-capacity // shards),
-        error_rate=(1 - LOCAL_SHARE) * error_rate,
-        growth=DEFAULT_GROWTH,
-    )
+    count, share, rate = math.ceil(urls / shards), -(-capacity // shards), (1 - LOCAL_SHARE) * error_rate
+    if max_age is None:
+        layers = bitmap.planned_layers(count, capacity=share, error_rate=rate, growth=DEFAULT_GROWTH)
+    else:
+        layers = bitmap.planned_ageing_layers(count, capacity=share, error_rate=rate)
+    lost = expected_false_positives(layers, others_come_and_go=max_age is not None)
     return {
         "capacity": capacity,
         "shards": shards,
         "layers": len(layers),
         "disk": None,
         "memory": shards * sum(layer.nbytes for layer, _ in layers),
-        "expected_lost": shards * expected_false_positives(layers) + _local(urls, error_rate, capacity)["lost"],
+        "expected_lost": shards * lost + _local(urls, error_rate, capacity)["lost"],
     }
 
 
@@ -183,7 +203,8 @@ def _local(urls: int, error_rate: float, capacity: int) -> dict[str, Any]:
 def _lines(found: dict[str, Any]) -> Iterator[str | Table]:
     workers, hosts = found["workers"], found["hosts"]
     where = "" if workers is None else "server: "
-    yield f"{found['urls']:,} URLs at an error rate of {found['error_rate']:g}"
+    each = f" in each {age}, then forgotten," if (age := found["settings"].get("BLOOM_MAX_AGE")) else ""
+    yield f"{found['urls']:,} URLs{each} at an error rate of {found['error_rate']:g}"
     yield ""
     rows = [
         (f"{where}BLOOM_CAPACITY as it is", found["default_capacity"]),
@@ -231,6 +252,15 @@ def _literal(value: Any) -> str:
     if isinstance(value, str):
         return f'"{value}"'
     return f"{value:_}" if isinstance(value, int) else repr(value)
+
+
+def age_argument(text: str) -> str:
+    """Check an age from the command line, and return it as it was written."""
+    try:
+        parse_age(text)
+    except (TypeError, ValueError):
+        raise argparse.ArgumentTypeError(f"{text!r} is no age from 60 seconds to 10 years, such as 7d or 12h") from None
+    return text
 
 
 def count_argument(text: str) -> int:

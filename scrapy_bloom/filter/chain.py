@@ -485,6 +485,18 @@ def planned_layers(count: int, *, capacity: int, error_rate: float, growth: floa
     return layers
 
 
+def planned_ageing_layers(count: int, *, capacity: int, error_rate: float) -> list[tuple[LayerSpec, int]]:
+    """Return the most layers of a chain that forgets by age and gets *count* fingerprints in each age."""
+    share = -(-count // ageing.PERIODS)
+    spec = next_spec(
+        None,
+        capacity=max(share, -(-capacity // ageing.PERIODS)),
+        error_rate=ageing.period_error_rate(error_rate),
+        growth=DEFAULT_GROWTH,
+    )
+    return [(spec, share)] * ageing.PERIODS + [(spec, 0)]
+
+
 def first_layer_bytes(capacity: int, error_rate: float) -> int:
     """Return the bytes that a chain begins with: the bit array of a layer of *capacity*."""
     return next_spec(None, capacity=capacity, error_rate=error_rate, growth=MIN_GROWTH).nbytes

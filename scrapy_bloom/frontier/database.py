@@ -446,11 +446,15 @@ def locked(path: Path) -> FileLock:
 
 def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=5.0, isolation_level=None, check_same_thread=False)
-    connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
-    # FULL: the log is synced at each commit. With NORMAL a power failure could take back commits whose fingerprints the
-    # filter has got since, and each of those is a page that is never fetched.
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.create_function("lane_crc", 3, lane_crc, deterministic=True)
+    try:
+        connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+        # FULL: the log is synced at each commit. With NORMAL a power failure could take back commits whose fingerprints
+        # the filter has got since, and each of those is a page that is never fetched.
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.create_function("lane_crc", 3, lane_crc, deterministic=True)
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 

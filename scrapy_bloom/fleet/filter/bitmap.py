@@ -132,6 +132,13 @@ def planned_layers(count: int, *, capacity: int, error_rate: float, growth: floa
     return list(zip(layers, counts, strict=True))
 
 
+def planned_ageing_layers(count: int, *, capacity: int, error_rate: float) -> list[tuple[BitmapLayer, int]]:
+    """Return the most layers of a chain that forgets by age and gets *count* fingerprints in each age."""
+    share = -(-count // _PERIODS)
+    one = layer(0, capacity=max(share, -(-capacity // _PERIODS)), target=error_rate / (_PERIODS + 1))
+    return [(one, share)] * _PERIODS + [(one, 0)]
+
+
 def positions(digest: bytes, size_bits: int, probes: int) -> list[int]:
     """Return where the bits of *digest* are in a bitmap of m = *size_bits*: what the script does, for reference."""
     a, b, c, d = (int.from_bytes(digest[at : at + 4], "little") for at in range(0, 16, 4))
