@@ -11,7 +11,7 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
-from scrapy_bloom.commands.terminal import USAGE
+from scrapy_bloom.commands.terminal import INTERRUPTED, USAGE
 from scrapy_bloom.errors import BloomError
 
 if TYPE_CHECKING:
@@ -75,6 +75,8 @@ def main(
     except (BloomError, OSError) as error:
         print(error, file=sys.stderr)  # noqa: T201 - errors are one line, without a traceback
         return USAGE
+    except KeyboardInterrupt:
+        return INTERRUPTED
     return code
 
 

@@ -39,6 +39,17 @@ def filter_directory(directory: str) -> Path:
     raise UnusableError(directory, "holds no filter of scrapy-bloom's", advice=advice)
 
 
+def filter_place(directory: str) -> Path:
+    """Return where the filter of *directory* is, or would be if the job there has none.
+
+    Raises:
+        UnusableError: There is neither a filter nor a job.
+
+    """
+    path = local(directory)
+    return path if is_filter(path) else job_directory(directory) / FILTER_NAME
+
+
 def is_filter(path: Path) -> bool:
     """Return whether the layers of a filter are in the directory *path* itself."""
     return bool(layer_paths(path))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sqlite3
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -11,18 +12,20 @@ from scrapy_bloom.commands.job import filter_directory, local
 from scrapy_bloom.commands.plan import count_argument, rate_argument
 from scrapy_bloom.commands.terminal import OK, rows, show, size, tracked
 from scrapy_bloom.errors import KeySpaceError, UnusableError
-from scrapy_bloom.files.frontier_file import count_pending
+from scrapy_bloom.files.frontier_check import contents
+from scrapy_bloom.files.frontier_file import FRONTIER_NAME
 from scrapy_bloom.files.inspect import inspect
 from scrapy_bloom.files.job_lock import hold_filter, hold_job
 from scrapy_bloom.files.layout import FILTER_NAME
 from scrapy_bloom.files.merge import Design, merge
+from scrapy_bloom.files.sqlite_copy import reading
 from scrapy_bloom.filter.key_space import check_key_space
-from scrapy_bloom.loops.verdicts import guard_file, parked_shapes
+from scrapy_bloom.loops.verdicts import guard_file, shapes_in
 from scrapy_bloom.settings import BloomSettings
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from scrapy_bloom.files.inspect import FilterDescription
@@ -118,7 +121,7 @@ def _objections(found: FilterDescription, first: FilterDescription, *, accept_lo
     if path.name != FILTER_NAME:
         return
     for count, what, way in (
-        (count_pending(path.parent), "pending requests", "Let its crawl end first"),
+        (_pending(path.parent), "pending requests", "Let its crawl end first"),
         (_parked(path.parent), "parked requests", "`scrapy bloom requeue` it and let its crawl end first"),
         (_in_scrapys_queue(path.parent), "requests in Scrapy's queue", "Let its crawl end first"),
     ):
@@ -132,8 +135,26 @@ def _objections(found: FilterDescription, first: FilterDescription, *, accept_lo
             yield f"{path.parent}: the pages of {count:,} {what} count as seen, and are not fetched."
 
 
+def _pending(jobdir: Path) -> int:
+    path = jobdir / FRONTIER_NAME
+    return _asked(path, lambda connection: contents(connection).pending) if path.exists() else 0
+
+
 def _parked(jobdir: Path) -> int:
-    return sum(shape.waiting for shape in parked_shapes(jobdir)) if guard_file(jobdir).exists() else 0
+    path = guard_file(jobdir)
+    if not path.exists():
+        return 0
+    return _asked(path, lambda connection: sum(shape.waiting for shape in shapes_in(path, connection)))
+
+
+def _asked(path: Path, ask: Callable[[sqlite3.Connection], int]) -> int:
+    """Return what *ask* finds in the file at *path*, read without touching it."""
+    advice = "`scrapy bloom verify` says more. Until it is mended, nobody knows whether requests are pending there."
+    try:
+        with reading(path, most_bytes=None) as connection:
+            return 0 if connection is None else ask(connection)
+    except sqlite3.Error as error:
+        raise UnusableError(path, f"cannot be read: {error}", advice=advice) from error
 
 
 def _in_scrapys_queue(jobdir: Path) -> int:

@@ -25,6 +25,9 @@ WRONG = 1
 USAGE = 2
 """There is no such job, it cannot be used, or the arguments make no sense. argparse returns this number, too."""
 
+INTERRUPTED = 130
+"""Somebody pressed Ctrl-C: what a shell makes of SIGINT."""
+
 _UNPRINTABLE = {number: f"\\x{number:02x}" for number in (*range(32), *range(127, 160)) if chr(number) != "\n"}
 """What a terminal could obey, in names and URLs that a crawl has found."""
 

@@ -9,7 +9,7 @@ import shutil
 import sqlite3
 from typing import TYPE_CHECKING, Any
 
-from scrapy_bloom.commands.job import filter_directory
+from scrapy_bloom.commands.job import filter_place
 from scrapy_bloom.commands.terminal import OK, WRONG, show, size, tracked
 from scrapy_bloom.errors import BloomError
 from scrapy_bloom.files.frontier_check import contents, problems
@@ -62,7 +62,7 @@ def verify(directory: str, *, fix: bool = False) -> dict[str, Any]:
         UnusableError: There is no job.
 
     """
-    path = filter_directory(directory)
+    path = filter_place(directory)
     before: list[str] = []
     done: list[str] = []
     if fix:
@@ -108,9 +108,11 @@ def _read_all(path: Path) -> dict[str, Any]:
 def _read_filter(path: Path, part: str, read: list[dict[str, Any]], findings: list[str]) -> FilterDescription:
     described = inspect(path, read_bits=True, tracked=lambda layers: tracked(layers, f"Reading the {part}"))
     count = f"{'' if described.is_clean else 'about '}{described.about:,}"
+    findings += described.findings
+    if not described.exists:  # the job of a worker whose filter is on a server
+        return described
     what = f"{count} {'URLs' if part == 'filter' else 'entries'} in {len(described.layers)} layers"
     read.append({"part": part, "bytes": described.nbytes, "what": what})
-    findings += described.findings
     return described
 
 
@@ -135,6 +137,8 @@ def _disagreements(
 ) -> list[str]:
     """Return why a crawl would refuse frontier and filter together; ``frontier.agreement`` decides by the same."""
     paths = layer_paths(seen.directory)
+    if not paths:
+        return []
     try:
         chain_id = read_header(paths[0]).origin.chain_id
     except BloomError:  # a finding already
@@ -189,7 +193,8 @@ def _read_database(
 
 def _fix(path: Path) -> list[str]:
     # Without a frontier the next crawl has to see that the last one was killed: it may have lost Scrapy's queue.
-    done = mend(path, may_close=path.name != FILTER_NAME or (path.parent / FRONTIER_NAME).exists())
+    may_close = path.name != FILTER_NAME or (path.parent / FRONTIER_NAME).exists()
+    done = mend(path, may_close=may_close) if layer_paths(path) else []
     if path.name == FILTER_NAME:
         if layer_paths(path.parent / NEWS_NAME):
             done += mend(path.parent / NEWS_NAME)

@@ -17,7 +17,7 @@ from scrapy_bloom.errors import BloomError
 from scrapy_bloom.files import layerfile, layout
 from scrapy_bloom.files.damage import damaged
 from scrapy_bloom.files.forgotten import read_forgotten
-from scrapy_bloom.files.merged import merged_path, missing
+from scrapy_bloom.files.merged import merged_path, merged_paths, missing
 from scrapy_bloom.filter.chain import expected_in_merged
 
 if TYPE_CHECKING:
@@ -124,6 +124,10 @@ def inspect(
             headers.append((layer, header))
     newest_noted = headers[-1][1].oldest if headers and headers[-1][0] == paths[-1] else None
     findings += map(str, layout.gaps(path, paths, oldest=newest_noted))
+    if not paths and merged_paths(path):
+        findings.append(
+            str(damaged(layout.layer_path(path, 0), 0, "the file is missing, and filters were merged here"))
+        )
     if len(headers) == len(paths) and not findings:
         findings += map(str, layout.strangers([(layer, header.spec, header.origin) for layer, header in headers]))
         if headers and headers[-1][1].is_followed:

@@ -15,7 +15,7 @@ from scrapy_bloom.commands.terminal import OK, USAGE
 from scrapy_bloom.files.merge import UNFINISHED_NAME
 from scrapy_bloom.loops.parked import ParkedFile
 from tests.support.crawling import crawl
-from tests.support.damage import filled, flip_bits, layer, wait_until
+from tests.support.damage import filled, flip_bits, layer, overwrite, wait_until
 from tests.support.fingerprints import fingerprints
 from tests.support.localsite import LocalSite
 from tests.support.schedulers import opened
@@ -88,6 +88,10 @@ def test_pending_and_parked_requests_are_not_lost_by_accident(
     code, error = answer("merge", tmp_path / "all", job)
     assert code == USAGE
     assert "has 3 pending requests, whose pages would count as seen and never be fetched" in error
+    kept = (job / "requests.frontier").read_bytes()
+    overwrite(job / "requests.frontier", 0, b"\0" * 100)
+    assert "cannot be read: file is not a database" in answer("merge", tmp_path / "all", job)[1]
+    (job / "requests.frontier").write_bytes(kept)
     lot = ParkedFile.open(job / "requests.loops", None)
     lot.park(7, Request("https://example.com/parked"))
     lot.save([lot_row(7)], [])

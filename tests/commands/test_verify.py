@@ -282,6 +282,16 @@ def test_the_filter_alone_can_be_verified(tmp_path: Path, answer: Callable[..., 
         assert fingerprint(0) not in chain
 
 
+def test_a_job_whose_filter_is_elsewhere_is_read_too(job: Path, answer: Callable[..., tuple[int, Any]]) -> None:
+    """The job directory of a fleet's worker has what its loop guard parks, and no filter."""
+    shutil.rmtree(job / "requests.bloom")
+    (job / "requests.frontier").unlink()
+    code, found = answer("verify", job, "--fix")
+    assert (code, [each["part"] for each in found["read"]]) == (OK, ["loop guard", "news of the loop guard"])
+    DAMAGES["the guard"][0](job)
+    assert answer("verify", job, "--fix")[0] == WRONG
+
+
 def test_layers_that_were_dropped_for_their_age_are_not_missing(
     tmp_path: Path, answer: Callable[..., tuple[int, Any]]
 ) -> None:
