@@ -178,6 +178,7 @@ def test_a_table_on_a_terminal_is_drawn_and_elsewhere_plain(
     assert re.findall(r"[\w.\[\]\\]+", drawn)[:6] == ["host", "pending", "a\\x1b[31m.example", "12", "[bold]b", "3"]
 
 
+@pytest.mark.slow
 def test_scrapy_starts_no_slower(tmp_path: Path) -> None:
     """The entry point, which every `scrapy` command imports, brings in nothing but itself."""
     program = """

@@ -6,6 +6,7 @@ import csv
 import logging
 from typing import TYPE_CHECKING
 
+import pytest
 from scrapy import Request
 
 from scrapy_bloom.files.figures import FIGURES_NAME, read_figures
@@ -15,8 +16,6 @@ from tests.support.scheduling import finish, open_scheduler
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
 
 def test_counts_go_on_where_the_last_run_ended(tmp_path: Path) -> None:
@@ -45,6 +44,7 @@ def test_counts_go_on_where_the_last_run_ended(tmp_path: Path) -> None:
     assert (last.failures, last.http_errors, last.spider_errors) == (6, 6, 12)
 
 
+@pytest.mark.slow
 def test_a_real_crawl_leaves_its_figures(tmp_path: Path) -> None:
     """Pages, pending requests and the time are there, readable by anything that reads CSV."""
     with LocalSite(pages=8) as site:
