@@ -50,7 +50,7 @@ from scrapy_bloom.fleet.filter.shared import GoneError, SharedFilter
 from scrapy_bloom.fleet.frontier.courier import Courier
 from scrapy_bloom.fleet.frontier.entry import PUSHED, GarbledError, NotPlainError
 from scrapy_bloom.fleet.frontier.queue import Link, Queue, score_base, shard_of
-from scrapy_bloom.fleet.frontier.scrapy_redis import Taken, has_filter, take_over
+from scrapy_bloom.fleet.frontier.scrapy_redis import Taken, has_filter, is_anything_left, take_over
 from scrapy_bloom.settings import BloomSettings
 
 if TYPE_CHECKING:
@@ -278,8 +278,9 @@ class FleetScheduler(BaseScheduler):
                 on_away=partial(_in_reactor(self._end), _AWAY) if settings.redis_on_error == CLOSE else _nothing,
                 on_begun_anew=self._begun_anew,
             )
+            is_left = source is not None and is_anything_left(self._queue, source)
             courier.join()
-            taken = Taken() if source is None else take_over(self._queue, source)
+            taken = take_over(self._queue, source) if source is not None and is_left else Taken()
             courier.start()
             self._filter_figures = shared.figures()
         except ServerError as error:

@@ -83,13 +83,21 @@ class Taken:
 
 
 def has_filter(source: Source) -> bool:
-    """Return whether there is a filter of scrapy-redis to take over.
+    """Return whether there is a filter of scrapy-redis to take over; False if its server does not answer."""
+    with suppress(ServerError):  # take_over() will say so
+        return _exists(source, source.dupefilter)
+    return False
+
+
+def is_anything_left(queue: Queue, source: Source) -> bool:
+    """Return whether there is something for :func:`take_over`; to be asked before the worker joins the queue.
 
     Raises:
-        AwayError: The server does not answer.
+        ServerError: A server does not answer.
 
     """
-    return _exists(source, source.dupefilter)
+    # In this order: keys that another worker has just renamed are noted as under way since before that.
+    return _exists(source, source.queue) or _exists(source, source.dupefilter) or _is_under_way(queue)
 
 
 def take_over(queue: Queue, source: Source) -> Taken:
@@ -102,7 +110,7 @@ def take_over(queue: Queue, source: Source) -> Taken:
     """
     taken = Taken()
     has_waited = False
-    while _is_under_way(queue) or (not has_waited and _is_anything_left(source)):
+    while _is_under_way(queue) if has_waited else is_anything_left(queue, source):
         mover = secrets.token_hex(8)
         if queue.server.call(_on_queue(queue, "mover", "SET", mover, "NX", "PX", 1000 * MOVER_SECONDS)) is None:
             if not has_waited:
@@ -132,10 +140,6 @@ def take_over(queue: Queue, source: Source) -> Taken:
 
 def _is_under_way(queue: Queue) -> bool:
     return bool(queue.server.call(_on_queue(queue, "moving", "EXISTS")))
-
-
-def _is_anything_left(source: Source) -> bool:
-    return _exists(source, source.queue) or _exists(source, source.dupefilter)
 
 
 def _exists(source: Source, key: str) -> bool:
