@@ -329,3 +329,15 @@ def test_the_summary_says_who_died_and_what_it_does_not_know() -> None:
         "at least 4 (4 + 4)",
         "The same command goes on from here.",
     ]
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_workers_are_starting_is_not_lost(project: Path, site: LocalSite) -> None:
+    """It waits for Scrapy in a worker that still imports it, and then stops that cleanly."""
+    with CrawlCommand(project, site) as crawl:
+        crawl.wait_for_members(3)
+        crawl.interrupt()
+        code, _ = crawl.finish()
+        assert code == UNFINISHED, crawl.log
+        assert "Traceback" not in crawl.log
+    assert site.hits() < PAGES

@@ -75,11 +75,12 @@ class Order(NamedTuple):
 
 def main() -> None:
     """Crawl."""
-    line = sys.stdin.buffer.readline()
+    pipe = _life_line(sys.stdin.fileno())
+    line = pipe.readline()
     if not line.endswith(b"\n"):
         sys.exit(1)  # the process that runs the crawl has died before it could say what to do
     order = Order(**json.loads(line))
-    watch_life_line(sys.stdin.fileno(), order.own_server)
+    threading.Thread(target=_obey, args=(pipe, order.own_server), name="scrapy-bloom life line", daemon=True).start()
     sys.path[:] = order.path
     settings = get_project_settings()
     settings.setdict(order.settings, "cmdline")
@@ -150,15 +151,15 @@ def _stats_file(path: Path) -> type:
     return StatsFile
 
 
-def watch_life_line(descriptor: int, own_server: str) -> None:
-    """Do what comes through the pipe *descriptor*, from now on and in a thread.
+def _life_line(descriptor: int) -> BinaryIO:
+    """Return the pipe at *descriptor*, unbuffered: what follows the first line is for another thread to read.
 
-    Whoever reads the standard input finds it empty.
+    Whoever reads the standard input from now on finds it empty.
     """
     pipe = os.fdopen(os.dup(descriptor), "rb", buffering=0)
     with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - a descriptor is needed
         os.dup2(nothing.fileno(), descriptor)
-    threading.Thread(target=_obey, args=(pipe, own_server), name="scrapy-bloom life line", daemon=True).start()
+    return pipe
 
 
 def _obey(pipe: BinaryIO, own_server: str) -> None:
