@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
 MEMORY_BYTES = 32 * 1024 * 1024
-"""What one memory may take, some 70,000 links; past it, the folders not visited for longest are forgotten."""
+"""What one memory may take, some 80,000 links; past it, the folders not visited for longest are forgotten."""
 
-_ENTRY_BYTES = 400
-"""Of one link besides the characters of its two strings: these, the object, its fingerprint, its place in the table."""
+_ENTRY_BYTES = 320
+"""Of one link besides the characters of its two strings (measured 250 on average over 45,000 links of one site)."""
 
 _LONGEST = 2083
 """Characters of an ``href`` that is remembered. Longer ones are ``data:`` and ``javascript:`` as a rule."""

@@ -43,7 +43,8 @@ logger = logging.getLogger(__name__)
 _P = "+" if sys.version_info >= (3, 11) else ""
 
 _PORT = r"(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3})"
-_ORIGIN = rf"https?://[a-z0-9][a-z0-9._\-]*{_P}(?::{_PORT})?"
+_HOST = rf"https?://[a-z0-9][a-z0-9._\-]*{_P}"
+_ORIGIN = rf"{_HOST}(?::{_PORT})?"
 _PATH_RUN = rf"[A-Za-z0-9\-._~!$&'()*+,;=:@/]*{_P}"
 _KEPT_ESCAPE = r"%(?:[0189A-F][0-9A-F]|2[02F]|3[CEF]|5[CE]|60|7[BDF])"
 _ESCAPE = r"%(?!23|25|2[Ee]|3[Bb])[0-9A-Fa-f]{2}"
@@ -53,6 +54,19 @@ _END = rf"(?:#[^\ud800-\udfff]*{_P})?\Z"
 
 # Canonical once the fragment is cut off, unless it has dot segments: over 90 % of real links.
 _match_settled = re.compile(rf"({_ORIGIN}/{_PATH_RUN}(?:{_KEPT_ESCAPE}{_PATH_RUN})*(?<!;)(?:\?{_PAIR})?){_END}").match
+
+
+def bare_pattern(but_not_in_query: str) -> str:
+    """Return a pattern for some of the URLs that are canonical but for their fragment, if they hold no ``/.``.
+
+    Their first group is the canonical form, which has no port, no ``;`` and no ``(``, and at most one pair in its
+    query, which does not begin with the pattern *but_not_in_query*.
+    """
+    path_run = _PATH_RUN.replace("(", "").replace(";", "")
+    query = rf"\?(?!{but_not_in_query}){_PAIR}"
+    return rf"({_HOST}/{path_run}(?:{_KEPT_ESCAPE}{path_run})*(?:{query})?){_END}"
+
+
 # Canonical after editing path, query or both.
 _match_editable = re.compile(
     rf"({_ORIGIN})(/{_PATH_RUN}(?:{_ESCAPE}{_PATH_RUN})*(?<!;))?(?:\?([!\"$-~]*{_P}))?{_END}"

@@ -89,37 +89,39 @@ def fingerprints_under(rules: Rules) -> tuple[Callable[[Request], bytes], Callab
     if not rules.names:
         return fingerprint, fingerprint_url
 
-    may_touch = rules.may_touch
-    touch_all = not rules.need_marks  # the marks are looked for in place: a call would double what the look costs
+    may_touch, match_untouched = rules.may_touch, rules.match_untouched
 
     def of_request(request: Request) -> bytes:
         if type(request) is Request:  # as in fingerprint()
             meta, url, body = request._meta, request._url, request._body
         else:
             meta, url, body = request.meta, request.url, request.body
-        if meta and meta.get("verbatim_url"):  # asks for the URL to be taken literally
+        if meta and meta.get("verbatim_url"):  # whoever says so wants no URL taken for another
             return fingerprint(request)
+        is_plain = FAST_PATH_ON and not body and request.method == "GET"
+        if is_plain:
+            match = match_untouched(url)
+            if match is not None and "/." not in url:
+                return sha1(f'{_BEFORE_URL}{match[1]}"}}'.encode()).digest()  # noqa: S324 - the hash that Scrapy uses
         canonical = quick_canonical(url)
         if canonical is None:
             canonical = canonicalize_url(url)
-        elif not (
-            (touch_all or "?" in canonical or ";" in canonical or "(" in canonical or canonical.find(":", 6) >= 0)
-            and may_touch(canonical)
-        ):
-            if FAST_PATH_ON and not body and request.method == "GET":
+        elif not may_touch(canonical):
+            if is_plain:
                 return sha1(f'{_BEFORE_URL}{canonical}"}}'.encode()).digest()  # noqa: S324 - the hash that Scrapy uses
             return fingerprint(request)
         ruled = rules.apply_to_canonical(canonical)
         return fingerprint(request if ruled == canonical else Request(ruled, method=request.method, body=body))
 
     def of_url(url: str) -> bytes:
+        if FAST_PATH_ON:
+            match = match_untouched(url)
+            if match is not None and "/." not in url:
+                return sha1(f'{_BEFORE_URL}{match[1]}"}}'.encode()).digest()  # noqa: S324 - the hash that Scrapy uses
         canonical = quick_canonical(url)
         if canonical is None:
             return of_request(Request(url))
-        if FAST_PATH_ON and not (
-            (touch_all or "?" in canonical or ";" in canonical or "(" in canonical or canonical.find(":", 6) >= 0)
-            and may_touch(canonical)
-        ):
+        if FAST_PATH_ON and not may_touch(canonical):
             return sha1(f'{_BEFORE_URL}{canonical}"}}'.encode()).digest()  # noqa: S324 - the hash that Scrapy uses
         return fingerprint_url(rules.apply_to_canonical(canonical))
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import difflib
 import re
-import sys
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from scrapy.utils.misc import load_object
 
 from scrapy_bloom.errors import SettingsError
-from scrapy_bloom.url.canonical import canonicalize_url
+from scrapy_bloom.url.canonical import bare_pattern, canonicalize_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -238,33 +237,38 @@ def _starting_with(names: Iterable[str]) -> str:
     return "|".join(f"{letter}(?:{'|'.join(rests)})" for letter, rests in by_letter.items())
 
 
-_find_noise = re.compile(
-    rf"[?&](?:{_starting_with(('utm_', *_TRACKING))}"
+_NOISE = (
+    rf"(?:{_starting_with(('utm_', *_TRACKING))}"
     rf"|(?i:{_starting_with(('s=', 'aspsessionid', *_SESSION_NAMES))}))"
-).search
+)
+_find_noise = re.compile(rf"[?&]{_NOISE}").search
 
-
-# In a canonical query, which is sorted, equal pairs stand next to each other. Linear: no field is read twice but by the
-# field behind it. Possessive repeats need Python 3.11.
-_find_repeated_pair = re.compile(rf"[?&]([^&]+{'+' if sys.version_info >= (3, 11) else ''})&\1(?![^&])").search
+# Nine in ten links: for these, one match says both what the canonical URL is and that no rule touches it.
+_match_bare = re.compile(bare_pattern(_NOISE)).match
 
 
 def _common_may_touch(url: str) -> bool:
-    """Return whether a rule of the preset "common" may touch the canonical *url*. True may be wrong, False never is.
+    """Say whether a rule of the preset "common" may touch *url*, which is canonical. True may be wrong, False never is.
 
-    Takes some 150 ns, where the rules themselves take 5 microseconds.
+    Takes some 300 ns, where asking the rules themselves takes 5 microseconds.
     """
     mark = url.find("?")
     if mark >= 0:
         if _find_noise(url, mark):
             return True
-        if "&" in url and _find_repeated_pair(url, mark):
-            return True
-    if ";" in url and ";jsessionid=" in url.lower():
+        if "&" in url:
+            fields = url[mark + 1 :].split("&")
+            if len(set(fields)) < len(fields):
+                return True
+    if ";" in url and _JSESSIONID.search(url):
         return True
     if url.rfind(":") > len("https") and (":80" in url or ":443" in url):
         return True
     return "S(" in url
+
+
+def _no_match(_url: str) -> None:
+    """Match nothing: with other rules than the common ones, each URL has to be looked at."""
 
 
 # -- a crawl's choice -------------------------------------------------------------------------------------------------
@@ -284,11 +288,18 @@ class Rules:
         """The function that returns whether a rule may touch a canonical URL. True may be wrong, False never is."""
         if not self.names:
             return lambda _url: False
-        return _common_may_touch if self.need_marks else lambda _url: True
+        return _common_may_touch if self._are_common else lambda _url: True
 
     @property
-    def need_marks(self) -> bool:
-        """Whether they touch only canonical URLs with a ``?``, ``;`` or ``(``, or a second ``:``."""
+    def match_untouched(self) -> Callable[[str], re.Match[str] | None]:
+        """What matches many of the URLs that no rule touches, as long as they hold no ``/.``.
+
+        The first group is then the canonical URL.
+        """
+        return _match_bare if self._are_common else _no_match
+
+    @property
+    def _are_common(self) -> bool:
         return set(self.names) <= set(PRESETS["common"])
 
     def apply(self, url: str) -> str:

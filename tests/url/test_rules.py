@@ -176,6 +176,17 @@ def test_a_ruled_url_stays_ruled_when_it_is_made_canonical(name: str, url: str) 
         assert canonicalize_url(rules.apply(ruled)) == ruled
 
 
+BARE = st.builds(
+    "{}://a.example{}/{}{}".format,
+    st.sampled_from(["http", "https"]),
+    st.sampled_from(["", "", ":80", ":8080"]),
+    st.sampled_from(["", "a/b.html", "a;jsessionid=" + SID, "(S(" + SID + "))/", "%20", "a%7e"]),
+    st.sampled_from(
+        ["", "?a=1", "?S=" + SID, "?sid=" + SID, "?utm_a=", "?gclid=1", "?Gclid=1", "?a=1#gclid=1", "#?gclid=1"]
+    ),
+)
+
+
 @given(url=URLS)
 def test_the_quick_look_misses_nothing(url: str) -> None:
     """A canonical URL of which the quick look says that no common rule can touch it is not touched by any of them."""
@@ -183,10 +194,19 @@ def test_the_quick_look_misses_nothing(url: str) -> None:
     given_url = canonical(url)
     if given_url is None:
         return
-    has_marks = set(given_url) & set("?;(") or given_url.count(":") > 1
-    if not common.may_touch(given_url) or not has_marks:
+    if not common.may_touch(given_url):
         for name in PRESETS["common"]:
             assert RULES[name](given_url) == given_url
+
+
+@given(url=st.one_of(URLS, BARE))
+def test_what_is_matched_at_once_is_canonical_and_untouched(url: str) -> None:
+    """The one match that most links take gives the canonical URL, and no common rule changes it."""
+    match = resolve(["common"]).match_untouched(url)
+    if match is not None and "/." not in url:
+        assert match[1] == canonicalize_url(url)
+        for name in PRESETS["common"]:
+            assert RULES[name](match[1]) == match[1]
 
 
 def test_the_quick_look_knows_every_name() -> None:
@@ -205,6 +225,7 @@ def test_most_links_take_the_quick_way() -> None:
     common = resolve(["common"])
     untouched = [url for url in map(canonicalize_url, REAL_LOOKING) if common.apply(url) == url]
     assert sum(not common.may_touch(url) for url in untouched) / len(untouched) > 0.9
+    assert sum(common.match_untouched(url) is not None for url in untouched) / len(untouched) > 0.4
 
 
 RULESETS = st.lists(st.sampled_from([*RULES, *PRESETS]), max_size=4)
