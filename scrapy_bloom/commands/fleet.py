@@ -109,6 +109,7 @@ def _info_lines(found: dict[str, Any]) -> list[str | Table]:
         if found["is_moving"]
         else "not finished"
     )
+    layers = f"{found['layers']} layer{'' if found['layers'] == 1 else 's'}"
     labelled = [
         ("queue", f"{found['where']}, key {found['prefix']}, spider {found['spider']}"),
         ("state", state),
@@ -117,7 +118,7 @@ def _info_lines(found: dict[str, Any]) -> list[str | Table]:
         ("set aside", f"{found['aside']:,}" + ("; `requeue` lists them and puts them back" if found["aside"] else "")),
         ("ever enqueued", f"{found['enqueued']:,}"),
         ("URLs", f"{found['urls']:,} in the filter"),
-        ("filter", f"{size(found['nbytes'])}, {found['layers']} layers, {found['fill_ratio']:.0%} full"),
+        ("filter", f"{size(found['nbytes'])} in {layers}, the newest {found['fill_ratio']:.0%} full"),
         ("made with", f"engine {found['engine']}, shards: {found['shards']}"),
         ("error rate", f"{found['error_rate']:.2g} now"),
     ]
@@ -138,5 +139,5 @@ def _requeued_lines(found: dict[str, Any]) -> list[str | Table]:
     if not found["set_aside"]:
         return ["Nothing was set aside."]
     table = [[one["id"], one["reason"], one["url"] or "cannot be read here"] for one in found["set_aside"]]
-    count = f"{found['requeued']:,} requests are pending again. Workers that run fetch them; if none runs, start one."
+    count = f"Pending again: {found['requeued']:,}. Workers that run fetch them; if none runs, start one."
     return [Table(["id", "why", "URL"], table), *([] if found["listed_only"] else [count])]

@@ -50,6 +50,7 @@ class FleetFigures:
     nbytes: int
     """Of the filter."""
     fill_ratio: float
+    """Expected share of set bits in the newest layer, the mean over the shards."""
     error_rate: float
     """Chance that a new URL is taken for seen now."""
     enqueued: int

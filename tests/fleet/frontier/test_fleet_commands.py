@@ -106,7 +106,7 @@ def test_what_crashed_workers_is_listed_and_put_back(
         assert command("requeue", server.url, "--id", "0:2")[1]["requeued"] == 1
         assert command("info", server.url)[1]["pending"] == 1
         assert main(["requeue", server.url]) == 0
-        assert "1 requests are pending again" in capsys.readouterr().out
+        assert "Pending again: 1." in capsys.readouterr().out
         assert command("requeue", server.url)[1]["requeued"] == 0
         worker = start(server, "w")
         assert sorted(worker.drain()) == ["https://example.com/one", "https://example.com/two"]
