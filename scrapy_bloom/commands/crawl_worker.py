@@ -177,8 +177,7 @@ def _obey(pipe: BinaryIO, own_server: str) -> None:
 def _interrupt() -> None:
     """Do to this process what Ctrl-C does, once Scrapy listens: before, that would be a traceback."""
     deadline = time.monotonic() + ORPHAN_SECONDS
-    nobodys = (signal.default_int_handler, signal.SIG_IGN)
-    while signal.getsignal(signal.SIGINT) in nobodys and time.monotonic() < deadline:
+    while not _is_handled(signal.getsignal(signal.SIGINT)) and time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS)
     if hasattr(signal, "pthread_kill"):
         main_thread = threading.main_thread().ident
@@ -186,6 +185,12 @@ def _interrupt() -> None:
             signal.pthread_kill(main_thread, signal.SIGINT)
     else:
         signal.raise_signal(signal.SIGINT)
+
+
+def _is_handled(handler: object) -> bool:
+    """Return whether *handler* is Scrapy's or a spider's; Twisted's, a moment before, would stop without closing."""
+    by_default = handler in (signal.default_int_handler, signal.SIG_IGN, signal.SIG_DFL, None)
+    return not by_default and not str(getattr(handler, "__module__", "")).startswith("twisted.")
 
 
 if __name__ == "__main__":
