@@ -24,8 +24,10 @@ import mmh3
 
 from scrapy_bloom.files.directory import open_filter
 from scrapy_bloom.filter.chain import ScalableBloomFilter
+from scrapy_bloom.loops.account import DRY, EVIDENCE, Account
+from scrapy_bloom.loops.demotion import STEPS, rank_of, steps_later, steps_of
 from scrapy_bloom.loops.news import News
-from scrapy_bloom.loops.parked import TAKEN_BACK, AccountRow, ParkedFile, ParkedInMemory
+from scrapy_bloom.loops.parked import DIRECTORY_NAME, TAKEN_BACK, ParkedFile, ParkedInMemory
 from scrapy_bloom.loops.shapes import Shapes
 from scrapy_bloom.loops.verdict import PASSED, Verdict
 
@@ -37,38 +39,10 @@ if TYPE_CHECKING:
     from scrapy.http import Response
     from scrapy.statscollectors import StatsCollector
 
+    from scrapy_bloom.loops.account import AccountRow
     from scrapy_bloom.loops.options import LoopOptions
 
 logger = logging.getLogger(__name__)
-
-DRY = 25
-"""Pages of a shape in a row that bring nothing, and link to nothing new, before it is parked. The longest such run
-in one folder of 7,692 pages of documentation was 1."""
-
-EVIDENCE = 5
-"""Pages of a shape that must have been fetched before it can speak for itself."""
-
-STEPS = 24
-"""Different priorities that demotion makes of one: each is a queue in Scrapy's priority queue."""
-
-RANK_STEPS = 16
-"""Of these, the steps for how many URLs of the shape were queued before: one for each doubling, from FREE_RANK on."""
-
-FREE_RANK = 8
-"""URLs of a shape that are queued without being demoted."""
-
-CHILDLESS = 16
-"""How many URLs count as one where pages bring news and lead to no more of their section: the items of a shop."""
-
-MOST_GROWTH = 16.0
-"""How many URLs one of a breeding shape counts as, at most: a list may have a hundred links."""
-
-LATELY = 128
-"""Pages over which the rate is taken at which a shape breeds URLs of itself."""
-
-SECTION_WEIGHT = 4
-"""URLs of a whole section (its outermost folder) that demote as much as one of the shape. In a last-in-first-out queue,
-what was found first, as the sections on the home page, otherwise waits for ever new small shapes of traps."""
 
 PORTION = 64
 """Parked requests released at a time. The next ones follow as long as there is news."""
@@ -87,112 +61,13 @@ LINKED_FROM = "bloom_linked_from"
 pages had been fetched by then."""
 
 QUEUED = "bloom_loop_queued"
-"""Key in ``request.meta`` while a request is in the queue: by how much it was demoted."""
+"""Key in ``request.meta`` while a request is in the queue: by how many steps it was demoted, and its rank then."""
 
 RELEASED = "bloom_loop_released"
 """Key in ``request.meta`` while a released request is in the queue: its number among those parked."""
 
-
 TRIED_FOR = "bloom_loop_tried"
 """Key in ``request.meta``: number of the shape whose verdict it is to try."""
-
-
-class Account:
-    """What is known about one shape."""
-
-    __slots__ = (
-        "bred",
-        "brought",
-        "dry",
-        "example",
-        "fetched",
-        "id",
-        "kin",
-        "lately",
-        "pardoned",
-        "queued",
-        "shape",
-        "strangers",
-        "told",
-        "tried",
-    )
-
-    def __init__(self, id_: int, shape: str) -> None:
-        self.id = id_
-        self.shape = shape
-        self.fetched = 0
-        """Pages that have come back."""
-        self.dry = 0
-        """Of the last ones in a row, those that brought nothing."""
-        self.queued = 0
-        """URLs that were new to the filter."""
-        self.tried = 0
-        """URLs that came up while the shape was dry."""
-        self.strangers = 0
-        """Of these, the ones whose own shape had not been fetched yet."""
-        self.lately = 0
-        """Pages that have come back; this and the next three are halved at LATELY, to tell of the last ones."""
-        self.bred = 0
-        """New URLs of the same section that were found on them."""
-        self.kin = 0
-        """Of these, the ones whose shape breeds as well."""
-        self.brought = 0
-        """Pages with news, of these and of those they have led to."""
-        self.told = False
-        """Whether it has run dry at least once."""
-        self.pardoned = False
-        """Whether a person has taken its verdict back."""
-        self.example = ""
-
-    @property
-    def is_dry(self) -> bool:
-        """Whether to park its URLs."""
-        return self.dry >= DRY and not self.pardoned
-
-    @property
-    def is_productive(self) -> bool:
-        """Whether it can speak for itself, and has brought something lately."""
-        return self.fetched >= EVIDENCE and self.dry < min(self.fetched, DRY)
-
-    @property
-    def breeds(self) -> bool:
-        """Whether a page of this shape leads to more than one new URL of its section."""
-        return self.lately >= EVIDENCE and self.bred > self.lately
-
-    @property
-    def growth(self) -> float:
-        """Factor, at least 1, by which the URLs of this shape come later than their number alone says.
-
-        The square of the number of new breeding URLs on a page of it. A list breeds items, which do not breed, and the
-        next list, which makes 1. In a maze all pages breed, on its thousandth page as much as on its first. A wiki does
-        so at first, until most of what its pages link to is known.
-        """
-        rate = self.kin / self.lately if self.lately >= EVIDENCE else 0.0
-        return min(MOST_GROWTH, max(1.0, rate * rate))
-
-    @property
-    def barrenness(self) -> float:
-        """Share of its last pages that brought nothing, from 0 to 1; what others bring makes up for them."""
-        return max(0.0, 1.0 - self.brought / self.lately) if self.lately >= EVIDENCE else 0.0
-
-    def row(self) -> AccountRow:
-        """Return what is to be stored."""
-        return AccountRow(
-            self.id,
-            self.shape,
-            self.fetched,
-            self.dry,
-            self.queued,
-            self.tried,
-            self.strangers,
-            self.lately,
-            self.bred,
-            self.kin,
-            self.brought,
-            int(self.told),
-            int(self.pardoned),
-            self.example,
-        )
 
 
 class LoopGuard:
@@ -246,7 +121,7 @@ class LoopGuard:
                     "parks without a JOBDIR does not. Give each worker a JOBDIR of its own to park."
                 )
         else:
-            self._lot = ParkedFile.open(jobdir / "requests.loops", self._spider)
+            self._lot = ParkedFile.open(jobdir / DIRECTORY_NAME, self._spider)
             try:
                 self._seen = open_filter(jobdir / "requests.news", NEWS_CAPACITY, NEWS_ERROR_RATE, sync_interval=30.0)
             except BaseException:
@@ -301,41 +176,46 @@ class LoopGuard:
         if not self.is_open or request.meta.get("is_start_request"):
             return PASSED
         accounts = self._accounts_of(self._shapes.learn(request.url))
-        steps = 0
+        rank = steps = 0
         if not self._is_allowed(request.url):
-            steps = _steps(accounts)
-        linked_from = request.meta.get(LINKED_FROM)
-        if linked_from and linked_from[-2] == accounts[-1].id and linked_from[0] in self._accounts:
-            judge = _with_evidence(accounts)
-            is_kin = judge is not None and judge.breeds and judge.barrenness < 0.5
-            for source in map(self._accounts.get, linked_from[::2]):
-                if source is not None:
-                    source.bred += 1
-                    source.kin += is_kin
-                    self._changed.add(source.id)
+            rank = rank_of(accounts)
+            steps = steps_of(request.url, rank, accounts, is_due=False)
+        self._count_link(request.meta.get(LINKED_FROM, ()), accounts)
         for account in accounts:
             account.queued += 1
             self._changed.add(account.id)
-        request.meta[QUEUED] = steps
+        request.meta[QUEUED] = (steps, rank)
         if not steps:
             return PASSED
         request.priority -= steps
-        return Verdict("demoted", f"{accounts[0].shape} has {accounts[0].queued:,} URLs queued")
+        own = accounts[0]
+        return Verdict(
+            "demoted",
+            f"by {steps} steps. {own.shape}: {own.fetched:,} of {own.queued:,} URLs have been fetched",
+        )
 
     def out_of_queue(self, request: Request) -> bool:
-        """Undo what was done to *request* for the queue, and return whether it is parked now instead of fetched."""
-        demoted = request.meta.pop(QUEUED, None)
+        """Undo what was done to *request* for the queue. Return whether it waits longer instead of being fetched."""
+        queued = request.meta.pop(QUEUED, None)
         number = request.meta.pop(RELEASED, None)
-        if demoted is None or not self.is_open:
+        if queued is None:
             return False
-        request.priority += demoted
-        if number is not None:
-            request.dont_filter = False
-        judge = None if request.dont_filter else self._judge(request.url)
-        is_parked = judge is not None and self._park(judge, request)
-        if number is not None and self._lot is not None:
-            self._lot.drop(number)  # after it was parked again: a kill in between fetches it twice
-        return is_parked
+        try:
+            steps, rank = queued
+            request.priority += steps
+            request.dont_filter = False  # what was sent back had to pass the filter once more
+            is_kept = self.is_open and self._waits_longer(request, steps, rank)
+        except Exception:  # a page that is fetched too early or twice is better than one that is lost
+            self._warn_once("judge", "%s cannot be judged, and is fetched", request, exc_info=True)
+            return False
+        if (
+            number is not None and self._lot is not None
+        ):  # after it was parked again: a kill in between fetches it twice
+            try:
+                self._lot.drop(number)
+            except Exception:  # a full disk: it stays there, and is fetched twice at worst
+                self._warn_once("drop", "What has left %s cannot be deleted there", self._lot, exc_info=True)
+        return is_kept
 
     def saw(self, response: Response, request: Request) -> None:
         """Take note of what *response* brought, which *request* has led to, maybe over redirects."""
@@ -383,16 +263,44 @@ class LoopGuard:
 
     # -- verdicts ------------------------------------------------------------------------------------------------
 
-    def _judge(self, url: str) -> Account | None:
-        """Return the account whose verdict parks *url*, or None."""
-        return None if self._is_allowed(url) else judge_of(url, self._shapes, self._accounts)
+    def _waits_longer(self, request: Request, steps: int, rank: int) -> bool:
+        """Send *request* back to the queue if its kind has grown since it was queued, or park it, if either is due."""
+        own, fewer, others = known_accounts(request.url, self._shapes, self._accounts)
+        accounts = [*own, *others]
+        later = steps_later(request.url, rank, accounts, steps) if rank and accounts else 0
+        if later and self._send_back is not None:
+            again = request.copy()
+            again.meta[QUEUED] = (steps + later, rank)
+            again.priority -= steps + later
+            again.dont_filter = True  # the filter knows it; out_of_queue() takes it back
+            self._send_back(again)
+            self._stats.inc_value("bloom/loop/postponed")
+            return True
+        judge = None if self._is_allowed(request.url) else _judge(own, fewer, others)
+        return judge is not None and self._park(judge, request)
+
+    def _count_link(self, source: Sequence[int], accounts: Sequence[Account]) -> None:
+        """Count a new URL, whose shapes are *accounts*, for the shapes of the page that links to it."""
+        if not source:
+            return
+        same = {account.id for account in accounts}
+        if source[-2] == accounts[-1].id:
+            judge = _with_evidence(accounts)
+            is_kin = judge is not None and judge.breeds
+            for number in source[::2]:
+                account = self._accounts.get(number)
+                if account is not None:
+                    account.bred += 1
+                    account.kin += is_kin
+                    account.loops += number in same
+                    self._changed.add(number)
 
     def _park(self, judge: Account, request: Request) -> bool:
         """Park *request*, unless it is one to try: the 1st, 2nd, 4th, 8th, ... that comes up."""
         if self._lot is None:
             return False
-        if not judge.told:
-            judge.told = True
+        if not judge.has_run_dry:
+            judge.has_run_dry = True
             judge.example = request.url
             self._stats.inc_value("bloom/loop/verdicts")
             logger.info(
@@ -425,15 +333,7 @@ class LoopGuard:
     def _note(self, url: str, request: Request, *, is_news: bool) -> None:
         accounts = self._accounts_of(self._shapes.of(url))
         for account in accounts:
-            account.fetched += 1
-            account.lately += 1
-            if account.lately >= LATELY:
-                account.lately //= 2
-                account.bred //= 2
-                account.kin //= 2
-                account.brought //= 2
-            account.brought += is_news
-            account.dry = 0 if is_news else account.dry + 1
+            account.note(is_news=is_news)
             self._changed.add(account.id)
         tried_for = request.meta.pop(TRIED_FOR, None)
         if is_news:
@@ -470,7 +370,7 @@ class LoopGuard:
         for number, request in released:
             request.dont_filter = True  # the filter knows it; out_of_queue() takes it back
             request.meta[RELEASED] = number
-            request.meta[QUEUED] = STEPS - 1
+            request.meta[QUEUED] = (STEPS - 1, 0)
             request.priority -= STEPS - 1
             self._send_back(request)
         self._stats.inc_value("bloom/loop/released", len(released))
@@ -500,7 +400,7 @@ class LoopGuard:
 
     def _forget_some(self, keep: set[int]) -> None:
         waiting: Counter[int] = self._lot.waiting if self._lot is not None else Counter()
-        spare = [a for a in self._accounts.values() if not a.told and not a.pardoned and a.id not in keep]
+        spare = [a for a in self._accounts.values() if not a.has_run_dry and not a.pardoned and a.id not in keep]
         spare.sort(key=lambda account: (account.fetched, account.queued))
         for account in spare[: ACCOUNTS // 10]:
             if not waiting[account.id]:
@@ -541,48 +441,34 @@ class LoopGuard:
 
 def accounts_in(rows: Iterable[AccountRow]) -> dict[int, Account]:
     """Return the accounts that were stored as *rows*, by their numbers."""
-    accounts = {}
-    for row in rows:
-        account = accounts[row.id] = Account(row.id, row.shape)
-        account.fetched, account.dry, account.queued, account.tried = row.fetched, row.dry, row.queued, row.tried
-        account.strangers, account.lately, account.bred, account.kin = row.strangers, row.lately, row.bred, row.kin
-        account.brought = row.brought
-        account.told, account.pardoned, account.example = bool(row.told), bool(row.pardoned), row.example
-    return accounts
+    return {row.id: Account.of_row(row) for row in rows}
+
+
+def known_accounts(
+    url: str, shapes: Shapes, accounts: Mapping[int, Account]
+) -> tuple[list[Account], list[Account], list[Account]]:
+    """Return those of *accounts* that judge *url*, in the three groups of :meth:`Shapes.judges_of`."""
+    own, fewer, others = (
+        [accounts[number] for number in map(_number, some) if number in accounts] for some in shapes.judges_of(url)
+    )
+    return own, fewer, others
 
 
 def judge_of(url: str, shapes: Shapes, accounts: Mapping[int, Account]) -> Account | None:
     """Return which of *accounts* has run dry and parks *url*, or None."""
-    own, fewer, others = (
-        [accounts[number] for number in map(_number, some) if number in accounts] for some in shapes.judges_of(url)
-    )
+    return _judge(*known_accounts(url, shapes, accounts))
+
+
+def _judge(own: Sequence[Account], fewer: Sequence[Account], others: Sequence[Account]) -> Account | None:
     if any(account.pardoned for account in (*own, *others)):
         return None
-    for some, may_protect in ((own, True), (fewer, False), (others, True)):
-        for account in some:
+    for accounts, may_protect in ((own, True), (fewer, False), (others, True)):
+        for account in accounts:
             if account.dry >= DRY:
                 return account
             if may_protect and account.is_productive:
                 return None
     return None
-
-
-def _steps(accounts: Sequence[Account]) -> int:
-    """Return how far the next URL of these shapes is demoted, from 0 to STEPS - 1.
-
-    By the larger one of its shape and its subtree, two folders deep: facets make a shape of every combination. A trap
-    may make such a subtree of every page, too; so its whole section counts as well, by a part, and in full where pages
-    breed. Pages that bring nothing come last: a trap waits behind a large section of pages with news.
-    """
-    subtree = accounts[max(-2, -len(accounts))]
-    judge = _with_evidence(accounts)
-    growth = 1.0 if judge is None else judge.growth
-    section = accounts[-1].queued if growth > 1 else accounts[-1].queued // SECTION_WEIGHT
-    rank = int(max(accounts[0].queued, subtree.queued, section) * growth)
-    if judge is not None and not judge.breeds and judge.barrenness < 0.5:
-        rank //= CHILDLESS
-    dryness = 0 if judge is None else round((STEPS - 1 - RANK_STEPS) * judge.barrenness)
-    return min(RANK_STEPS, (rank // FREE_RANK).bit_length()) + dryness
 
 
 def _with_evidence(accounts: Sequence[Account]) -> Account | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.loops.guard import accounts_in, judge_of
-from scrapy_bloom.loops.parked import AccountRow
+from scrapy_bloom.loops.parked import account_rows
 from scrapy_bloom.loops.shapes import Shapes
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def objections_in(path: Path, connection: sqlite3.Connection) -> Callable[[str],
     """
     shapes = Shapes()
     try:
-        accounts = accounts_in(AccountRow(*row) for row in connection.execute("SELECT * FROM accounts"))
+        accounts = accounts_in(account_rows(connection))
         shapes.load(connection.execute("SELECT name, is_wide, children FROM folders").fetchall())
     except (sqlite3.Error, TypeError, ValueError) as error:
         raise UnusableError(path, f"cannot be read: {error}", advice="`scrapy bloom verify` says more.") from error

@@ -11,11 +11,12 @@ import pickle
 import sqlite3
 import time
 from collections import Counter, deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from scrapy.utils.request import request_from_dict
 
 from scrapy_bloom.errors import DamagedError, InUseError, UnknownFormatError, UnusableError
+from scrapy_bloom.loops.account import AccountRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -32,7 +33,8 @@ FILE_NAME = "guard.sqlite"
 APPLICATION_ID = 0x53624C67
 """The four bytes ``SbLg`` in SQLite's header, by which a file is known as ours."""
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""2 counts what pages bring, and how many URLs of their own shape they lead to."""
 
 IN_MEMORY = 100_000
 """Most requests parked without a job directory, some 200 MB. Further ones are fetched."""
@@ -67,6 +69,7 @@ CREATE TABLE accounts (
     bred INTEGER NOT NULL,
     kin INTEGER NOT NULL,
     brought INTEGER NOT NULL,
+    loops INTEGER NOT NULL,
     told INTEGER NOT NULL,       -- 1: has run dry at least once
     pardoned INTEGER NOT NULL,   -- 1: a person has taken its verdict back
     example TEXT NOT NULL
@@ -76,23 +79,8 @@ COMMIT;
 """
 
 
-class AccountRow(NamedTuple):
-    """What is known about one shape, as stored."""
-
-    id: int
-    shape: str
-    fetched: int
-    dry: int
-    queued: int
-    tried: int
-    strangers: int
-    lately: int
-    bred: int
-    kin: int
-    brought: int
-    told: int
-    pardoned: int
-    example: str
+_COLUMNS = ", ".join(AccountRow._fields)
+_PLACES = ", ".join("?" * len(AccountRow._fields))
 
 
 class ParkedInMemory:
@@ -253,7 +241,7 @@ class ParkedFile:
 
     def accounts(self) -> list[AccountRow]:
         """Return what is known about each shape."""
-        return [AccountRow(*row) for row in self._connection.execute("SELECT * FROM accounts")]
+        return account_rows(self._connection)
 
     def folders(self) -> list[tuple[str, int, str]]:
         """Return what is known about each folder."""
@@ -271,7 +259,8 @@ class ParkedFile:
         with self._connection:
             self._connection.execute("BEGIN")
             self._connection.executemany(
-                "INSERT OR REPLACE INTO accounts VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)", accounts
+                f"INSERT OR REPLACE INTO accounts ({_COLUMNS}) VALUES ({_PLACES})",  # noqa: S608 - constants
+                accounts,
             )
             self._connection.executemany("INSERT OR REPLACE INTO folders VALUES (?,?,?)", folders)
             self._connection.executemany("DELETE FROM accounts WHERE id = ?", ((i,) for i in forgotten_accounts))
@@ -290,6 +279,11 @@ class ParkedFile:
             self._connection.executemany("UPDATE parked SET released = 1 WHERE id = ?", ((i,) for i in row_ids))
 
 
+def account_rows(connection: sqlite3.Connection) -> list[AccountRow]:
+    """Return what is known about each shape, over a *connection* to the file or to a copy."""
+    return [AccountRow(*row) for row in connection.execute(f"SELECT {_COLUMNS} FROM accounts")]  # noqa: S608 - constants
+
+
 def _waiting(connection: sqlite3.Connection) -> Counter[int]:
     counts = connection.execute("SELECT account, count(*) FROM parked WHERE NOT released GROUP BY account")
     return Counter(dict(counts.fetchall()))
@@ -304,10 +298,24 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
         connection.executescript(_TABLES)
     elif application != APPLICATION_ID:
         raise DamagedError(path, "it is no file of the loop guard", advice=_DELETE.format(path.parent))
+    elif version == 1:
+        _upgrade(connection)
     elif version != FORMAT_VERSION:
         raise UnknownFormatError(
             path, "format version", version, FORMAT_VERSION, advice="Upgrade scrapy-bloom, or use another JOBDIR."
         )
+
+
+def _upgrade(connection: sqlite3.Connection) -> None:
+    """Add the counts that version 1 had not, or only at its end. They begin at 0, and are learned in a few pages."""
+    there = {row[1] for row in connection.execute("PRAGMA table_info(accounts)")}
+    with connection:
+        connection.execute("BEGIN IMMEDIATE")
+        for column in ("brought", "loops"):
+            if column not in there:
+                connection.execute(f"ALTER TABLE accounts ADD COLUMN {column} INTEGER NOT NULL DEFAULT 0")
+        connection.execute("UPDATE accounts SET lately = 0, bred = 0, kin = 0, brought = 0, loops = 0")
+        connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
 
 
 _DELETE = "Restore it from a backup, or delete {} to begin without the guard's verdicts; what is parked there is lost."

@@ -1,0 +1,108 @@
+"""How far a URL goes back in the queue, by what is known about its shapes. Knows no request and no page.
+
+Sections that grow without end share the crawl evenly, by the pages they have had; kinds whose pages bring news and lead
+to no more of their kind come before them, and kinds whose pages bring nothing come last:
+
+    steps = log2(rank * growth / FREE_RANK) + parameters + depth + barrenness
+
+A maze cannot be told from a large wiki while most of that is still unknown, so both get their turns. What tells them
+apart is that a wiki's links lead to known pages one day. Until then neither may take more than its share.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scrapy_bloom.loops.account import EVIDENCE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scrapy_bloom.loops.account import Account
+
+STEPS = 24
+"""Different priorities that demotion makes of one: each is a queue in Scrapy's priority queue."""
+
+RANK_STEPS = 16
+"""Of these, the most for all but barrenness."""
+
+FREE_RANK = 8
+"""URLs of a kind, or pages of a section, that cost no step; from there on each doubling costs one."""
+
+CHILDLESS = 16
+"""How many URLs count as one where pages bring news and lead to no more of their kind: the items of a shop."""
+
+KINDS = 16
+"""How many kinds a folder may have: a shape that nothing is known of is ranked as if it had had its even part of
+all URLs of its folder. Otherwise a maze that makes a shape of every page would always be at its first."""
+
+PRIOR = 25
+"""Pages for which the estimate of the wider shape counts, beside the shape's own pages."""
+
+SUSPECT = 1.2
+"""New URLs of its own kind on a page, past which its whole section counts for the rank of a kind. A pager has 1."""
+
+MOST_GROWTH = 64.0
+"""How many pages one of a kind that grows counts as, at most: a list may have a hundred links."""
+
+SURE = 8
+"""Pages of a section for each unit of MOST_GROWTH: what has bred for 8 pages may, for 500 pages it goes on so."""
+
+FREE_SEGMENTS = 4
+"""Segments of a path that cost nothing; from there on each two cost a step. Mazes of relative links go down to where
+the limit of ``depth`` ends them, and there they look like any section that has been crawled to its end."""
+
+MOST_PARAMETERS = 3
+"""Steps for the parameters of a query: one each. The plain address of a list comes before its filters."""
+
+LATER = 2
+"""Steps by which a request must have been queued too early to go back when it comes out of the queue."""
+
+AT_ONCE = 4
+"""Steps that it goes back then, at most: by its next turn the kind may have stopped growing."""
+
+
+def rank_of(accounts: Sequence[Account]) -> int:
+    """Return the number of a URL among its kind; *accounts* are those of its shapes, the most specific first."""
+    return max(_kind(accounts).queued, *(account.queued // KINDS for account in accounts))
+
+
+def steps_of(url: str, rank: int, accounts: Sequence[Account], *, is_due: bool) -> int:
+    """Return by how many steps to demote *url*, the *rank*-th of its kind, from 0 to STEPS - 1.
+
+    When it *is_due*, which is when it has come out of the queue, growth counts in full. Before, it does not: a request
+    can be sent back, but not called forward when its kind has stopped growing.
+    """
+    in_query = accounts[0].is_of_query
+    rate = bred = barrenness = known = 0.0
+    for account in reversed(accounts):
+        if in_query and not account.is_of_query:
+            continue
+        # A shape of many URLs is a kind by itself, of which nothing is known at first; one of few is like its folder.
+        others = PRIOR / (account.queued + PRIOR)
+        pages = account.lately
+        weight = 1 / (pages + PRIOR)
+        own_kind = PRIOR * (1 - others)
+        rate = ((account.loops if in_query else account.kin) + own_kind + others * rate * PRIOR) * weight
+        bred = ((account.loops if in_query else account.bred) + own_kind + others * bred * PRIOR) * weight
+        barrenness = (max(0, pages - account.brought) + others * barrenness * PRIOR) * weight
+        known = (account.fetched * pages + known * PRIOR) * weight
+    pages = accounts[-1].fetched if rate > SUSPECT else _kind(accounts).fetched
+    growth = max(1.0, min(MOST_GROWTH, pages / SURE, rate * rate)) if is_due else 1.0
+    rank = int(max(rank, pages * growth))
+    if bred <= 1 and barrenness < 0.5 and known >= EVIDENCE:
+        rank //= CHILDLESS
+    path, _, query = url.partition("?")
+    plainness = min(MOST_PARAMETERS, query.count("=")) + max(0, path.count("/") - 2 - FREE_SEGMENTS) // 2
+    return min(RANK_STEPS, (rank // FREE_RANK).bit_length() + plainness) + round((STEPS - 1 - RANK_STEPS) * barrenness)
+
+
+def steps_later(url: str, rank: int, accounts: Sequence[Account], demoted: int) -> int:
+    """Return by how many steps to demote *url* once more, which waited at *demoted* steps; 0: it is its turn."""
+    more = steps_of(url, rank, accounts, is_due=True) - demoted
+    return min(more, AT_ONCE) if more >= LATER else 0
+
+
+def _kind(accounts: Sequence[Account]) -> Account:
+    """Return the account of the URL's kind: of the same parameters in any page of the folder, or of its own shape."""
+    return accounts[1] if len(accounts) > 1 and accounts[1].is_of_query else accounts[0]
