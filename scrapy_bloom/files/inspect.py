@@ -109,8 +109,8 @@ def inspect(
 
     Args:
         directory: Need not exist, and may hold anything.
-        read_bits: Also hold the bits of every layer against its count, as opening the filter for a crawl does. Reads
-            all of them: 0.4 s per GB if they are in memory.
+        read_bits: Also hold the bits of every layer against its count, MiB by MiB; opening the filter for a crawl looks
+            at a sample. Reads all of them: 0.4 s per GB if they are in memory.
         tracked: Walks through the layers while they are read, for somebody who waits.
 
     """

@@ -274,7 +274,7 @@ def contradiction(path: Path, header: Header) -> DamagedError | None:
         layer = Layer(header.spec, memoryview(data)[HEADER_BYTES:], header.noted or 0)
         if not header.is_clean:
             layer.recount()
-        problem = layer.contradiction()
+        problem = layer.contradiction_anywhere()
         layer.bits = type(layer.bits)()  # lets go of the mapping
         return _block_of_ones(path, data) if problem is None else damaged(path, HEADER_BYTES, problem)
 

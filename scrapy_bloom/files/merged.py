@@ -65,8 +65,6 @@ def _load_one(directory: Path) -> tuple[MergedChain, Mapping[str, str]]:
         raise layout.missing_behind(paths[-1])
     layers = []
     for path, header in headers:
-        if contradiction := layerfile.contradiction(path, header):
-            raise contradiction
         with path.open("rb") as file:
             mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         if hasattr(mmap, "MADV_RANDOM"):  # not on Windows
@@ -75,6 +73,8 @@ def _load_one(directory: Path) -> tuple[MergedChain, Mapping[str, str]]:
         layer = Layer(header.spec, bits, header.noted or 0, created=header.origin.created)
         if not header.is_clean or header.noted is None:
             layer.recount()
+        if problem := layer.contradiction():  # as of the filter's own layers, by a sample
+            raise damaged(path, layerfile.HEADER_BYTES, problem)
         layers.append(layer)
     forgotten = read_forgotten(directory / layout.FORGOTTEN_NAME)
     return MergedChain(layers, forgotten), headers[-1][1].origin.key_space

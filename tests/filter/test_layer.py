@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import statistics
 from dataclasses import replace
 from mmap import mmap
@@ -226,3 +227,22 @@ def test_a_layer_says_what_it_is(tiny: Layer) -> None:
     """The repr has the place in the chain, the count, the capacity and the rate."""
     assert repr(tiny) == "<Layer 0: 20 of 20 fingerprints at 2e-07>"
     assert tiny.nbytes == tiny.spec.nbytes == len(tiny.bits) // 8
+
+
+def test_zeros_that_a_sample_misses_are_found_by_reading_all() -> None:
+    """40,000 bytes of zeros in 8 MB are half a per cent of the sample, too few to tell, and 4 % of the MiB they are in.
+    Random bits, half of them ones, stand for those of a layer just as full."""
+    spec = LayerSpec.smallest(index=0, capacity=2_000_000, error_rate=1e-6, probes=20, seed=1 << 31)
+    memory = bytearray(random.Random(8).randbytes(spec.nbytes))
+    count = round(sizing.count_from_fill(0.5, spec.size_bits, spec.probes))
+    layer = Layer(spec, memoryview(memory), count)
+    assert layer.contradiction() is None
+    assert layer.contradiction_anywhere() is None
+    memory[5_000_000:5_040_000] = bytes(40_000)
+    assert layer.contradiction() is None
+    assert "around byte " in (layer.contradiction_anywhere() or "")
+
+
+def test_a_full_layer_is_sound_in_every_part(large: Layer) -> None:
+    """No MiB of a real layer is so much fuller or emptier than the others that it would look damaged."""
+    assert large.contradiction_anywhere() is None
