@@ -223,4 +223,5 @@ def crawled(
         "pages": len(pages),
         "pages_digest": sha256("\n".join(sorted(pages)).encode()).hexdigest(),
         "filtered": stats.get("dupefilter/filtered", 0),
+        "loop": {name.rpartition("/")[2]: n for name, n in stats.items() if name.startswith("bloom/loop/")},
     }

@@ -34,10 +34,16 @@ Found = tuple[bytes, str]
 """A page: its bytes and its content type."""
 
 
+_LINK = re.compile(
+    rb"""(?P<before><a\s[^>]*?)href=(?P<quoted>(?P<quote>["'])(?P<target>.*?)(?P=quote))""", re.IGNORECASE
+)
+
+
 class DirectoryPages:
     """The files below a directory; a path that ends in a slash is the ``index.html`` there.
 
-    With *pages*, of the HTML files only that many, the first that a crawl comes to.
+    With *pages*, of the HTML files only that many, the first that a crawl comes to, and in them no links to any others:
+    these would be fetched, too, for a short "Not found".
     """
 
     def __init__(self, directory: Path, pages: int | None = None):
@@ -61,7 +67,21 @@ class DirectoryPages:
             return None
         if self._served is not None and file.suffix == ".html" and self._path_of(file) not in self._served:
             return None
-        return file.read_bytes(), mimetypes.guess_type(file.name)[0] or "application/octet-stream"
+        body = file.read_bytes()
+        if self._served is not None and file.suffix == ".html":
+            body = _LINK.sub(lambda match: self._only_inside(match, clean), body)
+        return body, mimetypes.guess_type(file.name)[0] or "application/octet-stream"
+
+    def _only_inside(self, link: re.Match[bytes], path: str) -> bytes:
+        """Return *link*, which is on the page at *path*, without its target if that is here but not served."""
+        target = re.split("[?#]", unquote(link["target"].decode("utf-8", "replace")))[0]
+        if not target or ":" in target or target.startswith("//"):
+            return link[0]
+        if target.endswith("/"):
+            target += "index.html"
+        if posixpath.normpath(posixpath.join(posixpath.dirname(path), target)) in (self._served or ()):
+            return link[0]
+        return link["before"] + b"data-left-out=" + link["quoted"]
 
     def paths(self) -> list[str]:
         """Return the paths of all HTML pages."""

@@ -1,28 +1,45 @@
-"""A whole crawl of a site without traps, with the loop guard and without: CPU time, and the pages fetched.
+"""Whole crawls of sites without traps, with the loop guard and without: the pages fetched, and CPU time.
 
-Like ``crawl``, with UnseenLinks on both sides: the cheaper the crawl, the more the guard's share shows. Both must fetch
-the same pages.
+Like ``crawl``, with UnseenLinkExtractor on both sides: the cheaper the crawl, the more the guard's share shows. The
+guard may change no page of them: those that one crawl has fetched and the other has not are named.
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from benchmarks import measure
 from benchmarks.crawl import crawl_in_own_process, served
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
 ADDON = {"ADDONS": {"scrapy_bloom.Addon": 300}}
 WITHOUT, WITH = "without", "with BLOOM_LOOP_GUARD"
 SIDES: dict[str, dict[str, Any]] = {WITHOUT: ADDON, WITH: {**ADDON, "BLOOM_LOOP_GUARD": True}}
 
+_MOST_NAMED = 10
+"""Pages named of each site, of those that only one of the crawls has fetched."""
+
+
+class Comparison(NamedTuple):
+    """What the crawls of one site have come to."""
+
+    pages: dict[str, set[str]]
+    """By side, the paths that were fetched in the first round."""
+    cpu: dict[str, list[float]]
+    """By side, seconds of CPU time in each round."""
+    held_back: tuple[int, int, int]
+    """How many requests and links met a limit, were demoted, and were parked."""
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add what can be chosen on the command line."""
-    parser.add_argument("--html", type=Path, metavar="DIR", help="crawl this folder with HTML files")
+    parser.add_argument("--html", type=Path, nargs="+", metavar="DIR", help="crawl each of these folders of HTML files")
     parser.add_argument("--pages", type=int, default=400, help="or that many generated pages (default: %(default)s)")
     parser.add_argument("--links", type=int, default=50, help="with that many links each (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="crawls of each kind (default: %(default)s)")
@@ -33,38 +50,65 @@ def run(options: argparse.Namespace) -> measure.Picture:
     """Measure and print a table."""
     measure.print_environment("Scrapy", "lxml")
     if options.html:
-        site, name = ["--dir", str(options.html)], str(options.html)
+        sites = {str(directory): ["--dir", str(directory)] for directory in options.html}
     else:
-        site = ["--pages", str(options.pages), "--links", str(options.links), "--words", "400"]
         name = f"{options.pages:,} generated pages with {options.links} links each"
-    with served(site) as url:
-        found = measure.side_by_side(
-            {
-                side: lambda side=side: crawl_in_own_process(
-                    url, "AskingSpider", SIDES[side], has_jobdir=options.jobdir
-                )
-                for side in SIDES
-            },
-            options.rounds,
-        )
-    if len({crawl["pages_digest"] for side in found.values() for crawl in side}) != 1:
-        raise AssertionError(f"not all crawls fetched the same pages: { {s: c[0]['pages'] for s, c in found.items()} }")
-    print(f"{name}, {'with' if options.jobdir else 'without'} JOBDIR, with UnseenLinks")
+        sites = {name: ["--pages", str(options.pages), "--links", str(options.links), "--words", "400"]}
+    print(f"Crawls with UnseenLinkExtractor, {'with' if options.jobdir else 'without'} JOBDIR")
     print(f"CPU time of the crawler over that without the guard (lowest-highest); medians of {options.rounds} rounds\n")
-    ratios = {
-        side: measure.ratios([one["cpu"] for one in ones], [one["cpu"] for one in found[WITHOUT]])
-        for side, ones in found.items()
-    }
-    rows = [
+    rows = []
+    found = {}
+    ratios = {}
+    for name, site in sites.items():
+        compared = found[name] = _compare(site, options.rounds, has_jobdir=options.jobdir)
+        ratios[name] = measure.ratios(compared.cpu[WITH], compared.cpu[WITHOUT])
+        seconds = [f"{measure.Spread.of(compared.cpu[side]).median:.2f}" for side in SIDES]
+        lost, more = _differences(compared)
+        pages = [f"{len(compared.pages[side]):,}" for side in SIDES]
+        held_back = [f"{number:,}" for number in compared.held_back]
+        rows.append([name, *pages, str(len(lost)), str(len(more)), *held_back, *seconds, f"{ratios[name]:.2f}"])
+    measure.print_table(
         [
-            side,
-            f"{ratios[side]:.2f}",
-            f"{measure.Spread.of([one['cpu'] for one in ones]).median:.2f}",
-            f"{ones[0]['pages']:,}",
-        ]
-        for side, ones in found.items()
-    ]
-    measure.print_table(["", "times the CPU", "CPU s", "pages fetched"], rows)
-    print("All crawls fetched the same pages.")
-    measure.print_target("loop guard, times the CPU time", ratios[WITH].median, at_most=1.1)
-    return measure.Picture(f"A crawl of {name}", "times the CPU time without the guard", ratios)
+            "",
+            *("pages without", "with the guard", "only without", "only with", "by limits", "demoted", "parked"),
+            *("CPU s without", "CPU s with", "times the CPU"),
+        ],
+        rows,
+    )
+    for name, compared in found.items():
+        for what, paths in zip(("only without the guard", "only with it"), _differences(compared), strict=True):
+            if paths:
+                print(f"{name}: {what}: {' '.join(paths[:_MOST_NAMED])}{' ...' if len(paths) > _MOST_NAMED else ''}")
+    changed = sum(len(paths) for compared in found.values() for paths in _differences(compared))
+    measure.print_target("loop guard, pages changed", changed, at_most=0)
+    for name, ratio in ratios.items():
+        measure.print_target(f"loop guard, times the CPU time, {name}", ratio.median, at_most=1.1)
+    return measure.Picture("Crawls with the loop guard", "times the CPU time without it", ratios)
+
+
+def _compare(site: Sequence[str], rounds: int, *, has_jobdir: bool) -> Comparison:
+    pages: dict[str, set[str]] = {}
+    with served(site) as url, TemporaryDirectory() as directory:
+
+        def crawl(side: str) -> dict[str, Any]:
+            file = Path(directory, f"{list(SIDES).index(side)}.json")
+            found = crawl_in_own_process(
+                url, "ExtractorSpider", SIDES[side], has_jobdir=has_jobdir, pages_file=str(file)
+            )
+            if side not in pages:
+                root = url[: url.index("/", len("http://"))]
+                urls = json.loads(file.read_text(encoding="utf-8"))
+                pages[side] = {page.removeprefix(root).partition("#")[0] for page in urls}
+            return found
+
+        crawls = measure.side_by_side({side: lambda side=side: crawl(side) for side in SIDES}, rounds)
+    cpu = {side: [one["cpu"] for one in ones] for side, ones in crawls.items()}
+    counted = crawls[WITH][0]["loop"]
+    limits = sum(counted.get(limit, 0) for limit in ("depth", "length", "tandem", "params"))
+    return Comparison(pages, cpu, (limits, counted.get("demoted", 0), counted.get("parked", 0)))
+
+
+def _differences(compared: Comparison) -> tuple[list[str], list[str]]:
+    """Return the paths that only the crawl without the guard has fetched, and those that only the one with it has."""
+    without, with_guard = compared.pages[WITHOUT], compared.pages[WITH]
+    return sorted(without - with_guard), sorted(with_guard - without)

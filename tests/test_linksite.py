@@ -85,3 +85,19 @@ def test_a_directory_is_served_and_nothing_above_it(tmp_path: Path) -> None:
         assert server.get("/../secret.html")[0] == 404
         assert server.get("/%2e%2e/secret.html")[0] == 404
         assert server.end() == {"requests": 6, "different_pages": 3}
+
+
+def test_a_part_of_a_directory_is_closed_in_itself(tmp_path: Path) -> None:
+    """Of the first pages that a crawl comes to, none has a link to one that is left out; else they are as they were."""
+    kept = """<a href='#top'>x</a> <a class="x" href="b/b.html#y">b</a> <a href="http://else.example/c.html">e</a>"""
+    (tmp_path / "b").mkdir()
+    (tmp_path / "index.html").write_text(f'{kept} <a href="c.html">c</a> <a href="c.txt">t</a>', encoding="utf-8")
+    (tmp_path / "b" / "b.html").write_text(
+        '<a href="../index.html?q">i</a> <a href="../c.html">c</a>', encoding="utf-8"
+    )
+    (tmp_path / "c.html").write_text("left out", encoding="utf-8")
+    with linksite("--dir", str(tmp_path), "--pages", "2", "--warm") as server:
+        left_out = ' <a data-left-out="c.html">c</a> <a data-left-out="c.txt">t</a>'
+        assert server.get("/index.html")[2].decode() == kept + left_out
+        assert re.findall(rb" href=.([^'\"]*)", server.get("/b/b.html")[2]) == [b"../index.html?q"]
+        assert server.get("/c.html")[0] == 404
