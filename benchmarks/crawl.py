@@ -158,6 +158,7 @@ def crawled(
     root = local_root(url)
     here = urlsplit(root).netloc
     pages: set[str] = set()
+    not_found: list[str] = []
 
     class LinkSpider(Spider):
         name = "links"
@@ -167,6 +168,8 @@ def crawled(
 
         def parse(self, response: Any) -> Any:
             pages.add(response.url)
+            if response.status != 200:
+                not_found.append(response.url)
             if isinstance(response, HtmlResponse):
                 yield from response.follow_all(self.by_css(response) if css else self.by_extractor(response))
 
@@ -221,6 +224,7 @@ def crawled(
         "cpu": cpu,
         "wall": wall,
         "pages": len(pages),
+        "not_found": not_found,
         "pages_digest": sha256("\n".join(sorted(pages)).encode()).hexdigest(),
         "filtered": stats.get("dupefilter/filtered", 0),
         "loop": {name.rpartition("/")[2]: n for name, n in stats.items() if name.startswith("bloom/loop/")},

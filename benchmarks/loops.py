@@ -1,7 +1,8 @@
 """Whole crawls of sites without traps, with the loop guard and without: the pages fetched, and CPU time.
 
 Like ``crawl``, with UnseenLinkExtractor on both sides: the cheaper the crawl, the more the guard's share shows. The
-guard may change no page of them: those that one crawl has fetched and the other has not are named.
+guard may change no page of them: those that one crawl has fetched and the other has not are named. What a site links
+to and does not have is counted beside: "Not found" is nothing new, and the guard may leave it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ class Comparison(NamedTuple):
     """What the crawls of one site have come to."""
 
     pages: dict[str, set[str]]
-    """By side, the paths that were fetched in the first round."""
+    """By side, the paths of the pages that were fetched in the first round."""
+    not_found: dict[str, int]
+    """By side, how many requests were answered by anything but a page."""
     cpu: dict[str, list[float]]
     """By side, seconds of CPU time in each round."""
     held_back: tuple[int, int, int]
@@ -66,11 +69,14 @@ def run(options: argparse.Namespace) -> measure.Picture:
         lost, more = _differences(compared)
         pages = [f"{len(compared.pages[side]):,}" for side in SIDES]
         held_back = [f"{number:,}" for number in compared.held_back]
-        rows.append([name, *pages, str(len(lost)), str(len(more)), *held_back, *seconds, f"{ratios[name]:.2f}"])
+        missing = [str(compared.not_found[side]) for side in SIDES]
+        differing = [str(len(lost)), str(len(more))]
+        rows.append([name, *pages, *differing, *missing, *held_back, *seconds, f"{ratios[name]:.2f}"])
     measure.print_table(
         [
             "",
-            *("pages without", "with the guard", "only without", "only with", "by limits", "demoted", "parked"),
+            *("pages without", "with the guard", "only without", "only with", "not found without", "with"),
+            *("by limits", "demoted", "parked"),
             *("CPU s without", "CPU s with", "times the CPU"),
         ],
         rows,
@@ -88,6 +94,7 @@ def run(options: argparse.Namespace) -> measure.Picture:
 
 def _compare(site: Sequence[str], rounds: int, *, has_jobdir: bool) -> Comparison:
     pages: dict[str, set[str]] = {}
+    not_found: dict[str, int] = {}
     with served(site) as url, TemporaryDirectory() as directory:
 
         def crawl(side: str) -> dict[str, Any]:
@@ -97,15 +104,16 @@ def _compare(site: Sequence[str], rounds: int, *, has_jobdir: bool) -> Compariso
             )
             if side not in pages:
                 root = url[: url.index("/", len("http://"))]
-                urls = json.loads(file.read_text(encoding="utf-8"))
+                urls = set(json.loads(file.read_text(encoding="utf-8"))).difference(found["not_found"])
                 pages[side] = {page.removeprefix(root).partition("#")[0] for page in urls}
+                not_found[side] = len(found["not_found"])
             return found
 
         crawls = measure.side_by_side({side: lambda side=side: crawl(side) for side in SIDES}, rounds)
     cpu = {side: [one["cpu"] for one in ones] for side, ones in crawls.items()}
     counted = crawls[WITH][0]["loop"]
     limits = sum(counted.get(limit, 0) for limit in ("depth", "length", "tandem", "params"))
-    return Comparison(pages, cpu, (limits, counted.get("demoted", 0), counted.get("parked", 0)))
+    return Comparison(pages, not_found, cpu, (limits, counted.get("demoted", 0), counted.get("parked", 0)))
 
 
 def _differences(compared: Comparison) -> tuple[list[str], list[str]]:
