@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy import signals
 
+from scrapy_bloom.loops.guard import LoopGuard
+from scrapy_bloom.loops.middleware import loop_guard_wanted
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -44,39 +47,58 @@ class TrapReport:
             return
         fetched = Counter(line.partition("\t")[0] for line in spider.record.crawled())
         seconds = time.process_time() - self._cpu
-        print(report(spider.site.sections.values(), fetched))
+        print(report(spider.site.sections.values(), fetched, self._parked()))
         print(f"{seconds:.1f} s of CPU, {1e3 * seconds / max(1, fetched.total()):.2f} ms a page")
         for line in loop_lines(self._crawler.stats.get_stats()):
             print(line)
         spider.record.close()
 
+    def _parked(self) -> Counter[str]:
+        """Return how many pages of each section the loop guard has parked; with a job directory, that file knows."""
+        parked: Counter[str] = Counter()
+        for _, guard in self._crawler.signals.send_catch_log(loop_guard_wanted):
+            if isinstance(guard, LoopGuard):
+                found = map(self._crawler.spider.site.find, guard.parked_in_memory())
+                parked.update(page[0].name for page in found if page)
+        return parked
 
-def report(sections: Iterable[Section], fetched: Counter[str]) -> str:
-    """Return the table: for every section what it is for, its honest pages, and how many were fetched and missed."""
-    header = ("section", "for", "pages", "fetched", "missed", "like")
+
+def report(sections: Iterable[Section], fetched: Counter[str], parked: Counter[str]) -> str:
+    """Return the table: for every section what it is for, its pages, and how many were fetched, missed and parked."""
+    header = ("section", "for", "pages", "fetched", "missed", "parked", "like")
     honest, traps = [], []
     for section in sections:
         use = "tuning" if section.tuning else "scoring"
         got = fetched[section.name]
+        held = f"{parked[section.name]:,}" if parked[section.name] else ""
         if section.honest:
             missed = section.size - got
             honest.append(
-                (section.name, use, f"{section.size:,}", f"{got:,}", f"{missed:,}" if missed else "", section.imitates)
+                (
+                    section.name,
+                    use,
+                    f"{section.size:,}",
+                    f"{got:,}",
+                    f"{missed:,}" if missed else "",
+                    held,
+                    section.imitates,
+                )
             )
         else:
             use += ", by URL" if section.by_url else ", babble" if section.babble else ""
-            traps.append((section.name, use, "", f"{got:,}", "", section.imitates))
+            traps.append((section.name, use, "", f"{got:,}", "", held, section.imitates))
     sizes = sum(section.size for section in sections if section.honest)
     good = sum(fetched[section.name] for section in sections if section.honest)
     bad = sum(fetched[section.name] for section in sections if not section.honest)
     share = f"{good / sizes:.2%} of them" if sizes else ""
-    honest.append(("honest pages", "", f"{sizes:,}", f"{good:,}", f"{sizes - good:,}", share))
-    traps.append(("pages of traps", "", "", f"{bad:,}", "", ""))
-    widths = [max(len(row[i]) for row in [header, *honest, *traps]) for i in range(6)]
+    held = sum(parked[section.name] for section in sections if section.honest)
+    honest.append(("honest pages", "", f"{sizes:,}", f"{good:,}", f"{sizes - good:,}", f"{held:,}", share))
+    traps.append(("pages of traps", "", "", f"{bad:,}", "", f"{parked.total() - held:,}", ""))
+    widths = [max(len(row[i]) for row in [header, *honest, *traps]) for i in range(len(header))]
 
     def line(row: tuple[str, ...]) -> str:
         cells = [
-            f"{cell:<{width}}" if i in (0, 1, 5) else f"{cell:>{width}}"
+            f"{cell:<{width}}" if i in (0, 1, 6) else f"{cell:>{width}}"
             for i, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         return "  ".join(cells).rstrip()

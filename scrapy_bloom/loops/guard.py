@@ -27,7 +27,7 @@ from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.loops.account import DRY, EVIDENCE, Account
 from scrapy_bloom.loops.demotion import STEPS, rank_of, steps_later, steps_of
 from scrapy_bloom.loops.news import News
-from scrapy_bloom.loops.parked import DIRECTORY_NAME, TAKEN_BACK, ParkedFile, ParkedInMemory
+from scrapy_bloom.loops.parked import DIRECTORY_NAME, FILE_NAME, TAKEN_BACK, ParkedFile, ParkedInMemory
 from scrapy_bloom.loops.shapes import Shapes
 from scrapy_bloom.loops.verdict import PASSED, Verdict
 
@@ -121,9 +121,18 @@ class LoopGuard:
                     "parks without a JOBDIR does not. Give each worker a JOBDIR of its own to park."
                 )
         else:
-            self._lot = ParkedFile.open(jobdir / DIRECTORY_NAME, self._spider)
+            news, loops = jobdir / "requests.news", jobdir / DIRECTORY_NAME
+            is_lost = news.exists() and not (loops / FILE_NAME).exists()
+            self._lot = ParkedFile.open(loops, self._spider)
+            if is_lost:
+                logger.warning(
+                    "%s of an earlier run is gone, and with it the loop guard's verdicts and what was parked: "
+                    "those pages count as seen and will not be fetched. If that was not meant, stop, and restore it "
+                    "from a backup.",
+                    loops / FILE_NAME,
+                )
             try:
-                self._seen = open_filter(jobdir / "requests.news", NEWS_CAPACITY, NEWS_ERROR_RATE, sync_interval=30.0)
+                self._seen = open_filter(news, NEWS_CAPACITY, NEWS_ERROR_RATE, sync_interval=30.0)
             except BaseException:
                 self._lot.close(queue_is_kept=False)
                 raise
@@ -164,6 +173,10 @@ class LoopGuard:
             logger.info("The loop guard parked %d requests in memory; they are gone now (no JOBDIR)", waiting)
         if self._seen is not None:
             self._seen.close()
+
+    def parked_in_memory(self) -> list[str]:
+        """Return the URLs that are parked for this run only, as without a job directory; also when it is over."""
+        return self._lot.urls() if isinstance(self._lot, ParkedInMemory) else []
 
     def itself(self) -> LoopGuard:
         """Return the guard: the answer to the signal by which the parts of one crawl find it."""
@@ -249,7 +262,11 @@ class LoopGuard:
         """
         self._send_back = send_back
         if isinstance(self._lot, ParkedFile):
-            allowed = self._lot.release_urls(self._is_allowed) if self._allowed else 0
+            try:
+                allowed = self._lot.release_urls(self._is_allowed) if self._allowed else 0
+            except Exception:  # a full disk: the next run looks again
+                allowed = 0
+                self._warn_once("allow", "What is allowed now cannot be released from %s", self._lot, exc_info=True)
             if allowed:
                 logger.info("Loop guard: %d parked requests are allowed now, and go back to the queue", allowed)
             self._release(TAKEN_BACK)
@@ -366,7 +383,18 @@ class LoopGuard:
     def _release(self, id_: int) -> int:
         if self._lot is None or self._send_back is None:
             return 0
-        released = self._lot.release(id_, PORTION)
+        try:
+            released = self._lot.release(id_, PORTION)
+        except Exception:  # a full disk: they stay parked, for the next news or the next run
+            self._warn_once("release", "What is parked in %s cannot be released", self._lot, exc_info=True)
+            return 0
+        if self._lot.unreadable:
+            self._warn_once(
+                "unreadable",
+                "A parked request in %s cannot be read. Has its callback or a class in its meta been renamed? It stays "
+                "there for a later run",
+                self._lot,
+            )
         for number, request in released:
             request.dont_filter = True  # the filter knows it; out_of_queue() takes it back
             request.meta[RELEASED] = number

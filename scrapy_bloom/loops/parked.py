@@ -86,9 +86,19 @@ _PLACES = ", ".join("?" * len(AccountRow._fields))
 class ParkedInMemory:
     """Requests parked for this run only."""
 
+    unreadable = 0
+    """As in :class:`ParkedFile`; there is nothing to be read here."""
+
     def __init__(self) -> None:
         self.waiting: Counter[int] = Counter()
         self._requests: dict[int, deque[Request]] = {}
+
+    def __str__(self) -> str:
+        return "memory"
+
+    def urls(self) -> list[str]:
+        """Return the URLs that are parked."""
+        return [request.url for requests in self._requests.values() for request in requests]
 
     def park(self, account: int, request: Request) -> bool:
         """Keep *request* unless there are too many."""
@@ -124,6 +134,9 @@ class ParkedFile:
         self._waits = False
         self._dropped: list[int] = []
         self._sealed: list[int] = []
+
+    def __str__(self) -> str:
+        return str(self._path)
 
     @classmethod
     def open(cls, directory: Path, spider: Spider | None) -> ParkedFile:

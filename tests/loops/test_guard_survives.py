@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+import resource
+import shutil
 import sqlite3
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from scrapy import Request
+from scrapy.http import HtmlResponse
+from scrapy.utils.test import get_crawler
 
 from scrapy_bloom.errors import DamagedError, InUseError, UnknownFormatError, UnusableError
+from scrapy_bloom.loops.account import Account
+from scrapy_bloom.loops.guard import LoopGuard
+from scrapy_bloom.loops.options import parse_loop_guard
 from scrapy_bloom.loops.parked import FILE_NAME, ParkedFile
 from scrapy_bloom.loops.verdicts import parked_shapes, take_back
 from tests.support.crawling import crawl, start_crawl
@@ -18,6 +26,7 @@ from tests.support.loopsite import LoopSite
 from tests.support.scheduling import finish, open_scheduler
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 GUARDED = {"ADDONS": {"scrapy_bloom.Addon": 300}, "BLOOM_LOOP_GUARD": True, "ROBOTSTXT_OBEY": False}
@@ -144,6 +153,89 @@ def test_a_parked_request_that_cannot_be_read_stays(tmp_path: Path) -> None:
     assert lot.release(5, 64) == []
     lot.close(queue_is_kept=True)
     assert ParkedFile.open(tmp_path, None).waiting[5] == 1
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """Let every write to a file fail, as it does on a full disk."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def opened_guard(jobdir: Path | None, *, filter_is_shared: bool = False) -> LoopGuard:
+    crawler = get_crawler()
+    crawler._apply_settings()
+    assert crawler.stats is not None
+    options = parse_loop_guard(True)
+    assert options
+    guard = LoopGuard(options, crawler.stats, filter_is_shared=filter_is_shared)
+    guard.open(jobdir)
+    return guard
+
+
+def test_a_full_disk_loses_nothing_that_is_parked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing can be parked, released or deleted then; no error escapes, the log says so, and the requests stay."""
+    guard = opened_guard(tmp_path)
+    lot = guard._lot
+    assert isinstance(lot, ParkedFile)
+    lot.park(5, Request("http://example.com/a"))
+    sent_back: list[Request] = []
+    guard.sends_back_by(sent_back.append)
+    with full_disk():
+        assert guard.release_all_due() == 0
+        assert not lot.park(5, Request("http://example.com/b"))
+    assert "cannot be released" in caplog.text
+    assert guard.release_all_due() == 1
+    with full_disk():
+        assert not guard.out_of_queue(sent_back[0])
+    assert f"What has left {tmp_path}" in caplog.text
+    lot.close(queue_is_kept=False)  # as a kill leaves it
+    assert ParkedFile.open(tmp_path / "requests.loops", None).waiting[5] == 1
+
+
+def test_a_guard_file_that_was_deleted_is_missed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What was parked in it counts as seen, so the log says that it is gone. A new job says nothing."""
+    opened_guard(tmp_path).close()
+    assert "is gone" not in caplog.text
+    shutil.rmtree(tmp_path / "requests.loops")
+    opened_guard(tmp_path).close()
+    assert f"{tmp_path / 'requests.loops' / FILE_NAME} of an earlier run is gone" in caplog.text
+
+
+def test_a_worker_without_a_job_directory_parks_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """The fleet's filter would remember the URLs when the worker is gone: they only come late, and the log says so."""
+    caplog.set_level("INFO")
+    guard = opened_guard(None, filter_is_shared=True)
+    demoted = []
+    for number in range(200):
+        request = Request(f"http://example.com/calendar/{number}")
+        guard.queued(request)
+        demoted.append(-request.priority)
+        if guard.out_of_queue(request):
+            raise AssertionError(f"{request} is kept, and nobody would release it")
+        guard.saw(HtmlResponse(request.url, body=b"<p>There are no events in this month.</p>"), request)
+    assert demoted[-1] > demoted[0] == 0
+    assert "demotes and does not park" in caplog.text
+
+
+def test_the_file_of_the_first_format_is_read(tmp_path: Path) -> None:
+    """Its verdicts and what is parked are there; the counts that it did not have are learned again."""
+    lot = ParkedFile.open(tmp_path, None)
+    lot.park(5, Request("http://example.com/a"))
+    row = Account(5, "example.com/**").row()._replace(fetched=40, dry=30, told=1)
+    lot.save([row], [])
+    lot._connection.executescript(
+        "ALTER TABLE accounts DROP COLUMN loops; ALTER TABLE accounts DROP COLUMN brought; PRAGMA user_version = 1"
+    )
+    lot.close(queue_is_kept=True)
+    lot = ParkedFile.open(tmp_path, None)
+    assert lot.accounts() == [row]
+    assert lot.waiting[5] == 1
+    lot.close(queue_is_kept=True)
 
 
 def test_files_that_cannot_be_used_are_told(tmp_path: Path) -> None:
