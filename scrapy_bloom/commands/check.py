@@ -1,4 +1,7 @@
-"""Whether a job has seen a URL, whether it waits, and what speaks against it. Reads only, beside a crawl, too."""
+"""Says whether a job has seen a URL, whether its request is pending, and what would hold it back.
+
+Only reads, also while the crawl runs. Does not know how a fingerprint is made.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what ``check`` takes."""
+    """Add the arguments of ``check``."""
     parser.add_argument("directory", metavar="DIR", help="a JOBDIR")
     parser.add_argument("urls", metavar="URL", nargs="+")
 
@@ -82,7 +85,7 @@ def check(directory: str, urls: Sequence[str], settings: Callable[[], Settings])
 
 
 def _waiting(jobdir: Path, fingerprint_of: Callable[[str], bytes], wanted: set[bytes]) -> set[bytes] | None:
-    """Return which of the *wanted* fingerprints are of requests that wait in *jobdir*; None if nobody knows."""
+    """Return which of the *wanted* fingerprints belong to requests pending in *jobdir*; None if that is not known."""
     path = jobdir / FRONTIER_NAME
     if not path.exists():
         return set()
@@ -106,7 +109,7 @@ def _waiting(jobdir: Path, fingerprint_of: Callable[[str], bytes], wanted: set[b
 def _objections(
     jobdir: Path | None, settings: Callable[[], Settings]
 ) -> tuple[Callable[[str], str | None], Callable[[str], str | None]]:
-    """Return what says why a limit, and why the loop guard, would hold a URL back; without a guard nothing does."""
+    """Return a function that says why a limit or the loop guard would hold a URL back; without a guard nothing does."""
     path = None if jobdir is None else guard_file(jobdir)
     has_guard = path is not None and path.exists()
     options = BloomSettings.from_settings(settings()).loop_guard or (LoopOptions() if has_guard else None)
@@ -123,7 +126,7 @@ def _objections(
         return limit, lambda _: None
     with reading(path) as connection:
         if connection is None:
-            return limit, lambda _: "not known: the file of the guard is in use, and too large to be copied for a look"
+            return limit, lambda _: "not known: the file of the guard is in use, and too large to copy"
         of_guard = objections_in(path, connection)
     return limit, lambda url: None if is_allowed(url) else of_guard(url)
 

@@ -1,7 +1,7 @@
 """Finds the command that was typed and runs it. Knows the name of each and one line about it, nothing more.
 
-The module of a command has ``add_arguments(parser)`` and ``run(options) -> int``, and is imported only if it is typed:
-``scrapy`` imports the entry points of all its commands each time it starts.
+The module of a command has ``add_arguments(parser)`` and ``run(options) -> int``, and is imported only when it is
+typed: ``scrapy`` imports the entry points of all its commands each time it starts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Command(NamedTuple):
 
 COMMANDS = {
     "info": _Command("info", "say what a job holds", "jobs/books"),
-    "verify": _Command("verify", "read all of a job and report everything that is wrong with it", "jobs/books"),
+    "verify": _Command("verify", "read a whole job and report everything that is wrong with it", "jobs/books"),
     "check": _Command(
         "check", "say whether a job has seen URLs; exit code 1 if any is new", "jobs/books https://example.com/"
     ),
@@ -39,11 +39,9 @@ COMMANDS = {
         "crawl", "run a spider in several processes that share its pending requests", "books --workers 4 -o items.jl"
     ),
     "plan": _Command("plan", "say what a crawl of so many URLs will cost", "--urls 1e8"),
-    "report": _Command("report", "write what was crawled down as one page", "jobs/books -o books.html"),
+    "report": _Command("report", "write one page about a crawl", "jobs/books -o books.html"),
     "plot": _Command("plot", "draw error rate, memory and fill of a filter", "jobs/books -o books.svg"),
-    "import": _Command(
-        "import_seen", "take fingerprints and URLs for seen that come from elsewhere", "jobs/books urls.txt.gz"
-    ),
+    "import": _Command("import_seen", "mark as seen what another crawl has seen", "jobs/books urls.txt.gz"),
     "merge": _Command("merge", "make one filter out of several crawls'", "jobs/all jobs/books jobs/authors"),
     "release": _Command("release", "take back a verdict of the loop guard", 'jobs/books "example.com/calendar/N/**"'),
     "requeue": _Command("requeue", "put back what was set aside or parked", "jobs/books"),
@@ -57,7 +55,7 @@ def main(
     program: str = "python -m scrapy_bloom",
     settings: Settings | None = None,
 ) -> int:
-    """Do what *arguments* say, those of the process if None, and return the exit code.
+    """Run the command in *arguments*, those of the process if None, and return the exit code.
 
     Commands that need the *settings* of a project look for those of the working directory if they are None.
     """

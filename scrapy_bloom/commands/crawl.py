@@ -1,8 +1,8 @@
 """One machine, all its cores: ``scrapy bloom crawl SPIDER --workers N``.
 
 Runs a spider in several processes that share the queue on a server, one of their own unless the settings name one.
-Knows what a person may type and what is printed in the end; ``crawl_run`` runs it, ``crawl_directory`` says where files
-are.
+Reads the arguments and prints the summary. Does not know how the crawl is run (``crawl_run``), nor where its files are
+(``crawl_directory``).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_WORKERS = 256
-"""More processes than any one machine crawls with."""
+"""More processes than any machine needs."""
 
 UNFINISHED = 3
 """Exit code of a crawl that was stopped, or stopped itself, before everything was fetched."""
@@ -45,24 +45,24 @@ _SCRAPYS_SCHEDULER = "scrapy.core.scheduler.Scheduler"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what ``crawl`` takes: what ``scrapy crawl`` takes, and how many workers."""
+    """Add the arguments of ``crawl``: what ``scrapy crawl`` takes, and how many workers."""
     parser.add_argument("spider", metavar="SPIDER", help="name of a spider of the project")
     parser.add_argument(
         "--workers", type=_workers, default=None, metavar="N", help="processes (default: one for each core)"
     )
-    parser.add_argument("-a", dest="arguments", action="append", default=[], metavar="NAME=VALUE", help="as of Scrapy")
+    parser.add_argument("-a", dest="arguments", action="append", default=[], metavar="NAME=VALUE", help="as in Scrapy")
     parser.add_argument(
-        "-s", "--set", dest="setting_arguments", action="append", default=[], metavar="NAME=VALUE", help="as of Scrapy"
+        "-s", "--set", dest="setting_arguments", action="append", default=[], metavar="NAME=VALUE", help="as in Scrapy"
     )
     parser.add_argument(
-        "-o", "--output", action="append", default=[], metavar="FILE", help="append items to FILE, of JSON lines"
+        "-o", "--output", action="append", default=[], metavar="FILE", help="append items to FILE, as JSON lines"
     )
     parser.add_argument(
         "-O", "--overwrite-output", action="append", default=[], metavar="FILE", help="the same after emptying FILE"
     )
-    parser.add_argument("-L", "--loglevel", metavar="LEVEL", help="as of Scrapy")
-    parser.add_argument("--logfile", metavar="FILE", help="as of Scrapy; of all workers together")
-    parser.add_argument("--nolog", action="store_true", help="as of Scrapy")
+    parser.add_argument("-L", "--loglevel", metavar="LEVEL", help="as in Scrapy")
+    parser.add_argument("--logfile", metavar="FILE", help="as in Scrapy, for all workers together")
+    parser.add_argument("--nolog", action="store_true", help="as in Scrapy")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
     typed = _typed_settings(options)
     settings, spider_settings = _settings(options, typed)
     check_feeds(spider_settings)
-    BloomSettings.from_settings(spider_settings)  # raises here, once, what would end each worker
+    BloomSettings.from_settings(spider_settings)  # raise here, once, what would end each worker
     wanted = Wanted(
         options.spider,
         options.workers or _cores(),
@@ -145,7 +145,7 @@ def _settings(options: argparse.Namespace, typed: dict[str, Any]) -> tuple[BaseS
 
 
 def _log(settings: BaseSettings) -> Any:
-    """Return a context in which what this process has to say is written where the log of the workers goes."""
+    """Return a context in which this process logs to where its workers log."""
     stack = ExitStack()
     if settings.getbool("LOG_ENABLED"):
         path = settings["LOG_FILE"]

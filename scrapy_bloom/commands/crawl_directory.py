@@ -1,8 +1,8 @@
-"""Where a crawl with workers keeps its files, and that nobody else uses them: :class:`CrawlDirectory`.
+"""Where a crawl with workers keeps its files, and the locks that keep others out: :class:`CrawlDirectory`.
 
-Two locks, both the kernel's. ``lock`` is held by the process that runs the crawl. ``members.lock`` is held by the
-server and the workers as well, which inherit it: when that process is killed, the next one waits until all of them
-have ended. Does not know what the files mean to those who write them.
+Both locks are the kernel's. The process that runs the crawl holds ``lock``. The server and the workers inherit
+``members.lock`` from it: if it is killed, the next start waits until all of them have ended. Does not know what the
+files hold.
 
     JOBDIR/fleet/lock, owner           who runs the crawl
     JOBDIR/fleet/members.lock, members who else still has the files open
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 WAIT_SECONDS = 60.0
-"""How long a start waits for the processes of a killed one: workers have 30 s to end, see ``crawl_worker``."""
+"""How long a start waits for the processes of a killed crawl: workers have 30 s to end, see ``crawl_worker``."""
 
 _OF_ONE_PROCESS = ("requests.frontier", "requests.bloom", "requests.queue", "requests.seen")
 
 
 class CrawlDirectory:
-    """The directory of one crawl; its own between ``with`` and its end.
+    """The directory of one crawl, locked inside the ``with`` block.
 
     Args:
         jobdir: The job directory. None: a temporary one, removed at the end.
@@ -63,7 +63,7 @@ class CrawlDirectory:
 
     @property
     def inherited(self) -> tuple[int, ...]:
-        """File descriptors that every process of the crawl has to inherit."""
+        """File descriptors that every process of the crawl must inherit."""
         return () if self._members < 0 else (self._members,)
 
     def worker(self, name: str) -> Path:
@@ -103,7 +103,7 @@ class CrawlDirectory:
             _refuse_job_of_one_process(self._jobdir)
             self.path = self._jobdir / "fleet"
         try:
-            # What lies there is a crawl's alone: the queue holds cookies and headers of its requests.
+            # Readable by this user alone: the queue holds cookies and headers of the crawl's requests.
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock()
             self._check_spider()

@@ -1,7 +1,7 @@
-"""Feed exports of many workers: which file they can share, and how none of its lines is lost or torn.
+"""Feed exports of many workers: which files they can share without losing or tearing a line.
 
-Workers share a local file of JSON lines: each item is one write at the end of the file, which the kernel does not mix
-with the writes of others, and which outlives the process. A JSON array, XML, CSV with its header, or a file that is
+Workers share a local file of JSON lines: each item is one appending write, which the kernel does not mix with other
+writes, and which outlives the process. A JSON array, XML, CSV with its header, or a file that is
 uploaded at the end belongs to one worker: its name must say which. Knows no process.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
 
 WORKER = "%(worker)s"
-"""What stands for the name of a worker in that of a file."""
+"""Placeholder for the worker's name in a file name."""
 
 
 class SharedFileStorage(FileFeedStorage):
@@ -38,7 +38,7 @@ class SharedFileStorage(FileFeedStorage):
 
 
 def check_feeds(settings: BaseSettings) -> None:
-    """See that several workers can write the feeds of *settings*.
+    """Check that several workers can write the feeds of *settings*.
 
     Raises:
         SettingsError: Some would overwrite or garble each other's; names all of them.

@@ -1,7 +1,7 @@
 """Server and workers of one ``scrapy bloom crawl``: starts them, keeps them running, and stops them.
 
-Knows what is wanted of the crawl and in which directory. Not how a worker's process is started (``crawl_workers``) or
-what it does (``crawl_worker``), nor what a person typed (``crawl``).
+Knows what the crawl is to do and in which directory. Does not know how a worker's process is started
+(``crawl_workers``), what it does (``crawl_worker``), nor what a person typed (``crawl``).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("scrapy_bloom.commands.crawl")
 
 MOST_SERVER_DEATHS = 3
-"""The crawl ends if its own server dies so many times within :data:`SHORT_SECONDS` of its start, in a row."""
+"""The crawl ends if its own server dies this many times in a row within :data:`SHORT_SECONDS` of a start."""
 
 SHORT_SECONDS = 60.0
 
@@ -145,7 +145,7 @@ class CrawlRun:
         self._note_members()
         logger.info("Crawling with %d workers and a server of their own: %s", self._wanted.workers, executable)
         if not self._settings["JOBDIR"]:
-            logger.info("Without JOBDIR, what is pending is gone if this ends before it has finished.")
+            logger.info("Without JOBDIR, pending requests are lost if this ends before it has finished.")
         return self._server.url
 
     def _look_after_server(self) -> bool:
@@ -263,7 +263,7 @@ class CrawlRun:
             if self._stops_said == 1:
                 logger.info("Stopping: pages in hand are finished. Once more: at once.")
             elif self._stops_said > 2:
-                logger.warning("Killing the workers; the next start fetches again what they had in hand")
+                logger.warning("Killing the workers; the next start fetches what they had in hand again")
             for worker in self.workers:
                 if self._stops_said > 2:
                     worker.kill()

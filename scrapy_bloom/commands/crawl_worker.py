@@ -1,8 +1,8 @@
 """One worker of ``scrapy bloom crawl``, in a process of its own: ``python -m scrapy_bloom.commands.crawl_worker``.
 
-It reads one line of JSON from its standard input, an :class:`Order`, and does what ``scrapy crawl`` does. After that
-line the pipe is its life line: the line ``stop`` means what Ctrl-C means to Scrapy, and the end of the pipe means that
-the process which runs the crawl is gone, and this one has to end, too. Does not know the other workers.
+It reads one line of JSON from its standard input, an :class:`Order`, and does what ``scrapy crawl`` does. Then it
+watches the pipe: the line ``stop`` is Ctrl-C; the end of the pipe means that the process which runs the crawl is gone,
+and the worker ends, too. Does not know the other workers.
 
 Settings come with the order, not as arguments: they hold the server's password, and anybody can list arguments.
 """
@@ -38,7 +38,7 @@ ORPHAN_SECONDS = 30.0
 """How long a worker may take to end when the process that runs the crawl is gone, before it ends at once."""
 
 STATS_SECONDS = 1.0
-"""Time between two writes of a worker's stats: what is not in them when it is killed."""
+"""Seconds between two writes of a worker's stats: a kill loses the counts since the last one."""
 
 SCHEDULER = "scrapy_bloom.FleetScheduler"
 """Of each worker, unless the settings name a subclass of it."""
@@ -69,7 +69,7 @@ class Order(NamedTuple):
     """Where modules are found: the project, above all."""
 
     def line(self) -> bytes:
-        """Return the line that says so."""
+        """Return the order as a line of JSON."""
         return json.dumps(self._asdict()).encode() + b"\n"
 
 
@@ -175,7 +175,7 @@ def _obey(pipe: BinaryIO, own_server: str) -> None:
 
 
 def _interrupt() -> None:
-    """Do to this process what Ctrl-C does, once Scrapy listens: before, that would be a traceback."""
+    """Send this process a Ctrl-C once Scrapy handles it: before that, it would be a traceback."""
     deadline = time.monotonic() + ORPHAN_SECONDS
     while not _is_handled(signal.getsignal(signal.SIGINT)) and time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS)

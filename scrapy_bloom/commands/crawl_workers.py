@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("scrapy_bloom.commands.crawl")
 
 MOST_FUTILE_LIVES = 3
-"""A worker that dies so many times in a row without having fetched a page is not started again."""
+"""A worker that dies this many times in a row without having fetched a page is not started again."""
 
 _FETCHED = "response_received_count"
 
@@ -86,11 +86,11 @@ class Worker:
         self._say(self._line)
 
     def give_up(self) -> None:
-        """Start it no more: there is nothing left to do for it."""
+        """Do not start it again: it has nothing left to do."""
         self.has_ended = self.has_ended or self._process is None
 
     def stop(self) -> None:
-        """Tell it to stop; a second time: at once, as Ctrl-C twice does."""
+        """Tell it to stop; told twice, it stops at once, as after two Ctrl-C."""
         self.give_up()
         self._say(STOP)
 
@@ -101,7 +101,7 @@ class Worker:
             self._process.wait()
 
     def look(self, *, is_stopping: bool) -> bool:
-        """See whether its process has ended; return whether it has."""
+        """Check whether its process has ended, and return that."""
         if self._process is None or (code := self._process.poll()) is None:
             return False
         if self._process.stdin is not None:

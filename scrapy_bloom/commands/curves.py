@@ -1,6 +1,6 @@
 """The figures behind the pictures of a filter: rate and memory against URLs. Draws nothing.
 
-A chain is compared with a fixed filter that is as large as its first layer: what becomes of a filter that cannot grow.
+Beside the chain stands a fixed filter as large as its first layer, to show what happens to a filter that cannot grow.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _POINTS = 400
 _BEYOND = 4
-"""How far the curves go on beyond what there is, so that one sees what comes."""
+"""How far the curves go beyond the URLs there are, to show what comes next."""
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
     try:
         given: Settings | None = options.settings
         return get_project_settings() if given is None else given
-    except Exception as error:  # whatever the project's own code raises
+    except Exception as error:  # the project's own code may raise anything
         advice = "Run the command outside of the project, or mend its settings."
         raise UnusableError("The project's settings", f"cannot be read: {error!r}", advice=advice) from error
 
@@ -55,7 +55,7 @@ def fingerprints_by(settings: Settings) -> Fingerprints:
         return fingerprints_of(crawler)
     except BloomError:
         raise
-    except Exception as error:  # whatever somebody's fingerprinter raises
+    except Exception as error:  # a fingerprinter may raise anything
         advice = "It is REQUEST_FINGERPRINTER_CLASS of this project."
         raise UnusableError(repr(name), f"cannot be made: {error!r}", advice=advice) from error
 

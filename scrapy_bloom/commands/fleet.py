@@ -1,4 +1,4 @@
-"""``info`` and ``requeue`` of a fleet, whose queue and filter are on a server. Knows no job directory."""
+"""``info`` and ``requeue`` for a fleet, whose queue and filter are on a server. Knows no job directory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def is_server(where: str) -> bool:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say which queue is meant, if the server has several."""
+    """Add the options that say which queue is meant, if the server has several."""
     parser.add_argument("--spider", help="of a server: the spider, if there are queues of several")
     parser.add_argument("--key", help="of a server: the BLOOM_REDIS_KEY, if it is not the default one")
 
@@ -139,5 +139,5 @@ def _requeued_lines(found: dict[str, Any]) -> list[str | Table]:
     if not found["set_aside"]:
         return ["Nothing was set aside."]
     table = [[one["id"], one["reason"], one["url"] or "cannot be read here"] for one in found["set_aside"]]
-    count = f"Pending again: {found['requeued']:,}. Workers that run fetch them; if none runs, start one."
+    count = f"Pending again: {found['requeued']:,}. Running workers fetch them; if none runs, start one."
     return [Table(["id", "why", "URL"], table), *([] if found["listed_only"] else [count])]

@@ -1,4 +1,7 @@
-"""Takes for seen what another crawl has seen. What it adds stays added, so it may be interrupted and repeated."""
+"""Marks as seen what another crawl has seen.
+
+What it adds stays, so it may be interrupted and repeated. Does not know the formats it reads (``seen_sources``).
+"""
 
 from __future__ import annotations
 
@@ -22,8 +25,8 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what ``import`` takes."""
-    parser.add_argument("directory", metavar="DIR", help="a JOBDIR whose crawl has been stopped, or that is to be made")
+    """Add the arguments of ``import``."""
+    parser.add_argument("directory", metavar="DIR", help="a JOBDIR whose crawl has been stopped, or a new one")
     parser.add_argument(
         "sources",
         metavar="FILE",
@@ -60,7 +63,7 @@ def import_seen(
     capacity: int | None = None,
     error_rate: float | None = None,
 ) -> dict[str, Any]:
-    """Add what *sources* hold to the filter of *directory*, which is begun if there is none.
+    """Add what *sources* hold to the filter of *directory*, after beginning one if there is none.
 
     Raises:
         InUseError: A crawl is running there.

@@ -1,4 +1,7 @@
-"""What a job directory holds: filter and pending requests. Reads only, beside a running crawl, too."""
+"""Shows what a job directory holds: filter, pending requests, verdicts of the loop guard.
+
+Only reads, also while the crawl runs. Does not know whether the files are sound: ``verify`` does.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +31,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MOST_HOSTS = 1_000
-"""Hosts that are told, those with the most pending requests first."""
+"""Hosts in the JSON, those with the most pending requests first."""
 
 SHOWN_HOSTS = 10
 """Of these, the ones that people are shown."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what ``info`` takes."""
+    """Add the arguments of ``info``."""
     parser.add_argument("directory", metavar="DIR|URL", help="a JOBDIR, or the redis:// server of a fleet")
     fleet.add_arguments(parser)
     parser.add_argument(
@@ -106,7 +109,7 @@ def info(directory: str) -> dict[str, Any]:
 
 
 def _beside(jobdir: Path) -> tuple[Contents | None, list[ParkedShape] | None, list[str]]:
-    """Return what waits in *jobdir*, what has run dry there, and what is wrong with either; None: not known."""
+    """Return the pending requests in *jobdir*, the shapes that have run dry, and the faults found; None: not known."""
     findings: list[str] = []
     pending: Contents | None = Contents(0, {}, 0, "")
     verdicts: list[ParkedShape] | None = []
@@ -178,7 +181,7 @@ def job_lines(found: dict[str, Any]) -> Iterator[str | Table]:
 
 def _pending(found: dict[str, Any]) -> str:
     if found["pending"] is None:
-        return "not known: the file is not closed, and too large to be copied for a look"
+        return "not known: the file is not closed, and too large to copy"
     hosts = f", of {found['hosts']:,} hosts" if found["hosts"] else ""
     return f"{found['pending']:,}{hosts}"
 

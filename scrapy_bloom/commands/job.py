@@ -1,4 +1,4 @@
-"""Finds what somebody means by the name of a job. Knows names of files, and nothing of what is in them."""
+"""Finds the job that a person names. Knows names of files, not what is in them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scrapy_bloom.loops.verdicts import guard_file
 
 
 def job_directory(directory: str) -> Path:
-    """Return the job directory that is meant by *directory*: itself, or the one around it if that is the filter's.
+    """Return the job directory that *directory* names: itself, or its parent if it is the filter's directory.
 
     Raises:
         UnusableError: There is no job.

@@ -1,4 +1,7 @@
-"""Makes one filter out of several crawls'. What it may cost is said before anybody relies on it."""
+"""Makes one filter out of several crawls', and says what error rate they have together.
+
+Merges filters only. Does not know how to merge pending requests, and refuses a job that has some.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +35,8 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what ``merge`` takes."""
-    parser.add_argument("out", metavar="OUT", help="a JOBDIR that is to be made")
+    """Add the arguments of ``merge``."""
+    parser.add_argument("out", metavar="OUT", help="a JOBDIR to create")
     parser.add_argument("sources", metavar="DIR", nargs="+", help="JOBDIRs of crawls that have ended")
     parser.add_argument("--capacity", type=count_argument, help="BLOOM_CAPACITY of the layers to come")
     parser.add_argument("--error-rate", type=rate_argument, help="BLOOM_ERROR_RATE of the layers to come")
@@ -102,7 +105,7 @@ def merge_jobs(
 
 
 def _objections(found: FilterDescription, first: FilterDescription, *, accept_lost: bool) -> Iterator[str]:
-    """Yield what is to be said about a filter that is to be merged with *first*; raise if that must not be."""
+    """Yield warnings about merging each filter with *first*; raise if one must not be merged."""
     path = found.directory
     if not found.is_clean or found.findings:
         problem = " ".join(found.findings) or "it was not closed."
@@ -158,7 +161,7 @@ def _asked(path: Path, ask: Callable[[sqlite3.Connection], int]) -> int:
 
 
 def _in_scrapys_queue(jobdir: Path) -> int:
-    """Return 1 if the queue of Scrapy's own scheduler is not empty: how many there are only that knows."""
+    """Return 1 if the queue of Scrapy's own scheduler is not empty: only Scrapy can count it."""
     state = jobdir / "requests.queue" / "active.json"
     return int(state.is_file() and state.read_text(encoding="utf-8").strip() not in {"", "[]", "{}", '""'})
 

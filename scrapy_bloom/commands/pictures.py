@@ -66,7 +66,7 @@ _SETTINGS: dict[Any, Any] = {
 
 
 def save_filter_picture(curves: Curves, path: Path) -> None:
-    """Draw all there is to say about a filter into the file at *path*, in the format of its ending.
+    """Draw the pictures of a filter into the file at *path*, in the format of its ending.
 
     Raises:
         MissingPackageError: matplotlib is not installed.
@@ -130,7 +130,7 @@ def draw_rate(axes: Axes, curves: Curves) -> None:
 
 
 def draw_memory(axes: Axes, curves: Curves) -> None:
-    """Draw the bytes that it takes to remember so many URLs."""
+    """Draw memory against URLs."""
     axes.set_title("Memory")
     axes.loglog(curves.urls, curves.chain_bytes, color=INK)
     axes.axhline(curves.fixed_bytes, color=_OTHER, linestyle="--")
@@ -263,7 +263,7 @@ def _label_ends(axes: Axes, ends: Sequence[tuple[str, float, str]]) -> None:
 
 
 def _hours_of_work(rows: Sequence[Figures]) -> tuple[list[float], list[float]]:
-    """Return for each row the hours that the crawl had run, and when runs began anew. Pauses take no room."""
+    """Return for each row the hours that the crawl had run, and the hours at which runs began. Pauses do not count."""
     hours, pauses = [0.0], []
     for before, row in pairwise(rows):
         if row.run == before.run:
@@ -312,7 +312,7 @@ def _short(count: float) -> str:
 
 
 def _without_date(suffix: str) -> dict[str, Any]:
-    """Return what keeps the date out of a file of this kind."""
+    """Return the metadata that keep the date out of a file of this kind."""
     dates = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
     return {"metadata": dates[suffix.lower()]} if suffix.lower() in dates else {}
 

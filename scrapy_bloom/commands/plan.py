@@ -1,4 +1,4 @@
-"""What a crawl of so many URLs will cost, beside what else could remember them. Opens nothing."""
+"""Computes what a crawl of so many URLs will cost, beside other ways to remember them. Opens no job."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ HOST_BYTES = 600
 peak of a process that opens 80,000 requests for 40,000 hosts (93.5 MB) less that for 2,000 hosts (71.0 MB)."""
 
 MAX_URLS_PER_SHARD = 110_000_000
-"""So that the layer that a shard begins with stays below the 512 MB of a Redis string, at any rate down to 1e-8."""
+"""Keeps the first layer of a shard below the 512 MB of a Redis string, at any error rate down to 1e-8."""
 
 MARGIN = 1.01
 """On the capacity of a filter in several shards: chance gives some more URLs than others, and a layer that overflows by
@@ -52,11 +52,11 @@ a few URLs makes the chain grow by one of twice the size."""
 
 MAX_URLS = 10**12
 
-_HOSTS_PER_SHARD = 8  # at the least, so that chance distributes them evenly
+_HOSTS_PER_SHARD = 8  # at least, so that nodes get about equal shares
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what ``plan`` takes."""
+    """Add the arguments of ``plan``."""
     parser.add_argument("--urls", type=count_argument, required=True, help="URLs of the whole crawl, such as 1e8")
     parser.add_argument(
         "--error-rate", type=rate_argument, default=DEFAULT_ERROR_RATE, help="BLOOM_ERROR_RATE (default: %(default)s)"

@@ -1,4 +1,4 @@
-"""Draws a filter, that of a job or one that is planned, into a file. Changes nothing else."""
+"""Draws a filter, that of a job or a planned one, into a file. Does not know how to draw: ``pictures`` does."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what ``plot`` takes."""
+    """Add the arguments of ``plot``."""
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("directory", metavar="DIR", nargs="?", help="a JOBDIR")
     what.add_argument("--urls", type=count_argument, help="instead of DIR: URLs of a crawl that is planned")

@@ -1,4 +1,7 @@
-"""Takes back a verdict of the loop guard: what is parked for a shape is fetched, and nothing of it is parked again."""
+"""Takes back a verdict of the loop guard: what is parked for a shape is fetched, and never parked again.
+
+Does not know how verdicts are stored: ``loops/verdicts.py`` does.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what ``release`` takes."""
+    """Add the arguments of ``release``."""
     parser.add_argument("directory", metavar="DIR", help="a JOBDIR whose crawl has been stopped")
     parser.add_argument("shape", metavar="SHAPE", help="as info and the log show it, such as example.com/calendar/N/**")
 

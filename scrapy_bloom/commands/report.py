@@ -1,4 +1,4 @@
-"""Gathers what a job directory says about its crawl, and writes it down as one page. Changes nothing else.
+"""Gathers what a job directory knows about its crawl, and writes one page about it. Changes nothing else.
 
 The page is made by ``report_page``; this module finds what is on it. Reads beside a running crawl, too.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what ``report`` takes."""
+    """Add the arguments of ``report``."""
     parser.add_argument("directory", metavar="DIR", help="a JOBDIR")
     parser.add_argument("-o", "--output", type=Path, required=True, help="the page, such as report.html")
 

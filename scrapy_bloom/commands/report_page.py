@@ -1,7 +1,7 @@
 """Makes the page of a report: HTML that needs nothing else. Does not know where a figure comes from.
 
-Names, URLs and findings come from a crawl, so from strangers: nothing of theirs reaches the page unescaped, no URL is
-a link, and the page forbids itself scripts and everything from elsewhere.
+Names, URLs and findings come from strangers: everything is escaped, no URL is a link, and the page's content policy
+forbids scripts and anything from elsewhere.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Report:
     written: float
     """Seconds since 1970."""
     info: dict[str, Any]
-    """As ``scrapy bloom info`` has it."""
+    """The answer of ``scrapy bloom info``."""
     course: Sequence[Figures]
     """The figures that the crawl has kept; none of a crawl by an earlier version."""
     pictures: Sequence[tuple[str, str]]
@@ -103,7 +103,7 @@ def _page(report: Report) -> Iterator[str]:
     yield from _tiles(report)
     yield "<h2>Pictures</h2>"
     if len(report.course) < 2:
-        yield '<p class="quiet">The crawl has kept no figures that could be drawn over its time.</p>'
+        yield '<p class="quiet">The crawl has kept no figures to draw over time.</p>'
     yield '<div class="pictures">'
     for what, svg in report.pictures:
         yield _figure(what, svg)
@@ -265,7 +265,7 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: set
 
 
 def _foreign(text: str) -> str:
-    """Return a name or URL of a crawl: escaped, cut, and unable to turn the direction of what stands around it."""
+    """Return a name or URL of a crawl: escaped, cut, and unable to change the text direction around it."""
     shown = text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
     return f"<bdi>{_text(shown)}</bdi>"
 

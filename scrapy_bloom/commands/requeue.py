@@ -1,4 +1,7 @@
-"""Puts back what the loop guard has parked in a job directory, or what was set aside because it crashed workers."""
+"""Puts back what the loop guard has parked in a job directory, or what a fleet has set aside.
+
+Does not know where either is kept: ``loops/verdicts.py`` and ``fleet.py`` do.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what ``requeue`` takes."""
+    """Add the arguments of ``requeue``."""
     parser.add_argument(
         "directory", metavar="DIR|URL", help="a JOBDIR whose crawl has been stopped, or the redis:// server of a fleet"
     )

@@ -26,7 +26,7 @@ class Command(ScrapyCommand):
         return "Look at jobs of scrapy-bloom, mend them, and crawl with several processes"
 
     def add_options(self, parser: ArgumentParser) -> None:
-        """Leave ``--help`` to the commands; Scrapy would answer with its own options alone."""
+        """Leave ``--help`` to the commands; Scrapy would show only its own options."""
         super().add_options(parser)
         parser.add_argument("-h", "--help", dest="wants_help", action="store_true")
 

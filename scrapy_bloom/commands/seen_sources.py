@@ -1,7 +1,7 @@
 """Reads what another crawl has seen: lists of URLs or of fingerprints, ``requests.seen``, a set of scrapy-redis.
 
-Tells the kinds apart and yields fingerprints. Does not know how the fingerprint of a URL is made, nor what becomes of
-them.
+Tells the formats apart and yields fingerprints. Does not know how the fingerprint of a URL is made, nor where the
+fingerprints go.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _of_urls(source: Source, lines: Iterator[bytes], of_url: Callable[[str], byt
 
 
 def check_readable(names: Iterable[str]) -> None:
-    """Raise UnusableError if one of *names*, as far as they are files, is none that can be read."""
+    """Raise UnusableError if one of *names* is a file that cannot be read."""
     for name in names:
         if name != "-" and "://" not in name and (Path(name).is_dir() or not os.access(name, os.R_OK)):
             found = "is a directory" if Path(name).is_dir() else "is not there, or cannot be read"
@@ -132,10 +132,8 @@ def _opened(name: str) -> Iterator[io.BufferedReader[Any]]:
             with io.BufferedReader(gzip.GzipFile(fileobj=raw)) as unpacked:
                 yield unpacked
         except (EOFError, zlib.error) as error:
-            advice = "What could be read of it is imported. Get it again, and repeat the command."
-            raise UnusableError(
-                name, "cannot be unpacked: it ends in the middle, or is damaged", advice=advice
-            ) from error
+            advice = "What could be read is imported. Get the file again, and repeat the command."
+            raise UnusableError(name, "cannot be unpacked: it is cut off or damaged", advice=advice) from error
 
 
 def _lines(head: bytes, rest: io.BufferedReader[Any]) -> Iterator[bytes]:

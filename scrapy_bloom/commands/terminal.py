@@ -26,10 +26,10 @@ USAGE = 2
 """There is no such job, it cannot be used, or the arguments make no sense. argparse returns this number, too."""
 
 INTERRUPTED = 130
-"""Somebody pressed Ctrl-C: what a shell makes of SIGINT."""
+"""Ctrl-C: the exit code that a shell reports for SIGINT."""
 
 _UNPRINTABLE = {number: f"\\x{number:02x}" for number in (*range(32), *range(127, 160)) if chr(number) != "\n"}
-"""What a terminal could obey, in names and URLs that a crawl has found."""
+"""Control characters: a terminal would obey those in names and URLs that a crawl has found."""
 
 
 class Table(NamedTuple):
@@ -60,7 +60,7 @@ def show(found: Any, options: argparse.Namespace, lines: Callable[[Any], Iterabl
 
 
 def print_lines(lines: Iterable[str | Table]) -> None:
-    """Print *lines* and tables, without what a terminal would take for a command."""
+    """Print *lines* and tables, without control characters."""
     console = rich_console()
     for each in lines:
         if isinstance(each, str):
@@ -72,7 +72,7 @@ def print_lines(lines: Iterable[str | Table]) -> None:
 
 
 def rich_console() -> Console | None:
-    """Return what draws on the terminal; None if the output is none, or rich is not installed."""
+    """Return rich's console; None if the output is no terminal, or rich is not installed."""
     if not sys.stdout.isatty():
         return None
     try:
@@ -83,9 +83,9 @@ def rich_console() -> Console | None:
 
 
 def tracked(items: Iterable[_T], what: str) -> Iterable[_T]:
-    """Return *items* to walk through; on a terminal with rich a bar on standard error shows how far it is.
+    """Return an iterator over *items*; on a terminal with rich, a bar on standard error shows the progress.
 
-    The bar says *what* is done. Where the number of items is not known before, it counts them.
+    The bar shows *what* as its label. If the number of items is not known, it counts them.
     """
     if not sys.stderr.isatty():
         return items

@@ -1,6 +1,7 @@
 """Reads all of a job directory, reports everything that is wrong with it at once, and repairs what is safe to repair.
 
-Safe is what costs fetches at most. Nothing is repaired unless somebody says so, and nothing while a crawl runs.
+A repair is safe if it costs fetches at most. Repairs only with ``--fix``, and never while a crawl runs. Does not know
+the formats of the files: their own modules check them.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ if TYPE_CHECKING:
 
 NEWS_NAME = "requests.news"
 SPARE_NAMES = (UNFINISHED_NAME, f"{FRONTIER_NAME}.salvage")
-"""Directories that a command leaves behind if it is killed. Nothing in them is used."""
+"""Directories that a killed command leaves behind. Nothing uses them."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what ``verify`` takes."""
+    """Add the arguments of ``verify``."""
     parser.add_argument("directory", metavar="DIR", help="a JOBDIR")
     parser.add_argument(
         "--fix",
@@ -192,7 +193,7 @@ def _read_database(
 
 
 def _fix(path: Path) -> list[str]:
-    # Without a frontier the next crawl has to see that the last one was killed: it may have lost Scrapy's queue.
+    # Without a frontier, leave it unclosed: the next crawl must see that a kill may have lost Scrapy's queue.
     may_close = path.name != FILTER_NAME or (path.parent / FRONTIER_NAME).exists()
     done = mend(path, may_close=may_close) if layer_paths(path) else []
     if path.name == FILTER_NAME:

@@ -1,6 +1,6 @@
-"""Follows a crawl that runs, by the figures that it keeps: ``scrapy bloom info --watch``. Reads only.
+"""Follows a running crawl by the figures that it keeps: ``scrapy bloom info --watch``. Only reads.
 
-On a terminal one table is drawn over and over, if rich is installed; elsewhere there is a line each time.
+On a terminal with rich it redraws one table; elsewhere it prints a line each time. Does not know the crawl's process.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 DEFAULT_SECONDS = 5.0
 
 _WINDOW = 30
-"""Seconds that a rate is taken over, if the run is that old."""
+"""Seconds over which a rate is averaged, once the run is that old."""
 _ROW_EVERY = 6
-"""Seconds after which a crawl that has added no row stands still: it adds one every 5 in which something happens."""
+"""Seconds without a new row after which a crawl counts as idle: a busy one adds a row every 5."""
 _SHORTEST, _LONGEST = 0.1, 3600.0
 
 
@@ -67,7 +67,7 @@ def watch(directory: str, seconds: float, *, as_json: bool) -> int:
     try:
         with _shown(as_json=as_json) as show:
             while True:
-                # First the lock: what was written before it was let go of is in the figures.
+                # Check the lock first: everything written before its release is then in the figures.
                 is_running = inspect(path).is_in_use
                 rows = read_figures(figures)
                 show(_state(rows, time.time(), is_running=is_running))
