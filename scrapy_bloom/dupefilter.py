@@ -157,7 +157,7 @@ class BloomDupeFilter(BaseBloomDupeFilter):
     @property
     def epoch(self) -> int | None:
         """A number that changes whenever something seen may have become new: taken back, or too old."""
-        return self._epoch if self._chain is None else self._epoch + self._chain.oldest()
+        return self._epoch if self._chain is None else self._epoch + self._chain.drops()
 
     def _open_chain(self) -> None:
         settings = self._settings

@@ -212,7 +212,7 @@ class JobDirectoryStore:
 
     def _leave_dropped(self) -> None:
         """Delete the files before the oldest layer, which a process was killed before it could delete."""
-        self._oldest = self._files[-1].oldest if self._files else 0
+        self._oldest = min(self._files[-1].oldest, self._files[-1].layer.spec.index) if self._files else 0
         self._dropped = [file for file in self._files if file.layer.spec.index < self._oldest]
         self._files = [file for file in self._files if file not in self._dropped]
         self._delete_dropped()
@@ -247,7 +247,10 @@ class JobDirectoryStore:
         """Delete the files of layers before index *before*. What a kill leaves of them, the next process deletes."""
         self._oldest = before
         newest = self._files[-1]
-        newest.oldest = before
+        newest.oldest = min(before, newest.layer.spec.index)
+        if newest.layer.spec.index < before:  # what follows waits for room; if it is lost, this one begins again
+            newest.layer.bits.setall(False)
+            newest.layer.count = 0
         newest.write_state(clean=False)
         newest.write_through()  # or a file that is gone after a power failure would look lost
         # The newest file stays, whatever its age: while layers wait for room, it has the note.

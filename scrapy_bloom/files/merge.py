@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.files import layerfile, layout
-from scrapy_bloom.files.merged import merged_path, merged_paths
+from scrapy_bloom.files.forgotten import ForgottenFile, read_forgotten
+from scrapy_bloom.files.merged import load_one, merged_path, merged_paths
 from scrapy_bloom.filter.chain import TIGHTENING, next_spec
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def merge(jobdir: Path, sources: Sequence[Path], design: Design) -> None:
         raise UnusableError(
             out, "exists already", advice="Name a new directory; a filter is never merged into another."
         )
-    chains = [chain for source in sources for chain in _chains(source)]
+    chains = [(chain, source) for source in sources for chain in _chains(source)]
     if not chains:
         raise UnusableError(", ".join(map(str, sources)), "hold no URLs", advice="There is nothing to merge.")
     unfinished = jobdir / UNFINISHED_NAME
@@ -64,9 +65,10 @@ def merge(jobdir: Path, sources: Sequence[Path], design: Design) -> None:
     unfinished.mkdir(parents=True)
     try:
         spec = next_spec(None, capacity=design.capacity, error_rate=design.error_rate, growth=design.growth)
-        _check_room(unfinished, spec.nbytes + sum(path.stat().st_size for chain in chains for path in _files(chain)))
-        for number, chain in enumerate(chains):
+        _check_room(unfinished, spec.nbytes + sum(path.stat().st_size for chain, _ in chains for path in _files(chain)))
+        for number, (chain, source) in enumerate(chains):
             _copy(chain, merged_path(unfinished, number))
+            _copy_forgotten({chain, source}, merged_path(unfinished, number))
         origin = layerfile.Origin(
             chain_id=token_bytes(16),
             capacity=design.capacity,
@@ -112,8 +114,31 @@ def _check_room(directory: Path, nbytes: int) -> None:
 
 def _copy(chain: Path, to: Path) -> None:
     to.mkdir()
-    for path in _files(chain):
+    for path in layout.layer_paths(chain):
         shutil.copyfile(path, to / path.name)
         with (to / path.name).open("rb+") as copy:
             os.fsync(copy.fileno())
+    layerfile.sync_directory(to)
+
+
+def _copy_forgotten(noted_by: Iterable[Path], to: Path) -> None:
+    """Note for the chain in *to* what it has of all that the filters *noted_by* have taken back.
+
+    A chain that has been merged before goes by two lists: its own, and that of the filter it was merged into.
+    """
+    taken_back = set().union(*(read_forgotten(path / layout.FORGOTTEN_NAME) for path in noted_by))
+    if not taken_back:
+        return
+    chain, _ = load_one(to)
+    try:
+        held = sorted(fingerprint for fingerprint in taken_back if fingerprint in chain)
+    finally:
+        chain.close()
+    noted = ForgottenFile(to / layout.FORGOTTEN_NAME)
+    try:
+        for fingerprint in held:
+            noted.add(fingerprint)
+        noted.fsync()
+    finally:
+        noted.close()
     layerfile.sync_directory(to)

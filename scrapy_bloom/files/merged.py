@@ -51,10 +51,11 @@ def load(directory: Path, count: int) -> list[tuple[MergedChain, Mapping[str, st
     """
     for error in missing(directory, count):
         raise error
-    return [_load_one(merged_path(directory, number)) for number in range(count)]
+    return [load_one(merged_path(directory, number)) for number in range(count)]
 
 
-def _load_one(directory: Path) -> tuple[MergedChain, Mapping[str, str]]:
+def load_one(directory: Path) -> tuple[MergedChain, Mapping[str, str]]:
+    """Return the chain in *directory* itself, with its key space; raise as :func:`load` does."""
     paths = layout.layer_paths(directory)
     headers = [(path, layerfile.read_header(path)) for path in paths]
     for gap in layout.gaps(directory, paths, oldest=headers[-1][1].oldest):

@@ -174,6 +174,10 @@ class ScalableBloomFilter:
         self._clock = clock or (lambda: 0.0)
         self._due = math.inf
         """When a layer is too old for more fingerprints, or to be kept."""
+        self._since = -math.inf
+        """What the clock said when that was found. If it says less, it was wrong then."""
+        self._drops = 0
+        self._has_dropped_merged = False
         if not self._layers:
             self._begin_layer()
         first = self._layers[0].spec
@@ -186,21 +190,26 @@ class ScalableBloomFilter:
         self._closed = False
         self._quota = 0
         self._arrange()
+        if first.index:  # a kill may have come between a drop and the notes of what it left nothing to forget of
+            self._recall_dropped()
         if max_age is not None:
             self._age()
 
     def add(self, fingerprint: bytes) -> bool:
         """Remember *fingerprint*. Return True if it was new, False if it was added before or looks as if it was."""
-        if self._clock() >= self._due:
+        if not self._since <= self._clock() < self._due:
             self._age()
         for chain in self._merged:
             if fingerprint in chain:
                 return self.recall(fingerprint) if self._forgotten else False
-        return self._probes.add(fingerprint)
+        is_new = self._probes.add(fingerprint)
+        if is_new and self._has_dropped_merged:
+            self.recall(fingerprint)
+        return is_new
 
     def __contains__(self, fingerprint: bytes) -> bool:
         """Return whether *fingerprint* was added before. False is certain, True is probable."""
-        if self._max_age is not None and self._clock() >= self._due:
+        if self._max_age is not None and not self._since <= self._clock() < self._due:
             self._age()
         return self._is_held(fingerprint) and not (self._forgotten and fingerprint in self._forgotten)
 
@@ -210,7 +219,8 @@ class ScalableBloomFilter:
         What several of the filters had seen that were merged into this one counts for each of them.
         """
         self._settle()
-        return sum(layer.count for layer in self._layers) + sum(map(len, self._merged)) - len(self._forgotten)
+        forgotten = sum(map(self._is_held, self._forgotten)) if self._has_dropped_merged else len(self._forgotten)
+        return max(0, sum(layer.count for layer in self._layers) + sum(map(len, self._merged)) - forgotten)
 
     def forget(self, fingerprint: bytes) -> bool:
         """Take *fingerprint* back: it is not contained any more, and :meth:`add` accepts it once more, as new.
@@ -258,11 +268,11 @@ class ScalableBloomFilter:
         """Whether the layers were left by a process that did not close them: killed, or the machine went down."""
         return self._store.was_unclean
 
-    def oldest(self) -> int:
-        """Return the index of the oldest layer, once those that are too old are dropped. It only ever grows."""
-        if self._clock() >= self._due:
+    def drops(self) -> int:
+        """Return how often layers, or filters merged in, have been dropped for their age. It only ever grows."""
+        if self._max_age is not None and not self._since <= self._clock() < self._due:
             self._age()
-        return self._layers[0].spec.index
+        return self._drops
 
     @property
     def nbytes(self) -> int:
@@ -374,13 +384,24 @@ class ScalableBloomFilter:
                 self._merged = [other for other in self._merged if other is not chain]
                 chain.close()
                 dropped += 1
+                self._has_dropped_merged = True
         self._arrange()
         if dropped:
+            self._drops += 1
             self._store.drop(self._layers[0].spec.index)
-            for fingerprint in [one for one in self._forgotten if not self._is_held(one)]:
-                self.recall(fingerprint)  # nothing is left to forget
+            self._recall_dropped()
             if self._on_checkpoint is not None:
                 self._on_checkpoint()
+
+    def _recall_dropped(self) -> None:
+        """Recall what was forgotten and is in no layer any more: nothing is left to forget.
+
+        A merged chain that was dropped comes back with the next process if the setting or the clock changes, and what
+        was forgotten of it must not be seen then.
+        """
+        if not self._has_dropped_merged:
+            for fingerprint in [one for one in self._forgotten if not self._is_held(one)]:
+                self.recall(fingerprint)
 
     def _is_held(self, fingerprint: bytes) -> bool:
         """Return whether any layer has *fingerprint*, forgotten or not."""
@@ -391,7 +412,8 @@ class ScalableBloomFilter:
         newest = self._layers[-1]
         is_closed = False
         if self._max_age is not None:
-            is_closed = ageing.is_closed(newest.created, now=self._clock(), max_age=self._max_age)
+            self._since = self._clock()
+            is_closed = ageing.is_closed(newest.created, now=self._since, max_age=self._max_age)
             closing = math.inf if is_closed else newest.created + self._max_age / ageing.PERIODS
             held = [*self._layers, *(layer for chain in self._merged for layer in chain.layers)]
             self._due = min(closing, min(layer.created for layer in held) + self._max_age)
@@ -446,7 +468,7 @@ class ScalableBloomFilter:
             assert index == 0 or spec.capacity > layers[index - 1].capacity or self._max_age is not None
         assert all(layer.is_saturated for layer in layers[:-1]) or self._max_age is not None
         assert not any(fingerprint in self for fingerprint in self._forgotten)
-        assert all(map(self._is_held, self._forgotten))
+        assert all(map(self._is_held, self._forgotten)) or self._has_dropped_merged
         assert self.nbytes == sum(len(layer.bits) // 8 for layer in self.layers)
 
 

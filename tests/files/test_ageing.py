@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import os
 import signal
 import subprocess
 import sys
@@ -10,6 +12,7 @@ import pytest
 from scrapy_bloom import open_filter
 from scrapy_bloom.errors import DamagedError
 from scrapy_bloom.files import layerfile, layout
+from scrapy_bloom.files import merge as merging
 from scrapy_bloom.files.inspect import inspect
 from tests.filter.test_ageing import AGE, Clock, fingerprint
 
@@ -158,3 +161,89 @@ def test_a_full_disk_does_not_keep_what_is_too_old(tmp_path: Path, monkeypatch: 
     with opened(tmp_path, clock) as chain:
         assert all(fingerprint(number) in chain for number in range(140, 200))
         assert fingerprint(0) not in chain
+
+
+def merged_with(directory: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a filter without a layer of its own that is older than what was merged into it."""
+    with open_filter(directory / "source", 80, 1e-6, clock=clock) as chain:
+        chain.add(fingerprint(0))
+        chain.add(fingerprint(1))
+    monkeypatch.setattr(merging.time, "time", clock)
+    clock.now += AGE / 2
+    merging.merge(directory / "job", [directory / "source"], merging.Design(80, 1e-6, 2.0, {}))
+    return directory / "job" / "requests.bloom"
+
+
+def test_what_was_merged_in_and_grew_too_old_counts_as_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever remembers that a link was seen is told, although no layer of the filter's own has gone."""
+    clock = Clock()
+    with opened(merged_with(tmp_path, clock, monkeypatch), clock) as chain:
+        before = chain.drops()
+        assert fingerprint(0) in chain
+        clock.now += AGE / 2
+        assert chain.drops() != before
+        assert fingerprint(0) not in chain
+
+
+def test_what_was_taken_back_stays_so_when_a_merged_filter_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A merged filter that was too old is there again without the setting. A page that failed is not seen in it then,
+    unless it has been accepted since."""
+    clock = Clock()
+    directory = merged_with(tmp_path, clock, monkeypatch)
+    with open_filter(directory, 80, 1e-6, clock=clock) as chain:
+        assert chain.forget(fingerprint(0))
+        assert chain.forget(fingerprint(1))
+    clock.now += AGE
+    with opened(directory, clock) as chain:
+        assert len(chain) == 0
+        assert chain.add(fingerprint(1))
+        assert not chain.add(fingerprint(1))
+        assert len(chain) == 1
+        chain._check()
+    with open_filter(directory, 80, 1e-6, clock=clock) as chain:
+        assert fingerprint(0) not in chain
+        assert fingerprint(1) in chain
+
+
+def test_a_kill_after_a_drop_leaves_nothing_taken_back_that_is_gone(tmp_path: Path) -> None:
+    """Fingerprints that were taken back and left with their layer do not count, whenever the process died."""
+    clock = Clock()
+    with opened(tmp_path, clock) as chain:
+        for number in range(3):
+            chain.add(fingerprint(number))
+            chain.forget(fingerprint(number))
+    kept = (tmp_path / layout.FORGOTTEN_NAME).read_bytes()
+    clock.now += AGE
+    with opened(tmp_path, clock):
+        (tmp_path / layout.FORGOTTEN_NAME).write_bytes(kept)  # as before the drop was noted there
+    with opened(tmp_path, clock) as chain:
+        assert len(chain) == chain.forgotten == 0
+        assert chain.add(fingerprint(0))
+        assert not chain.add(fingerprint(0))
+
+
+def test_a_filter_whose_new_layers_never_found_room_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one file that is left, whose layer was dropped, has nothing of it; what comes then is kept, run after run."""
+    clock = Clock()
+
+    def create(*_args: object, **_options: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    chain = opened(tmp_path, clock)
+    chain.add(fingerprint(0))
+    with monkeypatch.context() as full:
+        full.setattr(layerfile, "create", create)
+        for number in range(1, 4):
+            clock.now += AGE / 2
+            chain.add(fingerprint(number))
+        assert chain.layers[0].spec.index > 0
+        chain.close()
+    with open_filter(tmp_path) as chain:
+        assert not any(fingerprint(number) in chain for number in range(4))
+    for number in range(4):
+        with opened(tmp_path, clock) as chain:
+            assert chain.add(fingerprint(number))
+            assert len(chain) == number + 1
+    assert inspect(tmp_path, read_bits=True).findings == ()

@@ -222,3 +222,21 @@ def test_parts_that_disagree_about_their_number_are_damage(tmp_path: Path) -> No
     restamp(layer(out, 1), layerfile.MERGED_AT, 3)
     with pytest.raises(DamagedError, match=r"notes 3 merged filters, and layer-000\.bloom notes 1"):
         open_filter(out)
+
+
+def test_what_was_taken_back_after_a_merge_stays_so_when_merged_again(tmp_path: Path) -> None:
+    """A filter's own list of what was taken back counts for what had been merged into it, too; nobody else has seen
+    that page, so it is new. The counts are right, though the filter had no URL of its own."""
+    out = merged(tmp_path / "job", source(tmp_path / "0", set(range(10)), {1}))
+    with open_filter(out) as chain:
+        assert chain.forget(fingerprint(3))
+    again = merged(tmp_path / "again", out, source(tmp_path / "1", {20}))
+    with open_filter(again) as chain:
+        assert {n for n in range(30) if fingerprint(n) in chain} == {0, 2, *range(4, 10), 20}
+        assert len(chain) == inspect(again).urls == 9
+        assert chain.add(fingerprint(30))
+        assert all(chain.forget(fingerprint(n)) for n in range(4, 10))
+    last = merged(tmp_path / "last", again)
+    with open_filter(last) as chain:
+        assert {n for n in range(40) if fingerprint(n) in chain} == {0, 2, 20, 30}
+        assert len(chain) == inspect(last).urls == 4

@@ -132,3 +132,18 @@ def test_an_age_must_be_positive() -> None:
             ScalableBloomFilter(max_age=nonsense, clock=Clock())
     with pytest.raises(ValueError, match="clock"):
         ScalableBloomFilter(max_age=AGE)
+
+
+def test_a_clock_that_was_ahead_keeps_nothing_for_longer() -> None:
+    """What was added under a clock that is put back while the crawl runs is new again at once, since its age is not
+    known; it is not seen until the clock has come that far once more."""
+    clock = Clock()
+    chain = ScalableBloomFilter(100, 1e-6, max_age=AGE, clock=clock)
+    clock.now += 100 * AGE
+    assert chain.add(fingerprint(0))
+    assert chain.add(fingerprint(1))
+    clock.now -= 100 * AGE
+    assert fingerprint(0) not in chain
+    assert chain.add(fingerprint(1))
+    assert not chain.add(fingerprint(1))
+    chain._check()

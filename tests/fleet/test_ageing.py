@@ -119,3 +119,18 @@ def test_a_chain_of_engine_bf_cannot_be_given_an_age(bloom_server: RedisServer, 
     open_shared(bloom_server.url, capacity=10**6, engine="bf").add(fingerprints(1))
     with pytest.raises(UnusableError, match="BLOOM_REDIS_KEY"):
         open_shared(bloom_server.url, capacity=10**6, max_age=AGE, engine="auto")
+
+
+def test_a_layer_begun_by_a_clock_that_was_ahead_is_dropped(
+    plain_server: RedisServer, open_shared: Open, prefix: str
+) -> None:
+    """The server's clock was wrong and is put right: what came meanwhile is new again, also if it is in the newest
+    layer, since nobody knows its age."""
+    shared = open_shared(plain_server.url, capacity=100, max_age=AGE)
+    keys = fingerprints(50)
+    assert all(shared.add(keys))
+    let_pass(plain_server, prefix, -100 * AGE)
+    assert not any(shared.seen_many(keys))
+    assert all(shared.add(keys))
+    assert not any(shared.add(keys))
+    assert len(layer_keys(plain_server, prefix)) == 1

@@ -33,7 +33,10 @@ local function open_chain(first, at)
 
     if max_age > 0 then
         local is_changed = false
-        if age_of(behind - 1) >= tonumber(ARGV[at + 5]) and tonumber(head[3]) > 0 then
+        -- One that will be begun in the future was begun by a clock that was wrong.
+        local newest_age = age_of(behind - 1)
+        local is_closed = newest_age >= tonumber(ARGV[at + 5]) or newest_age < -max_age / 8
+        if is_closed and tonumber(head[3]) > 0 then
             local sizes = ARGV[at + 6]
             local key = string.gsub(KEYS[first], 'meta$', ARGV[at] .. ':' .. behind)
             call('SETBIT', key, tonumber(string.match(sizes, '^%d+')) - 1, 0)
@@ -45,10 +48,9 @@ local function open_chain(first, at)
                 'count:' .. (behind - 1), head[3], 'count', 0)
             behind = behind + 1
             is_changed = true
-        elseif age_of(behind - 1) >= tonumber(ARGV[at + 5]) then
+        elseif is_closed then
             call('HSET', KEYS[first], 'born:' .. (behind - 1), now) -- nothing was added to it: as good as new
         end
-        -- One that will be begun in the future was begun by a clock that was wrong.
         while oldest < behind - 1 and (age_of(oldest) >= max_age or age_of(oldest) < -max_age / 8) do
             call('UNLINK', KEYS[first + 1 + oldest - tonumber(ARGV[at + 3])])
             call('HDEL', KEYS[first], 'layer:' .. oldest, 'born:' .. oldest, 'count:' .. oldest)
