@@ -30,7 +30,7 @@ SMALLEST = {
     "shards": "--urls 2000 --lookups 2000 --capacity 500",
     "compare": "--urls 200 --pages 30 --ways scrapy-bloom Scrapy",
 }
-SLOW = {"compare", "workers"}  # the one crawls, is killed, and crawls again; the other starts four interpreters
+SLOW = {"compare", "workers", "crawl", "frontier", "pending"}  # whole crawls, of many processes
 
 
 @pytest.mark.parametrize(
