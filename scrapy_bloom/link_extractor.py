@@ -1,9 +1,9 @@
 """:class:`UnseenLinkExtractor`: a ``LinkExtractor`` that asks the filter before it does its work.
 
 On a link-rich site Scrapy's extractor resolves, quotes and checks the same links on every page, only for the filter to
-drop them. This one remembers what each raw ``href`` came to and whether it was seen, and does the work for the others.
+drop them. This one remembers what each raw ``href`` came to and whether it was seen, and works on new ones only.
 
-Knows Scrapy's extractor. Does not know the filter, nor which crawl it works for: the response leads it there.
+Knows Scrapy's extractor. Does not know the filter, nor its crawl: it finds both through the response.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _REMEMBERED = ("_link_allowed", "_process_links", "_extract_links")
 _NO_NAME = "no name of an element"
 
 _ODD_LINK = Link("http://a/?b&a=1#c")
-"""Not canonical, to see whether an extractor tells links apart by the URL as it is."""
+"""A URL that is not canonical: shows whether an extractor compares raw or canonical URLs."""
 
 
 class UnseenLinkExtractor(LinkExtractor):
@@ -135,14 +135,14 @@ class UnseenLinkExtractor(LinkExtractor):
                                 yield element, value
 
     def _values(self, parts: list[Selector]) -> list[str | None]:
-        """Return the attributes without their elements: to keep these takes three times as long as the walk does."""
+        """Return the attributes without their elements: keeping those takes three times as long as the walk."""
         if len(parts) == 1 and parts[0].type == "html" and self._tags and self._only_attr and not self._takes_any:
             attr = self._only_attr
             return [element.get(attr) for element in parts[0].root.iter(*self._tags)]
         return [value for _, value in self._attributes(parts)]
 
     def _memory(self, crawl: CrawlLinks, fingerprint_url: Callable[[str], bytes]) -> HrefMemory | None:
-        """Return what is remembered in *crawl*; None if nothing can be, as it may not be the same on every page."""
+        """Return the memory for *crawl*; None if results may differ from page to page."""
         inner = self.link_extractor
         arguments = (
             self.allow_res,
@@ -164,7 +164,7 @@ class UnseenLinkExtractor(LinkExtractor):
 
     @property
     def _remembers(self) -> bool:
-        """Whether what a raw value comes to is the same on every page, and as Scrapy's own code has it."""
+        """Whether a raw value comes to the same on every page, by Scrapy's own code."""
         inner = self.link_extractor
         return (
             not self.restrict_text
@@ -194,7 +194,7 @@ class UnseenLinkExtractor(LinkExtractor):
         )
 
     def _resolve(self, value: str, base: str, page_url: str, encoding: str) -> str | None:
-        """Return the URL that Scrapy's extractor makes of *value*, None where it skips that."""
+        """Return the URL that Scrapy's extractor makes of *value*, None if it skips it."""
         try:
             url = urljoin(base, strip_html5_whitespace(value) if self.link_extractor.strip else value)
             url = safe_url_string(url, encoding=encoding)

@@ -1,9 +1,9 @@
 """:class:`UnseenLinks`: asks the filter about links before they become requests.
 
 On a link-rich site 99 % of all look-ups are duplicates, and Scrapy spends over 100 microseconds on each: it builds the
-request, passes it through middlewares and signals, and drops it in the scheduler. Asked here, it costs two.
+request, passes it through middlewares and signals, and drops it in the scheduler. Asked here, each costs two.
 
-Knows the spider. Does not know the filter, nor how it is found: that is in ``crawl/crawl_links.py``.
+Knows the spider. Does not know the filter: ``crawl/crawl_links.py`` finds it.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ LinkT = TypeVar("LinkT", Link, str, Selector)
 class UnseenLinks:
     """Spider mixin that drops the links which the duplicate filter would drop as requests.
 
-    It comes first among the bases of the spider. Then all links that an ``UnseenLinkExtractor`` finds are unseen
-    ones, and :meth:`unseen_links` sorts them out of any others::
+    Put it first among the bases of the spider. Then an ``UnseenLinkExtractor`` finds unseen links only, and
+    :meth:`unseen_links` picks them out of any other links::
 
         class MySpider(UnseenLinks, CrawlSpider):
             rules = [Rule(UnseenLinkExtractor(), follow=True)]
@@ -66,18 +66,18 @@ class UnseenLinks:
     def unseen_links(self, links: Iterable[LinkT], response: Response | None = None) -> list[LinkT]:
         """Return the *links* not seen yet, in order, without recording them.
 
-        Takes ``Link`` objects and absolute URLs, and with the *response* that they are from all that
-        ``response.follow_all()`` takes: relative URLs as well, and selectors of links or of their ``href``.
+        Takes ``Link`` objects and absolute URLs. With the *response* that the links are from, it takes all that
+        ``response.follow_all()`` takes: relative URLs, too, and selectors of links or of their ``href``.
 
         Duplicates count in ``dupefilter/filtered``, as in the scheduler, and in ``bloom/links_dropped``; links that a
         limit of the loop guard objects to count in ``bloom/loop/<limit>`` alone.
         With a filter that cannot answer (of another class, or with a custom fingerprinter) all links pass. So do
-        links whose URL cannot be known; if that is for want of the *response*, a WARNING says so once.
+        links whose URL cannot be known; if the *response* is what is missing, a WARNING says so once.
         """
         as_selectors = isinstance(links, SelectorList)
         links = list(links)
         crawl = self._links
-        if crawl is None:  # from_crawler() of another base came first, and did not call ours
+        if crawl is None:  # from_crawler() of an earlier base did not call ours
             crawl = self._links = CrawlLinks(self.crawler)
         if crawl.filter is not None:
             fingerprint_url = crawl.fingerprint_url
@@ -92,10 +92,10 @@ class UnseenLinks:
     def _unseen_on(
         self, response: TextResponse, links: list[LinkT], crawl: CrawlLinks, fingerprint_url: Callable[[str], bytes]
     ) -> list[LinkT]:
-        """Return those of *links*, which are as they stand on the page, that were not seen yet."""
+        """Return those of *links*, given as the page has them, that were not seen yet."""
         try:
             base = get_base_url(response)
-        except ValueError:  # and then response.follow() fails, too, where the spider sees it
+        except ValueError:  # let it pass: response.follow() then fails where the spider sees it
             return links
         raws = [_href(link) for link in links]
         if self._hrefs is None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# One for the whole process, since an extractor is given nothing but a response. By its request, which stays the same
+# One for the whole process, since an extractor is given only a response. Keyed by the request, which stays the same
 # under response.replace().
 _crawls: WeakKeyDictionary[Request, CrawlLinks] = WeakKeyDictionary()
 
@@ -49,26 +49,26 @@ class CrawlLinks:
 
     @property
     def filter(self) -> LinkFilter | None:
-        """What answers for links; None if the duplicate filter cannot."""
+        """The part of the filter that answers for links; None if the duplicate filter has none."""
         if self._filter is None:
             for _, answer in self._crawler.signals.send_catch_log(link_filter_wanted):
-                if hasattr(answer, "seen_fingerprints"):  # else it is the Failure of a receiver, which is in the log
+                if hasattr(answer, "seen_fingerprints"):  # else a Failure, which is in the log
                     self._filter = answer
         return self._filter
 
     @property
     def fingerprint_url(self) -> Callable[[str], bytes] | None:
-        """The fingerprint of a URL's request; None if nobody can tell which links were seen."""
+        """Makes the fingerprint of a URL's request; None if nobody can tell which links were seen."""
         return None if self.filter is None else self.filter.fingerprint_url
 
     @property
     def ignores_fragments(self) -> bool:
-        """Whether URLs that differ in their fragment only have one fingerprint for certain."""
+        """Whether URLs that differ only in their fragment certainly have one fingerprint."""
         return self.filter is not None and self.filter.ignores_fragments
 
     @property
     def certain(self) -> int:
-        """The epoch in which what was seen is a duplicate without asking; -1 if there is none."""
+        """The epoch in which a link once seen is a duplicate without asking again; -1 if there is none."""
         epoch = None if self.filter is None else self.filter.epoch
         return -1 if epoch is None else epoch
 
@@ -85,7 +85,7 @@ class CrawlLinks:
         asked = [known for known in dict.fromkeys(one.known for one in found) if known.fingerprint is not None]
         answers = link_filter.seen_fingerprints([known.fingerprint for known in asked if known.fingerprint is not None])
         if epoch is None:
-            epoch = link_filter.epoch  # asking may have made it certain
+            epoch = link_filter.epoch  # asking may have confirmed the filter
         seen = set()
         for known, is_seen in zip(asked, answers, strict=True):
             known.seen_in = epoch if is_seen else None
@@ -108,7 +108,7 @@ class CrawlLinks:
 
 
 def _within_limits(link_filter: LinkFilter, found: Sequence[Found]) -> Sequence[Found]:
-    """Return those of *found* that no limit of the loop guard objects to, and note which were found to be allowed."""
+    """Return those of *found* within the limits of the loop guard, and note that they are."""
     doubtful = [one for one in found if not one.known.is_within_limits]
     if not doubtful:
         return found

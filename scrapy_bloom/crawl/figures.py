@@ -1,7 +1,7 @@
 """Keeps the figures of a crawl in its job directory, for ``scrapy bloom report`` and ``info --watch``.
 
-Reads Scrapy's stats. Never hurts the crawl: what cannot be written is left out, and logged once. Does not know who
-reads the figures.
+Reads Scrapy's stats. Never stops the crawl: a row that cannot be written is left out, which is logged once. Does not
+know who reads the figures.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class CrawlFigures:
         self._timer: Any = None
 
     def begin(self) -> None:
-        """Find what earlier runs have counted, add the first row of this one, and go on with one every few seconds."""
+        """Read what earlier runs have counted, add the first row of this one, and then one every few seconds."""
         self._file = FiguresFile(self._path)
         self._before = self._file.last
         self._run = 1 if self._before is None else self._before.run + 1
@@ -59,7 +59,7 @@ class CrawlFigures:
         self._note()
 
     def _tick(self) -> None:
-        with suppress(Exception):  # the line once a minute logs it; go on counting
+        with suppress(Exception):  # the line once a minute logs the error; go on counting
             self._refresh()
         self._note()
 
@@ -116,7 +116,7 @@ class CrawlFigures:
         try:
             # Scrapy 2.19 has engine.scheduler; before, there is only the private way.
             return len(self._crawler.engine._slot.scheduler)  # type: ignore[union-attr, arg-type] # or it raises
-        except Exception:  # there is none yet, or it does not tell
+        except Exception:  # there is none yet, or it cannot say
             return -1
 
 

@@ -1,7 +1,7 @@
 """What each raw ``href`` of a site came to, so that the same link on the next page costs a look-up.
 
-On a link-rich site nearly every link stands on a hundred pages, and resolving, quoting and checking it takes 25
-microseconds each time. Knows neither Scrapy's extractors nor the filter: it is given the function that turns an
+On a link-rich site nearly every link is on a hundred pages, and resolving, quoting and checking it takes 25
+microseconds each time. Knows neither Scrapy's extractors nor the filter: the caller passes the function that turns an
 ``href`` into a URL, and the one that makes the fingerprint.
 """
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
 MEMORY_BYTES = 32 * 1024 * 1024
-"""What one memory may take, some 80,000 links; past it, the folders not visited for longest are forgotten."""
+"""Most bytes of one memory, some 80,000 links; beyond it, the folders not visited for longest are forgotten."""
 
 _ENTRY_BYTES = 320
-"""Of one link besides the characters of its two strings (measured 250 on average over 45,000 links of one site)."""
+"""Bytes of one link besides the characters of its two strings (on average 250 over 45,000 links of one site)."""
 
 _LONGEST = 2083
-"""Characters of an ``href`` that is remembered. Longer ones are ``data:`` and ``javascript:`` as a rule."""
+"""Most characters of an ``href`` that is remembered. Longer ones are mostly ``data:`` and ``javascript:``."""
 
 _TABLE_BYTES = 700
-"""Of a folder's table without any links, with its place among the others."""
+"""Bytes of a folder's table without links, with its place among the others."""
 
 _MOST_ENDINGS = 200
-"""Endings of names remembered for a site."""
+"""Most endings of names remembered for a site."""
 
 _WEB = ("http", "https")
 
@@ -44,7 +44,7 @@ _match_origin = re.compile(r"https?://[a-z0-9.\-]+(?::[0-9]+)?(?=[/?#])").match
 
 
 class Known:
-    """What an ``href`` came to, and those that differ from it in their fragment only."""
+    """What an ``href`` came to, together with those that differ from it in their fragment only."""
 
     __slots__ = ("fingerprint", "is_wanted", "is_within_limits", "link_url", "seen_in", "takes_fragments", "url")
 
@@ -53,15 +53,15 @@ class Known:
         self.link_url = url if link_url is None else link_url
         """The URL of the link that comes out."""
         self.fingerprint = fingerprint
-        """None if it cannot be made: the link passes, and its request fails where the spider sees it."""
+        """None if none can be made: the link passes, and its request fails where the spider sees it."""
         self.seen_in: int | None = None
         """The epoch of the filter in which it was seen."""
         self.is_within_limits = False
         """Whether the limits of the loop guard are known to allow it."""
         self.is_wanted = True
-        """Whether it is asked for itself; if not, it may be with a fragment."""
+        """Whether it is wanted without a fragment; if not, it may be wanted with one."""
         self.takes_fragments: bool | None = False
-        """Whether a plain fragment behind the ``href`` is the same one behind the URL; None if nobody has looked."""
+        """Whether a plain fragment passes unchanged from the ``href`` to the URL; None: not tried yet."""
 
     @classmethod
     def of(cls, url: str, fingerprint_url: Callable[[str], bytes] | None, link_url: str | None = None) -> Known:
@@ -70,7 +70,7 @@ class Known:
             return cls(url, None, link_url)
         try:
             return cls(url, fingerprint_url(url if link_url is None else link_url), link_url)
-        except Exception:  # let its request fail, or not, as it would without us
+        except Exception:  # its request fails, or not, as without us
             return cls(url, None, link_url)
 
 
@@ -83,14 +83,14 @@ def _unwanted(*, takes_fragments: bool) -> Known:
 
 _UNWANTED = _unwanted(takes_fragments=False)
 _UNWANTED_PAGE = _unwanted(takes_fragments=True)
-"""Of a page that is not wanted, whatever the fragment."""
+"""A page that is not wanted, whatever the fragment."""
 
 
 class Found(NamedTuple):
     """A link that may be new."""
 
     place: int
-    """Where its ``href`` stood among those given."""
+    """Index of its ``href`` among those given."""
     url: str
     """Its URL, with its own fragment."""
     known: Known
@@ -99,10 +99,10 @@ class Found(NamedTuple):
 
 @dataclass
 class Stem:
-    """What the directory in front of a file's name came to, where the name is then the same in both."""
+    """What the directory in front of a file's name came to, if the name itself stays unchanged."""
 
     url: str
-    """Up to and with the slash; empty if each ``href`` with that directory has to be resolved by itself."""
+    """Its URL, with the slash; empty if each ``href`` in that directory must be resolved by itself."""
     table: Table | None
     """Where they can be remembered."""
     wanted: dict[str, bool] = field(default_factory=dict)
@@ -180,7 +180,7 @@ class Page:
 
     def _learn(self, raw: str) -> Known:
         """Resolve *raw*, and remember the result if it is the same for every page of the folder or site."""
-        if raw == "#":  # the page itself: it is known by its URL as well as any other
+        if raw == "#":  # the page itself, which is remembered by its URL like any other
             known, table = self._resolved(self._context[0].partition("#")[0])[0], None
         else:
             known, table = self._resolved(raw)
@@ -216,7 +216,7 @@ class Page:
         return _UNWANTED, table
 
     def _named(self, stem: Stem, name: str) -> Known:
-        """Return what is known of the file *name* where *stem* leads."""
+        """Return what is known of the file *name* in the directory *stem*."""
         memory = self._memory
         dot = name.find(".")
         if not self._is_wanted(stem, name[dot:] if dot >= 0 else ""):
@@ -273,7 +273,7 @@ class Page:
     def _table(self, raw: str) -> Table | None:
         """Return where *raw* can be remembered: there, the rest of the page's URL must not matter to it."""
         if raw != raw.strip(_HTML_SPACE):
-            return None  # what strips it depends on the resolver and on Python
+            return None  # how it is stripped depends on the resolver and on Python
         scheme, host, path, *_ = urlparse(raw)  # the parts that urljoin() looks at
         if scheme in ("http", "https"):
             return self._in_origin if host else None  # "http:x" is relative to a page with the same scheme
@@ -291,16 +291,16 @@ def _ends_in_path(url: str) -> bool:
 class HrefMemory:
     """What raw hrefs came to on the pages of one crawl, within :data:`MEMORY_BYTES` and the links of one page.
 
-    resolve           makes a URL, or None, of a raw href, the page's base URL, its URL and its encoding. Nothing else
-                      may matter to it. It joins and quotes as the web does: what is a plain name of a file, or a plain
-                      fragment, comes out of it as it went in.
+    resolve           makes a URL, or None, of a raw href, the page's base URL, its URL and its encoding, and of nothing
+                      else. It joins and quotes as the web does: a plain file name, or a plain fragment, comes out
+                      unchanged.
     fingerprint_url   the fingerprint of a URL.
-    is_wanted         whether a URL is asked for. The fragment may not matter to it; of a URL that ends in its path,
-                      only the site may, and the name of the file from its first dot on. If no name without a dot is
-                      wanted on a site, nothing there is.
-    fits              whether a URL, with its fragment, is asked for: both have to say so. None: all are.
-    shares            whether URLs that differ in their fragment only have one fingerprint for certain.
-    finish            what is done with a URL that is wanted, None for nothing. It takes the fragment off.
+    is_wanted         whether a URL is asked for. Must not depend on the fragment; for a URL that ends in its path, only
+                      on the site and on the file's name from its first dot on. If no name without a dot is wanted on
+                      a site, nothing there is.
+    fits              whether a URL with its fragment is asked for, in addition to *is_wanted*. None: all are.
+    shares            whether URLs that differ only in their fragment certainly have one fingerprint.
+    finish            turns a wanted URL into the one that comes out, without its fragment. None: left as it is.
     passes_unresolved whether hrefs of which no URL can be made are wanted.
     """
 

@@ -1,4 +1,7 @@
-"""What scrapy-redis keeps of a spider, in its own terms: server, Redis keys, fingerprints. Takes nothing over."""
+"""Where scrapy-redis keeps a spider's requests, by its own settings, and how it makes fingerprints.
+
+Knows scrapy-redis' settings. Does not know how the requests are taken over: ``fleet/frontier/scrapy_redis.py`` does.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ def source_of(
     """Return where scrapy-redis kept the requests of *spider*; None if its server is not there, which is logged.
 
     Args:
-        settings: Those of the crawl, in which scrapy-redis' own may still stand.
+        settings: Those of the crawl, which may still have those of scrapy-redis.
         spider: Its name.
         queue_server: Where to look if scrapy-redis' settings name no server: that of the queue.
         fingerprinter: What makes the fingerprints of the crawl, as in a key space.
@@ -74,7 +77,7 @@ def source_of(
 
 
 def fingerprint(request: Request) -> bytes | None:
-    """Return what scrapy-redis 0.9 filters *request* by, whatever fingerprinter is set.
+    """Return scrapy-redis 0.9's fingerprint of *request*, whatever fingerprinter is set.
 
     None if Scrapy tells requests apart that scrapy-redis does not: a page that was not fetched would count as seen.
 

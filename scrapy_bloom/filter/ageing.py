@@ -1,7 +1,8 @@
-"""When the layers of a chain are too old: rules for crawls that come back to a site again and again.
+"""Decides when a layer of a chain is too old, for crawls that come back to a site again and again.
 
-A layer takes fingerprints for an eighth of the age at most and is dropped as a whole when it has that age. So a
-fingerprint is forgotten between 7/8 and 8/8 of the age after it was added. Knows no layers, only when they were begun.
+A layer takes fingerprints for at most an eighth of the maximum age, and is dropped whole when it reaches that age. So a
+fingerprint is forgotten between 7/8 and 8/8 of the age after it was added. Does not know the layers, only when each was
+begun.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PERIODS = 8
-"""Parts of the age for which one layer takes fingerprints, unless it is full before."""
+"""Periods in one maximum age. A layer takes fingerprints for one period, unless it is full before."""
 
 MAX_ALIVE_PERIODS = PERIODS + 1
-"""Periods that can have layers at a time. Each may use up that share of the error rate."""
+"""Most periods with layers at a time. Each may use up an equal share of the error rate."""
 
 
 def is_expired(created: float, *, now: float, max_age: float) -> bool:
     """Return whether a layer begun at *created* is to be dropped at *now*; both in seconds since 1970.
 
-    A layer that will be begun in the future is one begun by a clock that was wrong. Its age is not known, so it is
+    If *created* is more than a period in the future, a clock was wrong and the age is unknown. The layer is then
     dropped as well: its pages are fetched again, rather than never.
     """
     return not now - max_age < created <= now + max_age / PERIODS
@@ -34,7 +35,7 @@ def is_closed(created: float, *, now: float, max_age: float) -> bool:
 
 
 def position(created: Sequence[float], *, max_age: float) -> int:
-    """Return how many layers of the newest period, which has at least one, are before the newest layer.
+    """Return how many layers of the newest period come before the newest layer.
 
     A layer that followed because its predecessor was full belongs to the same period. *created* is oldest first.
     """

@@ -139,9 +139,9 @@ class ScalableBloomFilter:
             the arguments above apply to new ones.
         on_checkpoint: Called at least 64 times per layer while it fills (at every addition if it holds under 64),
             after the first addition to a new layer, when layers are dropped, and by :meth:`sync`.
-        max_age: Seconds after which a fingerprint is forgotten, and found new once more: between 7/8 and 8/8 of that
-            after it was added. None: never. :attr:`error_rate` then is that of all layers alive at a time, and
-            *capacity* the fingerprints of one age.
+        max_age: Seconds after which a fingerprint is forgotten, and is new again: between 7/8 and 8/8 of that after it
+            was added. None: never. With an age, :attr:`error_rate` is that of all layers alive at a time, and
+            *capacity* counts the fingerprints of one age.
         clock: Returns the time in seconds since 1970, such as ``time.time``. Needed with *max_age*.
 
     Raises:
@@ -216,7 +216,7 @@ class ScalableBloomFilter:
     def __len__(self) -> int:
         """Return the number of fingerprints accepted as new and not forgotten.
 
-        What several of the filters had seen that were merged into this one counts for each of them.
+        A fingerprint that several merged filters had seen counts once for each of them.
         """
         self._settle()
         forgotten = sum(map(self._is_held, self._forgotten)) if self._has_dropped_merged else len(self._forgotten)
@@ -299,7 +299,8 @@ class ScalableBloomFilter:
     def expected_false_positives(self) -> float:
         """Return how many new fingerprints are expected to have been taken for seen since the chain began.
 
-        With a maximum age: how many for each whole set of those remembered now, too high until the age has passed once.
+        With a maximum age: the number for as many fingerprints as are remembered now; too high until the age has passed
+        once.
         """
         own = [(layer.spec, layer.count) for layer in self._own_layers()]
         merged = [[(layer.spec, layer.count) for layer in chain.layers] for chain in self._merged]
@@ -361,7 +362,7 @@ class ScalableBloomFilter:
             return next_spec(None, capacity=share, error_rate=error_rate, growth=self._growth)
         position = ageing.position([layer.created for layer in self._layers], max_age=self._max_age)
         if ageing.is_closed(self._layers[-1].created, now=now, max_age=self._max_age):
-            # As many as came in the last period, so that a steady crawl has one layer in each.
+            # Room for as many as came in the last period, so that a steady crawl has one layer in each.
             share = max(share, sum(layer.count for layer in self._layers[-1 - position :]))
             return next_spec(last, capacity=share, error_rate=error_rate, growth=0, position=0)
         return next_spec(last, capacity=share, error_rate=error_rate, growth=self._growth, position=position + 1)
@@ -373,12 +374,12 @@ class ScalableBloomFilter:
         now = self._clock()
         self._settle()
         expired = [ageing.is_expired(layer.created, now=now, max_age=self._max_age) for layer in self._layers]
-        # Up to the last one that is too old: those before it were begun earlier, whatever a wrong clock noted.
+        # Drop up to the last layer that is too old: those before it were begun earlier, whatever a wrong clock noted.
         dropped = len(expired) - expired[::-1].index(True) if any(expired) else 0
         if dropped == len(self._layers):
             self._begin_layer()
         del self._layers[:dropped]
-        # What was merged in is read-only and goes as a whole, as soon as a part of it is too old.
+        # Merged filters are read-only: all of one goes as soon as a part of it is too old.
         for chain in list(self._merged):
             if any(ageing.is_expired(layer.created, now=now, max_age=self._max_age) for layer in chain.layers):
                 self._merged = [other for other in self._merged if other is not chain]
@@ -443,7 +444,7 @@ class ScalableBloomFilter:
             self._on_checkpoint()
 
     def _on_quota_spent(self) -> None:
-        """Save the counts after the last addition of the quota; add a layer before an addition without a quota."""
+        """Save the counts after the last addition of the quota; with no quota left, add a layer first."""
         if self._quota:
             self._checkpoint()
         else:
@@ -562,9 +563,10 @@ def expected_false_positives(layers: Sequence[tuple[Design, int]], *, others_com
 def expected_in_merged(
     own: Sequence[tuple[LayerSpec, int]], merged: Sequence[Sequence[tuple[LayerSpec, int]]]
 ) -> float:
-    """Return the same for a chain of *own* layers that *merged* chains are asked beside.
+    """Return the same for a chain of *own* layers with *merged* chains beside it.
 
-    Each of those had lost what it lost before it was merged; since then every new fingerprint was checked in all.
+    Each merged chain keeps the loss it had before the merge; since then every new fingerprint was checked in all
+    chains.
     """
     rate = math.fsum(spec.error_rate_at(count) for chain in merged for spec, count in chain)
     before = math.fsum(map(expected_false_positives, merged))

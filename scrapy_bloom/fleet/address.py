@@ -21,7 +21,7 @@ class Address(NamedTuple):
     url: str | None
     """May hold a password. None: :attr:`parameters` name the host."""
     parameters: dict[str, Any]
-    """Further arguments for redis-py."""
+    """More arguments for redis-py."""
 
 
 def server_of(url: str | None, settings: BaseSettings) -> Address:
@@ -49,7 +49,7 @@ def is_named_by_scrapy_redis(settings: BaseSettings) -> bool:
 def is_same_server(one: Address, other: Address) -> bool:
     """Return whether *one* and *other* name the same server, whatever the database, user and options.
 
-    A server that goes by two names is taken for two, except for the names of the local one.
+    Two names of one server count as two servers, except for the names of this machine.
     """
     return _host_and_port(one) == _host_and_port(other)
 

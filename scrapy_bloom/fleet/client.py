@@ -1,8 +1,8 @@
 """One Redis or Valkey server, or a cluster of them: connect, send commands, count round trips, name what went wrong.
 
-Knows no bloom filter, and does not decide what to do about an error. It never repeats a command on its own: one whose
-answer got lost may have been carried out, and asking again would find one's own URL "seen". It never shows a password,
-in no message and in no chain of exceptions.
+Knows no bloom filter, and does not decide what to do about an error. It never repeats a command by itself: a command
+whose answer got lost may have been carried out, and asking again would find our own URL "seen". No message and no chain
+of exceptions shows a password.
 """
 
 from __future__ import annotations
@@ -95,13 +95,13 @@ class Server:
         info: Mapping[str, Any],
         risks: Sequence[str] = (),
     ) -> None:
-        """Take as *info* what the server says about itself, and as *secrets* what must never be shown."""
+        """Keep the server's answer to ``INFO`` as *info*, and *secrets*, which must never be shown."""
         self.where = where
         """Host, port and database, for messages."""
         self.risks = risks
-        """What about the server endangers a queue; for a cluster, about the node that was asked."""
+        """What could lose a queue on this server; on a cluster, on the node that was asked."""
         self.round_trips = 0
-        """Waits for an answer so far. On a cluster, one per node that was asked."""
+        """Round trips so far. On a cluster, one per node that was asked."""
         self.is_cluster = bool(info.get("cluster_enabled"))
         self.is_valkey = info.get("server_name") == "valkey" or "valkey_version" in info
         self._client = client
@@ -122,7 +122,7 @@ class Server:
     def calls(self, commands: Sequence[Command]) -> list[Any]:
         """Send *commands* in one round trip, or one per node of a cluster, and return the answers.
 
-        An error that the server answered stands in place of the answer, as :class:`ReplyError`.
+        If the server answers with an error, a :class:`ReplyError` takes the place of that answer.
 
         Raises:
             AwayError: No answer came, or not from all.
@@ -131,7 +131,7 @@ class Server:
         replies = self._send([(command, command.by_sha) for command in commands])
         unknown = [i for i, reply in enumerate(replies) if isinstance(reply, _UnknownScriptError)]
         if unknown:
-            # All of them in full: on a cluster, each may be for another node.
+            # Send all scripts in full: on a cluster, each command may be for another node.
             in_full = self._send([(commands[i], commands[i].in_full) for i in unknown])
             for i, reply in zip(unknown, in_full, strict=True):
                 replies[i] = reply
@@ -171,7 +171,7 @@ class Server:
         return [self._reply_error(reply) if isinstance(reply, ResponseError) else reply for reply in replies]
 
     def _send_to_nodes(self, requests: Sequence[tuple[Command, tuple[Any, ...]]]) -> list[Any]:
-        """Send to each node of a cluster what belongs there.
+        """Send each node of a cluster its commands.
 
         redis-py's own cluster pipeline refuses EVALSHA.
         """
@@ -189,7 +189,7 @@ class Server:
             client = cluster.get_redis_connection(nodes[name])
             answers = self._send_together(client, [requests[i][1] for i in indexes])
             for i, answer in zip(indexes, answers, strict=True):
-                # A slot that is on its way to another node: the cluster client follows it. Nothing was done yet.
+                # The slot is moving to another node: the cluster client follows it. Nothing was done yet.
                 moved = isinstance(answer, ReplyError) and isinstance(answer.__cause__, MovedError | AskError)
                 replies[i] = self._send_one(requests[i][1]) if moved else answer
         return replies
@@ -199,7 +199,7 @@ class Server:
 
         text = _scrubbed(str(error), self._secrets)
         if "unauthenticated" in text:
-            # What a server says to a long command without a password, before it reads which command that is.
+            # A server's answer to a long command without a password, before it has read which command it is.
             raise RefusedError(f"it refuses the user or password: {text}") from None
         if isinstance(error, ClusterDownError):
             raise AwayError(text) from None
@@ -279,7 +279,7 @@ def connect(url: str | None, parameters: Mapping[str, Any]) -> Server:
 
 
 def _without_ours(url: str) -> str:
-    """Return *url* without the options in its query that are ours to decide: redis-py lets the URL win."""
+    """Return *url* without the options that we set ourselves: redis-py would prefer those in the URL."""
     base, mark, query = url.partition("?")
     kept = [option for option in query.split("&") if option.partition("=")[0] not in _OURS]
     return f"{base}{mark}{'&'.join(kept)}"

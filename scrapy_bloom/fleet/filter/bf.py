@@ -79,7 +79,7 @@ class BloomCommandChain:
         return self.all_keys(), [self.parameters.id]
 
     def learn(self, reply: Sequence[Any]) -> Sequence[Any]:
-        """Return the rest of a script's *reply* behind what it says about the chain.
+        """Return the rest of a script's *reply*, after what it says about the chain.
 
         Raises:
             GoneError: The filter is not there any more.

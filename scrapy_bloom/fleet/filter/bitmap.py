@@ -53,14 +53,14 @@ PROBES_LUA = (Path(__file__).parent / "probes.lua").read_text(encoding="utf-8")
 """The beginning of a script that looks up digests and adds them."""
 
 PROBES_SHARE = 0.8
-"""Of the probes that need the fewest bits. The minimum is flat: at 1e-6 it takes 2 % more bits and 18 probes instead of
-23, each of which costs the server a call of 0.7 to 0.9 microseconds."""
+"""Share of the number of probes that needs the fewest bits. The minimum is flat: at 1e-6, 18 probes instead of 23 take
+only 2 % more bits, and each probe costs the server a call of 0.7 to 0.9 microseconds."""
 
 _PERIODS = 9
 """Parts of the age after which the server drops a layer for which one takes fingerprints."""
 
 LOCAL_AGE_SHARE = 1 / 64
-"""Share of the maximum age for which a process may believe itself that something is seen.
+"""Share of the maximum age for which a process may answer "seen" from its local filter.
 
 The server drops a layer after the rest of the age, 63/64, and closes it after a ninth of that: what was added last is
 then 63/64 * 8/9 = 7/8 of the age old, what was added first is seen for 63/64 + 1/64 of it at most.
@@ -151,7 +151,7 @@ def positions(digest: bytes, size_bits: int, probes: int) -> list[int]:
 
 
 class BitmapChain:
-    """A chain of bitmaps, as far as this process knows it: if others have grown it, the script says so."""
+    """A chain of bitmaps, as this process knows it; if others have grown it, the script says so."""
 
     def __init__(self, tag: str, meta: Mapping[str, str], max_age: float | None = None) -> None:
         """Take the metadata that the server has for hash tag *tag*, and the seconds after which it is to forget.
@@ -193,7 +193,7 @@ class BitmapChain:
     def probe_arguments(self, to_add: int) -> tuple[list[str], list[Any]]:
         """Return keys and arguments of ``open_chain()`` (``probes.lua``) for a script that adds up to *to_add* digests.
 
-        The Redis key of the next layer goes along only when the newest may be full: while a cluster moves the slot to
+        The Redis key of the next layer is passed only when the newest may be full: while a cluster moves the slot to
         another node, it refuses commands with a key that does not exist.
         """
         layers = self._layers
@@ -225,7 +225,7 @@ class BitmapChain:
         return [answer == ord("1") for answer in seen[0]] if seen else []
 
     def learn(self, reply: Sequence[Any]) -> Sequence[Any]:
-        """Take in what a script says about the chain, and return the rest of *reply*: empty if nothing was done.
+        """Update the chain from a script's *reply*, and return the rest of it: empty if nothing was done.
 
         Raises:
             GoneError: The metadata is gone or another chain's.
@@ -272,7 +272,7 @@ class BitmapChain:
         indexes = range(self._oldest, int(meta["layers"]))
         self._layers = [BitmapLayer.parse(meta[f"layer:{i}"]) for i in indexes]
         self._count = int(meta["count"])
-        # Of all but the newest. A layer that was closed because it was full has no count of its own.
+        # Counts of all but the newest. A layer that was closed because it was full has none.
         self._counts = [
             int(meta.get(f"count:{i}", one.capacity)) for i, one in zip(indexes[:-1], self._layers, strict=False)
         ]
@@ -280,7 +280,7 @@ class BitmapChain:
         self._plan()
 
     def _plan(self) -> None:
-        """Size the layer that the script creates when the newest is full, and the one when it is too old."""
+        """Size the layers that the script creates when the newest is full, and when it is too old."""
         parameters = self.parameters
         if not self._dropped_after:
             self._next = self._next_period = next_layer(

@@ -1,4 +1,4 @@
-"""A shared filter with a local one in front, and what is done when the server is away: :class:`FleetFilter`.
+"""A shared filter with a local one in front, which goes on when the server is away: :class:`FleetFilter`.
 
 The local filter remembers what the server has called seen or accepted, so that a duplicate known to this process
 costs no round trip. This module knows no Scrapy; ending a crawl is its caller's business.
@@ -48,10 +48,10 @@ bits per URL more than the whole would, and the local filter, in cheaper memory,
 """
 
 TRUST_SECONDS = 1.0
-"""How long "seen" from the local filter counts without a word from the server."""
+"""Seconds for which "seen" from the local filter counts without an answer from the server."""
 
 RETRY_SECONDS = 5.0
-"""How long one call tries again when the server has gone away, under ``retry``. The reactor waits meanwhile."""
+"""Seconds for which one call retries when the server has gone away, under ``retry``. The reactor waits meanwhile."""
 
 LOOK_SECONDS = 5.0
 """How often :meth:`FleetFilter.look` should be called, and how long the server may be silent before it is asked."""
@@ -102,7 +102,7 @@ class FleetFilter:
         self.figures: ChainFigures | None = None
         """The shared filter as it was at the last look."""
         self.expected_lost = 0.0
-        """URLs that this process is expected to have called seen wrongly."""
+        """Expected number of new URLs that this process has called seen."""
         # If the queue may be away as well, look again soon: until then every push goes unfiltered or is lost.
         self.outage = Outage(longest_pause=None if queue is QueuePlace.HERE else FIRST_PAUSE)
         self.backlog = Backlog(queue)
@@ -180,7 +180,7 @@ class FleetFilter:
         try:
             answers = self.shared.seen_many([fingerprints[i] for i in unknown])
         except GoneError:
-            self._trusted_until = 0.0  # the next fingerprint to be added finds out, and begins anew
+            self._trusted_until = 0.0  # the next addition finds out, and begins anew
             return [False] * len(fingerprints)
         except ServerError as error:
             # Not worth waiting for: links that pass become requests, and the first of those finds out.
@@ -206,7 +206,7 @@ class FleetFilter:
         the server has gone away nor that it is back.
         """
         if self.outage.is_on and self._on_away is not None:
-            self._on_away()  # again: the crawl may not have been far enough to be ended before
+            self._on_away()  # again: the crawl may have been too young to be ended before
         now = time.monotonic()
         if now < (self.outage.next_look if self.outage.is_on else self._trusted_until - TRUST_SECONDS + LOOK_SECONDS):
             return
@@ -350,7 +350,7 @@ class FleetFilter:
         self.backlog.written(len(batch))
 
     def _begin_anew(self) -> None:
-        """Begin the chain again, and the local filter with it, but for what still waits to be written."""
+        """Begin the chain again, and the local filter with it; keep what waits to be written."""
         self.shared.open()
         logger.warning(
             "The filter on %s is gone: it was removed, has expired, or the server came back without its data. It "

@@ -26,7 +26,7 @@ local function open_chain(first, at)
     local max_age = tonumber(ARGV[at + 4])
     local now = max_age > 0 and tonumber(call('TIME')[1]) or 0
 
-    -- What a layer without the field was begun at is not known better than by the chain's beginning.
+    -- A layer without the field is as old as the chain, for all that is known.
     local function age_of(index)
         return now - tonumber(call('HGET', KEYS[first], 'born:' .. index) or head[5])
     end
@@ -144,7 +144,7 @@ local function open_chain(first, at)
     function chain.add(digest)
         local x, y, z = start(digest)
         local is_full = chain.count >= capacities[chain.layers]
-        -- The newest layer is looked up while it is being written, unless nothing more is written into it.
+        -- Adding to the newest layer also looks it up, unless it takes no more.
         if contains_up_to(is_full and chain.layers or chain.layers - 1, x, y, z) then
             return true
         end
@@ -161,7 +161,7 @@ local function open_chain(first, at)
         return false
     end
 
-    -- To be called once, after the last add.
+    -- Call it once, after the last add.
     function chain.save()
         if chain.count ~= before or chain.layers ~= known then
             redis.call('HSET', KEYS[first], 'count', chain.count)

@@ -36,11 +36,11 @@ _BATCH_DIGESTS = 500
 """Per call of a shard: some 15 ms of the server's time, during which it answers nobody else."""
 
 CONFIRM_SECONDS = 1.0
-"""How long engine bf, whose commands do not look at the metadata, adds to a chain without looking whether it still is
-the one that the metadata speaks of."""
+"""Seconds for which engine bf adds to a chain before it checks that the metadata still names that chain: its commands
+do not read the metadata."""
 
 LEAST_LIFETIME = 60
-"""Seconds that a filter lives after its last use at least, so that none expires under a worker that is busy."""
+"""Least seconds that a filter lives after its last use, so that none expires under a busy worker."""
 
 _BEGIN_ATTEMPTS = 5
 _LIFETIME_REFRESHES = 4  # per lifetime
@@ -165,7 +165,7 @@ class SharedFilter:
         return [not seen for seen in self._exchange(fingerprints, adding=True)]
 
     def add_everywhere(self, fingerprints: Sequence[bytes]) -> None:
-        """Remember *fingerprints* in every shard, where it is not known in which they will be looked up.
+        """Remember *fingerprints* in every shard, for callers that do not know which one will be asked.
 
         Raises:
             GoneError: A chain is not on the server any more.
@@ -227,7 +227,7 @@ class SharedFilter:
             ServerError: The server does not answer, or refuses.
 
         """
-        self.open()  # anew, since what others have grown meanwhile goes, too
+        self.open()  # read anew: layers that others have added go, too
         self._remove(self._chains)
         self._chains = []
 
@@ -245,7 +245,7 @@ class SharedFilter:
                 seed = chains[shard].parameters.seed
                 digests = [mmh3_x64_128_digest(fingerprints[i], seed) for i in indexes[:_BATCH_DIGESTS]]
                 commands.append(chains[shard].command(digests, adding=adding))
-            # Asked last: a chain that the metadata still speaks of then was the right one to ask before.
+            # Ask last: if the metadata still name the chain then, it was the right one before.
             to_confirm = [chains[shard] for shard in left if self._is_to_confirm(chains[shard])]
             replies = self.server.calls([*commands, *map(self._confirmation, to_confirm)])
             for chain, reply in zip(to_confirm, replies[len(commands) :], strict=True):

@@ -1,7 +1,8 @@
 """What the two engines have in common: the Redis keys and the metadata of one chain on a server.
 
-The metadata is a hash, written once when the chain begins. What is stored there is used, whatever the settings say, so
-that all processes of a fleet agree. All keys of a chain share a hash tag, so that one node of a cluster has them all:
+Does not send anything. The metadata is a hash, written once when the chain begins. The stored values are used, whatever
+the settings say, so that all processes of a fleet agree. All keys of a chain share a hash tag, so that one node of a
+cluster has them all:
 
     {bloom:books:0}:meta        the metadata of shard 0 of the filter with prefix bloom:books
     {bloom:books:0}:1f0c...     the bits, under names that hold the chain's id: bits of a chain whose metadata is gone
@@ -131,7 +132,7 @@ class Chain(Protocol):
         """Return the command that looks *digests* up, and adds those that are new if *adding*."""
 
     def answers(self, reply: Any, *, adding: bool) -> list[bool]:
-        """Return for each digest whether it was seen, as far as *reply* goes: the caller asks again about the rest.
+        """Return for each digest in *reply* whether it was seen; the caller asks again about the rest.
 
         Raises:
             GoneError: The chain is not there any more.
@@ -143,7 +144,7 @@ class Chain(Protocol):
         """Return keys and arguments of ``open_chain()`` for a script that adds up to *to_add* digests."""
 
     def learn(self, reply: Sequence[Any]) -> Sequence[Any]:
-        """Take in what a script says about the chain, and return the rest of *reply*: empty if nothing was done.
+        """Update the chain from a script's *reply*, and return the rest of it: empty if nothing was done.
 
         Raises:
             GoneError: The chain is not there any more.

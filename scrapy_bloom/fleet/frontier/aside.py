@@ -22,9 +22,9 @@ class SetAside:
     id: str
     """Shard and number of the request, as ``0:17``."""
     reason: str
-    """``crashes``: in hand at three. ``garbled``: it cannot be read. ``size``: it is too large to be read."""
+    """``crashes``: in hand at three crashes. ``garbled``: unreadable. ``size``: too large to be read."""
     url: str | None
-    """Or what was pushed as a start URL. None: it cannot be read without the secret of the workers, or not at all."""
+    """Its URL, or what was pushed as a start URL. None: unreadable, at least without the secret of the workers."""
 
 
 def listed(server: Server, prefix: str, shards: int) -> list[SetAside]:

@@ -1,4 +1,4 @@
-"""The thread that talks to the queue on the server, so that the crawl does not wait for it.
+"""The thread that talks to the queue on the server, so that the crawl never waits for it.
 
 It delivers links and acknowledgements, and fetches leased requests. Links handed over before an acknowledgement reach
 the server before it, or in the same script; that is why no page is lost with a process. While a call is on its way,
@@ -88,7 +88,7 @@ class Courier:
         self.stale = 0
         """Requests acknowledged after their lease had ended; others fetch them again."""
         self.aside = 0
-        """Requests seen to be set aside."""
+        """Requests set aside, as far as this worker was told."""
         self._news = news
         self._on_away = on_away
         self._on_begun_anew = on_begun_anew
@@ -138,7 +138,7 @@ class Courier:
         self._thread.start()
 
     def send(self, link: Link) -> None:
-        """Take in a link."""
+        """Send a link."""
         with self._changed:
             self.is_over = False
             self._outbox.append(link)
@@ -149,7 +149,7 @@ class Courier:
                 self._changed.notify()
 
     def acknowledge(self, leased: Leased, room: int) -> None:
-        """Take the page off the server, once everything sent before is there.
+        """Acknowledge the page, once everything sent before it is on the server.
 
         *room* is as in :meth:`take`.
         """
@@ -479,7 +479,7 @@ class Courier:
     # -- when things go wrong ----------------------------------------------------------------------------------------
 
     def _join_anew(self, shard: int) -> None:
-        """Become a worker of *shard* again. What was leased and not begun belongs to others now."""
+        """Join *shard* again. What was leased and not begun belongs to others now."""
         self._leased[shard].clear()
         with self._changed:
             kept = [leased for leased in self._arrived if leased.shard != shard]
@@ -488,7 +488,7 @@ class Courier:
             self._arrived.extend(kept)
         is_gone = self.queue.is_gone(shard)
         if is_gone:
-            # Before the queue exists again: if this process dies here, the next one finds no queue and does it.
+            # Do this before the queue exists again: if this process dies here, the next one finds no queue and does it.
             self.queue.begin_filter_anew(shard)
         try:
             self.queue.join(shard, polite=True)
@@ -616,7 +616,7 @@ class Courier:
 
 
 class _AgainError(ServerError):
-    """A call was not carried out, or only in part, as when the filter grew. Make it again at once."""
+    """A call was carried out in part or not at all, as when the filter grew. Make it again at once."""
 
 
 def _listed(shard: int, ids: Sequence[bytes], urls: Sequence[str | None] = ()) -> str:

@@ -26,10 +26,10 @@ import zlib
 from typing import Any
 
 MAX_BYTES = 16 << 20
-"""Size of an entry before compression. A larger one is refused on both ways."""
+"""Most bytes of an entry before compression. A larger one is neither written nor read."""
 
 PUSHED = b"U"
-"""What the entry of a start URL begins with that nobody has made a request of."""
+"""Format byte of a pushed start URL of which no worker has made a request yet."""
 
 _MAX_DIGITS = 1000
 _PLAIN, _COMPRESSED, _SIGNED = b"J", b"Z", b"P"
@@ -56,7 +56,7 @@ class NotPlainError(ValueError):
 
 
 class GarbledError(Exception):
-    """Bytes from the server are no entry, or none that may be read here; the message says what is wrong."""
+    """Bytes from the server are no entry, or one that may not be read; the message says why."""
 
 
 def encode(fields: dict[str, Any]) -> bytes:

@@ -23,10 +23,10 @@ if not chain then
     return refusal
 end
 local is_alive = redis.call('ZSCORE', WORKERS, token)
--- The same call a second time: its answer got lost.
+-- The worker repeats a call whose answer got lost.
 local is_repeated = is_alive and redis.call('HGET', held(token), 'number') == number
 
--- Whether scrapy-redis has seen it, whose filter was taken over.
+-- Whether the filter taken over from scrapy-redis has it.
 local function seen_before(digests)
     return #digests > 16 and chain.contains(string.sub(digests, 17))
 end

@@ -31,7 +31,7 @@ class Worker:
     last_seen: float | None
     """Seconds since 1970 on the server's clock; None if it was joined by an earlier scrapy-bloom."""
     is_alive: bool
-    """Whether its lease runs. What a worker holds that is not alive goes to others at their next look."""
+    """Whether its lease runs. If not, others get what it holds at their next look."""
     held: int
     """Requests in hand."""
 
@@ -54,7 +54,7 @@ class FleetFigures:
     error_rate: float
     """Chance that a new URL is taken for seen now."""
     enqueued: int
-    """Requests ever."""
+    """Requests ever enqueued."""
     pending: int
     leased: int
     aside: int
@@ -143,7 +143,7 @@ def figures(server: Server, prefix: str, *, most_hosts: int = 10) -> FleetFigure
         error_rate=sum(one.error_rate for one in seen) / shards,
         enqueued=enqueued,
         pending=waiting,
-        # Not by the workers' hashes: what is moved between the two looks would count twice, or not at all.
+        # Do not add up the workers' hashes: a request that moves between two look-ups would count twice, or not at all.
         leased=max(0, outstanding - waiting),
         aside=aside,
         hosts=len(pending),

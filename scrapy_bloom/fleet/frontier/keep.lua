@@ -1,4 +1,4 @@
--- Makes pending again what a worker holds and does not know of, as after a lease whose answer got lost. Follows
+-- Makes pending again what a worker holds without knowing it, as after a lease whose answer got lost. Follows
 -- queue.lua.
 --
 -- ARGV[1] token   ARGV[2..] the ids that the worker knows of. Returns how many it did not.

@@ -15,7 +15,7 @@ if not redis.call('ZSCORE', WORKERS, token) then
 end
 allow_when_full()
 local now = milliseconds()
--- When nobody has called for long, it was the server that was away: no worker is to blame, and all get a new lease.
+-- If nobody has called for long, the server was away: no worker is to blame, and all get a new lease.
 local called = tonumber(redis.call('HGET', STATE, 'called') or now)
 if now - called > lease / 2 then
     for _, other in ipairs(redis.call('ZRANGE', WORKERS, 0, -1)) do
@@ -56,7 +56,7 @@ end
 
 local leased, large, missing, bytes = {}, {}, 0, 0
 local most_each, most_bytes = tonumber(ARGV[6]), tonumber(ARGV[7])
-local at = 0 -- slots before it have nothing for this worker
+local at = 0 -- slots before this index have nothing for this worker
 while #leased < 2 * wanted and bytes < most_bytes and at < 1000 do
     local slot = redis.call('ZRANGE', SLOTS, at, at)[1]
     if not slot then

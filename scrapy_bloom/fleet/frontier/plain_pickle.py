@@ -1,8 +1,8 @@
 """Reads a pickle that holds plain types only, from a source that may be hostile: :func:`loads`.
 
-Knows no request. Python's own unpickler is told of the few instructions that build plain types, and of none that names,
-imports or calls anything. It is the one written in Python: that of C sets aside memory for whatever index an entry
-names, up to gigabytes for a few bytes.
+Knows no request. It restricts Python's unpickler to the few instructions that build plain types; none of them names,
+imports or calls anything. It uses the unpickler written in Python: the C one allocates memory for any index that an
+entry names, gigabytes for a few bytes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _MAX_VALUES = 1_000_000
-"""Values in one entry, each as often as it is referred to: a few bytes can stand for a billion."""
+"""Most values in one entry, each counted as often as it is referred to: a few bytes can stand for a billion."""
 
 _PLAIN = (
     "PROTO FRAME STOP MARK MEMOIZE BINPUT LONG_BINPUT BINGET LONG_BINGET "
@@ -45,7 +45,7 @@ def loads(data: bytes) -> Any:
         found = _Unpickler(io.BytesIO(data)).load()
     except GarbledError:
         raise
-    except Exception as error:  # whatever the unpickler makes of any bytes
+    except Exception as error:  # the unpickler may raise anything on hostile bytes
         raise GarbledError(f"it is no pickle of plain types ({type(error).__name__}: {error})") from None
     _check_values(found)
     return found

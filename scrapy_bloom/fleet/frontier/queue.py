@@ -1,4 +1,4 @@
-"""The queue of a fleet on a server: the calls of its scripts, and how to read their answers.
+"""The queue of a fleet on a server: calls its scripts, and reads their answers.
 
 Knows no request of Scrapy's and no thread, and does not decide what happens when the server is away. Each shard lies
 beside a chain of the filter, under the same hash tag, so that one script can look links up, add them and enqueue them:
@@ -52,13 +52,13 @@ if TYPE_CHECKING:
 FORMAT = 1
 
 MAX_PRIORITY = (1 << 20) - 1
-"""Priorities above it count as it, those below its negative as the negative."""
+"""Higher priorities count as this, those below its negative as the negative."""
 
 MAX_LINKS = 200
 """Most links per call. With bitmaps they take 6 ms, in which the server answers nobody else."""
 
 CRASH_LIMIT = 3
-"""A request that was in hand at so many crashes is set aside."""
+"""A request that was in hand at this many crashes is set aside."""
 
 MAX_LEASE_BYTES = 8 << 20
 """Most bytes of entries in one answer; the last entry may exceed it."""
@@ -81,7 +81,7 @@ class Link:
     """A request on its way to the server."""
 
     fingerprint: bytes | None
-    """What the filter knows it by; None: it is not filtered."""
+    """Its fingerprint; None: it is not filtered."""
     shard: int
     slot: str
     base: int
@@ -89,9 +89,9 @@ class Link:
     is_lifo: bool
     entry: bytes
     ref: Any
-    """Whatever the caller knows the link by."""
+    """The caller's own reference to the link."""
     scrapy_redis: bytes | None = None
-    """What scrapy-redis filtered it by; None: it does not matter."""
+    """Its fingerprint under scrapy-redis; None: not needed."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ class Queue:
         prefix: Of the keys; as of *shared*.
         spider: Name of the spider, whose callbacks the requests name.
         worker: Name of this worker; a later one of the same name takes back what it held.
-        lease_seconds: Silence of a worker after which others get what it holds.
+        lease_seconds: Seconds of silence after which others get what a worker holds.
         host_workers: Most workers that hold requests of a slot at once; 0 for any number.
         max_entry_bytes: Largest entry that is read.
         start_urls: Redis key of the list that others push start URLs to; None: there is none.

@@ -1,10 +1,10 @@
 """Takes over what scrapy-redis left of a spider: its pending requests and its filter. See :func:`take_over`.
 
-Knows the Redis keys of scrapy-redis and no request: what an entry of its queue means is said by the caller.
+Knows the Redis keys of scrapy-redis. Does not know what an entry of its queue means: the caller turns it into a link.
 
 The old keys are renamed first, so that nothing is added to them meanwhile, and stay under those names. Then the filter
-is taken over, then the requests, in batches, each request once whatever happens in between. What is under way is on the
-queue's server, so that any worker can go on with it:
+is taken over, then the requests, in batches, each request once whatever happens in between. The state is on the queue's
+server, so that any worker can go on with it:
 
     {bloom:books:0}:moving          number of the take-over, and the names that the old keys have now
     {bloom:books:0}:mover           token of the worker that does it; expires
@@ -84,7 +84,7 @@ class Taken:
 
 def has_filter(source: Source) -> bool:
     """Return whether there is a filter of scrapy-redis to take over; False if its server does not answer."""
-    with suppress(ServerError):  # take_over() will say so
+    with suppress(ServerError):  # take_over() reports it
         return _exists(source, source.dupefilter)
     return False
 
@@ -122,7 +122,7 @@ def take_over(queue: Queue, source: Source) -> Taken:
             time.sleep(_LOOK_SECONDS)
             continue
         try:
-            # Once: of workers of scrapy-redis that still run, there would be no end.
+            # Only once: while workers of scrapy-redis run, there is always more.
             if _is_under_way(queue) or not has_waited:
                 _TakeOver(queue, source, mover, taken).run()
                 break
@@ -365,7 +365,7 @@ class _TakeOver:
             self._call("UNLINK", self._moved_queue)  # all of it is back in its place
         logger.info(
             "Taken over from scrapy-redis on %s: %d pending requests and %d fingerprints. What it left is kept under "
-            "%s and %s, for the way back; remove it when you need it no more.",
+            "%s and %s, for the way back; remove it when you no longer need it.",
             where,
             self._taken.requests,
             self._taken.fingerprints,
