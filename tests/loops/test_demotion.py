@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import random
+from typing import TYPE_CHECKING
 
 from scrapy import Request
 from scrapy.http import HtmlResponse
 from scrapy.utils.test import get_crawler
 
-from scrapy_bloom.loops.guard import LINKED_FROM, LoopGuard
+from scrapy_bloom.loops.guard import LINKED_FROM, QUEUED, LoopGuard
 from scrapy_bloom.loops.options import parse_loop_guard
 from tests.support.loopsite import prose
+
+if TYPE_CHECKING:
+    import pytest
 
 HOST = "https://example.com"
 
@@ -86,3 +90,12 @@ def test_pages_that_bring_nothing_wait_for_a_large_section_that_brings_news() ->
     late, early = [fetched_at(guard, one) for one in months], [fetched_at(guard, one) for one in items]
     guard.close()
     assert max(early) < min(late)
+
+
+def test_a_request_whose_marks_cannot_be_read_is_fetched(caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever somebody has put in its place in meta: the page is not lost, and the log says so."""
+    guard = opened_guard()
+    request = Request(HOST, meta={QUEUED: "something else"})
+    assert not guard.out_of_queue(request)
+    assert "cannot be judged, and is fetched" in caplog.text
+    guard.close()
