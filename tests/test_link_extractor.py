@@ -415,6 +415,23 @@ def test_memory_is_bounded(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
         assert memory.nbytes == sum(table.nbytes for table in memory._tables.values()) < 60_000
 
 
+@pytest.mark.parametrize("settings", [{}, {"BLOOM_URL_RULES": ["common"]}])
+def test_links_to_parts_of_one_page_take_the_memory_of_one(settings: dict[str, Any]) -> None:
+    """A hundred links that differ behind the # are one entry, and names of files in a folder are resolved together."""
+    scheduler = open_scheduler(spider=AskingSpider, **settings)
+    extractor = UnseenLinkExtractor()
+    html = "".join(
+        f'<a href="../x/a.html#p{n}">A</a> <a href="../x/{n}.html">B</a> <a href="#{n}">C</a>' for n in range(99)
+    )
+    assert len(extractor.extract_links(page_of(scheduler, html))) == 3 * 99
+    ((_, memory),) = extractor._memories.values()
+    assert memory is not None
+    tables = memory._tables.values()
+    assert sum(map(len, tables)) == 1 + 99
+    assert {stem for table in tables for stem in table.stems} <= {"", "../", "../x/", "http://a.example/docs/"}
+    finish(scheduler)
+
+
 @pytest.mark.parametrize("settings", [{"dupefilter": SCRAPYS}, {"REQUEST_FINGERPRINTER_CLASS": ByPath}])
 def test_where_the_filter_cannot_tell_it_is_scrapys_extractor(settings: dict[str, Any]) -> None:
     """With Scrapy's filter or a custom fingerprinter all links come out, and none is counted."""
