@@ -232,10 +232,10 @@ def _shapes(report: Report) -> Iterator[str]:
         yield '<p class="quiet">Not known now.</p>'
         return
     if not verdicts:
-        yield '<p class="quiet">No kind of URL has run dry, or BLOOM_LOOP_GUARD was off.</p>'
+        yield '<p class="quiet">No shape has run dry, or BLOOM_LOOP_GUARD was off.</p>'
         return
     yield (
-        '<p class="quiet">Kinds of URL whose pages brought nothing new. What waits is tried now and then; '
+        '<p class="quiet">Shapes whose pages brought nothing new. Their parked requests are tried now and then;  '
         "scrapy bloom release takes a verdict back.</p>"
     )
     header = '<th>shape</th><th class="number">waiting</th><th class="number">fetched</th><th>example</th>'

@@ -78,7 +78,7 @@ def _read_all(path: Path) -> dict[str, Any]:
     read: list[dict[str, Any]] = []
     findings: list[str] = []
     is_job = path.name == FILTER_NAME
-    # Before the frontier: what the filter has noted of that is never ahead of it.
+    # Before the frontier: what the filter has noted of the frontier is never ahead of it.
     mark = read_mark(path / "frontier") if is_job else None
     described = _read_filter(path, "filter", read, findings)
     if is_job:

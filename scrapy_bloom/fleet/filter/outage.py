@@ -23,7 +23,7 @@ class Outage:
         self.is_on = False
         """Whether the server did not answer when it was last asked."""
         self.times = 0
-        """How often it has gone away."""
+        """Times that it has gone away."""
         self.next_look = 0.0
         """When it may be asked again, by ``time.monotonic()``."""
         self._longest_pause = LONGEST_PAUSE if longest_pause is None else longest_pause

@@ -33,7 +33,7 @@ local function open_chain(first, at)
 
     if max_age > 0 then
         local is_changed = false
-        -- One that will be begun in the future was begun by a clock that was wrong.
+        -- A beginning more than an eighth of the age in the future means that a clock was wrong.
         local newest_age = age_of(behind - 1)
         local is_closed = newest_age >= tonumber(ARGV[at + 5]) or newest_age < -max_age / 8
         if is_closed and tonumber(head[3]) > 0 then

@@ -52,7 +52,7 @@ class SharedFilter:
 
     Args:
         server: See :func:`scrapy_bloom.fleet.client.connect`.
-        prefix: Of the Redis keys; without braces, which delimit the hash tag.
+        prefix: Prefix of the Redis keys, without braces, which delimit the hash tag.
         engine: ``"bf"``, ``"bitmap"``, or ``"auto"``: bf if the server has the commands and the capacity per shard is
             enough for them to keep the error rate. Engine bf raises a smaller capacity to that.
         shards: Number of chains that the fingerprints are spread over.
@@ -61,8 +61,8 @@ class SharedFilter:
             looked up in one chain only.
         growth: How many times larger each next layer is. Engine bf rounds it to a whole number.
         key_space: What makes the fingerprints, by ingredient.
-        max_age: Seconds after which the server forgets a fingerprint, less what a process may believe itself
-            (:data:`~scrapy_bloom.fleet.filter.bitmap.LOCAL_AGE_SHARE`); None: never. Needs engine bitmap.
+        max_age: Seconds after which the server forgets a fingerprint, less the time for which a process may answer by
+            itself (:data:`~scrapy_bloom.fleet.filter.bitmap.LOCAL_AGE_SHARE`); None: never. Needs engine bitmap.
         ttl: Seconds after the last use at which the server removes the filter, at least :data:`LEAST_LIFETIME`; None
             for never.
 

@@ -1,4 +1,4 @@
-"""Requests of a queue that were set aside: what they are, and how they get back. Needs no worker and no open filter."""
+"""Lists the requests that a queue has set aside, and puts them back. Needs no worker and no open filter."""
 
 from __future__ import annotations
 

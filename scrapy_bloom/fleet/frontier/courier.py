@@ -510,8 +510,8 @@ class Courier:
             )
         else:
             logger.warning(
-                "The leases of this worker had ended: it was not heard of for %g s, or another took its name. What it "
-                "held is fetched again, by whoever comes first; %d requests that it had not begun are left to that.",
+                "The leases of this worker had ended: it was silent for %g s, or another took its name. What it held "
+                "is pending again, with the %d requests that it had not begun.",
                 self.queue.lease_seconds,
                 lost,
             )

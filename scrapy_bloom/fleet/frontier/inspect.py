@@ -1,4 +1,7 @@
-"""What the queue and the filter of a fleet hold, for people. Reads only, beside running workers, too."""
+"""Looks up what the queue and the filter of a fleet hold.
+
+Only reads, also while workers run. Does not know what the requests mean, nor how the figures are printed.
+"""
 
 from __future__ import annotations
 

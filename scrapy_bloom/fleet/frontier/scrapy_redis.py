@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MOVER_SECONDS = 30
-"""Silence of the worker that takes over after which another goes on with it. A batch takes less than a second."""
+"""Seconds of silence after which another worker goes on with the take-over. A batch takes less than a second."""
 
 _BATCH = 200
 _SAMPLE = 200
