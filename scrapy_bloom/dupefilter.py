@@ -123,6 +123,11 @@ class BloomDupeFilter(BaseBloomDupeFilter):
                 return
         self._held_back.release()
 
+    def queue_was_lost(self) -> None:
+        """Keep what the loop guard has sent back to a queue that could not be written."""
+        if self._guard is not None:
+            self._guard.queue_was_lost()
+
     def never_release(self, request: Request) -> None:
         """Keep the fingerprint of *request* out of the files for good, because the request is in memory only.
 

@@ -13,6 +13,7 @@ from scrapy_bloom.commands.plan import count_argument, rate_argument
 from scrapy_bloom.commands.seen_sources import SCRAPY_BYTES, URLS, Source, check_readable, fingerprints_in
 from scrapy_bloom.commands.terminal import OK, WRONG, rows, show, tracked
 from scrapy_bloom.files.directory import open_filter
+from scrapy_bloom.files.frontier_file import FRONTIER_NAME
 from scrapy_bloom.files.inspect import inspect
 from scrapy_bloom.files.layout import FILTER_NAME
 from scrapy_bloom.settings import BloomSettings
@@ -82,6 +83,13 @@ def import_seen(
     design = BloomSettings() if existing.exists else BloomSettings.from_settings(settings())
     seen = path.parent / "requests.seen"
     length = SCRAPY_BYTES if space.get("fingerprinter", "scrapy") == "scrapy" else None
+    # Without a frontier the next crawl would warn of that; the import closes the filter, so that it cannot.
+    may_lack_requests = (
+        existing.exists
+        and not existing.is_clean
+        and path.name == FILTER_NAME
+        and not (path.parent / FRONTIER_NAME).exists()
+    )
     imported: list[dict[str, Any]] = []
     findings: list[str] = []
     with open_filter(
@@ -120,6 +128,7 @@ def import_seen(
         "new": sum(each["new"] for each in imported),
         "urls": urls,
         "key_space": dict(space),
+        "may_lack_requests": may_lack_requests,
         "is_assumed": any(each["kind"] != URLS for each in imported),
         "findings": findings,
     }
@@ -151,4 +160,7 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
         yield "If that is wrong, they match nothing, and their pages are fetched again."
     else:
         yield f"Fingerprints made by {made_by}."
+    if found["may_lack_requests"]:
+        yield "The filter had not been closed. If that was a crawl with Scrapy's own queue, what was pending is lost:"
+        yield "its pages count as seen. To crawl them all, begin anew. After a killed import, nothing is lost."
     yield from (f"! {finding}" for finding in found["findings"])

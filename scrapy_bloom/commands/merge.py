@@ -23,7 +23,7 @@ from scrapy_bloom.files.layout import FILTER_NAME
 from scrapy_bloom.files.merge import Design, merge
 from scrapy_bloom.files.sqlite_copy import reading
 from scrapy_bloom.filter.key_space import check_key_space
-from scrapy_bloom.loops.verdicts import guard_file, shapes_in
+from scrapy_bloom.loops.verdicts import guard_file, parked_in
 from scrapy_bloom.settings import BloomSettings
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def _parked(jobdir: Path) -> int:
     path = guard_file(jobdir)
     if not path.exists():
         return 0
-    return _asked(path, lambda connection: sum(shape.waiting for shape in shapes_in(path, connection)))
+    return _asked(path, lambda connection: parked_in(path, connection))
 
 
 def _asked(path: Path, ask: Callable[[sqlite3.Connection], int]) -> int:

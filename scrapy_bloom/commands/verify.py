@@ -169,7 +169,7 @@ def _read_guard(path: Path, read: list[dict[str, Any]]) -> list[str]:
         shapes = verdicts.shapes_in(path, connection)
         return (
             [],
-            f"{len(shapes):,} shapes that have run dry, {sum(shape.waiting for shape in shapes):,} parked requests",
+            f"{len(shapes):,} shapes that have run dry, {verdicts.parked_in(path, connection):,} parked requests",
         )
 
     return _read_database(path, "loop guard", read, look)

@@ -29,7 +29,7 @@ from scrapy_bloom.crawl.unchecked import UncheckedRequests
 from scrapy_bloom.errors import BloomError
 from scrapy_bloom.files.figures import FIGURES_NAME
 from scrapy_bloom.loops.verdict import PASSED
-from scrapy_bloom.loops.verdicts import parked_shapes
+from scrapy_bloom.loops.verdicts import parked_requests
 from scrapy_bloom.settings import BloomSettings
 
 if TYPE_CHECKING:
@@ -349,7 +349,7 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
         if not self._jobdir:
             return
         try:
-            waiting = sum(shape.waiting for shape in parked_shapes(self._jobdir))
+            waiting = parked_requests(self._jobdir)
         except BloomError:  # there is none, or the guard itself says what is wrong with it
             return
         if waiting:

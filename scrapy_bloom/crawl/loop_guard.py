@@ -53,6 +53,9 @@ class Guard(Protocol):
         Called before the filter lets go of fingerprints that it held back. If this raises, it holds on to them.
         """
 
+    def queue_was_lost(self) -> None:
+        """Keep what was released, since the queue that has it could not be written."""
+
     def close(self) -> None:
         """Write down what a later run needs. Called before the filter closes."""
 

@@ -393,6 +393,8 @@ class DurableScheduler(Scheduler):
         except sqlite3.Error:
             logger.exception("Closing %s failed", path)
             written = False
+        if not written:
+            getattr(self.df, "queue_was_lost", bool)()
         self._handed_out.end()
         if written and not (waiting or lanes.unreadable):
             ScrapyQueue(path.parent).unblock()

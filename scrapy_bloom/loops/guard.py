@@ -97,6 +97,7 @@ class LoopGuard:
         self._seen: ScalableBloomFilter | None = None
         self._news: News | None = None
         self._send_back: Callable[[Request], None] | None = None
+        self._queue_is_lost = False
         self._next_save = 0.0
         self._has_warned: set[str] = set()
         self.is_open = False
@@ -151,6 +152,10 @@ class LoopGuard:
         if isinstance(self._lot, ParkedFile):
             self._lot.seal()
 
+    def queue_was_lost(self) -> None:
+        """Keep what was sent back to the queue: it could not be written."""
+        self._queue_is_lost = True
+
     def checkpoint(self) -> None:
         """Let go of what came out of the queue before its commit. What was parked is on the disk already."""
         if self.is_open and isinstance(self._lot, ParkedFile):
@@ -167,7 +172,7 @@ class LoopGuard:
         self._set_stats()
         if isinstance(self._lot, ParkedFile):
             self._save(self._lot)
-            self._lot.close(queue_is_kept=True)
+            self._lot.close(queue_is_kept=not self._queue_is_lost)
         waiting = self._lot.waiting.total() if self._lot is not None else 0
         if waiting and isinstance(self._lot, ParkedInMemory):
             logger.info("The loop guard parked %d requests in memory; they are gone now (no JOBDIR)", waiting)

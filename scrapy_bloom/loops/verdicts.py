@@ -62,6 +62,12 @@ def parked_shapes(jobdir: Path) -> list[ParkedShape]:
         return shapes_in(guard_file(jobdir), connection)
 
 
+def parked_requests(jobdir: Path) -> int:
+    """Return how many requests of the job of *jobdir* the guard alone has. Raises as :func:`parked_shapes` does."""
+    with closing(_open(jobdir, "ro")) as connection:
+        return parked_in(guard_file(jobdir), connection)
+
+
 def shapes_in(path: Path, connection: sqlite3.Connection) -> list[ParkedShape]:
     """Return the same as :func:`parked_shapes`, over a *connection* to the guard's file at *path*, or to a copy."""
     rows = _ask(
@@ -74,6 +80,11 @@ def shapes_in(path: Path, connection: sqlite3.Connection) -> list[ParkedShape]:
         ParkedShape(shape, fetched, dry, queued, waiting, bool(pardoned), example)
         for shape, fetched, dry, queued, _, pardoned, example, waiting in rows
     ]
+
+
+def parked_in(path: Path, connection: sqlite3.Connection) -> int:
+    """Return how many requests are in the guard's file at *path*: those that were put back and not fetched yet, too."""
+    return int(_ask(path, connection, "SELECT count(*) FROM parked")[0][0])
 
 
 def problems(path: Path, connection: sqlite3.Connection) -> list[str]:

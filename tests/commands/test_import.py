@@ -244,3 +244,15 @@ def test_a_crawl_does_not_fetch_what_was_imported(tmp_path: Path, answer: Callab
         assert answer("import", tmp_path / "job", listed)[1]["new"] == 10
         crawl(site.url(), {"ADDONS": {"scrapy_bloom.Addon": 300}, "JOBDIR": str(tmp_path / "job")})
         assert sorted(site.missing_pages()) == list(range(30, 40))
+
+
+def test_a_kill_that_may_have_lost_requests_is_not_hushed_up(
+    tmp_path: Path, answer: Callable[..., tuple[int, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The import closes the filter, so the next crawl cannot warn that Scrapy's queue was lost: the import does."""
+    (tmp_path / "list").write_bytes(as_text(FINGERPRINTS))
+    killed = "from scrapy_bloom import open_filter; import os, sys; open_filter(sys.argv[1]).add(b'x'); os._exit(1)"
+    subprocess.run([sys.executable, "-c", killed, str(filter_of(tmp_path))], cwd=ROOT, check=False)
+    assert main(["import", str(tmp_path), str(tmp_path / "list")]) == OK
+    assert "what was pending is lost" in capsys.readouterr().out
+    assert answer("import", tmp_path, tmp_path / "list")[1]["may_lack_requests"] is False

@@ -156,3 +156,25 @@ def test_a_crawl_goes_on_with_a_merged_filter(tmp_path: Path, answer: Callable[.
         site.forget_hits()
         crawl(site.url(), settings)
         assert set(site.all_hits()) <= {"/page/0"}
+
+
+def test_requests_put_back_and_not_fetched_yet_are_parked_still(
+    tmp_path: Path, answer: Callable[..., tuple[int, Any]], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Between ``requeue`` and the next run with the guard nobody else has them: a merge is refused, `verify` counts
+    them, and a run without the guard warns of them."""
+    job = tmp_path / "job"
+    with opened(job, DUPEFILTER_CLASS="scrapy_bloom.BloomDupeFilter") as calls:
+        calls.push(Request("https://example.com/"))
+        calls.drain()
+    lot = ParkedFile.open(job / "requests.loops", None)
+    lot.park(7, Request("https://example.com/parked"))
+    lot.save([lot_row(7)], [])
+    lot.close(queue_is_kept=True)
+    assert answer("requeue", job) == (OK, {"directory": str(job), "requeued": 1})
+    code, error = answer("merge", tmp_path / "all", job)
+    assert (code, "has 1 parked requests" in error) == (USAGE, True)
+    (of_guard,) = (each for each in answer("verify", job)[1]["read"] if each["part"] == "loop guard")
+    assert of_guard["what"].endswith("1 parked requests")
+    with opened(job, DUPEFILTER_CLASS="scrapy_bloom.BloomDupeFilter"):
+        assert "The loop guard parked 1 requests" in caplog.text

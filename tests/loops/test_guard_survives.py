@@ -18,10 +18,11 @@ from scrapy_bloom.errors import DamagedError, InUseError, UnknownFormatError, Un
 from scrapy_bloom.loops.account import Account
 from scrapy_bloom.loops.guard import LoopGuard
 from scrapy_bloom.loops.options import parse_loop_guard
-from scrapy_bloom.loops.parked import FILE_NAME, ParkedFile
+from scrapy_bloom.loops.parked import DIRECTORY_NAME, FILE_NAME, ParkedFile
 from scrapy_bloom.loops.verdicts import parked_shapes, take_back
 from tests.support.crawling import crawl, start_crawl
 from tests.support.loopsite import LoopSite
+from tests.support.schedulers import opened
 from tests.support.scheduling import finish, open_scheduler
 
 if TYPE_CHECKING:
@@ -273,3 +274,24 @@ def test_a_job_whose_guard_file_is_damaged_does_not_start(tmp_path: Path) -> Non
     assert "is damaged" in running.log
     assert "what is parked there is lost" in running.log
     assert json.dumps(running.stats)
+
+
+@pytest.mark.parametrize("is_full", [True, False])
+def test_what_was_sent_back_to_a_queue_that_is_never_written_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_full: bool
+) -> None:
+    """A crawl stopped while the disk is full cannot keep its queue, so the next run has what is parked from the guard;
+    a queue that was written has it alone."""
+    with opened(tmp_path, DUPEFILTER_CLASS="scrapy_bloom.BloomDupeFilter", BLOOM_LOOP_GUARD=True) as calls:
+        lot = calls.scheduler.df._guard._lot
+        lot.park(5, Request("http://example.com/a"))
+        ((_, released),) = lot.release(5, 64)
+        calls.push(released.replace(dont_filter=True))
+
+        def write(_batch: object) -> None:
+            raise sqlite3.OperationalError("database or disk is full")
+
+        if is_full:
+            monkeypatch.setattr(calls.scheduler._journal.database, "write", write)
+    monkeypatch.undo()
+    assert ParkedFile.open(tmp_path / DIRECTORY_NAME, None).waiting[5] == is_full
