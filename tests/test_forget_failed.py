@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from scrapy import Request, Spider
+from scrapy import Request, Spider, signals
+from scrapy.downloadermiddlewares.retry import get_retry_request
 from scrapy.utils.test import get_crawler
 
 from scrapy_bloom import BloomDupeFilter
@@ -137,3 +138,22 @@ def test_a_redirect_that_ended_in_failure_is_followed_again(tmp_path: Path) -> N
         failures = site.hits("/redirect/0")
         crawl(start, settings)
         assert site.hits("/redirect/0") == failures + 1
+
+
+def test_a_link_from_a_page_that_was_retried_is_no_retry(tmp_path: Path) -> None:
+    """Spiders pass the meta of a page on to its links, with the count of its retries. Such a link to a page that failed
+    is followed; the retry of that page itself still counts as under way."""
+    crawler = get_crawler(Spider, {"JOBDIR": str(tmp_path), **ON})
+    dupefilter = BloomDupeFilter.from_crawler(crawler)
+    dupefilter.open()
+    failed = Request("http://example.com/")
+    assert not dupefilter.request_seen(failed)
+    dupefilter.forget(failed)
+    link = Request(failed.url, meta={"retry_times": 1})
+    crawler.signals.send_catch_log(signals.request_scheduled, request=link, spider=None)  # as the engine, before asking
+    assert not dupefilter.request_seen(link)
+    dupefilter.forget(failed)
+    retry = get_retry_request(failed, spider=crawler._create_spider("spider"), reason="x")
+    crawler.signals.send_catch_log(signals.request_scheduled, request=retry, spider=None)
+    assert dupefilter.request_seen(failed)
+    dupefilter.close("finished")

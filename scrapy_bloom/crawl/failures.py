@@ -65,7 +65,8 @@ class FailureWatch:
             self._fail(response.request)
 
     def _request_scheduled(self, request: Request) -> None:
-        if request.meta.get("retry_times"):
+        # Scrapy does not filter retries. A link may have the count as well, from the meta of the page that it is on.
+        if request.dont_filter and request.meta.get("retry_times"):
             self._pending_again(request)
 
     def _fail(self, request: Request) -> None:
