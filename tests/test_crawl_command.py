@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +21,8 @@ from scrapy_bloom.commands.crawl_feeds import check_feeds
 from scrapy_bloom.commands.crawl_summary import summary_lines, total
 from scrapy_bloom.commands.terminal import OK, USAGE, WRONG
 from scrapy_bloom.errors import InUseError, SettingsError, UnusableError
+from scrapy_bloom.fleet.own_server import OwnServer
+from scrapy_bloom.fleet.server_executable import server_executable
 from tests.support.crawl_command import IN_HAND, PAGE_SECONDS, CrawlCommand, is_running, items_of, make_project
 from tests.support.fleets import wait_until
 from tests.support.localsite import LocalSite
@@ -341,3 +344,31 @@ def test_ctrl_c_while_workers_are_starting_is_not_lost(project: Path, site: Loca
         assert code == UNFINISHED, crawl.log
         assert "Traceback" not in crawl.log
     assert site.hits() < PAGES
+
+
+@pytest.mark.slow
+def test_a_server_whose_note_was_cut_short_goes_on(tmp_path: Path) -> None:
+    """Killed while the name of its data was written, the next start finds an empty note and the data that it had. Where
+    the data are gone, an empty note is no reason to begin anew."""
+    program = server_executable()
+    assert program is not None
+    data = tmp_path / "data"
+    data.mkdir()
+    note = data / "job-id"
+
+    def start() -> str:
+        server = OwnServer(data, program)
+        try:
+            server.start()
+        finally:
+            server.stop()
+        return note.read_text()
+
+    first = start()
+    note.write_text("")
+    assert start() == first
+    shutil.rmtree(data)
+    data.mkdir()
+    note.write_text("")
+    with pytest.raises(UnusableError, match="has read nothing"):
+        start()

@@ -181,7 +181,8 @@ class OwnServer:
         with _client(self._port, self._password) as client:
             found = client.get(_JOB_KEY)
             known = note.read_text(encoding="ascii").strip().encode() if note.exists() else None
-            if known is None:
+            # An empty note is of a start that was killed while it wrote that; the server had its id before.
+            if known is None or (not known and found):
                 client.set(_JOB_KEY, found or secrets.token_hex(8), nx=True)
                 note.write_text(client.get(_JOB_KEY).decode(), encoding="ascii")
             elif found != known:
