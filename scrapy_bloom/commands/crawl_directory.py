@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 from filelock import FileLock, Timeout
 
 from scrapy_bloom.errors import InUseError, UnusableError
+from scrapy_bloom.files.workers_job import FLEET_NAME, SPIDER_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -101,7 +102,7 @@ class CrawlDirectory:
             self.path = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="scrapy-bloom-")))
         else:
             _refuse_job_of_one_process(self._jobdir)
-            self.path = self._jobdir / "fleet"
+            self.path = self._jobdir / FLEET_NAME
         try:
             # Readable by this user alone: the queue holds cookies and headers of the crawl's requests.
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -131,7 +132,7 @@ class CrawlDirectory:
         owner.write_text(f"process {os.getpid()} on {platform.node()}, since {time.ctime()}\n", encoding="utf-8")
 
     def _check_spider(self) -> None:
-        note = self.path / "spider"
+        note = self.path / SPIDER_NAME
         known = _read(note)
         if not known:
             note.write_text(f"{self._spider}\n", encoding="utf-8")

@@ -34,6 +34,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--key", help="of a server: the BLOOM_REDIS_KEY, if it is not the default one")
 
 
+def refuse_options(options: argparse.Namespace, *names: str) -> None:
+    """Raise if one of the options *names* is given, which are of a server, and the job is a directory.
+
+    Raises:
+        UnusableError: One is.
+
+    """
+    given = [f"--{name}" for name in names if getattr(options, name)]
+    if given:
+        raise UnusableError(
+            " and ".join(given),
+            f"can be asked of a fleet's server only, and {options.directory} is a job directory",
+            advice="Nothing was changed. `info` shows what the loop guard has parked there.",
+        )
+
+
 def show_info(options: argparse.Namespace) -> int:
     """Print what the queue and the filter hold."""
     with _queue(options) as (server, prefix):

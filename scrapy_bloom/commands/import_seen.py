@@ -16,6 +16,7 @@ from scrapy_bloom.files.directory import open_filter
 from scrapy_bloom.files.frontier_file import FRONTIER_NAME
 from scrapy_bloom.files.inspect import inspect
 from scrapy_bloom.files.layout import FILTER_NAME
+from scrapy_bloom.files.workers_job import refuse_workers_job
 from scrapy_bloom.settings import BloomSettings
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ def import_seen(
     given = local(directory)
     path = given if is_filter(given) or given.name == FILTER_NAME else given / FILTER_NAME
     existing = inspect(path)
+    if not existing.exists:
+        refuse_workers_job(path.parent)  # which would refuse to start beside a filter
     if existing.exists:
         space, of_one_url = existing.key_space, lambda: of_url_under(existing.key_space, path, settings)
     else:

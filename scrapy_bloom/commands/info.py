@@ -60,6 +60,7 @@ def run(options: argparse.Namespace) -> int:
                 "--watch", "follows a crawl by files in its JOBDIR, and a server has none", advice=advice
             )
         return fleet.show_info(options)
+    fleet.refuse_options(options, "spider", "key")
     if options.watch is not None:
         return watch(options.directory, options.watch, as_json=options.json)
     found = info(options.directory)

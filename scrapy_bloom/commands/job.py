@@ -7,6 +7,7 @@ from pathlib import Path
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.files.frontier_file import FRONTIER_NAME
 from scrapy_bloom.files.layout import FILTER_NAME, layer_paths
+from scrapy_bloom.files.workers_job import refuse_workers_job
 from scrapy_bloom.loops.verdicts import guard_file
 
 
@@ -14,13 +15,14 @@ def job_directory(directory: str) -> Path:
     """Return the job directory that *directory* names: itself, or its parent if it is the filter's directory.
 
     Raises:
-        UnusableError: There is no job.
+        UnusableError: There is no job, or one of several workers.
 
     """
     path = local(directory)
     for jobdir in (path, path.parent) if path.name == FILTER_NAME else (path,):
         if is_filter(jobdir / FILTER_NAME) or (jobdir / FRONTIER_NAME).exists() or guard_file(jobdir).exists():
             return jobdir
+    refuse_workers_job(path)
     raise UnusableError(directory, "holds no job of scrapy-bloom's", advice="Give the JOBDIR of a crawl.")
 
 
@@ -28,13 +30,14 @@ def filter_directory(directory: str) -> Path:
     """Return where the filter of *directory* is, which is a job directory or the filter's own.
 
     Raises:
-        UnusableError: There is none.
+        UnusableError: There is none, or the job is one of several workers.
 
     """
     path = local(directory)
     for found in (path / FILTER_NAME, path):
         if is_filter(found):
             return found
+    refuse_workers_job(path)
     advice = f"Give a JOBDIR, or the directory {FILTER_NAME} in one."
     raise UnusableError(directory, "holds no filter of scrapy-bloom's", advice=advice)
 

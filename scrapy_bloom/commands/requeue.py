@@ -31,6 +31,7 @@ def run(options: argparse.Namespace) -> int:
     """Put back what was set aside, and print how much that is."""
     if fleet.is_server(options.directory):
         return fleet.show_requeued(options)
+    fleet.refuse_options(options, "list", "id", "spider", "key")
     show(requeue(options.directory), options, _lines)
     return OK
 

@@ -25,6 +25,7 @@ from scrapy_bloom.errors import BloomError, UnusableError
 from scrapy_bloom.files.directory import open_filter
 from scrapy_bloom.files.frontier_file import FRONTIER_NAME
 from scrapy_bloom.files.scrapy_seen import read_fingerprints
+from scrapy_bloom.files.workers_job import refuse_workers_job
 from scrapy_bloom.frontier.database import Database, damaged
 from scrapy_bloom.frontier.scheduler import check_owner, state_of
 from scrapy_bloom.frontier.scrapy_queue import QUEUE, SEEN, SEEN_DONE, ScrapyQueue, scrapys_scheduler
@@ -81,6 +82,7 @@ def export_pending(jobdir: Path, crawler: Crawler, spider: Spider) -> Exported:
     path = jobdir / FRONTIER_NAME
     if not (work / _COMPLETE).exists() or path.exists():
         if not path.exists():
+            refuse_workers_job(jobdir)
             raise UnusableError(path, "does not exist", advice="There is nothing to export; is JOBDIR right?")
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir(parents=True)

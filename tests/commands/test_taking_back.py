@@ -101,3 +101,38 @@ def test_requeued_pages_are_tried_again(tmp_path: Path, answer: Callable[..., tu
         assert third.stats["bloom/loop/released"] >= min(64, requeued)
         assert "bloom/loop/verdicts" not in third.stats
         assert site.hits("/calendar/") > fetched + 100
+
+
+@pytest.mark.parametrize(
+    "arguments", [["requeue", "--list"], ["requeue", "--id", "7"], ["requeue", "--key", "k"], ["info", "--spider", "s"]]
+)
+def test_options_of_a_server_are_refused_for_a_directory(
+    tmp_path: Path, answer: Callable[..., tuple[int, Any]], arguments: list[str]
+) -> None:
+    """Above all `--list`, which must not put anything back."""
+    code, error = answer(*arguments, tmp_path)
+    assert code == USAGE
+    assert error.startswith(f"{arguments[1]} can be asked of a fleet's server only, and {tmp_path} is a job directory.")
+
+
+@pytest.mark.parametrize(
+    "command", ["info", "verify", "check", "report", "plot", "requeue", "release", "import", "merge"]
+)
+def test_the_job_of_several_workers_is_recognised(
+    tmp_path: Path, answer: Callable[..., tuple[int, Any]], command: str
+) -> None:
+    """A command that cannot read it says what it is, and how to go on with it or look into it."""
+    (tmp_path / "fleet").mkdir()
+    (tmp_path / "fleet" / "spider").write_text("books\n", encoding="utf-8")
+    more = {
+        "check": ["https://example.com/"],
+        "report": ["-o", tmp_path / "r.html"],
+        "plot": ["-o", tmp_path / "p.svg"],
+        "release": ["example.com/**"],
+        "import": [__file__],
+    }
+    places = [tmp_path / "out", tmp_path] if command == "merge" else [tmp_path]
+    code, error = answer(command, *places, *more.get(command, []))
+    assert code == USAGE
+    assert "holds a crawl of several workers (spider books)" in error
+    assert "BLOOM_REDIS_URL" in error

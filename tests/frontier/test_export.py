@@ -107,6 +107,14 @@ def test_a_job_without_a_frontier_is_refused(tmp_path: Path) -> None:
         exported(tmp_path)
 
 
+def test_a_job_of_several_workers_is_told_from_no_job(tmp_path: Path) -> None:
+    """Its pending requests are on a server, so the error says what can be done instead."""
+    (tmp_path / "fleet").mkdir()
+    (tmp_path / "fleet" / "spider").write_text("books\n", encoding="utf-8")
+    with pytest.raises(UnusableError, match="holds a crawl of several workers"):
+        exported(tmp_path)
+
+
 def export_command(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command in a project with the spider of the killed crawls."""
     (project / "scrapy.cfg").write_text("[settings]\ndefault = exporting\n")
