@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from scrapy_bloom.addon import Addon
+    from scrapy_bloom.crawl.loop_guard_middleware import LoopGuardMiddleware
     from scrapy_bloom.dupefilter import BloomDupeFilter
     from scrapy_bloom.files.directory import open_filter
     from scrapy_bloom.filter.chain import ScalableBloomFilter
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from scrapy_bloom.frontier.slots import SlotQueue
     from scrapy_bloom.link_extractor import UnseenLinkExtractor
     from scrapy_bloom.links import UnseenLinks
-    from scrapy_bloom.loops.middleware import LoopGuardMiddleware
     from scrapy_bloom.redis_dupefilter import RedisBloomDupeFilter
     from scrapy_bloom.url.canonical import canonicalize_url
     from scrapy_bloom.url.fingerprint import RequestFingerprinter, fingerprint
@@ -40,7 +40,7 @@ _HOME = {
     "BloomDupeFilter": "scrapy_bloom.dupefilter",
     "DurableScheduler": "scrapy_bloom.frontier.scheduler",
     "FleetScheduler": "scrapy_bloom.fleet_scheduler",
-    "LoopGuardMiddleware": "scrapy_bloom.loops.middleware",
+    "LoopGuardMiddleware": "scrapy_bloom.crawl.loop_guard_middleware",
     "RedisBloomDupeFilter": "scrapy_bloom.redis_dupefilter",
     "RequestFingerprinter": "scrapy_bloom.url.fingerprint",
     "ScalableBloomFilter": "scrapy_bloom.filter.chain",

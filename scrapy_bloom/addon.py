@@ -8,8 +8,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from scrapy_bloom.crawl.loop_guard_middleware import LoopGuardMiddleware
 from scrapy_bloom.crawl.startup import job_directory, log_start_errors
-from scrapy_bloom.loops.middleware import LoopGuardMiddleware
 
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings

@@ -27,6 +27,8 @@ INTERVAL = 5.0
 
 _STATUS = "downloader/response_status_count/"
 _FIRST_ERROR_STATUS = 400
+_NOT_SENT = "downloader/exception_type_count/scrapy.exceptions.IgnoreRequest"
+"""Requests that a middleware kept from the network: parked by the loop guard, forbidden by robots.txt."""
 
 
 class CrawlFigures:
@@ -92,7 +94,7 @@ class CrawlFigures:
             urls=int(values.get("bloom/urls", 0)),
             duplicates=int(values.get("dupefilter/filtered", 0)),
             pages=int(values.get("response_received_count", 0)),
-            failures=int(values.get("downloader/exception_count", 0)),
+            failures=int(values.get("downloader/exception_count", 0)) - int(values.get(_NOT_SENT, 0)),
             http_errors=sum(count for name, count in list(values.items()) if _is_error_status(name)),
             spider_errors=int(values.get("spider_exceptions/count", 0)),
             pending=self._pending(values),

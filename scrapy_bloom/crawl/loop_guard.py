@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from scrapy_bloom.crawl.loop_guard_middleware import loop_guard_of
 from scrapy_bloom.loops.limits import objection_by
-from scrapy_bloom.loops.middleware import loop_guard_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -3,5 +3,5 @@
 ``options`` is what a user may set, ``limits`` what the URL alone gives away. ``shapes`` sorts URLs into kinds, ``news``
 says what a page brought, ``account`` counts it for each shape, ``demotion`` makes an order of the counts, and ``guard``
 judges by them. ``parked`` keeps its requests and verdicts, ``verdicts`` reads them while no crawl runs, and
-``middleware`` shows the guard the crawl. Nothing here knows the duplicate filter or a scheduler.
+``crawl/loop_guard_middleware`` shows the guard the crawl. Nothing here knows the duplicate filter or a scheduler.
 """

@@ -1,7 +1,8 @@
 """Judges the shapes of a crawl by what their pages bring: demotes what grows, parks what has run dry.
 
 Knows requests and what ``news`` says of a response. Knows no scheduler and no filter: ``crawl/base_dupefilter`` tells
-it what is new, ``middleware`` shows it what comes out of the queue and what comes back, and takes what it releases.
+it what is new, ``crawl/loop_guard_middleware`` shows it what comes out of the queue and what comes back, and takes what
+it releases.
 
 A page that brings nothing new makes each of its shapes a little drier. A page with news makes them wet again, and also
 the shapes of the page that *linked* to it: a list has no text that its items do not repeat, so its news is what it
@@ -170,14 +171,16 @@ class LoopGuard:
             return
         self.is_open = False
         self._set_stats()
-        if isinstance(self._lot, ParkedFile):
-            self._save(self._lot)
-            self._lot.close(queue_is_kept=not self._queue_is_lost)
+        try:
+            if isinstance(self._lot, ParkedFile):
+                self._save(self._lot)
+                self._lot.close(queue_is_kept=not self._queue_is_lost)
+        finally:
+            if self._seen is not None:
+                self._seen.close()
         waiting = self._lot.waiting.total() if self._lot is not None else 0
         if waiting and isinstance(self._lot, ParkedInMemory):
             logger.info("The loop guard parked %d requests in memory; they are gone now (no JOBDIR)", waiting)
-        if self._seen is not None:
-            self._seen.close()
 
     def parked_in_memory(self) -> list[str]:
         """Return the URLs that are parked for this run only, as without a job directory; also when it is over."""
@@ -209,7 +212,8 @@ class LoopGuard:
         own = accounts[0]
         return Verdict(
             "demoted",
-            f"by {steps} steps. {own.shape}: {own.fetched:,} of {own.queued:,} URLs have been fetched",
+            f"by {steps} step{'' if steps == 1 else 's'}. {own.shape}: "
+            f"{own.fetched:,} of {own.queued:,} URLs have been fetched",
         )
 
     def out_of_queue(self, request: Request) -> bool:

@@ -281,10 +281,13 @@ class ParkedFile:
 
     def close(self, *, queue_is_kept: bool) -> None:
         """Close the file. Released requests now belong to the queue, if that is kept."""
-        if queue_is_kept:
-            self._connection.executemany("UPDATE parked SET released = 0 WHERE id = ?", ((i,) for i in self._unread))
-            self._connection.execute("DELETE FROM parked WHERE released")
-        self._connection.close()
+        try:
+            if queue_is_kept:
+                unread = ((row_id,) for row_id in self._unread)
+                self._connection.executemany("UPDATE parked SET released = 0 WHERE id = ?", unread)
+                self._connection.execute("DELETE FROM parked WHERE released")
+        finally:  # also on a full disk, where the next run finds the released ones in both places
+            self._connection.close()
 
     def _mark_released(self, row_ids: Iterable[int]) -> None:
         with self._connection:

@@ -27,7 +27,8 @@ def test_counts_go_on_where_the_last_run_ended(tmp_path: Path) -> None:
             {
                 **scheduler.stats.get_stats(),
                 "response_received_count": 7,
-                "downloader/exception_count": 2,
+                "downloader/exception_count": 5,
+                "downloader/exception_type_count/scrapy.exceptions.IgnoreRequest": 3,  # parked: no failure
                 "downloader/response_status_count/200": 5,
                 "downloader/response_status_count/404": 1,
                 "downloader/response_status_count/503": 1,

@@ -64,6 +64,18 @@ def test_a_capacity_beyond_the_memory_says_what_it_takes(caplog: pytest.LogCaptu
     )
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("value", ["maybe", '{"dept": 3}'])
+def test_a_wrong_loop_guard_is_told_with_all_other_wrong_settings(value: str) -> None:
+    """The middleware is built before the filter; one CRITICAL line names every wrong setting nevertheless."""
+    settings = {"ADDONS": {"scrapy_bloom.Addon": 300}, "BLOOM_LOOP_GUARD": value, "BLOOM_CAPACITY": "many"}
+    log = start_crawl("data:,x", settings).finish().log
+    (told,) = [part for part in log.split("] CRITICAL: ")[1:] if part.startswith("The crawl has not started")]
+    problems = told.partition("Traceback")[0]
+    assert "BLOOM_LOOP_GUARD" in problems
+    assert "BLOOM_CAPACITY" in problems
+
+
 @pytest.mark.parametrize("scheduler", ["scrapy.core.scheduler.Scheduler", "scrapy_bloom.DurableScheduler"])
 def test_a_jobdir_that_is_a_file_says_so(scheduler: str, tmp_path: Path) -> None:
     """Not a traceback about requests.queue."""

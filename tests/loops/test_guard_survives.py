@@ -26,6 +26,7 @@ from tests.support.schedulers import opened
 from tests.support.scheduling import finish, open_scheduler
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Iterator
     from pathlib import Path
 
@@ -35,6 +36,13 @@ CALENDAR = "/calendar/"
 
 def shapes(jobdir: Path) -> dict[str, int]:
     return {re.sub(r"^127\.0\.0\.1:\d+", "", found.shape): found.waiting for found in parked_shapes(jobdir)}
+
+
+def parked_in(directory: Path) -> Counter[int]:
+    """Return how many requests wait in the guard's *directory*, by account."""
+    lot = ParkedFile.open(directory, None)
+    lot.close(queue_is_kept=False)
+    return lot.waiting
 
 
 def test_a_resumed_crawl_holds_on_to_its_verdicts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -129,7 +137,7 @@ def test_a_request_that_came_out_of_the_queue_stays_until_the_queue_is_on_disk(t
     lot.seal()
     lot.checkpoint()
     lot.close(queue_is_kept=False)
-    assert not ParkedFile.open(tmp_path, None).waiting
+    assert not parked_in(tmp_path)
 
 
 def test_no_two_parked_requests_have_the_same_number(tmp_path: Path) -> None:
@@ -152,7 +160,7 @@ def test_a_parked_request_that_cannot_be_read_stays(tmp_path: Path) -> None:
     lot._connection.execute("UPDATE parked SET body = ?", (b"no pickle",))
     assert lot.release(5, 64) == []
     lot.close(queue_is_kept=True)
-    assert ParkedFile.open(tmp_path, None).waiting[5] == 1
+    assert parked_in(tmp_path)[5] == 1
 
 
 @contextmanager
@@ -195,7 +203,20 @@ def test_a_full_disk_loses_nothing_that_is_parked(tmp_path: Path, caplog: pytest
         assert not guard.out_of_queue(sent_back[0])
     assert f"What has left {tmp_path}" in caplog.text
     lot.close(queue_is_kept=False)  # as a kill leaves it
-    assert ParkedFile.open(tmp_path / "requests.loops", None).waiting[5] == 1
+    assert parked_in(tmp_path / "requests.loops")[5] == 1
+
+
+def test_a_full_disk_at_the_end_leaves_no_file_open(tmp_path: Path) -> None:
+    """The guard says that it could not write, and lets go of its files: the next run can have them."""
+    guard = opened_guard(tmp_path)
+    lot = guard._lot
+    assert isinstance(lot, ParkedFile)
+    lot.park(5, Request("http://example.com/a"))
+    lot.release(5, 64)
+    with full_disk(), pytest.raises(sqlite3.OperationalError):
+        guard.close()
+    assert parked_in(tmp_path / DIRECTORY_NAME)[5] == 1
+    opened_guard(tmp_path).close()
 
 
 def test_a_guard_file_that_was_deleted_is_missed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -294,4 +315,4 @@ def test_what_was_sent_back_to_a_queue_that_is_never_written_stays(
         if is_full:
             monkeypatch.setattr(calls.scheduler._journal.database, "write", write)
     monkeypatch.undo()
-    assert ParkedFile.open(tmp_path / DIRECTORY_NAME, None).waiting[5] == is_full
+    assert parked_in(tmp_path / DIRECTORY_NAME)[5] == is_full

@@ -7,6 +7,7 @@ Decides nothing itself.
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,10 @@ from scrapy.exceptions import DontCloseSpider, IgnoreRequest, NotConfigured
 from scrapy.utils.job import job_dir
 from scrapy.utils.misc import load_object
 
+from scrapy_bloom.crawl.startup import log_start_errors
 from scrapy_bloom.loops.guard import LINKED_FROM, LoopGuard
 from scrapy_bloom.loops.options import SETTING, parse_loop_guard
+from scrapy_bloom.settings import BloomSettings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.http import Response
     from typing_extensions import Self
+
+logger = logging.getLogger(__name__)
 
 loop_guard_wanted = object()
 """Sent by whoever needs the guard of a crawler; the guard answers with itself, if there is one already."""
@@ -43,8 +48,17 @@ class LoopGuardMiddleware:
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        """Find the guard of *crawler*, or make it. Not configured without ``BLOOM_LOOP_GUARD``."""
-        guard = loop_guard_of(crawler)
+        """Find the guard of *crawler*, or make it. Not configured without ``BLOOM_LOOP_GUARD``.
+
+        Scrapy builds downloader middlewares before the duplicate filter, so wrong settings are told here.
+
+        Raises:
+            SettingsError: Names every wrong ``BLOOM_*`` setting.
+
+        """
+        with log_start_errors(logger):
+            BloomSettings.from_settings(crawler.settings)
+            guard = loop_guard_of(crawler)
         if guard is None:
             raise NotConfigured
         middleware = cls(crawler, guard)
