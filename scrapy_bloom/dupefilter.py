@@ -17,6 +17,7 @@ from scrapy.utils.misc import load_object
 from scrapy_bloom.crawl.base_dupefilter import BaseBloomDupeFilter, State
 from scrapy_bloom.crawl.failures import FailureWatch
 from scrapy_bloom.crawl.held_back import HeldBack
+from scrapy_bloom.crawl.job import refuse_job_of_workers
 from scrapy_bloom.crawl.spider_state import spider_state_kept
 from scrapy_bloom.crawl.startup import log_start_errors
 from scrapy_bloom.errors import UnusableError
@@ -61,6 +62,9 @@ class BloomDupeFilter(BaseBloomDupeFilter):
     def from_crawler(cls, crawler: Crawler) -> Self:
         """Build the filter from the settings of *crawler*."""
         self = super().from_crawler(crawler)
+        if self._jobdir is not None:
+            with log_start_errors(logger), spider_state_kept(crawler):
+                refuse_job_of_workers(self._jobdir)  # before any scheduler creates its files
         if self._jobdir is not None and not _survives_kill(crawler):
             with log_start_errors(logger), spider_state_kept(crawler):
                 _refuse_pending(self._jobdir, str(crawler.settings["SCHEDULER"]))

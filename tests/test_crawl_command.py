@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from scrapy import Spider
 from scrapy.settings import Settings
+from scrapy.utils.misc import build_from_crawler, load_object
+from scrapy.utils.test import get_crawler
 
 from scrapy_bloom.commands.command_line import main
 from scrapy_bloom.commands.crawl import UNFINISHED
@@ -266,6 +269,43 @@ def test_the_job_of_a_single_process_is_refused(tmp_path: Path) -> None:
     (tmp_path / "requests.frontier").touch()
     with pytest.raises(UnusableError, match=r"holds the crawl of a single process \(requests\.frontier\)"):
         CrawlDirectory(tmp_path, "books", print).__enter__()
+
+
+def test_a_single_process_is_kept_out_of_the_job_of_workers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It would begin anew and lock the workers out: one CRITICAL line says how to go on, and no file is created."""
+    with CrawlDirectory(tmp_path, "books", print):
+        pass
+    before = sorted(tmp_path.rglob("*"))
+    for scheduler in ("scrapy_bloom.DurableScheduler", "scrapy.core.scheduler.Scheduler"):
+        crawler = get_crawler(
+            Spider,
+            {
+                "JOBDIR": str(tmp_path),
+                "SCHEDULER": scheduler,
+                "DUPEFILTER_CLASS": "scrapy_bloom.BloomDupeFilter",
+            },
+        )
+        crawler.spider = crawler._create_spider("books")
+        caplog.clear()
+        with pytest.raises(UnusableError):
+            build_from_crawler(load_object(scheduler), crawler)
+        (line,) = [record.getMessage() for record in caplog.records if record.levelname == "CRITICAL"]
+        assert f"holds the crawl of workers, in {tmp_path / 'fleet'}" in line
+        assert f"scrapy bloom crawl SPIDER -s JOBDIR={tmp_path}" in line
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_of_two_crawls_in_one_directory_the_workers_say_what_to_delete(tmp_path: Path) -> None:
+    """A job directory in which a single process has begun as well: doing what the message says helps."""
+    with CrawlDirectory(tmp_path, "books", print):
+        pass
+    (tmp_path / "requests.frontier").touch()
+    with pytest.raises(UnusableError, match=re.escape(f"to go on with it, delete {tmp_path / 'requests.*'}")):
+        CrawlDirectory(tmp_path, "books", print).__enter__()
+    for path in tmp_path.glob("requests.*"):
+        path.unlink()
+    with CrawlDirectory(tmp_path, "books", print):
+        pass
 
 
 def test_what_is_left_of_a_killed_crawl_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

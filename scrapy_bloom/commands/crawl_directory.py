@@ -179,12 +179,17 @@ class CrawlDirectory:
 
 def _refuse_job_of_one_process(jobdir: Path) -> None:
     found = next((name for name in _OF_ONE_PROCESS if (jobdir / name).exists()), None)
-    if found is not None:
-        raise UnusableError(
-            jobdir,
-            f"holds the crawl of a single process ({found}), which workers cannot go on with",
-            advice="Finish it with scrapy crawl, or give the workers another JOBDIR, where they begin anew.",
+    if found is None:
+        return
+    advice = "Finish it with scrapy crawl, or give the workers another JOBDIR, where they begin anew."
+    if (jobdir / "fleet" / "spider").is_file():
+        advice = (
+            f"The crawl of workers in {jobdir / 'fleet'} is untouched: to go on with it, delete "
+            f"{jobdir / 'requests.*'}, the crawl of the single process. Or finish that one with scrapy crawl."
         )
+    raise UnusableError(
+        jobdir, f"holds the crawl of a single process ({found}), which workers cannot go on with", advice=advice
+    )
 
 
 def _read(path: Path) -> str:

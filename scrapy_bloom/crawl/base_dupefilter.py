@@ -24,7 +24,7 @@ from scrapy_bloom.crawl.progress import Progress
 from scrapy_bloom.crawl.request_log import RequestLog
 from scrapy_bloom.crawl.shutdown import end_crawl
 from scrapy_bloom.crawl.spider_state import spider_state_kept
-from scrapy_bloom.crawl.startup import log_start_errors
+from scrapy_bloom.crawl.startup import REFUSED, log_start_errors
 from scrapy_bloom.crawl.unchecked import UncheckedRequests
 from scrapy_bloom.errors import BloomError
 from scrapy_bloom.files.figures import FIGURES_NAME
@@ -194,8 +194,11 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
         else:
             self._log.loop(request.url, *held_back_by, spider=spider)
 
-    def close(self, reason: str) -> None:  # noqa: ARG002 - Scrapy's signature
-        """Set the final stats and close the filter. Fingerprints that are still held back are dropped."""
+    def close(self, reason: str) -> None:
+        """Set the final stats and close the filter. Fingerprints that are still held back are dropped.
+
+        If *reason* is ``"refused"``, the crawl has not started, and there is nothing to sum up.
+        """
         if self._state not in (State.OPEN, State.HOLDING_BACK):
             return
         self._enter(State.CLOSED)
@@ -206,7 +209,10 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
                 self._logger.exception("The loop guard could not write down its verdicts and what it has parked")
         where = self._where()
         self._close_chain()
-        self._progress.closed(where=where)
+        if reason == REFUSED:
+            self._progress.stop()
+        else:
+            self._progress.closed(where=where)
         if self._crawl_figures is not None:
             self._crawl_figures.end()
 

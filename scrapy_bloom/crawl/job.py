@@ -1,4 +1,7 @@
-"""Finds the job directory of a crawl. Does not know what is in it."""
+"""Finds the job directory of a crawl, and keeps it from a single process if workers crawl in it.
+
+Does not know what else is in it.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import TYPE_CHECKING
 from scrapy.settings import SETTINGS_PRIORITIES
 
 from scrapy_bloom.crawl.startup import job_directory
+from scrapy_bloom.errors import UnusableError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,6 +19,8 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
 logger = logging.getLogger(__name__)
+
+_OF_ONE_PROCESS = ("requests.bloom", "requests.frontier")
 
 # Set by the shell in Scrapy 2.13 or 2.19, and by no other command.
 _SETTINGS_OF_THE_SHELL = ("KEEP_ALIVE", "LOGSTATS_INTERVAL", "REMOTE_CONTROL_ENABLED")
@@ -35,6 +41,21 @@ def job_of(crawler: Crawler) -> Path | None:
         logger.info("%s is left alone: this is no crawl, but a command that looks at pages", directory)
         return None
     return directory
+
+
+def refuse_job_of_workers(jobdir: Path) -> None:
+    """Raise UnusableError if ``scrapy bloom crawl`` has begun a crawl in *jobdir*, and no single process has.
+
+    The single process would begin anew, and its files would then keep the workers from going on.
+    """
+    if not (jobdir / "fleet" / "spider").is_file() or any((jobdir / name).exists() for name in _OF_ONE_PROCESS):
+        return
+    raise UnusableError(
+        jobdir,
+        f"holds the crawl of workers, in {jobdir / 'fleet'}, which a single process cannot go on with",
+        advice=f"Go on with: scrapy bloom crawl SPIDER -s JOBDIR={jobdir}; or give this crawl another JOBDIR, where it "
+        "begins anew.",
+    )
 
 
 def looks_only(crawler: Crawler) -> bool:

@@ -95,10 +95,14 @@ class Progress:
         )
         self._checks, self._at = checks, now
 
-    def closed(self, where: str) -> None:
-        """Log the sums at the end of the crawl."""
+    def stop(self) -> None:
+        """Stop the timer, without a line: nothing was crawled."""
         if self._timer is not None and self._timer.running:
             self._timer.stop()
+
+    def closed(self, where: str) -> None:
+        """Log the sums at the end of the crawl."""
+        self.stop()
         urls, duplicates = self._number("bloom/urls"), self._number("dupefilter/filtered")
         new = max(urls - self._known_before, 0)
         parked, beyond = self._number("bloom/loop/parked"), sum(map(self._number, _LIMITS))

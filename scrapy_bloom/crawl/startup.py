@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
     from scrapy.settings import BaseSettings
 
+REFUSED = "refused"
+"""With this reason a scheduler closes the filter of a crawl that does not start."""
+
 
 @contextmanager
 def log_start_errors(logger: logging.Logger) -> Iterator[None]:

@@ -23,12 +23,12 @@ from scrapy.pqueues import DownloaderAwarePriorityQueue
 from scrapy.utils.misc import build_from_crawler
 
 from scrapy_bloom.crawl.in_progress import watch
-from scrapy_bloom.crawl.job import looks_only
+from scrapy_bloom.crawl.job import looks_only, refuse_job_of_workers
 from scrapy_bloom.crawl.queue_order import is_lifo
 from scrapy_bloom.crawl.regular_call import create_looping_call
 from scrapy_bloom.crawl.shutdown import end_crawl
 from scrapy_bloom.crawl.spider_state import spider_state_kept
-from scrapy_bloom.crawl.startup import log_start_errors
+from scrapy_bloom.crawl.startup import REFUSED, log_start_errors
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.files.frontier_file import FRONTIER_NAME
 from scrapy_bloom.frontier.agreement import Agreement, agree
@@ -125,6 +125,7 @@ class DurableScheduler(Scheduler):
 
     def _open_in(self, jobdir: Path, spider: Spider) -> Deferred[None] | None:
         jobdir.mkdir(parents=True, exist_ok=True)
+        refuse_job_of_workers(jobdir)
         seen = jobdir / "requests.seen"  # before Scrapy's own filter may write to it
         knows_pages = seen.is_file() and seen.stat().st_size > 0
         database = Database.open(jobdir / FRONTIER_NAME)
@@ -206,7 +207,7 @@ class DurableScheduler(Scheduler):
         except BaseException as error:
             database.abandon()
             self._filter_is_open = False
-            self.df.close("refused")
+            self.df.close(REFUSED)
             if isinstance(error, sqlite3.Error):
                 raise damaged(database.path, error) from error
             raise
@@ -436,6 +437,6 @@ def check_owner(path: Path, state: State, spider: Spider) -> None:
         f"The job in {path.parent}",
         f"belongs to the spider {owner!r}, and this is {spider.name!r}, which would use up its pending requests",
         advice="Nothing was changed. Use a JOBDIR for each spider (-s JOBDIR=... on the command line). "
-        f"If {owner!r} was only renamed, tell the job so: "
+        f"If {owner!r} was only renamed, give it its old name back for this job, or tell the job the new one: "
         f'sqlite3 {path} "{rename}"',
     )

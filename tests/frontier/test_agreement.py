@@ -148,15 +148,19 @@ def test_a_frontier_that_lacks_requests_is_refused_until_told_to_go_on(
         assert request(4).url in calls.drain()
 
 
-def test_the_frontier_of_another_filter_is_refused(tmp_path: Path) -> None:
-    """A filter that knows pages and is not the one that the frontier was used with is noticed."""
+def test_the_frontier_of_another_filter_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A filter that knows pages and is not the one that the frontier was used with is noticed; no line sums up a run
+    that has not been."""
     for job in ("a", "b"):
         with opened(tmp_path / job, **BLOOM) as calls:
             calls.push(request(1))
     shutil.rmtree(tmp_path / "a" / "requests.bloom")
     shutil.copytree(tmp_path / "b" / "requests.bloom", tmp_path / "a" / "requests.bloom")
-    with pytest.raises(UnusableError, match="was used with another filter"):
+    caplog.clear()
+    with caplog.at_level("INFO"), pytest.raises(UnusableError, match="was used with another filter"):
         EngineCalls(tmp_path / "a", **BLOOM)
+    assert "The filter in" in caplog.text
+    assert "This run checked" not in caplog.text
 
 
 # -- fingerprints are missing ------------------------------------------------------------------------------------------
