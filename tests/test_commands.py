@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -63,6 +64,32 @@ def test_info_counts_pending_requests_of_a_closed_job(tmp_path: Path, capsys: py
     assert main(["info", str(tmp_path), "--json"]) == OK
     assert json.loads(capsys.readouterr().out)["pending"] == 60
     assert {path.name for path in tmp_path.iterdir()} == names
+
+
+def test_requests_in_scrapys_own_queue_are_not_counted(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A job that went back to Scrapy's scheduler may have any number pending; after a clean stop an empty one
+    is told."""
+    state = job / "requests.queue" / "active.json"
+    state.parent.mkdir()
+    for text, pending in (("[0]", None), ("[]", 0)):
+        state.write_text(text, encoding="utf-8")
+        assert main(["info", str(job), "--json"]) == OK
+        assert json.loads(capsys.readouterr().out)["pending"] == pending
+    state.unlink()
+    assert main(["info", str(job)]) == OK
+    assert "not known: the requests are in Scrapy's own queue" in capsys.readouterr().out
+
+
+def test_info_finds_a_filter_that_is_not_of_its_frontier(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As `verify` does: a crawl would refuse such a job."""
+    settings = {"DUPEFILTER_CLASS": "scrapy_bloom.BloomDupeFilter"}
+    for name in ("one", "other"):
+        with opened(tmp_path / name, **settings) as calls:
+            calls.push(*(Request(url) for url in URLS))
+    shutil.rmtree(tmp_path / "one" / "requests.bloom")
+    shutil.copytree(tmp_path / "other" / "requests.bloom", tmp_path / "one" / "requests.bloom")
+    assert main(["info", str(tmp_path / "one")]) == WRONG
+    assert "was used with another filter than" in capsys.readouterr().out
 
 
 def test_verify_finds_what_info_does_not_read(job: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from scrapy_bloom.commands.fingerprinting import of_url_under, rules_in, setting
 from scrapy_bloom.commands.job import filter_directory
 from scrapy_bloom.commands.terminal import OK, WRONG, show
 from scrapy_bloom.errors import UnusableError
-from scrapy_bloom.files.frontier_check import pending_urls
+from scrapy_bloom.files.frontier_check import pending_urls, plain_urls
 from scrapy_bloom.files.frontier_file import FRONTIER_NAME
 from scrapy_bloom.files.inspect import inspect
 from scrapy_bloom.files.layout import FILTER_NAME
@@ -22,6 +22,7 @@ from scrapy_bloom.files.sqlite_copy import reading
 from scrapy_bloom.loops.limits import objection_by
 from scrapy_bloom.loops.opinion import objections_in
 from scrapy_bloom.loops.options import LoopOptions
+from scrapy_bloom.loops.parked import TAKEN_BACK
 from scrapy_bloom.loops.verdicts import guard_file
 from scrapy_bloom.settings import BloomSettings
 from scrapy_bloom.url.canonical import canonicalize_url
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from scrapy.settings import Settings
+
+_NOT_KNOWN = "not known: the file of the guard is in use, and too large to copy"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,6 +72,7 @@ def check(directory: str, urls: Sequence[str], settings: Callable[[], Settings])
     jobdir = path.parent if path.name == FILTER_NAME else None
     waiting = None if jobdir is None else _waiting(jobdir, fingerprint_of, set(fingerprints))
     limit, guard = _objections(jobdir, settings)
+    parked = None if jobdir is None else _parked(jobdir, fingerprint_of, set(fingerprints))
     return [
         {
             "url": url,
@@ -79,6 +83,7 @@ def check(directory: str, urls: Sequence[str], settings: Callable[[], Settings])
             "pending": None if waiting is None else fingerprint in waiting,
             "limit": limit(url),
             "guard": guard(url),
+            "parked": None if parked is None else fingerprint in parked,
         }
         for url, fingerprint, layer in zip(urls, fingerprints, layers_of(path, fingerprints), strict=True)
     ]
@@ -86,7 +91,25 @@ def check(directory: str, urls: Sequence[str], settings: Callable[[], Settings])
 
 def _waiting(jobdir: Path, fingerprint_of: Callable[[str], bytes], wanted: set[bytes]) -> set[bytes] | None:
     """Return which of the *wanted* fingerprints belong to requests pending in *jobdir*; None if that is not known."""
-    path = jobdir / FRONTIER_NAME
+    return _found(jobdir / FRONTIER_NAME, pending_urls, fingerprint_of, wanted)
+
+
+def _parked(jobdir: Path, fingerprint_of: Callable[[str], bytes], wanted: set[bytes]) -> set[bytes] | None:
+    """Return the same of requests that the loop guard has parked, and that nobody has put back."""
+
+    def urls(connection: sqlite3.Connection) -> Iterator[str]:
+        query = "SELECT body FROM parked WHERE released = 0 AND account <> ?"
+        return plain_urls(connection.execute(query, (TAKEN_BACK,)))
+
+    return _found(guard_file(jobdir), urls, fingerprint_of, wanted)
+
+
+def _found(
+    path: Path,
+    urls: Callable[[sqlite3.Connection], Iterator[str]],
+    fingerprint_of: Callable[[str], bytes],
+    wanted: set[bytes],
+) -> set[bytes] | None:
     if not path.exists():
         return set()
     found = set()
@@ -94,7 +117,7 @@ def _waiting(jobdir: Path, fingerprint_of: Callable[[str], bytes], wanted: set[b
         with reading(path) as connection:
             if connection is None:
                 return None
-            for url in pending_urls(connection):
+            for url in urls(connection):
                 try:
                     fingerprint = fingerprint_of(url)
                 except ValueError:
@@ -126,7 +149,7 @@ def _objections(
         return limit, lambda _: None
     with reading(path) as connection:
         if connection is None:
-            return limit, lambda _: "not known: the file of the guard is in use, and too large to copy"
+            return limit, lambda _: _NOT_KNOWN
         of_guard = objections_in(path, connection)
     return limit, lambda url: None if is_allowed(url) else of_guard(url)
 
@@ -145,5 +168,9 @@ def _lines(found: list[dict[str, Any]]) -> Iterator[str]:
         )
         if each["limit"]:
             yield f"      held back by the limit {each['limit']}"
-        if each["guard"]:
-            yield f"      parked by the loop guard: {each['guard']}"
+        if each["guard"] == _NOT_KNOWN:
+            yield f"      parked by the loop guard or not: {_NOT_KNOWN}"
+        elif each["parked"]:
+            yield "      parked by the loop guard" + (f": {each['guard']}" if each["guard"] else "")
+        elif each["guard"]:
+            yield f"      would be parked by the loop guard: {each['guard']}"

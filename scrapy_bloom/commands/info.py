@@ -11,15 +11,17 @@ import time
 from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scrapy_bloom.commands import fleet
 from scrapy_bloom.commands.job import filter_directory
 from scrapy_bloom.commands.terminal import OK, WRONG, Table, rows, show
+from scrapy_bloom.commands.verify import disagreements
 from scrapy_bloom.commands.watch import DEFAULT_SECONDS, seconds_argument, watch
 from scrapy_bloom.errors import BloomError, UnusableError
 from scrapy_bloom.files.frontier_check import Contents, contents
 from scrapy_bloom.files.frontier_file import FRONTIER_NAME
+from scrapy_bloom.files.frontier_mark import read_mark
 from scrapy_bloom.files.inspect import inspect
 from scrapy_bloom.files.layout import FILTER_NAME
 from scrapy_bloom.files.sqlite_copy import reading
@@ -27,8 +29,10 @@ from scrapy_bloom.loops.verdicts import ParkedShape, guard_file, shapes_in
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
+
+    from scrapy_bloom.files.inspect import FilterDescription
 
 MOST_HOSTS = 1_000
 """Hosts in the JSON, those with the most pending requests first."""
@@ -72,7 +76,12 @@ def info(directory: str) -> dict[str, Any]:
     """Return what is known of the job in *directory*, in plain types, under stable names."""
     path = filter_directory(directory)
     seen = inspect(path)
-    pending, verdicts, findings = _beside(path.parent) if path.name == FILTER_NAME else (None, None, [])
+    beside = (
+        _beside(path.parent, seen)
+        if path.name == FILTER_NAME
+        else _Beside("it is in a job directory, and this is none")
+    )
+    pending, verdicts = beside.pending, beside.verdicts
     begun = min((layer.created for layer in seen.layers), default=None)
     return {
         "directory": str(path),
@@ -80,6 +89,7 @@ def info(directory: str) -> dict[str, Any]:
         "urls_are_estimated": not seen.is_clean,
         "forgotten": seen.forgotten,
         "pending": None if pending is None else pending.pending,
+        "pending_not_known": beside.why_not_known or None,
         "hosts": None if pending is None else len(pending.by_host),
         "pending_by_host": {} if pending is None else dict(islice(pending.by_host.items(), MOST_HOSTS)),
         "bytes": seen.nbytes,
@@ -105,25 +115,56 @@ def info(directory: str) -> dict[str, Any]:
             for layer in seen.layers
         ],
         "verdicts": None if verdicts is None else [asdict(verdict) for verdict in verdicts],
-        "findings": [*seen.findings, *findings],
+        "findings": [*seen.findings, *beside.findings],
     }
 
 
-def _beside(jobdir: Path) -> tuple[Contents | None, list[ParkedShape] | None, list[str]]:
-    """Return the pending requests in *jobdir*, the shapes that have run dry, and the faults found; None: not known."""
+class _Beside(NamedTuple):
+    """What else is in the job directory of a filter; None: not known."""
+
+    why_not_known: str
+    """Why :attr:`pending` is not known; empty if it is."""
+    pending: Contents | None = None
+    verdicts: list[ParkedShape] | None = None
+    """Shapes that have run dry."""
+    findings: Sequence[str] = ()
+
+
+def _beside(jobdir: Path, seen: FilterDescription) -> _Beside:
     findings: list[str] = []
     pending: Contents | None = Contents(0, {}, 0, "")
     verdicts: list[ParkedShape] | None = []
     frontier, guard = jobdir / FRONTIER_NAME, guard_file(jobdir)
+    why = ""
     if frontier.exists():
-        with _finding(frontier, findings), reading(frontier) as connection:
-            pending = None
-            pending = None if connection is None else contents(connection)
+        pending, why = None, "the file cannot be read"
+        with _finding(frontier, findings):
+            # Before the frontier: what the filter has noted of the frontier is never ahead of it.
+            mark = read_mark(seen.directory / "frontier")
+            with reading(frontier) as connection:
+                if connection is None:
+                    why = "the file is not closed, and too large to copy"
+                else:
+                    pending, why = contents(connection), ""
+            if pending is not None:
+                findings += disagreements(frontier, pending.filter_id, pending.last_id, seen, mark)
+    elif _scrapys_queue_may_hold_requests(jobdir, seen):
+        pending, why = None, "the requests are in Scrapy's own queue"
     if guard.exists():
+        verdicts = None
         with _finding(guard, findings), reading(guard) as connection:
-            verdicts = None
             verdicts = None if connection is None else shapes_in(guard, connection)
-    return pending, verdicts, findings
+    return _Beside(why, pending, verdicts, findings)
+
+
+def _scrapys_queue_may_hold_requests(jobdir: Path, seen: FilterDescription) -> bool:
+    """Return whether the crawl goes on under Scrapy's own scheduler and may have requests in its queue."""
+    state = jobdir / "requests.queue" / "active.json"
+    if not state.parent.is_dir() or state.is_dir():  # a directory keeps Scrapy's scheduler out: see ScrapyQueue.block
+        return False
+    if not seen.is_clean or not state.is_file():
+        return True
+    return state.read_text(encoding="utf-8").strip() not in {"", "[]", "{}", '""'}
 
 
 @contextmanager
@@ -182,7 +223,7 @@ def job_lines(found: dict[str, Any]) -> Iterator[str | Table]:
 
 def _pending(found: dict[str, Any]) -> str:
     if found["pending"] is None:
-        return "not known: the file is not closed, and too large to copy"
+        return f"not known: {found['pending_not_known']}"
     hosts = f", of {found['hosts']:,} hosts" if found["hosts"] else ""
     return f"{found['pending']:,}{hosts}"
 

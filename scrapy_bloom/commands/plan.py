@@ -66,9 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--hosts", type=count_argument, help="hosts that have pending requests at the same time")
     parser.add_argument("--redis", action="store_true", help="filter and queue on a Redis server or cluster")
-    parser.add_argument(
-        "--workers", type=count_argument, help="processes that crawl together; more than one need --redis"
-    )
+    parser.add_argument("--workers", type=count_argument, help="processes that crawl together, through a Redis server")
 
 
 def run(options: argparse.Namespace) -> int:

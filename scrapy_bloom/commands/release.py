@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.commands.job import job_directory
 from scrapy_bloom.commands.terminal import OK, show
+from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.files.job_lock import hold_job
-from scrapy_bloom.loops.verdicts import take_back
+from scrapy_bloom.loops.verdicts import guard_file, take_back
 
 if TYPE_CHECKING:
     import argparse
@@ -38,6 +39,12 @@ def release(directory: str, shape: str) -> dict[str, Any]:
     """
     jobdir = job_directory(directory)
     with hold_job(jobdir):
+        if not guard_file(jobdir).exists():
+            raise UnusableError(
+                jobdir,
+                "has no verdicts: the loop guard was never on in this job",
+                advice="Give the JOBDIR of a crawl with BLOOM_LOOP_GUARD.",
+            )
         return {"directory": str(jobdir), "shape": shape, "released": take_back(jobdir, shape)}
 
 

@@ -52,7 +52,7 @@ def requeue(directory: str) -> dict[str, Any]:
 
 def _lines(found: dict[str, Any]) -> list[str]:
     if not found["requeued"]:
-        return ["Nothing was set aside."]
+        return ["Nothing is parked."]
     return [
         f"{found['requeued']:,} parked requests go back to the queue in the next run with BLOOM_LOOP_GUARD.",
         "Shapes whose pages bring nothing again are parked again; `release` takes a verdict back for good.",

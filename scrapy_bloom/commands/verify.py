@@ -128,12 +128,12 @@ def _read_frontier(
         if wrong:
             return wrong, "damaged"
         found = contents(connection)
-        return _disagreements(path, found.filter_id, found.last_id, seen, mark), f"{found.pending:,} pending requests"
+        return disagreements(path, found.filter_id, found.last_id, seen, mark), f"{found.pending:,} pending requests"
 
     return _read_database(path, "pending requests", read, look)
 
 
-def _disagreements(
+def disagreements(
     path: Path, filter_id: str, last_id: int, seen: FilterDescription, mark: tuple[bytes, int | None] | None
 ) -> list[str]:
     """Return why a crawl would refuse frontier and filter together; ``frontier.agreement`` decides by the same."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 _APPLICATION_ID = 0x53624672
@@ -23,7 +23,8 @@ _VERSION_WITH_CHECKSUMS = 2
 _STATES = {"clean", "in_flight", "importing", "last_id", "filter", "spider"}
 _url_in = re.compile(rb"\x8c\x03url\x94(?:\x8c(.)(.{0,255})|X(.{4})(.*))", re.DOTALL).search
 """The first entry of a pickled request, in protocol 4: a string with its length in one byte, or in four."""
-_other_in = re.compile(rb"\x8c(?:\x06method|\x04body)\x94").search
+_other_in = re.compile(rb"\x8c\x06method\x94(?!\x8c\x03GET\x94)|\x8c\x04body\x94(?!C\x00\x94)").search
+"""A method besides GET, or a body. Pending requests leave both out of a plain GET; parked ones always have them."""
 _MOST_SHOWN = 5
 _of_host = re.compile(r"/?(.+)-[0-9a-f]{32}(?:/.*)?").fullmatch
 
@@ -60,13 +61,18 @@ def contents(connection: sqlite3.Connection) -> Contents:
 
 
 def pending_urls(connection: sqlite3.Connection) -> Iterator[str]:
-    """Yield the URLs of the plain GET requests that wait in the file of *connection*, without unpickling anything.
+    """Return the URLs of the plain GET requests that wait in the file of *connection*, without unpickling anything.
 
     Raises:
         sqlite3.Error: It cannot be read.
 
     """
-    for (body,) in connection.execute("SELECT body FROM requests"):
+    return plain_urls(connection.execute("SELECT body FROM requests"))
+
+
+def plain_urls(rows: Iterable[tuple[bytes]]) -> Iterator[str]:
+    """Yield the URLs of those of the pickled requests in *rows* that are plain GET requests."""
+    for (body,) in rows:
         match = _url_in(body)
         if match and not _other_in(body):
             yield match[match.lastindex or 0][: int.from_bytes(match[1] or match[3], "little")].decode(errors="replace")

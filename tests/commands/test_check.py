@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,7 +15,7 @@ from scrapy_bloom.commands.check import check
 from scrapy_bloom.commands.command_line import main
 from scrapy_bloom.commands.terminal import OK, WRONG
 from scrapy_bloom.crawl.fingerprints import key_space
-from scrapy_bloom.loops.verdicts import parked_shapes, take_back
+from scrapy_bloom.loops.verdicts import guard_file, parked_shapes, take_back
 from scrapy_bloom.url.rules import resolve
 from tests.commands.test_import import ByPath
 from tests.support.damage import overwrite
@@ -76,15 +78,26 @@ def test_a_fingerprinter_of_the_project_is_asked(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_verdict_of_the_guard_is_told(guarded_job: Path, answer: Callable[..., tuple[int, Any]]) -> None:
-    """A URL of a shape that a real crawl found dry says so, an honest one does not, and neither does the first once the
-    verdict has been taken back. `info` lists the same verdicts."""
+def test_the_verdict_of_the_guard_is_told(
+    guarded_job: Path, answer: Callable[..., tuple[int, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A URL of a shape that a real crawl found dry says so, and whether it is parked already; an honest one does
+    not, and neither does the first once the verdict has been taken back. `info` lists the same verdicts."""
     verdicts = [shape for shape in parked_shapes(guarded_job) if shape.waiting]
     good = verdicts[0].example.partition("/calendar/")[0] + "/good/1"
     code, found = answer("check", guarded_job, verdicts[0].example, good)
     assert code == OK
     assert "has run dry: of " in found[0]["guard"]
-    assert found[1]["guard"] is None
+    assert (found[1]["guard"], found[1]["parked"]) == (None, False)
+    with closing(sqlite3.connect(guard_file(guarded_job))) as connection:
+        (waits,) = connection.execute("SELECT url FROM parked WHERE account <> 0 AND NOT released LIMIT 1").fetchone()
+    assert main(["check", str(guarded_job), waits]) == OK
+    assert "      parked by the loop guard: " in capsys.readouterr().out
+    never_seen = verdicts[0].example.rpartition("/")[0] + "/2999"
+    found = check(str(guarded_job), [verdicts[0].example, never_seen], Settings)
+    assert [each["parked"] for each in found] == [False, False]
+    main(["check", str(guarded_job), verdicts[0].example])
+    assert "      would be parked by the loop guard: " in capsys.readouterr().out
     code, described = answer("info", guarded_job)
     assert code == OK
     told = {each["shape"]: (each["waiting"], each["example"]) for each in described["verdicts"]}

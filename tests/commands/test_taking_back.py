@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from scrapy_bloom import open_filter
+from scrapy_bloom.commands.command_line import main
 from scrapy_bloom.commands.terminal import OK, USAGE
 from scrapy_bloom.loops.verdicts import parked_shapes
 from tests.commands.conftest import FIFO, GUARDED
@@ -136,3 +138,15 @@ def test_the_job_of_several_workers_is_recognised(
     assert code == USAGE
     assert "holds a crawl of several workers (spider books)" in error
     assert "BLOOM_REDIS_URL" in error
+
+
+def test_a_job_that_never_had_the_guard_says_so(
+    tmp_path: Path, answer: Callable[..., tuple[int, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`release` has nothing to take back there, and `requeue` nothing that is parked."""
+    open_filter(tmp_path / "requests.bloom").close()
+    code, error = answer("release", tmp_path, "example.com/**")
+    assert code == USAGE
+    assert f"{tmp_path} has no verdicts: the loop guard was never on in this job." in error
+    assert main(["requeue", str(tmp_path)]) == OK
+    assert capsys.readouterr().out == "Nothing is parked.\n"
