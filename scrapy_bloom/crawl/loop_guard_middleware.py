@@ -80,8 +80,9 @@ class LoopGuardMiddleware:
             raise DontCloseSpider
 
     def spider_closed(self) -> None:
-        """Close the guard under a duplicate filter that does not."""
+        """Close the guard under a duplicate filter that does not, and say last what is parked."""
         self._guard.close()
+        self._guard.warn_of_parked()
 
     def request_dropped(self, request: Request) -> None:
         """Show the guard a redirect that leads to a known page."""

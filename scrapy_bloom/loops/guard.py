@@ -99,6 +99,7 @@ class LoopGuard:
         self._news: News | None = None
         self._send_back: Callable[[Request], None] | None = None
         self._queue_is_lost = False
+        self._jobdir: Path | None = None
         self._next_save = 0.0
         self._has_warned: set[str] = set()
         self.is_open = False
@@ -114,6 +115,7 @@ class LoopGuard:
         """
         if self.is_open:
             return
+        self._jobdir = jobdir
         if jobdir is None:
             self._seen = ScalableBloomFilter(NEWS_CAPACITY, NEWS_ERROR_RATE)
             self._lot = None if self._filter_is_shared else ParkedInMemory()
@@ -181,6 +183,19 @@ class LoopGuard:
         waiting = self._lot.waiting.total() if self._lot is not None else 0
         if waiting and isinstance(self._lot, ParkedInMemory):
             logger.info("The loop guard parked %d requests in memory; they are gone now (no JOBDIR)", waiting)
+
+    def warn_of_parked(self) -> None:
+        """Say once, when the crawl has ended, how what is parked in the job directory comes back."""
+        waiting = self._lot.waiting.total() if isinstance(self._lot, ParkedFile) else 0
+        if waiting and "left" not in self._has_warned:
+            self._has_warned.add("left")
+            logger.warning(
+                "The loop guard has parked %s request%s, whose pages are not fetched. See them with: scrapy bloom info "
+                "%s. To bring them back, use scrapy bloom release or requeue, or the option allow of BLOOM_LOOP_GUARD.",
+                f"{waiting:,}",
+                "" if waiting == 1 else "s",
+                self._jobdir,
+            )
 
     def parked_in_memory(self) -> list[str]:
         """Return the URLs that are parked for this run only, as without a job directory; also when it is over."""

@@ -53,6 +53,9 @@ def test_a_resumed_crawl_holds_on_to_its_verdicts(tmp_path: Path, caplog: pytest
         first = crawl(site.url(), settings)
         fetched, waiting = site.hits(CALENDAR), sum(shapes(tmp_path).values())
         assert waiting == first.stats["bloom/loop/waiting"] > 20
+        *_, last = (line for line in first.log.splitlines() if "[scrapy_bloom" in line)
+        assert f"WARNING: The loop guard has parked {waiting} requests, whose pages are not fetched" in last
+        assert first.log.count("The loop guard has parked") == 1
         second = crawl(site.url(), settings)
         assert site.hits(CALENDAR) == fetched
         assert second.stats["bloom/loop/waiting"] == waiting
