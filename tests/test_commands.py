@@ -15,7 +15,7 @@ from scrapy import Request
 
 from scrapy_bloom import fingerprint, open_filter
 from scrapy_bloom.commands.command_line import COMMANDS, main
-from scrapy_bloom.commands.terminal import OK, USAGE, WRONG, Table, print_lines, tracked
+from scrapy_bloom.commands.terminal import OK, PIPE_CLOSED, USAGE, WRONG, Table, print_lines, tracked
 from scrapy_bloom.crawl.fingerprints import key_space
 from scrapy_bloom.url.rules import resolve
 from tests.support.damage import flip_bits, layer, overwrite
@@ -158,6 +158,42 @@ def test_every_command_is_documented(capsys: pytest.CaptureFixture[str]) -> None
             main([name, "--help"])
         assert ended.value.code == 0
         assert f"Example: python -m scrapy_bloom {name} " in capsys.readouterr().out
+
+
+def test_without_a_command_all_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    """On standard error, as nothing was done."""
+    assert main([]) == USAGE
+    told = capsys.readouterr()
+    assert not told.out
+    assert all(re.search(rf"^ +{name} ", told.err, re.MULTILINE) for name in COMMANDS)
+
+
+def test_a_reader_that_has_had_enough_is_no_error(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with `| head`: nothing is said, and the exit code is that of a program that SIGPIPE ends."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as nobody_reads:
+        monkeypatch.setattr(sys, "stdout", nobody_reads)
+        assert main(["plan", "--urls", "1e6"]) == PIPE_CLOSED
+    monkeypatch.undo()
+    assert not capsys.readouterr().err
+
+
+def test_an_error_of_the_system_is_a_sentence(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It names the file, and says what to look at."""
+    page = job / "nowhere" / "page.html"
+    error = FileNotFoundError(2, "No such file or directory", str(page))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("scrapy_bloom.commands.info.info", lambda _: _raise(error))  # a disk that fails is hard to have
+        assert main(["info", str(job)]) == USAGE
+    told = f"{page} cannot be used: No such file or directory. Check its name, the disk and the permissions.\n"
+    assert capsys.readouterr().err == told
+
+
+def _raise(error: Exception) -> None:
+    raise error
 
 
 def test_the_module_runs_as_a_program(job: Path) -> None:

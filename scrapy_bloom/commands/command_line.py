@@ -7,11 +7,12 @@ typed: ``scrapy`` imports the entry points of all its commands each time it star
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
-from scrapy_bloom.commands.terminal import INTERRUPTED, USAGE
+from scrapy_bloom.commands.terminal import INTERRUPTED, PIPE_CLOSED, USAGE
 from scrapy_bloom.errors import BloomError
 
 if TYPE_CHECKING:
@@ -61,6 +62,9 @@ def main(
     """
     typed = sys.argv[1:] if arguments is None else list(arguments)
     name = typed[0] if typed else ""
+    if not typed:
+        _overview(program).print_help(sys.stderr)
+        return USAGE
     if name not in COMMANDS:
         _overview(program).parse_args(typed)  # prints help or what is wrong, and ends the process
     command = COMMANDS[name]
@@ -70,12 +74,25 @@ def main(
     options = parser.parse_args(typed[1:], argparse.Namespace(settings=settings))
     try:
         code: int = module.run(options)
-    except (BloomError, OSError) as error:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read our output, such as `head`, has had enough. Python flushes once more at the end: into nothing.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+    except BloomError as error:
         print(error, file=sys.stderr)  # noqa: T201 - errors are one line, without a traceback
+        return USAGE
+    except OSError as error:
+        print(_sentence(error), file=sys.stderr)  # noqa: T201 - likewise
         return USAGE
     except KeyboardInterrupt:
         return INTERRUPTED
     return code
+
+
+def _sentence(error: OSError) -> str:
+    what = f"{error.filename} cannot be used" if error.filename else "A file cannot be used"
+    return f"{what}: {error.strerror or error}. Check its name, the disk and the permissions."
 
 
 def _overview(program: str) -> argparse.ArgumentParser:

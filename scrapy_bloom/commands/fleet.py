@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from scrapy_bloom.commands.terminal import OK, Table, rows, show, size
+from scrapy_bloom.commands.terminal import OK, Table, counted, rows, show, size
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.fleet.client import ServerError, connect
 from scrapy_bloom.fleet.frontier import aside
@@ -125,11 +125,11 @@ def _info_lines(found: dict[str, Any]) -> list[str | Table]:
         if found["is_moving"]
         else "not finished"
     )
-    layers = f"{found['layers']} layer{'' if found['layers'] == 1 else 's'}"
+    layers = counted(found["layers"], "layer")
     labelled = [
         ("queue", f"{found['where']}, key {found['prefix']}, spider {found['spider']}"),
         ("state", state),
-        ("pending", f"{found['pending']:,} of {found['hosts']:,} hosts"),
+        ("pending", f"{found['pending']:,} of {counted(found['hosts'], 'host')}"),
         ("in hand", f"{found['leased']:,}"),
         ("set aside", f"{found['aside']:,}" + ("; `requeue` lists them and puts them back" if found["aside"] else "")),
         ("ever enqueued", f"{found['enqueued']:,}"),

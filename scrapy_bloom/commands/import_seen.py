@@ -11,7 +11,7 @@ from scrapy_bloom.commands.fingerprinting import fingerprints_by, of_url, of_url
 from scrapy_bloom.commands.job import is_filter, local
 from scrapy_bloom.commands.plan import count_argument, rate_argument
 from scrapy_bloom.commands.seen_sources import SCRAPY_BYTES, URLS, Source, check_readable, fingerprints_in
-from scrapy_bloom.commands.terminal import OK, WRONG, rows, show, tracked
+from scrapy_bloom.commands.terminal import OK, WRONG, counted, rows, show, tracked
 from scrapy_bloom.files.directory import open_filter
 from scrapy_bloom.files.frontier_file import FRONTIER_NAME
 from scrapy_bloom.files.inspect import inspect
@@ -119,7 +119,8 @@ def import_seen(
             findings.append("Interrupted. What is counted here stays; repeat the command to go on.")
         urls = len(chain)
     findings += [
-        f"{each['source']}: {each['unreadable']:,} entries or bytes could not be used; first: {each['example']}"
+        f"{each['source']}: {counted(each['unreadable'], 'entry or byte', 'entries or bytes')} could not be used; "
+        f"first: {each['example']}"
         for each in imported
         if each["unreadable"]
     ]
@@ -155,7 +156,7 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
         yield from rows([("requests.seen", f"{found['taken_over']:,} of the job's own, taken over first")])
     for each in found["sources"]:
         seen = f"{each['new']:,} new, {each['already_seen']:,} already seen"
-        yield f"{each['source']}: {each['read']:,} {each['kind']} read, {seen}"
+        yield f"{each['source']}: {counted(each['read'], each['kind'].removesuffix('s'), each['kind'])} read, {seen}"
     yield from rows([("URLs now", f"{found['urls']:,}")])
     made_by = ", ".join(f"{name}: {value or 'none'}" for name, value in found["key_space"].items())
     if found["is_assumed"]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scrapy_bloom.commands import fleet
 from scrapy_bloom.commands.job import filter_directory
-from scrapy_bloom.commands.terminal import OK, WRONG, Table, rows, show
+from scrapy_bloom.commands.terminal import OK, WRONG, Table, counted, rows, show
 from scrapy_bloom.commands.verify import disagreements
 from scrapy_bloom.commands.watch import DEFAULT_SECONDS, seconds_argument, watch
 from scrapy_bloom.errors import BloomError, UnusableError
@@ -180,11 +180,12 @@ def _finding(path: Path, findings: list[str]) -> Iterator[None]:
 def job_lines(found: dict[str, Any]) -> Iterator[str | Table]:
     """Return the lines for what :func:`info` has *found*."""
     state = "in use" if found["in_use"] else "closed cleanly" if found["clean"] else "not closed"
+    opened = f"last opened by {found['last_opened_by']}" if found["last_opened_by"] else "never opened by a crawl"
     made_by = ", ".join(f"{name}: {value or 'none'}" for name, value in found["key_space"].items())
     promised = "not known" if found["error_rate"] is None else f"{found['error_rate']:.2g} at most"
     labelled = [
         ("filter", found["directory"]),
-        ("state", f"{state}; last opened by {found['last_opened_by'] or 'nobody known'}"),
+        ("state", f"{state}; {opened}"),
         ("begun", f"{found['begun']}, {_age(found['age_seconds'])} ago" if found["begun"] else "not known"),
         (
             "URLs",
@@ -224,7 +225,7 @@ def job_lines(found: dict[str, Any]) -> Iterator[str | Table]:
 def _pending(found: dict[str, Any]) -> str:
     if found["pending"] is None:
         return f"not known: {found['pending_not_known']}"
-    hosts = f", of {found['hosts']:,} hosts" if found["hosts"] else ""
+    hosts = f", of {counted(found['hosts'], 'host')}" if found["hosts"] else ""
     return f"{found['pending']:,}{hosts}"
 
 

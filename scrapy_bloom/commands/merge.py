@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy_bloom.commands.fingerprinting import settings_of
 from scrapy_bloom.commands.job import filter_directory, local
 from scrapy_bloom.commands.plan import count_argument, rate_argument
-from scrapy_bloom.commands.terminal import OK, rows, show, size, tracked
+from scrapy_bloom.commands.terminal import OK, counted, rows, show, size, tracked
 from scrapy_bloom.errors import KeySpaceError, UnusableError
 from scrapy_bloom.files.frontier_check import contents
 from scrapy_bloom.files.frontier_file import FRONTIER_NAME
@@ -123,19 +123,20 @@ def _objections(found: FilterDescription, first: FilterDescription, *, accept_lo
         ) from None
     if path.name != FILTER_NAME:
         return
+    pending, parked = _pending(path.parent), _parked(path.parent)
     for count, what, way in (
-        (_pending(path.parent), "pending requests", "Let its crawl end first"),
-        (_parked(path.parent), "parked requests", "`scrapy bloom requeue` it and let its crawl end first"),
+        (pending, counted(pending, "pending request"), "Let its crawl end first"),
+        (parked, counted(parked, "parked request"), "`scrapy bloom requeue` it and let its crawl end first"),
         (_in_scrapys_queue(path.parent), "requests in Scrapy's queue", "Let its crawl end first"),
     ):
         if count and not accept_lost:
             raise UnusableError(
                 path.parent,
-                f"has {count:,} {what}, whose pages would count as seen and never be fetched",
+                f"has {what}, whose pages would count as seen and never be fetched",
                 advice=f"{way}, or go on without those pages by --accept-lost-requests.",
             )
         if count:
-            yield f"{path.parent}: the pages of {count:,} {what} count as seen, and are not fetched."
+            yield f"{path.parent}: the pages of {what} count as seen, and are not fetched."
 
 
 def _pending(jobdir: Path) -> int:
@@ -176,5 +177,5 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
             ("expected lost", f"{found['expected_lost']:.2g} pages so far, by all the crawls together"),
         ]
     )
-    yield from (f"{each['directory']}: {each['urls']:,} URLs" for each in found["sources"])
+    yield from (f"{each['directory']}: {counted(each['urls'], 'URL')}" for each in found["sources"])
     yield from found["notes"]

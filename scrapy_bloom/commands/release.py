@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.commands.job import job_directory
-from scrapy_bloom.commands.terminal import OK, show
+from scrapy_bloom.commands.terminal import OK, counted, show
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.files.job_lock import hold_job
 from scrapy_bloom.loops.verdicts import guard_file, take_back
@@ -49,7 +49,8 @@ def release(directory: str, shape: str) -> dict[str, Any]:
 
 
 def _lines(found: dict[str, Any]) -> list[str]:
+    going = counted(found["released"], "parked request goes", "parked requests go")
     return [
         f"The verdict on {found['shape']} is taken back: nothing below it is parked again.",
-        f"{found['released']:,} parked requests go back to the queue in the next run with BLOOM_LOOP_GUARD.",
+        f"{going} back to the queue in the next run with BLOOM_LOOP_GUARD.",
     ]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.commands.pictures import INK
 from scrapy_bloom.commands.plan import SCRAPY_BYTES_PER_URL
-from scrapy_bloom.commands.terminal import size
+from scrapy_bloom.commands.terminal import counted, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -132,7 +132,10 @@ def _state(report: Report) -> str:
         return state
     first, last = report.course[0], report.course[-1]
     runs = "1 run" if last.run == 1 else f"{last.run:,} runs"
-    return f"{state} {runs} from {_moment(first.time)} to {_moment(last.time)}."
+    began, ended = _moment(first.time), _moment(last.time)
+    if began == ended:
+        return f"{state} {runs}, on {began}, in {_duration(last.time - first.time)}."
+    return f"{state} {runs} from {began} to {ended}."
 
 
 def _tiles(report: Report) -> Iterator[str]:
@@ -212,8 +215,8 @@ def _hosts(report: Report) -> Iterator[str]:
     elif not hosts:
         yield '<p class="quiet">No request is pending for any host.</p>'
     else:
-        among = "1 host" if found["hosts"] == 1 else f"{found['hosts']:,} hosts"
-        yield f'<p class="quiet">{found["pending"]:,} pending requests for {among}.</p>'
+        pending = counted(found["pending"], "pending request")
+        yield f'<p class="quiet">{pending} for {counted(found["hosts"], "host")}.</p>'
         header = '<th>host</th><th class="number">pending</th><th></th>'
         yield f'<div class="table"><table><thead><tr>{header}</tr></thead><tbody>'
         most = hosts[0][1]

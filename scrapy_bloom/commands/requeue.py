@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.commands import fleet
 from scrapy_bloom.commands.job import job_directory
-from scrapy_bloom.commands.terminal import OK, show
+from scrapy_bloom.commands.terminal import OK, counted, show
 from scrapy_bloom.files.job_lock import hold_job
 from scrapy_bloom.loops.verdicts import guard_file, try_again
 
@@ -53,7 +53,8 @@ def requeue(directory: str) -> dict[str, Any]:
 def _lines(found: dict[str, Any]) -> list[str]:
     if not found["requeued"]:
         return ["Nothing is parked."]
+    going = counted(found["requeued"], "parked request goes", "parked requests go")
     return [
-        f"{found['requeued']:,} parked requests go back to the queue in the next run with BLOOM_LOOP_GUARD.",
+        f"{going} back to the queue in the next run with BLOOM_LOOP_GUARD.",
         "Shapes whose pages bring nothing again are parked again; `release` takes a verdict back for good.",
     ]

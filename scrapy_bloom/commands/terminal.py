@@ -28,6 +28,9 @@ USAGE = 2
 INTERRUPTED = 130
 """Ctrl-C: the exit code that a shell reports for SIGINT."""
 
+PIPE_CLOSED = 141
+"""Nobody reads what is printed any more, as after `| head`: the exit code that a shell reports for SIGPIPE."""
+
 _UNPRINTABLE = {number: f"\\x{number:02x}" for number in (*range(32), *range(127, 160)) if chr(number) != "\n"}
 """Control characters: a terminal would obey those in names and URLs that a crawl has found."""
 
@@ -104,6 +107,11 @@ def rows(labelled: Iterable[tuple[str, str]]) -> list[str]:
     pairs = list(labelled)
     width = max(16, 2 + max((len(label) for label, _ in pairs), default=0))
     return [f"{label:<{width}}{value}" for label, value in pairs]
+
+
+def counted(count: int, one: str, several: str | None = None) -> str:
+    """Return *count* with its noun: ``"1 host"``, ``"2,000 hosts"``; *several* if it is not *one* with an s."""
+    return f"{count:,} {one if count == 1 else several or f'{one}s'}"
 
 
 def size(nbytes: float) -> str:

@@ -11,7 +11,7 @@ import sqlite3
 from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.commands.job import filter_place
-from scrapy_bloom.commands.terminal import OK, WRONG, show, size, tracked
+from scrapy_bloom.commands.terminal import OK, WRONG, counted, show, size, tracked
 from scrapy_bloom.errors import BloomError
 from scrapy_bloom.files.frontier_check import contents, problems
 from scrapy_bloom.files.frontier_file import FRONTIER_NAME
@@ -108,11 +108,12 @@ def _read_all(path: Path) -> dict[str, Any]:
 
 def _read_filter(path: Path, part: str, read: list[dict[str, Any]], findings: list[str]) -> FilterDescription:
     described = inspect(path, read_bits=True, tracked=lambda layers: tracked(layers, f"Reading the {part}"))
-    count = f"{'' if described.is_clean else 'about '}{described.about:,}"
     findings += described.findings
     if not described.exists:  # the job of a worker whose filter is on a server
         return described
-    what = f"{count} {'URLs' if part == 'filter' else 'entries'} in {len(described.layers)} layers"
+    noun = ("URL", "URLs") if part == "filter" else ("entry", "entries")
+    about = "" if described.is_clean else "about "
+    what = f"{about}{counted(described.about, *noun)} in {counted(len(described.layers), 'layer')}"
     read.append({"part": part, "bytes": described.nbytes, "what": what})
     return described
 
@@ -128,7 +129,9 @@ def _read_frontier(
         if wrong:
             return wrong, "damaged"
         found = contents(connection)
-        return disagreements(path, found.filter_id, found.last_id, seen, mark), f"{found.pending:,} pending requests"
+        return disagreements(path, found.filter_id, found.last_id, seen, mark), counted(
+            found.pending, "pending request"
+        )
 
     return _read_database(path, "pending requests", read, look)
 
@@ -166,10 +169,11 @@ def _read_guard(path: Path, read: list[dict[str, Any]]) -> list[str]:
         wrong = verdicts.problems(path, connection)
         if wrong:
             return wrong, "damaged"
-        shapes = verdicts.shapes_in(path, connection)
+        dry = len(verdicts.shapes_in(path, connection))
+        shapes = counted(dry, "shape that has run dry", "shapes that have run dry")
         return (
             [],
-            f"{len(shapes):,} shapes that have run dry, {verdicts.parked_in(path, connection):,} parked requests",
+            f"{shapes}, {counted(verdicts.parked_in(path, connection), 'parked request')}",
         )
 
     return _read_database(path, "loop guard", read, look)

@@ -28,6 +28,13 @@ _WINDOW = 30
 """Seconds over which a rate is averaged, once the run is that old."""
 _ROW_EVERY = 6
 """Seconds without a new row after which a crawl counts as idle: a busy one adds a row every 5."""
+_COUNTED = (
+    ("urls", "URL", "URLs"),
+    ("duplicates", "duplicate", "duplicates"),
+    ("pages", "page", "pages"),
+    ("errors", "error", "errors"),
+    ("pending", "pending", "pending"),
+)
 _SHORTEST, _LONGEST = 0.1, 3600.0
 
 
@@ -124,17 +131,19 @@ def _shown(*, as_json: bool) -> Iterator[Callable[[dict[str, Any]], None]]:
 
 def _title(state: dict[str, Any]) -> str:
     clock = state["time"][11:19] + " UTC"
-    return f"{clock}: the crawl has ended" if state["running"] is False else clock
+    title = f"{clock}: the crawl has ended" if state["running"] is False else clock
+    return f"{title}, no figures yet" if state["urls"] is None else title
 
 
 def _line(state: dict[str, Any]) -> str:
     if state["urls"] is None:
-        return f"{_title(state)}, no figures yet"
+        return _title(state)
     parts = [
-        f"{_count(state[name])} {name}" + (f" ({_rate(speed)}/s)" if (speed := state.get(f"{name}_per_second")) else "")
-        for name in ("urls", "duplicates", "pages", "errors", "pending")
+        f"{_count(state[name])} {one if state[name] == 1 else several}"
+        + (f" ({_rate(speed)}/s)" if (speed := state.get(f"{name}_per_second")) else "")
+        for name, one, several in _COUNTED
     ]
-    return f"{_title(state)}, " + ", ".join(parts).replace(" urls", " URLs")
+    return f"{_title(state)}, " + ", ".join(parts)
 
 
 def _table(state: dict[str, Any]) -> Table:

@@ -270,10 +270,14 @@ def connect(url: str | None, parameters: Mapping[str, Any]) -> Server:
             f"{quote('/', safe='')}, {quote('@')}, {quote(':')}, {quote('#')}; and look at REDIS_PARAMS, if it is set.",
         ) from None
     except RefusedError as error:
-        raise unusable(where, f"the server: {error}", "Put the right ones into BLOOM_REDIS_URL.") from None
+        raise unusable(
+            where, f"the server: {error}".rstrip("."), "Put the right ones into its address (BLOOM_REDIS_URL)."
+        ) from None
     except ServerError as error:
         raise unusable(
-            where, str(error), "Start the server, or put the right host and port into BLOOM_REDIS_URL."
+            where,
+            str(error).rstrip("."),
+            "Start the server, or put the right host and port into its address (BLOOM_REDIS_URL).",
         ) from None
     return Server(client, where, secrets, info, risks_of(info, host, has_credentials=has_credentials))
 

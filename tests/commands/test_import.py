@@ -87,7 +87,7 @@ def test_urls_get_the_fingerprints_of_the_filter(tmp_path: Path, answer: Callabl
     code, found = answer("import", tmp_path, listed)
     assert code == WRONG
     assert [found["new"], found["is_assumed"]] == [2, False]
-    assert "1 entries or bytes could not be used; first: line 5 is no URL" in found["findings"][0]
+    assert "1 entry or byte could not be used; first: line 5 is no URL" in found["findings"][0]
     urls = ["https://example.com/?utm_medium=y&a=1", "https://example.com/b"]
     assert answer("check", tmp_path, *urls)[0] == OK
 

@@ -100,7 +100,7 @@ def test_pending_and_parked_requests_are_not_lost_by_accident(
     assert code == OK
     assert [note.partition(": ")[2] for note in found["notes"]] == [
         f"the pages of {what} count as seen, and are not fetched."
-        for what in ("3 pending requests", "1 parked requests")
+        for what in ("3 pending requests", "1 parked request")
     ]
 
 
@@ -173,8 +173,8 @@ def test_requests_put_back_and_not_fetched_yet_are_parked_still(
     lot.close(queue_is_kept=True)
     assert answer("requeue", job) == (OK, {"directory": str(job), "requeued": 1})
     code, error = answer("merge", tmp_path / "all", job)
-    assert (code, "has 1 parked requests" in error) == (USAGE, True)
+    assert (code, "has 1 parked request," in error) == (USAGE, True)
     (of_guard,) = (each for each in answer("verify", job)[1]["read"] if each["part"] == "loop guard")
-    assert of_guard["what"].endswith("1 parked requests")
+    assert of_guard["what"].endswith(" 1 parked request")
     with opened(job, DUPEFILTER_CLASS="scrapy_bloom.BloomDupeFilter"):
         assert "The loop guard parked 1 requests" in caplog.text

@@ -63,8 +63,8 @@ def test_a_sound_job_is_said_to_be_sound(
         assert {each["part"]: each["what"] for each in found["read"]} == {
             "filter": "40 URLs in 3 layers",
             "pending requests": "40 pending requests",
-            "loop guard": "1 shapes that have run dry, 1 parked requests",
-            "news of the loop guard": "30 entries in 1 layers",
+            "loop guard": "1 shape that has run dry, 1 parked request",
+            "news of the loop guard": "30 entries in 1 layer",
         }
     assert files(job) == before
 
