@@ -20,7 +20,7 @@ from scrapy_bloom.crawl.fingerprints import fingerprints_of
 from scrapy_bloom.crawl.job import job_of
 from scrapy_bloom.crawl.link_filter import LinkFilter, link_filter_wanted
 from scrapy_bloom.crawl.loop_guard import guard_of, objection_of
-from scrapy_bloom.crawl.progress import Progress
+from scrapy_bloom.crawl.progress import Progress, age_text
 from scrapy_bloom.crawl.request_log import RequestLog
 from scrapy_bloom.crawl.shutdown import end_crawl
 from scrapy_bloom.crawl.spider_state import spider_state_kept
@@ -141,6 +141,10 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
     def _where(self) -> str:
         """Return where the chain lives, to be read after "the filter"."""
 
+    def _room(self) -> int:
+        """Return how many URLs the first layer is made for."""
+        return self._settings.capacity
+
     @abstractmethod
     def _figures(self) -> Mapping[str, float]:
         """Return the stats of the chain by name."""
@@ -166,7 +170,7 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
                 raise
         self._enter(State.OPEN)
         self._set_stats()
-        self._progress.opened(self._switched_on(), self._where(), self._settings.capacity)
+        self._progress.opened(self._switched_on(), self._where(), self._room())
         if self._crawl_figures is not None:
             self._crawl_figures.begin()
 
@@ -381,6 +385,8 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
             names.append("loop guard")
         if rules := self._fingerprints.space.get("rules"):
             names.append(f"URL rules {rules}")
+        if self._settings.max_age is not None:
+            names.append(f"maximum age {age_text(self._settings.max_age)}")
         return names
 
     def _warn_of_links(self) -> None:

@@ -66,6 +66,12 @@ class Progress:
             self._timer = create_looping_call(self.tick)
             self._timer.start(INTERVAL, now=False)
 
+    def forgot(self, count: int, max_age: float) -> None:
+        """Log that *count* URLs were dropped for their age, in seconds, and keep counting what is new."""
+        what = "1 URL was" if count == 1 else f"{count:,} URLs were"
+        self._logger.info("%s forgotten for their age: BLOOM_MAX_AGE is %s", what, age_text(max_age))
+        self._known_before -= count
+
     def noted(self) -> None:
         """Log that the filter has grown, if it has."""
         layers = int(self._number("bloom/layers"))
@@ -139,6 +145,14 @@ class Progress:
 
     def _number(self, name: str) -> float:
         return float(self._stats.get_value(name, 0))
+
+
+def age_text(seconds: float) -> str:
+    """Return *seconds* in the largest unit that needs no fraction."""
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds % length == 0:
+            return f"{seconds / length:,.0f} {unit}"
+    return f"{seconds:,g} s"
 
 
 def _layers(count: float) -> str:

@@ -177,6 +177,7 @@ class ScalableBloomFilter:
         self._since = -math.inf
         """What the clock said when that was found. If it says less, it was wrong then."""
         self._drops = 0
+        self._expired = 0
         self._has_dropped_merged = False
         if not self._layers:
             self._begin_layer()
@@ -273,6 +274,11 @@ class ScalableBloomFilter:
         if self._max_age is not None and not self._since <= self._clock() < self._due:
             self._age()
         return self._drops
+
+    @property
+    def expired(self) -> int:
+        """Fingerprints that were dropped for their age since the chain was opened."""
+        return self._expired
 
     @property
     def nbytes(self) -> int:
@@ -378,11 +384,13 @@ class ScalableBloomFilter:
         dropped = len(expired) - expired[::-1].index(True) if any(expired) else 0
         if dropped == len(self._layers):
             self._begin_layer()
+        self._expired += sum(layer.count for layer in self._layers[:dropped])
         del self._layers[:dropped]
         # Merged filters are read-only: all of one goes as soon as a part of it is too old.
         for chain in list(self._merged):
             if any(ageing.is_expired(layer.created, now=now, max_age=self._max_age) for layer in chain.layers):
                 self._merged = [other for other in self._merged if other is not chain]
+                self._expired += sum(layer.count for layer in chain.layers)
                 chain.close()
                 dropped += 1
                 self._has_dropped_merged = True

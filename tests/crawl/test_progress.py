@@ -49,6 +49,33 @@ def test_a_crawl_says_what_it_begins_with_and_what_it_ends_with(
     ]
 
 
+def test_urls_that_are_too_old_are_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The age at the start, with the room of a layer that is made for an eighth; what is forgotten, while the crawl
+    runs and when it comes back. What was forgotten still counts as checked."""
+    now = [1e9]
+    monkeypatch.setattr("time.time", lambda: now[0])
+    settings = {"JOBDIR": str(tmp_path), "BLOOM_MAX_AGE": "2m", "BLOOM_CAPACITY": 8000}
+    with caplog.at_level(logging.INFO, logger=OURS):
+        scheduler = open_scheduler(**settings)
+        for number in range(30):
+            scheduler.enqueue_request(Request(f"http://example.com/{number}"))
+        now[0] += 121
+        for number in range(5):
+            scheduler.enqueue_request(Request(f"http://example.com/{number}"))
+        finish(scheduler)
+        now[0] += 121
+        finish(open_scheduler(**settings))
+    lines = said(caplog)
+    assert lines[0].startswith("BloomDupeFilter, maximum age 2 min. The filter")
+    assert "for the first 1,000 URLs" in lines[0]
+    assert [line for line in lines if "forgotten" in line] == [
+        f"{count} URLs were forgotten for their age: BLOOM_MAX_AGE is 2 min" for count in (30, 5)
+    ]
+    assert "This run checked 35 URLs: 35 new, 0 duplicates (0%)" in lines
+
+
 def test_each_new_layer_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """The line comes once, when the layer begins."""
     scheduler = open_scheduler(BLOOM_CAPACITY=10)
