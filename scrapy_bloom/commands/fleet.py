@@ -87,7 +87,7 @@ def show_requeued(options: argparse.Namespace) -> int:
 @contextmanager
 def _queue(options: argparse.Namespace) -> Iterator[tuple[Server, str]]:
     """Connect, and find out which queue is meant."""
-    server = connect(options.directory, {})
+    server = connect(options.directory, {}, given_as="the address")
     try:
         yield server, _prefix(server, options.spider, options.key)
     except ServerError as error:

@@ -182,7 +182,7 @@ def _in_redis(source: Source) -> Iterator[bytes]:
         advice = "Name the set behind a #, such as redis://localhost:6379#books:dupefilter."
         raise UnusableError(source.name, "names no Redis key", advice=advice)
     try:
-        server = connect(url, {})
+        server = connect(url, {}, given_as="the address")
     except UnusableError as error:
         raise UnusableError(source.name, error.found, advice="Start the server, or correct the address.") from None
     try:

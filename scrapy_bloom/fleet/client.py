@@ -213,13 +213,14 @@ class Server:
         return found
 
 
-def connect(url: str | None, parameters: Mapping[str, Any]) -> Server:
+def connect(url: str | None, parameters: Mapping[str, Any], *, given_as: str = "BLOOM_REDIS_URL") -> Server:
     """Connect to the server at *url*, or to the host and port in *parameters*, and find out what it is.
 
     Args:
         url: ``redis://``, ``rediss://`` (TLS) or ``unix://``.
         parameters: Further arguments of ``redis.Redis``. Those that change how often a command is sent or how answers
             are read are ignored.
+        given_as: Where the address was given, for advice.
 
     Raises:
         UnusableError: The server cannot be reached, or refuses.
@@ -270,14 +271,12 @@ def connect(url: str | None, parameters: Mapping[str, Any]) -> Server:
             f"{quote('/', safe='')}, {quote('@')}, {quote(':')}, {quote('#')}; and look at REDIS_PARAMS, if it is set.",
         ) from None
     except RefusedError as error:
-        raise unusable(
-            where, f"the server: {error}".rstrip("."), "Put the right ones into its address (BLOOM_REDIS_URL)."
-        ) from None
+        raise unusable(where, f"the server: {error}".rstrip("."), f"Put the right ones into {given_as}.") from None
     except ServerError as error:
         raise unusable(
             where,
             str(error).rstrip("."),
-            "Start the server, or put the right host and port into its address (BLOOM_REDIS_URL).",
+            f"Start the server, or put the right host and port into {given_as}.",
         ) from None
     return Server(client, where, secrets, info, risks_of(info, host, has_credentials=has_credentials))
 

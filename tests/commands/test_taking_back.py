@@ -14,6 +14,7 @@ from tests.commands.conftest import FIFO, GUARDED
 from tests.support.crawling import crawl, start_crawl
 from tests.support.localsite import LocalSite
 from tests.support.loopsite import LoopSite
+from tests.support.redis_servers import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,6 +116,14 @@ def test_options_of_a_server_are_refused_for_a_directory(
     code, error = answer(*arguments, tmp_path)
     assert code == USAGE
     assert error.startswith(f"{arguments[1]} can be asked of a fleet's server only, and {tmp_path} is a job directory.")
+
+
+def test_a_server_that_is_not_there_is_a_sentence(answer: Callable[..., tuple[int, Any]]) -> None:
+    """It ends in one full stop, and names no setting: the address was on the command line."""
+    code, error = answer("info", f"redis://127.0.0.1:{free_port()}")
+    assert code == USAGE
+    assert ".." not in error
+    assert error.endswith(". Start the server, or put the right host and port into the address.")
 
 
 @pytest.mark.parametrize(
