@@ -20,6 +20,7 @@ import pytest
 from scrapy import Request
 
 from scrapy_bloom.commands.command_line import main
+from scrapy_bloom.commands.info import info
 from scrapy_bloom.commands.terminal import OK, USAGE
 from scrapy_bloom.files.figures import FIGURES_NAME, Figures, FiguresFile
 from scrapy_bloom.loops.verdicts import guard_file
@@ -121,7 +122,7 @@ def test_a_report_of_a_crawl_that_runs_and_of_one_that_was_killed(tmp_path: Path
     job = tmp_path / "job"
     with LocalSite(pages=2000) as site:
         running = start_crawl(site.url("/page/0"), {"ADDONS": {"scrapy_bloom.Addon": 300}, "JOBDIR": str(job)})
-        while not (job / FIGURES_NAME).exists():
+        while not ((job / FIGURES_NAME).exists() and info(str(job))["pending"]):  # committed, so that a kill leaves it
             assert running.process.poll() is None
             time.sleep(0.01)
         assert main(["report", str(job), "-o", str(tmp_path / "running.html")]) == OK

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -258,8 +259,10 @@ def test_a_mended_job_is_crawled_to_its_end(tmp_path: Path, answer: Callable[...
     """After a kill and a damaged layer, --fix makes a job of it that fetches every page that is missing."""
     settings = {"ADDONS": {"scrapy_bloom.Addon": 300}, "JOBDIR": str(tmp_path / "job"), "BLOOM_CAPACITY": 20}
     with LocalSite(pages=120) as site:
-        running = start_crawl(site.url(), {**settings, "CONCURRENT_REQUESTS": 2})
-        site.wait_for_hits(60)
+        running = start_crawl(site.url(), {**settings, "CONCURRENT_REQUESTS": 2, "DOWNLOAD_DELAY": 0.02})
+        while not layer(tmp_path / "job" / "requests.bloom", 1).exists():  # a damaged layer needs a sound one beside it
+            assert running.process.poll() is None
+            time.sleep(0.01)
         running.process.kill()
         running.process.communicate()
         flip_bits(layer(tmp_path / "job" / "requests.bloom"), 40)
