@@ -52,7 +52,8 @@ def test_a_resumed_crawl_holds_on_to_its_verdicts(tmp_path: Path, caplog: pytest
     with LoopSite() as site:
         first = crawl(site.url(), settings)
         fetched, waiting = site.hits(CALENDAR), sum(shapes(tmp_path).values())
-        assert waiting == first.stats["bloom/loop/waiting"] > 20
+        # 57 of the trap on Scrapy 2.19, 11 on 2.13, which takes requests in another order.
+        assert waiting == first.stats["bloom/loop/waiting"] > 5
         *_, last = (line for line in first.log.splitlines() if "[scrapy_bloom" in line)
         assert f"WARNING: The loop guard has parked {waiting} requests, whose pages are not fetched" in last
         assert first.log.count("The loop guard has parked") == 1
