@@ -9,6 +9,7 @@ from __future__ import annotations
 import mmap
 import random
 import sqlite3
+import weakref
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -165,6 +166,7 @@ def _sqlite(need: Need) -> Memory:
     def contains(fingerprint: bytes) -> bool:
         return execute("SELECT 1 FROM seen WHERE key = ?", (fingerprint,)).fetchone() is not None
 
+    weakref.finalize(add, connection.close)  # Python 3.13 warns of connections that are merely dropped
     return Memory(add, contains)
 
 
