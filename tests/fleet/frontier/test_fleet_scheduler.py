@@ -23,29 +23,6 @@ if TYPE_CHECKING:
 FLEET = "scrapy_bloom.FleetScheduler"
 
 
-@pytest.fixture
-def open_worker(plain_server: RedisServer, prefix: str) -> Iterator[Callable[..., EngineCalls]]:
-    """Return schedulers of workers that share a queue, each with an engine around it."""
-    opened: list[EngineCalls] = []
-
-    def open_one(**settings: Any) -> EngineCalls:
-        ours = {
-            "DUPEFILTER_CLASS": "scrapy.dupefilters.RFPDupeFilter",
-            "BLOOM_REDIS_URL": plain_server.url,
-            "BLOOM_REDIS_KEY": prefix,
-            "BLOOM_CAPACITY": 1000,
-            "CONCURRENT_REQUESTS": 1,
-            **settings,
-        }
-        opened.append(EngineCalls(None, FLEET, **ours))
-        return opened[-1]
-
-    yield open_one
-    for one in opened:
-        if one.scheduler._courier is not None:
-            one.stop()
-
-
 def delivered(worker: EngineCalls) -> None:
     """Wait until all that was pushed is on the server."""
     courier = worker.scheduler._courier

@@ -14,7 +14,7 @@ from scrapy.utils.test import get_crawler
 
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.fleet.frontier import scrapy_redis as taking_over
-from tests.fleet.frontier.test_fleet_scheduler import FLEET, Bomb, delivered
+from tests.fleet.frontier.test_fleet_scheduler import Bomb, delivered
 from tests.support.fleets import Fleet, wait_until
 from tests.support.localsite import LocalSite
 from tests.support.proxy import LosingProxy
@@ -22,7 +22,7 @@ from tests.support.redis_servers import RedisServer, free_port
 from tests.support.schedulers import EngineCalls, PlainSpider
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
 FURTHER_ORDERS = [("PriorityQueue", "Fifo"), *itertools.product(["FifoQueue", "LifoQueue"], ["Lifo", "Fifo"])]
@@ -60,26 +60,9 @@ class Left:
 
 
 @pytest.fixture
-def open_worker(plain_server: RedisServer, prefix: str) -> Iterator[Callable[..., EngineCalls]]:
-    opened: list[EngineCalls] = []
-
-    def open_one(left: Left, **settings: Any) -> EngineCalls:
-        ours = {
-            "DUPEFILTER_CLASS": "scrapy.dupefilters.RFPDupeFilter",
-            "BLOOM_REDIS_URL": plain_server.url,
-            "BLOOM_REDIS_KEY": prefix,
-            "BLOOM_CAPACITY": 1000,
-            "CONCURRENT_REQUESTS": 1,
-            **left.keys,
-            **settings,
-        }
-        opened.append(EngineCalls(None, FLEET, **ours))
-        return opened[-1]
-
-    yield open_one
-    for one in opened:
-        if one.scheduler._courier is not None:
-            one.stop()
+def open_worker(open_worker: Callable[..., EngineCalls]) -> Callable[..., EngineCalls]:
+    """Return schedulers of workers that find what is left under its keys."""
+    return lambda left, **settings: open_worker(**{**left.keys, **settings})
 
 
 def url(i: int) -> str:

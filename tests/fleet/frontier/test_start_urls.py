@@ -17,33 +17,17 @@ from tests.support.redis_servers import RedisServer
 from tests.support.schedulers import EngineCalls, PlainSpider
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
 URLS = [f"https://h{i}.example/" for i in range(5)]
 
 
 @pytest.fixture
-def open_worker(plain_server: RedisServer, prefix: str) -> Iterator[Callable[..., EngineCalls]]:
+def open_worker(open_worker: Callable[..., EngineCalls], prefix: str) -> Callable[..., EngineCalls]:
     """Return schedulers of workers that wait for start URLs."""
-    opened: list[EngineCalls] = []
-
-    def open_one(**settings: Any) -> EngineCalls:
-        ours = {
-            "DUPEFILTER_CLASS": "scrapy.dupefilters.RFPDupeFilter",
-            "BLOOM_REDIS_URL": plain_server.url,
-            "BLOOM_REDIS_KEY": prefix,
-            "BLOOM_CAPACITY": 1000,
-            "BLOOM_FLEET_START_URLS": f"{prefix}:%(name)s:urls",
-            **settings,
-        }
-        opened.append(EngineCalls(None, "scrapy_bloom.FleetScheduler", **ours))
-        return opened[-1]
-
-    yield open_one
-    for one in opened:
-        if one.scheduler._courier is not None:
-            one.stop()
+    ours = {"BLOOM_FLEET_START_URLS": f"{prefix}:%(name)s:urls", "CONCURRENT_REQUESTS": 16}
+    return lambda **settings: open_worker(**{**ours, **settings})
 
 
 def fetched(worker: EngineCalls, count: int) -> list[str]:
