@@ -20,7 +20,7 @@ from scrapy_bloom.commands.verify import disagreements
 from scrapy_bloom.commands.watch import DEFAULT_SECONDS, seconds_argument, watch
 from scrapy_bloom.errors import BloomError, UnusableError
 from scrapy_bloom.files.frontier_check import Contents, contents
-from scrapy_bloom.files.frontier_file import FRONTIER_NAME
+from scrapy_bloom.files.frontier_file import FRONTIER_NAME, half_salvaged
 from scrapy_bloom.files.frontier_mark import read_mark
 from scrapy_bloom.files.inspect import inspect
 from scrapy_bloom.files.layout import FILTER_NAME
@@ -136,7 +136,10 @@ def _beside(jobdir: Path, seen: FilterDescription) -> _Beside:
     verdicts: list[ParkedShape] | None = []
     frontier, guard = jobdir / FRONTIER_NAME, guard_file(jobdir)
     why = ""
-    if frontier.exists():
+    if unfinished := half_salvaged(frontier):
+        pending, why = None, "they are saved, and not in their place yet"
+        findings.append(str(unfinished))
+    elif frontier.exists():
         pending, why = None, "the file cannot be read"
         with _finding(frontier, findings):
             # Before the frontier: what the filter has noted of the frontier is never ahead of it.

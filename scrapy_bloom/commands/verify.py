@@ -14,7 +14,7 @@ from scrapy_bloom.commands.job import filter_place
 from scrapy_bloom.commands.terminal import OK, WRONG, counted, show, size, tracked
 from scrapy_bloom.errors import BloomError
 from scrapy_bloom.files.frontier_check import contents, problems
-from scrapy_bloom.files.frontier_file import FRONTIER_NAME
+from scrapy_bloom.files.frontier_file import FRONTIER_NAME, SALVAGE_NAME, half_salvaged
 from scrapy_bloom.files.frontier_mark import read_mark
 from scrapy_bloom.files.inspect import inspect
 from scrapy_bloom.files.job_lock import hold_frontier
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from scrapy_bloom.files.inspect import FilterDescription
 
 NEWS_NAME = "requests.news"
-SPARE_NAMES = (UNFINISHED_NAME, f"{FRONTIER_NAME}.salvage")
-"""Directories that a killed command leaves behind. Nothing uses them."""
+SPARE_NAMES = (UNFINISHED_NAME, SALVAGE_NAME)
+"""Directories that a killed command leaves behind. Needed only if salvage has saved requests and not put in place."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -87,10 +87,10 @@ def _read_all(path: Path) -> dict[str, Any]:
         findings += _read_guard(verdicts.guard_file(jobdir), read)
         if layer_paths(jobdir / NEWS_NAME):
             _read_filter(jobdir / NEWS_NAME, "news of the loop guard", read, findings)
+        if unfinished := half_salvaged(jobdir / FRONTIER_NAME):
+            findings.append(str(unfinished))
         findings += [
-            f"{jobdir / name} was left behind by a command that was killed. Nothing in it is used."
-            for name in SPARE_NAMES
-            if (jobdir / name).exists()
+            f"{spare} was left behind by a command that was killed. Nothing in it is used." for spare in _spare(jobdir)
         ]
     return {
         "directory": str(path),
@@ -203,11 +203,15 @@ def _fix(path: Path) -> list[str]:
     if path.name == FILTER_NAME:
         if layer_paths(path.parent / NEWS_NAME):
             done += mend(path.parent / NEWS_NAME)
-        for name in SPARE_NAMES:
-            if (path.parent / name).exists():
-                shutil.rmtree(path.parent / name)
-                done.append(f"Deleted {path.parent / name}.")
+        for spare in _spare(path.parent):
+            shutil.rmtree(spare)
+            done.append(f"Deleted {spare}.")
     return done
+
+
+def _spare(jobdir: Path) -> list[Path]:
+    needed = SALVAGE_NAME if half_salvaged(jobdir / FRONTIER_NAME) else ""
+    return [jobdir / name for name in SPARE_NAMES if name != needed and (jobdir / name).exists()]
 
 
 def _lines(found: dict[str, Any]) -> Iterator[str]:

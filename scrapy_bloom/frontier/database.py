@@ -18,6 +18,7 @@ from zlib import crc32
 from filelock import FileLock, Timeout
 
 from scrapy_bloom.errors import DamagedError, InUseError, UnknownFormatError, UnusableError
+from scrapy_bloom.files.frontier_file import half_salvaged
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Iterator
@@ -134,12 +135,14 @@ class Database:
             DamagedError: The file contradicts itself, or is no database.
             UnknownFormatError: It was written by a newer version.
             InUseError: Another process has it open.
-            UnusableError: It cannot be written, or is another program's.
+            UnusableError: It cannot be written, is another program's, or what was saved of it is not in its place yet.
 
         """
         lock = locked(path)
         connections: list[sqlite3.Connection] = []
         try:
+            if unfinished := half_salvaged(path):
+                raise unfinished  # noqa: TRY301 - the lock is released below
             size = path.stat().st_size if path.exists() else 0
             if 0 < size < _HEADER_SIZE:  # SQLite takes some of these for a new file
                 problem = f"it has {size} bytes, less than the header of a database"

@@ -2,6 +2,9 @@
 
 Looks on every page of the file for rows with the right checksum, whether or not SQLite still finds them, and writes
 them to a new file. Knows SQLite's page format, and no request.
+
+A kill before the new file is whole changes nothing. After that, ``requests.frontier.salvage/saved`` exists until it has
+taken the place of the damaged file: no crawl starts meanwhile, and the next call goes on from there.
 """
 
 from __future__ import annotations
@@ -18,7 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scrapy_bloom.errors import BloomError, UnusableError
-from scrapy_bloom.files.frontier_file import FRONTIER_NAME
+from scrapy_bloom.files.frontier_file import FRONTIER_NAME, SALVAGE_NAME, SAVED_NAME
+from scrapy_bloom.files.layerfile import sync_directory
 from scrapy_bloom.frontier.database import Batch, Database, Row, State, lane_crc, locked, read_state, unseal
 
 if TYPE_CHECKING:
@@ -29,6 +33,8 @@ _HEADER = _MAGIC + bytes.fromhex("1000 02 02 00 40 20 20")  # pages of 4,096 byt
 _PAGE_BYTES = 4096
 _LEAF = 0x0D
 _BATCH_ROWS = 2000
+_COPY_NAME = "copy"
+_SUFFIXES = ("", "-wal", "-shm")
 
 
 @dataclass(frozen=True)
@@ -54,37 +60,59 @@ def salvage(jobdir: Path) -> Salvaged:
         OSError: There is no room for the new file.
 
     """
-    path = jobdir / FRONTIER_NAME
-    if not path.exists():
+    path, work = jobdir / FRONTIER_NAME, jobdir / SALVAGE_NAME
+    saved, aside = work / SAVED_NAME, jobdir / f"{FRONTIER_NAME}.damaged"
+    if not (path.exists() or saved.exists()):
         raise UnusableError(path, "does not exist", advice="Name the job directory whose pending requests are damaged.")
     lock = locked(path)
-    work = jobdir / f"{FRONTIER_NAME}.salvage"
     try:
+        if not saved.exists():
+            _save(path, work, aside)
+        _, counted = _lanes(work / _COPY_NAME)
+        _, found = _lanes(saved)
+        _put_in_place(saved, path, aside)
         shutil.rmtree(work, ignore_errors=True)
-        work.mkdir()
-        copy = _whole_copy(path, work)
-        names, counted = _lanes(copy)
-        saved = _write(copy, names, _state(copy), work / "new")
-        aside = jobdir / f"{FRONTIER_NAME}.damaged"
-        for suffix in ("", "-wal", "-shm"):
-            old = path.with_name(path.name + suffix)
-            aside.with_name(aside.name + suffix).unlink(missing_ok=True)
-            if old.exists():
-                old.rename(aside.with_name(aside.name + suffix))
-        (work / "new").rename(path)
-        return Salvaged(saved, None if counted is None else max(0, counted - saved), aside)
+        assert found is not None  # noqa: S101 - our own file, a moment old
+        return Salvaged(found, None if counted is None else max(0, counted - found), aside)
     finally:
-        shutil.rmtree(work, ignore_errors=True)
         lock.release()
+
+
+def _save(path: Path, work: Path, aside: Path) -> None:
+    """Write everything that can be read of the file at *path* to a new one in *work*, whole or not at all."""
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir()
+    try:
+        copy = _whole_copy(path, work)
+        names, _ = _lanes(copy)
+        _write(copy, names, _state(copy), work / "new")
+        for suffix in _SUFFIXES:  # of an earlier call: a log must never stay beside another file than its own
+            aside.with_name(aside.name + suffix).unlink(missing_ok=True)
+        (work / "new").rename(work / SAVED_NAME)
+    except BaseException:
+        shutil.rmtree(work, ignore_errors=True)
+        raise
+    sync_directory(work)
+    sync_directory(work.parent)
+
+
+def _put_in_place(saved: Path, path: Path, aside: Path) -> None:
+    """Move the damaged file out of the way and the new one there; after a kill, the next call does the rest."""
+    for suffix in _SUFFIXES:
+        old = path.with_name(path.name + suffix)
+        if old.exists():
+            old.replace(aside.with_name(aside.name + suffix))
+    saved.replace(path)
+    sync_directory(path.parent)
 
 
 def _whole_copy(path: Path, work: Path) -> Path:
     """Copy the file and fold its log into the copy, as far as SQLite can."""
-    copy = work / "copy"
+    copy = work / _COPY_NAME
     shutil.copy(path, copy)
     log = path.with_name(path.name + "-wal")
     if log.exists():
-        shutil.copy(log, copy.with_name("copy-wal"))
+        shutil.copy(log, copy.with_name(f"{_COPY_NAME}-wal"))
     with copy.open("r+b") as file:
         if file.read(len(_HEADER)) != _HEADER:
             file.seek(0)
@@ -119,7 +147,7 @@ def _state(copy: Path) -> State | None:
         return None
 
 
-def _write(copy: Path, names: dict[int, str], state: State | None, path: Path) -> int:
+def _write(copy: Path, names: dict[int, str], state: State | None, path: Path) -> None:
     rows = {row.id: row for row in scan(copy)}
     last_id = max([0, *rows]) if state is None else max([state.last_id, *rows])
     new = Database.open(path)
@@ -144,7 +172,6 @@ def _write(copy: Path, names: dict[int, str], state: State | None, path: Path) -
     finally:
         new.abandon()
     path.with_name(f"{path.name}.lock").unlink(missing_ok=True)
-    return len(rows)
 
 
 # -- SQLite's pages ----------------------------------------------------------------------------------------------------

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import random
+import shutil
 import sqlite3
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 from scrapy import Request
 
+from scrapy_bloom.commands.verify import verify
 from scrapy_bloom.errors import BloomError, DamagedError, UnusableError
 from scrapy_bloom.files.frontier_file import FRONTIER_NAME
 from scrapy_bloom.frontier.database import Database
@@ -150,6 +154,57 @@ def test_salvage_of_a_sound_file_changes_nothing(tmp_path: Path) -> None:
     found = salvage(tmp_path)
     assert (found.saved, found.missing) == (400, 0)
     assert crawl(tmp_path) == ({url(n) for n in range(400)}, False)
+
+
+_SALVAGE_DYING_AT = """
+import os, pathlib, signal, sys
+from scrapy_bloom.frontier.salvage import salvage
+moves = 0
+
+def dying(move):
+    def moving(*paths):
+        global moves
+        moves += 1
+        if moves == int(sys.argv[2]):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return move(*paths)
+    return moving
+
+pathlib.Path.rename, pathlib.Path.replace = map(dying, (pathlib.Path.rename, pathlib.Path.replace))
+salvage(pathlib.Path(sys.argv[1]))
+"""
+
+
+@pytest.mark.slow
+def test_salvage_killed_at_any_move_loses_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Killed before any of its moves, salvage leaves a job that a second salvage finishes with every request, and
+    ``verify --fix`` in between deletes nothing that is needed. No crawl starts on the half of it."""
+    path = filled(tmp_path / "job")
+    path.with_name(f"{path.name}-wal").touch()  # one move more
+    moves = 0
+    while True:
+        moves += 1
+        job = tmp_path / str(moves)
+        shutil.copytree(tmp_path / "job", job)
+        command = [sys.executable, "-c", _SALVAGE_DYING_AT, str(job), str(moves)]
+        if subprocess.run(command, check=False).returncode == 0:
+            break
+        found = verify(str(job), fix=True)
+        if moves == 1:
+            assert found["done"] == [f"Deleted {job / 'requests.frontier.salvage'}."]
+        else:
+            assert "Run it again" in found["findings"][0]
+            with pytest.raises(UnusableError, match="not in its place yet"):
+                EngineCalls(job, **BLOOM)
+        assert main([str(job)]) == 0
+        assert "Saved 400 pending requests; 0 are lost" in capsys.readouterr().out
+        assert not verify(str(job))["findings"]
+        assert {each.name for each in job.glob(f"{FRONTIER_NAME}.[ds]*")} == {
+            f"{FRONTIER_NAME}.damaged",
+            f"{FRONTIER_NAME}.damaged-wal",
+        }
+        assert crawl(job) == ({url(n) for n in range(400)}, False)
+    assert moves == 5
 
 
 def test_salvage_wants_a_frontier(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
