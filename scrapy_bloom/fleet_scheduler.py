@@ -94,6 +94,7 @@ class FleetScheduler(BaseScheduler):
     """
 
     survives_kill = True  # so that a filter need not warn that pending requests are lost
+    is_shared = True  # so that the loop guard parks nothing in memory, which the filter on the server would outlive
 
     def __init__(self, crawler: Crawler, settings: BloomSettings, dupefilter: WorkerFilter) -> None:
         if crawler.stats is None:
@@ -214,6 +215,8 @@ class FleetScheduler(BaseScheduler):
                 "from are fetched again.",
                 len(self._in_memory),
             )
+        if links or self._in_memory:
+            self.df.queue_was_lost()
         self._settle()
         self._set_stats(courier)
         self.df.close(reason)
@@ -471,6 +474,8 @@ class FleetScheduler(BaseScheduler):
     def _left(self, request: Request) -> None:
         if self._courier is not None and request in self._held:
             self._done(self._courier, request)
+            if not self._in_memory and None not in self._held.values():
+                self.df.queue_is_safe()
 
     def _done(self, courier: Courier, request: Request) -> None:
         """Acknowledge *request* and what has waited for it, or let it wait."""

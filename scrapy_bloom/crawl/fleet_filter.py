@@ -69,6 +69,17 @@ class WorkerFilter(BaseBloomDupeFilter):
         age = self._settings.max_age
         self._local_until = math.inf if age is None else time.monotonic() + age * LOCAL_AGE_SHARE
 
+    def queue_was_lost(self) -> None:
+        """Keep what the loop guard has released: some of it did not get to the server, and ends with this process."""
+        if self._guard is not None:
+            self._guard.queue_was_lost()
+
+    def queue_is_safe(self) -> None:
+        """Let go of what the loop guard has released and came out of the queue: it is leased, or done."""
+        if self._guard is not None:
+            self._guard.seal()
+            self._guard.checkpoint()
+
     def _new_local(self) -> ScalableBloomFilter:
         settings = self._settings
         capacity = min(settings.capacity, MAX_LOCAL_CAPACITY)
@@ -77,6 +88,12 @@ class WorkerFilter(BaseBloomDupeFilter):
     def _open_chain(self) -> None:
         self._on_the_way: set[bytes] = set()
         self.forget_all()
+
+    def open(self) -> None:
+        """Open the filter; what the loop guard releases stays in the job directory until :meth:`queue_is_safe`."""
+        super().open()
+        if self._guard is not None:
+            self._guard.hold_back()
 
     def _close_chain(self) -> None:
         pass

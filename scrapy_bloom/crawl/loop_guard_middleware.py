@@ -150,8 +150,9 @@ def loop_guard_of(crawler: Crawler) -> LoopGuard | None:
             return answer
     if crawler.stats is None:
         raise TypeError("the crawler has no stats yet: it applies its settings first")
-    dupefilter = load_object(crawler.settings["DUPEFILTER_CLASS"])
-    guard = LoopGuard(options, crawler.stats, crawler.spider, filter_is_shared=getattr(dupefilter, "is_shared", False))
+    classes = [load_object(crawler.settings[name]) for name in ("DUPEFILTER_CLASS", "SCHEDULER")]
+    is_shared = any(getattr(cls, "is_shared", False) for cls in classes)
+    guard = LoopGuard(options, crawler.stats, crawler.spider, filter_is_shared=is_shared)
     crawler.signals.connect(guard.itself, signal=loop_guard_wanted)
     return guard
 
