@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from scrapy import Spider
+from scrapy import Request, Spider
 from scrapy.settings import Settings
 from scrapy.utils.misc import build_from_crawler, load_object
 from scrapy.utils.test import get_crawler
@@ -26,6 +26,8 @@ from scrapy_bloom.commands.terminal import OK, USAGE, WRONG
 from scrapy_bloom.errors import InUseError, SettingsError, UnusableError
 from scrapy_bloom.fleet.own_server import OwnServer
 from scrapy_bloom.fleet.server_executable import server_executable
+from scrapy_bloom.loops.parked import ParkedFile
+from scrapy_bloom.loops.verdicts import guard_file
 from tests.support.crawl_command import IN_HAND, PAGE_SECONDS, CrawlCommand, is_running, items_of, make_project
 from tests.support.fleets import wait_until
 from tests.support.localsite import LocalSite
@@ -329,6 +331,33 @@ def test_the_crawl_of_another_spider_is_refused(tmp_path: Path) -> None:
         pass
     with pytest.raises(UnusableError, match=r"holds the crawl of the spider 'books', and this is 'shelves'"):
         CrawlDirectory(tmp_path, "shelves", print).__enter__()
+
+
+@pytest.mark.slow
+def test_what_absent_workers_have_parked_is_said_and_comes_back(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A start with fewer workers warns of requests that the loop guard has parked with the others. Doing what the
+    warning says fetches them."""
+    where = Path("job", "fleet", "worker-2")
+    lot = ParkedFile.open(guard_file(project / where).parent, None)
+    with LocalSite(pages=3) as site:
+        lot.park(7, Request(site.url("/only/parked")))
+        lot.close(queue_is_kept=True)
+        with CrawlCommand(project, site, workers=1) as crawl:
+            assert crawl.finish()[0] == OK
+            (line,) = [line for line in crawl.log.splitlines() if "nobody looks there" in line]
+        assert f"has parked 1 request in {where}, and with --workers 1 nobody looks there" in line
+        assert "Go on with them by --workers 2 or more" in line
+        assert line.endswith(f"scrapy bloom info {where}. To have them fetched then: scrapy bloom requeue {where}")
+        assert site.hits("/only/parked") == 0
+        assert main(["info", str(project / where)]) == OK
+        assert main(["requeue", str(project / where)]) == OK
+        assert "1 parked request goes back" in capsys.readouterr().out
+        with CrawlCommand(project, site, "-s", "BLOOM_LOOP_GUARD=True", workers=2) as crawl:
+            assert crawl.finish()[0] == OK
+            assert crawl.log.count("nobody looks there") == 1
+        assert site.hits("/only/parked") == 1
 
 
 def test_stats_add_up() -> None:

@@ -24,8 +24,9 @@ from scrapy_bloom.commands.crawl_feeds import check_feeds
 from scrapy_bloom.commands.crawl_run import CrawlRun, Wanted
 from scrapy_bloom.commands.crawl_summary import FINISHED, STOPPED, summary, summary_lines
 from scrapy_bloom.commands.crawl_worker import SCHEDULER, is_fleet_scheduler
-from scrapy_bloom.commands.terminal import OK, WRONG, show
-from scrapy_bloom.errors import UnusableError
+from scrapy_bloom.commands.terminal import OK, WRONG, counted, show
+from scrapy_bloom.errors import BloomError, UnusableError
+from scrapy_bloom.loops.verdicts import guard_file, parked_requests
 from scrapy_bloom.settings import BloomSettings
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ def run(options: argparse.Namespace) -> int:
             directory = stack.enter_context(CrawlDirectory(jobdir, options.spider, logger.warning))
         except KeyboardInterrupt:  # while it waits for what is left of a killed crawl
             return UNFINISHED
+        _say_who_is_absent(directory, wanted.workers)
         crawl = CrawlRun(wanted, spider_settings, directory)
         stack.enter_context(crawl.listening())
         crawl.run()
@@ -169,6 +171,31 @@ def _say_what_is_replaced(settings: BaseSettings) -> None:
         logger.info(
             "SCHEDULER = %r is not used here: the workers share their requests by %s", settings["SCHEDULER"], SCHEDULER
         )
+
+
+def _say_who_is_absent(directory: CrawlDirectory, workers: int) -> None:
+    """Warn of requests that the loop guard has parked with workers of an earlier start, which this one does without."""
+    for number in directory.numbers():
+        jobdir = directory.worker(f"worker-{number}")
+        if number <= workers or not guard_file(jobdir).exists():
+            continue
+        try:
+            waiting = parked_requests(jobdir)
+        except BloomError as error:
+            logger.warning("What the loop guard has parked with an absent worker is not known: %s", error)
+            continue
+        if waiting:
+            logger.warning(
+                "The loop guard has parked %s in %s, and with --workers %d nobody looks there: their pages count as "
+                "seen and are not fetched. Go on with them by --workers %d or more. See them with: scrapy bloom info "
+                "%s. To have them fetched then: scrapy bloom requeue %s",
+                counted(waiting, "request"),
+                jobdir,
+                workers,
+                number,
+                jobdir,
+                jobdir,
+            )
 
 
 def _cores() -> int:

@@ -71,6 +71,11 @@ class CrawlDirectory:
         """Return the job directory of the worker *name*."""
         return self.path / name
 
+    def numbers(self) -> list[int]:
+        """Return the numbers of all workers that have ever had a job directory here."""
+        names = (each.name.removeprefix("worker-") for each in self.path.glob("worker-*") if each.is_dir())
+        return sorted(int(name) for name in names if name.isdecimal())
+
     def stats_of(self, name: str) -> Path:
         """Return where the worker *name* keeps its stats."""
         return self.path / f"{name}.stats"

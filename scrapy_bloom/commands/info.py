@@ -14,7 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scrapy_bloom.commands import fleet
-from scrapy_bloom.commands.job import filter_directory
+from scrapy_bloom.commands.job import filter_place
 from scrapy_bloom.commands.terminal import OK, WRONG, Table, counted, rows, show
 from scrapy_bloom.commands.verify import disagreements
 from scrapy_bloom.commands.watch import DEFAULT_SECONDS, seconds_argument, watch
@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
 
 def info(directory: str) -> dict[str, Any]:
     """Return what is known of the job in *directory*, in plain types, under stable names."""
-    path = filter_directory(directory)
+    path = filter_place(directory)
     seen = inspect(path)
     beside = (
         _beside(path.parent, seen)
@@ -85,8 +85,9 @@ def info(directory: str) -> dict[str, Any]:
     begun = min((layer.created for layer in seen.layers), default=None)
     return {
         "directory": str(path),
+        "exists": seen.exists,
         "urls": seen.about,
-        "urls_are_estimated": not seen.is_clean,
+        "urls_are_estimated": seen.exists and not seen.is_clean,
         "forgotten": seen.forgotten,
         "pending": None if pending is None else pending.pending,
         "pending_not_known": beside.why_not_known or None,
@@ -187,7 +188,7 @@ def job_lines(found: dict[str, Any]) -> Iterator[str | Table]:
     made_by = ", ".join(f"{name}: {value or 'none'}" for name, value in found["key_space"].items())
     promised = "not known" if found["error_rate"] is None else f"{found['error_rate']:.2g} at most"
     labelled = [
-        ("filter", found["directory"]),
+        ("filter", found["directory"] if found["exists"] else f"{found['directory']}: none, as with a fleet's worker"),
         ("state", f"{state}; {opened}"),
         ("begun", f"{found['begun']}, {_age(found['age_seconds'])} ago" if found["begun"] else "not known"),
         (
@@ -202,7 +203,7 @@ def job_lines(found: dict[str, Any]) -> Iterator[str | Table]:
         ("made by", made_by or "not known"),
         *((each["file"], f"{each['urls']:,} of {each['capacity']:,} URLs") for each in found["layers"]),
     ]
-    yield from rows(labelled)
+    yield from rows(labelled if found["exists"] else [each for each in labelled if each[0] in {"filter", "pending"}])
     if len(found["pending_by_host"]) > 1:
         shown = list(found["pending_by_host"].items())[:SHOWN_HOSTS]
         yield ""

@@ -79,6 +79,9 @@ COMMIT;
 """
 
 
+_LEARNED_AGAIN = ("strangers", "lately", "bred", "kin", "brought", "loops")
+"""Counts that version 1 does not have, or takes in another way. They begin at 0, and are right in a few pages."""
+
 _COLUMNS = ", ".join(AccountRow._fields)
 _PLACES = ", ".join("?" * len(AccountRow._fields))
 
@@ -296,8 +299,11 @@ class ParkedFile:
 
 
 def account_rows(connection: sqlite3.Connection) -> list[AccountRow]:
-    """Return what is known about each shape, over a *connection* to the file or to a copy."""
-    return [AccountRow(*row) for row in connection.execute(f"SELECT {_COLUMNS} FROM accounts")]  # noqa: S608 - constants
+    """Return what is known about each shape, over a *connection* to the file or to a copy, of either version."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    again = _LEARNED_AGAIN if version == 1 else ()
+    columns = ", ".join("0" if name in again else name for name in AccountRow._fields)
+    return [AccountRow(*row) for row in connection.execute(f"SELECT {columns} FROM accounts")]  # noqa: S608 - constants
 
 
 def _waiting(connection: sqlite3.Connection) -> Counter[int]:
@@ -323,14 +329,14 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _upgrade(connection: sqlite3.Connection) -> None:
-    """Add the counts that version 1 had not, or only at its end. They begin at 0, and are learned in a few pages."""
+    """Add the counts that version 1 had not, or only at its end."""
     there = {row[1] for row in connection.execute("PRAGMA table_info(accounts)")}
     with connection:
         connection.execute("BEGIN IMMEDIATE")
-        for column in ("brought", "loops"):
+        for column in _LEARNED_AGAIN:
             if column not in there:
                 connection.execute(f"ALTER TABLE accounts ADD COLUMN {column} INTEGER NOT NULL DEFAULT 0")
-        connection.execute("UPDATE accounts SET lately = 0, bred = 0, kin = 0, brought = 0, loops = 0")
+        connection.execute(f"UPDATE accounts SET {', '.join(f'{column} = 0' for column in _LEARNED_AGAIN)}")  # noqa: S608 - constants
         connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
 
 

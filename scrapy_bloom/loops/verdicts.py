@@ -12,8 +12,15 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from scrapy_bloom.errors import InUseError, UnusableError
-from scrapy_bloom.loops.parked import APPLICATION_ID, DIRECTORY_NAME, FILE_NAME, FORMAT_VERSION, TAKEN_BACK
+from scrapy_bloom.errors import InUseError, UnknownFormatError, UnusableError
+from scrapy_bloom.loops.parked import (
+    APPLICATION_ID,
+    DIRECTORY_NAME,
+    FILE_NAME,
+    FORMAT_VERSION,
+    TAKEN_BACK,
+    account_rows,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -70,6 +77,7 @@ def parked_requests(jobdir: Path) -> int:
 
 def shapes_in(path: Path, connection: sqlite3.Connection) -> list[ParkedShape]:
     """Return the same as :func:`parked_shapes`, over a *connection* to the guard's file at *path*, or to a copy."""
+    _refuse_newer(path, connection)
     rows = _ask(
         path,
         connection,
@@ -96,10 +104,10 @@ def problems(path: Path, connection: sqlite3.Connection) -> list[str]:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if application != APPLICATION_ID:
             return [f"{path} is not a file of the loop guard: its application id is {application:#x}. {advice}"]
-        if version != FORMAT_VERSION:
+        if not 1 <= version <= FORMAT_VERSION:
             return [f"{path} has format version {version}, which this scrapy-bloom does not know. Upgrade it."]
         found += [row[0] for row in connection.execute("PRAGMA integrity_check(100)") if row[0] != "ok"]
-        connection.execute(f"SELECT {_COLUMNS}, bred FROM accounts LIMIT 1").fetchall()  # noqa: S608 - constants
+        account_rows(connection)
         for name, children in connection.execute("SELECT name, children FROM folders"):
             if not _is_json_object(children):
                 found.append(f"what is known of the folder {name!r} cannot be read")
@@ -179,11 +187,27 @@ def _transaction(path: Path, connection: sqlite3.Connection) -> Iterator[None]:
 def _open(jobdir: Path, mode: str) -> sqlite3.Connection:
     path = guard_file(jobdir)
     try:
-        return sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None, timeout=1.0)
+        connection = sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None, timeout=1.0
+        )
     except sqlite3.Error as error:
         raise UnusableError(
             path, f"cannot be opened: {error}", advice="Give the JOBDIR of a crawl with BLOOM_LOOP_GUARD."
         ) from error
+    try:
+        _refuse_newer(path, connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _refuse_newer(path: Path, connection: sqlite3.Connection) -> None:
+    ((version,),) = _ask(path, connection, "PRAGMA user_version")
+    if version > FORMAT_VERSION:
+        raise UnknownFormatError(
+            path, "format version", version, FORMAT_VERSION, advice="Upgrade scrapy-bloom. Nothing was changed."
+        )
 
 
 def _ask(path: Path, connection: sqlite3.Connection, query: str, *values: str) -> list[tuple[Any, ...]]:

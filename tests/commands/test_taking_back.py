@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from scrapy import Request
 
 from scrapy_bloom import open_filter
 from scrapy_bloom.commands.command_line import main
 from scrapy_bloom.commands.terminal import OK, USAGE
-from scrapy_bloom.loops.verdicts import parked_shapes
+from scrapy_bloom.loops.account import Account
+from scrapy_bloom.loops.parked import ParkedFile
+from scrapy_bloom.loops.verdicts import guard_file, parked_shapes
 from tests.commands.conftest import FIFO, GUARDED
 from tests.support.crawling import crawl, start_crawl
 from tests.support.localsite import LocalSite
@@ -72,6 +75,27 @@ def test_a_job_that_a_crawl_holds_is_left_alone(tmp_path: Path, answer: Callable
             running.process.kill()
             running.process.communicate()
     assert answer("requeue", tmp_path) == (OK, {"directory": str(tmp_path), "requeued": 0})
+
+
+def test_what_a_worker_of_a_fleet_has_parked_is_shown_and_given_back(
+    tmp_path: Path, answer: Callable[..., tuple[int, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its filter and its queue are on the server; info, verify and requeue find what is in its job directory."""
+    lot = ParkedFile.open(guard_file(tmp_path).parent, None)
+    account = Account(7, "example.com/a/**")
+    account.has_run_dry = True
+    lot.save([account.row()], [])
+    lot.park(account.id, Request("http://example.com/a/1"))
+    lot.close(queue_is_kept=True)
+    code, found = answer("info", tmp_path)
+    assert (code, found["exists"], found["pending"], found["findings"]) == (OK, False, 0, [])
+    assert [(each["shape"], each["waiting"]) for each in found["verdicts"]] == [("example.com/a/**", 1)]
+    assert main(["info", str(tmp_path)]) == OK
+    shown = capsys.readouterr().out
+    assert f"{tmp_path / 'requests.bloom'}: none, as with a fleet's worker" in shown
+    assert "example.com/a/**" in shown
+    assert answer("verify", tmp_path)[1]["findings"] == []
+    assert answer("requeue", tmp_path)[1]["requeued"] == 1
 
 
 def test_no_job_is_an_error(tmp_path: Path, answer: Callable[..., tuple[int, Any]]) -> None:

@@ -7,6 +7,7 @@ import re
 import shutil
 import sqlite3
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,12 +15,15 @@ from scrapy import Request
 from scrapy.http import HtmlResponse
 from scrapy.utils.test import get_crawler
 
+from scrapy_bloom import open_filter
+from scrapy_bloom.commands.command_line import main
+from scrapy_bloom.commands.terminal import OK, USAGE, WRONG
 from scrapy_bloom.errors import DamagedError, InUseError, UnknownFormatError, UnusableError
 from scrapy_bloom.loops.account import Account
 from scrapy_bloom.loops.guard import LoopGuard
 from scrapy_bloom.loops.options import parse_loop_guard
 from scrapy_bloom.loops.parked import DIRECTORY_NAME, FILE_NAME, ParkedFile
-from scrapy_bloom.loops.verdicts import parked_shapes, take_back
+from scrapy_bloom.loops.verdicts import guard_file, parked_shapes, take_back
 from tests.support.crawling import crawl, start_crawl
 from tests.support.loopsite import LoopSite
 from tests.support.schedulers import opened
@@ -28,7 +32,6 @@ from tests.support.scheduling import finish, open_scheduler
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Iterator
-    from pathlib import Path
 
 GUARDED = {"ADDONS": {"scrapy_bloom.Addon": 300}, "BLOOM_LOOP_GUARD": True, "ROBOTSTXT_OBEY": False}
 CALENDAR = "/calendar/"
@@ -248,20 +251,82 @@ def test_a_worker_without_a_job_directory_parks_nothing(caplog: pytest.LogCaptur
     assert "demotes and does not park" in caplog.text
 
 
-def test_the_file_of_the_first_format_is_read(tmp_path: Path) -> None:
+def test_a_file_of_the_last_form_of_version_1_is_upgraded(tmp_path: Path) -> None:
     """Its verdicts and what is parked are there; the counts that it did not have are learned again."""
     lot = ParkedFile.open(tmp_path, None)
     lot.park(5, Request("http://example.com/a"))
     row = Account(5, "example.com/**").row()._replace(fetched=40, dry=30, told=1)
     lot.save([row], [])
-    lot._connection.executescript(
-        "ALTER TABLE accounts DROP COLUMN loops; ALTER TABLE accounts DROP COLUMN brought; PRAGMA user_version = 1"
-    )
+    lot._connection.executescript("ALTER TABLE accounts DROP COLUMN loops; PRAGMA user_version = 1")
     lot.close(queue_is_kept=True)
     lot = ParkedFile.open(tmp_path, None)
     assert lot.accounts() == [row]
     assert lot.waiting[5] == 1
     lot.close(queue_is_kept=True)
+
+
+@pytest.fixture
+def job_of_version_1(tmp_path: Path) -> Path:
+    """A job whose calendar has run dry under the first loop guard there was, with three requests parked."""
+    with open_filter(tmp_path / "requests.bloom", key_space={"fingerprinter": "scrapy"}):
+        pass
+    guard_file(tmp_path).parent.mkdir()
+    shutil.copy(Path(__file__).with_name("golden") / "version-1.sqlite", guard_file(tmp_path))
+    return tmp_path
+
+
+def test_a_golden_file_of_version_1_is_upgraded(job_of_version_1: Path) -> None:
+    """A crawl opens it, and its verdict still holds back the calendar; the requests in it come out."""
+    guard = opened_guard(job_of_version_1)
+    request = Request("http://example.com/calendar/99")
+    guard.queued(request)
+    assert guard.out_of_queue(request)
+    guard.close()
+    lot = ParkedFile.open(guard_file(job_of_version_1).parent, None)
+    (account,) = lot.waiting
+    released = [request.url for _, request in lot.release(account, 64)]
+    assert released == [f"http://example.com/calendar/{number}" for number in (27, 29, 30, 99)]
+    lot.close(queue_is_kept=True)
+
+
+def test_commands_read_a_golden_file_of_version_1(job_of_version_1: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Info, verify and check show what is in it and find nothing wrong; they and release leave its format as it
+    is, for the next crawl to upgrade."""
+    shape, job = "example.com/calendar/N", str(job_of_version_1)
+    answers = {}
+    for command in (["info", job], ["verify", job], ["check", job, "http://example.com/calendar/99"]):
+        main([*command, "--json"])
+        answers[command[0]] = json.loads(capsys.readouterr().out)
+    assert [(each["shape"], each["waiting"], each["dry"]) for each in answers["info"]["verdicts"]] == [(shape, 3, 31)]
+    assert answers["info"]["findings"] == answers["verify"]["findings"] == []
+    assert {"part": "loop guard", "what": "1 shape that has run dry, 3 parked requests"}.items() <= (
+        answers["verify"]["read"][-1].items()
+    )
+    assert answers["check"][0]["guard"].startswith(f"{shape} has run dry: of 31 pages the last 31")
+    assert main(["release", job, shape]) == OK
+    assert "3 parked requests go" in capsys.readouterr().out
+    connection = sqlite3.connect(guard_file(job_of_version_1))
+    assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+    connection.close()
+
+
+def test_commands_leave_a_file_of_a_newer_version_alone(
+    job_of_version_1: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever its tables are, nothing is written to it, and each command says to upgrade scrapy-bloom."""
+    path, job = guard_file(job_of_version_1), str(job_of_version_1)
+    connection = sqlite3.connect(path)
+    connection.executescript("DROP TABLE accounts; PRAGMA user_version = 99")
+    connection.close()
+    before = path.read_bytes()
+    for command in (["info", job], ["verify", job], ["release", job, "example.com/calendar/N"], ["requeue", job]):
+        assert main(command) in {WRONG, USAGE}
+        said = capsys.readouterr()
+        assert "99" in said.out + said.err
+        assert "Upgrade" in said.out + said.err
+    assert main(["check", job, "http://example.com/"]) == USAGE
+    assert "`scrapy bloom verify` says more" in capsys.readouterr().err
+    assert path.read_bytes() == before
 
 
 def test_files_that_cannot_be_used_are_told(tmp_path: Path) -> None:
