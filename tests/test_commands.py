@@ -117,7 +117,7 @@ def test_check_says_what_was_seen(job: Path, capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["info", "nothing-here"], "nothing-here holds no filter of scrapy-bloom's. Give a JOBDIR"),
+        (["info", "nothing-here"], "nothing-here holds no job of scrapy-bloom's. Give the JOBDIR"),
         (["check", "JOB", "example.com"], "is no URL: "),
     ],
 )
