@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _APPLICATION_ID = 0x53624672
 _VERSION_WITH_CHECKSUMS = 2
+_VERSION = 3  # counts in a table of their own
 _STATES = {"clean", "in_flight", "importing", "last_id", "filter", "spider"}
 _url_in = re.compile(rb"\x8c\x03url\x94(?:\x8c(.)(.{0,255})|X(.{4})(.*))", re.DOTALL).search
 """The first entry of a pickled request, in protocol 4: a string with its length in one byte, or in four."""
@@ -49,11 +50,19 @@ def contents(connection: sqlite3.Connection) -> Contents:
 
     """
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    rows = "rows" if version >= _VERSION_WITH_CHECKSUMS else "(SELECT count(*) FROM requests WHERE lane = lanes.id)"
+    counts: Iterable[tuple[int, int]]
+    if version >= _VERSION:
+        counts = _counts(connection).items()
+    elif version == _VERSION_WITH_CHECKSUMS:
+        counts = connection.execute("SELECT id, rows FROM lanes")
+    else:
+        counts = connection.execute("SELECT lane, count(*) FROM requests GROUP BY lane")
+    names = dict(connection.execute("SELECT id, key FROM lanes"))
     pending = 0
     by_host: Counter[str] = Counter()
-    for name, count in connection.execute(f"SELECT key, {rows} FROM lanes"):  # noqa: S608 - our own constants
+    for lane, count in counts:
         pending += count
+        name = names.get(lane, "")
         if count and (match := _of_host(name)):
             by_host[match[1]] += count
     state = dict(connection.execute("SELECT name, value FROM state"))
@@ -87,9 +96,9 @@ def problems(path: Path, connection: sqlite3.Connection) -> list[str]:
         if application != _APPLICATION_ID:
             return [f"{path} is not a file of scrapy-bloom's: its application id is {application:#x}."]
         found += [row[0] for row in connection.execute("PRAGMA integrity_check(100)") if row[0] != "ok"]
-        if version == _VERSION_WITH_CHECKSUMS:
-            found += _wrong_states(connection) + _wrong_lanes(connection) + _wrong_requests(connection)
-        elif version > _VERSION_WITH_CHECKSUMS:
+        if _VERSION_WITH_CHECKSUMS <= version <= _VERSION:
+            found += _wrong_states(connection) + _wrong_lanes(connection, version) + _wrong_requests(connection)
+        elif version > _VERSION:
             return [f"{path} has format version {version}, which this scrapy-bloom does not know. Upgrade it."]
     except sqlite3.Error as error:
         found.append(str(error))
@@ -107,11 +116,33 @@ def _wrong_states(connection: sqlite3.Connection) -> list[str]:
     return wrong + [f"the state {name!r} is missing" for name in sorted(missing)]
 
 
-def _wrong_lanes(connection: sqlite3.Connection) -> list[str]:
+def _counts(connection: sqlite3.Connection) -> Counter[int]:
+    counts: Counter[int] = Counter()
+    for (sealed,) in connection.execute("SELECT body FROM counts"):
+        for lane, change in struct.iter_unpack("<qq", sealed[4 : 4 + (len(sealed) - 4) // 16 * 16]):
+            counts[lane] += change
+    return counts
+
+
+def _wrong_lanes(connection: sqlite3.Connection, version: int) -> list[str]:
     counted = dict(connection.execute("SELECT lane, count(*) FROM requests GROUP BY lane"))
     wrong = []
-    for id_, name, rows, crc in connection.execute("SELECT id, key, rows, crc FROM lanes"):
-        if crc != crc32(f"{id_} {rows} {name}".encode()):
+    if version == _VERSION:
+        for id_, sealed in connection.execute("SELECT id, body FROM counts"):
+            if sealed[:4] != struct.pack("<I", crc32(sealed[4:], crc32(struct.pack("<qq", id_, 0)))):
+                wrong.append(f"number {id_} of the counts contradicts its checksum")
+        counts = _counts(connection)
+        lanes = [
+            (id_, name, counts[id_], f"{id_} {name}", crc)
+            for id_, name, crc in connection.execute("SELECT id, key, crc FROM lanes")
+        ]
+    else:
+        lanes = [
+            (id_, name, rows, f"{id_} {rows} {name}", crc)
+            for id_, name, rows, crc in connection.execute("SELECT id, key, rows, crc FROM lanes")
+        ]
+    for id_, name, rows, sealed, crc in lanes:
+        if crc != crc32(sealed.encode()):
             wrong.append(f"the queue {name!r} contradicts its checksum")
         elif rows != counted.get(id_, 0):
             wrong.append(f"the queue {name!r} counts {rows} requests and has {counted.get(id_, 0)}")

@@ -11,6 +11,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from scrapy_bloom.errors import UnusableError
+from scrapy_bloom.files.frontier_check import contents
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,6 +50,4 @@ def count_pending(jobdir: Path) -> int:
     if not path.exists() or not path.stat().st_size:
         return 0
     with closing(sqlite3.connect(path)) as database:
-        (version,) = database.execute("PRAGMA user_version").fetchone()
-        count = "SELECT count(*) FROM requests" if version == 1 else "SELECT ifnull(sum(rows), 0) FROM lanes"
-        return int(database.execute(count).fetchone()[0])
+        return contents(database).pending

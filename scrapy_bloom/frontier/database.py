@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 APPLICATION_ID = 0x53624672
 """The four bytes ``SbFr``, by which SQLite's header marks a file as ours (``PRAGMA application_id``)."""
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 """Version of the tables below (``PRAGMA user_version``). A file of a later version is refused. One of version 1, which
-had no checksums, is rewritten on opening."""
+had no checksums, or of version 2, which counted in the table of lanes, is rewritten on opening."""
 
 IMPORTED_FIRST_ID = -(2**62)
 """Ids from here up are for rows that must come out before all others of a first-in-first-out lane."""
@@ -38,12 +38,15 @@ _HEADER_SIZE = 100
 _CHECKPOINT_PAGES = 2000  # 8 MiB of log, then SQLite folds it into the file
 _CACHE_KIB = 2 * 1024
 _PAGE = 1000  # rows per read of a whole lane or table
+_SUM_UP_AFTER = 20_000  # changes of counts, 16 bytes each
 
 _SCHEMA = {
     "state": "CREATE TABLE state (name TEXT PRIMARY KEY, value, crc INTEGER) WITHOUT ROWID",
     # "key" is the name of the lane. Another name for the column would be another format version.
-    "lanes": "CREATE TABLE lanes (id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, rows INTEGER NOT NULL, "
-    "crc INTEGER NOT NULL)",
+    "lanes": "CREATE TABLE lanes (id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, crc INTEGER NOT NULL)",
+    # Not a column of lanes: with 100,000 hosts nearly every request changes the count of another lane, and writing a
+    # page of the table for each took half of the time of a commit.
+    "counts": "CREATE TABLE counts (id INTEGER PRIMARY KEY, body BLOB NOT NULL)",
     "requests": "CREATE TABLE requests (id INTEGER PRIMARY KEY, lane INTEGER NOT NULL, body BLOB NOT NULL)",
     "requests_by_lane": "CREATE INDEX requests_by_lane ON requests (lane)",
 }
@@ -57,6 +60,7 @@ _FIRST_STATE: dict[str, int | str] = {
 }
 
 _ROW_KEY = struct.Struct("<qq")
+_CHANGE = struct.Struct("<qq")  # a lane, and by how much the number of its rows changes
 _CRC = struct.Struct("<I")
 
 
@@ -126,6 +130,7 @@ class Database:
         self._lock = lock
         self._writer = writer
         self._reader = reader
+        self._changes = self._sum_up_at = 0  # changes of counts in the file; the number at which they are summed up
 
     @classmethod
     def open(cls, path: Path) -> Database:
@@ -174,21 +179,25 @@ class Database:
 
     def lanes(self) -> list[StoredLane]:
         """Return every lane that has rows, and drop the names of those that have none."""
-        found = []
-        for id_, name, rows, crc in self._reader.execute("SELECT id, key, rows, crc FROM lanes ORDER BY id"):
-            if crc != lane_crc(id_, name, rows):
-                raise sqlite3.DatabaseError(f"the lane {id_} ({name!r}, {rows} requests) contradicts its checksum")
-            if rows:
+        counts = read_counts(self._reader)
+        found, unused = [], []
+        for id_, name, crc in self._reader.execute("SELECT id, key, crc FROM lanes ORDER BY id"):
+            if crc != lane_crc(id_, name):
+                raise sqlite3.DatabaseError(f"the lane {id_} ({name!r}) contradicts its checksum")
+            if rows := counts.pop(id_, 0):
                 found.append(StoredLane(id_, name, rows))
+            else:
+                unused.append((id_,))
         named = {lane.id for lane in found}
         used = self._lanes_in_use()
-        if named != used:
+        if named != used or any(counts.values()):
             raise sqlite3.DatabaseError(
-                f"{len(used - named)} lanes of requests are missing from the table of lanes, and {len(named - used)} "
-                "lanes in it have lost their requests"
+                f"{len(used - named)} lanes of requests are missing from the table of lanes or from their counts, and "
+                f"{len(named - used)} lanes in it have lost their requests"
             )
         with self._transaction():
-            self._writer.execute("DELETE FROM lanes WHERE rows = 0")
+            self._writer.executemany("DELETE FROM lanes WHERE id = ?", unused)
+            self._sum_up()
         return found
 
     def lane_id(self, name: str) -> int | None:
@@ -335,8 +344,7 @@ class Database:
 
     def _add_lanes(self, lanes: dict[str, int]) -> None:
         self._writer.executemany(
-            "INSERT INTO lanes VALUES (?, ?, 0, ?)",
-            ((id_, name, lane_crc(id_, name, 0)) for name, id_ in lanes.items()),
+            "INSERT INTO lanes VALUES (?, ?, ?)", ((id_, name, lane_crc(id_, name)) for name, id_ in lanes.items())
         )
 
     def _add_rows(self, rows: Iterable[Row]) -> None:
@@ -345,12 +353,25 @@ class Database:
         )
 
     def _count(self, change: Counter[int]) -> None:
-        changes = [{"lane": lane, "by": by} for lane, by in change.items() if by]
-        updated = self._writer.executemany(
-            "UPDATE lanes SET rows = rows + :by, crc = lane_crc(id, key, rows + :by) WHERE id = :lane", changes
-        )
-        if changes and updated.rowcount != len(changes):
-            raise sqlite3.DatabaseError(f"of {len(changes)} lanes with changes, {updated.rowcount} were found")
+        changes = [each for each in change.items() if each[1]]
+        if not changes:
+            return
+        self._changes += len(changes)
+        self._add_counts(changes)
+        if self._changes > self._sum_up_at:
+            self._sum_up()
+
+    def _sum_up(self) -> None:
+        counts = [(lane, rows) for lane, rows in read_counts(self._writer).items() if rows]
+        self._writer.execute("DELETE FROM counts")
+        self._add_counts(counts)
+        self._changes = len(counts)
+        self._sum_up_at = 2 * len(counts) + _SUM_UP_AFTER  # so a sum takes less than the changes it is for
+
+    def _add_counts(self, counts: list[tuple[int, int]]) -> None:
+        (last,) = self._writer.execute("SELECT ifnull(max(id), 0) FROM counts").fetchone()
+        body = b"".join([_CHANGE.pack(lane, by) for lane, by in counts])
+        self._writer.execute("INSERT INTO counts VALUES (?, ?)", (last + 1, _seal(last + 1, 0, body)))
 
     def _set_state(self, name: str, value: int | str) -> None:
         self._writer.execute(
@@ -378,6 +399,21 @@ class _Transaction:
             if self._connection.in_transaction:
                 with suppress(sqlite3.Error):  # report the first error, not this one
                     self._connection.execute("ROLLBACK")
+
+
+def read_counts(connection: sqlite3.Connection) -> dict[int, int]:
+    """Return how many rows each lane has in the file of *connection*; sqlite3.Error if that is damaged."""
+    counts: dict[int, int] = {}
+    for id_, sealed in connection.execute("SELECT id, body FROM counts ORDER BY id"):
+        try:
+            changes = list(_CHANGE.iter_unpack(unseal(id_, 0, sealed)))
+        except (sqlite3.Error, struct.error):
+            raise sqlite3.DatabaseError(f"number {id_} of the counts contradicts its checksum") from None
+        for lane, by in changes:
+            counts[lane] = counts.get(lane, 0) + by
+    if any(rows < 0 for rows in counts.values()):
+        raise sqlite3.DatabaseError("a lane counts less than no request")
+    return counts
 
 
 def read_state(connection: sqlite3.Connection) -> State:
@@ -418,9 +454,9 @@ def unseal(id_: int, lane: int, sealed: bytes) -> bytes:
     raise sqlite3.DatabaseError(f"the pending request {id_} contradicts its checksum")
 
 
-def lane_crc(id_: int, name: str, rows: int) -> int:
+def lane_crc(id_: int, name: str) -> int:
     """Return the checksum of a lane."""
-    return crc32(f"{id_} {rows} {name}".encode())
+    return crc32(f"{id_} {name}".encode())
 
 
 def _state_crc(name: str, value: object) -> int:
@@ -454,7 +490,6 @@ def _connect(path: Path) -> sqlite3.Connection:
         # FULL: the log is synced at each commit. With NORMAL a power failure could take back commits whose fingerprints
         # the filter has got since, and each of those is a page that is never fetched.
         connection.execute("PRAGMA synchronous = FULL")
-        connection.create_function("lane_crc", 3, lane_crc, deterministic=True)
     except BaseException:
         connection.close()
         raise
@@ -480,8 +515,8 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
     if not tables:
         _create(connection)
-    elif version == 1:
-        _upgrade(connection)
+    elif version < FORMAT_VERSION:
+        _upgrade(connection, version)
     with _Transaction(connection):  # finds out whether the file can be written to
         connection.execute("UPDATE state SET value = value WHERE name = 'clean'")
     found = dict(connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"))
@@ -499,32 +534,49 @@ def _create(connection: sqlite3.Connection) -> None:
         connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
 
 
-def _upgrade(connection: sqlite3.Connection) -> None:
-    """Give a file of version 1 its checksums, counts and largest id."""
+def _upgrade(connection: sqlite3.Connection, version: int) -> None:
+    """Give a file of version 1 its checksums and largest id, and one of version 1 or 2 the counts of its lanes."""
     connection.create_function("seal", 3, _seal, deterministic=True)
+    connection.create_function("lane_crc", 2, lane_crc, deterministic=True)
     with _Transaction(connection):
-        was = dict(connection.execute("SELECT name, value FROM state"))
-        state = {
-            **_FIRST_STATE,
-            "clean": int(was["clean"]),
-            "in_flight": len(json.loads(was["in_flight"])),
-            "importing": int(was["importing"]),
-            "last_id": connection.execute("SELECT max(0, ifnull(max(id), 0)) FROM requests").fetchone()[0],
-            "spider": str(was["spider"]),
-        }
-        connection.execute("DROP TABLE state")
+        if version == 1:
+            _upgrade_state(connection)
+            connection.execute("UPDATE requests SET body = seal(id, lane, body)")
         connection.execute("ALTER TABLE lanes RENAME TO old_lanes")
-        connection.execute(_SCHEMA["state"])
         connection.execute(_SCHEMA["lanes"])
-        for name, value in state.items():
-            connection.execute("INSERT INTO state VALUES (?, ?, ?)", (name, value, _state_crc(name, value)))
-        connection.execute(
-            "INSERT INTO lanes SELECT id, key, rows, lane_crc(id, key, rows) FROM (SELECT id, key, "
-            "(SELECT count(*) FROM requests WHERE lane = old_lanes.id) AS rows FROM old_lanes)"
-        )
+        connection.execute(_SCHEMA["counts"])
+        body = b"".join([_CHANGE.pack(lane, rows) for lane, rows in _old_counts(connection, version)])
+        connection.execute("INSERT INTO counts VALUES (1, ?)", (_seal(1, 0, body),))
+        connection.execute("INSERT INTO lanes SELECT id, key, lane_crc(id, key) FROM old_lanes")
         connection.execute("DROP TABLE old_lanes")
-        connection.execute("UPDATE requests SET body = seal(id, lane, body)")
         connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+
+
+def _old_counts(connection: sqlite3.Connection, version: int) -> Iterator[tuple[int, int]]:
+    if version == 1:
+        yield from connection.execute("SELECT lane, count(*) FROM requests GROUP BY lane")
+        return
+    for id_, name, rows, crc in connection.execute("SELECT id, key, rows, crc FROM old_lanes"):
+        if crc != crc32(f"{id_} {rows} {name}".encode()):
+            raise sqlite3.DatabaseError(f"the lane {id_} ({name!r}, {rows} requests) contradicts its checksum")
+        if rows:
+            yield id_, rows
+
+
+def _upgrade_state(connection: sqlite3.Connection) -> None:
+    was = dict(connection.execute("SELECT name, value FROM state"))
+    state = {
+        **_FIRST_STATE,
+        "clean": int(was["clean"]),
+        "in_flight": len(json.loads(was["in_flight"])),
+        "importing": int(was["importing"]),
+        "last_id": connection.execute("SELECT max(0, ifnull(max(id), 0)) FROM requests").fetchone()[0],
+        "spider": str(was["spider"]),
+    }
+    connection.execute("DROP TABLE state")
+    connection.execute(_SCHEMA["state"])
+    for name, value in state.items():
+        connection.execute("INSERT INTO state VALUES (?, ?, ?)", (name, value, _state_crc(name, value)))
 
 
 def _explained(path: Path, error: sqlite3.Error) -> DamagedError | UnusableError:

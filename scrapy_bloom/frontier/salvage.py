@@ -23,7 +23,17 @@ from typing import TYPE_CHECKING
 from scrapy_bloom.errors import BloomError, UnusableError
 from scrapy_bloom.files.frontier_file import FRONTIER_NAME, SALVAGE_NAME, SAVED_NAME
 from scrapy_bloom.files.layerfile import sync_directory
-from scrapy_bloom.frontier.database import Batch, Database, Row, State, lane_crc, locked, read_state, unseal
+from scrapy_bloom.frontier.database import (
+    Batch,
+    Database,
+    Row,
+    State,
+    lane_crc,
+    locked,
+    read_counts,
+    read_state,
+    unseal,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -123,20 +133,18 @@ def _whole_copy(path: Path, work: Path) -> Path:
 
 
 def _lanes(copy: Path) -> tuple[dict[int, str], int | None]:
-    """Return the names of the lanes, and how many requests they count or None if a lane is damaged."""
+    """Return the names of the lanes, and how many requests they count or None if that is damaged."""
     names: dict[int, str] = {}
-    counted: int | None = 0
-    try:
-        with closing(sqlite3.connect(copy)) as database:
-            for id_, name, rows, crc in database.execute("SELECT id, key, rows, crc FROM lanes"):
-                if crc != lane_crc(id_, name, rows):
-                    counted = None
-                elif counted is not None:
-                    counted += rows
-                    names[id_] = name
-    except sqlite3.Error:
-        counted = None
-    return names, counted
+    counted: int | None = None
+    with suppress(sqlite3.Error), closing(sqlite3.connect(copy)) as database:
+        counted = sum(read_counts(database).values())
+        for id_, name, crc in database.execute("SELECT id, key, crc FROM lanes"):
+            if crc == lane_crc(id_, name):
+                names[id_] = name
+            else:
+                counted = None
+        return names, counted
+    return names, None
 
 
 def _state(copy: Path) -> State | None:

@@ -7,20 +7,19 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 from scrapy import Request
 
 from scrapy_bloom.commands.verify import verify
 from scrapy_bloom.errors import BloomError, DamagedError, UnusableError
+from scrapy_bloom.files.frontier_check import contents, problems
 from scrapy_bloom.files.frontier_file import FRONTIER_NAME
 from scrapy_bloom.frontier.database import Database
 from scrapy_bloom.frontier.salvage import main, salvage, scan
 from tests.support.schedulers import EngineCalls, opened
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 BLOOM = {
     "DUPEFILTER_CLASS": "scrapy_bloom.BloomDupeFilter",
@@ -87,7 +86,9 @@ def test_a_lane_that_is_gone_is_damage(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for statement, problem in (
         ("DELETE FROM lanes WHERE id = (SELECT min(id) FROM lanes)", "lanes of requests are missing from the table"),
-        ("UPDATE lanes SET rows = rows + 1", "contradicts its checksum"),
+        ("UPDATE lanes SET key = key || '0'", "contradicts its checksum"),
+        ("UPDATE counts SET body = substr(body, 1, length(body) - 1)", "of the counts contradicts its checksum"),
+        ("DELETE FROM counts", "or from their counts"),
         ("UPDATE state SET value = '[1, 2' WHERE name = 'in_flight'", "'in_flight' is '.1, 2', which contradicts"),
         ("DELETE FROM state WHERE name = 'last_id'", "it has the states"),
         ("DROP INDEX requests_by_lane", "not in the shape of format version"),
@@ -216,6 +217,29 @@ def test_salvage_wants_a_frontier(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "usage" in capsys.readouterr().err
 
 
+def test_a_file_of_version_2_is_upgraded_unless_it_is_damaged(tmp_path: Path) -> None:
+    """A frontier that counts in its table of lanes, written when that was the format, keeps its counts, which are
+    checked, and its requests."""
+    path = tmp_path / FRONTIER_NAME
+    path.write_bytes((Path(__file__).parent / "golden" / "version-2.sqlite").read_bytes())
+    with closing(sqlite3.connect(path)) as database:
+        assert contents(database).pending == 29
+        assert problems(path, database) == []
+        database.executescript("UPDATE lanes SET rows = rows - 1 WHERE id = 1")
+        assert len(problems(path, database)) == 1
+        with pytest.raises(DamagedError, match=r"5 requests. contradicts its checksum"):
+            Database.open(path)
+        assert database.execute("PRAGMA user_version").fetchone() == (2,)
+        database.executescript("UPDATE lanes SET rows = rows + 1 WHERE id = 1")
+    opened_once = Database.open(path)
+    assert [lane.rows for lane in opened_once.lanes()] == [6, 6, 6, 6, 5]
+    opened_once.abandon()
+    found, was_told = crawl(tmp_path)
+    assert len(found) == 29
+    assert found < {url(n) for n in range(30)}
+    assert not was_told
+
+
 def test_a_file_of_version_1_is_upgraded(tmp_path: Path) -> None:
     """A frontier without checksums and counts gets them on opening, and its requests come out as before."""
     path = filled(tmp_path, 30)
@@ -229,6 +253,7 @@ def test_a_file_of_version_1_is_upgraded(tmp_path: Path) -> None:
         CREATE TABLE old_lanes (id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE);
         INSERT INTO old_lanes SELECT id, key FROM lanes;
         DROP TABLE lanes;
+        DROP TABLE counts;
         ALTER TABLE old_lanes RENAME TO lanes;
         UPDATE requests SET body = substr(body, 5);
         PRAGMA user_version = 1;

@@ -310,9 +310,9 @@ def test_another_programs_database_is_refused(tmp_path: Path) -> None:
 def test_a_later_format_is_refused(tmp_path: Path) -> None:
     """A file of a later format version raises UnknownFormatError that names both versions."""
     database = sqlite3.connect(filled(tmp_path, 1))
-    database.execute("PRAGMA user_version = 3")
+    database.execute("PRAGMA user_version = 4")
     database.close()
-    with pytest.raises(UnknownFormatError, match=r"format version 3.*format versions up to 2"):
+    with pytest.raises(UnknownFormatError, match=r"format version 4.*format versions up to 3"):
         EngineCalls(tmp_path)
 
 
