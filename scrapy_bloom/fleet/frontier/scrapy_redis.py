@@ -44,6 +44,8 @@ _SHOWN = 20
 _PROGRESS_SECONDS = 10.0
 _LOOK_SECONDS = 0.1
 _HEX_DIGITS = 40
+_QUEUE_TYPES = {"zset": "ZCARD", "list": "LLEN", "none": None}
+"""What a queue of scrapy-redis can be, and what tells its length."""
 _KEEP_MOVER = Script("return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('PEXPIRE', KEYS[1], ARGV[2]) or 0")
 _RELEASE_MOVER = Script("return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0")
 
@@ -194,6 +196,14 @@ class _TakeOver:
             self._source.dupefilter,
             self._moved_filter,
         )
+        if kind not in _QUEUE_TYPES:
+            logger.error(
+                "%s on %s is of type %s, and scrapy-redis keeps pending requests in a sorted set or a list: they are "
+                "not taken over. If they are yours, fetch them with the queue class that wrote them.",
+                self._moved_queue,
+                self._source.server.where,
+                kind,
+            )
         self._take_filter(kind, total)
         self._take_requests(kind, total)
         self._end(kind)
@@ -245,9 +255,15 @@ class _TakeOver:
     # -- the filter --------------------------------------------------------------------------------------------------
 
     def _take_filter(self, kind: str, total: int) -> None:
-        if self._type(self._moved_filter) != "set":
+        found = self._type(self._moved_filter)
+        if found == "none":
             return
-        why_not = self._source.why_not or self._foreign_fingerprints(kind, total)
+        if found != "set":
+            why_not = f"it is of type {found}, and scrapy-redis keeps a set there"
+        elif kind not in _QUEUE_TYPES:
+            why_not = f"the pending requests, of type {kind}, cannot be read, and would count as seen"
+        else:
+            why_not = self._source.why_not or self._foreign_fingerprints(kind, total)
         if why_not:
             logger.warning(
                 "The filter of scrapy-redis, now %s on %s, is not taken over: %s. Pages that it knows and that are not "
@@ -289,7 +305,7 @@ class _TakeOver:
     # -- the requests ------------------------------------------------------------------------------------------------
 
     def _length(self, kind: str) -> int:
-        command = {"zset": "ZCARD", "list": "LLEN"}.get(kind)
+        command = _QUEUE_TYPES.get(kind)
         return int(self._call(command, self._moved_queue)) if command else 0
 
     def _batches(self, kind: str, total: int, size: int) -> Iterator[list[tuple[bytes, float]]]:

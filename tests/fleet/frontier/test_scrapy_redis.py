@@ -277,7 +277,7 @@ class OwnFingerprinter:
         return request.url.encode()[:20].ljust(20)
 
 
-@pytest.mark.parametrize("case", ["fingerprinter", "foreign"])
+@pytest.mark.parametrize("case", ["fingerprinter", "foreign", "bits"])
 def test_a_filter_that_could_lose_pages_is_not_taken_over(
     plain_server: RedisServer,
     prefix: str,
@@ -285,18 +285,42 @@ def test_a_filter_that_could_lose_pages_is_not_taken_over(
     caplog: pytest.LogCaptureFixture,
     case: str,
 ) -> None:
-    """Not beside a fingerprinter of the user's, nor if its fingerprints are foreign ones; the log says so."""
+    """Not beside a fingerprinter of the user's, nor if its fingerprints are foreign ones, nor if it is the bloom filter
+    of another package; the log says so."""
     left = Left(plain_server, prefix)
     left.push(Request(url(1)), Request(url(2)))
     left.pop()
     if case == "foreign":
         left.scheduler.server.delete(f"{prefix}:dupefilter")
         left.scheduler.server.sadd(f"{prefix}:dupefilter", "0" * 40)
+    if case == "bits":
+        left.scheduler.server.delete(f"{prefix}:dupefilter")
+        left.scheduler.server.setbit(f"{prefix}:dupefilter", 1000, 1)
     left.close()
     own = {"REQUEST_FINGERPRINTER_CLASS": OwnFingerprinter} if case == "fingerprinter" else {}
     worker = open_worker(left, **own)
+    assert f"The filter of scrapy-redis, now {prefix}:dupefilter:moved on" in caplog.text
     assert "is not taken over" in caplog.text
+    assert ("it is of type string, and scrapy-redis keeps a set there" in caplog.text) == (case == "bits")
     assert len(worker.drain()) == 1
+
+
+def test_a_queue_that_cannot_be_read_is_said_and_its_filter_left(
+    plain_server: RedisServer, prefix: str, open_worker: Callable[..., EngineCalls], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Taken over alone, the filter would make the pages that are pending there count as seen."""
+    left = Left(plain_server, prefix)
+    left.push(Request(url(1)))
+    left.scheduler.server.delete(f"{prefix}:requests")
+    left.scheduler.server.hset(f"{prefix}:requests", "1", "some other package's")
+    left.close()
+    worker = open_worker(left)
+    assert f"{prefix}:requests:moved on" in caplog.text
+    assert "is of type hash, and scrapy-redis keeps pending requests in a sorted set or a list" in caplog.text
+    assert "cannot be read, and would count as seen" in caplog.text
+    worker.push(Request(url(1)))
+    delivered(worker)
+    assert worker.drain() == [url(1)]
 
 
 def test_a_server_of_scrapy_redis_that_is_gone_is_warned_of(
