@@ -191,7 +191,7 @@ class BloomDupeFilter(BaseBloomDupeFilter):
             )
             if self._chain.was_unclean and not _survives_kill(self._crawler):
                 logger.warning(_QUEUE_MAY_BE_LOST, self._jobdir)
-        self._held_back = HeldBack(self._chain)
+        self._held_back = HeldBack(self._chain, settings.max_age, time.time)
 
     def _chain_in_memory(self) -> ScalableBloomFilter:
         settings = self._settings

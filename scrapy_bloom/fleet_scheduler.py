@@ -370,6 +370,8 @@ class FleetScheduler(BaseScheduler):
         try:
             entry = self._entries.write(request)
         except NotPlainError as error:
+            if fingerprint is not None and not request.dont_filter:
+                self.df.keep(fingerprint)
             self._keep_in_memory(request, error)
             return True
         link = self._link(request, fingerprint, entry)

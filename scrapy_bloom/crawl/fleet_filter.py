@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from scrapy_bloom.crawl.base_dupefilter import BaseBloomDupeFilter
+from scrapy_bloom.crawl.volatile import Volatile
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.fleet.filter.bitmap import LOCAL_AGE_SHARE
 from scrapy_bloom.fleet.filter.fleet_filter import LOCAL_SHARE, MAX_LOCAL, MAX_LOCAL_CAPACITY, TRUST_SECONDS
@@ -28,7 +29,7 @@ logger = logging.getLogger("scrapy_bloom.fleet_scheduler")
 
 
 class WorkerFilter(BaseBloomDupeFilter):
-    """The local filter, and the URLs that are on their way."""
+    """The local filter, the URLs that are on their way, and those whose requests only this process can hold."""
 
     _logger = logger
 
@@ -62,6 +63,11 @@ class WorkerFilter(BaseBloomDupeFilter):
         if len(self._local) >= MAX_LOCAL:
             self.forget_all()
 
+    def keep(self, fingerprint: bytes) -> None:
+        """Note that *fingerprint* never gets to the server: its request ends with this process."""
+        self._on_the_way.discard(fingerprint)
+        self._volatile.add(fingerprint)
+
     def forget_all(self) -> None:
         """Begin anew, but keep what is on its way."""
         self._epoch += 1
@@ -87,6 +93,7 @@ class WorkerFilter(BaseBloomDupeFilter):
 
     def _open_chain(self) -> None:
         self._on_the_way: set[bytes] = set()
+        self._volatile = Volatile(self._settings.max_age, time.time)
         self.forget_all()
 
     def open(self) -> None:
@@ -114,7 +121,7 @@ class WorkerFilter(BaseBloomDupeFilter):
         return self._note
 
     def _note(self, fingerprint: bytes) -> bool:
-        if fingerprint in self._on_the_way:
+        if fingerprint in self._on_the_way or fingerprint in self._volatile:
             return False
         if self._is_trusted() and fingerprint in self._local:
             return False
@@ -122,9 +129,8 @@ class WorkerFilter(BaseBloomDupeFilter):
         return True
 
     def _seen(self, fingerprints: Sequence[bytes]) -> Sequence[bool]:
-        if not self._is_trusted():
-            return [one in self._on_the_way for one in fingerprints]
-        return [one in self._local or one in self._on_the_way for one in fingerprints]
+        local = self._local if self._is_trusted() else ()
+        return [one in local or one in self._on_the_way or one in self._volatile for one in fingerprints]
 
     def _where(self) -> str:
         return self.place

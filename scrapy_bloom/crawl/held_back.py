@@ -8,18 +8,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from scrapy_bloom.crawl.volatile import Volatile
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from scrapy_bloom.filter.chain import ScalableBloomFilter
 
 
 class HeldBack:
-    """Remembers fingerprints in memory, and answers for them and the chain behind."""
+    """Remembers fingerprints in memory, and answers for them and the chain behind.
 
-    def __init__(self, chain: ScalableBloomFilter) -> None:
+    Those of requests that are never durable are as old as those of the chain get: *max_age* seconds on *clock*.
+    """
+
+    def __init__(self, chain: ScalableBloomFilter, max_age: float | None, clock: Callable[[], float]) -> None:
         self._chain = chain
         self._held: dict[bytes, None] = {}  # a set in order of arrival
         self._sealed: dict[bytes, None] = {}
-        self._volatile: set[bytes] = set()
+        self._volatile = Volatile(max_age, clock)
         self._forgotten: dict[bytes, bool] = {}  # and whether each was volatile
 
     def __len__(self) -> int:

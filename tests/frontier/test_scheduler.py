@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -231,6 +232,20 @@ def test_the_fingerprint_of_a_request_in_memory_does_not_outlive_it(tmp_path: Pa
         assert calls.push(request(1), request(1, **unserializable)) == [False, False], "known as long as it is there"
     with opened(tmp_path, DUPEFILTER_CLASS=dupefilter) as calls:
         assert calls.push(request(1), request(2)) == [True, False]
+
+
+def test_the_fingerprint_of_a_request_in_memory_ages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With BLOOM_MAX_AGE, a page whose requests cannot be serialized comes up again as late as any other."""
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now)
+    both = [request(1, meta={"f": lambda: None}), request(2)]
+    with opened(tmp_path, DUPEFILTER_CLASS="scrapy_bloom.BloomDupeFilter", BLOOM_MAX_AGE="8h") as calls:
+        assert calls.push(*both) == [True, True]
+        calls.commit()
+        now += 6.9 * 3600
+        assert calls.push(*both) == [False, False]
+        now += 1.1 * 3600
+        assert calls.push(*both) == [True, True]
 
 
 def test_scrapys_stats_are_scrapys(tmp_path: Path) -> None:

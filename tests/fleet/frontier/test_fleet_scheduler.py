@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import time
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
@@ -151,6 +152,21 @@ def test_requests_come_back_as_they_were(open_worker: Callable[..., EngineCalls]
 
 
 WHEN = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+
+def test_what_is_crawled_from_memory_ages(
+    open_worker: Callable[..., EngineCalls], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its fingerprint is in this worker alone; with BLOOM_MAX_AGE it is forgotten as late as those on the server."""
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now)
+    worker = open_worker(BLOOM_MAX_AGE="8h")
+    one = Request("https://example.com/", meta={"when": WHEN})
+    assert worker.push(one) == [True]
+    now += 6.9 * 3600
+    assert worker.push(one) == [False]
+    now += 1.1 * 3600
+    assert worker.push(one) == [True]
 
 
 def test_what_needs_a_pickle_is_crawled_from_memory(
