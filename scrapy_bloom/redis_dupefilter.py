@@ -120,12 +120,18 @@ class RedisBloomDupeFilter(BaseBloomDupeFilter):
         )
         fleet.open()
         self._filter = fleet
-        logger.info(
-            "Sharing the filter on %s: engine %s, shards: %d",
-            shared.where,
-            shared.parameters.engine,
-            shared.parameters.shards,
-        )
+
+    def crawl_begins(self) -> None:
+        """Say what the crawl begins with, and first where the filter is."""
+        if self._filter is not None:
+            shared = self._filter.shared
+            logger.info(
+                "Sharing the filter on %s: engine %s, shards: %d",
+                shared.where,
+                shared.parameters.engine,
+                shared.parameters.shards,
+            )
+        super().crawl_begins()
 
     def _close_chain(self) -> None:
         """Write the backlog and disconnect. The filter stays on the server."""

@@ -169,10 +169,21 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
                 self._close_chain()
                 raise
         self._enter(State.OPEN)
+        if not self._may_be_refused():
+            self.crawl_begins()
+
+    def crawl_begins(self) -> None:
+        """Say what the crawl begins with.
+
+        :meth:`open` calls it, unless the scheduler may still refuse to start (``begins_filter``): then that does.
+        """
         self._set_stats()
         self._progress.opened(self._switched_on(), self._where(), self._room())
         if self._crawl_figures is not None:
             self._crawl_figures.begin()
+
+    def _may_be_refused(self) -> bool:
+        return bool(getattr(load_object(self._crawler.settings["SCHEDULER"]), "begins_filter", False))
 
     def request_seen(self, request: Request) -> bool:
         """Return False if *request* is to be fetched, and remember it; True if it is to be dropped.

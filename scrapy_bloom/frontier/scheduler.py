@@ -83,6 +83,14 @@ class NotesFrontier(Protocol):
         """Note, for longer than the process lives, that the filter knows all requests up to *last_id*."""
 
 
+@runtime_checkable
+class BeginsLater(Protocol):
+    """A duplicate filter that logs what the crawl begins with when it is told that it does."""
+
+    def crawl_begins(self) -> None:
+        """Say what the crawl begins with: nothing refuses it any more."""
+
+
 class DurableScheduler(Scheduler):
     """Scrapy's scheduler, with pending requests in ``JOBDIR/requests.frontier`` and none of them lost to ``kill -9``.
 
@@ -92,6 +100,7 @@ class DurableScheduler(Scheduler):
     """
 
     survives_kill = True  # so that a filter need not warn that pending requests are lost
+    begins_filter = True  # so that a filter says what the crawl begins with only if it begins
 
     def __init__(self, dupefilter: BaseDupeFilter, jobdir: str | None = None, *args: Any, **kwargs: Any) -> None:
         super().__init__(dupefilter, None, *args, **kwargs)  # None: the disk queue is ours, not Scrapy's
@@ -119,7 +128,10 @@ class DurableScheduler(Scheduler):
         if not self.jobdir:
             if not self._left_alone:  # of which the filter says so
                 logger.info("No JOBDIR: pending requests are kept in memory, as by Scrapy's own scheduler")
-            return super().open(spider)
+            opened = super().open(spider)
+            if opened is None:
+                self._begin_filter()
+            return opened if opened is None else opened.addCallback(lambda _: self._begin_filter())
         with log_start_errors(logger), spider_state_kept(self.crawler):
             return self._open_in(Path(self.jobdir), spider)
 
@@ -211,6 +223,11 @@ class DurableScheduler(Scheduler):
             if isinstance(error, sqlite3.Error):
                 raise damaged(database.path, error) from error
             raise
+        self._begin_filter()
+
+    def _begin_filter(self) -> None:
+        if isinstance(self.df, BeginsLater):
+            self.df.crawl_begins()
 
     def _recover(self, database: Database, state: State, spider: Spider, *, knows_pages: bool) -> None:
         assert self.crawler is not None  # noqa: S101 - from_crawler() has set it
