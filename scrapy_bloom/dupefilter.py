@@ -57,7 +57,6 @@ class BloomDupeFilter(BaseBloomDupeFilter):
     _held_back: HeldBack | None = None
     _mark: FrontierMark | None = None
     _failures: FailureWatch | None = None
-    _expired = 0
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -230,15 +229,11 @@ class BloomDupeFilter(BaseBloomDupeFilter):
         remembered = self._held_back
         return [remembered is not None and fingerprint in remembered for fingerprint in fingerprints]
 
-    def _set_stats(self) -> None:
-        super()._set_stats()
-        chain, max_age = self._chain, self._settings.max_age
-        if chain is not None and max_age is not None and chain.expired > self._expired:
-            newly, self._expired = chain.expired - self._expired, chain.expired
-            self._progress.forgot(newly, max_age)
-
     def _room(self) -> int:
-        return super()._room() if self._chain is None else self._chain.layers[0].capacity
+        return 0 if self._chain is None else self._chain.layers[0].capacity
+
+    def _expired(self) -> int:
+        return 0 if self._chain is None else self._chain.expired
 
     def _where(self) -> str:
         return "in memory" if self._jobdir is None else f"in {self._jobdir / 'requests.bloom'}"

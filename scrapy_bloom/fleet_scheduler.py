@@ -297,6 +297,7 @@ class FleetScheduler(BaseScheduler):
                     source.server.close()
         self.df.trusted_at = self._trusted_at
         self.df.described = self._described
+        self.df.figures = lambda: self._filter_figures
         self.df.place = f"on {shared.where}"
         self._courier = courier
         logger.info(

@@ -158,6 +158,12 @@ class RedisBloomDupeFilter(BaseBloomDupeFilter):
     def _where(self) -> str:
         return "on the server" if self._filter is None else f"on {self._filter.shared.where}"
 
+    def _room(self) -> int:
+        return 0 if self._filter is None or self._filter.figures is None else self._filter.figures.room
+
+    def _expired(self) -> int:
+        return 0 if self._filter is None or self._filter.figures is None else self._filter.figures.forgotten
+
     def _figures(self) -> Mapping[str, float]:
         fleet = self._filter
         if fleet is None:

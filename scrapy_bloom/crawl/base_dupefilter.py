@@ -98,7 +98,7 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
         self._watches_loops = objection is not None or guard is not None
         self._held_back_by: tuple[str, str] | None = None
         self._unchecked = UncheckedRequests()
-        self._epoch = 0
+        self._epoch = self._expired_before = 0
         self._progress = Progress(self._logger, self._stats, self._set_stats)
         self._crawl_figures = (
             None
@@ -141,9 +141,13 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
     def _where(self) -> str:
         """Return where the chain lives, to be read after "the filter"."""
 
+    @abstractmethod
     def _room(self) -> int:
         """Return how many URLs the first layer is made for."""
-        return self._settings.capacity
+
+    @abstractmethod
+    def _expired(self) -> int:
+        """Return how many URLs the chain has dropped for their age while it was open, as far as this process knows."""
 
     @abstractmethod
     def _figures(self) -> Mapping[str, float]:
@@ -384,6 +388,10 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
     def _set_stats(self) -> None:
         for name, value in self._figures().items():
             self._stats.set_value(name, value)
+        expired, before = self._expired(), self._expired_before
+        self._expired_before = expired
+        if expired > before and self._settings.max_age is not None:
+            self._progress.forgot(expired - before, self._settings.max_age)
         self._progress.noted()
 
     def _switched_on(self) -> list[str]:

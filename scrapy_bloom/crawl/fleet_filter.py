@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from scrapy_bloom.crawl.base_dupefilter import State
     from scrapy_bloom.crawl.fingerprints import Fingerprints
+    from scrapy_bloom.fleet.filter.shared_chain import ChainFigures
 
 logger = logging.getLogger("scrapy_bloom.fleet_scheduler")
 
@@ -38,6 +39,9 @@ class WorkerFilter(BaseBloomDupeFilter):
 
     described: Callable[[], Mapping[str, float]]
     """Returns the stats of the server's filter by name."""
+
+    figures: Callable[[], ChainFigures]
+    """Returns what the server's filter held at the last look."""
 
     place: str
     """Where the server's filter lives, to be read after "the filter"."""
@@ -103,7 +107,7 @@ class WorkerFilter(BaseBloomDupeFilter):
             self._guard.hold_back()
 
     def _close_chain(self) -> None:
-        pass
+        self._set_stats()
 
     @property
     def epoch(self) -> int | None:
@@ -134,6 +138,12 @@ class WorkerFilter(BaseBloomDupeFilter):
 
     def _where(self) -> str:
         return self.place
+
+    def _room(self) -> int:
+        return self.figures().room
+
+    def _expired(self) -> int:
+        return self.figures().forgotten
 
     def _figures(self) -> Mapping[str, float]:
         return {**self.described(), "bloom/redis/local_bytes": self._local.nbytes}

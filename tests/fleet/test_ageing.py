@@ -1,21 +1,23 @@
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
 from redis import Redis
+from scrapy import Request
 
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.fleet.filter import fleet_filter
 from scrapy_bloom.fleet.filter.bitmap import LOCAL_AGE_SHARE
 from tests.support.fingerprints import fingerprints
+from tests.support.scheduling import finish, open_scheduler
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from servers import RedisServer
-
     from scrapy_bloom.fleet.filter.shared import SharedFilter
+    from tests.support.redis_servers import RedisServer
 
     Open = Callable[..., SharedFilter]
 
@@ -105,6 +107,33 @@ def test_the_local_filter_is_younger_than_what_the_server_drops(
     assert fleet.epoch is None
     assert fleet.add(known)
     assert fleet.epoch != epoch
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_the_log_says_what_a_layer_holds_and_what_was_forgotten(
+    plain_server: RedisServer, prefix: str, shards: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As on one machine: the first line has the room of a layer, which is made for a ninth of the capacity, and URLs
+    that were dropped for their age are counted, and count as checked."""
+    caplog.set_level("INFO")
+    settings = {
+        "BLOOM_REDIS_URL": plain_server.url,
+        "BLOOM_REDIS_KEY": prefix,
+        "BLOOM_REDIS_SHARDS": shards,
+        "BLOOM_CAPACITY": 18_000,
+        "BLOOM_MAX_AGE": f"{AGE:.0f}s",
+    }
+    scheduler = open_scheduler("scrapy_bloom.RedisBloomDupeFilter", **settings)
+    for number in range(30):
+        scheduler.enqueue_request(Request(f"https://example.com/{number}"))
+    let_pass(plain_server, prefix, AGE)
+    for number in range(100, 120):
+        scheduler.enqueue_request(Request(f"https://example.com/{number}"))
+    finish(scheduler)
+    assert "for the first 2,000 URLs" in caplog.text
+    told = [int(line) for line in re.findall(r"(\d+) URLs? (?:was|were) forgotten for their age", caplog.text)]
+    assert sum(told) == 30
+    assert "This run checked 50 URLs: 50 new, 0 duplicates (0%)" in caplog.text
 
 
 def test_engine_bf_is_refused_with_an_age(bloom_server: RedisServer, open_shared: Open, prefix: str) -> None:

@@ -134,7 +134,7 @@ class BloomCommandChain:
             fill = sizing.fill_ratio(count, size_bits, probes)
             missed *= 1 - fill**probes - 6 * count / size_bits**2
             before += capacity
-        return ChainFigures(urls, layers, nbytes, fill, 1 - missed)
+        return ChainFigures(urls, layers, nbytes, fill, 1 - missed, room=self.parameters.capacity)
 
 
 def _text(name: Any) -> str:

@@ -165,6 +165,8 @@ class BitmapChain:
             raise ValueError(f"it has probe scheme {meta['scheme']}, and this scrapy-bloom knows {CUBIC_SCHEME}")
         self._tag = tag
         self._dropped_after = 0.0 if max_age is None else max_age * (1 - LOCAL_AGE_SHARE)
+        self._oldest = self._count = self._forgotten = 0
+        self._counts: list[int] = []
         self._learn(meta)
 
     @staticmethod
@@ -260,6 +262,8 @@ class BitmapChain:
             nbytes=sum(one.nbytes for one in self._layers),
             fill_ratio=fill,
             error_rate=1 - missed * (1 - fill**newest.probes),
+            room=self._layers[0].capacity,
+            forgotten=self._forgotten,
         )
 
     def _keys(self, layers: int) -> list[str]:
@@ -268,7 +272,9 @@ class BitmapChain:
         return [shared_chain.meta_key(self._tag), *names]
 
     def _learn(self, meta: Mapping[str, str]) -> None:
+        known, was_oldest = [*self._counts, self._count], self._oldest
         self._oldest = int(meta.get("oldest", 0))
+        self._forgotten += sum(known[: self._oldest - was_oldest])
         indexes = range(self._oldest, int(meta["layers"]))
         self._layers = [BitmapLayer.parse(meta[f"layer:{i}"]) for i in indexes]
         self._count = int(meta["count"])

@@ -218,6 +218,8 @@ class SharedFilter:
             nbytes=sum(one.nbytes for one in shards),
             fill_ratio=sum(one.fill_ratio for one in shards) / len(shards),
             error_rate=sum(one.error_rate for one in shards) / len(shards),
+            room=sum(one.room for one in shards),
+            forgotten=sum(one.forgotten for one in shards),
         )
 
     def clear(self) -> None:

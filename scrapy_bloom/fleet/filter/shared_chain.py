@@ -50,6 +50,10 @@ class ChainFigures:
     """Expected share of set bits in the newest layer, from its count."""
     error_rate: float
     """Chance that a new URL is taken for seen, from the counts."""
+    room: int
+    """URLs that the oldest layer was made for: the first one, unless that was too old and is gone."""
+    forgotten: int = 0
+    """URLs that were dropped for their age since this process opened the chain, as far as it knew of them."""
 
 
 @dataclass(frozen=True)

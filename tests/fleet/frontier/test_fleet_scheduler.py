@@ -14,6 +14,7 @@ from scrapy import FormRequest, Request, version_info
 from scrapy_bloom.errors import SettingsError, UnusableError
 from scrapy_bloom.fleet.frontier import aside
 from scrapy_bloom.fleet.frontier.entry import encode, encode_signed
+from tests.fleet.test_ageing import AGE, let_pass
 from tests.support.fleets import wait_until
 from tests.support.redis_servers import RedisServer, free_port
 from tests.support.schedulers import SCRAPY, EngineCalls
@@ -152,6 +153,23 @@ def test_requests_come_back_as_they_were(open_worker: Callable[..., EngineCalls]
 
 
 WHEN = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+
+def test_the_log_says_what_was_forgotten_for_its_age(
+    open_worker: Callable[..., EngineCalls], plain_server: RedisServer, prefix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As beside any other queue; and the first line has the room of a layer, a ninth of the capacity."""
+    caplog.set_level("INFO")
+    worker = open_worker(BLOOM_MAX_AGE=f"{AGE:.0f}s", BLOOM_CAPACITY=9000)
+    worker.push(*(Request(f"https://example.com/{number}") for number in range(5)))
+    delivered(worker)
+    let_pass(plain_server, prefix, AGE)
+    worker.push(*(Request(f"https://example.com/new/{number}") for number in range(4)))
+    delivered(worker)
+    worker.stop()
+    assert "for the first 1,000 URLs" in caplog.text
+    assert "5 URLs were forgotten for their age: BLOOM_MAX_AGE is 64,000 s" in caplog.text
+    assert "This run checked 9 URLs: 9 new" in caplog.text
 
 
 def test_what_is_crawled_from_memory_ages(
