@@ -314,9 +314,10 @@ class _Translation:
         """Do nothing."""
 
     def __exit__(self, cls: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
-        from redis.exceptions import AuthenticationError, RedisError
+        from redis.exceptions import AuthenticationError, RedisClusterException, RedisError
 
-        if not isinstance(error, RedisError | OSError):
+        # The second is no RedisError: no node of a cluster is there, or none has the slot.
+        if not isinstance(error, RedisError | RedisClusterException | OSError):
             return
         text = _scrubbed(f"{error}" or type(error).__name__, self._secrets)
         if isinstance(error, AuthenticationError) or text.startswith(("NOAUTH", "WRONGPASS")):

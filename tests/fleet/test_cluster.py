@@ -69,7 +69,8 @@ def test_a_slot_that_moves_is_followed(cluster: list[RedisServer], open_shared: 
 def test_a_node_that_dies_drops_nothing(
     cluster: list[RedisServer], open_fleet: Callable[..., FleetFilter], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While one node of the cluster is away, URLs of its shards are new once, and those of the others are as before."""
+    """While one node of the cluster is away, URLs of its shards are new once, and those of the others are as before;
+    while all are away, every URL that this process does not know is new once."""
     monkeypatch.setattr("scrapy_bloom.fleet.filter.fleet_filter.RETRY_SECONDS", 0.3)
     fleet = open_fleet(cluster[0].url, shards=12)
     sample = fingerprints(600)
@@ -78,3 +79,8 @@ def test_a_node_that_dies_drops_nothing(
     assert all(fleet.add(fingerprint) for fingerprint in sample[300:])
     assert not any(fleet.add(fingerprint) for fingerprint in sample)
     assert fleet.outage.times >= 1
+    for node in cluster[:2]:
+        node.kill()
+    further = fingerprints(50, start=600)
+    assert all(fleet.add(fingerprint) for fingerprint in further)
+    assert not any(fleet.add(fingerprint) for fingerprint in further)

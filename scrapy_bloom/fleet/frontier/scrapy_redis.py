@@ -220,8 +220,8 @@ class _TakeOver:
                 _on_queue(self._queue, "moving", "HSET", *(item for pair in state.items() for item in pair))
             )
         self._number = state["number"]
-        self._moved_queue = self._source.queue + state["suffix"]
-        self._moved_filter = self._source.dupefilter + state["suffix"]
+        self._moved_queue = self._moved(self._source.queue, state["suffix"])
+        self._moved_filter = self._moved(self._source.dupefilter, state["suffix"])
         for old, new in ((self._source.queue, self._moved_queue), (self._source.dupefilter, self._moved_filter)):
             if self._call("EXISTS", old) and not self._call("EXISTS", new):
                 self._call("RENAMENX", old, new)
@@ -229,9 +229,15 @@ class _TakeOver:
     def _free_suffix(self) -> str:
         for number in range(1, 1000):
             suffix = ":moved" + (str(number) if number > 1 else "")
-            if not any(self._call("EXISTS", key + suffix) for key in (self._source.queue, self._source.dupefilter)):
+            keys = (self._source.queue, self._source.dupefilter)
+            if not any(self._call("EXISTS", self._moved(key, suffix)) for key in keys):
                 return suffix
         return f":moved-{secrets.token_hex(4)}"
+
+    def _moved(self, key: str, suffix: str) -> str:
+        """Return the name that *key* gets, which a cluster has to keep on the same node."""
+        is_tagged = "{" in key or not self._source.server.is_cluster
+        return f"{key}{suffix}" if is_tagged else f"{{{key}}}{suffix}"
 
     def _call(self, command: str, key: str, *arguments: Any) -> Any:
         return self._source.server.call(Command((command, key, *arguments), key))
