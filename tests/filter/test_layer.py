@@ -9,13 +9,14 @@ from dataclasses import replace
 from mmap import mmap
 
 import pytest
+from bitarray import bitarray
 from hypothesis import given
 from hypothesis import strategies as st
 
 from scrapy_bloom.filter import probes as probing
 from scrapy_bloom.filter import sizing
 from scrapy_bloom.filter.layer import Layer, LayerSpec
-from tests.filter.sampling import SEED, designed_layer, fill, hash_fingerprints
+from tests.filter.sampling import SEED, designed_layer, fill, hash_fingerprints, hits, poisson_interval, questions
 
 PAGE_BITS = 1 << 15
 SAMPLE_BITS = 1 << 23
@@ -246,3 +247,36 @@ def test_zeros_that_a_sample_misses_are_found_by_reading_all() -> None:
 def test_a_full_layer_is_sound_in_every_part(large: Layer) -> None:
     """No MiB of a real layer is so much fuller or emptier than the others that it would look damaged."""
     assert large.contradiction_anywhere() is None
+
+
+@pytest.fixture
+def full() -> Layer:
+    """A layer at capacity whose errors are frequent enough to be counted."""
+    layer = designed_layer(40_000, 1e-2, 7)
+    fill(layer, hash_fingerprints(layer.capacity, 1))
+    return layer
+
+
+def flip(layer: Layer, bit: int, share: float) -> None:
+    """Turn *share* of all bits, those that are *bit*, into the other value, at random places."""
+    places = list(layer.bits.search(bitarray([bit]), 0, layer.spec.size_bits))
+    for place in random.Random(5).sample(places, round(share * layer.spec.size_bits)):
+        layer.bits[place] = 1 - bit
+
+
+def test_bits_that_were_set_by_mistake_raise_the_error_rate_as_the_docs_say(full: Layer) -> None:
+    """The share x of all bits turns the rate at the fill f into that at f + x."""
+    fill_ratio, share, absent = full.bits.count(1, 0, full.spec.size_bits) / full.spec.size_bits, 0.02, 200_000
+    flip(full, 0, share)
+    low, high = poisson_interval(absent * probing.error_rate(fill_ratio + share, full.spec.probes), spread=0.01)
+    assert low <= hits(questions(full).contains, hash_fingerprints(absent, 2)) <= high
+
+
+def test_bits_that_were_cleared_by_mistake_make_urls_new_as_the_docs_say(full: Layer) -> None:
+    """Of the stored fingerprints, (1 - x/f)^k stay seen: one bit makes 1.4 of them new in a full layer."""
+    fill_ratio, share = full.bits.count(1, 0, full.spec.size_bits) / full.spec.size_bits, 0.0035
+    flip(full, 1, share)
+    new = full.capacity - hits(questions(full).contains, hash_fingerprints(full.capacity, 1))
+    low, high = poisson_interval(full.capacity * (1 - (1 - share / fill_ratio) ** full.spec.probes), spread=0.02)
+    assert low <= new <= high
+    assert new / (share * full.spec.size_bits) == pytest.approx(1.4, rel=0.1)

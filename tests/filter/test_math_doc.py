@@ -14,8 +14,8 @@ BLOCKS = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", DOCUMENT.read_t
 
 
 def test_every_block_of_python_has_its_output() -> None:
-    """The document has three blocks of Python, each followed by what it prints."""
-    assert len(BLOCKS) == DOCUMENT.read_text(encoding="utf-8").count("```python") == 3
+    """The document has four blocks of Python, each followed by what it prints."""
+    assert len(BLOCKS) == DOCUMENT.read_text(encoding="utf-8").count("```python") == 4
 
 
 @pytest.mark.parametrize("number", range(len(BLOCKS)))

@@ -148,6 +148,31 @@ def test_a_frontier_that_lacks_requests_is_refused_until_told_to_go_on(
         assert request(4).url in calls.drain()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("found", "noticed"), [(3, "refused"), (1, "warned"), (2, "nothing")])
+def test_what_is_noticed_of_two_copies_that_were_mixed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, found: int, noticed: str
+) -> None:
+    """The filter of one copy and the frontier of another that found two requests meanwhile: as docs/recovery.md says,
+    it depends on which copy has got further whether the mixture is refused, warned of or not noticed at all."""
+    for job, count in (("a", found), ("b", 2)):
+        if job == "a":
+            with opened(tmp_path / "a", **BLOOM) as calls:
+                calls.push(request(0))
+            shutil.copytree(tmp_path / "a", tmp_path / "b")
+        with opened(tmp_path / job, **BLOOM) as calls:
+            calls.push(*(Request(f"http://example.com/{job}/{n}") for n in range(count)))
+    shutil.rmtree(tmp_path / "b" / "requests.bloom")
+    shutil.copytree(tmp_path / "a" / "requests.bloom", tmp_path / "b" / "requests.bloom")
+    caplog.clear()
+    if noticed == "refused":
+        with pytest.raises(UnusableError, match="is older than its filter"):
+            EngineCalls(tmp_path / "b", **BLOOM)
+        return
+    with opened(tmp_path / "b", **BLOOM):
+        assert ("The filter is older than" in caplog.text) == (noticed == "warned")
+
+
 def test_the_frontier_of_another_filter_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A filter that knows pages and is not the one that the frontier was used with is noticed; no line says what
     a run begins or ends with that has not been."""
