@@ -20,7 +20,7 @@ from scrapy_bloom.crawl.held_back import HeldBack
 from scrapy_bloom.crawl.job import refuse_job_of_workers
 from scrapy_bloom.crawl.spider_state import spider_state_kept
 from scrapy_bloom.crawl.startup import log_start_errors
-from scrapy_bloom.errors import UnusableError
+from scrapy_bloom.errors import UnusableError, counted
 from scrapy_bloom.files.directory import open_filter
 from scrapy_bloom.files.frontier_file import FRONTIER_NAME, count_pending
 from scrapy_bloom.files.frontier_mark import FrontierMark, Noted
@@ -261,7 +261,7 @@ def _refuse_pending(jobdir: Path, scheduler: str) -> None:
     """Raise UnusableError if *jobdir* holds pending requests that *scheduler* would not see."""
     try:
         count = count_pending(jobdir)
-        found = f"holds {count:,} pending requests"
+        found = f"holds {counted(count, 'pending request')}"
     except sqlite3.Error as error:
         count = 1
         found = f"may hold pending requests, and cannot be read ({error})"

@@ -11,6 +11,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 
+def counted(count: int, one: str, several: str | None = None) -> str:
+    """Return *count* with its noun: ``"1 host"``, ``"2,000 hosts"``; *several* if it is not *one* with an s."""
+    return f"{count:,} {one if count == 1 else several or f'{one}s'}"
+
+
 class BloomError(Exception):
     """The base class of all of these."""
 

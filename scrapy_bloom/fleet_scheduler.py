@@ -42,7 +42,7 @@ from scrapy_bloom.crawl.spider_state import spider_state_kept
 from scrapy_bloom.crawl.start_urls import requests_of
 from scrapy_bloom.crawl.startup import log_start_errors
 from scrapy_bloom.crawl.withheld import Withheld
-from scrapy_bloom.errors import BloomError, SettingsError, UnusableError
+from scrapy_bloom.errors import BloomError, SettingsError, UnusableError, counted
 from scrapy_bloom.fleet.address import prefix_of, server_of
 from scrapy_bloom.fleet.client import ServerError, connect
 from scrapy_bloom.fleet.filter.fleet_filter import CLOSE, LOCAL_SHARE
@@ -201,19 +201,19 @@ class FleetScheduler(BaseScheduler):
         self._collect(courier)
         if links or done:
             logger.warning(
-                "%d pages could not be acknowledged and %d links not be delivered to the queue on %s. The pages stay "
-                "leased, and are fetched again after %g s, with their links; of requests that came from no page, those "
-                "of start() come again with the next start.",
-                done,
-                links,
+                "%s could not be acknowledged, and %s could not be delivered, to the queue on %s. Pages stay leased, "
+                "and are fetched again after %g s, with their links; of requests that came from no page, those of "
+                "start() come again with the next start.",
+                counted(done, "page"),
+                counted(links, "link"),
                 self._queue.server.where,
                 self._settings.fleet_lease,
             )
         if self._in_memory:
             logger.warning(
-                "%d pending requests could not be written to the queue, and end with this process. The pages they came "
-                "from are fetched again.",
-                len(self._in_memory),
+                "%s could not be written to the queue, and will end with this process. Pages that led there are "
+                "fetched again.",
+                counted(len(self._in_memory), "pending request"),
             )
         if links or self._in_memory:
             self.df.queue_was_lost()

@@ -24,8 +24,8 @@ from scrapy_bloom.commands.crawl_feeds import check_feeds
 from scrapy_bloom.commands.crawl_run import CrawlRun, Wanted
 from scrapy_bloom.commands.crawl_summary import FINISHED, STOPPED, summary, summary_lines
 from scrapy_bloom.commands.crawl_worker import SCHEDULER, is_fleet_scheduler
-from scrapy_bloom.commands.terminal import OK, WRONG, counted, show
-from scrapy_bloom.errors import BloomError, UnusableError
+from scrapy_bloom.commands.terminal import OK, WRONG, show
+from scrapy_bloom.errors import BloomError, UnusableError, counted
 from scrapy_bloom.loops.verdicts import guard_file, parked_requests
 from scrapy_bloom.settings import BloomSettings
 

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from scrapy_bloom.commands.terminal import OK, Table, counted, rows, show, size
-from scrapy_bloom.errors import UnusableError
+from scrapy_bloom.commands.terminal import OK, Table, rows, show, size
+from scrapy_bloom.errors import UnusableError, counted
 from scrapy_bloom.fleet.client import ServerError, connect
 from scrapy_bloom.fleet.frontier import aside
 from scrapy_bloom.fleet.frontier.inspect import figures, prefixes

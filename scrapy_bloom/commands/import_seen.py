@@ -11,7 +11,8 @@ from scrapy_bloom.commands.fingerprinting import fingerprints_by, of_url, of_url
 from scrapy_bloom.commands.job import is_filter, local
 from scrapy_bloom.commands.plan import count_argument, rate_argument
 from scrapy_bloom.commands.seen_sources import SCRAPY_BYTES, URLS, Source, check_readable, fingerprints_in
-from scrapy_bloom.commands.terminal import OK, WRONG, counted, rows, show, tracked
+from scrapy_bloom.commands.terminal import OK, WRONG, rows, show, tracked
+from scrapy_bloom.errors import counted
 from scrapy_bloom.files.directory import open_filter
 from scrapy_bloom.files.frontier_file import FRONTIER_NAME
 from scrapy_bloom.files.inspect import inspect

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scrapy_bloom.commands import fleet
 from scrapy_bloom.commands.job import filter_place
-from scrapy_bloom.commands.terminal import OK, WRONG, Table, counted, rows, show
+from scrapy_bloom.commands.terminal import OK, WRONG, Table, rows, show
 from scrapy_bloom.commands.verify import disagreements
 from scrapy_bloom.commands.watch import DEFAULT_SECONDS, seconds_argument, watch
-from scrapy_bloom.errors import BloomError, UnusableError
+from scrapy_bloom.errors import BloomError, UnusableError, counted
 from scrapy_bloom.files.frontier_check import Contents, contents
 from scrapy_bloom.files.frontier_file import FRONTIER_NAME, half_salvaged
 from scrapy_bloom.files.frontier_mark import read_mark

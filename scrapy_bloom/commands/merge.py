@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from scrapy_bloom.commands.fingerprinting import settings_of
 from scrapy_bloom.commands.job import filter_directory, local
 from scrapy_bloom.commands.plan import count_argument, rate_argument
-from scrapy_bloom.commands.terminal import OK, counted, rows, show, size, tracked
-from scrapy_bloom.errors import KeySpaceError, UnusableError
+from scrapy_bloom.commands.terminal import OK, rows, show, size, tracked
+from scrapy_bloom.errors import KeySpaceError, UnusableError, counted
 from scrapy_bloom.files.frontier_check import contents
 from scrapy_bloom.files.frontier_file import FRONTIER_NAME
 from scrapy_bloom.files.inspect import inspect

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.commands.pictures import INK
 from scrapy_bloom.commands.plan import SCRAPY_BYTES_PER_URL
-from scrapy_bloom.commands.terminal import counted, size
+from scrapy_bloom.commands.terminal import size
+from scrapy_bloom.errors import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

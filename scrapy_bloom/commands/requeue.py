@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.commands import fleet
 from scrapy_bloom.commands.job import job_directory
-from scrapy_bloom.commands.terminal import OK, counted, show
+from scrapy_bloom.commands.terminal import OK, show
+from scrapy_bloom.errors import counted
 from scrapy_bloom.files.job_lock import hold_job
 from scrapy_bloom.loops.verdicts import guard_file, try_again
 

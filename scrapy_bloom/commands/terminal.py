@@ -109,11 +109,6 @@ def rows(labelled: Iterable[tuple[str, str]]) -> list[str]:
     return [f"{label:<{width}}{value}" for label, value in pairs]
 
 
-def counted(count: int, one: str, several: str | None = None) -> str:
-    """Return *count* with its noun: ``"1 host"``, ``"2,000 hosts"``; *several* if it is not *one* with an s."""
-    return f"{count:,} {one if count == 1 else several or f'{one}s'}"
-
-
 def size(nbytes: float) -> str:
     """Return *nbytes* for people: ``"4.1 MB"``, in powers of 1,000."""
     for power, unit in ((4, "TB"), (3, "GB"), (2, "MB"), (1, "kB")):

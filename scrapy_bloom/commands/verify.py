@@ -11,8 +11,8 @@ import sqlite3
 from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.commands.job import filter_place
-from scrapy_bloom.commands.terminal import OK, WRONG, counted, show, size, tracked
-from scrapy_bloom.errors import BloomError
+from scrapy_bloom.commands.terminal import OK, WRONG, show, size, tracked
+from scrapy_bloom.errors import BloomError, counted
 from scrapy_bloom.files.frontier_check import contents, problems
 from scrapy_bloom.files.frontier_file import FRONTIER_NAME, SALVAGE_NAME, half_salvaged
 from scrapy_bloom.files.frontier_mark import read_mark

@@ -26,7 +26,7 @@ from scrapy_bloom.crawl.shutdown import end_crawl
 from scrapy_bloom.crawl.spider_state import spider_state_kept
 from scrapy_bloom.crawl.startup import REFUSED, log_start_errors
 from scrapy_bloom.crawl.unchecked import UncheckedRequests
-from scrapy_bloom.errors import BloomError
+from scrapy_bloom.errors import BloomError, counted
 from scrapy_bloom.files.figures import FIGURES_NAME
 from scrapy_bloom.loops.verdict import PASSED
 from scrapy_bloom.loops.verdicts import parked_requests
@@ -379,9 +379,9 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
             return
         if waiting:
             self._logger.warning(
-                "The loop guard parked %d requests in %s, and BLOOM_LOOP_GUARD is off: their pages are not fetched "
-                "and count as seen. Switch it on again to go on with them; its option allow lets through what matches.",
-                waiting,
+                "The loop guard parked %s in %s, and BLOOM_LOOP_GUARD is off: what is parked is not fetched and counts "
+                "as seen. Switch it on again to go on with it; its option allow lets through what matches.",
+                counted(waiting, "request"),
                 self._jobdir,
             )
 

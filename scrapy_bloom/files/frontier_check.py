@@ -14,6 +14,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
+from scrapy_bloom.errors import counted
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
@@ -125,7 +127,7 @@ def _counts(connection: sqlite3.Connection) -> Counter[int]:
 
 
 def _wrong_lanes(connection: sqlite3.Connection, version: int) -> list[str]:
-    counted = dict(connection.execute("SELECT lane, count(*) FROM requests GROUP BY lane"))
+    there = dict(connection.execute("SELECT lane, count(*) FROM requests GROUP BY lane"))
     wrong = []
     if version == _VERSION:
         for id_, sealed in connection.execute("SELECT id, body FROM counts"):
@@ -144,12 +146,14 @@ def _wrong_lanes(connection: sqlite3.Connection, version: int) -> list[str]:
     for id_, name, rows, sealed, crc in lanes:
         if crc != crc32(sealed.encode()):
             wrong.append(f"the queue {name!r} contradicts its checksum")
-        elif rows != counted.get(id_, 0):
-            wrong.append(f"the queue {name!r} counts {rows} requests and has {counted.get(id_, 0)}")
-        counted.pop(id_, None)
-    if counted:
-        wrong.append(f"{sum(counted.values())} requests are in {len(counted)} queues that are not listed")
-    return wrong[:_MOST_SHOWN] + ([f"{len(wrong) - _MOST_SHOWN} more queues"] if len(wrong) > _MOST_SHOWN else [])
+        elif rows != there.get(id_, 0):
+            wrong.append(f"the queue {name!r} counts {counted(rows, 'request')} and has {there.get(id_, 0)}")
+        there.pop(id_, None)
+    if there:
+        requests = counted(sum(there.values()), "request")
+        wrong.append(f"the list of queues lacks {counted(len(there), 'queue')} with {requests}")
+    more = len(wrong) - _MOST_SHOWN
+    return wrong[:_MOST_SHOWN] + ([counted(more, "more queue")] if more > 0 else [])
 
 
 def _wrong_requests(connection: sqlite3.Connection) -> list[str]:
@@ -164,7 +168,8 @@ def _wrong_requests(connection: sqlite3.Connection) -> list[str]:
         if not is_right:
             count += 1
             first = id_ if first is None else first
-    return [f"{count} pending requests contradict their checksums, the first is {first}"] if count else []
+    problem = "pending request contradicts its checksum", "pending requests contradict their checksums"
+    return [f"{counted(count, *problem)}, the first is {first}"] if count else []
 
 
 _ADVICE = (

@@ -9,6 +9,7 @@ from __future__ import annotations
 import mmap
 from typing import TYPE_CHECKING
 
+from scrapy_bloom.errors import counted
 from scrapy_bloom.files import layerfile, layout
 from scrapy_bloom.files.damage import damaged
 from scrapy_bloom.files.forgotten import read_forgotten
@@ -34,10 +35,11 @@ def merged_paths(directory: Path) -> list[Path]:
 
 def missing(directory: Path, count: int) -> Iterator[DamagedError]:
     """Yield an error for each of the *count* merged chains of the filter in *directory* that is not there."""
+    merged = counted(count, "filter was merged", "filters were merged")
     for number in range(count):
         path = merged_path(directory, number)
         if not layout.layer_paths(path):
-            yield damaged(layout.layer_path(path, 0), 0, f"the file is missing, and {count} filters were merged here")
+            yield damaged(layout.layer_path(path, 0), 0, f"the file is missing, and {merged} here")
 
 
 def load(directory: Path, count: int) -> list[tuple[MergedChain, Mapping[str, str]]]:

@@ -17,7 +17,7 @@ from zlib import crc32
 
 from filelock import FileLock, Timeout
 
-from scrapy_bloom.errors import DamagedError, InUseError, UnknownFormatError, UnusableError
+from scrapy_bloom.errors import DamagedError, InUseError, UnknownFormatError, UnusableError, counted
 from scrapy_bloom.files.frontier_file import half_salvaged
 
 if TYPE_CHECKING:
@@ -192,8 +192,8 @@ class Database:
         used = self._lanes_in_use()
         if named != used or any(counts.values()):
             raise sqlite3.DatabaseError(
-                f"{len(used - named)} lanes of requests are missing from the table of lanes or from their counts, and "
-                f"{len(named - used)} lanes in it have lost their requests"
+                f"the table of lanes or their counts lack {counted(len(used - named), 'lane')} of requests, and have "
+                f"{counted(len(named - used), 'lane')} without any"
             )
         with self._transaction():
             self._writer.executemany("DELETE FROM lanes WHERE id = ?", unused)
@@ -262,7 +262,7 @@ class Database:
             deleted = self._writer.executemany("DELETE FROM requests WHERE id = ? AND lane = ?", batch.finished)
             if batch.finished and deleted.rowcount != len(batch.finished):
                 raise sqlite3.DatabaseError(
-                    f"of {len(batch.finished)} requests that are done, {deleted.rowcount} were found"
+                    f"of {counted(len(batch.finished), 'request')} done, the file had {deleted.rowcount}"
                 )
             self._count(change)
             self._set_state("in_flight", batch.in_flight)
@@ -558,7 +558,9 @@ def _old_counts(connection: sqlite3.Connection, version: int) -> Iterator[tuple[
         return
     for id_, name, rows, crc in connection.execute("SELECT id, key, rows, crc FROM old_lanes"):
         if crc != crc32(f"{id_} {rows} {name}".encode()):
-            raise sqlite3.DatabaseError(f"the lane {id_} ({name!r}, {rows} requests) contradicts its checksum")
+            raise sqlite3.DatabaseError(
+                f"the lane {id_} ({name!r}, {counted(rows, 'request')}) contradicts its checksum"
+            )
         if rows:
             yield id_, rows
 

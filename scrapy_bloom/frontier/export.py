@@ -21,7 +21,7 @@ from scrapy.utils.job import job_dir
 from scrapy.utils.misc import load_object
 from scrapy.utils.project import get_project_settings
 
-from scrapy_bloom.errors import BloomError, UnusableError
+from scrapy_bloom.errors import BloomError, UnusableError, counted
 from scrapy_bloom.files.directory import open_filter
 from scrapy_bloom.files.frontier_file import FRONTIER_NAME
 from scrapy_bloom.files.scrapy_seen import read_fingerprints
@@ -106,7 +106,7 @@ def _write(jobdir: Path, work: Path, crawler: Crawler, spider: Spider) -> Export
         check_owner(database.path, state_of(database), spider)
         scheduler = scrapys_scheduler(crawler, work, load_object(crawler.settings["SCHEDULER_PRIORITY_QUEUE"]))
         scheduler.open(spider)
-        counted = sum(lane.rows for lane in database.lanes())
+        expected = sum(lane.rows for lane in database.lanes())
         seen = _Seen(jobdir, work, crawler)
         pending = 0
         for page in database.walk():
@@ -115,8 +115,8 @@ def _write(jobdir: Path, work: Path, crawler: Crawler, spider: Spider) -> Export
                 scheduler.enqueue_request(request)
                 seen.add(request)
                 pending += 1
-        if pending != counted or len(scheduler.mqs):
-            problem = f"of {counted} pending requests, {pending} were found and {len(scheduler.mqs)} not written"
+        if pending != expected or len(scheduler.mqs):
+            problem = f"of {counted(expected, 'pending request')}, {pending} found and {len(scheduler.mqs)} not written"
             raise damaged(database.path, problem)  # noqa: TRY301 - the database is closed below
         scheduler.close("exported")
         return Exported(pending, seen.close())
@@ -247,10 +247,11 @@ def main(arguments: list[str]) -> int:
         print(exported, file=sys.stderr)  # noqa: T201 - likewise
         return 2
     print(  # noqa: T201 - a command
-        f"Exported {exported.pending} pending requests to requests.queue. Go on with SCHEDULER = "
+        f"Exported {counted(exported.pending, 'pending request')} to requests.queue. Go on with SCHEDULER = "
         '"scrapy.core.scheduler.Scheduler", and keep DUPEFILTER_CLASS = "scrapy_bloom.BloomDupeFilter", which knows '
-        f"all pages. A bloom filter cannot list them: Scrapy's own filter gets {exported.seen} fingerprints in "
-        "requests.seen (those pending, and those it had itself) and would fetch all other pages again."
+        "all pages. A bloom filter cannot list them: Scrapy's own filter gets "
+        f"{counted(exported.seen, 'fingerprint')} in requests.seen (those pending, and those it had itself) "
+        "and would fetch all other pages again."
     )
     return 0
 

@@ -20,7 +20,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scrapy_bloom.errors import BloomError, UnusableError
+from scrapy_bloom.errors import BloomError, UnusableError, counted
 from scrapy_bloom.files.frontier_file import FRONTIER_NAME, SALVAGE_NAME, SAVED_NAME
 from scrapy_bloom.files.layerfile import sync_directory
 from scrapy_bloom.frontier.database import (
@@ -280,10 +280,10 @@ def main(arguments: list[str]) -> int:
     except (BloomError, OSError) as error:
         print(error, file=sys.stderr)  # noqa: T201 - a command
         return 1
-    lost = "how many are lost is not known" if found.missing is None else f"{found.missing} are lost"
+    lost = "how many are lost is not known" if found.missing is None else counted(found.missing, "is lost", "are lost")
     print(  # noqa: T201 - a command
-        f"Saved {found.saved} pending requests; {lost}. The damaged file is kept as {found.aside}. If the crawl now "
-        "says that the frontier is older than its filter, the last requests were among those lost."
+        f"Saved {counted(found.saved, 'pending request')}; {lost}. The damaged file is kept as {found.aside}. "
+        "If the crawl now says that the frontier is older than its filter, the last requests were among those lost."
     )
     return 0
 

@@ -29,7 +29,7 @@ from scrapy_bloom.crawl.regular_call import create_looping_call
 from scrapy_bloom.crawl.shutdown import end_crawl
 from scrapy_bloom.crawl.spider_state import spider_state_kept
 from scrapy_bloom.crawl.startup import REFUSED, log_start_errors
-from scrapy_bloom.errors import UnusableError
+from scrapy_bloom.errors import UnusableError, counted
 from scrapy_bloom.files.frontier_file import FRONTIER_NAME
 from scrapy_bloom.frontier.agreement import Agreement, agree
 from scrapy_bloom.frontier.database import Database, State, damaged
@@ -266,7 +266,9 @@ class DurableScheduler(Scheduler):
             scrapy_queue.put_aside()
             database.import_tidied()
             self.stats.set_value("bloom/frontier/imported", count)
-            logger.info("Imported %d pending requests of Scrapy's own disk queue into %s", count, database.path)
+            logger.info(
+                "Imported %s of Scrapy's own disk queue into %s", counted(count, "pending request"), database.path
+            )
             pending += count
         scrapy_queue.block()
         if noted is not None:
@@ -328,9 +330,9 @@ class DurableScheduler(Scheduler):
         if handed_out is not None:
             self.stats.set_value("bloom/frontier/refetched", in_flight + handed_out)
         logger.warning(
-            "The previous run of this job was not stopped cleanly. Recovered %d pending requests. Pages that are "
-            "fetched again because of that: %s (in flight at its last commit: %d, handed out after it: %s).",
-            pending,
+            "The previous run of this job was not stopped cleanly. Recovered %s. Pages that are fetched again because "
+            "of that: %s (in flight at its last commit: %d, handed out after it: %s).",
+            counted(pending, "pending request"),
             "not known" if handed_out is None else f"at most {in_flight + handed_out}",
             in_flight,
             f"{self._handed_out.path} does not say" if handed_out is None else handed_out,
@@ -431,8 +433,8 @@ class DurableScheduler(Scheduler):
             )
         if len(self.mqs):
             logger.warning(
-                "%d pending requests could not be serialized, so they were in memory only and are lost with this stop",
-                len(self.mqs),
+                "%s could not be serialized, existed in memory only, and will be lost with this stop",
+                counted(len(self.mqs), "pending request"),
             )
 
 

@@ -177,4 +177,4 @@ def test_requests_put_back_and_not_fetched_yet_are_parked_still(
     (of_guard,) = (each for each in answer("verify", job)[1]["read"] if each["part"] == "loop guard")
     assert of_guard["what"].endswith(" 1 parked request")
     with opened(job, DUPEFILTER_CLASS="scrapy_bloom.BloomDupeFilter"):
-        assert "The loop guard parked 1 requests" in caplog.text
+        assert "The loop guard parked 1 request in" in caplog.text

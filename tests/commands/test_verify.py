@@ -80,7 +80,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "news": (lambda job: flip_bits(layer(job / "requests.news"), 40), "requests.news/layer-000.bloom is damaged"),
     "a request": (
         lambda job: change(job / "requests.frontier", "UPDATE requests SET body = x'00' WHERE id = 3"),
-        "1 pending requests contradict their checksums, the first is 3",
+        "1 pending request contradicts its checksum, the first is 3",
     ),
     "a queue": (
         lambda job: change(job / "requests.frontier", "DELETE FROM requests WHERE id = 3"),

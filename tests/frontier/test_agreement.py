@@ -370,7 +370,7 @@ def test_our_filter_alone_refuses_a_job_with_pending_requests(tmp_path: Path, ca
     none is opened."""
     with opened(tmp_path, **BLOOM) as calls:
         calls.push(request(1))
-    with pytest.raises(UnusableError, match=r"holds 1 pending requests of scrapy_bloom\.DurableScheduler"):
+    with pytest.raises(UnusableError, match=r"holds 1 pending request of scrapy_bloom\.DurableScheduler"):
         EngineCalls(tmp_path, SCRAPY, **BLOOM)
     assert "The crawl has not started" in caplog.text
     with opened(tmp_path, **BLOOM) as calls:

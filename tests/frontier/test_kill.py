@@ -219,4 +219,4 @@ def test_a_page_that_was_being_downloaded_is_fetched_again(tmp_path: Path) -> No
         assert site.hits("/held/0") == 2
         assert lost(site) == []
     assert crawl.stats["bloom/frontier/recovered"] == 1
-    assert "Recovered 1 pending requests" in crawl.log
+    assert "Recovered 1 pending request." in crawl.log

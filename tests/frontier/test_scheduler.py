@@ -218,7 +218,7 @@ def test_requests_that_cannot_be_serialized_go_to_memory(tmp_path: Path, caplog:
     assert caplog.text.count("Unable to serialize request") == 1
     assert len(calls.scheduler) == 3
     calls.stop()
-    assert "2 pending requests could not be serialized, so they were in memory only and are lost" in caplog.text
+    assert "2 pending requests could not be serialized, existed in memory only, and will be lost" in caplog.text
     assert rows(tmp_path) == 1
 
 

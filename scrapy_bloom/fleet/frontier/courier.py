@@ -20,7 +20,7 @@ from collections import deque
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from scrapy_bloom.errors import BloomError
+from scrapy_bloom.errors import BloomError, counted
 from scrapy_bloom.fleet.client import FullError, ServerError
 from scrapy_bloom.fleet.filter.shared_chain import GoneError
 from scrapy_bloom.fleet.frontier.aside import urls_of
@@ -511,9 +511,9 @@ class Courier:
         else:
             logger.warning(
                 "The leases of this worker had ended: it was silent for %g s, or another took its name. What it held "
-                "is pending again, with the %d requests that it had not begun.",
+                "is pending again, and so is what it had not begun: %s.",
                 self.queue.lease_seconds,
-                lost,
+                counted(lost, "request"),
             )
 
     def _begin_filter_anew(self) -> None:
@@ -576,16 +576,16 @@ class Courier:
             )
         if lease.missing:
             logger.error(
-                "%s: %d pending requests are not on the server any more. Look at its maxmemory-policy (noeviction is "
-                "right), and at who else deletes keys there.",
+                "%s: the server does not have %s any more. Look at its maxmemory-policy (noeviction is right), and at "
+                "who else deletes keys there.",
                 self._subject,
-                lease.missing,
+                counted(lease.missing, "pending request"),
             )
 
     def _log_crash(self, shard: int, worker: str, returned: int, aside: Sequence[bytes]) -> None:
         if returned:
             self.taken_back += returned
-            logger.warning("Worker %s was lost with %d requests in hand; they are pending again", worker, returned)
+            logger.warning("Worker %s was lost with %s in hand: pending again", worker, counted(returned, "request"))
         if aside:
             self.aside += len(aside)
             logger.error(

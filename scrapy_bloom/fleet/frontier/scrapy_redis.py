@@ -22,6 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from scrapy_bloom.errors import counted
 from scrapy_bloom.fleet.client import Command, ReplyError, Script, ServerError
 from scrapy_bloom.fleet.frontier.entry import GarbledError
 from scrapy_bloom.fleet.frontier.plain_pickle import loads
@@ -187,10 +188,10 @@ class _TakeOver:
         kind = self._type(self._moved_queue)
         total = self._length(kind)
         logger.info(
-            "Taking over from scrapy-redis on %s: %d pending requests of %s, now %s, and the filter %s, now %s. "
+            "Taking over from scrapy-redis on %s: %s of %s, now %s, and the filter %s, now %s. "
             "Workers of scrapy-redis that still run begin anew; stop them.",
             self._source.server.where,
-            total,
+            counted(total, "pending request"),
             self._source.queue,
             self._moved_queue,
             self._source.dupefilter,
@@ -386,11 +387,11 @@ class _TakeOver:
         if self._refused and len(self._refused) == self._length(kind):
             self._call("UNLINK", self._moved_queue)  # all of it is back in its place
         logger.info(
-            "Taken over from scrapy-redis on %s: %d pending requests and %d fingerprints. What it left is kept under "
+            "Taken over from scrapy-redis on %s: %s and %s. What it left is kept under "
             "%s and %s, for the way back; remove it when you no longer need it.",
             where,
-            self._taken.requests,
-            self._taken.fingerprints,
+            counted(self._taken.requests, "pending request"),
+            counted(self._taken.fingerprints, "fingerprint"),
             self._moved_queue,
             self._moved_filter,
         )
