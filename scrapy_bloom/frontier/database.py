@@ -218,23 +218,23 @@ class Database:
         """Yield the rows of *lane* with ids over *after*, oldest first."""
         return self._rows("lane = ? AND id > ? ORDER BY id", lane, after)
 
-    def whole_lanes(self, lanes: Collection[int], taken: Container[int], size: int) -> dict[int, list[Row]]:
-        """Return all rows of *lanes*, oldest first, but those with ids in *taken*; of as many as fit into *size* bytes.
+    def next_of_each(self, lanes: dict[int, bool], taken: Container[int], size: int) -> dict[int, Row]:
+        """Return one row of each of *lanes*, by lane: the newest of those with a true value, the oldest of others.
 
-        A lane without rows is not in it.
+        Rows with ids in *taken* do not count. It ends after *size* bytes, so not every lane with rows need be in it.
         """
-        # The number of lanes is a power of two mostly, or there would be a statement to compile for each number.
-        ids = [*lanes, *[next(iter(lanes))] * (2 ** (len(lanes) - 1).bit_length() - len(lanes))]
-        found: dict[int, list[Row]] = {}
-        left = size
-        for row in self._rows(f"lane IN ({','.join('?' * len(ids))}) ORDER BY lane, id", *ids):
-            if row.id in taken:
-                continue
-            left -= len(row.body)
-            if left < 0:
-                found.pop(row.lane, None)  # of which there may be more
-                break
-            found.setdefault(row.lane, []).append(row)
+        nearest: dict[int, int] = {}
+        with closing(self._reader.execute(f"SELECT lane, id FROM requests WHERE {_one_of('lane', lanes)}")) as cursor:  # noqa: S608 - our own constants
+            for lane, id_ in cursor:  # from the index alone; within a lane, ids grow
+                if id_ not in taken and (lanes[lane] or lane not in nearest):
+                    nearest[lane] = id_
+        found: dict[int, Row] = {}
+        if nearest:
+            for row in self._rows(_one_of("id", nearest.values())):
+                found[row.lane] = row
+                size -= len(row.body)
+                if size < 0:
+                    break
         return found
 
     def walk(self, lane: int | None = None, *, after: int = -(2**63)) -> Iterator[list[Row]]:
@@ -258,8 +258,9 @@ class Database:
         change.subtract(Counter(lane for _, lane in batch.finished))
         with self._transaction():
             self._add_lanes(batch.lanes)
-            self._add_rows(Row(id_, *row) for id_, row in batch.added.items())
-            deleted = self._writer.executemany("DELETE FROM requests WHERE id = ? AND lane = ?", batch.finished)
+            self._add_rows((id_, lane, body) for id_, (lane, body) in batch.added.items())
+            # In order, so that each page is looked for once.
+            deleted = self._writer.executemany("DELETE FROM requests WHERE id = ? AND lane = ?", sorted(batch.finished))
             if batch.finished and deleted.rowcount != len(batch.finished):
                 raise sqlite3.DatabaseError(
                     f"of {counted(len(batch.finished), 'request')} done, the file had {deleted.rowcount}"
@@ -347,9 +348,9 @@ class Database:
             "INSERT INTO lanes VALUES (?, ?, ?)", ((id_, name, lane_crc(id_, name)) for name, id_ in lanes.items())
         )
 
-    def _add_rows(self, rows: Iterable[Row]) -> None:
+    def _add_rows(self, rows: Iterable[tuple[int, int, bytes]]) -> None:
         self._writer.executemany(
-            "INSERT INTO requests VALUES (?, ?, ?)", ((row.id, row.lane, _seal(*row)) for row in rows)
+            "INSERT INTO requests VALUES (?, ?, ?)", [(id_, lane, _seal(id_, lane, body)) for id_, lane, body in rows]
         )
 
     def _count(self, change: Counter[int]) -> None:
@@ -380,6 +381,11 @@ class Database:
 
     def _transaction(self) -> _Transaction:
         return _Transaction(self._writer)
+
+
+def _one_of(column: str, values: Collection[int]) -> str:
+    # Numbers in the statement: as parameters they take longer, and each length would be another statement, too.
+    return f"{column} IN ({','.join(map(str, values))})"
 
 
 class _Transaction:

@@ -182,17 +182,14 @@ class SlotQueue(DownloaderAwarePriorityQueue):
     def push(self, request: Request) -> None:
         """Take in *request*; ValueError if it cannot be serialized."""
         slot = self._chooser.get_slot_key(request)
-        self._wake(slot)
+        if slot in self._dormant:
+            self._wake(slot)
         queue = self.pqueues.get(slot)
-        before = 0 if queue is None else len(queue)
-        try:
-            super().push(request)
-        finally:
-            if queue is None and slot in self.pqueues:  # there even if the request was refused
-                queue = self.pqueues[slot]
-                self._chooser.names.add(slot)
-            if queue is not None:
-                self._count += len(queue) - before
+        if queue is None:  # made even if the request is refused, as by Scrapy's class
+            queue = self.pqueues[slot] = self.pqfactory(slot)
+            self._chooser.names.add(slot)
+        queue.push(request)
+        self._count += 1
 
     def pop(self) -> Request | None:
         """Hand out the next request of the slot that is next, or None if there is none."""
@@ -201,7 +198,8 @@ class SlotQueue(DownloaderAwarePriorityQueue):
         if chosen is None:
             return None
         slot = chosen[1]
-        self._wake(slot)
+        if slot in self._dormant:
+            self._wake(slot)
         queue = self.pqueues[slot]
         before = len(queue)
         try:
@@ -209,8 +207,10 @@ class SlotQueue(DownloaderAwarePriorityQueue):
         finally:
             chooser.chosen = None
             chooser.last = getattr(self, "_last_selected_slot", None)
-            self._count += len(queue) - before
-            if slot not in self.pqueues:
+            if slot in self.pqueues:
+                self._count += len(queue) - before
+            else:
+                self._count -= before
                 chooser.names.remove(slot)
 
     def peek(self) -> Request | None:
@@ -221,15 +221,12 @@ class SlotQueue(DownloaderAwarePriorityQueue):
         return super().peek()
 
     def upcoming(self) -> Iterator[Any]:
-        """Yield the queues that come next while no slot is busy, or the keys of those that are not open yet.
-
-        Do not push or pop meanwhile.
-        """
+        """Yield the queues that come next while no slot is busy. Do not push or pop meanwhile."""
         for slot in self._chooser.names.behind(self._chooser.last):
-            queue = self.pqueues.get(slot)
-            if queue is None:
-                yield from (name for name, _ in self._dormant[slot])
-            elif queue.curprio is not None:
+            if slot in self._dormant:
+                self._wake(slot)
+            queue = self.pqueues[slot]
+            if queue.curprio is not None:
                 for queues in (queue.queues, queue._start_queues):
                     if queue.curprio in queues:
                         yield queues[queue.curprio]

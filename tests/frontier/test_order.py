@@ -124,13 +124,13 @@ def test_what_is_read_ahead_stays_pending(tmp_path: Path, monkeypatch: pytest.Mo
         calls.push(*(Request(f"http://host-{n:02}.example/") for n in range(50)))
     calls = EngineCalls(tmp_path)
     read: list[set[int]] = []
-    whole_lanes = Database.whole_lanes
+    next_of_each = Database.next_of_each
 
-    def noting(database: Database, wanted: set[int], *others: Any) -> Any:
-        read.append(wanted)
-        return whole_lanes(database, wanted, *others)
+    def noting(database: Database, wanted: dict[int, bool], *others: Any) -> Any:
+        read.append(set(wanted))
+        return next_of_each(database, wanted, *others)
 
-    monkeypatch.setattr(Database, "whole_lanes", noting)
+    monkeypatch.setattr(Database, "next_of_each", noting)
     handed_out = [calls.start() for _ in range(5)]
     assert 5 < sum(map(len, read)) <= 2 + 4 + 8
     calls.end(handed_out[0])
