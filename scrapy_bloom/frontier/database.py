@@ -224,13 +224,16 @@ class Database:
         Rows with ids in *taken* do not count. It ends after *size* bytes, so not every lane with rows need be in it.
         """
         nearest: dict[int, int] = {}
-        with closing(self._reader.execute(f"SELECT lane, id FROM requests WHERE {_one_of('lane', lanes)}")) as cursor:  # noqa: S608 - our own constants
+        ids = _padded(lanes)
+        select = f"SELECT lane, id FROM requests WHERE {_one_of('lane', len(ids))}"  # noqa: S608 - our own constants
+        with closing(self._reader.execute(select, ids)) as cursor:
             for lane, id_ in cursor:  # from the index alone; within a lane, ids grow
                 if id_ not in taken and (lanes[lane] or lane not in nearest):
                     nearest[lane] = id_
         found: dict[int, Row] = {}
         if nearest:
-            for row in self._rows(_one_of("id", nearest.values())):
+            ids = _padded(nearest.values())
+            for row in self._rows(_one_of("id", len(ids)), *ids):
                 found[row.lane] = row
                 size -= len(row.body)
                 if size < 0:
@@ -259,11 +262,11 @@ class Database:
         with self._transaction():
             self._add_lanes(batch.lanes)
             self._add_rows((id_, lane, body) for id_, (lane, body) in batch.added.items())
-            # In order, so that each page is looked for once.
-            deleted = self._writer.executemany("DELETE FROM requests WHERE id = ? AND lane = ?", sorted(batch.finished))
-            if batch.finished and deleted.rowcount != len(batch.finished):
+            finished = sorted(batch.finished)  # so that each page is looked for once
+            deleted = self._writer.executemany("DELETE FROM requests WHERE id = ? AND lane = ?", finished)
+            if finished and deleted.rowcount != len(finished):
                 raise sqlite3.DatabaseError(
-                    f"of {counted(len(batch.finished), 'request')} done, the file had {deleted.rowcount}"
+                    f"of {counted(len(finished), 'request')} done, the file had {deleted.rowcount}"
                 )
             self._count(change)
             self._set_state("in_flight", batch.in_flight)
@@ -383,9 +386,13 @@ class Database:
         return _Transaction(self._writer)
 
 
-def _one_of(column: str, values: Collection[int]) -> str:
-    # Numbers in the statement: as parameters they take longer, and each length would be another statement, too.
-    return f"{column} IN ({','.join(map(str, values))})"
+def _one_of(column: str, count: int) -> str:
+    return f"{column} IN ({','.join('?' * count)})"
+
+
+def _padded(values: Collection[int]) -> list[int]:
+    # To a power of two, or there would be a statement to compile for each number of values.
+    return [*values, *[next(iter(values))] * (2 ** (len(values) - 1).bit_length() - len(values))]
 
 
 class _Transaction:
