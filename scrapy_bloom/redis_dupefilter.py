@@ -38,7 +38,7 @@ _CLOSE_REASON = "bloom_redis_away"
 class RedisBloomDupeFilter(BaseBloomDupeFilter):
     """For ``DUPEFILTER_CLASS`` of a fleet: the same decisions as ``BloomDupeFilter``, shared through Redis or Valkey.
 
-    ``docs/fleet.md`` describes it, ``docs/settings.md`` lists the settings and ``docs/stats.md`` the stats.
+    ``docs/fleet_filter.md`` describes it, ``docs/settings.md`` lists the settings and ``docs/stats.md`` the stats.
 
     Raises:
         SettingsError: On construction; names every wrong ``BLOOM_*`` setting.

@@ -194,7 +194,7 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
 
         Never raises, since Scrapy would lose the request: one that cannot be checked is let through and counted in
         ``bloom/unchecked``. If the filter is on a server, the call may wait for the server, as ``BLOOM_REDIS_ON_ERROR``
-        says (``docs/fleet.md``).
+        says (``docs/fleet_filter.md``).
         """
         try:
             admits = self._admits(request) if self._watches_loops else self._add(self._fingerprint(request))
