@@ -102,15 +102,14 @@ class UnseenLinks:
             self._hrefs = HrefMemory(_followed, fingerprint_url, shares=crawl.ignores_fragments, passes_unresolved=True)
         page = self._hrefs.page(base, response.url, response.encoding)
         if page is not None:
-            found, seen = page.sift(raws, crawl.certain, is_unique=False)
-            crawl.drop(seen)
+            found, seen, n_more = page.sift(raws, crawl.certain, is_unique=False, names_seen=crawl.is_debugging)
         else:
-            found = []
+            found, seen, n_more = [], [], 0
             for place, raw in enumerate(raws):
                 if raw is not None:
                     url = _followed(raw, base, response.url, response.encoding) or ""
                     found.append(Found(place, url, Known.of(url, fingerprint_url)))
-        unseen = {one.place for one in crawl.unseen(found)}
+        unseen = {one.place for one in crawl.unseen(found, seen, n_more)}
         return [link for place, link in enumerate(links) if place in unseen or raws[place] is None]
 
     def _known(self, link: LinkT, fingerprint_url: Callable[[str], bytes] | None) -> tuple[str, Known]:

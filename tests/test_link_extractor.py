@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import re
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -172,6 +173,14 @@ HREFS = st.one_of(
     ),
     st.text("ab/.:?#;&=%\\@[] \u00e4\n", max_size=8),
 )
+SPELLINGS = [
+    *("#", "", "#x", "#y", "page.html", "page.html#x", "./page.html#y", "/docs/page.html#x", "#x ", "#\u00e4"),
+    *("a.html", "a.html#", "a.html#x", "./a.html#x", "/docs/a.html#x", " a.html#x", "a.html#x ", "a.html#\u00e4"),
+    *("//a.example/docs/a.html", "http://a.example/docs/a.html#x", "a.html#x\ny", "a.html#xy", "b.html", "b.html#x"),
+]
+"""A few URLs, some of which differ only behind the ``#``."""
+SAME_PAGES = st.sampled_from(SPELLINGS)
+
 URLS = st.sampled_from(
     [
         *("http://a.example/docs/page.html", "http://a.example/docs/other.html?q=0", "http://a.example/docs/deep/"),
@@ -192,7 +201,8 @@ ATTRIBUTES = ["href", "href", "href", "src", "data-href"]
 @st.composite
 def sites(draw: st.DrawFn) -> list[tuple[Any, ...]]:
     """Pages with the same few values on all of them, or nothing would be remembered."""
-    values = st.sampled_from(draw(st.lists(HREFS, min_size=1, max_size=4, unique=True)))
+    hrefs = draw(st.sampled_from([HREFS, HREFS, SAME_PAGES]))
+    values = st.sampled_from(draw(st.lists(hrefs, min_size=1, max_size=8 if hrefs is SAME_PAGES else 4, unique=True)))
     element = st.tuples(
         st.sampled_from(TAGS),
         st.lists(st.tuples(st.sampled_from(ATTRIBUTES), values), min_size=1, max_size=2, unique_by=lambda a: a[0]),
@@ -295,6 +305,28 @@ def both_give_the_same(
         if turn in forgotten and requested:
             scheduler.df.forget(requested.pop(0))  # type: ignore[attr-defined]  # BloomDupeFilter has it
     finish(scheduler)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        *(pytest.param(a, marks=pytest.mark.slow) for a in ({"canonicalize": True}, {"unique": False}, {"allow": "x"})),
+    ],
+)
+def test_two_spellings_are_counted_as_both_would_count_them(scheduler: Scheduler, arguments: dict[str, Any]) -> None:
+    """Any two together on a page, when all pages but one were seen: as one link or as two, odd fragments or plain."""
+    spider: Any = scheduler.spider
+    theirs, ours = LinkExtractor(**arguments), UnseenLinkExtractor(**arguments)
+    seen(scheduler, *(f"http://a.example/docs/{name}" for name in ("page.html", "page.html?q", "a.html")))
+    for _ in range(2):  # the filter is asked, then the memory
+        ours.extract_links(page_of(scheduler, "".join(f'<a href="{href}">x</a>' for href in SPELLINGS)))
+    for url, hrefs in [("page.html", SPELLINGS), ("page.html?q#f", SPELLINGS[:10]), ("b.html", SPELLINGS[:10])]:
+        for pair in combinations(hrefs, 2):
+            html = "".join(f'<a href="{href.translate(ESCAPES)}">x</a>' for href in pair)
+            response = page_of(scheduler, html, f"http://a.example/docs/{url}")
+            expected = outcome(scheduler, lambda page=response: spider.unseen_links(theirs.extract_links(page)))
+            assert outcome(scheduler, lambda page=response: ours.extract_links(page)) == expected, (url, pair)
 
 
 # -- one by one --------------------------------------------------------------------------------------------------------
@@ -402,9 +434,11 @@ def test_new_arguments_are_followed(scheduler: Scheduler) -> None:
     assert extractor.extract_links(page_of(scheduler, html)) == []
 
 
-def test_memory_is_bounded(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("most_pages", [1, 20, 10_000])
+def test_memory_is_bounded(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch, most_pages: int) -> None:
     """Over any number of folders and hrefs, what is remembered stays within the bound and one page, and stays right."""
     monkeypatch.setattr(href_memory, "MEMORY_BYTES", 50_000)
+    monkeypatch.setattr(href_memory, "_MOST_PAGES", most_pages)
     extractor = UnseenLinkExtractor()
     seen(scheduler, "http://a.example/top.html")
     for folder in range(60):
@@ -428,7 +462,10 @@ def test_links_to_parts_of_one_page_take_the_memory_of_one(settings: dict[str, A
     assert memory is not None
     tables = memory._tables.values()
     assert sum(map(len, tables)) == 1 + 99
-    assert {stem for table in tables for stem in table.stems} <= {"", "../", "../x/", "http://a.example/docs/"}
+    assert {stem for table in tables for stem in table.stems} <= {
+        *("", "../", "../x/"),
+        *("http://a.example/", "http://a.example/docs/"),
+    }
     finish(scheduler)
 
 

@@ -41,7 +41,8 @@ class CrawlLinks:
         """Note the responses of *crawler* from now on."""
         self._crawler = crawler
         self._filter: LinkFilter | None = None
-        self._is_debugging = crawler.settings.getbool("DUPEFILTER_DEBUG")
+        self.is_debugging = crawler.settings.getbool("DUPEFILTER_DEBUG")
+        """Whether every link that is dropped is logged."""
         crawler.signals.connect(self._received, signal=signals.response_received)
 
     def _received(self, request: Request) -> None:
@@ -72,13 +73,15 @@ class CrawlLinks:
         epoch = None if self.filter is None else self.filter.epoch
         return -1 if epoch is None else epoch
 
-    def unseen(self, found: Sequence[Found]) -> list[Found]:
+    def unseen(self, found: Sequence[Found], dropped: Sequence[str] = (), n_more: int = 0) -> list[Found]:
         """Return those of *found* that are within the limits and were not seen; asks about all of them at once.
 
-        Counts and logs those dropped as the scheduler and the filter would have done with their requests.
+        Counts and logs those dropped as the scheduler and the filter would have done with their requests. URLs of
+        links *dropped* before count with them, and so do *n_more*, which are not logged.
         """
         link_filter = self.filter
-        if link_filter is None:
+        if link_filter is None or not found:
+            self._drop(dropped, n_more)
             return list(found)
         found = _within_limits(link_filter, found)
         epoch = link_filter.epoch
@@ -91,18 +94,16 @@ class CrawlLinks:
             known.seen_in = epoch if is_seen else None
             if is_seen:
                 seen.add(known)
-        if not seen:
-            return list(found)
-        self.drop([one.url for one in found if one.known in seen])
+        self._drop([*dropped, *(one.url for one in found if one.known in seen)], n_more)
         return [one for one in found if one.known not in seen]
 
-    def drop(self, urls: Sequence[str]) -> None:
-        """Count and log links to *urls* that were seen before."""
-        stats = self._crawler.stats
-        if stats is not None and urls:
-            stats.inc_value("dupefilter/filtered", len(urls))
-            stats.inc_value("bloom/links_dropped", len(urls))
-        if self._is_debugging:
+    def _drop(self, urls: Sequence[str], n_more: int) -> None:
+        """Count links to *urls*, and *n_more*, that were seen before, and log those to *urls* if asked to."""
+        stats, n = self._crawler.stats, len(urls) + n_more
+        if stats is not None and n:
+            stats.inc_value("dupefilter/filtered", n)
+            stats.inc_value("bloom/links_dropped", n)
+        if self.is_debugging:
             for url in urls:
                 logger.debug("Filtered duplicate link: %(link)s", {"link": url}, extra={"spider": self._crawler.spider})
 

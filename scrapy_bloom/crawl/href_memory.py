@@ -8,13 +8,13 @@ microseconds each time. Knows neither Scrapy's extractors nor the filter: the ca
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 from urllib.parse import urlparse, urlsplit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Sequence
 
 MEMORY_BYTES = 32 * 1024 * 1024
 """Most bytes of one memory, some 80,000 links; beyond it, the folders not visited for longest are forgotten."""
@@ -31,12 +31,17 @@ _TABLE_BYTES = 700
 _MOST_ENDINGS = 200
 """Most endings of names remembered for a site."""
 
+_MOST_PAGES = 20_000
+"""Most pages remembered for all folders of a site together; each folder keeps those it links to, anyway."""
+
 _WEB = ("http", "https")
 
 _HTML_SPACE = " \t\n\r\f"
 
 # Nothing in such a fragment, or name of a file, is changed by joining and quoting.
 _is_plain_fragment = re.compile(r"[A-Za-z0-9._\-]+").fullmatch
+_has_odd_fragment = re.compile(r"#(?:[A-Za-z0-9._\-]*[^A-Za-z0-9._\-\n]|\n|\Z)").search
+"""Whether the fragment of any line is not a plain one."""
 _match_plain_path = re.compile(r"((?:[A-Za-z0-9._~\-/:]*/)?)([A-Za-z0-9_~\-][A-Za-z0-9._~\-]*)").fullmatch
 
 _match_below = re.compile(r"((?:\.\./)*)((?:[A-Za-z0-9_~\-][A-Za-z0-9._~\-]*/)+)").fullmatch
@@ -119,6 +124,10 @@ class Table(dict[str, Known]):
         """By the directory in the ``href``."""
         self.wanted: dict[str, bool] = {}
         """Of a site: whether names of files are wanted there, by what they have from their first dot on."""
+        self.pages: dict[str, Known] = {}
+        """Of a site: what is known of the pages it links to, by URL; each of its folders spells their hrefs anew."""
+        self.pages_nbytes = 0
+        """How many of the bytes are those of the pages."""
 
 
 class Page:
@@ -136,18 +145,127 @@ class Page:
         self._root = root
         self._context = context
 
-    def sift(self, raws: Sequence[str | None], certain: int, *, is_unique: bool) -> tuple[list[Found], list[str]]:
-        """Return those of *raws* that may be new, and the URLs of those that were seen in the epoch *certain*.
+    def sift(
+        self, raws: Sequence[str | None], certain: int, *, is_unique: bool, names_seen: bool = False
+    ) -> tuple[list[Found], list[str], int]:
+        """Return those of *raws* that may be new, URLs seen in the epoch *certain*, and how many more were seen then.
 
-        Leaves out None, what nobody wants, and, if *is_unique*, all links to a URL but the first.
+        Leaves out None, what nobody wants, and, if *is_unique*, all links to a URL but the first. With *names_seen*
+        the URLs are those of all that were seen.
         """
+        memory = self._memory
+        if names_seen or not memory.shares:
+            found, seen = self._sift_each(enumerate(raws), certain, is_unique=is_unique)
+            return found, seen, 0
+        # Most links of most pages were seen before, so hrefs are counted by the page they lead to, and looked at one
+        # by one only where something is left to ask.
+        hrefs = cast("dict[str, None]", dict.fromkeys(raws))
+        hrefs.pop(None, None)  # type: ignore[call-overload] # here they go
+        odd = self._take_odd(hrefs)
+        if is_unique:
+            heads = [raw.partition("#")[0] for raw in hrefs]
+        else:
+            heads = [raw.partition("#")[0] for raw in raws if raw is not None and raw not in odd]
+        in_folder, in_origin, on_page = self._in_folder.get, self._in_origin.get, self._on_page.get
+        n_seen = 0
+        seen_heads: dict[str, list[str]] = {}
+        shares_urls = False
+        doubtful: set[str] = set()
+        for head, n in Counter(heads).items():
+            at = head or "#"
+            known = in_folder(at) or in_origin(at) or on_page(at) or self._learn(at)
+            if known is _UNWANTED_PAGE:
+                continue
+            if not (known.takes_fragments or (n == 1 and head in hrefs and "#" not in known.url)) and not (
+                known.takes_fragments is None and self._takes_fragments(known, at)
+            ):
+                doubtful.add(head)
+            elif not known.is_wanted:
+                continue
+            elif known.seen_in != certain:
+                doubtful.add(head)
+            else:
+                n_seen += n
+                same = seen_heads.get(known.link_url)
+                if same is None:
+                    seen_heads[known.link_url] = [head]
+                else:
+                    same.append(head)
+                    shares_urls = True
+        if is_unique and (shares_urls or not memory.keeps_fragments):
+            n_seen -= self._repeated(hrefs, seen_heads)
+        if not doubtful and not odd:
+            return [], [], n_seen
+        rest = odd.union([raw for raw in hrefs if raw.partition("#")[0] in doubtful]) if doubtful else odd
+        if "" in doubtful:
+            rest.update(("", "#"))
+        found, seen = self._sift_each(
+            [(place, raw) for place, raw in enumerate(raws) if raw in rest], certain, is_unique=is_unique
+        )
+        if is_unique and seen_heads:
+            found = [one for one in found if not self._is_among(one.url, hrefs, seen_heads)]
+            seen = [url for url in seen if not self._is_among(url, hrefs, seen_heads)]
+        return found, seen, n_seen
+
+    def _take_odd(self, hrefs: dict[str, None]) -> set[str]:
+        """Take those out of *hrefs* whose fragment may matter, or may be changed by joining and quoting.
+
+        Of the two that mean the page itself, leave the empty one.
+        """
+        odd: set[str] = set()
+        if "" in hrefs and not self._is_plain:
+            odd.add("")
+        joined = "\n".join(hrefs)
+        if "#" in hrefs and self._memory.fits is None and not odd:
+            del hrefs["#"]
+            joined = "\n".join(hrefs)
+            hrefs[""] = None
+        if self._memory.fits is not None:
+            if "#" in joined:
+                odd.update([raw for raw in hrefs if "#" in raw])
+        elif _has_odd_fragment(joined) or joined.count("\n") >= len(hrefs):
+            odd.update([raw for raw in hrefs if _has_odd_fragment(raw) or "\n" in raw])
+        for raw in odd:
+            del hrefs[raw]
+        return odd
+
+    def _repeated(self, hrefs: dict[str, None], heads: dict[str, list[str]]) -> int:
+        """Return how many of *hrefs* have the URL of another one; *heads* are theirs up to the #, by their URL."""
+        if self._memory.keeps_fragments:
+            url_of = {head: url for url, same in heads.items() if len(same) > 1 for head in same}
+        else:
+            url_of = {head: url for url, same in heads.items() for head in same}
+        urls = []
+        for raw in hrefs:
+            head, _, fragment = raw.partition("#")
+            if head in url_of:
+                urls.append((url_of[head], fragment if self._memory.keeps_fragments else ""))
+        return len(urls) - len(set(urls))
+
+    def _is_among(self, url: str, hrefs: dict[str, None], heads: dict[str, list[str]]) -> bool:
+        """Whether one of *hrefs* with one of *heads*, which are given by their URL, has this *url*."""
+        page, mark, fragment = url.partition("#")
+        same = heads.get(page)
+        if same is None:
+            return False
+        return not self._memory.keeps_fragments or any(f"{head}{mark}{fragment}" in hrefs for head in same)
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether the page's base URL has nothing but a plain path: then ``""`` and ``"#"`` mean the same."""
+        return _match_plain_path(self._context[0]) is not None
+
+    def _sift_each(
+        self, places: Iterable[tuple[int, str | None]], certain: int, *, is_unique: bool
+    ) -> tuple[list[Found], list[str]]:
+        """Return what may be new and the URLs of all that were seen, of hrefs with their *places*."""
         in_folder, in_origin, on_page = self._in_folder.get, self._in_origin.get, self._on_page.get
         shares, fits, keeps_fragments = self._memory.shares, self._memory.fits, self._memory.keeps_fragments
         had: set[str] = set()
         urls: set[str] = set()
         found: list[Found] = []
         seen: list[str] = []
-        for place, raw in enumerate(raws):
+        for place, raw in places:
             if raw is None or raw in had:
                 continue
             if is_unique:
@@ -180,7 +298,7 @@ class Page:
 
     def _learn(self, raw: str) -> Known:
         """Resolve *raw*, and remember the result if it is the same for every page of the folder or site."""
-        if raw == "#":  # the page itself, which is remembered by its URL like any other
+        if raw == "#" or (not raw and self._is_plain):  # the page itself, which is remembered by its URL like others
             known, table = self._resolved(self._context[0].partition("#")[0])[0], None
         else:
             known, table = self._resolved(raw)
@@ -194,17 +312,16 @@ class Page:
     def _resolved(self, raw: str) -> tuple[Known, Table | None]:
         """Return what *raw* comes to, and where that can be remembered."""
         memory = self._memory
+        match = _match_origin(raw)
+        if match:
+            stem = self._stem(f"{match[0]}/")
+            if stem.url and not self._is_wanted(stem, ""):
+                return _UNWANTED_PAGE, stem.table
         match = _match_plain_path(raw)
         if match:
             stem = self._stem(match[1])
             if stem.url:
                 return self._named(stem, match[2]), stem.table
-        else:
-            match = _match_origin(raw)
-            if match:
-                stem = self._stem(f"{match[0]}/")
-                if stem.url and not self._is_wanted(stem, ""):
-                    return _UNWANTED_PAGE, stem.table
         url = memory.resolve(raw, *self._context)
         if url is None:
             return memory.unresolved, None
@@ -221,9 +338,20 @@ class Page:
         dot = name.find(".")
         if not self._is_wanted(stem, name[dot:] if dot >= 0 else ""):
             return _UNWANTED_PAGE
-        known = memory.known(stem.url + name)
-        known.takes_fragments = memory.shares
-        known.is_wanted = memory.fits is None or memory.fits(known.url)
+        url = stem.url + name
+        site = self._in_origin
+        known = site.pages.get(url)
+        if known is None:
+            known = memory.known(url)
+            known.takes_fragments = memory.shares
+            known.is_wanted = memory.fits is None or memory.fits(url)
+            if len(site.pages) >= _MOST_PAGES:
+                site.pages.clear()
+                site.nbytes -= site.pages_nbytes
+                memory.nbytes -= site.pages_nbytes
+                site.pages_nbytes = 0
+            site.pages[url] = known
+            site.pages_nbytes += self._count(site, "", url)
         return known
 
     def _is_wanted(self, stem: Stem, ending: str) -> bool:
@@ -265,10 +393,11 @@ class Page:
             known.takes_fragments = with_fragment == f"{known.url}#x"
         return known.takes_fragments
 
-    def _count(self, table: Table, raw: str, url: str) -> None:
+    def _count(self, table: Table, raw: str, url: str) -> int:
         nbytes = _ENTRY_BYTES + (len(raw) if raw.isascii() else 4 * len(raw)) + len(url)
         table.nbytes += nbytes
         self._memory.nbytes += nbytes
+        return nbytes
 
     def _table(self, raw: str) -> Table | None:
         """Return where *raw* can be remembered: there, the rest of the page's URL must not matter to it."""
@@ -337,7 +466,8 @@ class HrefMemory:
         Forgets the folders not visited for longest if there is too much.
         """
         try:
-            parts, own = urlsplit(base), urlsplit(url)
+            parts = urlsplit(base)
+            own = parts if url == base else urlsplit(url)
         except ValueError:
             return None
         if not (parts.scheme in _WEB and own.scheme in _WEB and parts.netloc):
