@@ -67,7 +67,8 @@ def test_what_is_too_old_is_new_again_for_all_processes(
 
 
 def test_a_chain_begun_without_an_age_gets_one(plain_server: RedisServer, open_shared: Open, prefix: str) -> None:
-    """With the setting switched on later, what is older than the age goes at once, and the rest in time."""
+    """If the setting is switched on later, URLs older than the age are forgotten at once, and the others when they are
+    that old."""
     shared = open_shared(plain_server.url, capacity=100)
     old, new = fingerprints(300), fingerprints(50, start=300)
     assert all(shared.add(old))
@@ -81,7 +82,7 @@ def test_a_chain_begun_without_an_age_gets_one(plain_server: RedisServer, open_s
 
 
 def test_an_idle_chain_does_not_grow(plain_server: RedisServer, open_shared: Open, prefix: str) -> None:
-    """A layer to which nothing is added is not followed by another, however much time passes."""
+    """However much time passes, a layer to which nothing is added gets no successor."""
     shared = open_shared(plain_server.url, capacity=100, max_age=AGE)
     for _ in range(5):
         let_pass(plain_server, prefix, AGE)
@@ -95,7 +96,7 @@ def test_the_local_filter_is_younger_than_what_the_server_drops(
     prefix: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A process believes what it knows itself for a 64th of the age only, and then asks."""
+    """A process answers "seen" by itself for a 64th of the age, and then asks the server."""
     fleet = open_fleet(plain_server.url, max_age=AGE, local_age=AGE * LOCAL_AGE_SHARE)
     (known,) = fingerprints(1)
     assert fleet.add(known)
@@ -113,8 +114,8 @@ def test_the_local_filter_is_younger_than_what_the_server_drops(
 def test_the_log_says_what_a_layer_holds_and_what_was_forgotten(
     plain_server: RedisServer, prefix: str, shards: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As on one machine: the first line has the room of a layer, which is made for a ninth of the capacity, and URLs
-    that were dropped for their age are counted, and count as checked."""
+    """The first line names the room of a layer, a ninth of the capacity. URLs dropped for their age have a line, and
+    the last lines count them as checked."""
     caplog.set_level("INFO")
     settings = {
         "BLOOM_REDIS_URL": plain_server.url,
@@ -137,14 +138,14 @@ def test_the_log_says_what_a_layer_holds_and_what_was_forgotten(
 
 
 def test_engine_bf_is_refused_with_an_age(bloom_server: RedisServer, open_shared: Open, prefix: str) -> None:
-    """The server's own filter cannot forget: the message says what to set. With auto, bitmaps are taken."""
+    """Engine bf, which cannot forget, is refused with what to set instead; auto takes bitmaps."""
     with pytest.raises(UnusableError, match="BLOOM_MAX_AGE"):
         open_shared(bloom_server.url, capacity=10**6, max_age=AGE, engine="bf")
     assert open_shared(bloom_server.url, capacity=10**6, max_age=AGE, engine="auto").parameters.engine == "bitmap"
 
 
 def test_a_chain_of_engine_bf_cannot_be_given_an_age(bloom_server: RedisServer, open_shared: Open) -> None:
-    """A filter that was begun with engine bf is refused, rather than never forgetting what is asked of it."""
+    """A filter begun with engine bf is refused if BLOOM_MAX_AGE is set later."""
     open_shared(bloom_server.url, capacity=10**6, engine="bf").add(fingerprints(1))
     with pytest.raises(UnusableError, match="BLOOM_REDIS_KEY"):
         open_shared(bloom_server.url, capacity=10**6, max_age=AGE, engine="auto")
@@ -153,8 +154,8 @@ def test_a_chain_of_engine_bf_cannot_be_given_an_age(bloom_server: RedisServer, 
 def test_a_layer_begun_by_a_clock_that_was_ahead_is_dropped(
     plain_server: RedisServer, open_shared: Open, prefix: str
 ) -> None:
-    """The server's clock was wrong and is put right: what came meanwhile is new again, also if it is in the newest
-    layer, since nobody knows its age."""
+    """When the server's clock is put back, URLs added while it was ahead are new again, also those in the newest layer:
+    nobody knows how old they are."""
     shared = open_shared(plain_server.url, capacity=100, max_age=AGE)
     keys = fingerprints(50)
     assert all(shared.add(keys))

@@ -8,7 +8,8 @@ from tests.support.fingerprints import fingerprints
 
 
 def test_keys_with_a_queue_here_wait_to_be_written() -> None:
-    """They may be remembered, and leave in the order in which they came, when the server has them."""
+    """Fingerprints whose requests are in this process are remembered, and written in their order when the server is
+    back."""
     backlog = Backlog(QueuePlace.HERE)
     sample = fingerprints(700)
     assert all(backlog.accept(fingerprint) for fingerprint in sample)
@@ -21,7 +22,7 @@ def test_keys_with_a_queue_here_wait_to_be_written() -> None:
 
 
 def test_keys_with_a_queue_on_the_same_server_are_not_remembered() -> None:
-    """Their requests were lost with the server, so each is new as often as it comes, and none is written."""
+    """Fingerprints whose requests could not reach a queue on the same server are new each time, and never written."""
     backlog = Backlog(QueuePlace.ON_THE_SERVER)
     sample = fingerprints(10)
     assert not any(backlog.accept(fingerprint) for fingerprint in sample)
@@ -30,7 +31,8 @@ def test_keys_with_a_queue_on_the_same_server_are_not_remembered() -> None:
 
 
 def test_keys_with_a_queue_elsewhere_are_remembered_until_the_server_is_back() -> None:
-    """A loop of links ends while the server is away; afterwards each of them may be new once more."""
+    """Fingerprints whose requests may be in a queue elsewhere are known until the server is back, and then new once
+    more."""
     backlog = Backlog(QueuePlace.ELSEWHERE)
     sample = fingerprints(10)
     assert not any(backlog.accept(fingerprint) for fingerprint in sample)
@@ -43,7 +45,8 @@ def test_keys_with_a_queue_elsewhere_are_remembered_until_the_server_is_back() -
 
 @pytest.mark.parametrize("queue", QueuePlace)
 def test_memory_is_bounded(queue: QueuePlace, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long the server is away, only so many fingerprints are kept; those that have to wait say so once."""
+    """However long the server is away, the number of fingerprints kept is bounded. Where they wait to be written,
+    reaching the bound is reported once."""
     monkeypatch.setattr(backlog_module, "MAX_WAITING", 10)
     backlog = Backlog(queue)
     overflows = 0

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def test_scheme_2_stays_as_it_is() -> None:
-    """Bits that a server holds are found by every later version: these positions are frozen."""
+    """The positions of scheme 2 are frozen, so that later versions find the bits that a server holds."""
     digest = bytes(range(16))
     assert positions(digest, 65_536, 8) == [268, 5263, 18690, 40550, 5308, 44037, 25666, 15732]
     assert positions(b"\xff" * 16, MAX_LAYER_BITS, 3) == [
@@ -37,7 +37,7 @@ def test_scheme_2_stays_as_it_is() -> None:
 
 
 def test_the_script_sets_the_bits_of_the_scheme(plain_server: RedisServer, open_shared: Open, prefix: str) -> None:
-    """What is in the server's bitmaps, bit for bit, is what the scheme says for what was added."""
+    """The bits in the server's bitmaps are exactly those that the scheme gives for what was added."""
     shared = open_shared(plain_server.url, capacity=3000)
     sample = fingerprints(8000)
     assert all(shared.add(sample))
@@ -81,7 +81,7 @@ def test_positions_stay_exact_in_the_largest_layer(plain_server: RedisServer, pr
 
 @pytest.mark.parametrize(("probes", "capacity"), [(1, 400), (4, 6000), (7, 9000), (10, 6500)])
 def test_the_rate_is_that_of_independent_probes(probes: int, capacity: int) -> None:
-    """Measured against (1 - e^(-kn/m))^k in the smallest layer there is, where schemes fall short first."""
+    """In the smallest layer, where schemes fall short first, the measured rate is (1 - e^(-kn/m))^k."""
     rng = random.Random(probes)
     rounds, asked, hits = 5, 20_000, 0
     for _ in range(rounds):
@@ -99,10 +99,8 @@ def test_the_rate_is_that_of_independent_probes(probes: int, capacity: int) -> N
     capacity=st.integers(1, 10**10), error_rate=st.floats(1e-10, 0.5), growth=st.floats(2, 16), shape=st.integers(1, 60)
 )
 def test_every_chain_keeps_its_promise(capacity: int, error_rate: float, growth: float, shape: int) -> None:
-    """The layers' rates at capacity, by the formula for their m and k, add up to less than the promise.
-
-    No layer passes the length of a Redis string; those that would are of one size.
-    """
+    """The rates of all layers at capacity, by the formula for their m and k, add up to less than the promise. Layers
+    that would be longer than a Redis string have the length of one."""
     total, wanted = 0.0, float(capacity)
     for index in range(shape):
         spec = layer(index, capacity=round(wanted), target=error_rate)
@@ -127,6 +125,6 @@ def test_growth_stops_at_the_size_of_a_string(plain_server: RedisServer, prefix:
 
 
 def test_a_million_urls_at_the_default_rate_cost_under_five_bytes() -> None:
-    """By design: bits per URL of the first layer, at a million URLs and the server's share of 1e-6."""
+    """The first layer for a million URLs takes under five bytes each at the share of 1e-6 that the server has."""
     first = layer(0, capacity=10**6, target=0.75e-6)
     assert first.size_bits / 8 / first.capacity == pytest.approx(4.16, abs=0.02)

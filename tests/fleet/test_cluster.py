@@ -41,7 +41,7 @@ def test_shards_spread_over_the_nodes(cluster: list[RedisServer], open_shared: C
 
 
 def test_a_slot_that_moves_is_followed(cluster: list[RedisServer], open_shared: Callable[..., SharedFilter]) -> None:
-    """When a shard's slot is on its way to another node, and after it has arrived, its fingerprints are still known."""
+    """While a shard's slot moves to another node, and afterwards, its fingerprints are known."""
     shared = open_shared(cluster[0].url, shards=4)
     sample = fingerprints(400)
     assert all(shared.add(sample))

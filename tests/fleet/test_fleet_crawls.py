@@ -162,7 +162,7 @@ def test_a_crawl_ends_when_the_server_dies_and_is_resumed(tmp_path: Path, site: 
 
 @pytest.mark.slow
 def test_a_crawl_outlives_its_server(tmp_path: Path, site: LocalSite) -> None:
-    """A server that never comes back costs one wait of a few seconds, and no page."""
+    """If the server never comes back, the crawl waits a few seconds once, and fetches every page."""
     with RedisServer(tmp_path) as server:
         running = start_crawl(site.url(), settings_for(server))
         site.wait_for_hits(20)
@@ -176,7 +176,7 @@ def test_a_crawl_outlives_its_server(tmp_path: Path, site: LocalSite) -> None:
 
 @pytest.mark.slow
 def test_links_that_an_outage_under_scrapy_redis_has_lost_are_new_again(tmp_path: Path) -> None:
-    """Filter and queue are on one server: what could not be queued is fetched when the next page links to it."""
+    """A URL whose request could not be queued in an outage is fetched when the next page links to it."""
     pytest.importorskip("scrapy_redis", reason="scrapy-redis is not installed")
     with (
         RedisServer(tmp_path, keeps_data=True) as server,
@@ -219,7 +219,7 @@ def read_until(worker: subprocess.Popen[str], text: str) -> None:
 
 @pytest.mark.slow
 def test_idle_workers_end_when_the_server_dies(tmp_path: Path, site: LocalSite) -> None:
-    """Under close, workers of a scrapy-redis fleet that have nothing to ask the filter notice, too, and all end."""
+    """Under close, workers of a scrapy-redis fleet that have nothing to ask the filter notice too, and end."""
     pytest.importorskip("scrapy_redis", reason="scrapy-redis is not installed")
     with RedisServer(tmp_path, keeps_data=True) as server, server.client() as client:
         settings = {"REDIS_URL": server.url, "SCHEDULER_PERSIST": True, "BLOOM_REDIS_ON_ERROR": "close"}

@@ -34,7 +34,8 @@ def wait_for_next_look(fleet: FleetFilter) -> None:
 
 
 def test_a_duplicate_known_here_costs_no_round_trip(server: RedisServer, open_fleet: OpenFleet) -> None:
-    """Of ten requests for each of 300 URLs, only the first asks the server, and one a second to hear it is there."""
+    """Of ten requests for each of 300 URLs only the first asks the server; one more call a second confirms that it is
+    there."""
     fleet = open_fleet(server.url, capacity=1000)
     sample = fingerprints(300)
     before, began = fleet.shared.server.round_trips, time.monotonic()
@@ -44,7 +45,7 @@ def test_a_duplicate_known_here_costs_no_round_trip(server: RedisServer, open_fl
 
 
 def test_a_duplicate_known_elsewhere_costs_one_round_trip(server: RedisServer, open_fleet: OpenFleet) -> None:
-    """What another process has accepted is asked about once, and known here from then on."""
+    """A URL that another process has accepted takes one round trip the first time, and none afterwards."""
     one, other = open_fleet(server.url, capacity=1000), open_fleet(server.url)
     sample = fingerprints(300)
     assert all(one.add(fingerprint) for fingerprint in sample)
@@ -74,7 +75,7 @@ def test_links_are_looked_up_together_and_remembered(server: RedisServer, open_f
 def test_a_filter_that_somebody_removes_is_forgotten_here_too(
     server: RedisServer, open_fleet: OpenFleet, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """After clear() elsewhere, a worker that knew every URL asks again within a second, and crawls them all anew."""
+    """Within a second after another process has cleared the filter, a worker that knew every URL takes all for new."""
     one, other = open_fleet(server.url), open_fleet(server.url)
     sample = fingerprints(50)
     assert all(other.add(fingerprint) for fingerprint in sample)
@@ -100,7 +101,8 @@ def test_clearing_forgets_here_at_once(server: RedisServer, open_fleet: OpenFlee
 
 
 def test_a_lost_answer_never_makes_a_page_seen(server: RedisServer, open_fleet: OpenFleet) -> None:
-    """The command was carried out, its answer was lost, and asking again finds our own URL: it still is new."""
+    """If the command was carried out and its answer lost, the URL is new, although the second try finds it on the
+    server."""
     with LosingProxy(server.port) as proxy:
         fleet = open_fleet(proxy.url)
         first, second, third = fingerprints(3)
@@ -116,7 +118,7 @@ def test_a_lost_answer_never_makes_a_page_seen(server: RedisServer, open_fleet: 
 
 
 def test_a_lost_answer_is_no_excuse_for_what_is_known_here(plain_server: RedisServer, open_fleet: OpenFleet) -> None:
-    """A URL that this process itself knows stays seen, also when its confirmation got lost."""
+    """A URL that this process knows stays seen when the answer to its confirmation is lost."""
     with LosingProxy(plain_server.port) as proxy:
         fleet = open_fleet(proxy.url)
         (fingerprint,) = fingerprints(1)
@@ -131,7 +133,8 @@ def test_a_lost_answer_is_no_excuse_for_what_is_known_here(plain_server: RedisSe
 def test_a_server_that_dies_drops_nothing(
     tmp_path: Path, open_fleet: OpenFleet, on_error: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Without the server every URL unknown here is new once; when it is back, it learns what was accepted."""
+    """While the server is away, each URL unknown to this process is new once; when it is back, they are written to
+    it."""
     caplog.set_level(logging.INFO)
     calls = []
     with RedisServer(tmp_path, keeps_data=True) as server:
@@ -159,7 +162,7 @@ def test_a_server_that_dies_drops_nothing(
 def test_a_server_that_comes_back_empty_drops_nothing(
     tmp_path: Path, open_fleet: OpenFleet, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Data that the server lost costs fetches: what was accepted meanwhile is kept, everything else is new again."""
+    """When the server has lost its data, URLs accepted while it was away stay seen, and all others are new again."""
     with RedisServer(tmp_path) as server:
         fleet, sibling = open_fleet(server.url), open_fleet(server.url)
         sample = fingerprints(90)
@@ -193,7 +196,7 @@ def test_a_server_that_hangs_is_away(tmp_path: Path, open_fleet: OpenFleet, monk
 
 
 def test_a_short_absence_goes_unnoticed_under_retry(tmp_path: Path, open_fleet: OpenFleet) -> None:
-    """A server that is back before the retries end was never away."""
+    """A server that is back before the retries end does not count as away."""
     with RedisServer(tmp_path, keeps_data=True) as server:
         fleet = open_fleet(server.url)
         sample = fingerprints(20)
@@ -207,7 +210,7 @@ def test_a_short_absence_goes_unnoticed_under_retry(tmp_path: Path, open_fleet: 
 def test_what_is_kept_for_the_server_is_bounded(
     tmp_path: Path, open_fleet: OpenFleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Beyond the bound URLs are crawled all the same; they are counted, and the log says that others may fetch them."""
+    """URLs beyond the bound are accepted and counted, and the log says that other workers may fetch them too."""
     monkeypatch.setattr(backlog, "MAX_WAITING", 10)
     with RedisServer(tmp_path) as server:
         fleet = open_fleet(server.url, on_error="allow")
@@ -223,7 +226,7 @@ def test_what_is_kept_for_the_server_is_bounded(
 def test_a_full_server_lets_everything_through(
     tmp_path: Path, engine: str, open_fleet: OpenFleet, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """At maxmemory what the server knows stays seen, what it does not is new, and it learns it when there is room."""
+    """At maxmemory, URLs that the server knows stay seen. Others are new, and written when there is room."""
     with RedisServer(tmp_path, bloom=engine == "bf") as server, server.client() as client:
         fleet, sibling = open_fleet(server.url), open_fleet(server.url)
         sample = fingerprints(60)
@@ -265,7 +268,7 @@ def test_the_local_filter_is_bounded(
 def test_what_is_accepted_alone_is_not_remembered_if_the_queue_died_too(
     tmp_path: Path, open_fleet: OpenFleet, on_error: str
 ) -> None:
-    """A URL whose request could not be pushed is new whenever it comes again: here, elsewhere, and later."""
+    """A URL whose request could not be pushed is new each time it comes, in any process."""
     with RedisServer(tmp_path, keeps_data=True) as server:
         fleet = open_fleet(server.url, on_error=on_error, queue=QueuePlace.ON_THE_SERVER)
         sample = fingerprints(60)
@@ -287,7 +290,8 @@ def test_what_is_accepted_alone_is_not_remembered_if_the_queue_died_too(
 def test_what_is_accepted_alone_is_forgotten_afterwards_if_the_queue_is_elsewhere(
     tmp_path: Path, open_fleet: OpenFleet
 ) -> None:
-    """While the server is away each URL is new once, or a crawl would run in circles; then it is new once more."""
+    """While the server is away each URL is new once, so that the crawl does not run in circles; then it is new once
+    more."""
     with RedisServer(tmp_path, keeps_data=True) as server:
         fleet = open_fleet(server.url, queue=QueuePlace.ELSEWHERE)
         sample = fingerprints(60)
@@ -305,7 +309,8 @@ def test_what_is_accepted_alone_is_forgotten_afterwards_if_the_queue_is_elsewher
 @pytest.mark.usefixtures("quick_retry")
 @pytest.mark.parametrize("queue", QueuePlace)
 def test_the_last_push_before_a_failure_is_doubted(tmp_path: Path, open_fleet: OpenFleet, queue: QueuePlace) -> None:
-    """The server took a URL, and died before it took the request: if the queue may be there, the URL is new again."""
+    """If the server took a URL, died, and may have been about to take the request, the URL is new again. If requests
+    wait in this process, the URL stays seen."""
     with RedisServer(tmp_path, keeps_data=True) as server:
         fleet = open_fleet(server.url, on_error="allow", queue=queue)
         *earlier, last, later = fingerprints(10)
@@ -322,7 +327,7 @@ def test_the_last_push_before_a_failure_is_doubted(tmp_path: Path, open_fleet: O
 def test_a_lost_answer_and_then_a_full_server(
     server: RedisServer, engine: str, open_fleet: OpenFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server took the URL, the answer got lost, and it is full at the second attempt: the URL still is new."""
+    """If the server took a URL, the answer was lost, and the second try found the server full, the URL is new."""
     with LosingProxy(server.port) as proxy, server.client() as client:
         fleet = open_fleet(proxy.url)
         known, fingerprint = fingerprints(2)
@@ -345,7 +350,7 @@ def test_a_lost_answer_and_then_a_full_server(
 def test_a_process_that_asks_nothing_notices_too(
     tmp_path: Path, open_fleet: OpenFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """look() alone finds out that the server is away, tells it at every look, and writes what waits when it is back."""
+    """look() alone finds out that the server is away, says so each time, and writes what waits when it is back."""
     monkeypatch.setattr(fleet_module, "LOOK_SECONDS", 0.0)
     calls: list[str] = []
     with RedisServer(tmp_path, keeps_data=True) as server:
@@ -368,7 +373,7 @@ def test_a_process_that_asks_nothing_notices_too(
 
 
 def test_looking_costs_nothing_while_the_server_answers(plain_server: RedisServer, open_fleet: OpenFleet) -> None:
-    """A process that asks all the time needs no further sign of life."""
+    """look() sends nothing if the server has answered within the last moments."""
     fleet = open_fleet(plain_server.url)
     assert fleet.add(*fingerprints(1))
     before = fleet.shared.server.round_trips

@@ -15,7 +15,7 @@ def pauses(outage: Outage, times: int) -> list[float]:
 
 
 def test_looks_become_rarer_up_to_a_bound() -> None:
-    """The pause doubles with every look in vain, and begins anew with the next outage."""
+    """The pause doubles with every failed look up to a bound, and is short again in the next outage."""
     outage = Outage()
     assert pauses(outage, 7) == [1, 2, 4, 8, 16, LONGEST_PAUSE, LONGEST_PAUSE]
     outage.end()
@@ -24,7 +24,7 @@ def test_looks_become_rarer_up_to_a_bound() -> None:
 
 
 def test_an_outage_begins_and_ends_once() -> None:
-    """However often the server is found away, it has gone away once; and it is back once."""
+    """An outage is counted once and ends once, however often the server is found away."""
     outage = Outage(longest_pause=FIRST_PAUSE)
     assert not outage.end()
     assert [outage.note() for _ in range(3)] == [True, False, False]

@@ -53,7 +53,8 @@ def test_processes_at_once_accept_each_url_once(tmp_path: Path, engine: str, err
 @pytest.mark.slow
 @pytest.mark.parametrize(("engine", "error_rate"), [("bitmap", 1e-6), ("bf", 1e-4)])
 def test_eight_processes_accept_20_000_urls_once(tmp_path: Path, engine: str, error_rate: float) -> None:
-    """The same with eight processes and 20,000 URLs: bitmaps grow to eight layers meanwhile, RedisBloom's to three."""
+    """Eight processes accept each of 20,000 URLs once, while bitmaps grow to eight layers and RedisBloom's filter to
+    three."""
     with RedisServer(tmp_path, bloom=engine == "bf") as server:
         accepted = race(server, engine, processes=8, urls=20_000, error_rate=error_rate)
     assert set(accepted.values()) == {1}

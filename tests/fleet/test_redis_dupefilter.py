@@ -56,7 +56,7 @@ REQUESTS = [
 def test_it_decides_as_the_filter_of_one_machine(
     server: RedisServer, engine: str, build: Callable[..., RedisBloomDupeFilter]
 ) -> None:
-    """Methods, bodies, canonical forms: the same answers as from BloomDupeFilter."""
+    """It gives the same answers as BloomDupeFilter for methods, bodies and canonical forms."""
     local = BloomDupeFilter.from_crawler(get_crawler(SiteSpider))
     local.open()
     fleet = build(server.url, BLOOM_REDIS_ENGINE=engine)
@@ -66,7 +66,7 @@ def test_it_decides_as_the_filter_of_one_machine(
 
 
 def test_two_processes_share_it(server: RedisServer, build: Callable[..., RedisBloomDupeFilter]) -> None:
-    """What one has seen is a duplicate for the other, by request, by fingerprint and by link."""
+    """What one process has seen is a duplicate for the other, as a request, a fingerprint and a link."""
     one, other = build(server.url), build(server.url)
     request = Request("http://a.example/page")
     assert not one.request_seen(request)
@@ -81,7 +81,7 @@ def test_two_processes_share_it(server: RedisServer, build: Callable[..., RedisB
 def test_links_are_dropped_before_they_become_requests(
     plain_server: RedisServer, build: Callable[..., RedisBloomDupeFilter], prefix: str
 ) -> None:
-    """A spider with UnseenLinks finds this filter as it finds the other."""
+    """UnseenLinks drops links that this filter knows."""
     crawler = get_crawler(SiteSpider, {"BLOOM_REDIS_URL": plain_server.url, "BLOOM_REDIS_KEY": prefix})
     spider = SiteSpider.from_crawler(crawler)
     dupefilter = RedisBloomDupeFilter.from_crawler(crawler)
@@ -94,7 +94,8 @@ def test_links_are_dropped_before_they_become_requests(
 def test_an_extractor_asks_once_a_page_and_never_for_what_it_knows(
     plain_server: RedisServer, build: Callable[..., RedisBloomDupeFilter], prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One round trip for all links of a page, none for a page of known ones; and a filter removed is noticed."""
+    """UnseenLinkExtractor takes one round trip for a page, none for a page of known links, and notices that the filter
+    was removed."""
     monkeypatch.setattr(fleet_filter, "TRUST_SECONDS", 1000.0)
     crawler = get_crawler(SiteSpider, {"BLOOM_REDIS_URL": plain_server.url, "BLOOM_REDIS_KEY": prefix})
     spider = SiteSpider.from_crawler(crawler)
@@ -127,7 +128,7 @@ def test_an_extractor_asks_once_a_page_and_never_for_what_it_knows(
 
 
 def test_log_line_and_stats(server: RedisServer, engine: str, prefix: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Through the real scheduler: the first duplicate is logged in Scrapy's words, and the stats add up."""
+    """Under the real scheduler the first duplicate is logged in Scrapy's words, and the stats add up."""
     scheduler = open_scheduler(
         "scrapy_bloom.RedisBloomDupeFilter",
         BLOOM_REDIS_URL=server.url,
@@ -174,7 +175,7 @@ def test_request_seen_never_raises(
 def test_clear_removes_the_filter_for_all(
     server: RedisServer, engine: str, build: Callable[..., RedisBloomDupeFilter], prefix: str
 ) -> None:
-    """After clear() nothing is left on the server; closing leaves the filter there."""
+    """clear() leaves nothing on the server; close() leaves the filter there."""
     dupefilter = build(server.url, BLOOM_REDIS_ENGINE=engine)
     assert not dupefilter.request_seen(REQUESTS[0])
     dupefilter.close("finished")
@@ -193,7 +194,7 @@ def test_clear_removes_the_filter_for_all(
     ],
 )
 def test_the_key_is_named_by_the_settings(tmp_path: Path, settings: dict[str, object], key: str) -> None:
-    """BLOOM_REDIS_KEY, or scrapy-redis' name for it, or our default; with REDIS_URL as the server's address."""
+    """The Redis key is BLOOM_REDIS_KEY, else scrapy-redis' key, else our default; REDIS_URL names the server."""
     with RedisServer(tmp_path) as server, server.client(decode_responses=True) as client:
         crawler = get_crawler(SiteSpider, {"REDIS_URL": server.url, "REDIS_DECODE_RESPONSES": True, **settings})
         dupefilter = RedisBloomDupeFilter.from_crawler(crawler)
@@ -203,7 +204,7 @@ def test_the_key_is_named_by_the_settings(tmp_path: Path, settings: dict[str, ob
 
 
 def test_our_url_goes_before_that_of_scrapy_redis(plain_server: RedisServer, prefix: str) -> None:
-    """With both set, the filter may live on another server than the queue."""
+    """BLOOM_REDIS_URL wins over REDIS_URL, so the filter may be on another server than the queue."""
     settings = {"BLOOM_REDIS_URL": plain_server.url, "BLOOM_REDIS_KEY": prefix, "REDIS_URL": "redis://127.0.0.1:1"}
     dupefilter = RedisBloomDupeFilter.from_crawler(get_crawler(SiteSpider, settings))
     dupefilter.open()
@@ -213,7 +214,7 @@ def test_our_url_goes_before_that_of_scrapy_redis(plain_server: RedisServer, pre
 def test_the_metadata_is_readable(
     plain_server: RedisServer, build: Callable[..., RedisBloomDupeFilter], prefix: str
 ) -> None:
-    """What is stored beside the bits tells a person, too, how the filter was made."""
+    """The metadata on the server tells a person how the filter was made."""
     build(plain_server.url, BLOOM_REDIS_ENGINE="bitmap")
     with plain_server.client(decode_responses=True) as client:
         meta = client.hgetall(f"{{{prefix}:0}}:meta")
@@ -226,7 +227,8 @@ def test_the_metadata_is_readable(
 
 
 def test_url_rules_hold_across_processes(server: RedisServer, build: Callable[..., RedisBloomDupeFilter]) -> None:
-    """Under the same rules one process takes for seen what another fetched in another spelling, as request and link."""
+    """Under the same rules, one process takes for seen what another fetched in another spelling, as a request and as a
+    link."""
     one, other = (build(server.url, BLOOM_URL_RULES=["common"]) for _ in range(2))
     assert not one.request_seen(Request("http://a.example/page?utm_source=mail"))
     assert other.request_seen(Request("http://a.example/page?gclid=1"))
@@ -237,7 +239,7 @@ def test_url_rules_hold_across_processes(server: RedisServer, build: Callable[..
 def test_processes_with_other_rules_are_refused(
     server: RedisServer, build: Callable[..., RedisBloomDupeFilter]
 ) -> None:
-    """A process whose rules would make other fingerprints does not join; the message names the rules."""
+    """A process under other rules is refused with a message that names the rules."""
     build(server.url, BLOOM_URL_RULES=["common"])
     with pytest.raises(BloomError, match=r"rules was '.*tracking.*', is now ''"):
         build(server.url)
@@ -246,7 +248,7 @@ def test_processes_with_other_rules_are_refused(
 def test_limits_keep_traps_out_of_the_shared_filter(
     server: RedisServer, build: Callable[..., RedisBloomDupeFilter]
 ) -> None:
-    """A URL that gives itself away is filtered in every process and takes no room on the server."""
+    """A URL beyond a limit is dropped in every process and takes no room on the server."""
     one, other = (build(server.url, BLOOM_LOOP_GUARD=True) for _ in range(2))
     for dupefilter in (one, other):
         assert dupefilter.request_seen(Request("http://a.example/news/news/news/news/"))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def test_a_server_that_is_set_up_well_gets_no_warning(tmp_path: Path) -> None:
-    """appendonly, noeviction and a password, at an address that is none of the loopback's."""
+    """A server with appendonly, noeviction and a password gets no warning, also at an address that others can reach."""
     arguments = ("--requirepass", "hunter2", "--maxmemory", "100mb", "--maxmemory-policy", "noeviction")
     with RedisServer(tmp_path, keeps_data=True, arguments=arguments) as server:
         found = connect(f"redis://:hunter2@0.0.0.0:{server.port}", {})
@@ -25,7 +25,7 @@ def test_a_server_that_is_set_up_well_gets_no_warning(tmp_path: Path) -> None:
 
 
 def test_each_risk_is_warned_of_at_the_start_with_what_to_do(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """No appendonly, an evicting policy, and no password on an address that others may reach: three warnings."""
+    """No appendonly, an evicting policy, and no password on an address that others can reach give a warning each."""
     with RedisServer(tmp_path, arguments=("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")) as server:
         url = f"redis://0.0.0.0:{server.port}"  # leads to this machine, but does not look so
         EngineCalls(
@@ -53,7 +53,8 @@ def test_each_risk_is_warned_of_at_the_start_with_what_to_do(tmp_path: Path, cap
 
 @pytest.mark.parametrize("password", ["hunter2", "s3cret/with@signs: and % more"])
 def test_a_password_is_in_no_log_line(tmp_path: Path, caplog: pytest.LogCaptureFixture, password: str) -> None:
-    """Not at the start, not in a warning, not when the server goes away and comes back, at the most talkative level."""
+    """At level DEBUG no line shows the password: at the start, in warnings, or when the server goes away and comes
+    back."""
     from urllib.parse import quote
 
     caplog.set_level("DEBUG")
@@ -82,6 +83,7 @@ def test_a_password_is_in_no_log_line(tmp_path: Path, caplog: pytest.LogCaptureF
     [("127.0.0.1", False), ("::1", False), ("localhost", False), (None, False), ("10.0.0.7", True), ("::2", True)],
 )
 def test_only_addresses_that_others_can_reach_need_a_password(host: str | None, is_risk: bool) -> None:
-    """Those of the loopback and Unix sockets do not; what INFO was not allowed to tell is no risk."""
+    """Loopback addresses and Unix sockets give no warning without a password, and neither does what INFO may not
+    tell."""
     assert bool(risks_of({}, host, has_credentials=False)) is is_risk
     assert risks_of({}, host, has_credentials=True) == []

@@ -96,7 +96,7 @@ def assert_one_clear_message(caplog: pytest.LogCaptureFixture, settings: dict[st
 
 
 def test_nobody_listens(caplog: pytest.LogCaptureFixture) -> None:
-    """A server that is not there stops the crawl before its first request, with host and port."""
+    """If no server is there, the crawl ends before its first request, and the message names host and port."""
     port = free_port()
     url = f"redis://:{QUOTED}@127.0.0.1:{port}"
     assert_one_clear_message(caplog, {"BLOOM_REDIS_URL": url}, f"127.0.0.1:{port}")
@@ -104,13 +104,13 @@ def test_nobody_listens(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.parametrize("given", ["", "wrong@", f":{QUOTED}x@", f"nobody:{QUOTED}@"])
 def test_a_refused_password(guarded_server: RedisServer, caplog: pytest.LogCaptureFixture, given: str) -> None:
-    """A missing or wrong password or user is said to be refused, and not repeated."""
+    """A missing or wrong password or user is said to be refused, without showing it."""
     url = f"redis://{given}127.0.0.1:{guarded_server.port}"
     assert_one_clear_message(caplog, {"BLOOM_REDIS_URL": url}, "refuses the user or password")
 
 
 def test_the_right_password(guarded_server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
-    """A password in the URL opens the filter; it is in no log line, and the key is named after the spider."""
+    """With the right password in the URL the filter opens; no log line shows it, and the key has the spider's name."""
     with caplog.at_level(logging.DEBUG):
         filter_ = dupefilter({"BLOOM_REDIS_URL": f"redis://:{QUOTED}@127.0.0.1:{guarded_server.port}"})
         filter_.open()
@@ -123,7 +123,8 @@ def test_the_right_password(guarded_server: RedisServer, caplog: pytest.LogCaptu
 def test_a_password_among_the_parameters_of_scrapy_redis(
     guarded_server: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """REDIS_HOST, REDIS_PORT and REDIS_PARAMS do as they do in scrapy-redis, and the wrong password is not shown."""
+    """REDIS_HOST, REDIS_PORT and REDIS_PARAMS mean what they mean in scrapy-redis, and a wrong password is not
+    shown."""
     settings: dict[str, object] = {
         "REDIS_HOST": "127.0.0.1",
         "REDIS_PORT": guarded_server.port,
@@ -151,7 +152,7 @@ def test_a_password_among_the_parameters_of_scrapy_redis(
     ],
 )
 def test_a_url_that_is_none(caplog: pytest.LogCaptureFixture, url: object) -> None:
-    """What cannot be read as a URL is refused by name, and not shown, since it may hold a password."""
+    """An unreadable URL is refused by the name of the setting, and not shown, since it may hold a password."""
     assert_one_clear_message(caplog, {"BLOOM_REDIS_URL": url}, "BLOOM_REDIS_URL must be a URL")
 
 
@@ -173,19 +174,19 @@ def test_a_misspelt_setting_does_not_show_its_value(caplog: pytest.LogCaptureFix
     ],
 )
 def test_a_wrong_value_is_named(caplog: pytest.LogCaptureFixture, name: str, value: object) -> None:
-    """Every other setting is shown with its value and what is allowed."""
+    """A wrong value of any other setting is shown with what is allowed."""
     assert_one_clear_message(caplog, {name: value}, f"{name} must be")
     assert repr(value) in caplog.text
 
 
 def test_the_server_filter_where_there_is_none(plain_server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
-    """Engine bf on a server without BF.* says so and names the engine that works."""
+    """Engine bf on a server without BF.* is refused, and the message names the engine that works."""
     settings: dict[str, object] = {"BLOOM_REDIS_URL": plain_server.url, "BLOOM_REDIS_ENGINE": "bf"}
     assert_one_clear_message(caplog, settings, 'Set BLOOM_REDIS_ENGINE to "bitmap"')
 
 
 def test_a_user_who_may_not_run_scripts(plain_server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
-    """What the server forbids is quoted from it."""
+    """If the server forbids a command, the message quotes the server's reason."""
     with plain_server.client() as client:
         client.acl_setuser(
             "reader", enabled=True, passwords=["+sw0rd"], keys=["*"], categories=["+@all", "-@scripting"]
@@ -210,7 +211,7 @@ def test_tls(tmp_path: Path, guarded_server: RedisServer) -> None:
 
 
 def test_without_redis_py_one_message_says_what_to_install() -> None:
-    """The extra is not needed for importing, and a crawl that needs it is told which one it is."""
+    """Without redis-py the package can be imported, and a crawl that needs it says which extra to install."""
     code = """
 import sys
 sys.modules["redis"] = None
@@ -238,7 +239,7 @@ except scrapy_bloom.errors.MissingPackageError as error:
 def test_options_in_the_url_do_not_change_how_answers_are_read(
     server: RedisServer, engine: str, prefix: str, options: str
 ) -> None:
-    """What redis-py would let a URL decide, and we rely on, is as we need it; what we do not, counts."""
+    """Options in the URL that decide how answers are read or commands repeated are ignored; others count."""
     url = f"{server.url}/1?{options}&client_name=mine"
     opened = [
         dupefilter({"BLOOM_REDIS_URL": url, "BLOOM_REDIS_KEY": prefix, "BLOOM_REDIS_ENGINE": engine}) for _ in range(2)
@@ -255,10 +256,8 @@ def test_options_in_the_url_do_not_change_how_answers_are_read(
 
 @pytest.mark.parametrize("options", ["", "?lib_name=&lib_version="])
 def test_a_password_that_is_set_in_mid_crawl(tmp_path: Path, caplog: pytest.LogCaptureFixture, options: str) -> None:
-    """A server that comes back and wants a password is away, and the log says why, whatever the server calls it.
-
-    redis-py's first command is about itself; without it, it is ours, which is too long for a stranger.
-    """
+    """A server that comes back and wants a password counts as away, and the log says why, in whichever words the server
+    refuses: those for redis-py's first command about itself, or those for a long command of ours."""
     server = RedisServer(tmp_path)
     with server:
         filter_ = dupefilter({"BLOOM_REDIS_URL": server.url + options, "BLOOM_REDIS_ON_ERROR": "allow"})

@@ -43,7 +43,7 @@ def test_the_extra_brings_one_server_for_every_python(python_version: str) -> No
 
 
 def test_a_server_is_found_on_a_bare_machine() -> None:
-    """Without one on the PATH, that of the extra is found, and it runs here."""
+    """Without a server on the PATH, the one of the extra is found, and it runs."""
     found = server_executable(path="")
     assert found is not None
     assert Path(sys.prefix) in Path(found).parents
@@ -52,7 +52,7 @@ def test_a_server_is_found_on_a_bare_machine() -> None:
 
 
 def test_a_server_on_the_path_comes_first(tmp_path: Path) -> None:
-    """What the machine's owner installed is used, under either name."""
+    """A redis-server or valkey-server on the PATH is taken before that of the extra."""
     for name in ("valkey-server", "redis-server"):
         program = tmp_path / name
         program.touch(mode=0o755)
@@ -60,6 +60,6 @@ def test_a_server_on_the_path_comes_first(tmp_path: Path) -> None:
 
 
 def test_no_server_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without any, nothing is returned, and it is not an error: the caller says what it was wanted for."""
+    """Without any server the answer is None, not an error: the caller says what it was wanted for."""
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert server_executable(path="") is None

@@ -51,7 +51,7 @@ def test_many_keys_at_once_are_answered_one_by_one(server: RedisServer, open_sha
 
 
 def test_a_lookup_changes_nothing(server: RedisServer, open_shared: Open) -> None:
-    """seen_many() may be asked about anything: what it calls unseen is still new."""
+    """What seen_many() has called unseen is new when it is added."""
     shared = open_shared(server.url)
     sample = fingerprints(300)
     assert not any(shared.seen_many(sample))
@@ -108,7 +108,7 @@ def test_any_interleaving_agrees_with_a_set(
 
 
 def test_stored_parameters_win(server: RedisServer, open_shared: Open, caplog: pytest.LogCaptureFixture) -> None:
-    """A second process with other settings uses the parameters that are there, and says where it asked for others."""
+    """A second process with other settings uses the stored parameters, and warns of each difference."""
     first = open_shared(server.url, capacity=50, error_rate=1e-3, shards=2)
     with caplog.at_level(logging.WARNING):
         second = open_shared(server.url, capacity=5000, error_rate=1e-5, shards=1)
@@ -118,14 +118,14 @@ def test_stored_parameters_win(server: RedisServer, open_shared: Open, caplog: p
 
 
 def test_another_key_space_is_refused(server: RedisServer, open_shared: Open) -> None:
-    """Other fingerprints in the same filter would make every URL look new: the message says what differs."""
+    """A process with another fingerprinter is refused with a message that says what differs."""
     open_shared(server.url, key_space={"fingerprinter": "scrapy", "w3lib": "2.1"})
     with pytest.raises(KeySpaceError, match=r"fingerprinter was 'scrapy', is now 'my\.Own'"):
         open_shared(server.url, key_space={"fingerprinter": "my.Own", "w3lib": "2.1"})
 
 
 def test_another_w3lib_is_a_warning(server: RedisServer, open_shared: Open, caplog: pytest.LogCaptureFixture) -> None:
-    """A canonical form that changed a little costs a few fetches, which is no reason to stop."""
+    """Another version of w3lib is a warning, since it costs a few fetches at most."""
     open_shared(server.url, key_space={"w3lib": "2.1"})
     open_shared(server.url, key_space={"w3lib": "2.5"})
     assert "was filled under w3lib 2.1, and this is 2.5" in caplog.text
@@ -133,7 +133,7 @@ def test_another_w3lib_is_a_warning(server: RedisServer, open_shared: Open, capl
 
 @pytest.mark.parametrize("kind", ["string", "hash"])
 def test_a_key_that_is_taken_is_refused(server: RedisServer, open_shared: Open, prefix: str, kind: str) -> None:
-    """Where something else lives under our Redis key, nothing is touched and the message names the key."""
+    """If something else is under our Redis key, nothing is touched, and the message names the key."""
     key = f"{{{prefix}:0}}:meta"
     with server.client() as client:
         if kind == "string":
@@ -148,7 +148,7 @@ def test_a_key_that_is_taken_is_refused(server: RedisServer, open_shared: Open, 
 
 
 def test_a_newer_format_is_refused(server: RedisServer, open_shared: Open, prefix: str) -> None:
-    """Metadata that a later version wrote is not guessed at."""
+    """Metadata of a later version are refused."""
     open_shared(server.url)
     with server.client() as client:
         client.hset(f"{{{prefix}:0}}:meta", "format", 99)
@@ -171,7 +171,7 @@ def test_the_engine_of_the_server_is_found(
 def test_the_server_filter_is_not_used_where_it_breaks_the_promise(
     bloom_server: RedisServer, open_shared: Open, prefix: str
 ) -> None:
-    """Small layers of the server's own filter exceed their rate: auto takes bitmaps, bf makes its layers larger."""
+    """Where small layers of the server's own filter would exceed the rate, auto takes bitmaps, and bf larger layers."""
     assert open_shared(bloom_server.url, capacity=10_000, error_rate=1e-6).parameters.engine == "bitmap"
     open_shared(bloom_server.url).clear()
     shared = open_shared(bloom_server.url, engine="bf", capacity=10, error_rate=1e-4)
@@ -204,7 +204,7 @@ def test_clearing_removes_every_key(server: RedisServer, open_shared: Open, pref
 def test_a_filter_with_a_missing_part_begins_anew(
     server: RedisServer, open_shared: Open, prefix: str, part: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Evicted or deleted Redis keys make URLs look new, never seen, and missing bits are in the log."""
+    """If Redis keys of the filter were evicted or deleted, URLs are new, never seen, and the log says so."""
     sample = fingerprints(50)
     open_shared(server.url).add(sample)
     with server.client() as client:
@@ -218,7 +218,7 @@ def test_a_filter_with_a_missing_part_begins_anew(
 
 
 def test_scripts_come_back_after_the_server_forgot_them(plain_server: RedisServer, open_shared: Open) -> None:
-    """A server that has restarted, or was told SCRIPT FLUSH, gets the script again with the same call."""
+    """After a restart or SCRIPT FLUSH, the call that finds its script missing sends it again."""
     shared = open_shared(plain_server.url, shards=3)
     shared.add(fingerprints(10))
     with plain_server.client() as client:
@@ -268,7 +268,8 @@ def test_the_promised_error_rate_holds_for_a_grown_chain(
 
 
 def test_what_the_server_filter_makes_of_an_error_rate(bloom_server: RedisServer, prefix: str) -> None:
-    """RedisBloom builds the first layer of a growing filter for half the rate: the sum over all layers is the rate."""
+    """RedisBloom builds the first layer of a growing filter for half the rate, so that all layers together keep the
+    rate."""
     with bloom_server.client() as client:
         client.execute_command("BF.RESERVE", f"{prefix}:growing", "1e-4", 100_000, "EXPANSION", 2)
         client.execute_command("BF.RESERVE", f"{prefix}:fixed", "5e-5", 100_000, "NONSCALING")
@@ -281,7 +282,8 @@ def test_what_the_server_filter_makes_of_an_error_rate(bloom_server: RedisServer
 def test_metadata_that_is_deleted_alone_ends_the_chain(
     server: RedisServer, open_shared: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A worker goes over to the chain that another has begun, and what is left of the old one is removed."""
+    """When the metadata are deleted, a worker goes over to the chain that another has begun, and the bits of the old
+    one are removed."""
     monkeypatch.setattr("scrapy_bloom.fleet.filter.shared.CONFIRM_SECONDS", 0.0)
     one = open_shared(server.url)
     sample = fingerprints(50)
@@ -306,7 +308,7 @@ def test_metadata_that_is_deleted_alone_ends_the_chain(
 def test_bits_that_are_deleted_alone_end_the_chain(
     server: RedisServer, open_shared: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Metadata without bits, even without those of one layer, is a filter that is gone, and it is begun anew."""
+    """A filter whose metadata are there and the bits of one layer are not counts as gone, and is begun anew."""
     one = open_shared(server.url, capacity=20)
     sample = fingerprints(100)
     assert all(one.add(sample))

@@ -56,7 +56,8 @@ def fetched_at(guard: LoopGuard, request: Request) -> int:
 
 
 def test_a_maze_that_opens_new_folders_waits_for_the_last_items_of_a_large_section() -> None:
-    """After 105 pages of new prose, each a folder deeper, its next ones come after the 3,000th item of a shop."""
+    """After a maze has opened a new folder with each of 105 pages of prose, its next pages are fetched after the
+    3,000th item of a shop."""
     guard = opened_guard()
     rng = random.Random(3)
     path = HOST + "/notes/"
@@ -77,7 +78,7 @@ def test_a_maze_that_opens_new_folders_waits_for_the_last_items_of_a_large_secti
 
 
 def test_pages_that_bring_nothing_wait_for_a_large_section_that_brings_news() -> None:
-    """Twenty months without events are enough: the next ones come after the 3,000th item of a shop."""
+    """After twenty calendar months without events, the next months are fetched after the 3,000th item of a shop."""
     guard = opened_guard()
     months: list[Request] = []
     for number in range(20):
@@ -93,7 +94,7 @@ def test_pages_that_bring_nothing_wait_for_a_large_section_that_brings_news() ->
 
 
 def test_a_request_whose_marks_cannot_be_read_is_fetched(caplog: pytest.LogCaptureFixture) -> None:
-    """Whatever somebody has put in its place in meta: the page is not lost, and the log says so."""
+    """A request in whose meta somebody has overwritten the guard's marks is fetched, and the log says so."""
     guard = opened_guard()
     request = Request(HOST, meta={QUEUED: "something else"})
     assert not guard.out_of_queue(request)

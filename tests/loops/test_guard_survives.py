@@ -49,8 +49,8 @@ def parked_in(directory: Path) -> Counter[int]:
 
 
 def test_a_resumed_crawl_holds_on_to_its_verdicts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The next run of a job that was finished fetches nothing of the trap; what is parked is still there, and one
-    without the guard says so."""
+    """The next run of a finished job fetches nothing of the trap, and the requests that were parked still are. A run
+    without the guard warns of them."""
     settings = {**GUARDED, "JOBDIR": str(tmp_path), "CONCURRENT_REQUESTS": 1}  # in the same order every time
     with LoopSite() as site:
         first = crawl(site.url(), settings)
@@ -69,7 +69,8 @@ def test_a_resumed_crawl_holds_on_to_its_verdicts(tmp_path: Path, caplog: pytest
 
 @pytest.mark.slow
 def test_a_killed_crawl_loses_no_honest_page_and_forgets_no_verdict(tmp_path: Path) -> None:
-    """Killed while the trap is being parked, and resumed: all honest pages come, and the trap stays small."""
+    """A crawl that is killed three times while it parks the trap, and then resumed, fetches all honest pages and few of
+    the trap."""
     settings = {**GUARDED, "JOBDIR": str(tmp_path), "CONCURRENT_REQUESTS": 4}
     with LoopSite() as site:
         for hits in (40, 90, 140):
@@ -128,7 +129,8 @@ def test_news_releases_what_is_parked(tmp_path: Path) -> None:
 
 
 def test_a_request_that_came_out_of_the_queue_stays_until_the_queue_is_on_disk(tmp_path: Path) -> None:
-    """Killed between the release of a request and the commit of its queue, the next run still has it."""
+    """A released request is still in the file after a kill between its leaving the queue and the commit of the
+    queue."""
     lot = ParkedFile.open(tmp_path, None)
     lot.hold_back()
     lot.park(5, Request("http://example.com/a"))
@@ -148,7 +150,7 @@ def test_a_request_that_came_out_of_the_queue_stays_until_the_queue_is_on_disk(t
 
 
 def test_no_two_parked_requests_have_the_same_number(tmp_path: Path) -> None:
-    """One that waits in the queue of the run before, by its number, does not take along one that is parked now."""
+    """Dropping a request that an earlier run released, by its number, does not drop one that was parked since."""
     lot = ParkedFile.open(tmp_path, None)
     lot.park(5, Request("http://example.com/a"))
     ((number, _),) = lot.release(5, 64)
@@ -161,7 +163,7 @@ def test_no_two_parked_requests_have_the_same_number(tmp_path: Path) -> None:
 
 
 def test_a_parked_request_that_cannot_be_read_stays(tmp_path: Path) -> None:
-    """A later run, with the class or callback that it needs, can release it."""
+    """A parked request whose class or callback is missing stays in the file, for a later run that has it."""
     lot = ParkedFile.open(tmp_path, None)
     lot.park(5, Request("http://example.com/a"))
     lot._connection.execute("UPDATE parked SET body = ?", (b"no pickle",))
@@ -194,7 +196,8 @@ def opened_guard(jobdir: Path | None, *, filter_is_shared: bool = False) -> Loop
 
 
 def test_a_full_disk_loses_nothing_that_is_parked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Nothing can be parked, released or deleted then; no error escapes, the log says so, and the requests stay."""
+    """On a full disk nothing can be parked, released or deleted. The guard logs that, raises nothing, and loses no
+    request."""
     guard = opened_guard(tmp_path)
     lot = guard._lot
     assert isinstance(lot, ParkedFile)
@@ -214,7 +217,7 @@ def test_a_full_disk_loses_nothing_that_is_parked(tmp_path: Path, caplog: pytest
 
 
 def test_a_full_disk_at_the_end_leaves_no_file_open(tmp_path: Path) -> None:
-    """The guard says that it could not write, and lets go of its files: the next run can have them."""
+    """A guard that cannot write at its end raises and closes its files, so that the next run can open them."""
     guard = opened_guard(tmp_path)
     lot = guard._lot
     assert isinstance(lot, ParkedFile)
@@ -227,7 +230,8 @@ def test_a_full_disk_at_the_end_leaves_no_file_open(tmp_path: Path) -> None:
 
 
 def test_a_guard_file_that_was_deleted_is_missed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """What was parked in it counts as seen, so the log says that it is gone. A new job says nothing."""
+    """If the file of an earlier run was deleted, the log says that what was parked in it is gone. It says nothing about
+    a new job."""
     opened_guard(tmp_path).close()
     assert "is gone" not in caplog.text
     shutil.rmtree(tmp_path / "requests.loops")
@@ -236,7 +240,8 @@ def test_a_guard_file_that_was_deleted_is_missed(tmp_path: Path, caplog: pytest.
 
 
 def test_a_worker_without_a_job_directory_parks_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """The fleet's filter would remember the URLs when the worker is gone: they only come late, and the log says so."""
+    """Beside a shared filter and without a job directory, the guard demotes requests, parks none, and says so in the
+    log."""
     caplog.set_level("INFO")
     guard = opened_guard(None, filter_is_shared=True)
     demoted = []
@@ -252,7 +257,8 @@ def test_a_worker_without_a_job_directory_parks_nothing(caplog: pytest.LogCaptur
 
 
 def test_a_file_of_the_last_form_of_version_1_is_upgraded(tmp_path: Path) -> None:
-    """Its verdicts and what is parked are there; the counts that it did not have are learned again."""
+    """Opening a file of version 1 keeps its verdicts and parked requests, and sets the counts that version 2 adds to
+    0."""
     lot = ParkedFile.open(tmp_path, None)
     lot.park(5, Request("http://example.com/a"))
     row = Account(5, "example.com/**").row()._replace(fetched=40, dry=30, told=1)
@@ -276,7 +282,8 @@ def job_of_version_1(tmp_path: Path) -> Path:
 
 
 def test_a_golden_file_of_version_1_is_upgraded(job_of_version_1: Path) -> None:
-    """A crawl opens it, and its verdict still holds back the calendar; the requests in it come out."""
+    """A crawl that opens a file of the first loop guard still parks by its verdict, and releases the requests parked in
+    it."""
     guard = opened_guard(job_of_version_1)
     request = Request("http://example.com/calendar/99")
     guard.queued(request)
@@ -290,8 +297,8 @@ def test_a_golden_file_of_version_1_is_upgraded(job_of_version_1: Path) -> None:
 
 
 def test_commands_read_a_golden_file_of_version_1(job_of_version_1: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Info, verify and check show what is in it and find nothing wrong; they and release leave its format as it
-    is, for the next crawl to upgrade."""
+    """Info, verify and check show what a file of version 1 holds and find nothing wrong with it. None of them, nor
+    release, changes its version: the next crawl does."""
     shape, job = "example.com/calendar/N", str(job_of_version_1)
     answers = {}
     for command in (["info", job], ["verify", job], ["check", job, "http://example.com/calendar/99"]):
@@ -313,7 +320,7 @@ def test_commands_read_a_golden_file_of_version_1(job_of_version_1: Path, capsys
 def test_commands_leave_a_file_of_a_newer_version_alone(
     job_of_version_1: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whatever its tables are, nothing is written to it, and each command says to upgrade scrapy-bloom."""
+    """Each command tells the user to upgrade scrapy-bloom, and writes nothing to the file."""
     path, job = guard_file(job_of_version_1), str(job_of_version_1)
     connection = sqlite3.connect(path)
     connection.executescript("DROP TABLE accounts; PRAGMA user_version = 99")
@@ -330,7 +337,8 @@ def test_commands_leave_a_file_of_a_newer_version_alone(
 
 
 def test_files_that_cannot_be_used_are_told(tmp_path: Path) -> None:
-    """Another process, a newer version, another program's file, no file: each is an error that says so."""
+    """A file that another process holds, of a newer version, of another program, or that is missing: each raises an
+    error that says which."""
     directory = tmp_path / "requests.loops"
     path = directory / FILE_NAME
     with pytest.raises(UnusableError, match="cannot be opened"):
@@ -355,7 +363,7 @@ def test_files_that_cannot_be_used_are_told(tmp_path: Path) -> None:
 
 
 def test_a_job_whose_guard_file_is_damaged_does_not_start(tmp_path: Path) -> None:
-    """A crawl stops before its first request, and says what to do."""
+    """A crawl with a damaged guard file ends before its first request, and its log says what to do."""
     (tmp_path / "requests.loops").mkdir()
     (tmp_path / "requests.loops" / FILE_NAME).write_bytes(b"something else" * 1000)
     with LoopSite() as site:
@@ -370,8 +378,8 @@ def test_a_job_whose_guard_file_is_damaged_does_not_start(tmp_path: Path) -> Non
 def test_what_was_sent_back_to_a_queue_that_is_never_written_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_full: bool
 ) -> None:
-    """A crawl stopped while the disk is full cannot keep its queue, so the next run has what is parked from the guard;
-    a queue that was written has it alone."""
+    """A request released while the disk is full stays parked, since the queue could not be written. A request in a
+    queue that was written is not parked any more."""
     with opened(tmp_path, DUPEFILTER_CLASS="scrapy_bloom.BloomDupeFilter", BLOOM_LOOP_GUARD=True) as calls:
         lot = calls.scheduler.df._guard._lot
         lot.park(5, Request("http://example.com/a"))

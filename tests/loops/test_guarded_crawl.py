@@ -27,7 +27,8 @@ FIFO = {
     ],
 )
 def test_an_endless_calendar_ends_and_every_honest_page_comes(queue: dict[str, Any], spider: str) -> None:
-    """The crawl ends by itself; it has fetched all honest pages, the hidden ones too, and under 100 of the calendar."""
+    """The crawl ends by itself, and has fetched all honest pages, also those behind empty lists, and under 100 pages of
+    the calendar."""
     with LoopSite() as site:
         outcome = crawl(site.url("/"), {**GUARDED, **queue}, spider=spider)
         assert outcome.stats["finish_reason"] == "finished"
@@ -42,7 +43,7 @@ def test_an_endless_calendar_ends_and_every_honest_page_comes(queue: dict[str, A
 
 
 def test_without_the_setting_nothing_is_guarded(tmp_path: Path) -> None:
-    """The guard is off unless BLOOM_LOOP_GUARD says otherwise: the calendar goes on for ever."""
+    """Without BLOOM_LOOP_GUARD the crawl follows the endless calendar until its budget is spent."""
     with LoopSite() as site:
         outcome = crawl(site.url("/"), {**GUARDED, "BLOOM_LOOP_GUARD": False, "CLOSESPIDER_PAGECOUNT": 400})
         assert outcome.stats["finish_reason"] == "closespider_pagecount"

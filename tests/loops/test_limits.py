@@ -60,12 +60,12 @@ def test_each_limit_holds_back_what_exceeds_it(url: str, limit: str, reason: str
     ],
 )
 def test_what_stays_within_the_limits_passes(url: str) -> None:
-    """At the limit is not beyond it; trivial segments, fragments and other schemes never count."""
+    """URLs exactly at a limit pass, and trivial segments, fragments and other schemes do not count."""
     assert objection(url) is None
 
 
 def test_a_limit_that_is_off_objects_to_nothing() -> None:
-    """None switches a limit off, and each is switched off alone."""
+    """None switches a limit off, and only that one."""
     urls = {
         "depth": "http://a.example/" + "/".join(f"s{i}" for i in range(30)),
         "length": "http://a.example/" + "x" * 5000,
@@ -78,7 +78,7 @@ def test_a_limit_that_is_off_objects_to_nothing() -> None:
 
 
 def test_what_a_user_allows_is_never_held_back() -> None:
-    """A pattern of *allow* that is found anywhere in the URL overrules every limit."""
+    """A URL in which a pattern of *allow* is found passes whatever limit it exceeds."""
     judge = objection_by(LoopOptions(allow=("/news/", r"^https://")))
     assert judge("http://a.example/news/news/news/news") is None
     assert judge("https://a.example/" + "x" * 5000) is None
@@ -118,17 +118,15 @@ def test_tandem_repeats_are_those_of_the_definition(
 
 @given(st.text(max_size=200))
 def test_no_text_makes_it_fail(text: str) -> None:
-    """Whatever somebody puts into an href, the answer is an objection or None."""
+    """For any text at all the answer is an objection or None, and no exception."""
     objection(text)
     objection(f"http://a.example/{text}")
     objection(f"http://a.example/?{text}")
 
 
 def test_hostile_urls_of_a_megabyte_take_work_linear_in_their_length() -> None:
-    """Without the limit of length, no URL of a megabyte makes the walk look at a segment more than a few times.
-
-    Counted in comparisons of segments, which no load on the machine can change.
-    """
+    """Without the limit of length, the walk compares each segment of a URL of a megabyte a few times at most.
+    Comparisons are counted, so that the load of the machine makes no difference."""
 
     class Counted(str):
         __slots__ = ()

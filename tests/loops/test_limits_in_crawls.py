@@ -22,7 +22,8 @@ LIMITS = ("depth", "length", "tandem", "params")
 
 
 def test_a_trapped_request_is_filtered_and_takes_no_room(caplog: pytest.LogCaptureFixture) -> None:
-    """It is counted under its limit, logged with URL and reason, and is neither a duplicate nor in the filter."""
+    """A request beyond a limit is dropped, counted under that limit and logged with its URL and the reason. It is no
+    duplicate, and not in the filter."""
     scheduler = open_scheduler(BLOOM_LOOP_GUARD=True)
     with caplog.at_level(logging.INFO):
         assert not scheduler.enqueue_request(Request(DEEP))
@@ -40,7 +41,7 @@ def test_a_trapped_request_is_filtered_and_takes_no_room(caplog: pytest.LogCaptu
 
 
 def test_without_the_guard_nothing_is_held_back() -> None:
-    """The limits are off by default: Scrapy's decisions are the product's promise."""
+    """Without BLOOM_LOOP_GUARD the limits are off, and requests are filtered as by Scrapy."""
     scheduler = open_scheduler()
     assert scheduler.enqueue_request(Request(DEEP))
     assert scheduler.enqueue_request(Request(LOOP))
@@ -48,7 +49,7 @@ def test_without_the_guard_nothing_is_held_back() -> None:
 
 
 def test_dont_filter_is_not_held_back() -> None:
-    """Retries, and whatever a user insists on, are fetched: limits filter where duplicates are filtered."""
+    """Requests with dont_filter, such as retries, pass the limits."""
     scheduler = open_scheduler(BLOOM_LOOP_GUARD=True)
     assert scheduler.enqueue_request(Request(LOOP, dont_filter=True))
     finish(scheduler)
@@ -74,7 +75,7 @@ def test_links_are_held_back_before_they_become_requests() -> None:
 
 
 def test_a_megabyte_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    """A hostile URL is cut short in the log."""
+    """The log line about a URL of a megabyte shows its beginning only."""
     scheduler = open_scheduler(BLOOM_LOOP_GUARD=True)
     with caplog.at_level(logging.INFO):
         scheduler.enqueue_request(Request("http://a.example/" + "x" * 1_000_000))

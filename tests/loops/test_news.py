@@ -78,7 +78,7 @@ def test_a_copy_brings_nothing_whatever_changes_on_it(what: str) -> None:
     ],
 )
 def test_a_page_that_echoes_its_url_brings_nothing(url: str, text: str) -> None:
-    """Words that the URL has, too, are no news, encoded or not."""
+    """Words of a page that are in its URL too, encoded or not, are no news."""
     news = News(ScalableBloomFilter(10_000, 1e-3))
     words = [(prose(i, words=1) + "ing", prose(-i, words=1) + "ühl") for i in range(60)]
     brought = [news.brought(html(text.format(*pair), url.format(*pair))) for pair in words]
@@ -86,7 +86,8 @@ def test_a_page_that_echoes_its_url_brings_nothing(url: str, text: str) -> None:
 
 
 def test_a_manual_that_names_its_subject_in_every_line_brings_something() -> None:
-    """Two manuals that differ by the name in their URLs alone are two, if the name is in a dozen lines."""
+    """Each of several manuals that differ only in a name, which is in their URLs too, is news if the name is in a dozen
+    lines."""
     news = News(ScalableBloomFilter(10_000, 1e-3))
     for name in ("multimap", "multiset", "priority_queue"):
         lines = "".join(f"<li>{name}.{prose(i, words=6)}</li>" for i in range(20))
@@ -112,7 +113,7 @@ def test_a_manual_that_names_its_subject_in_every_line_brings_something() -> Non
     ids=["prose", "picture", "id", "lazy", "table", "hours", "script", "menu", "utf-16", "json", "text", "binary"],
 )  # fmt: skip
 def test_what_differs_brings_something_and_its_copy_nothing(make: object) -> None:
-    """Each of forty different pages is news, and none of them is a second time."""
+    """Each of forty different pages is news the first time and not the second."""
     news = News(ScalableBloomFilter(10_000, 1e-3))
     pages = [make(i) for i in range(40)]  # type: ignore[operator] # a function, to mypy an object
     assert [news.brought(page) for page in pages] == [True] * 40
@@ -120,7 +121,7 @@ def test_what_differs_brings_something_and_its_copy_nothing(make: object) -> Non
 
 
 def test_a_long_page_is_used_up_window_by_window() -> None:
-    """Copies of a page of some 100 kB count as news a few times, since only the beginning of each was read."""
+    """Copies of a page of 100 kB count as news a few times, as each is read only up to its first news."""
     news = News(ScalableBloomFilter(100_000, 1e-3))
     long = html("".join(f"<p>{prose(i, words=30)}</p>" for i in range(600)))
     assert 1 <= sum(news.brought(long) for _ in range(50)) <= len(long.body) // WINDOW_BYTES + 1
@@ -128,7 +129,7 @@ def test_a_long_page_is_used_up_window_by_window() -> None:
 
 @pytest.mark.parametrize("body", ["", "<", "<script", "<script>x", "<style>" * 50, "<!--", "\0" * 99, "<p" * 9000])
 def test_no_page_is_too_broken(body: str) -> None:
-    """Unfinished markup of any kind is judged without an exception."""
+    """A page with unfinished markup of any kind is judged without an exception."""
     news = News(ScalableBloomFilter(10_000, 1e-3))
     for size in (1, 20_000):
         news.brought(html(body * size if len(body) < 9 else body))

@@ -18,13 +18,13 @@ def read(value: object) -> LoopOptions | bool:
 
 @pytest.mark.parametrize("value", [False, None, 0, "0", "False", "false"])
 def test_the_guard_can_be_off(value: object) -> None:
-    """It is off unless somebody switches it on, and every way Scrapy has of writing False keeps it off."""
+    """The guard is off by default, and under every value that Scrapy takes for False."""
     assert read(value) is False
 
 
 @pytest.mark.parametrize("value", [True, 1, "1", "True", "true", {}, "{}", BaseSettings()])
 def test_the_guard_can_be_on_with_its_defaults(value: object) -> None:
-    """True is on, and so is a dict that changes nothing."""
+    """True switches the guard on with its defaults, and so does a dict that changes none."""
     assert read(value) == LoopOptions()
 
 
@@ -32,12 +32,12 @@ def test_the_guard_can_be_on_with_its_defaults(value: object) -> None:
     "value", [{"depth": 30, "params": None, "allow": ["a+"]}, ' {"depth": "30", "params": null, "allow": "a+"}']
 )
 def test_a_dict_changes_some_options_and_leaves_the_others(value: object) -> None:
-    """A dict may be written in JSON on a command line; a lone pattern needs no list."""
+    """A dict, or its JSON, changes the options it names. A single pattern needs no list."""
     assert read(value) == LoopOptions(depth=30, params=None, allow=("a+",))
 
 
 def test_all_wrong_options_come_in_one_message_with_other_settings() -> None:
-    """Unknown keys get a suggestion, wrong values are shown beside what is allowed, in one error for all settings."""
+    """One error names all wrong settings: unknown keys with a suggestion, wrong values with what is allowed."""
     guard = {"dept": 3, "depth": 0, "length": "long", "tandem": 1, "params": True, "allow": ["("], 7: 1}
     with pytest.raises(SettingsError) as caught:
         BloomSettings.from_settings(Settings({"BLOOM_LOOP_GUARD": guard, "BLOOM_CAPACITY": 0}))
@@ -54,7 +54,7 @@ def test_all_wrong_options_come_in_one_message_with_other_settings() -> None:
 
 @pytest.mark.parametrize("value", ["yes", 2, [], ["depth"], "{depth: 3}", 1.5, b"1", '{"a":' * 100_000])
 def test_what_is_neither_a_truth_value_nor_a_dict_is_refused(value: object) -> None:
-    """The message says what the setting takes."""
+    """A value that is neither a truth value nor a dict raises an error that says what the setting takes."""
     with pytest.raises(SettingsError, match="BLOOM_LOOP_GUARD must be True, False or a dict of limits, not "):
         read(value)
 

@@ -46,14 +46,14 @@ def test_the_shapes_of_a_url_from_the_inside_out() -> None:
 
 
 def test_sections_of_a_site_do_not_share_their_queries() -> None:
-    """The lists of two sections have no shape in common, or one that runs dry would park the other."""
+    """The lists of two sections have no shape in common, so that one that runs dry does not park the other."""
     shapes = Shapes()
     lists = [shapes.of(f"https://example.com/{section}?page=2&by=name") for section in ("forum/", "firms/", "a", "b")]
     assert len({shape for one in lists for shape in one}) == sum(map(len, lists))
 
 
 def test_many_different_children_are_one_kind() -> None:
-    """Words and titles in one folder get one shape once there are many of them."""
+    """Words and titles in one folder are masked once there are many of them."""
     shapes = Shapes()
     words = [f"{a}{b}" for a in "abcdefghijklmnopqrst" for b in ("hat", "shoe", "coat")]
     for word in words:
@@ -62,7 +62,7 @@ def test_many_different_children_are_one_kind() -> None:
 
 
 def test_the_sections_of_a_site_keep_their_names_among_many_pages() -> None:
-    """Of a folder of many children, those with many URLs below them are kinds by themselves."""
+    """In a folder of many children, those with many URLs below them are not masked."""
     shapes = Shapes()
     rng = random.Random(3)
     for i in range(2000):
@@ -73,7 +73,7 @@ def test_the_sections_of_a_site_keep_their_names_among_many_pages() -> None:
 
 
 def test_words_that_come_up_evenly_never_become_sections() -> None:
-    """In a maze of 500 words, no folder keeps its name, however long the crawl is."""
+    """In a maze of 500 words every folder is masked, however long the crawl is."""
     shapes = Shapes()
     rng = random.Random(4)
     for _ in range(20_000):
@@ -86,7 +86,7 @@ def test_words_that_come_up_evenly_never_become_sections() -> None:
 
 
 def test_what_is_learned_is_bounded_and_survives() -> None:
-    """No more than FOLDERS folders of CHILDREN children are kept, and another run goes on with them."""
+    """At most FOLDERS folders of CHILDREN children are remembered, and the next run remembers the same."""
     shapes = Shapes()
     for i in range(FOLDERS + 500):
         shapes.learn(f"https://example{i}.com/a/b")

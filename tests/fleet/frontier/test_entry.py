@@ -60,7 +60,7 @@ def test_plain_values_come_back(fields: dict[str, Any]) -> None:
 
 
 def test_a_float_without_a_value_comes_back() -> None:
-    """NaN, which JSON proper does not have, survives."""
+    """NaN, which JSON has no word for, comes back."""
     assert math.isnan(decode(encode({"x": math.nan}))["x"])
 
 
@@ -87,7 +87,7 @@ def test_a_value_inside_itself_is_refused() -> None:
 
 
 def test_what_is_too_large_is_refused_on_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither writes nor reads an entry beyond the limit; a bomb is not inflated."""
+    """An entry beyond the limit is neither written nor read, and a compressed bomb is not inflated."""
     bomb = encode({"body": b"a" * 100_000})
     assert len(bomb) < 1000
     monkeypatch.setattr(entry, "MAX_BYTES", 10_000)
@@ -136,7 +136,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("data", HOSTILE, ids=range(len(HOSTILE)))
 def test_hostile_entries_are_refused(data: bytes) -> None:
-    """Each is GarbledError, with a secret and without, and no pickle of a stranger is loaded."""
+    """Each hostile entry raises GarbledError, with a secret and without, and no unsigned pickle is loaded."""
     with pytest.raises(GarbledError):
         decode(data)
     with pytest.raises(GarbledError):
@@ -146,14 +146,14 @@ def test_hostile_entries_are_refused(data: bytes) -> None:
 
 @given(st.binary() | st.binary().map(lambda data: b"J" + data) | st.binary().map(lambda data: b"Z" + data))
 def test_no_bytes_raise_anything_else(data: bytes) -> None:
-    """Whatever lies on the server is a dict, or GarbledError."""
+    """Any bytes at all are read as a dict or raise GarbledError."""
     with contextlib.suppress(GarbledError):
         assert isinstance(decode_signed(data, SECRET), dict)
 
 
 @given(st.data())
 def test_flipped_bytes_raise_nothing_else(data: st.DataObject) -> None:
-    """An entry that was changed in one place is a dict, or GarbledError."""
+    """An entry with one changed byte is read as a dict or raises GarbledError."""
     whole = bytearray(encode({"url": "https://example.com/", "meta": {"depth": 3, "raw": b"\xff", "pair": (1, 2)}}))
     whole[data.draw(st.integers(0, len(whole) - 1))] ^= data.draw(st.integers(1, 255))
     with contextlib.suppress(GarbledError):
@@ -161,7 +161,7 @@ def test_flipped_bytes_raise_nothing_else(data: st.DataObject) -> None:
 
 
 def test_a_signed_pickle_comes_back() -> None:
-    """With the secret, what is not plain is written and read; with another secret, it is refused."""
+    """A value that is not plain is written and read under one secret, and refused under another."""
     value = {"meta": {"when": datetime(2026, 1, 1, tzinfo=timezone.utc)}}
     signed = encode_signed(value, SECRET)
     assert decode_signed(signed, SECRET) == value
@@ -174,7 +174,7 @@ def test_a_signed_pickle_comes_back() -> None:
 
 
 def test_what_cannot_be_pickled_is_refused() -> None:
-    """A function in meta is NotPlainError with a secret, too."""
+    """A function in meta raises NotPlainError also with a secret."""
     with pytest.raises(NotPlainError, match="cannot be pickled"):
         encode_signed({"meta": lambda: None}, SECRET)
 

@@ -47,7 +47,8 @@ def contents(server: RedisServer) -> dict[bytes, bytes]:
 def test_info_tells_what_is_there_and_changes_nothing(
     tmp_path: Path, command: Callable[..., tuple[int, Any]], capsys: pytest.CaptureFixture[str], engine: str
 ) -> None:
-    """Pending requests by host, what workers hold and when they were heard of, the filter, the end."""
+    """Info tells pending requests by host, what each worker holds and when it was last seen, the filter, and whether
+    all is done."""
     with RedisServer(tmp_path, bloom=engine == "bf") as server:
         worker = start(server, "one", BLOOM_REDIS_ENGINE=engine)
         worker.push(
@@ -83,7 +84,8 @@ def test_info_tells_what_is_there_and_changes_nothing(
 def test_what_crashed_workers_is_listed_and_put_back(
     tmp_path: Path, command: Callable[..., tuple[int, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By ``requeue``: with its URL and the reason; one of them by its id, or all; a worker then fetches it."""
+    """``requeue`` lists what was set aside with URL and reason, and puts one of it back by its id, or all; a worker
+    then fetches it."""
     with RedisServer(tmp_path) as server:
         for url in ("https://example.com/one", "https://example.com/two"):
             worker = start(server, "w")
@@ -116,7 +118,7 @@ def test_what_crashed_workers_is_listed_and_put_back(
 def test_a_server_with_several_queues_or_none_says_what_to_give(
     tmp_path: Path, command: Callable[..., tuple[int, Any]]
 ) -> None:
-    """The error names the queues that there are; the password in the address is in no message."""
+    """The error names the queues that there are, and does not show the password in the address."""
     with RedisServer(tmp_path, arguments=("--requirepass", "hunter2")) as server:
         url = f"redis://:hunter2@127.0.0.1:{server.port}"
         none = command("info", url)

@@ -124,6 +124,7 @@ def test_what_was_released_stays_until_it_is_on_the_server_or_done(
 
 
 def test_without_a_job_directory_a_worker_parks_nothing(open_worker: Callable[..., EngineCalls]) -> None:
-    """Whatever DUPEFILTER_CLASS says: the fleet's filter outlives the memory in which it would be parked."""
+    """Without a job directory a worker of a fleet parks nothing, whatever DUPEFILTER_CLASS is: the fleet's filter
+    outlives the worker's memory."""
     worker = open_worker(BLOOM_LOOP_GUARD=True)
     assert worker.scheduler.df._guard._lot is None

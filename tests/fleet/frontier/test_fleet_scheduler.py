@@ -44,7 +44,7 @@ def another(worker: EngineCalls) -> Iterator[None]:
 
 @pytest.mark.parametrize(("order", "start"), [("Lifo", "Fifo"), ("Fifo", "Fifo"), ("Lifo", None), ("Fifo", "Lifo")])
 def test_the_order_is_scrapys(open_worker: Callable[..., EngineCalls], order: str, start: str | None) -> None:
-    """One request at a time comes out in the order in which it does of Scrapy's own scheduler."""
+    """One at a time, requests come out in the order of Scrapy's own scheduler."""
     settings = {
         "SCHEDULER_DISK_QUEUE": f"scrapy.squeues.Pickle{order}DiskQueue",
         "SCHEDULER_MEMORY_QUEUE": f"scrapy.squeues.{order}MemoryQueue",
@@ -68,7 +68,8 @@ def test_the_order_is_scrapys(open_worker: Callable[..., EngineCalls], order: st
 def test_duplicates_are_filtered_counted_and_logged(
     open_worker: Callable[..., EngineCalls], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What this worker knows is refused at once; what another knows is dropped when the server has answered."""
+    """A URL that this worker knows is refused at once; one that another worker knows is dropped when the server has
+    answered."""
     caplog.set_level("DEBUG", "scrapy_bloom.fleet_scheduler")
     one = open_worker()
     assert one.push(Request("https://example.com/a"), Request("https://example.com/a")) == [True, False]
@@ -96,7 +97,8 @@ def start_request(url: str) -> Request:
 
 
 def test_start_requests_are_taken_once_for_all_workers(open_worker: Callable[..., EngineCalls]) -> None:
-    """Two equal ones of one worker are two; those of the next worker, and of a restarted one, are the same two."""
+    """Two equal start requests of one worker are both fetched; those of the next worker, or of the same one restarted,
+    are taken for the same two."""
     fetched = 0
     for _ in range(2):
         worker = open_worker()
@@ -108,7 +110,7 @@ def test_start_requests_are_taken_once_for_all_workers(open_worker: Callable[...
 
 
 def test_a_retried_start_request_is_no_start_request(open_worker: Callable[..., EngineCalls]) -> None:
-    """A copy of a start request, as a retry makes it, is fetched in every worker, however often start() ran."""
+    """A retry of a start request is fetched in every worker, however often start() ran."""
     fetched = 0
     for site in ("a", "b"):
         worker = open_worker()
@@ -158,7 +160,7 @@ WHEN = datetime(2026, 1, 1, tzinfo=timezone.utc)
 def test_the_log_says_what_was_forgotten_for_its_age(
     open_worker: Callable[..., EngineCalls], plain_server: RedisServer, prefix: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As beside any other queue; and the first line has the room of a layer, a ninth of the capacity."""
+    """The first line names the room of a layer, a ninth of the capacity, and URLs dropped for their age have a line."""
     caplog.set_level("INFO")
     worker = open_worker(BLOOM_MAX_AGE=f"{AGE:.0f}s", BLOOM_CAPACITY=9000)
     worker.push(*(Request(f"https://example.com/{number}") for number in range(5)))
@@ -175,7 +177,8 @@ def test_the_log_says_what_was_forgotten_for_its_age(
 def test_what_is_crawled_from_memory_ages(
     open_worker: Callable[..., EngineCalls], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its fingerprint is in this worker alone; with BLOOM_MAX_AGE it is forgotten as late as those on the server."""
+    """With BLOOM_MAX_AGE the fingerprint of a request that only this worker can hold is forgotten as late as those on
+    the server."""
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now)
     worker = open_worker(BLOOM_MAX_AGE="8h")
@@ -190,7 +193,8 @@ def test_what_is_crawled_from_memory_ages(
 def test_what_needs_a_pickle_is_crawled_from_memory(
     open_worker: Callable[..., EngineCalls], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The error names it; the page it came from is acknowledged after it, so that a kill in between loses nothing."""
+    """A request that cannot be written is named in an ERROR, and the page it came from is acknowledged after it, so
+    that a kill in between loses nothing."""
     worker = open_worker(BLOOM_FLEET_WORKER="one")
     worker.push(Request("https://example.com/page"))
     delivered(worker)
@@ -262,7 +266,8 @@ def test_hostile_entries_are_set_aside(
     caplog: pytest.LogCaptureFixture,
     secret: str | None,
 ) -> None:
-    """Each is named in the log and set aside; none runs code; the crawl goes on with the others and ends."""
+    """Each hostile entry is logged and set aside without running code, and the crawl goes on with the others and
+    ends."""
     worker = open_worker(BLOOM_FLEET_SECRET=secret)
     with plain_server.client() as client:
         worker.push(*(Request(f"https://example.com/{i}") for i in range(len(HOSTILE) + 1)))
@@ -279,7 +284,7 @@ def test_hostile_entries_are_set_aside(
 
 
 def test_another_filter_is_refused(open_worker: Callable[..., EngineCalls]) -> None:
-    """A DUPEFILTER_CLASS that nobody would ask is not ignored in silence."""
+    """A DUPEFILTER_CLASS of another package is refused, since FleetScheduler would not ask it."""
     with pytest.raises(SettingsError, match="ExactFilter, which FleetScheduler would not ask"):
         open_worker(DUPEFILTER_CLASS="tests.support.exactfilter.ExactFilter")
 
@@ -287,14 +292,14 @@ def test_another_filter_is_refused(open_worker: Callable[..., EngineCalls]) -> N
 def test_a_server_that_is_not_there_ends_the_crawl_at_its_start(
     open_worker: Callable[..., EngineCalls], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One line says where it was looked for and what to do, without the password."""
+    """If no server is there, one line says where it was looked for and what to do, without the password."""
     with pytest.raises(UnusableError, match="Start the server"):
         open_worker(BLOOM_REDIS_URL=f"redis://:hunter2@127.0.0.1:{free_port()}")
     assert "hunter2" not in caplog.text
 
 
 def test_settings_out_of_range_are_named_and_a_secret_is_not_shown(open_worker: Callable[..., EngineCalls]) -> None:
-    """All of them in one message."""
+    """One message names all settings that are out of range, and does not show the secret."""
     with pytest.raises(SettingsError) as caught:
         open_worker(BLOOM_FLEET_SECRET="short", BLOOM_FLEET_LEASE=0, BLOOM_FLEET_HOST_WORKERS=-1)
     assert {line.split()[0] for line in caught.value.problems} == {
@@ -308,7 +313,7 @@ def test_settings_out_of_range_are_named_and_a_secret_is_not_shown(open_worker: 
 def test_a_request_in_hand_at_three_crashes_is_set_aside_and_put_back(
     open_worker: Callable[..., EngineCalls], prefix: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It takes down three workers, not four; a person can put it back."""
+    """A request that takes down every worker is set aside after three, and a person can put it back."""
     first = open_worker(BLOOM_FLEET_WORKER="one")
     first.push(Request("https://example.com/poison"))
     delivered(first)
@@ -332,7 +337,7 @@ def test_the_queue_that_is_gone_begins_again(
     prefix: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A server that came back without its data is told of its start requests again, and the log says what was lost."""
+    """When the server has lost the queue, workers send their start requests again, and the log says what was lost."""
     worker = open_worker(BLOOM_FLEET_LEASE=1)
     worker.push(start_request("https://example.com/"), Request("https://example.com/a"))
     delivered(worker)
@@ -347,7 +352,7 @@ def test_the_queue_that_is_gone_begins_again(
 def test_a_queue_that_somebody_removed_takes_the_filter_with_it(
     open_worker: Callable[..., EngineCalls], plain_server: RedisServer, prefix: str
 ) -> None:
-    """What was pending must not count as seen, so the crawl begins again with both."""
+    """When the queue was removed, the filter is begun anew with it, so that what was pending does not count as seen."""
     worker = open_worker(BLOOM_FLEET_LEASE=1)
     worker.push(start_request("https://example.com/"), Request("https://example.com/a"))
     delivered(worker)
@@ -363,7 +368,7 @@ def test_a_queue_that_somebody_removed_takes_the_filter_with_it(
 def test_a_filter_without_a_queue_is_warned_of(
     open_worker: Callable[..., EngineCalls], plain_server: RedisServer, prefix: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Pages that were pending elsewhere when the filter was filled will be missed; the log says so, and the way out."""
+    """A filter without a queue is warned of: pages that were pending elsewhere when it was filled would be missed."""
     first = open_worker()
     first.push(Request("https://example.com/a"))
     delivered(first)

@@ -76,7 +76,8 @@ def with_page(url: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("part", [1, 2, 3])
 def test_a_server_killed_between_parts_loses_no_link(tmp_path: Path, part: int) -> None:
-    """The parts that had arrived are not enqueued twice, the others wait in the worker, the page is acknowledged."""
+    """If the server is killed between two parts of a page, the parts it had are not enqueued twice, the others arrive
+    when it is back, and the page is acknowledged."""
     with RedisServer(tmp_path, keeps_data=True) as server:
         with_page(server.url)
         worker = start(server.url, "w")
@@ -91,7 +92,8 @@ def test_a_server_killed_between_parts_loses_no_link(tmp_path: Path, part: int) 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", [1, 2, 3])
 def test_a_worker_killed_between_parts_loses_no_link(tmp_path: Path, part: int) -> None:
-    """The page is fetched again, since the last part acknowledges it; links of earlier parts are not enqueued twice."""
+    """If the worker is killed between two parts, the page is fetched again, and links of earlier parts are not enqueued
+    twice."""
     with RedisServer(tmp_path) as server:
         with_page(server.url)
         command = [sys.executable, "-m", "tests.fleet.frontier.test_parts", server.url, str(part)]
@@ -112,7 +114,8 @@ def test_a_worker_killed_between_parts_loses_no_link(tmp_path: Path, part: int) 
 
 @pytest.mark.slow
 def test_scripts_that_are_killed_are_called_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SCRIPT KILL ends a call before it has written anything; it is made again, and nothing is lost or done twice."""
+    """A script ended by SCRIPT KILL, which works only before it has written, is called again; nothing is lost or done
+    twice."""
     monkeypatch.setattr(couriers, "MAX_LINKS", 4000)  # one call, long enough for the server to listen meanwhile
     known = [f"https://example.com/known/{i}" for i in range(3000)]
     with RedisServer(tmp_path) as server, server.client() as client, server.client() as killer:

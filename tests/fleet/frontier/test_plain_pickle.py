@@ -27,7 +27,8 @@ plain = st.recursive(
 @pytest.mark.slow
 @given(plain, st.sampled_from([4, 5]))
 def test_plain_values_are_read_as_python_reads_them(value: Any, protocol: int) -> None:
-    """Under each protocol that scrapy-redis has written on Python 3.8 and later."""
+    """Pickles of plain values are read as by Python, under each protocol that scrapy-redis has used on Python 3.8 and
+    later."""
     assert loads(pickle.dumps(value, protocol)) == value
 
 
@@ -43,7 +44,8 @@ def test_plain_values_are_read_as_python_reads_them(value: Any, protocol: int) -
     ids=["bomb", "timedelta", "OrderedDict", "function"],
 )
 def test_whatever_would_be_imported_is_refused_and_named(value: Any, named: str, protocol: int) -> None:
-    """Under every protocol, nested too, and without being called; protocol 0 has no plain types at all."""
+    """A pickle that imports anything, nested or not, is refused by the name of the import, and nothing is called.
+    Protocol 0 is refused whole."""
     with pytest.raises(GarbledError) as caught:
         loads(pickle.dumps({"meta": [value]}, protocol))
     assert not Bomb.went_off
@@ -57,13 +59,13 @@ def test_whatever_would_be_imported_is_refused_and_named(value: Any, named: str,
     ids=["nothing", "no value", "an index without a value", "a later protocol", "cut off", "no end", "text"],
 )
 def test_garbled_pickles_are_refused(data: bytes) -> None:
-    """By our one error."""
+    """A garbled pickle raises GarbledError."""
     with pytest.raises(GarbledError):
         loads(data)
 
 
 def test_an_index_of_four_billion_takes_no_memory() -> None:
-    """The unpickler in C would set aside 64 GB for the two dozen bytes of this list."""
+    """A memo index of four billion is read as a list without the 64 GB that the unpickler in C would set aside."""
     assert loads(b"\x80\x04]r\xff\xff\xff\xff.") == []
 
 
@@ -74,14 +76,14 @@ def doubled(depth: int) -> bytes:
 
 @pytest.mark.slow
 def test_a_few_bytes_that_stand_for_a_billion_values_are_refused() -> None:
-    """A list of the same list, 60 deep, would be 2^60 values on its way to an entry."""
+    """A list of the same list, 60 deep, which stands for 2^60 values, is refused."""
     assert loads(doubled(3)) == [[[[], []], [[], []]], [[[], []], [[], []]]]
     with pytest.raises(GarbledError, match="more than 1,000,000 values"):
         loads(doubled(60))
 
 
 def test_keys_that_take_for_ever_to_hash_are_refused() -> None:
-    """A tuple of the same tuple, 60 deep, has 2^60 members to hash."""
+    """A key made of the same tuple, 60 deep, whose hash takes 2^60 steps, is refused."""
     tuples = b")" + b"".join(b"\x94h" + bytes([i]) + b"h" + bytes([i]) + b"\x86" for i in range(60))
     for data in (b"\x80\x04}" + tuples + b"Ns.", b"\x80\x04}(" + tuples + b"Nu.", b"\x80\x04\x8f(" + tuples + b"\x90."):
         with pytest.raises(GarbledError, match="it holds a tuple as a key"):
@@ -91,7 +93,7 @@ def test_keys_that_take_for_ever_to_hash_are_refused() -> None:
 @pytest.mark.slow
 @given(plain, st.data())
 def test_any_change_is_read_or_refused(value: Any, data: st.DataObject) -> None:
-    """A byte changed or the end cut off: a plain value, or our one error."""
+    """A pickle with a changed byte or a missing end is read as a plain value or raises GarbledError."""
     pickled = bytearray(pickle.dumps(value, 4))
     at = data.draw(st.integers(0, len(pickled) - 1))
     pickled[at] = data.draw(st.integers(0, 255))

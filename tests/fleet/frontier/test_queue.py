@@ -289,7 +289,8 @@ class Model(RuleBasedStateMachine):
 
 
 def test_any_history_loses_nothing(server: RedisServer, engine: str) -> None:
-    """Whatever workers do and suffer: as the model, to the last request, and no Redis key is left over."""
+    """Whatever workers do and suffer, the queue behaves as the model to the last request, and no Redis key is left
+    over."""
     Model.url, Model.engine = server.url, engine
     run_state_machine_as_test(
         Model,
@@ -304,14 +305,14 @@ def test_any_history_loses_nothing(server: RedisServer, engine: str) -> None:
 
 
 def test_another_spiders_queue_is_refused(plain_server: RedisServer, prefix: str) -> None:
-    """Its callbacks would not be found; the message says whose it is and what to do."""
+    """The queue of another spider is refused with a message that says whose it is and what to do."""
     open_queue(plain_server.url, prefix, "one")
     with pytest.raises(UnusableError, match=r"belongs to the spider 'site', and this is 'other'.*BLOOM_REDIS_KEY"):
         open_queue(plain_server.url, prefix, "one", spider="other")
 
 
 def test_a_key_that_is_taken_is_refused(plain_server: RedisServer, prefix: str) -> None:
-    """Somebody else's key in our place is left alone, and named."""
+    """Somebody else's key in the place of ours is left alone, and named in the error."""
     with plain_server.client() as client:
         client.set(f"{{{prefix}:0}}:queue", "mine")
         with pytest.raises(UnusableError, match="taken by something else"):
@@ -320,7 +321,7 @@ def test_a_key_that_is_taken_is_refused(plain_server: RedisServer, prefix: str) 
 
 
 def test_a_queue_that_is_gone_takes_nothing_in(plain_server: RedisServer, prefix: str) -> None:
-    """A call that finds no queue leaves nothing behind that would look like one."""
+    """A call that finds no queue raises, and leaves no key behind."""
     one = open_queue(plain_server.url, prefix, "one")
     with plain_server.client() as client:
         client.delete(one.key(0, "queue"), one.key(0, "workers"))
@@ -343,7 +344,7 @@ def test_a_polite_worker_leaves_the_name_to_the_living(plain_server: RedisServer
 
 
 def test_when_the_server_was_away_nobody_is_to_blame(plain_server: RedisServer, prefix: str) -> None:
-    """If no worker was heard of for half a lease, all get a new one before any is given up."""
+    """If no worker was heard of for half a lease, all get a new lease before any is given up."""
     one, other = (open_queue(plain_server.url, prefix, name) for name in ("one", "other"))
     finish(one, [link("1")])
     held = lease(one, 1).leased
@@ -356,7 +357,8 @@ def test_when_the_server_was_away_nobody_is_to_blame(plain_server: RedisServer, 
 
 
 def test_a_host_belongs_to_one_worker_while_it_is_busy(plain_server: RedisServer, prefix: str) -> None:
-    """With BLOOM_FLEET_HOST_WORKERS = 1 another worker gets other hosts only, until the first holds nothing of it."""
+    """With BLOOM_FLEET_HOST_WORKERS = 1, another worker gets requests of a host only when the first holds none of
+    it."""
     one, other = (open_queue(plain_server.url, prefix, name, host_workers=1) for name in ("one", "other"))
     finish(one, [link(str(i), "a") for i in range(4)] + [link("9", "b")])
     held = lease(one, 1).leased
@@ -368,7 +370,8 @@ def test_a_host_belongs_to_one_worker_while_it_is_busy(plain_server: RedisServer
 
 
 def test_a_full_server_refuses_links_before_it_writes(tmp_path: Path) -> None:
-    """Nothing of the call is carried out; pages without new links are acknowledged, and leases renewed, as ever."""
+    """A full server carries out nothing of a call with new links. Pages without new links are acknowledged, and leases
+    renewed."""
     with RedisServer(tmp_path) as server, server.client() as client:
         one = open_queue(server.url, "full", "one")
         finish(one, [link(str(i)) for i in range(5)])
@@ -386,7 +389,7 @@ def test_a_full_server_refuses_links_before_it_writes(tmp_path: Path) -> None:
 
 
 def test_entries_that_are_too_large_are_set_aside(plain_server: RedisServer, prefix: str) -> None:
-    """They are not sent to a worker, and listed."""
+    """Entries that are too large are listed as set aside, and sent to no worker."""
     one = open_queue(plain_server.url, prefix, "one", max_entry_bytes=5)
     finish(one, [link("1")])
     found = lease(one, 1)
@@ -395,7 +398,7 @@ def test_entries_that_are_too_large_are_set_aside(plain_server: RedisServer, pre
 
 
 def test_priorities_beyond_what_a_double_holds_keep_their_place(plain_server: RedisServer, prefix: str) -> None:
-    """They count as the highest and the lowest that fit; equal scores in time's order to the last bit."""
+    """Priorities beyond what a double holds count as the highest and lowest that fit."""
     one = open_queue(plain_server.url, prefix, "one")
     priorities = {"low": -(10**12), "below": -1, "high": 10**12, "top": queues.MAX_PRIORITY}
     finish(one, [link(key, priority=priority) for key, priority in priorities.items()])

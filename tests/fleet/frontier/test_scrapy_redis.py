@@ -81,7 +81,8 @@ def test_pending_requests_come_in_the_order_of_scrapy_redis(
     queue: str,
     order: str,
 ) -> None:
-    """Those fetched before count as seen, those pending are fetched once, and new ones are taken in as ever."""
+    """Pending requests are fetched once, in scrapy-redis' order; those fetched before count as seen, and new ones are
+    taken in."""
     monkeypatch.setattr(taking_over, "_BATCH", 7)
     left = Left(plain_server, prefix, queue)
     priorities = queue == "PriorityQueue"
@@ -109,7 +110,7 @@ def test_pending_requests_come_in_the_order_of_scrapy_redis(
 def test_both_engines_and_several_shards_know_what_was_seen(
     tmp_path: Path, open_worker: Callable[..., EngineCalls], engine: str, shards: int
 ) -> None:
-    """Of many hosts, whose requests lie in several shards: what was fetched counts as seen in each."""
+    """With requests of many hosts in several shards, what was fetched counts as seen in each shard."""
     urls = [f"https://{host}.example/{i}" for host in "abcdef" for i in range(6)]
     with RedisServer(tmp_path, bloom=engine == "bf") as server:
         left = Left(server, "site")
@@ -129,7 +130,8 @@ def test_both_engines_and_several_shards_know_what_was_seen(
 def test_a_queue_beside_our_own_filter_is_taken_over_too(
     plain_server: RedisServer, prefix: str, open_worker: Callable[..., EngineCalls], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """RedisBloomDupeFilter under scrapy-redis knows what is pending: that is fetched nevertheless, the rest is not."""
+    """A queue that RedisBloomDupeFilter filtered is taken over: what is pending is fetched, although the filter knows
+    it, and nothing else."""
     left = Left(plain_server, prefix, DUPEFILTER_CLASS="scrapy_bloom.RedisBloomDupeFilter", BLOOM_CAPACITY=1000)
     left.push(*(Request(url(i)) for i in range(10)))
     fetched = left.pop().url
@@ -147,7 +149,8 @@ def test_a_queue_beside_our_own_filter_is_taken_over_too(
 def test_the_old_keys_are_kept_and_lead_back(
     plain_server: RedisServer, prefix: str, open_worker: Callable[..., EngineCalls], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Under the names that the log gives; renamed back, scrapy-redis goes on, and another start takes over anew."""
+    """The old keys are kept under the names in the log; renamed back, they serve scrapy-redis, and another start takes
+    them over anew."""
     caplog.set_level("INFO")
     left = Left(plain_server, prefix)
     left.push(*(Request(url(i)) for i in range(10)))
@@ -179,7 +182,7 @@ def test_the_old_keys_are_kept_and_lead_back(
 def test_an_interrupted_take_over_goes_on(
     plain_server: RedisServer, prefix: str, open_worker: Callable[..., EngineCalls], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whichever answer gets lost, the start fails; after the next one each request is there, none of them twice."""
+    """Whichever answer is lost, the start fails, and after the next start each request is there once."""
     monkeypatch.setattr(taking_over, "_BATCH", 8)
     with LosingProxy(plain_server.port) as proxy:
         for lost in range(1, 6):
@@ -207,7 +210,7 @@ def test_an_interrupted_take_over_goes_on(
 def test_who_waits_for_another_worker_knows_afterwards_what_it_took_over(
     plain_server: RedisServer, prefix: str, open_worker: Callable[..., EngineCalls], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It has joined before the filter was taken over, and looks links up under both fingerprints all the same."""
+    """A worker that waited for the take-over of another looks links up under both fingerprints, too."""
     caplog.set_level("INFO")
     left = Left(plain_server, prefix)
     left.push(Request(url(1)))
@@ -231,7 +234,8 @@ def test_who_waits_for_another_worker_knows_afterwards_what_it_took_over(
 def test_an_entry_that_would_run_code_is_refused_named_and_left(
     plain_server: RedisServer, prefix: str, open_worker: Callable[..., EngineCalls], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The others are taken over; the next start says it again; nothing ran."""
+    """An entry that would run code is named in an ERROR at each start and stays where it was; the others are taken
+    over."""
     left = Left(plain_server, prefix)
     left.push(
         Request(url(1)), Request(url(2), meta={"bomb": Bomb()}), Request(url(3), callback=left.spider.parse_other)
@@ -258,7 +262,7 @@ def test_an_entry_that_would_run_code_is_refused_named_and_left(
 def test_a_filter_without_a_queue_is_warned_of(
     plain_server: RedisServer, prefix: str, open_worker: Callable[..., EngineCalls], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is taken over, since the crawl may have ended; if its queue got lost, the log has the way out."""
+    """A filter without a queue is taken over, and the log says how to go on if the queue was lost."""
     left = Left(plain_server, prefix)
     left.push(Request(url(1)))
     left.pop()
@@ -285,8 +289,8 @@ def test_a_filter_that_could_lose_pages_is_not_taken_over(
     caplog: pytest.LogCaptureFixture,
     case: str,
 ) -> None:
-    """Not beside a fingerprinter of the user's, nor if its fingerprints are foreign ones, nor if it is the bloom filter
-    of another package; the log says so."""
+    """A filter is left with a warning beside a fingerprinter of the user's, if its fingerprints are foreign, or if it
+    is the bloom filter of another package."""
     left = Left(plain_server, prefix)
     left.push(Request(url(1)), Request(url(2)))
     left.pop()
@@ -308,7 +312,8 @@ def test_a_filter_that_could_lose_pages_is_not_taken_over(
 def test_a_queue_that_cannot_be_read_is_said_and_its_filter_left(
     plain_server: RedisServer, prefix: str, open_worker: Callable[..., EngineCalls], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Taken over alone, the filter would make the pages that are pending there count as seen."""
+    """A queue of an unknown type is named in an ERROR, and its filter is not taken over, which would make its pending
+    pages count as seen."""
     left = Left(plain_server, prefix)
     left.push(Request(url(1)))
     left.scheduler.server.delete(f"{prefix}:requests")
@@ -326,7 +331,7 @@ def test_a_queue_that_cannot_be_read_is_said_and_its_filter_left(
 def test_a_server_of_scrapy_redis_that_is_gone_is_warned_of(
     plain_server: RedisServer, prefix: str, open_worker: Callable[..., EngineCalls], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The settings may be left over, and what is pending there is not lost: the crawl starts, without the password."""
+    """If scrapy-redis' server is not there, the crawl starts with a warning that does not show the password."""
     left = Left(plain_server, prefix)
     left.close()
     gone = f"redis://:hunter2@127.0.0.1:{free_port()}"
@@ -341,7 +346,7 @@ def test_a_server_of_scrapy_redis_that_is_gone_is_warned_of(
 def test_it_can_be_switched_off(
     plain_server: RedisServer, prefix: str, open_worker: Callable[..., EngineCalls]
 ) -> None:
-    """Then nothing of scrapy-redis is touched."""
+    """With BLOOM_FLEET_TAKE_OVER = False nothing of scrapy-redis is touched."""
     left = Left(plain_server, prefix)
     left.push(Request(url(1)))
     left.close()
@@ -352,7 +357,7 @@ def test_it_can_be_switched_off(
 
 @pytest.mark.slow
 def test_a_crawl_moves_in_the_middle(tmp_path: Path) -> None:
-    """Begun by scrapy-redis and stopped, ended by three workers of ours that start together: each page once."""
+    """A crawl that scrapy-redis began and three workers of ours end, started together, fetches each page once."""
     import json
     import subprocess
     import sys

@@ -49,7 +49,8 @@ def fetched(worker: EngineCalls, count: int) -> list[str]:
 def test_what_is_pushed_is_fetched(
     open_worker: Callable[..., EngineCalls], plain_server: RedisServer, prefix: str, kind: str
 ) -> None:
-    """From a list in its order, from a set, or from a sorted set with the highest score first; nothing stays behind."""
+    """Start URLs are fetched in the order of a list, in any order from a set, and highest score first from a sorted
+    set; none is left."""
     key = f"{prefix}:site:urls"
     with plain_server.client() as client:
         if kind == "list":
@@ -73,7 +74,7 @@ def test_what_cannot_be_read_is_set_aside(
     prefix: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It is said, kept and listed, and stops nobody: the next one is fetched."""
+    """A start URL that cannot be read is logged and set aside, and the next one is fetched."""
     with plain_server.client() as client:
         client.rpush(f"{prefix}:site:urls", b"\xff\x00", '{"link": 1}', URLS[0])
     worker = open_worker()
@@ -92,7 +93,7 @@ def test_something_else_under_the_key_is_said_once(
     prefix: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A key that holds no list is left alone, and the crawl goes on with what it has."""
+    """A key that holds something else is left alone and logged once, and the crawl goes on with what it has."""
     with plain_server.client() as client:
         client.set(f"{prefix}:site:urls", "x")
         worker = open_worker()
@@ -105,7 +106,7 @@ def test_something_else_under_the_key_is_said_once(
 def test_one_that_was_taken_by_a_lost_worker_comes_back(
     open_worker: Callable[..., EngineCalls], plain_server: RedisServer, prefix: str
 ) -> None:
-    """Between its leaving the list and its request the start URL is leased: a worker that dies there loses nothing."""
+    """A start URL is leased until its requests are in the queue, so a worker that dies in between loses nothing."""
     with plain_server.client() as client:
         client.rpush(f"{prefix}:site:urls", *URLS)
         lost = open_worker(BLOOM_FLEET_WORKER="same")
@@ -121,7 +122,7 @@ def test_one_that_was_taken_by_a_lost_worker_comes_back(
 
 @pytest.mark.slow
 def test_a_full_server_keeps_the_list(tmp_path: Path) -> None:
-    """The script is refused before it takes anything; when there is room again, the start URL is fetched."""
+    """A full server takes no start URL from the list; when it has room again, the URL is fetched."""
     with (
         RedisServer(tmp_path) as server,
         LocalSite(pages=5) as site,
@@ -143,7 +144,7 @@ def test_a_full_server_keeps_the_list(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_crawl_waits_for_start_urls_and_ends_when_idle(plain_server: RedisServer, prefix: str) -> None:
-    """Two workers that have nothing to do any more fetch what is pushed, once, and end after the time that is set."""
+    """Two idle workers fetch what is pushed, once, and end after BLOOM_FLEET_MAX_IDLE seconds."""
     settings = {"BLOOM_REDIS_KEY": prefix, "BLOOM_FLEET_START_URLS": f"{prefix}:urls", "BLOOM_FLEET_MAX_IDLE": 3}
     with (
         LocalSite(pages=5) as site,
@@ -162,7 +163,7 @@ def test_a_crawl_waits_for_start_urls_and_ends_when_idle(plain_server: RedisServ
 
 
 def test_what_may_be_pushed() -> None:
-    """A URL, or JSON as scrapy-redis takes it: method and meta, and fields of a form."""
+    """A URL may be pushed, or scrapy-redis' JSON with method, meta and the fields of a form."""
     spider = PlainSpider()
     (plain,) = requests_of(b" https://example.com/ \n", spider)
     assert (plain.url, plain.method, plain.dont_filter, plain.callback) == ("https://example.com/", "GET", True, None)
@@ -174,13 +175,14 @@ def test_what_may_be_pushed() -> None:
     "pushed", [b"", b"no url", b"{", b"{}", b'{"url": 1}', b'{"url": "no"}', b"\xff", b"x" * (MAX_BYTES + 1)]
 )
 def test_nothing_else_makes_a_request(pushed: bytes) -> None:
-    """Whatever is wrong with it, it is our one error."""
+    """Anything else that is pushed raises GarbledError."""
     with pytest.raises(GarbledError):
         requests_of(pushed, PlainSpider())
 
 
 def test_a_spider_may_make_the_requests() -> None:
-    """By the method that spiders of scrapy-redis have; what it raises is no end of the crawl."""
+    """The spider's make_request_from_data() makes the requests if it has one, and an exception in it does not end the
+    crawl."""
 
     class Own(PlainSpider):
         def make_request_from_data(self, data: bytes) -> Any:
