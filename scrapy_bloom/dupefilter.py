@@ -22,7 +22,7 @@ from scrapy_bloom.crawl.spider_state import spider_state_kept
 from scrapy_bloom.crawl.startup import log_start_errors
 from scrapy_bloom.errors import UnusableError, counted
 from scrapy_bloom.files.directory import open_filter
-from scrapy_bloom.files.frontier_file import FRONTIER_NAME, count_pending
+from scrapy_bloom.files.frontier_file import FRONTIER_NAME, count_pending, half_salvaged
 from scrapy_bloom.files.frontier_mark import FrontierMark, Noted
 from scrapy_bloom.filter.chain import ScalableBloomFilter, first_layer_bytes
 
@@ -259,6 +259,8 @@ def _survives_kill(crawler: Crawler) -> bool:
 
 def _refuse_pending(jobdir: Path, scheduler: str) -> None:
     """Raise UnusableError if *jobdir* holds pending requests that *scheduler* would not see."""
+    if unfinished := half_salvaged(jobdir / FRONTIER_NAME):
+        raise unfinished
     try:
         count = count_pending(jobdir)
         found = f"holds {counted(count, 'pending request')}"

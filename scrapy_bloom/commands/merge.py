@@ -16,7 +16,7 @@ from scrapy_bloom.commands.plan import count_argument, rate_argument
 from scrapy_bloom.commands.terminal import OK, rows, show, size, tracked
 from scrapy_bloom.errors import KeySpaceError, UnusableError, counted
 from scrapy_bloom.files.frontier_check import contents
-from scrapy_bloom.files.frontier_file import FRONTIER_NAME
+from scrapy_bloom.files.frontier_file import FRONTIER_NAME, half_salvaged
 from scrapy_bloom.files.inspect import inspect
 from scrapy_bloom.files.job_lock import hold_filter, hold_job
 from scrapy_bloom.files.layout import FILTER_NAME
@@ -141,6 +141,8 @@ def _objections(found: FilterDescription, first: FilterDescription, *, accept_lo
 
 def _pending(jobdir: Path) -> int:
     path = jobdir / FRONTIER_NAME
+    if unfinished := half_salvaged(path):
+        raise unfinished
     return _asked(path, lambda connection: contents(connection).pending) if path.exists() else 0
 
 

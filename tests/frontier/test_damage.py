@@ -13,13 +13,15 @@ from pathlib import Path
 import pytest
 from scrapy import Request
 
+from scrapy_bloom.commands import command_line
+from scrapy_bloom.commands.terminal import USAGE
 from scrapy_bloom.commands.verify import verify
 from scrapy_bloom.errors import BloomError, DamagedError, UnusableError
 from scrapy_bloom.files.frontier_check import contents, problems
 from scrapy_bloom.files.frontier_file import FRONTIER_NAME
 from scrapy_bloom.frontier.database import Database
 from scrapy_bloom.frontier.salvage import main, salvage, scan
-from tests.support.schedulers import EngineCalls, opened
+from tests.support.schedulers import DURABLE, SCRAPY, EngineCalls, opened
 
 BLOOM = {
     "DUPEFILTER_CLASS": "scrapy_bloom.BloomDupeFilter",
@@ -198,8 +200,11 @@ def test_salvage_killed_at_any_move_loses_nothing(tmp_path: Path, capsys: pytest
             assert found["done"] == [f"Deleted {job / 'requests.frontier.salvage'}."]
         else:
             assert "Run it again" in found["findings"][0]
-            with pytest.raises(UnusableError, match="not in its place yet"):
-                EngineCalls(job, **BLOOM)
+            for scheduler in (DURABLE, SCRAPY):
+                with pytest.raises(UnusableError, match="not in its place yet"):
+                    EngineCalls(job, scheduler, **BLOOM)
+            assert command_line.main(["merge", str(tmp_path / "all"), str(job)]) == USAGE
+            assert "not in its place yet" in capsys.readouterr().err
         assert main([str(job)]) == 0
         assert "Saved 400 pending requests; 0 are lost" in capsys.readouterr().out
         assert not verify(str(job))["findings"]
