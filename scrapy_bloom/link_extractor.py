@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import re
+from contextlib import contextmanager
 from copy import copy
 from inspect import signature
 from itertools import islice, repeat
@@ -54,6 +55,25 @@ _NO_NAME = "no name of an element"
 
 _ODD_LINK = Link("http://a/?b&a=1#c")
 """A URL that is not canonical: shows whether an extractor compares raw or canonical URLs."""
+
+
+@contextmanager
+def _plain_elements(parts: list[Selector]) -> Iterator[None]:
+    """Let lxml make elements of its own class while a page is walked over.
+
+    For each element that it comes to, it would ask the page's parser, in Python, for a class, which takes a third of
+    the walk. The parser is that of this page alone.
+    """
+    root = parts[0].root if parts and parts[0].type == "html" else None
+    parser = root.getroottree().parser if isinstance(root, etree._Element) else None
+    if type(parser) is not HTMLParser:
+        yield
+        return
+    parser.set_element_class_lookup(None)  # type: ignore[union-attr] # it is no None
+    try:
+        yield
+    finally:
+        parser.set_element_class_lookup(_HTML_CLASSES)  # type: ignore[union-attr] # likewise
 
 
 class UnseenLinkExtractor(LinkExtractor):
@@ -110,12 +130,16 @@ class UnseenLinkExtractor(LinkExtractor):
         values, is_unique = self._values(parts), self.link_extractor.unique
         found, seen, n_more = page.sift(values, crawl.certain, is_unique=is_unique, names_seen=crawl.is_debugging)
         unseen = crawl.unseen(found, seen, n_more)
-        elements, links, at = self._elements(parts), [], 0
-        for place, url, _ in unseen:
-            element = next(islice(elements, place - at, None))
-            at = place + 1
-            text = _text_of(element) if len(element) else element.text  # an XPath takes 5 microseconds
-            links.append(Link(url, text or "", nofollow=rel_has_nofollow(element.get("rel"))))
+        if not unseen:
+            return []
+        links, at = [], 0
+        with _plain_elements(parts):
+            elements = self._elements(parts)
+            for place, url, _ in unseen:
+                element = next(islice(elements, place - at, None))
+                at = place + 1
+                text = _text_of(element) if len(element) else element.text  # an XPath takes 5 microseconds
+                links.append(Link(url, text or "", nofollow=rel_has_nofollow(element.get("rel"))))
         return links
 
     def _parts(self, response: TextResponse) -> list[Selector]:
@@ -150,17 +174,8 @@ class UnseenLinkExtractor(LinkExtractor):
         """Return the attributes without their elements: keeping those takes three times as long as the walk."""
         if not self._has_one_attribute(parts):
             return [value for _, value in self._attributes(parts)]
-        root = parts[0].root
-        parser = root.getroottree().parser
-        if type(parser) is not HTMLParser:
-            return list(map(_get_attribute, root.iter(*self._tags), repeat(self._only_attr)))
-        # For each element that it comes to, lxml asks the parser, in Python, for a class, which takes a third of the
-        # walk. The parser is that of this page alone.
-        parser.set_element_class_lookup(None)
-        try:
-            return list(map(_get_attribute, root.iter(*self._tags), repeat(self._only_attr)))
-        finally:
-            parser.set_element_class_lookup(_HTML_CLASSES)
+        with _plain_elements(parts):
+            return list(map(_get_attribute, parts[0].root.iter(*self._tags), repeat(self._only_attr)))
 
     def _has_one_attribute(self, parts: list[Selector]) -> bool:
         """Whether each element of certain names has one value, which may be None."""

@@ -40,8 +40,7 @@ _HTML_SPACE = " \t\n\r\f"
 
 # Nothing in such a fragment, or name of a file, is changed by joining and quoting.
 _is_plain_fragment = re.compile(r"[A-Za-z0-9._\-]+").fullmatch
-_has_odd_fragment = re.compile(r"#(?:[A-Za-z0-9._\-]*[^A-Za-z0-9._\-\n]|\n|\Z)").search
-"""Whether the fragment of any line is not a plain one."""
+_are_plain_fragments = re.compile(r"[A-Za-z0-9._\-]*").fullmatch
 _match_plain_path = re.compile(r"((?:[A-Za-z0-9._~\-/:]*/)?)([A-Za-z0-9_~\-][A-Za-z0-9._~\-]*)").fullmatch
 
 _match_below = re.compile(r"((?:\.\./)*)((?:[A-Za-z0-9_~\-][A-Za-z0-9._~\-]*/)+)").fullmatch
@@ -169,15 +168,16 @@ class Page:
         in_folder, in_origin, on_page = self._in_folder.get, self._in_origin.get, self._on_page.get
         n_seen = 0
         seen_heads: dict[str, list[str]] = {}
-        shares_urls = False
+        repeated: dict[str, str] = {}
         doubtful: set[str] = set()
         for head, n in Counter(heads).items():
             at = head or "#"
             known = in_folder(at) or in_origin(at) or on_page(at) or self._learn(at)
             if known is _UNWANTED_PAGE:
                 continue
-            if not (known.takes_fragments or (n == 1 and head in hrefs and "#" not in known.url)) and not (
-                known.takes_fragments is None and self._takes_fragments(known, at)
+            if not known.takes_fragments and not (
+                (n == 1 and head in hrefs and "#" not in known.url)
+                or (known.takes_fragments is None and self._takes_fragments(known, at))
             ):
                 doubtful.add(head)
             elif not known.is_wanted:
@@ -186,14 +186,19 @@ class Page:
                 doubtful.add(head)
             else:
                 n_seen += n
-                same = seen_heads.get(known.link_url)
+                url = known.link_url
+                same = seen_heads.get(url)
                 if same is None:
-                    seen_heads[known.link_url] = [head]
+                    seen_heads[url] = [head]
                 else:
+                    repeated[same[0]] = repeated[head] = url
                     same.append(head)
-                    shares_urls = True
-        if is_unique and (shares_urls or not memory.keeps_fragments):
-            n_seen -= self._repeated(hrefs, seen_heads)
+        if is_unique:
+            if not memory.keeps_fragments:
+                n_seen = len(seen_heads)
+            elif repeated:
+                pairs = [pair for pair in zip(hrefs, heads, strict=True) if pair[1] in repeated]
+                n_seen -= len(pairs) - len({(repeated[head], raw.partition("#")[2]) for raw, head in pairs})
         if not doubtful and not odd:
             return [], [], n_seen
         rest = odd.union([raw for raw in hrefs if raw.partition("#")[0] in doubtful]) if doubtful else odd
@@ -215,32 +220,19 @@ class Page:
         odd: set[str] = set()
         if "" in hrefs and not self._is_plain:
             odd.add("")
-        joined = "\n".join(hrefs)
-        if "#" in hrefs and self._memory.fits is None and not odd:
-            del hrefs["#"]
-            joined = "\n".join(hrefs)
-            hrefs[""] = None
         if self._memory.fits is not None:
-            if "#" in joined:
-                odd.update([raw for raw in hrefs if "#" in raw])
-        elif _has_odd_fragment(joined) or joined.count("\n") >= len(hrefs):
-            odd.update([raw for raw in hrefs if _has_odd_fragment(raw) or "\n" in raw])
+            odd.update([raw for raw in hrefs if "#" in raw])
+        else:
+            if "#" in hrefs and not odd:
+                del hrefs["#"]
+                hrefs[""] = None
+            fragments = [raw.partition("#")[2] for raw in hrefs]
+            n_marks = "\n".join(hrefs).count("#")
+            if n_marks != len(fragments) - fragments.count("") or not _are_plain_fragments("".join(fragments)):
+                odd.update([raw for raw in hrefs if "#" in raw and not _is_plain_fragment(raw.partition("#")[2])])
         for raw in odd:
             del hrefs[raw]
         return odd
-
-    def _repeated(self, hrefs: dict[str, None], heads: dict[str, list[str]]) -> int:
-        """Return how many of *hrefs* have the URL of another one; *heads* are theirs up to the #, by their URL."""
-        if self._memory.keeps_fragments:
-            url_of = {head: url for url, same in heads.items() if len(same) > 1 for head in same}
-        else:
-            url_of = {head: url for url, same in heads.items() for head in same}
-        urls = []
-        for raw in hrefs:
-            head, _, fragment = raw.partition("#")
-            if head in url_of:
-                urls.append((url_of[head], fragment if self._memory.keeps_fragments else ""))
-        return len(urls) - len(set(urls))
 
     def _is_among(self, url: str, hrefs: dict[str, None], heads: dict[str, list[str]]) -> bool:
         """Whether one of *hrefs* with one of *heads*, which are given by their URL, has this *url*."""
@@ -298,6 +290,16 @@ class Page:
 
     def _learn(self, raw: str) -> Known:
         """Resolve *raw*, and remember the result if it is the same for every page of the folder or site."""
+        match = _match_plain_path(raw)
+        if match and len(raw) <= _LONGEST:  # another spelling of a page that is known takes a microsecond
+            stem = self._in_folder.stems.get(match[1]) or self._in_origin.stems.get(match[1])
+            if stem is not None and stem.table is not None and stem.url:
+                url = stem.url + match[2]
+                page = self._in_origin.pages.get(url)
+                if page is not None:
+                    stem.table[raw] = page
+                    self._count(stem.table, raw, url)
+                    return page
         if raw == "#" or (not raw and self._is_plain):  # the page itself, which is remembered by its URL like others
             known, table = self._resolved(self._context[0].partition("#")[0])[0], None
         else:
@@ -314,7 +316,8 @@ class Page:
         memory = self._memory
         match = _match_origin(raw)
         if match:
-            stem = self._stem(f"{match[0]}/")
+            root = f"{match[0]}/"
+            stem = self._in_origin.stems.get(root) or self._stem(root)
             if stem.url and not self._is_wanted(stem, ""):
                 return _UNWANTED_PAGE, stem.table
         match = _match_plain_path(raw)
