@@ -274,6 +274,8 @@ def _beside(side: str, pending: int) -> dict[str, float]:
 
     logging.disable(logging.WARNING)
     scheduler, dupefilter = SIDES[side]
+    if hasattr(os, "sync"):
+        os.sync()  # or the disk is busy with what was measured before, and what waits to be written waits in memory
     with tempfile.TemporaryDirectory() as directory:
         calls = EngineCalls(Path(directory), scheduler, **{**frontier.SETTINGS, "DUPEFILTER_CLASS": dupefilter})
         before = measure.resident_bytes()

@@ -248,6 +248,20 @@ def test_a_file_of_version_2_is_upgraded_unless_it_is_damaged(tmp_path: Path) ->
     assert not was_told
 
 
+def test_a_file_of_version_3_is_read(tmp_path: Path) -> None:
+    """A frontier that the first program of this format wrote is whole, and hands out its requests."""
+    path = tmp_path / FRONTIER_NAME
+    path.write_bytes((Path(__file__).parent / "golden" / "version-3.sqlite").read_bytes())
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("PRAGMA user_version").fetchone() == (3,)
+        assert contents(database).pending == 29
+        assert problems(path, database) == []
+    found, was_told = crawl(tmp_path)
+    assert len(found) == 29
+    assert found < {url(n) for n in range(30)}
+    assert not was_told
+
+
 def test_a_file_of_version_1_is_upgraded(tmp_path: Path) -> None:
     """A frontier without checksums and counts gets them on opening, and its requests come out as before."""
     path = filled(tmp_path, 30)
