@@ -10,8 +10,9 @@ from scrapy.http import HtmlResponse
 from scrapy.utils.test import get_crawler
 
 from scrapy_bloom import BloomDupeFilter, RedisBloomDupeFilter, UnseenLinkExtractor, UnseenLinks
-from scrapy_bloom.errors import BloomError
+from scrapy_bloom.errors import BloomError, DamagedError
 from scrapy_bloom.fleet.filter import fleet_filter
+from scrapy_bloom.loops.verdicts import guard_file
 from tests.support.redis_servers import RedisServer
 from tests.support.scheduling import finish, open_scheduler
 
@@ -155,6 +156,24 @@ def test_log_line_and_stats(server: RedisServer, engine: str, prefix: str, caplo
     assert stats["bloom/expected_lost"] < 1e-12
     assert 3 <= stats["bloom/redis/round_trips"] <= 10
     assert stats["bloom/redis/away"] == stats["bloom/redis/accepted_alone"] == stats["bloom/redis/unwritten"] == 0
+
+
+def test_a_start_that_the_loop_guard_refuses_announces_nothing(
+    plain_server: RedisServer,
+    build: Callable[..., RedisBloomDupeFilter],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """With a damaged file of the guard the log says why the crawl does not start, and not that it shares a filter."""
+    guard_file(tmp_path).parent.mkdir()
+    guard_file(tmp_path).write_text("something else" * 100)
+    caplog.set_level("INFO")
+    with pytest.raises(DamagedError):
+        build(plain_server.url, BLOOM_LOOP_GUARD=True, BLOOM_CAPACITY=1000, JOBDIR=str(tmp_path))
+    assert "The crawl has not started" in caplog.text
+    assert "Sharing the filter" not in caplog.text
+    build(plain_server.url)
+    assert "Sharing the filter" in caplog.text
 
 
 def test_request_seen_never_raises(
