@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
 
 MEMORY_BYTES = 32 * 1024 * 1024
-"""Most bytes of one memory, some 80,000 links; beyond it, the folders not visited for longest are forgotten."""
+"""Most bytes of one memory, some 60,000 links; beyond it, the folders not visited for longest are forgotten."""
 
 _ENTRY_BYTES = 320
 """Bytes of one link besides the characters of its two strings (on average 250 over 45,000 links of one site)."""
@@ -32,7 +32,7 @@ _MOST_ENDINGS = 200
 """Most endings of names remembered for a site."""
 
 _MOST_PAGES = 20_000
-"""Most pages remembered for all folders of a site together; each folder keeps those it links to, anyway."""
+"""Most pages of a site known to all of its folders, 8 MiB; each folder keeps those it links to, whatever happens."""
 
 _WEB = ("http", "https")
 
