@@ -34,6 +34,11 @@ READ_ROWS = 64
 READ_BYTES = 256 * 1024
 """What a lane reads at once, whichever is reached first."""
 
+MANY_LANES = 64
+READ_ROWS_OF_MANY = 4
+"""What it reads while so many lanes have rows in memory, where there is not room for more of each. With 1,000 hosts of
+200 requests each, 64 at once made a request cost 121 microseconds and not 93."""
+
 AHEAD_LANES = 64
 AHEAD_ROWS = 32
 """Lanes of which the next row is read together, of those with so few rows in the file. With very many hosts, every pop
@@ -151,11 +156,12 @@ class Lanes:
         rows: list[Row] = []
         size = 0
         taken = self.journal.taken
+        most = READ_ROWS if len(self.caching) < MANY_LANES else min(READ_ROWS, READ_ROWS_OF_MANY)
         for row in found:
             if row.id not in taken:
                 rows.append(row)
                 size += len(row.body)
-                if len(rows) == READ_ROWS or size >= READ_BYTES:
+                if len(rows) == most or size >= READ_BYTES:
                     break
         return rows
 
