@@ -129,12 +129,17 @@ class Account:
     @property
     def is_productive(self) -> bool:
         """Whether it can speak for itself, and has brought something lately."""
-        return self.fetched >= EVIDENCE and self.dry < min(self.fetched, DRY)
+        return self.fetched >= EVIDENCE and self.dry < EVIDENCE
 
     @property
     def breeds(self) -> bool:
         """Whether most of its pages bring news, and a page leads to more than one new URL of its section."""
         return self.lately >= EVIDENCE and self.bred > self.lately and self.brought > self.lately / 2
+
+    @property
+    def is_barren(self) -> bool:
+        """Whether few of its pages bring news, themselves or by what they lead to."""
+        return self.lately >= EVIDENCE and self.brought <= self.lately / 2
 
     def note(self, *, is_news: bool) -> None:
         """Count a page that has come back."""

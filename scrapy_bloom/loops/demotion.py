@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scrapy_bloom.loops.account import EVIDENCE
+from scrapy_bloom.loops.account import DRY, EVIDENCE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,6 +48,8 @@ MOST_GROWTH = 64.0
 SURE = 8
 """Pages of a section for each unit of MOST_GROWTH: what has bred for 8 pages may, for 500 pages it goes on so."""
 
+KNOWN = 10
+
 FREE_SEGMENTS = 4
 """Segments of a path that cost nothing; from there on each two cost a step. Mazes of relative links go down to where
 the limit of ``depth`` ends them, and there they look like any section that has been crawled to its end."""
@@ -64,7 +66,10 @@ AT_ONCE = 4
 
 def rank_of(accounts: Sequence[Account]) -> int:
     """Return the number of a URL among its kind; *accounts* are those of its shapes, the most specific first."""
-    return max(_kind(accounts).queued, *(account.queued // KINDS for account in accounts))
+    kind = _kind(accounts)
+    if kind.fetched >= DRY:
+        return kind.queued
+    return max(kind.queued, *(account.queued // KINDS for account in accounts))
 
 
 def steps_of(url: str, rank: int, accounts: Sequence[Account], *, is_due: bool) -> int:
@@ -73,21 +78,28 @@ def steps_of(url: str, rank: int, accounts: Sequence[Account], *, is_due: bool) 
     When it *is_due*, which is when it has come out of the queue, growth counts in full. Before, it does not: a request
     can be sent back, but not called forward when its kind has stopped growing.
     """
-    in_query = accounts[0].is_of_query
+    kind = _kind(accounts)
     rate = bred = barrenness = known = 0.0
     for account in reversed(accounts):
-        if in_query and not account.is_of_query:
+        if kind.is_of_query and not account.is_of_query:
             continue
         # A shape of many URLs is a kind by itself, of which nothing is known at first; one of few is like its folder.
         others = PRIOR / (account.queued + PRIOR)
         pages = account.lately
         weight = 1 / (pages + PRIOR)
         own_kind = PRIOR * (1 - others)
-        rate = ((account.loops if in_query else account.kin) + own_kind + others * rate * PRIOR) * weight
-        bred = ((account.loops if in_query else account.bred) + own_kind + others * bred * PRIOR) * weight
+        rate = ((account.bred if kind.is_of_query else account.kin) + own_kind + others * rate * PRIOR) * weight
+        bred = (account.bred + own_kind + others * bred * PRIOR) * weight
         barrenness = (max(0, pages - account.brought) + others * barrenness * PRIOR) * weight
         known = (account.fetched * pages + known * PRIOR) * weight
-    pages = accounts[-1].fetched if rate > SUSPECT else _kind(accounts).fetched
+    if not kind.is_of_query:
+        found = False
+        for account in accounts:
+            found = found or account is kind
+            if found and account.fetched >= KNOWN:
+                rate = bred = account.loops / account.lately
+                break
+    pages = accounts[-1].fetched if rate > SUSPECT else kind.fetched
     growth = max(1.0, min(MOST_GROWTH, pages / SURE, rate * rate)) if is_due else 1.0
     rank = int(max(rank, pages * growth))
     if bred <= 1 and barrenness < 0.5 and known >= EVIDENCE:
@@ -105,4 +117,10 @@ def steps_later(url: str, rank: int, accounts: Sequence[Account], demoted: int) 
 
 def _kind(accounts: Sequence[Account]) -> Account:
     """Return the account of the URL's kind: of the same parameters in any page of the folder, or of its own shape."""
-    return accounts[1] if len(accounts) > 1 and accounts[1].is_of_query else accounts[0]
+    own = accounts[0]
+    if own.is_of_query:
+        return accounts[1] if len(accounts) > 1 and accounts[1].is_of_query else own
+    if "/*/*" in own.shape:
+        base = own.shape.rstrip("/*") + "/**"
+        return next((account for account in accounts if account.shape == base), own)
+    return own

@@ -328,10 +328,11 @@ class LoopGuard:
         if source[-2] == accounts[-1].id:
             judge = _with_evidence(accounts)
             is_kin = judge is not None and judge.breeds
+            leads_somewhere = judge is None or not judge.is_barren
             for number in source[::2]:
                 account = self._accounts.get(number)
                 if account is not None:
-                    account.bred += 1
+                    account.bred += leads_somewhere
                     account.kin += is_kin
                     account.loops += number in same
                     self._changed.add(number)
@@ -422,8 +423,11 @@ class LoopGuard:
         for number, request in released:
             request.dont_filter = True  # the filter knows it; out_of_queue() takes it back
             request.meta[RELEASED] = number
-            request.meta[QUEUED] = (STEPS - 1, 0)
-            request.priority -= STEPS - 1
+            accounts = [a for a in map(self._accounts.get, map(_number, self._shapes.of(request.url))) if a is not None]
+            rank = rank_of(accounts) if accounts else 0
+            steps = steps_of(request.url, rank, accounts, is_due=True) if accounts else 0
+            request.meta[QUEUED] = (steps, rank)
+            request.priority -= steps
             self._send_back(request)
         self._stats.inc_value("bloom/loop/released", len(released))
         return len(released)

@@ -46,6 +46,9 @@ stays unread. Unread text is not remembered, so copies of a page of w windows co
 SHORTEST = 8
 """Bytes; shorter lines and pieces ("Next", "12.50") say nothing about a page."""
 
+SHORTEST_TOKEN = 6
+"""Letters and digits in a row that may be a token. ``tar.gz`` and ``v2`` are shorter."""
+
 PIECE = 6
 """Words of a new line that are looked up together, so that a token in a paragraph does not make all of it new."""
 
@@ -138,7 +141,7 @@ class News:
 
     def _worth(self, line: bytes, own: frozenset[bytes]) -> tuple[int, bool]:
         """Return how many characters of *line*, which is new, are new in small pieces, and if only its echo is new."""
-        words = [word for word in line.split() if _DIGIT not in word]
+        words = [word for word in line.split() if _DIGIT not in word or _is_name(word)]
         is_echo = not own.isdisjoint(_WORDS(line))
         if is_echo:
             words = [word for word in words if own.isdisjoint(_WORDS(word))]
@@ -182,6 +185,19 @@ class News:
             )
             >= ENOUGH_GROUPS
         )
+
+
+def _is_name(word: bytes) -> bool:
+    """Whether *word*, which has digits, names a file or a version, and is no token: ``lake-0.00.tar.gz``.
+
+    Digits are alike by now, so a counter in a name makes no new one.
+    """
+    parts = _WORDS(word)
+    return (
+        len(parts) > 1
+        and any(len(part) > 2 and part.isalpha() for part in parts)
+        and all(len(part) < SHORTEST_TOKEN or part.isalpha() or part.isdigit() for part in parts)
+    )
 
 
 def _windows(body: bytes, *, is_markup: bool) -> Iterator[bytes]:

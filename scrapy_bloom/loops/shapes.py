@@ -121,7 +121,7 @@ class Shapes:
         exact = [f"{path}?{query}", f"{sibling}?{query}"] if sibling != path else [f"{path}?{query}"]
         # Facets make a shape of every combination, and of these there are more than pages to judge each by.
         some = [f"{sibling}?({len(keys)})"] if len(keys) > 1 else []
-        return [*exact, *some, f"{path}?*", *folders], len(exact), keys
+        return [*exact, *some, f"{path}?*", *[f"{folder}?*" for folder in folders]], len(exact), keys
 
     def changed(self) -> list[tuple[str, int, str]]:
         """Return what was learned since this was last asked, for :meth:`load`: a row for each folder."""

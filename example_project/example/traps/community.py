@@ -188,25 +188,27 @@ class _Wiki:
         number = decimal(name.rpartition("_")[2])
         return number if 0 < number < self.articles and name == self._name(number) else -1
 
+    def _text(self, number: int) -> str:
+        return paragraphs(chance("wiki", number), 60, 50)
+
     def article(self, visit: Visit) -> Answer | None:
         number = self._number(visit.segments[0]) if len(visit.segments) == 1 and not visit.query else -1
         if number < 0:
             return None
-        rng = chance("wiki", number)
+        rng = chance("wiki links", number)
         targets = [child for child in range(3 * number + 1, 3 * number + 4) if child < self.articles]
         targets += rng.choices(range(self.articles), k=5)
         links = [link(f"/wiki/{self._name(one)}", self._name(one).replace("_", " ")) for one in targets]
         name = self._name(number)
         views = [link(f"/w/index.php?title={name}&action={action}", action) for action in ("edit", "history", "info")]
-        return Answer(page(name.replace("_", " "), paragraphs(rng, 60, 50) + listed(links) + " ".join(views)))
+        return Answer(page(name.replace("_", " "), self._text(number) + listed(links) + " ".join(views)))
 
     def view(self, visit: Visit) -> Answer | None:
         name, action = visit.params.get("title", ""), visit.params.get("action", "view")
         number = self._number(name)
         if visit.segments != ["index.php"] or number < 0:
             return None
-        rng = chance("wiki", number)
-        text = paragraphs(rng, 60, 50)
+        text = self._text(number)
         newest = 1000 + number * 40
         base = f"/w/index.php?title={name}"
         article = link(f"/wiki/{name}", "Article")
