@@ -30,7 +30,6 @@ class AccountRow(NamedTuple):
     strangers: int
     lately: int
     bred: int
-    kin: int
     brought: int
     loops: int
     told: int
@@ -50,7 +49,6 @@ class Account:
         "has_run_dry",
         "id",
         "is_of_query",
-        "kin",
         "lately",
         "loops",
         "pardoned",
@@ -78,9 +76,7 @@ class Account:
         self.lately = 0
         """Pages that have come back; this and the next four are halved at LATELY, so that the last pages count most."""
         self.bred = 0
-        """New URLs of the same section that were found on them."""
-        self.kin = 0
-        """Of these, the ones whose shape breeds as well."""
+        """New URLs of the same section that were found on them, but for kinds that bring nothing."""
         self.loops = 0
         """New URLs of this very shape that were found on them."""
         self.brought = 0
@@ -96,8 +92,8 @@ class Account:
         """Return the account that was stored as *row*."""
         account = cls(row.id, row.shape)
         account.fetched, account.dry, account.queued, account.tried = row.fetched, row.dry, row.queued, row.tried
-        account.strangers, account.lately, account.bred, account.kin = row.strangers, row.lately, row.bred, row.kin
-        account.brought, account.loops = row.brought, row.loops
+        account.strangers, account.lately = row.strangers, row.lately
+        account.bred, account.brought, account.loops = row.bred, row.brought, row.loops
         account.has_run_dry, account.pardoned, account.example = bool(row.told), bool(row.pardoned), row.example
         return account
 
@@ -113,7 +109,6 @@ class Account:
             self.strangers,
             self.lately,
             self.bred,
-            self.kin,
             self.brought,
             self.loops,
             int(self.has_run_dry),
@@ -128,13 +123,8 @@ class Account:
 
     @property
     def is_productive(self) -> bool:
-        """Whether it can speak for itself, and has brought something lately."""
-        return self.fetched >= EVIDENCE and self.dry < EVIDENCE
-
-    @property
-    def breeds(self) -> bool:
-        """Whether most of its pages bring news, and a page leads to more than one new URL of its section."""
-        return self.lately >= EVIDENCE and self.bred > self.lately and self.brought > self.lately / 2
+        """Whether most of its pages bring something, one of the last EVIDENCE ones among them."""
+        return self.fetched >= EVIDENCE and self.dry < EVIDENCE and not self.is_barren
 
     @property
     def is_barren(self) -> bool:
@@ -148,7 +138,6 @@ class Account:
         if self.lately >= LATELY:
             self.lately //= 2
             self.bred //= 2
-            self.kin //= 2
             self.loops //= 2
             self.brought //= 2
         self.brought += is_news

@@ -40,7 +40,10 @@ PRIOR = 25
 """Pages for which the estimate of the wider shape counts, beside the shape's own pages."""
 
 SUSPECT = 1.2
-"""New URLs of its own kind on a page, past which its whole section counts for the rank of a kind. A pager has 1."""
+"""New URLs of its own kind on a page, past which its whole section counts for the rank of a kind. A pager has 1.
+
+For a query these are all new URLs with a query in its section that may bring something: a filter leads to further
+filters, which have more parameters and so are other kinds."""
 
 MOST_GROWTH = 64.0
 """How many pages one of a kind that grows counts as, at most: a list may have a hundred links."""
@@ -49,6 +52,8 @@ SURE = 8
 """Pages of a section for each unit of MOST_GROWTH: what has bred for 8 pages may, for 500 pages it goes on so."""
 
 KNOWN = 10
+"""Pages of a shape after which its growth is taken from itself alone. What its pages lead to elsewhere is ranked there:
+the categories of a shop do not wait for their filters."""
 
 FREE_SEGMENTS = 4
 """Segments of a path that cost nothing; from there on each two cost a step. Mazes of relative links go down to where
@@ -75,11 +80,11 @@ def rank_of(accounts: Sequence[Account]) -> int:
 def steps_of(url: str, rank: int, accounts: Sequence[Account], *, is_due: bool) -> int:
     """Return by how many steps to demote *url*, the *rank*-th of its kind, from 0 to STEPS - 1.
 
-    When it *is_due*, which is when it has come out of the queue, growth counts in full. Before, it does not: a request
-    can be sent back, but not called forward when its kind has stopped growing.
+    When it *is_due*, which is when it has come out of the queue, growth counts in full, and so does the rank of a kind
+    that nothing is known of. Before, neither does: a request can be sent back, but not called forward.
     """
     kind = _kind(accounts)
-    rate = bred = barrenness = known = 0.0
+    rate = barrenness = known = 0.0
     for account in reversed(accounts):
         if kind.is_of_query and not account.is_of_query:
             continue
@@ -87,22 +92,16 @@ def steps_of(url: str, rank: int, accounts: Sequence[Account], *, is_due: bool) 
         others = PRIOR / (account.queued + PRIOR)
         pages = account.lately
         weight = 1 / (pages + PRIOR)
-        own_kind = PRIOR * (1 - others)
-        rate = ((account.bred if kind.is_of_query else account.kin) + own_kind + others * rate * PRIOR) * weight
-        bred = (account.bred + own_kind + others * bred * PRIOR) * weight
+        rate = (account.bred + PRIOR * (1 - others) + others * rate * PRIOR) * weight
         barrenness = (max(0, pages - account.brought) + others * barrenness * PRIOR) * weight
         known = (account.fetched * pages + known * PRIOR) * weight
     if not kind.is_of_query:
-        found = False
-        for account in accounts:
-            found = found or account is kind
-            if found and account.fetched >= KNOWN:
-                rate = bred = account.loops / account.lately
-                break
+        rate = _own_growth(accounts[accounts.index(kind) :])
     pages = accounts[-1].fetched if rate > SUSPECT else kind.fetched
     growth = max(1.0, min(MOST_GROWTH, pages / SURE, rate * rate)) if is_due else 1.0
     rank = int(max(rank, pages * growth))
-    if bred <= 1 and barrenness < 0.5 and known >= EVIDENCE:
+    is_finite = rate <= 1 and barrenness < 0.5 if known >= EVIDENCE else not is_due
+    if is_finite:
         rank //= CHILDLESS
     path, _, query = url.partition("?")
     plainness = min(MOST_PARAMETERS, query.count("=")) + max(0, path.count("/") - 2 - FREE_SEGMENTS) // 2
@@ -116,11 +115,20 @@ def steps_later(url: str, rank: int, accounts: Sequence[Account], demoted: int) 
 
 
 def _kind(accounts: Sequence[Account]) -> Account:
-    """Return the account of the URL's kind: of the same parameters in any page of the folder, or of its own shape."""
+    """Return the account of the URL's kind.
+
+    With a query, that of the same parameters in any page of the folder. Without, that of its own shape; but a maze of
+    words makes a shape of every depth (``/*/*``, ``/*/*/*``), so there it is that of the folder in which they begin.
+    """
     own = accounts[0]
     if own.is_of_query:
         return accounts[1] if len(accounts) > 1 and accounts[1].is_of_query else own
     if "/*/*" in own.shape:
-        base = own.shape.rstrip("/*") + "/**"
-        return next((account for account in accounts if account.shape == base), own)
+        folder = own.shape.rstrip("/*") + "/**"
+        return next((account for account in accounts if account.shape == folder), own)
     return own
+
+
+def _own_growth(accounts: Sequence[Account]) -> float:
+    """Return how many new URLs of itself a page of the narrowest of *accounts* that is known leads to."""
+    return next((account.loops / account.lately for account in accounts if account.lately >= KNOWN), 0.0)

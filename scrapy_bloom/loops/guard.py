@@ -26,7 +26,7 @@ import mmh3
 from scrapy_bloom.files.directory import open_filter
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.loops.account import DRY, EVIDENCE, Account
-from scrapy_bloom.loops.demotion import STEPS, rank_of, steps_later, steps_of
+from scrapy_bloom.loops.demotion import rank_of, steps_later, steps_of
 from scrapy_bloom.loops.news import News
 from scrapy_bloom.loops.parked import DIRECTORY_NAME, FILE_NAME, TAKEN_BACK, ParkedFile, ParkedInMemory
 from scrapy_bloom.loops.shapes import Shapes
@@ -317,8 +317,10 @@ class LoopGuard:
             self._send_back(again)
             self._stats.inc_value("bloom/loop/postponed")
             return True
-        judge = None if self._is_allowed(request.url) else _judge(own, fewer, others)
-        return judge is not None and self._park(judge, request)
+        judge = _judge(own, fewer, others)
+        if judge is None or self._is_allowed(request.url) or _is_pardoned(accounts, self._accounts):
+            return False
+        return self._park(judge, request)
 
     def _count_link(self, source: Sequence[int], accounts: Sequence[Account]) -> None:
         """Count a new URL, whose shapes are *accounts*, for the shapes of the page that links to it."""
@@ -327,13 +329,11 @@ class LoopGuard:
         same = {account.id for account in accounts}
         if source[-2] == accounts[-1].id:
             judge = _with_evidence(accounts)
-            is_kin = judge is not None and judge.breeds
             leads_somewhere = judge is None or not judge.is_barren
             for number in source[::2]:
                 account = self._accounts.get(number)
                 if account is not None:
                     account.bred += leads_somewhere
-                    account.kin += is_kin
                     account.loops += number in same
                     self._changed.add(number)
 
@@ -512,12 +512,21 @@ def known_accounts(
 
 def judge_of(url: str, shapes: Shapes, accounts: Mapping[int, Account]) -> Account | None:
     """Return which of *accounts* has run dry and parks *url*, or None."""
-    return _judge(*known_accounts(url, shapes, accounts))
+    own, fewer, others = known_accounts(url, shapes, accounts)
+    judge = _judge(own, fewer, others)
+    return None if judge is None or _is_pardoned((*own, *others), accounts) else judge
+
+
+def _is_pardoned(some: Iterable[Account], accounts: Mapping[int, Account]) -> bool:
+    """Whether a person has taken back the verdict on one of *some*; that on a folder holds for queries in it, too."""
+    for account in some:
+        folder = accounts.get(_number(account.shape[:-2])) if account.shape.endswith("/**?*") else None
+        if account.pardoned or (folder is not None and folder.pardoned):
+            return True
+    return False
 
 
 def _judge(own: Sequence[Account], fewer: Sequence[Account], others: Sequence[Account]) -> Account | None:
-    if any(account.pardoned for account in (*own, *others)):
-        return None
     for accounts, may_protect in ((own, True), (fewer, False), (others, True)):
         for account in accounts:
             if account.dry >= DRY:

@@ -33,8 +33,8 @@ FILE_NAME = "guard.sqlite"
 APPLICATION_ID = 0x53624C67
 """The four bytes ``SbLg`` in SQLite's header, by which a file is known as ours."""
 
-FORMAT_VERSION = 2
-"""2 counts what pages bring, and how many URLs of their own shape they lead to."""
+FORMAT_VERSION = 3
+"""2 counts what pages bring, and how many URLs of their own shape they lead to. 3 has a count less."""
 
 IN_MEMORY = 100_000
 """Most requests parked without a job directory, some 200 MB. Further ones are fetched."""
@@ -44,6 +44,25 @@ PICKLE_PROTOCOL = 4
 
 TAKEN_BACK = 0
 """Account of requests whose verdict a person has taken back. No shape has this number, so it never runs dry."""
+
+_ACCOUNTS = """
+CREATE TABLE accounts (
+    id INTEGER PRIMARY KEY,
+    shape TEXT NOT NULL,
+    fetched INTEGER NOT NULL,
+    dry INTEGER NOT NULL,
+    queued INTEGER NOT NULL,
+    tried INTEGER NOT NULL,
+    strangers INTEGER NOT NULL,
+    lately INTEGER NOT NULL,
+    bred INTEGER NOT NULL,
+    brought INTEGER NOT NULL,
+    loops INTEGER NOT NULL,
+    told INTEGER NOT NULL,       -- 1: has run dry at least once
+    pardoned INTEGER NOT NULL,   -- 1: a person has taken its verdict back
+    example TEXT NOT NULL
+);
+"""
 
 _TABLES = f"""
 BEGIN;
@@ -57,29 +76,12 @@ CREATE TABLE parked (
     body BLOB NOT NULL           -- pickled Request.to_dict()
 );
 CREATE INDEX parked_by_account ON parked (account, released);
-CREATE TABLE accounts (
-    id INTEGER PRIMARY KEY,
-    shape TEXT NOT NULL,
-    fetched INTEGER NOT NULL,
-    dry INTEGER NOT NULL,
-    queued INTEGER NOT NULL,
-    tried INTEGER NOT NULL,
-    strangers INTEGER NOT NULL,
-    lately INTEGER NOT NULL,
-    bred INTEGER NOT NULL,
-    kin INTEGER NOT NULL,
-    brought INTEGER NOT NULL,
-    loops INTEGER NOT NULL,
-    told INTEGER NOT NULL,       -- 1: has run dry at least once
-    pardoned INTEGER NOT NULL,   -- 1: a person has taken its verdict back
-    example TEXT NOT NULL
-);
-CREATE TABLE folders (name TEXT PRIMARY KEY, is_wide INTEGER NOT NULL, children TEXT NOT NULL);
+{_ACCOUNTS}CREATE TABLE folders (name TEXT PRIMARY KEY, is_wide INTEGER NOT NULL, children TEXT NOT NULL);
 COMMIT;
 """
 
 
-_LEARNED_AGAIN = ("strangers", "lately", "bred", "kin", "brought", "loops")
+_LEARNED_AGAIN = ("strangers", "lately", "bred", "brought", "loops")
 """Counts that version 1 does not have, or takes in another way. They begin at 0, and are right in a few pages."""
 
 _COLUMNS = ", ".join(AccountRow._fields)
@@ -299,11 +301,15 @@ class ParkedFile:
 
 
 def account_rows(connection: sqlite3.Connection) -> list[AccountRow]:
-    """Return what is known about each shape, over a *connection* to the file or to a copy, of either version."""
+    """Return what is known about each shape, over a *connection* to the file or to a copy, of any version."""
+    return [AccountRow(*row) for row in connection.execute(_select_accounts(connection, "accounts"))]
+
+
+def _select_accounts(connection: sqlite3.Connection, table: str) -> str:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     again = _LEARNED_AGAIN if version == 1 else ()
     columns = ", ".join("0" if name in again else name for name in AccountRow._fields)
-    return [AccountRow(*row) for row in connection.execute(f"SELECT {columns} FROM accounts")]  # noqa: S608 - constants
+    return f"SELECT {columns} FROM {table}"  # noqa: S608 - constants
 
 
 def _waiting(connection: sqlite3.Connection) -> Counter[int]:
@@ -320,7 +326,7 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
         connection.executescript(_TABLES)
     elif application != APPLICATION_ID:
         raise DamagedError(path, "it is no file of the loop guard", advice=_DELETE.format(path.parent))
-    elif version == 1:
+    elif version in (1, 2):
         _upgrade(connection)
     elif version != FORMAT_VERSION:
         raise UnknownFormatError(
@@ -329,14 +335,13 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _upgrade(connection: sqlite3.Connection) -> None:
-    """Add the counts that version 1 had not, or only at its end."""
-    there = {row[1] for row in connection.execute("PRAGMA table_info(accounts)")}
+    """Write the accounts of an older version anew: before SQLite 3.35 no column can be dropped."""
     with connection:
         connection.execute("BEGIN IMMEDIATE")
-        for column in _LEARNED_AGAIN:
-            if column not in there:
-                connection.execute(f"ALTER TABLE accounts ADD COLUMN {column} INTEGER NOT NULL DEFAULT 0")
-        connection.execute(f"UPDATE accounts SET {', '.join(f'{column} = 0' for column in _LEARNED_AGAIN)}")  # noqa: S608 - constants
+        connection.execute("ALTER TABLE accounts RENAME TO older")
+        connection.execute(_ACCOUNTS)
+        connection.execute(f"INSERT INTO accounts ({_COLUMNS}) {_select_accounts(connection, 'older')}")
+        connection.execute("DROP TABLE older")
         connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
 
 

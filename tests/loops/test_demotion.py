@@ -6,39 +6,16 @@ import random
 from typing import TYPE_CHECKING
 
 from scrapy import Request
-from scrapy.http import HtmlResponse
-from scrapy.utils.test import get_crawler
 
-from scrapy_bloom.loops.guard import LINKED_FROM, QUEUED, LoopGuard
-from scrapy_bloom.loops.options import parse_loop_guard
+from scrapy_bloom.loops.demotion import AT_ONCE
+from scrapy_bloom.loops.guard import QUEUED, LoopGuard
+from tests.support.guarding import fetch, opened_guard
 from tests.support.loopsite import prose
 
 if TYPE_CHECKING:
     import pytest
 
 HOST = "https://example.com"
-
-
-def opened_guard() -> LoopGuard:
-    crawler = get_crawler()
-    crawler._apply_settings()
-    assert crawler.stats is not None
-    options = parse_loop_guard(True)
-    assert options
-    guard = LoopGuard(options, crawler.stats)
-    guard.open(None)
-    return guard
-
-
-def fetch(guard: LoopGuard, url: str, text: str, links: list[str]) -> list[Request]:
-    """Fetch *url*, queue *links* from it, and return their requests."""
-    page = Request(url)
-    guard.saw(HtmlResponse(url, body=f"<html><body><p>{text}</p></body></html>".encode()), page)
-    source = guard.source_of_links(page)
-    requests = [Request(link, meta={LINKED_FROM: source}) for link in links]
-    for request in requests:
-        guard.queued(request)
-    return requests
 
 
 def fetched_at(guard: LoopGuard, request: Request) -> int:
@@ -91,6 +68,51 @@ def test_pages_that_bring_nothing_wait_for_a_large_section_that_brings_news() ->
     late, early = [fetched_at(guard, one) for one in months], [fetched_at(guard, one) for one in items]
     guard.close()
     assert max(early) < min(late)
+
+
+def test_categories_of_a_shop_do_not_wait_for_their_filters() -> None:
+    """After twelve of 60 categories, each with ten filters that lead to further filters, the others are fetched before
+    any filter is."""
+    guard = opened_guard()
+    categories = fetch(
+        guard, f"{HOST}/shop/", "Shop", [f"{HOST}/shop/category/{prose(i, words=1)}{i}-{i}/" for i in range(60)]
+    )
+    filters: list[Request] = []
+    for number, category in enumerate(categories[:12]):
+        products = [f"{HOST}/shop/product/{number * 20 + i}" for i in range(20)]
+        links = [f"{category.url}?{key}=1" for key in "abcdefghij"]
+        chosen = fetch(guard, category.url, prose("category", number), products + links)[20:]
+        for one in chosen[:5]:
+            filters += fetch(guard, one.url, prose(one.url), [f"{one.url}&{key}=1" for key in "abcdefghij"])
+        for product in products[:3]:
+            fetch(guard, product, prose("item", product), [])
+    late, early = [fetched_at(guard, one) for one in filters], [fetched_at(guard, one) for one in categories[12:]]
+    guard.close()
+    assert max(early) < min(late)
+
+
+def test_what_is_released_waits_no_longer_than_its_like() -> None:
+    """When a parked shape brings news, its requests go back to where a new URL of that shape would be, not behind the
+    whole crawl."""
+    guard = opened_guard()
+    sent_back: list[Request] = []
+    guard.sends_back_by(sent_back.append)
+    for number in range(30):
+        fetch(guard, f"{HOST}/item/{number}", "Nothing here.", [])
+    waiting = [Request(f"{HOST}/item/{number}") for number in range(100, 103)]
+    for request in waiting:
+        guard.queued(request)
+    tried = next(request for request in waiting if not guard.out_of_queue(request))
+    parked = [request for request in waiting if request is not tried and guard.out_of_queue(request)]
+    assert parked
+    sent_back.clear()
+    for number in range(200, 212):
+        fetch(guard, f"{HOST}/item/{number}", prose(number), [])
+    new = Request(f"{HOST}/item/300")
+    guard.queued(new)
+    guard.close()
+    assert sent_back
+    assert min(request.priority for request in sent_back) >= new.priority - AT_ONCE
 
 
 def test_a_request_whose_marks_cannot_be_read_is_fetched(caplog: pytest.LogCaptureFixture) -> None:

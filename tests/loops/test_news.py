@@ -45,6 +45,10 @@ COPIES = {
     ),
     "a token": lambda: f"<p>Your session is {hexadecimal()}</p>",
     "a token in every block": lambda: "".join(f"<p>{prose(i, words=15)} {hexadecimal()}</p>" for i in range(30)),
+    "a name that is counted in every block": lambda: "".join(f"<p>build-{digits(6)}.tar.gz</p>" for _ in range(30)),
+    "a token with dashes in every block": lambda: "".join(
+        f"<p>{UUID(int=rng.getrandbits(128))} {hexadecimal(12)}-{hexadecimal(9)}</p>" for _ in range(30)
+    ),
     "a token in the middle of a paragraph": lambda: f"<p>{prose(1)} {UUID(int=rng.getrandbits(128))} {prose(2)}</p>",
     "scripts and styles": lambda: (
         f"<script>var t = '{hexadecimal()} {prose(rng.random())}'</script><style>a{{}}</style>"
@@ -104,13 +108,14 @@ def test_a_manual_that_names_its_subject_in_every_line_brings_something() -> Non
         lambda i: html(f"<table>{table(28, 5)}</table>"),
         lambda i: html("<table>" + "".join(f"<tr><td>{h:02}:00</td>{table(1, 4)[4:]}" for h in range(0, 24, 2))),
         lambda i: html(f'<script type="application/ld+json">{json.dumps({"name": prose(i, words=12)})}</script>'),
+        lambda i: html("".join(f"<p>{prose(i, n, words=1)}-{prose(n, i, words=1)}-1.{n}.tgz</p>" for n in range(6))),
         lambda i: html("<nav>" + "<p>menu</p>" * 3000 + f"</nav><p>{prose(i, words=12)}</p>"),
         lambda i: HtmlResponse("https://example.com", body=f"<p>{prose(i)}</p>".encode("utf-16"), encoding="utf-16"),
         lambda i: JsonResponse("https://example.com/api", body=json.dumps({"id": 1, "text": prose(i)}).encode()),
         lambda i: TextResponse("https://example.com/x.txt", body=prose(i).encode(), encoding="utf-8"),
         lambda i: Response("https://example.com/x.pdf", body=b"%PDF" + bytes([i])),
     ],
-    ids=["prose", "picture", "id", "lazy", "table", "hours", "script", "menu", "utf-16", "json", "text", "binary"],
+    ids="prose picture id lazy table hours script files menu utf-16 json text binary".split(),  # noqa: SIM905 - one line
 )  # fmt: skip
 def test_what_differs_brings_something_and_its_copy_nothing(make: object) -> None:
     """Each of forty different pages is news the first time and not the second."""

@@ -31,12 +31,19 @@ def test_what_looks_drawn_or_counted_is_masked(segment: str, masked: str) -> Non
 
 
 def test_the_shapes_of_a_url_from_the_inside_out() -> None:
-    """The URL's own shape comes first, then its path under any query, then its folders."""
+    """The URL's own shape comes first, then its path under any query, then its folders. Pages with a query and those
+    without have no folder in common: sort orders of a directory say nothing about the next directory."""
     assert Shapes().of("https://Example.com/shop/shoes/4711?page=3&colour=red#top") == [
         "example.com/shop/shoes/N?colour&page",
         "example.com/shop/shoes/*?colour&page",
         "example.com/shop/shoes/*?(2)",
         "example.com/shop/shoes/N?*",
+        "example.com/shop/shoes/N/**?*",
+        "example.com/shop/shoes/**?*",
+        "example.com/shop/**?*",
+    ]
+    assert Shapes().of("https://example.com/shop/shoes/4711") == [
+        "example.com/shop/shoes/N",
         "example.com/shop/shoes/N/**",
         "example.com/shop/shoes/**",
         "example.com/shop/**",

@@ -268,7 +268,7 @@ class _Files:
         below = range(PER_DIRECTORY * number + 1, min(self.directories, PER_DIRECTORY * (number + 1) + 1))
         entries = [(self._path(child)[len(path) :], child, "directory", child) for child in below]
         for size in rng.choices(range(100, 10**7), k=12):
-            name = f"{rng.choice(STEMS)}-{rng.randrange(10)}.{rng.randrange(100)}.tar.gz"
+            name = f"{rng.choice(STEMS)}-{rng.choice(STEMS)}-{rng.randrange(10)}.{rng.randrange(100)}.tar.gz"
             entries.append((name, size % 4000, f"{size:,}", size))
         key = {"N": 0, "M": 1, "S": 3, "D": 2}[column]
         entries.sort(key=lambda entry: entry[key], reverse=order == "D")

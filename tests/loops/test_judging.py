@@ -1,0 +1,53 @@
+"""Which shape decides over a URL: pages with a query say nothing about those without, nor old news about a copy."""
+
+from __future__ import annotations
+
+import random
+
+from scrapy_bloom.loops.guard import judge_of
+from tests.support.guarding import fetch, opened_guard
+from tests.support.loopsite import prose
+
+HOST = "https://example.com"
+
+
+def test_sort_orders_that_run_dry_do_not_park_the_next_directory() -> None:
+    """Eight orders of each directory bring nothing; the next directory is fetched all the same, but its orders are
+    not."""
+    guard = opened_guard()
+    names = [f"{HOST}/pub/{prose(number, words=1)}{number}/" for number in range(12)]
+    for query in ("", *(f"?C={order}" for order in range(8))):
+        for name in names:
+            fetch(guard, name + query, prose(name), [])
+    assert judge_of(f"{HOST}/pub/another/", guard._shapes, guard._accounts) is None
+    assert judge_of(f"{HOST}/pub/another/?C=1", guard._shapes, guard._accounts) is not None
+    guard.close()
+
+
+def test_news_of_an_article_do_not_protect_its_copies() -> None:
+    """Thirty articles under ever new click ids: once none of them brings anything, none is fetched further, though each
+    was news once."""
+    guard = opened_guard()
+    rng = random.Random(5)
+    articles = [f"{HOST}/magazine/{prose(i, words=1)}-{i}" for i in range(30)]
+    for turn in range(6):
+        for number, article in enumerate(articles):
+            fetch(guard, f"{article}?gclid={rng.getrandbits(99):x}", prose(number), [])
+        if turn:
+            url = f"{articles[0]}?gclid=1"
+            assert judge_of(url, guard._shapes, guard._accounts) is not None
+    guard.close()
+
+
+def test_a_verdict_on_a_folder_that_is_taken_back_holds_for_its_queries() -> None:
+    """Sort orders that have run dry are fetched once a person has taken back the verdict on their folder."""
+    guard = opened_guard()
+    for number in range(30):
+        fetch(guard, f"{HOST}/list/{number}", "Nothing here.", [])
+        fetch(guard, f"{HOST}/list/?{prose(number, words=1)}{number}=1", "Nothing here.", [])
+    url = f"{HOST}/list/?another=1"
+    assert judge_of(url, guard._shapes, guard._accounts) is not None
+    folder = next(one for one in guard._accounts.values() if one.shape == "example.com/list/**")
+    folder.pardoned = True
+    assert judge_of(url, guard._shapes, guard._accounts) is None
+    guard.close()

@@ -1,0 +1,32 @@
+"""A loop guard that is shown pages without a crawl around it."""
+
+from __future__ import annotations
+
+from scrapy import Request
+from scrapy.http import HtmlResponse
+from scrapy.utils.test import get_crawler
+
+from scrapy_bloom.loops.guard import LINKED_FROM, LoopGuard
+from scrapy_bloom.loops.options import parse_loop_guard
+
+
+def opened_guard() -> LoopGuard:
+    crawler = get_crawler()
+    crawler._apply_settings()
+    assert crawler.stats is not None
+    options = parse_loop_guard(True)
+    assert options
+    guard = LoopGuard(options, crawler.stats)
+    guard.open(None)
+    return guard
+
+
+def fetch(guard: LoopGuard, url: str, text: str, links: list[str]) -> list[Request]:
+    """Fetch *url*, queue *links* from it, and return their requests."""
+    page = Request(url)
+    guard.saw(HtmlResponse(url, body=f"<html><body><p>{text}</p></body></html>".encode()), page)
+    source = guard.source_of_links(page)
+    requests = [Request(link, meta={LINKED_FROM: source}) for link in links]
+    for request in requests:
+        guard.queued(request)
+    return requests
