@@ -107,7 +107,7 @@ def test_pending_and_parked_requests_are_not_lost_by_accident(
 def lot_row(number: int) -> Any:
     from scrapy_bloom.loops.parked import AccountRow
 
-    return AccountRow(number, "example.com/**", 30, 30, 30, 1, 0, 0, 0, 0, 0, 0, 1, 0, "https://example.com/parked")
+    return AccountRow(number, "example.com/**", 30, 30, 30, 1, 0, 0, 0, 0, 0, 1, 0, "https://example.com/parked")
 
 
 @pytest.mark.slow

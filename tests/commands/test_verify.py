@@ -47,7 +47,7 @@ def fill(path: Path) -> None:
         calls.push(*map(Request, URLS))
     lot = ParkedFile.open(path / "requests.loops", None)
     lot.park(7, Request("https://one.example/parked"))
-    row = AccountRow(7, "one.example/**", 30, 30, 30, 1, 0, 0, 0, 0, 0, 0, 1, 0, "https://one.example/parked")
+    row = AccountRow(7, "one.example/**", 30, 30, 30, 1, 0, 0, 0, 0, 0, 1, 0, "https://one.example/parked")
     lot.save([row], [("one.example", 0, "{}")])
     lot.close(queue_is_kept=True)
     filled(path / "requests.news", 30, capacity=100)
