@@ -4,13 +4,9 @@ Knows requests and what ``news`` says of a response. Knows no scheduler and no f
 it what is new, ``crawl/loop_guard_middleware`` shows it what comes out of the queue and what comes back, and takes what
 it releases.
 
-A page that brings nothing new makes each of its shapes a little drier. A page with news makes them wet again, and also
-the shapes of the page that *linked* to it: a list has no text that its items do not repeat, so its news is what it
+A page that brings nothing new counts against each of its shapes, and news count for them: for those of the page, and
+for those of the page that *linked* to it. A list has no text that its items do not repeat, so its news are what it
 leads to. (Counting new links instead would reward mazes.)
-
-Of the shapes of a URL the most specific one that has brought something lately decides: then nothing is held back. One
-that is dry has a say only if none below it is productive, so a good list in a dry folder goes on, and a trap that makes
-a shape of every page is caught by its folder.
 """
 
 from __future__ import annotations
@@ -21,26 +17,25 @@ from collections import Counter
 from time import monotonic
 from typing import TYPE_CHECKING
 
-import mmh3
-
+from scrapy_bloom.errors import counted
 from scrapy_bloom.files.directory import open_filter
 from scrapy_bloom.filter.chain import ScalableBloomFilter
-from scrapy_bloom.loops.account import DRY, EVIDENCE, Account
+from scrapy_bloom.loops.account import Account
 from scrapy_bloom.loops.demotion import rank_of, steps_later, steps_of
+from scrapy_bloom.loops.judging import accounts_in, judge_among, known_accounts, number_of, with_evidence
 from scrapy_bloom.loops.news import News
 from scrapy_bloom.loops.parked import DIRECTORY_NAME, FILE_NAME, TAKEN_BACK, ParkedFile, ParkedInMemory
 from scrapy_bloom.loops.shapes import Shapes
 from scrapy_bloom.loops.verdict import PASSED, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from scrapy import Request, Spider
     from scrapy.http import Response
     from scrapy.statscollectors import StatsCollector
 
-    from scrapy_bloom.loops.account import AccountRow
     from scrapy_bloom.loops.options import LoopOptions
 
 logger = logging.getLogger(__name__)
@@ -182,7 +177,7 @@ class LoopGuard:
                 self._seen.close()
         waiting = self._lot.waiting.total() if self._lot is not None else 0
         if waiting and isinstance(self._lot, ParkedInMemory):
-            logger.info("The loop guard parked %d requests in memory; they are gone now (no JOBDIR)", waiting)
+            logger.info("The loop guard parked %s in memory; gone now (no JOBDIR)", counted(waiting, "request"))
 
     def warn_of_parked(self) -> None:
         """Say once, when the crawl has ended, how what is parked in the job directory comes back."""
@@ -274,7 +269,7 @@ class LoopGuard:
     def source_of_links(self, request: Request) -> list[int]:
         """Return for ``LINKED_FROM`` what the links of the page of *request* come from."""
         source = []
-        for number in map(_number, self._shapes.of(_asked_for(request))):
+        for number in map(number_of, self._shapes.of(_asked_for(request))):
             account = self._accounts.get(number)
             source += [number, 0 if account is None else account.fetched]
         return source
@@ -292,7 +287,7 @@ class LoopGuard:
                 allowed = 0
                 self._warn_once("allow", "What is allowed now cannot be released from %s", self._lot, exc_info=True)
             if allowed:
-                logger.info("Loop guard: %d parked requests are allowed now, and go back to the queue", allowed)
+                logger.info("Loop guard: back to the queue, as allowed now: %s", counted(allowed, "parked request"))
             self._release(TAKEN_BACK)
 
     def release_all_due(self) -> int:
@@ -317,10 +312,8 @@ class LoopGuard:
             self._send_back(again)
             self._stats.inc_value("bloom/loop/postponed")
             return True
-        judge = _judge(own, fewer, others)
-        if judge is None or self._is_allowed(request.url) or _is_pardoned(accounts, self._accounts):
-            return False
-        return self._park(judge, request)
+        judge = None if self._is_allowed(request.url) else judge_among(own, fewer, others, self._accounts)
+        return judge is not None and self._park(judge, request)
 
     def _count_link(self, source: Sequence[int], accounts: Sequence[Account]) -> None:
         """Count a new URL, whose shapes are *accounts*, for the shapes of the page that links to it."""
@@ -328,7 +321,7 @@ class LoopGuard:
             return
         same = {account.id for account in accounts}
         if source[-2] == accounts[-1].id:
-            judge = _with_evidence(accounts)
+            judge = with_evidence(accounts)
             leads_somewhere = judge is None or not judge.is_barren
             for number in source[::2]:
                 account = self._accounts.get(number)
@@ -357,7 +350,7 @@ class LoopGuard:
         judge.tried += 1
         self._changed.add(judge.id)
         is_one_to_try = judge.tried.bit_count() == 1
-        own = self._accounts.get(_number(self._shapes.of(request.url)[0]))
+        own = self._accounts.get(number_of(self._shapes.of(request.url)[0]))
         if own is None or not own.fetched:  # a kind that nothing is known of is tried by its own count
             judge.strangers += 1
             is_one_to_try |= judge.strangers.bit_count() == 1
@@ -423,7 +416,9 @@ class LoopGuard:
         for number, request in released:
             request.dont_filter = True  # the filter knows it; out_of_queue() takes it back
             request.meta[RELEASED] = number
-            accounts = [a for a in map(self._accounts.get, map(_number, self._shapes.of(request.url))) if a is not None]
+            accounts = [
+                a for a in map(self._accounts.get, map(number_of, self._shapes.of(request.url))) if a is not None
+            ]
             rank = rank_of(accounts) if accounts else 0
             steps = steps_of(request.url, rank, accounts, is_due=True) if accounts else 0
             request.meta[QUEUED] = (steps, rank)
@@ -445,7 +440,7 @@ class LoopGuard:
     def _accounts_of(self, shapes: Sequence[str]) -> list[Account]:
         accounts = []
         for shape in shapes:
-            id_ = _number(shape)
+            id_ = number_of(shape)
             account = self._accounts.get(id_)
             if account is None:
                 account = self._accounts[id_] = Account(id_, shape)
@@ -495,59 +490,6 @@ class LoopGuard:
             logger.warning(message + ". Further ones are not shown", *args, exc_info=exc_info)
 
 
-def accounts_in(rows: Iterable[AccountRow]) -> dict[int, Account]:
-    """Return the accounts that were stored as *rows*, by their numbers."""
-    return {row.id: Account.of_row(row) for row in rows}
-
-
-def known_accounts(
-    url: str, shapes: Shapes, accounts: Mapping[int, Account]
-) -> tuple[list[Account], list[Account], list[Account]]:
-    """Return those of *accounts* that judge *url*, in the three groups of :meth:`Shapes.judges_of`."""
-    own, fewer, others = (
-        [accounts[number] for number in map(_number, some) if number in accounts] for some in shapes.judges_of(url)
-    )
-    return own, fewer, others
-
-
-def judge_of(url: str, shapes: Shapes, accounts: Mapping[int, Account]) -> Account | None:
-    """Return which of *accounts* has run dry and parks *url*, or None."""
-    own, fewer, others = known_accounts(url, shapes, accounts)
-    judge = _judge(own, fewer, others)
-    return None if judge is None or _is_pardoned((*own, *others), accounts) else judge
-
-
-def _is_pardoned(some: Iterable[Account], accounts: Mapping[int, Account]) -> bool:
-    """Whether a person has taken back the verdict on one of *some*; that on a folder holds for queries in it, too."""
-    for account in some:
-        folder = accounts.get(_number(account.shape[:-2])) if account.shape.endswith("/**?*") else None
-        if account.pardoned or (folder is not None and folder.pardoned):
-            return True
-    return False
-
-
-def _judge(own: Sequence[Account], fewer: Sequence[Account], others: Sequence[Account]) -> Account | None:
-    for accounts, may_protect in ((own, True), (fewer, False), (others, True)):
-        for account in accounts:
-            if account.dry >= DRY:
-                return account
-            if may_protect and account.is_productive:
-                return None
-    return None
-
-
-def _with_evidence(accounts: Sequence[Account]) -> Account | None:
-    """Return the account that says how to rank a URL: its shape's own, or the next wider one with DRY pages."""
-    if accounts[0].fetched >= EVIDENCE:
-        return accounts[0]
-    return next((account for account in accounts if account.fetched >= DRY), None)
-
-
 def _asked_for(request: Request) -> str:
     redirected: Iterable[str] = request.meta.get("redirect_urls", ())
     return next(iter(redirected), request.url)
-
-
-def _number(shape: str) -> int:
-    number: int = mmh3.hash64(shape)[0]
-    return number

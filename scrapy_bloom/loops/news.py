@@ -39,7 +39,7 @@ REMEMBERED = 500
 """Characters of new text that are remembered in small pieces, for later pages that have them in other lines. All of a
 page would take longer than reading it, and fewer would make news of the next copies."""
 
-WINDOW_BYTES = 8_192
+WINDOW_BYTES = 4_096
 """Characters of HTML read at once, tags included. Most pages have shown their news by then, and the rest of a long page
 stays unread. Unread text is not remembered, so copies of a page of w windows count as news w times at most."""
 

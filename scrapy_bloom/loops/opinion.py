@@ -9,7 +9,7 @@ import sqlite3
 from typing import TYPE_CHECKING
 
 from scrapy_bloom.errors import UnusableError
-from scrapy_bloom.loops.guard import accounts_in, judge_of
+from scrapy_bloom.loops.judging import accounts_in, judge_of
 from scrapy_bloom.loops.parked import account_rows
 from scrapy_bloom.loops.shapes import Shapes
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from scrapy_bloom.loops.guard import judge_of
+from scrapy_bloom.loops.judging import judge_of
 from tests.support.guarding import fetch, opened_guard
 from tests.support.loopsite import prose
 

@@ -1,0 +1,84 @@
+"""Which shape of a URL decides whether it is fetched: :func:`judge_of`.
+
+Of the shapes of a URL the most specific one that has brought something lately decides: then nothing is held back. One
+that is dry has a say only if none below it is productive, so a good list in a dry folder goes on, and a trap that makes
+a shape of every page is caught by its folder. Knows no request and no page, and changes no account.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import mmh3
+
+from scrapy_bloom.loops.account import DRY, EVIDENCE, Account
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from scrapy_bloom.loops.account import AccountRow
+    from scrapy_bloom.loops.shapes import Shapes
+
+
+def number_of(shape: str) -> int:
+    """Return the number of the account of *shape*: 64 bits of its MurmurHash3."""
+    number: int = mmh3.hash64(shape)[0]
+    return number
+
+
+def accounts_in(rows: Iterable[AccountRow]) -> dict[int, Account]:
+    """Return the accounts that were stored as *rows*, by their numbers."""
+    return {row.id: Account.of_row(row) for row in rows}
+
+
+def known_accounts(
+    url: str, shapes: Shapes, accounts: Mapping[int, Account]
+) -> tuple[list[Account], list[Account], list[Account]]:
+    """Return those of *accounts* that judge *url*, in the three groups of :meth:`Shapes.judges_of`."""
+    own, fewer, others = (
+        [accounts[number] for number in map(number_of, some) if number in accounts] for some in shapes.judges_of(url)
+    )
+    return own, fewer, others
+
+
+def judge_of(url: str, shapes: Shapes, accounts: Mapping[int, Account]) -> Account | None:
+    """Return which of *accounts* has run dry and parks *url*, or None."""
+    own, fewer, others = known_accounts(url, shapes, accounts)
+    return judge_among(own, fewer, others, accounts)
+
+
+def judge_among(
+    own: Sequence[Account], fewer: Sequence[Account], others: Sequence[Account], accounts: Mapping[int, Account]
+) -> Account | None:
+    """Return which of the accounts of a URL has run dry and parks it, or None.
+
+    The first three are what :func:`known_accounts` returns, *accounts* all that there are.
+    """
+    judge = _first_dry(own, fewer, others)
+    return None if judge is None or _is_pardoned((*own, *others), accounts) else judge
+
+
+def _is_pardoned(some: Iterable[Account], accounts: Mapping[int, Account]) -> bool:
+    """Whether a person has taken back the verdict on one of *some*; that on a folder holds for queries in it, too."""
+    for account in some:
+        folder = accounts.get(number_of(account.shape[:-2])) if account.shape.endswith("/**?*") else None
+        if account.pardoned or (folder is not None and folder.pardoned):
+            return True
+    return False
+
+
+def _first_dry(own: Sequence[Account], fewer: Sequence[Account], others: Sequence[Account]) -> Account | None:
+    for accounts, may_protect in ((own, True), (fewer, False), (others, True)):
+        for account in accounts:
+            if account.dry >= DRY:
+                return account
+            if may_protect and account.is_productive:
+                return None
+    return None
+
+
+def with_evidence(accounts: Sequence[Account]) -> Account | None:
+    """Return the account that says how to rank a URL: its shape's own, or the next wider one with DRY pages."""
+    if accounts[0].fetched >= EVIDENCE:
+        return accounts[0]
+    return next((account for account in accounts if account.fetched >= DRY), None)
