@@ -86,14 +86,14 @@ def steps_of(url: str, rank: int, accounts: Sequence[Account], *, is_due: bool) 
     """
     kind = _kind(accounts)
     rate = barrenness = known = 0.0
-    for account in reversed(accounts):
-        if kind.is_of_query and not account.is_of_query:
-            continue
+    judges = [account for account in accounts if account.is_of_query] if kind.is_of_query else accounts
+    for account in reversed(judges):
         # A shape of many URLs is a kind by itself, of which nothing is known at first; one of few is like its folder.
         others = PRIOR / (account.queued + PRIOR)
         pages = account.lately
         weight = 1 / (pages + PRIOR)
-        rate = (account.bred + PRIOR * (1 - others) + others * rate * PRIOR) * weight
+        if kind.is_of_query:
+            rate = (account.bred + PRIOR * (1 - others) + others * rate * PRIOR) * weight
         barrenness = (max(0, pages - account.brought) + others * barrenness * PRIOR) * weight
         known = (account.fetched * pages + known * PRIOR) * weight
     if not kind.is_of_query:

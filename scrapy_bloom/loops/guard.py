@@ -416,9 +416,8 @@ class LoopGuard:
         for number, request in released:
             request.dont_filter = True  # the filter knows it; out_of_queue() takes it back
             request.meta[RELEASED] = number
-            accounts = [
-                a for a in map(self._accounts.get, map(number_of, self._shapes.of(request.url))) if a is not None
-            ]
+            own, _, others = known_accounts(request.url, self._shapes, self._accounts)
+            accounts = [*own, *others]
             rank = rank_of(accounts) if accounts else 0
             steps = steps_of(request.url, rank, accounts, is_due=True) if accounts else 0
             request.meta[QUEUED] = (steps, rank)

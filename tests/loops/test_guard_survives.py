@@ -13,18 +13,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from scrapy import Request
 from scrapy.http import HtmlResponse
-from scrapy.utils.test import get_crawler
 
 from scrapy_bloom import open_filter
 from scrapy_bloom.commands.command_line import main
 from scrapy_bloom.commands.terminal import OK, USAGE, WRONG
 from scrapy_bloom.errors import DamagedError, InUseError, UnknownFormatError, UnusableError
 from scrapy_bloom.loops.account import Account
-from scrapy_bloom.loops.guard import LoopGuard
-from scrapy_bloom.loops.options import parse_loop_guard
 from scrapy_bloom.loops.parked import DIRECTORY_NAME, FILE_NAME, ParkedFile
 from scrapy_bloom.loops.verdicts import guard_file, parked_shapes, take_back
 from tests.support.crawling import crawl, start_crawl
+from tests.support.guarding import opened_guard
 from tests.support.loopsite import LoopSite
 from tests.support.schedulers import opened
 from tests.support.scheduling import finish, open_scheduler
@@ -181,17 +179,6 @@ def full_disk() -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-
-
-def opened_guard(jobdir: Path | None, *, filter_is_shared: bool = False) -> LoopGuard:
-    crawler = get_crawler()
-    crawler._apply_settings()
-    assert crawler.stats is not None
-    options = parse_loop_guard(True)
-    assert options
-    guard = LoopGuard(options, crawler.stats, filter_is_shared=filter_is_shared)
-    guard.open(jobdir)
-    return guard
 
 
 def test_a_full_disk_loses_nothing_that_is_parked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from scrapy import Request
 from scrapy.http import HtmlResponse
 from scrapy.utils.test import get_crawler
@@ -9,15 +11,18 @@ from scrapy.utils.test import get_crawler
 from scrapy_bloom.loops.guard import LINKED_FROM, LoopGuard
 from scrapy_bloom.loops.options import parse_loop_guard
 
+if TYPE_CHECKING:
+    from pathlib import Path
 
-def opened_guard() -> LoopGuard:
+
+def opened_guard(jobdir: Path | None = None, *, filter_is_shared: bool = False) -> LoopGuard:
     crawler = get_crawler()
     crawler._apply_settings()
     assert crawler.stats is not None
     options = parse_loop_guard(True)
     assert options
-    guard = LoopGuard(options, crawler.stats)
-    guard.open(None)
+    guard = LoopGuard(options, crawler.stats, filter_is_shared=filter_is_shared)
+    guard.open(jobdir)
     return guard
 
 
