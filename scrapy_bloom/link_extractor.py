@@ -28,7 +28,9 @@ from w3lib.html import strip_html5_whitespace
 from w3lib.url import canonicalize_url, safe_url_string
 
 from scrapy_bloom.crawl.crawl_links import crawl_of
-from scrapy_bloom.crawl.href_memory import Found, HrefMemory, Known
+from scrapy_bloom.crawl.href_memory import HrefMemory, Known
+from scrapy_bloom.crawl.href_page import page_of
+from scrapy_bloom.crawl.href_sift import Found, sift
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -121,14 +123,14 @@ class UnseenLinkExtractor(LinkExtractor):
             return super().extract_links(response)
         fingerprint_url = crawl.fingerprint_url
         memory = self._memory(crawl, fingerprint_url) if fingerprint_url else None
-        page = memory.page(get_base_url(response), response.url, response.encoding) if memory else None
+        page = page_of(memory, get_base_url(response), response.url, response.encoding) if memory else None
         if page is None:
             links = super().extract_links(response)
             found = [Found(place, link.url, Known.of(link.url, fingerprint_url)) for place, link in enumerate(links)]
             return [links[one.place] for one in crawl.unseen(found)]
         parts = self._parts(response)
         values, is_unique = self._values(parts), self.link_extractor.unique
-        found, seen, n_more = page.sift(values, crawl.certain, is_unique=is_unique, names_seen=crawl.is_debugging)
+        found, seen, n_more = sift(page, values, crawl.certain, is_unique=is_unique, names_seen=crawl.is_debugging)
         unseen = crawl.unseen(found, seen, n_more)
         if not unseen:
             return []

@@ -20,7 +20,9 @@ from w3lib.html import strip_html5_whitespace
 from w3lib.url import safe_url_string
 
 from scrapy_bloom.crawl.crawl_links import CrawlLinks
-from scrapy_bloom.crawl.href_memory import Found, HrefMemory, Known
+from scrapy_bloom.crawl.href_memory import HrefMemory, Known
+from scrapy_bloom.crawl.href_page import page_of
+from scrapy_bloom.crawl.href_sift import Found, sift
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -100,9 +102,9 @@ class UnseenLinks:
         raws = [_href(link) for link in links]
         if self._hrefs is None:
             self._hrefs = HrefMemory(_followed, fingerprint_url, shares=crawl.ignores_fragments, passes_unresolved=True)
-        page = self._hrefs.page(base, response.url, response.encoding)
+        page = page_of(self._hrefs, base, response.url, response.encoding)
         if page is not None:
-            found, seen, n_more = page.sift(raws, crawl.certain, is_unique=False, names_seen=crawl.is_debugging)
+            found, seen, n_more = sift(page, raws, crawl.certain, is_unique=False, names_seen=crawl.is_debugging)
         else:
             found, seen, n_more = [], [], 0
             for place, raw in enumerate(raws):

@@ -189,6 +189,7 @@ URLS = st.sampled_from(
             "http://a.example/docs/page.html#f",
             "file:///docs/page.html",
             "http://a.example:80/docs/page.html",
+            "http://a.example/x/../docs/page.html",
             "about:x",
         ),
     ]
@@ -321,7 +322,8 @@ def test_two_spellings_are_counted_as_both_would_count_them(scheduler: Scheduler
     seen(scheduler, *(f"http://a.example/docs/{name}" for name in ("page.html", "page.html?q", "a.html")))
     for _ in range(2):  # the filter is asked, then the memory
         ours.extract_links(page_of(scheduler, "".join(f'<a href="{href}">x</a>' for href in SPELLINGS)))
-    for url, hrefs in [("page.html", SPELLINGS), ("page.html?q#f", SPELLINGS[:10]), ("b.html", SPELLINGS[:10])]:
+    pages = ["page.html?q#f", "b.html", "../docs/page.html", ""]
+    for url, hrefs in [("page.html", SPELLINGS), *((url, SPELLINGS[:10]) for url in pages)]:
         for pair in combinations(hrefs, 2):
             html = "".join(f'<a href="{href.translate(ESCAPES)}">x</a>' for href in pair)
             response = page_of(scheduler, html, f"http://a.example/docs/{url}")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.http import Response
 
-    from scrapy_bloom.crawl.href_memory import Found
+    from scrapy_bloom.crawl.href_sift import Found
     from scrapy_bloom.crawl.link_filter import LinkFilter
 
 logger = logging.getLogger(__name__)
