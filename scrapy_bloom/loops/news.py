@@ -11,7 +11,7 @@ URL. So the text is looked up line by line, as the page lays it out, and
   that are new then count;
 - tables of numbers, which have no other content, count by their numbers in rows, as many as no clock has.
 
-It reads the bytes of the page, not its tree: taking lines out of the tree takes four times as long.
+``page_text`` says what is text, and leaves out what every page has.
 
 ``docs/loops.md`` shows what each of these did to false alarms.
 """
@@ -20,10 +20,12 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote_to_bytes, urlsplit
+from urllib.parse import unquote_to_bytes
 
 import mmh3
 from scrapy.http import HtmlResponse, TextResponse, XmlResponse
+
+from scrapy_bloom.loops.page_text import ALIKE, DIGIT, PageText, is_number, plain_windows, words_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -38,10 +40,6 @@ ENOUGH = 30
 REMEMBERED = 500
 """Characters of new text that are remembered in small pieces, for later pages that have them in other lines. All of a
 page would take longer than reading it, and fewer would make news of the next copies."""
-
-WINDOW_BYTES = 4_096
-"""Characters of HTML read at once, tags included. Most pages have shown their news by then, and the rest of a long page
-stays unread. Unread text is not remembered, so copies of a page of w windows count as news w times at most."""
 
 SHORTEST = 8
 """Bytes; shorter lines and pieces ("Next", "12.50") say nothing about a page."""
@@ -63,27 +61,9 @@ ENOUGH_GROUPS = 5
 """New groups of numbers that make a page news. The date, the time, the duration and a counter are at most four."""
 
 _NUMBERS_BYTES = 1 << 16
-_DIGIT = ord("0")
-
-_letters = bytearray(range(256))
-for _byte in b"ABCDEFGHIJKLMNOPQRSTUVWXYZ":
-    _letters[_byte] = _byte + 32
-for _byte in b"0123456789":
-    _letters[_byte] = _DIGIT
-_ALIKE = bytes(_letters)
-
-_INLINE = re.compile(
-    rb"</?(?:a|abbr|acronym|b|bdi|bdo|big|cite|code|em|font|i|ins|kbd|label|mark|nobr|q|s|samp|small|span|strike|strong"
-    rb"|sub|sup|td|th|time|tt|u|var|wbr)(?:\s[^<>]*)?>",
-    re.IGNORECASE,
-)
-"""Tags that stand inside a line, and the cells of a table's row."""
-
-_TAG = re.compile(rb"<[^<>]*>")
-_UNSEEN = ((b"<script", b"</script"), (b"<style", b"</style"), (b"<!--", b"-->"))
 
 _WORDS = re.compile(rb"[^\W_]+").findall
-_NUMBER = re.compile(rb"[-+~]?\W{0,3}\d+(?:[.,]\d+)*[^\d\s]{0,4}").fullmatch
+_AFTER_HOST = re.compile(r"[a-z][\w+.-]*:(?://[^/?#]*)?([^#]*)", re.IGNORECASE).match
 _OF_A_CLOCK = re.compile(
     rb"\W?(?:\d{1,4}[-./]\d{1,2}[-./]\d{1,4}\D?|\d{1,2}:\d\d(?::\d\d)?(?:\.\d+)?\D?|\d{9,}(?:\.\d+)?\D?)"
 ).fullmatch
@@ -103,7 +83,7 @@ class News:
     def __init__(self, seen: ScalableBloomFilter) -> None:
         """Keep what was seen in *seen*, which the caller closes."""
         self._add = seen.add
-        self._last: dict[bytes, None] = {}
+        self._text = PageText()
 
     def brought(self, response: Response) -> bool:
         """Return whether *response* shows anything that no response before has shown, and remember it."""
@@ -115,12 +95,10 @@ class News:
         is_markup = isinstance(response, (HtmlResponse, XmlResponse))
         new = echoes = 0
         own: frozenset[bytes] | None = None
-        lines: dict[bytes, None] = {}
-        for window in _windows(body, is_markup=is_markup):
-            found = dict.fromkeys(window.translate(_ALIKE).split(b"\n"))
-            # What the last page also had is mostly head and menus: no need to ask the filter.
-            fresh = [line for line in found if len(line) >= SHORTEST and line not in self._last and self._add(line)]
-            lines.update(found)
+        texts = []
+        for text in self._text.windows(body) if is_markup else plain_windows(body):
+            texts.append(text)
+            fresh = [line for line in dict.fromkeys(text.split(b"\n")) if len(line) >= SHORTEST and self._add(line)]
             if fresh and own is None:
                 own = _words_of(response.url)
             for line in fresh:
@@ -130,21 +108,23 @@ class News:
                 if new >= REMEMBERED:
                     break
             if new >= ENOUGH or echoes >= ENOUGH_ECHOES:
-                break
-        self._last = lines
-        return (
-            new >= ENOUGH
-            or echoes >= ENOUGH_ECHOES
-            or (is_markup and self._has_new_medium(response))
-            or self._has_new_numbers(_text(body[:_NUMBERS_BYTES], b" ") if is_markup else body[:_NUMBERS_BYTES])
-        )
+                return True
+        if is_markup and self._has_new_medium(response):
+            return True
+        if sum(map(bool, map(is_number, b" ".join(texts).split()))) < GROUP * ENOUGH_GROUPS:
+            return False
+        return self._has_new_numbers(words_of(body[:_NUMBERS_BYTES]) if is_markup else body[:_NUMBERS_BYTES])
 
     def _worth(self, line: bytes, own: frozenset[bytes]) -> tuple[int, bool]:
         """Return how many characters of *line*, which is new, are new in small pieces, and if only its echo is new."""
-        words = [word for word in line.split() if _DIGIT not in word or _is_name(word)]
-        is_echo = not own.isdisjoint(_WORDS(line))
-        if is_echo:
-            words = [word for word in words if own.isdisjoint(_WORDS(word))]
+        words = line.split()
+        is_echo = False
+        if any(line.find(word) >= 0 for word in own):  # maybe inside of other words
+            others = [word for word in words if word not in own and (word.isalnum() or own.isdisjoint(_WORDS(word)))]
+            is_echo = len(others) < len(words)
+            words = others
+        if DIGIT in line:
+            words = [word for word in words if DIGIT not in word or _is_name(word)]
         worth = 0
         for start in range(0, len(words), PIECE):
             piece = b" ".join(words[start : start + PIECE])
@@ -169,7 +149,7 @@ class News:
         for word in text.split():
             if _OF_A_CLOCK(word):
                 continue
-            if not _NUMBER(word):
+            if not is_number(word):
                 if len(word) > 2 and runs[-1]:
                     runs.append([])
                 continue
@@ -200,58 +180,11 @@ def _is_name(word: bytes) -> bool:
     )
 
 
-def _windows(body: bytes, *, is_markup: bool) -> Iterator[bytes]:
-    """Return the text of *body* piece by piece."""
-    start = 0
-    while start < len(body):
-        end = start + WINDOW_BYTES
-        if end < len(body):
-            at = body.find(b"<" if is_markup else b"\n", end, end + WINDOW_BYTES)
-            end = at if at >= 0 else end
-            if is_markup:
-                end = _after_script(body, start, end)
-        yield _text(body[start:end], b"\n") if is_markup else body[start:end]
-        start = end
-
-
-def _text(html: bytes, end_of_line: bytes) -> bytes:
-    """Return *html* without tags and what is no text, in linear time, however broken it is."""
-    for opening, closing in _UNSEEN:
-        if opening in html:
-            html = _without(html, opening, closing)
-    return _TAG.sub(end_of_line, _INLINE.sub(b" ", html))
-
-
-def _without(html: bytes, opening: bytes, closing: bytes) -> bytes:
-    """Return *html* without what stands from each *opening* to the next *closing*.
-
-    Scripts that are data stay: many pages are put together from them.
-    """
-    kept = []
-    start = 0
-    while (at := html.find(opening, start)) >= 0:
-        is_data = opening == b"<script" and b"json" in html[at : at + 100].partition(b">")[0]
-        end = html.find(closing, at)
-        end = len(html) if end < 0 else end + len(closing)
-        kept.append(html[start : end if is_data else at])
-        start = end
-    return b"".join([*kept, html[start:]])
-
-
-def _after_script(body: bytes, start: int, end: int) -> int:
-    """Return *end*, or where the script, style or comment ends that would be cut in two there."""
-    for opening, closing in _UNSEEN:
-        at = body.rfind(opening, start, end)
-        if at >= 0 and body.find(closing, at, end) < 0:
-            closed = body.find(closing, end)
-            return len(body) if closed < 0 else closed + len(closing) + 1
-    return end
-
-
 def _words_of(url: str) -> frozenset[bytes]:
     """Return the words of a URL, whole segments included, as they would stand in a piece."""
-    parts = urlsplit(url)
-    text = unquote_to_bytes(f"{parts.path}\n{parts.query}".replace("+", " ")).translate(_ALIKE)
+    after_host = _AFTER_HOST(url)
+    path, _, query = (after_host[1] if after_host else url).partition("?")
+    text = unquote_to_bytes(f"{path}\n{query}".replace("+", " ")).translate(ALIKE)
     return frozenset([*text.split(), *_WORDS(text)])
 
 

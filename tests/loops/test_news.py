@@ -10,7 +10,8 @@ import pytest
 from scrapy.http import HtmlResponse, JsonResponse, Response, TextResponse
 
 from scrapy_bloom import ScalableBloomFilter
-from scrapy_bloom.loops.news import WINDOW_BYTES, News
+from scrapy_bloom.loops.news import News
+from scrapy_bloom.loops.page_text import WINDOW_BYTES
 from tests.support.loopsite import prose
 
 rng = random.Random(7)
