@@ -36,7 +36,8 @@ IMPORTED_FIRST_ID = -(2**62)
 
 _HEADER_SIZE = 100
 _CHECKPOINT_PAGES = 2000  # 8 MiB of log, then SQLite folds it into the file
-_CACHE_KIB = 2 * 1024
+_READER_CACHE_KIB = 1024  # of the connection that reads; each commit empties it
+_WRITER_CACHE_KIB = 4 * 1024  # with 100,000 lanes a commit changes every page of the index, 2.5 MB
 _PAGE = 1000  # rows per read of a whole lane or table
 _SUM_UP_AFTER = 20_000  # changes of counts, 16 bytes each
 
@@ -152,9 +153,9 @@ class Database:
             if 0 < size < _HEADER_SIZE:  # SQLite takes some of these for a new file
                 problem = f"it has {size} bytes, less than the header of a database"
                 raise damaged(path, problem)  # noqa: TRY301 - the lock is released below
-            connections.append(_connect(path))
+            connections.append(_connect(path, _WRITER_CACHE_KIB))
             _prepare(connections[0], path)
-            connections.append(_connect(path))
+            connections.append(_connect(path, _READER_CACHE_KIB))
             connections[1].execute("SELECT count(*) FROM state").fetchone()
             return cls(path, lock, *connections)
         except BaseException as error:
@@ -218,22 +219,34 @@ class Database:
         """Yield the rows of *lane* with ids over *after*, oldest first."""
         return self._rows("lane = ? AND id > ? ORDER BY id", lane, after)
 
-    def next_of_each(self, lanes: dict[int, bool], taken: Container[int], size: int) -> dict[int, Row]:
+    def next_of_each(
+        self, lanes: dict[int, bool], likely: dict[int, int], taken: Container[int], size: int
+    ) -> dict[int, Row]:
         """Return one row of each of *lanes*, by lane: the newest of those with a true value, the oldest of others.
 
         Rows with ids in *taken* do not count. It ends after *size* bytes, so not every lane with rows need be in it.
+        *likely* has ids with the lane of each: if that row is one of the lane's, it is the one that is wanted, and the
+        index is not asked, which takes 2.3 of 3.7 microseconds a row.
         """
+        found: dict[int, Row] = {}
+        for row in self._rows_of(likely):
+            if row.id not in taken:
+                found[row.lane] = row
+                size -= len(row.body)
+                if size < 0:
+                    return found
+        others = [lane for lane in lanes if lane not in found]
+        if not others:
+            return found
         nearest: dict[int, int] = {}
-        ids = _padded(lanes)
+        ids = _padded(others)
         select = f"SELECT lane, id FROM requests WHERE {_one_of('lane', len(ids))}"  # noqa: S608 - our own constants
         with closing(self._reader.execute(select, ids)) as cursor:
             for lane, id_ in cursor:  # from the index alone; within a lane, ids grow
                 if id_ not in taken and (lanes[lane] or lane not in nearest):
                     nearest[lane] = id_
-        found: dict[int, Row] = {}
         if nearest:
-            ids = _padded(nearest.values())
-            for row in self._rows(_one_of("id", len(ids)), *ids):
+            for row in self._rows_of({id_: lane for lane, id_ in nearest.items()}):
                 found[row.lane] = row
                 size -= len(row.body)
                 if size < 0:
@@ -336,6 +349,15 @@ class Database:
         with closing(self._reader.execute(f"SELECT id, lane, body FROM requests WHERE {where}", arguments)) as cursor:  # noqa: S608 - our own constants
             for id_, lane, sealed in cursor:
                 yield Row(id_, lane, unseal(id_, lane, sealed))
+
+    def _rows_of(self, lanes: dict[int, int]) -> Iterator[Row]:
+        """Yield those rows with the ids in *lanes* that are in the lane named there."""
+        ids = _padded(lanes)
+        select = f"SELECT id, lane, body FROM requests WHERE {_one_of('id', len(ids))}"  # noqa: S608 - our own constants
+        with closing(self._reader.execute(select, ids)) as cursor:
+            for id_, lane, sealed in cursor:
+                if lanes[id_] == lane:
+                    yield Row(id_, lane, unseal(id_, lane, sealed))
 
     def _lanes_in_use(self) -> set[int]:
         # One look into the index per lane. SELECT DISTINCT would read all of it.
@@ -496,10 +518,10 @@ def locked(path: Path) -> FileLock:
     return lock
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def _connect(path: Path, cache_kib: int) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=5.0, isolation_level=None, check_same_thread=False)
     try:
-        connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+        connection.execute(f"PRAGMA cache_size = -{cache_kib}")
         # FULL: the log is synced at each commit. With NORMAL a power failure could take back commits whose fingerprints
         # the filter has got since, and each of those is a page that is never fetched.
         connection.execute("PRAGMA synchronous = FULL")
