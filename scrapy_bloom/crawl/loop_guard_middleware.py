@@ -90,11 +90,15 @@ class LoopGuardMiddleware:
 
     # Scrapy 2.13 passes the spider to all of these, 2.14 and newer only where it has no default.
 
-    def process_request(self, request: Request, spider: Spider | None = None) -> None:  # noqa: ARG002 - see above
-        """Park *request* instead of having it fetched, if its shape has run dry."""
-        if self._guard.out_of_queue(request):
-            request.errback = None  # it has not failed; a copy that has its errback waits
-            raise IgnoreRequest("parked by the loop guard")
+    def process_request(self, request: Request, spider: Spider | None = None) -> Request | None:  # noqa: ARG002 - see above
+        """Send *request* back to the queue if it is too early, or park it if its shape has run dry."""
+        sent_back: list[Request] = []
+        if not self._guard.out_of_queue(request, sent_back.append):
+            return None
+        if sent_back:  # Scrapy queues it, at a third of what it takes to ignore a request
+            return sent_back[0]
+        request.errback = None  # it has not failed; a copy with its errback waits
+        raise IgnoreRequest("parked by the loop guard")
 
     def process_spider_input(self, response: Response, spider: Spider | None = None) -> None:  # noqa: ARG002 - see above
         """Show the guard what *response* brought, whatever its callback does with it."""

@@ -226,8 +226,13 @@ class LoopGuard:
             f"{own.fetched:,} of {own.queued:,} URLs have been fetched",
         )
 
-    def out_of_queue(self, request: Request) -> bool:
-        """Undo what was done to *request* for the queue. Return whether it waits longer instead of being fetched."""
+    def out_of_queue(self, request: Request, send_back: Callable[[Request], None] | None = None) -> bool:
+        """Undo what was done to *request* for the queue. Return whether it waits longer instead of being fetched.
+
+        Unless it is parked, what waits is a copy that *send_back* was called with: by default the function that
+        :meth:`sends_back_by` was told. A released request goes back by the latter in any case, at once: until it is in
+        the queue again, it stays among those parked.
+        """
         queued = request.meta.pop(QUEUED, None)
         number = request.meta.pop(RELEASED, None)
         if queued is None:
@@ -236,7 +241,8 @@ class LoopGuard:
             steps, rank = queued
             request.priority += steps
             request.dont_filter = False  # what was sent back had to pass the filter once more
-            is_kept = self.is_open and self._waits_longer(request, steps, rank)
+            back = self._send_back if send_back is None or number is not None else send_back
+            is_kept = self.is_open and self._waits_longer(request, steps, rank, back)
         except Exception:  # a page that is fetched too early or twice is better than one that is lost
             self._warn_once("judge", "%s cannot be judged, and is fetched", request, exc_info=True)
             return False
@@ -299,17 +305,19 @@ class LoopGuard:
 
     # -- verdicts ------------------------------------------------------------------------------------------------
 
-    def _waits_longer(self, request: Request, steps: int, rank: int) -> bool:
+    def _waits_longer(
+        self, request: Request, steps: int, rank: int, send_back: Callable[[Request], None] | None
+    ) -> bool:
         """Send *request* back to the queue if its kind has grown since it was queued, or park it, if either is due."""
         own, fewer, others = known_accounts(request.url, self._shapes, self._accounts)
         accounts = [*own, *others]
         later = steps_later(request.url, rank, accounts, steps) if rank and accounts else 0
-        if later and self._send_back is not None:
+        if later and send_back is not None:
             again = request.copy()
             again.meta[QUEUED] = (steps + later, rank)
             again.priority -= steps + later
             again.dont_filter = True  # the filter knows it; out_of_queue() takes it back
-            self._send_back(again)
+            send_back(again)
             self._stats.inc_value("bloom/loop/postponed")
             return True
         judge = None if self._is_allowed(request.url) else judge_among(own, fewer, others, self._accounts)

@@ -19,6 +19,7 @@ from scrapy_bloom.commands.command_line import main
 from scrapy_bloom.commands.terminal import OK, USAGE, WRONG
 from scrapy_bloom.errors import DamagedError, InUseError, UnknownFormatError, UnusableError
 from scrapy_bloom.loops.account import Account
+from scrapy_bloom.loops.guard import QUEUED
 from scrapy_bloom.loops.parked import DIRECTORY_NAME, FILE_NAME, ParkedFile
 from scrapy_bloom.loops.verdicts import guard_file, parked_shapes, take_back
 from tests.support.crawling import crawl, start_crawl
@@ -393,3 +394,32 @@ def test_what_was_sent_back_to_a_queue_that_is_never_written_stays(
             monkeypatch.setattr(calls.scheduler._journal.database, "write", write)
     monkeypatch.undo()
     assert parked_in(tmp_path / DIRECTORY_NAME)[5] == is_full
+
+
+def test_a_released_request_is_in_the_queue_again_before_it_leaves_the_file(tmp_path: Path) -> None:
+    """If its kind has grown when a released request comes out of the queue, it is sent back at once and dropped after
+    that: whoever takes what else goes back, later, does not get it."""
+    guard = opened_guard(tmp_path)
+    lot = guard._lot
+    assert isinstance(lot, ParkedFile)
+    lot.park(5, Request("http://example.com/list/1"))
+    waiting: list[int] = []
+    sent_back: list[Request] = []
+
+    def send_back(request: Request) -> None:
+        waiting.append(lot._connection.execute("SELECT count(*) FROM parked").fetchone()[0])
+        sent_back.append(request)
+
+    guard.sends_back_by(send_back)
+    assert guard.release_all_due() == 1
+    for number in range(2, 2000):  # by now far more URLs are queued than when it was released
+        guard.queued(Request(f"http://example.com/list/{number}"))
+    released = sent_back.pop()
+    released.meta[QUEUED] = (0, 2000)
+    later: list[Request] = []
+    assert guard.out_of_queue(released, later.append)
+    assert not later
+    assert [request.url for request in sent_back] == [released.url]
+    assert waiting == [1, 1]
+    assert not lot._connection.execute("SELECT count(*) FROM parked").fetchone()[0]
+    guard.close()

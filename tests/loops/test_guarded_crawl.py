@@ -38,6 +38,8 @@ def test_an_endless_calendar_ends_and_every_honest_page_comes(queue: dict[str, A
         assert set(site.asked().values()) == {1}
     waiting = outcome.stats["bloom/loop/waiting"]
     assert waiting > 0
+    ignored = outcome.stats["downloader/exception_type_count/scrapy.exceptions.IgnoreRequest"]
+    assert ignored == outcome.stats["bloom/loop/parked"]  # what only goes back to the queue is no exception
     assert f"The loop guard parked {waiting} requests in memory; gone now (no JOBDIR)" in outcome.log
     assert "/calendar/N/** has run dry and is parked" in outcome.log
 
