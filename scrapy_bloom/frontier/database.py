@@ -12,6 +12,7 @@ import struct
 from collections import Counter
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
@@ -21,7 +22,7 @@ from scrapy_bloom.errors import DamagedError, InUseError, UnknownFormatError, Un
 from scrapy_bloom.files.frontier_file import half_salvaged
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Container, Iterable, Iterator
+    from collections.abc import Collection, Container, Iterable, Iterator, Mapping
     from pathlib import Path
 
 APPLICATION_ID = 0x53624672
@@ -270,11 +271,14 @@ class Database:
 
     def write(self, batch: Batch) -> None:
         """Write all of *batch* or nothing, and return only once it would survive a power failure."""
-        change = Counter(lane for lane, _ in batch.added.values())
-        change.subtract(Counter(lane for _, lane in batch.finished))
+        change: dict[int, int] = {}  # Counter.subtract() takes three times as long
+        for lane, _ in batch.added.values():
+            change[lane] = change.get(lane, 0) + 1
+        for _, lane in batch.finished:
+            change[lane] = change.get(lane, 0) - 1
         with self._transaction():
             self._add_lanes(batch.lanes)
-            self._add_rows((id_, lane, body) for id_, (lane, body) in batch.added.items())
+            self._add_rows([(id_, lane, body) for id_, (lane, body) in batch.added.items()])
             finished = sorted(batch.finished)  # so that each page is looked for once
             deleted = self._writer.executemany("DELETE FROM requests WHERE id = ? AND lane = ?", finished)
             if finished and deleted.rowcount != len(finished):
@@ -378,7 +382,7 @@ class Database:
             "INSERT INTO requests VALUES (?, ?, ?)", [(id_, lane, _seal(id_, lane, body)) for id_, lane, body in rows]
         )
 
-    def _count(self, change: Counter[int]) -> None:
+    def _count(self, change: Mapping[int, int]) -> None:
         changes = [each for each in change.items() if each[1]]
         if not changes:
             return
@@ -396,7 +400,7 @@ class Database:
 
     def _add_counts(self, counts: list[tuple[int, int]]) -> None:
         (last,) = self._writer.execute("SELECT ifnull(max(id), 0) FROM counts").fetchone()
-        body = b"".join([_CHANGE.pack(lane, by) for lane, by in counts])
+        body = struct.pack(f"<{2 * len(counts)}q", *chain.from_iterable(counts))
         self._writer.execute("INSERT INTO counts VALUES (?, ?)", (last + 1, _seal(last + 1, 0, body)))
 
     def _set_state(self, name: str, value: int | str) -> None:
