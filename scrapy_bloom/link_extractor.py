@@ -115,6 +115,8 @@ class UnseenLinkExtractor(LinkExtractor):
         self._attrs = set(filter(scan_attr, given.arguments["attrs"]))
         self._takes_any = scan_tag(_NO_NAME) or scan_attr(_NO_NAME)  # "*", since Scrapy 2.17
         self._only_attr = next(iter(self._attrs)) if len(self._attrs) == 1 else None
+        name = self._only_attr or ""
+        self._only_attr_name = name.encode() if name.isascii() else name  # lxml encodes a str for each element anew
         self._memories: WeakKeyDictionary[CrawlLinks, tuple[object, HrefMemory | None]] = WeakKeyDictionary()
         self._has_warned = False
 
@@ -189,7 +191,7 @@ class UnseenLinkExtractor(LinkExtractor):
         if not self._has_one_attribute(parts):
             return [value for _, value in self._attributes(parts)]
         with _plain_elements(parts):
-            return list(map(_get_attribute, parts[0].root.iter(*self._tags), repeat(self._only_attr)))
+            return list(map(_get_attribute, parts[0].root.iter(*self._tags), repeat(self._only_attr_name)))
 
     def _has_one_attribute(self, parts: list[Selector]) -> bool:
         """Whether each element of certain names has one value, which may be None."""
