@@ -16,7 +16,7 @@ from inspect import signature
 from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin
-from weakref import WeakKeyDictionary, proxy
+from weakref import WeakKeyDictionary
 
 from lxml import etree  # type: ignore[import-untyped] # its stubs are a package of their own
 from lxml.html import HtmlElementClassLookup, HTMLParser  # type: ignore[import-untyped] # likewise
@@ -78,17 +78,6 @@ def _plain_elements(parts: list[Selector]) -> Iterator[None]:
         parser.set_element_class_lookup(_HTML_CLASSES)  # type: ignore[union-attr] # likewise
 
 
-def _let_go(response: TextResponse) -> None:
-    """Let *response* and its tree be freed as soon as nobody holds the response.
-
-    Scrapy's response and selector hold each other, so that every page that was parsed waits for the garbage collector;
-    with a few requests under way, for one of its rare full collections (scrapy/scrapy#2977).
-    """
-    selector = response.selector
-    if selector.response is response:
-        selector.response = proxy(response)
-
-
 class UnseenLinkExtractor(LinkExtractor):
     """Scrapy's ``LinkExtractor`` without the links that were seen before; takes all its arguments.
 
@@ -142,7 +131,6 @@ class UnseenLinkExtractor(LinkExtractor):
             found = [Found(place, link.url, Known.of(link.url, fingerprint_url)) for place, link in enumerate(links)]
             return [links[one.place] for one in crawl.unseen(found)]
         parts = self._parts(response)
-        _let_go(response)
         values, is_unique = self._values(parts), self.link_extractor.unique
         found, seen, n_more = sift(page, values, crawl.certain, is_unique=is_unique, names_seen=crawl.is_debugging)
         unseen = crawl.unseen(found, seen, n_more)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import logging
 import re
-import weakref
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -424,21 +423,6 @@ def test_what_a_crawl_has_taught_it_goes_with_the_spider(scheduler: Scheduler) -
     del scheduler.spider._links  # as its spider goes; Scrapy's log handlers keep the one of a test
     gc.collect()
     assert len(extractor._memories) == 0
-
-
-def test_a_page_goes_with_the_last_reference_to_it(scheduler: Scheduler) -> None:
-    """Without waiting for the garbage collector; as long as it is held, its selector knows it."""
-    response = page_of(scheduler, '<a href="a.html">A</a>')
-    gc.disable()
-    try:
-        for _ in range(2):
-            UnseenLinkExtractor().extract_links(response)
-        assert response.selector.response.urljoin("b.html") == "http://a.example/docs/b.html"
-        tree = weakref.ref(response.selector)
-        del response
-        assert tree() is None
-    finally:
-        gc.enable()
 
 
 def test_new_arguments_are_followed(scheduler: Scheduler) -> None:
