@@ -87,6 +87,7 @@ class LoopGuard:
         self._filter_is_shared = filter_is_shared
         self._shapes = Shapes()
         self._accounts: dict[int, Account] = {}
+        self._last_page: tuple[str, Sequence[Account]] = "", ()
         self._changed: set[int] = set()
         self._forgotten: list[int] = []
         self._lot: ParkedInMemory | ParkedFile | None = None
@@ -274,8 +275,12 @@ class LoopGuard:
 
     def source_of_links(self, request: Request) -> list[int]:
         """Return for ``LINKED_FROM`` what the links of the page of *request* come from."""
+        url = _asked_for(request)
+        last, accounts = self._last_page
+        if url == last:
+            return [number for account in accounts for number in (account.id, account.fetched)]
         source = []
-        for number in map(number_of, self._shapes.of(_asked_for(request))):
+        for number in map(number_of, self._shapes.of(url)):
             account = self._accounts.get(number)
             source += [number, 0 if account is None else account.fetched]
         return source
@@ -375,6 +380,7 @@ class LoopGuard:
 
     def _note(self, url: str, request: Request, *, is_news: bool) -> None:
         accounts = self._accounts_of(self._shapes.of(url))
+        self._last_page = url, tuple(accounts)
         for account in accounts:
             account.note(is_news=is_news)
             self._changed.add(account.id)

@@ -101,8 +101,9 @@ class News:
             fresh = [line for line in dict.fromkeys(text.split(b"\n")) if len(line) >= SHORTEST and self._add(line)]
             if fresh and own is None:
                 own = _words_of(response.url)
+            echoed = frozenset([word for word in own or () if text.find(word) >= 0])
             for line in fresh:
-                worth, is_echo = self._worth(line, own or frozenset())
+                worth, is_echo = self._worth(line, echoed)
                 new += worth
                 echoes += is_echo
                 if new >= REMEMBERED:
@@ -116,10 +117,13 @@ class News:
         return self._has_new_numbers(words_of(body[:_NUMBERS_BYTES]) if is_markup else body[:_NUMBERS_BYTES])
 
     def _worth(self, line: bytes, own: frozenset[bytes]) -> tuple[int, bool]:
-        """Return how many characters of *line*, which is new, are new in small pieces, and if only its echo is new."""
+        """Return how many characters of *line*, which is new, are new in small pieces, and if only its echo is new.
+
+        *own* are the words of the URL that stand in the page.
+        """
         words = line.split()
         is_echo = False
-        if any(line.find(word) >= 0 for word in own):  # maybe inside of other words
+        if own and any(line.find(word) >= 0 for word in own):  # maybe inside of other words
             others = [word for word in words if word not in own and (word.isalnum() or own.isdisjoint(_WORDS(word)))]
             is_echo = len(others) < len(words)
             words = others

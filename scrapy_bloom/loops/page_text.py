@@ -42,8 +42,8 @@ _INLINE = re.compile(
 """Tags that stand inside a line, and the cells of a table's row."""
 
 _TAG = re.compile(rb"<[^<>]*>")
-_GOES_ON = re.compile(rb"<[^<>\n]*\n").search
-"""Whether a tag, or a sign that may begin one, goes on in the next line."""
+_GOES_ON = re.compile(rb"<(?!!)[^<>\n]*\n").search
+"""Whether a tag, or a sign that may begin one, goes on in the next line; declarations do not matter."""
 
 _UNSEEN = ((b"<script", b"</script"), (b"<style", b"</style"), (b"<!--", b"-->"))
 
