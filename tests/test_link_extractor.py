@@ -540,6 +540,22 @@ def test_hrefs_and_selectors_are_taken_with_their_response(scheduler: Scheduler)
     assert stat(scheduler, "bloom/links_dropped") == 2 * 2 + 2 * 2 + 1
 
 
+def test_pages_in_utf_16_get_the_urls_that_their_requests_have(scheduler: Scheduler) -> None:
+    """Older w3lib appends the byte order mark to each URL: another page than the one with that link in UTF-8."""
+    spider: Any = scheduler.spider
+    href = "http://b.example/a.html"
+    known = set()
+    for encoding in ("utf-8", "utf-16"):
+        page = downloaded(
+            scheduler, HtmlResponse("http://a.example/", body=f'<a href="{href}">A</a>', encoding=encoding)
+        )
+        request = page.follow(href)
+        is_new = fingerprint(request) not in known
+        assert bool(spider.unseen_links([href], page)) == bool(UnseenLinkExtractor().extract_links(page)) == is_new
+        scheduler.df.request_seen(request)
+        known.add(fingerprint(request))
+
+
 def followed(response: TextResponse, href: str) -> Request | None:
     try:
         return response.follow(href)

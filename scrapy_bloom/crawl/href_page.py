@@ -25,12 +25,11 @@ _WEB = ("http", "https")
 
 _HTML_SPACE = " \t\n\r\f"
 
-# Nothing in such a path, or origin, is changed by joining and quoting.
+# Nothing in such a path is changed by joining and quoting.
 _match_plain_path = re.compile(r"((?:[A-Za-z0-9._~\-/:]*/)?)([A-Za-z0-9_~\-][A-Za-z0-9._~\-]*)").fullmatch
 _match_plain_url = re.compile(
     r"(https?)://([a-z0-9.\-]+(?::[0-9]+)?)(/(?:[A-Za-z0-9_~\-][A-Za-z0-9._~\-]*/)*)(?:[A-Za-z0-9_~\-][A-Za-z0-9._~\-]*)?"
 ).fullmatch
-_is_plain_root = re.compile(r"https?://(?:[a-z0-9]{1,63}\.)*[a-z0-9]{1,63}/").fullmatch
 
 _match_below = re.compile(r"((?:\.\./)*)((?:[A-Za-z0-9_~\-][A-Za-z0-9._~\-]*/)+)").fullmatch
 _match_origin = re.compile(r"https?://[a-z0-9.\-]+(?::[0-9]+)?(?=[/?#])").match
@@ -148,8 +147,6 @@ class Page:
         return stem
 
     def _new_stem(self, directory: str) -> Stem:
-        if _is_plain_root(directory):  # resolving it would take 30 microseconds, and some sites link to thousands
-            return Stem(directory, self._in_origin, self._in_origin.wanted if directory == self._root else {})
         match = _match_below(directory)
         if match:
             above = self._stem(match[1])
