@@ -95,7 +95,7 @@ class LoopGuardMiddleware:
         sent_back: list[Request] = []
         if not self._guard.out_of_queue(request, sent_back.append):
             return None
-        if sent_back:  # Scrapy queues it, at a third of what it takes to ignore a request
+        if sent_back:  # Scrapy queues it, which costs less than to ignore a request
             return sent_back[0]
         request.errback = None  # it has not failed; a copy with its errback waits
         raise IgnoreRequest("parked by the loop guard")
