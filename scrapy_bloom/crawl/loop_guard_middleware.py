@@ -17,7 +17,7 @@ from scrapy.utils.job import job_dir
 from scrapy.utils.misc import load_object
 
 from scrapy_bloom.crawl.startup import log_start_errors
-from scrapy_bloom.loops.guard import LINKED_FROM, LoopGuard
+from scrapy_bloom.loops.guard import LoopGuard
 from scrapy_bloom.loops.options import SETTING, parse_loop_guard
 from scrapy_bloom.settings import BloomSettings
 
@@ -111,11 +111,11 @@ class LoopGuardMiddleware:
         result: Iterable[Any],
         spider: Spider | None = None,  # noqa: ARG002 - see above
     ) -> Iterable[Any]:
-        """Mark each request with the shapes of the page it comes from."""
-        source = self._source(response)
+        """Mark each request with what the guard needs to know of the page it comes from."""
+        marks = self._marks(response)
         for item in result:
             if isinstance(item, Request):
-                item.meta[LINKED_FROM] = source
+                item.meta.update(marks)
             yield item
 
     async def process_spider_output_async(
@@ -124,15 +124,15 @@ class LoopGuardMiddleware:
         result: AsyncIterator[Any],
         spider: Spider | None = None,  # noqa: ARG002 - see above
     ) -> AsyncIterator[Any]:
-        """Mark each request with the shapes of the page it comes from."""
-        source = self._source(response)
+        """Mark each request with what the guard needs to know of the page it comes from."""
+        marks = self._marks(response)
         async for item in result:
             if isinstance(item, Request):
-                item.meta[LINKED_FROM] = source
+                item.meta.update(marks)
             yield item
 
-    def _source(self, response: Response) -> list[int]:
-        return [] if response.request is None else self._guard.source_of_links(response.request)
+    def _marks(self, response: Response) -> dict[str, Any]:
+        return {} if response.request is None else self._guard.marks_of_links(response.request)
 
     def _send_back(self, request: Request) -> None:
         engine: Any = self._crawler.engine

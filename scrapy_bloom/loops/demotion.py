@@ -3,7 +3,7 @@
 Sections that grow without end share the crawl evenly, by the pages they have had; kinds whose pages bring news and lead
 to no more of their kind come before them, and kinds whose pages bring nothing come last:
 
-    steps = log2(rank * growth / FREE_RANK) + parameters + depth + barrenness
+    steps = log2(rank * growth / FREE_RANK) + parameters + depth + barren pages on the way + barrenness
 
 A maze cannot be told from a large wiki while most of that is still unknown, so both get their turns. What tells them
 apart is that a wiki's links lead to known pages one day. Until then neither may take more than its share.
@@ -11,7 +11,7 @@ apart is that a wiki's links lead to known pages one day. Until then neither may
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from scrapy_bloom.loops.account import DRY, EVIDENCE
 
@@ -19,6 +19,21 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from scrapy_bloom.loops.account import Account
+
+
+class Candidate(NamedTuple):
+    """A URL that is to be fetched."""
+
+    url: str
+    rank: int
+    """Its number among its kind."""
+    accounts: Sequence[Account]
+    """Those of its shapes, the most specific first."""
+    folder: Account | None
+    """For a URL with a query, that of the pages without one in its folder, if there are any."""
+    barren: int
+    """Pages in a row, up to the one that linked to it, that brought nothing."""
+
 
 STEPS = 24
 """Different priorities that demotion makes of one: each is a queue in Scrapy's priority queue."""
@@ -51,6 +66,10 @@ MOST_GROWTH = 64.0
 SURE = 8
 """Pages of a section for each unit of MOST_GROWTH: what has bred for 8 pages may, for 500 pages it goes on so."""
 
+BREEDS = 2
+"""New URLs of its own kind on a page, past which names and templates are no news. The pages of a list have about one
+each, those of a shop's filters and of mazes four and more."""
+
 KNOWN = 10
 """Pages of a shape after which its growth is taken from itself alone. What its pages lead to elsewhere is ranked there:
 the categories of a shop do not wait for their filters."""
@@ -59,8 +78,16 @@ FREE_SEGMENTS = 4
 """Segments of a path that cost nothing; from there on each two cost a step. Mazes of relative links go down to where
 the limit of ``depth`` ends them, and there they look like any section that has been crawled to its end."""
 
-MOST_PARAMETERS = 3
-"""Steps for the parameters of a query: one each. The plain address of a list comes before its filters."""
+MOST_PARAMETERS = 6
+"""Steps for the parameters of a query: one for a number, which is a page of a list or an item, and CHOICE for words."""
+
+CHOICE = 3
+"""Steps for a parameter that is no number: a filter, an order, a token. So a list's pages come before its filters,
+which then show that they bring nothing."""
+
+MOST_BARREN = 3
+"""Steps for the pages in a row, from the second on, that led to a URL and brought nothing themselves. Where a calendar
+has entries on one side, that side comes first."""
 
 LATER = 3
 """Steps by which a request must have been queued too early to go back when it comes out of the queue. Each time costs
@@ -78,12 +105,13 @@ def rank_of(accounts: Sequence[Account]) -> int:
     return max(kind.queued, *(account.queued // KINDS for account in accounts))
 
 
-def steps_of(url: str, rank: int, accounts: Sequence[Account], *, is_due: bool) -> int:
-    """Return by how many steps to demote *url*, the *rank*-th of its kind, from 0 to STEPS - 1.
+def steps_of(candidate: Candidate, *, is_due: bool) -> int:
+    """Return by how many steps to demote *candidate*, from 0 to STEPS - 1.
 
     When it *is_due*, which is when it has come out of the queue, growth counts in full. Before, it does not: a request
     can be sent back, but not called forward when its kind has stopped growing.
     """
+    accounts = candidate.accounts
     kind = _kind(accounts)
     rate = barrenness = known = 0.0
     judges = [account for account in accounts if account.is_of_query] if kind.is_of_query else accounts
@@ -100,18 +128,35 @@ def steps_of(url: str, rank: int, accounts: Sequence[Account], *, is_due: bool) 
         rate = _own_growth(accounts[accounts.index(kind) :])
     pages = accounts[-1].fetched if rate > SUSPECT else kind.fetched
     growth = max(1.0, min(MOST_GROWTH, pages / SURE, rate * rate)) if is_due else 1.0
-    rank = int(max(rank, pages * growth))
+    rank = int(max(candidate.rank, pages * growth))
     if rate <= 1 and barrenness < 0.5 and known >= EVIDENCE:
         rank //= CHILDLESS
-    path, _, query = url.partition("?")
-    plainness = min(MOST_PARAMETERS, query.count("=")) + max(0, path.count("/") - 2 - FREE_SEGMENTS) // 2
-    return min(RANK_STEPS, (rank // FREE_RANK).bit_length() + plainness) + round((STEPS - 1 - RANK_STEPS) * barrenness)
+    folder = candidate.folder
+    if folder is not None and folder.fetched < folder.queued and not folder.is_dry:
+        rank = max(rank, folder.queued)  # plain addresses first: a query often shows the same page
+    behind = (rank // FREE_RANK).bit_length() + _steps_of_address(candidate.url)
+    behind += min(MOST_BARREN, max(0, candidate.barren - 1))
+    return min(RANK_STEPS, behind) + round((STEPS - 1 - RANK_STEPS) * barrenness)
 
 
-def steps_later(url: str, rank: int, accounts: Sequence[Account], demoted: int) -> int:
-    """Return by how many steps to demote *url* once more, which waited at *demoted* steps; 0: it is its turn."""
-    more = steps_of(url, rank, accounts, is_due=True) - demoted
+def steps_later(candidate: Candidate, demoted: int) -> int:
+    """Return by how many steps to demote *candidate* once more, which waited at *demoted* steps; 0: it is its turn."""
+    more = steps_of(candidate, is_due=True) - demoted
     return min(more, AT_ONCE) if more >= LATER else 0
+
+
+def breeds(accounts: Sequence[Account]) -> bool:
+    """Whether the pages of a URL's kind lead to ever more of it; *accounts* are those of its shapes."""
+    kind = _kind(accounts)
+    return kind.lately >= KNOWN and (kind.bred if kind.is_of_query else kind.loops) > BREEDS * kind.lately
+
+
+def _steps_of_address(url: str) -> int:
+    path, _, query = url.partition("?")
+    parameters = 0
+    for pair in query.split("&") if query else ():
+        parameters += 1 if pair.partition("=")[2].isdecimal() else CHOICE
+    return min(MOST_PARAMETERS, parameters) + max(0, path.count("/") - 2 - FREE_SEGMENTS) // 2
 
 
 def _kind(accounts: Sequence[Account]) -> Account:

@@ -15,14 +15,14 @@ import logging
 import re
 from collections import Counter
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.errors import counted
 from scrapy_bloom.files.directory import open_filter
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.loops.account import Account
-from scrapy_bloom.loops.demotion import rank_of, steps_later, steps_of
-from scrapy_bloom.loops.judging import accounts_in, judge_among, known_accounts, number_of, with_evidence
+from scrapy_bloom.loops.demotion import Candidate, breeds, rank_of, steps_later, steps_of
+from scrapy_bloom.loops.judging import accounts_in, folder_of, judge_among, known_accounts, number_of, with_evidence
 from scrapy_bloom.loops.news import News
 from scrapy_bloom.loops.parked import DIRECTORY_NAME, FILE_NAME, TAKEN_BACK, ParkedFile, ParkedInMemory
 from scrapy_bloom.loops.shapes import Shapes
@@ -55,6 +55,9 @@ NEWS_ERROR_RATE = 1e-3
 LINKED_FROM = "bloom_linked_from"
 """Key in ``request.meta``: the shapes of the page that linked to it, the number of each followed by how many of its
 pages had been fetched by then."""
+
+BARREN = "bloom_loop_barren"
+"""Key in ``request.meta``: how many pages in a row, up to the one that linked to it, brought nothing."""
 
 QUEUED = "bloom_loop_queued"
 """Key in ``request.meta`` while a request is in the queue: by how many steps it was demoted, and its rank then."""
@@ -211,7 +214,7 @@ class LoopGuard:
         rank = steps = 0
         if not self._is_allowed(request.url):
             rank = rank_of(accounts)
-            steps = steps_of(request.url, rank, accounts, is_due=False)
+            steps = steps_of(self._candidate(request, rank, accounts), is_due=False)
         self._count_link(request.meta.get(LINKED_FROM, ()), accounts)
         for account in accounts:
             account.queued += 1
@@ -261,20 +264,25 @@ class LoopGuard:
         if self._news is None or not self.is_open:
             return
         url = _asked_for(request)
+        accounts = self._accounts_of(self._shapes.of(url))
         try:
-            is_news = self._news.brought(response)
+            is_news = self._news.brought(response, breeds=breeds(accounts))
         except Exception:  # whatever it is, no page is parked because of it
             self._warn_once("news", "What %s brought cannot be told, and counts as news", url, exc_info=True)
             is_news = True
-        self._note(url, request, is_news=is_news)
+        self._note(url, accounts, request, is_news=is_news)
 
     def saw_nothing(self, request: Request) -> None:
         """Take note that *request* was redirected to a page that is known."""
         if self.is_open and request.meta.get("redirect_urls"):
-            self._note(_asked_for(request), request, is_news=False)
+            url = _asked_for(request)
+            self._note(url, self._accounts_of(self._shapes.of(url)), request, is_news=False)
 
-    def source_of_links(self, request: Request) -> list[int]:
-        """Return for ``LINKED_FROM`` what the links of the page of *request* come from."""
+    def marks_of_links(self, request: Request) -> dict[str, Any]:
+        """Return what the ``meta`` of each link on the page of *request* is to have."""
+        return {LINKED_FROM: self._source(request), BARREN: request.meta.get(BARREN, 0)}
+
+    def _source(self, request: Request) -> list[int]:
         url = _asked_for(request)
         last, accounts = self._last_page
         if url == last:
@@ -316,7 +324,7 @@ class LoopGuard:
         """Send *request* back to the queue if its kind has grown since it was queued, or park it, if either is due."""
         own, fewer, others = known_accounts(request.url, self._shapes, self._accounts)
         accounts = [*own, *others]
-        later = steps_later(request.url, rank, accounts, steps) if rank and accounts else 0
+        later = steps_later(self._candidate(request, rank, accounts), steps) if rank and accounts else 0
         if later and send_back is not None:
             again = request.copy()
             again.meta[QUEUED] = (steps + later, rank)
@@ -327,6 +335,11 @@ class LoopGuard:
             return True
         judge = None if self._is_allowed(request.url) else judge_among(own, fewer, others, self._accounts)
         return judge is not None and self._park(judge, request)
+
+    def _candidate(self, request: Request, rank: int, accounts: Sequence[Account]) -> Candidate:
+        own = accounts[0]
+        folder = folder_of(own, self._accounts) if own.is_of_query else None
+        return Candidate(request.url, rank, accounts, folder, request.meta.get(BARREN, 0))
 
     def _count_link(self, source: Sequence[int], accounts: Sequence[Account]) -> None:
         """Count a new URL, whose shapes are *accounts*, for the shapes of the page that links to it."""
@@ -378,9 +391,9 @@ class LoopGuard:
         self._stats.inc_value("bloom/loop/parked")
         return True
 
-    def _note(self, url: str, request: Request, *, is_news: bool) -> None:
-        accounts = self._accounts_of(self._shapes.of(url))
+    def _note(self, url: str, accounts: list[Account], request: Request, *, is_news: bool) -> None:
         self._last_page = url, tuple(accounts)
+        request.meta[BARREN] = 0 if is_news else request.meta.get(BARREN, 0) + 1
         for account in accounts:
             account.note(is_news=is_news)
             self._changed.add(account.id)
@@ -433,7 +446,7 @@ class LoopGuard:
             own, _, others = known_accounts(request.url, self._shapes, self._accounts)
             accounts = [*own, *others]
             rank = rank_of(accounts) if accounts else 0
-            steps = steps_of(request.url, rank, accounts, is_due=True) if accounts else 0
+            steps = steps_of(self._candidate(request, rank, accounts), is_due=True) if accounts else 0
             request.meta[QUEUED] = (steps, rank)
             request.priority -= steps
             self._send_back(request)

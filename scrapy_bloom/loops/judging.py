@@ -41,6 +41,12 @@ def known_accounts(
     return own, fewer, others
 
 
+def folder_of(own: Account, accounts: Mapping[int, Account]) -> Account | None:
+    """Return which of *accounts* is of the pages without a query in the folder of a URL, whose shape has *own*."""
+    folder = own.shape.partition("?")[0].rstrip("/").rpartition("/")[0]
+    return accounts.get(number_of(f"{folder}/**"))
+
+
 def judge_of(url: str, shapes: Shapes, accounts: Mapping[int, Account]) -> Account | None:
     """Return which of *accounts* has run dry and parks *url*, or None."""
     own, fewer, others = known_accounts(url, shapes, accounts)
@@ -68,7 +74,9 @@ def _is_pardoned(some: Iterable[Account], accounts: Mapping[int, Account]) -> bo
 
 
 def _first_dry(own: Sequence[Account], fewer: Sequence[Account], others: Sequence[Account]) -> Account | None:
-    for accounts, may_protect in ((own, True), (fewer, False), (others, True)):
+    # Other queries say nothing for one whose own kind has brought nothing lately: pages of a list for its filters.
+    has_failed = any(account.is_of_query and account.dry >= EVIDENCE for account in own)
+    for accounts, may_protect in ((own, True), (fewer, False), (others, not has_failed)):
         for account in accounts:
             if account.dry >= DRY:
                 return account

@@ -9,6 +9,8 @@ URL. So the text is looked up line by line, as the page lays it out, and
 - a line that is new is looked up once more in pieces of six words, without the words that have digits in them (tokens)
   and without those that the URL has, too (a page that echoes its URL, a heading made of the chosen facets). Only pieces
   that are new then count;
+- where pages lead to ever more of their kind, a link's words count only if its address does not have them, and a short
+  line does not count if another one differs from it by a single word: mazes name pages as they like, from templates;
 - tables of numbers, which have no other content, count by their numbers in rows, as many as no clock has.
 
 ``page_text`` says what is text, and leaves out what every page has.
@@ -19,16 +21,27 @@ URL. So the text is looked up line by line, as the page lays it out, and
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
 
 import mmh3
 from scrapy.http import HtmlResponse, TextResponse, XmlResponse
 
-from scrapy_bloom.loops.page_text import ALIKE, DIGIT, PageText, is_number, plain_windows, words_of
+from scrapy_bloom.loops.page_text import (
+    ALIKE,
+    DIGIT,
+    PageText,
+    find_words,
+    is_number,
+    lines_with_links,
+    plain_windows,
+    without_unseen,
+    words_of,
+    words_of_links,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from scrapy.http import Response
 
@@ -50,6 +63,9 @@ SHORTEST_TOKEN = 6
 PIECE = 6
 """Words of a new line that are looked up together, so that a token in a paragraph does not make all of it new."""
 
+SHORTEST_TEMPLATE = 3
+"""Words of a line that may come from a template: "Garden has five narrower terms". Of two, each may be a name."""
+
 ENOUGH_ECHOES = 12
 """Lines that are new by words of the URL alone, and still make a page news: a page that echoes its URL does so in its
 title, a heading, a path and a sentence. The manual of a class has its name in every line."""
@@ -62,15 +78,17 @@ ENOUGH_GROUPS = 5
 
 _NUMBERS_BYTES = 1 << 16
 
-_WORDS = re.compile(rb"[^\W_]+").findall
 _AFTER_HOST = re.compile(r"[a-z][\w+.-]*:(?://[^/?#]*)?([^#]*)", re.IGNORECASE).match
 _OF_A_CLOCK = re.compile(
     rb"\W?(?:\d{1,4}[-./]\d{1,2}[-./]\d{1,4}\D?|\d{1,2}:\d\d(?::\d\d)?(?:\.\d+)?\D?|\d{9,}(?:\.\d+)?\D?)"
 ).fullmatch
 _TOKEN_IN_MEDIUM = re.compile(
-    r"[?&][^=&]*=(?:\d{9,}|(?=[^&]*\d)[\w-]{16,}|[^&]*(?:://|%3A%2F)[^&]*)(?=&|$)", re.IGNORECASE
+    rb"[?&][^=&]*=(?:\d{9,}|(?=[^&]*\d)[\w-]{16,}|[^&]*(?:://|%3A%2F)[^&]*)(?=&|$)", re.IGNORECASE
 ).sub
-_MEDIA = ("img", "source", "video", "audio", "embed", "object")
+_MEDIA = re.compile(rb"<(?:img|source|video|audio|embed|object)\s[^<>]*", re.IGNORECASE).findall
+_ATTRIBUTES = re.compile(
+    rb"""\s(data-src|src|data|width|height)\s*=\s*("[^"]*"|'[^']*'|[^\s"'>]+)""", re.IGNORECASE
+).findall
 
 
 class News:
@@ -85,24 +103,36 @@ class News:
         self._add = seen.add
         self._text = PageText()
 
-    def brought(self, response: Response) -> bool:
-        """Return whether *response* shows anything that no response before has shown, and remember it."""
+    def brought(self, response: Response, *, breeds: bool = False) -> bool:
+        """Return whether *response* shows anything that no response before has shown, and remember it.
+
+        What *breeds* is a page of a kind that leads to ever more of itself, where names and templates are no news.
+        """
         body = response.body
         if not isinstance(response, TextResponse):
             return bool(body) and self._add(b"\2" + mmh3.mmh3_x64_128_digest(body))
         if response.encoding.startswith(("utf-16", "utf-32")):
             body = response.text.encode()
         is_markup = isinstance(response, (HtmlResponse, XmlResponse))
+        has_new_medium = False
         new = echoes = 0
         own: frozenset[bytes] | None = None
         texts = []
-        for text in self._text.windows(body) if is_markup else plain_windows(body):
-            texts.append(text)
-            fresh = [line for line in dict.fromkeys(text.split(b"\n")) if len(line) >= SHORTEST and self._add(line)]
+        for window in self._text.windows(body) if is_markup else plain_windows(body):
+            texts.append(window.text)
+            if window.has_media:  # remembered if the text is news, too: they would make news of the first copy
+                has_new_medium |= self._has_new_medium(window.html)
+            found: dict[bytes, bytes | None] = dict.fromkeys(window.text.split(b"\n"))
+            if breeds and is_markup:
+                found |= lines_with_links(window.html)
+            fresh = [line for line in found if len(line) >= SHORTEST and self._add(line)]
             if fresh and own is None:
                 own = _words_of(response.url)
-            echoed = frozenset([word for word in own or () if text.find(word) >= 0])
+            echoed = frozenset([word for word in own or () if window.text.find(word) >= 0])
             for line in fresh:
+                with_links = found[line]
+                if with_links is not None and new < ENOUGH:
+                    line = self._without_names(line, with_links, echoed)
                 worth, is_echo = self._worth(line, echoed)
                 new += worth
                 echoes += is_echo
@@ -110,7 +140,7 @@ class News:
                     break
             if new >= ENOUGH or echoes >= ENOUGH_ECHOES:
                 return True
-        if is_markup and self._has_new_medium(response):
+        if has_new_medium:
             return True
         if sum(map(bool, map(is_number, b" ".join(texts).split()))) < GROUP * ENOUGH_GROUPS:
             return False
@@ -124,7 +154,9 @@ class News:
         words = line.split()
         is_echo = False
         if own and any(line.find(word) >= 0 for word in own):  # maybe inside of other words
-            others = [word for word in words if word not in own and (word.isalnum() or own.isdisjoint(_WORDS(word)))]
+            others = [
+                word for word in words if word not in own and (word.isalnum() or own.isdisjoint(find_words(word)))
+            ]
             is_echo = len(others) < len(words)
             words = others
         if DIGIT in line:
@@ -138,9 +170,20 @@ class News:
                     break
         return worth, is_echo and not worth
 
-    def _has_new_medium(self, response: TextResponse) -> bool:
-        root = response.selector.root
-        return sum([self._add(b"\1" + address) for address in _addresses(root.iter(*_MEDIA))]) > 0
+    def _without_names(self, line: bytes, with_links: bytes, own: frozenset[bytes]) -> bytes:
+        """Return *line* without the words that its links' addresses have, or nothing if it comes from a template."""
+        linked = words_of_links(with_links)
+        words = [word for word in line.split() if linked.isdisjoint(find_words(word))]
+        others = [word for word in words if own.isdisjoint(find_words(word))]
+        if not SHORTEST_TEMPLATE <= len(others) <= PIECE:
+            return b" ".join(words)
+        likes = [b" ".join([*others[:at], b"*", *others[at + 1 :]]) for at in range(len(others))]
+        are_new = [self._add(b"\4" + like) for like in likes]
+        return b" ".join(words) if all(are_new) else b""
+
+    def _has_new_medium(self, html: bytes) -> bool:
+        are_new = [self._add(b"\1" + address) for address in _addresses(html)]
+        return any(are_new)
 
     def _has_new_numbers(self, text: bytes) -> bool:
         """Return whether *text* has new rows of numbers: GROUP in a row without a word in between.
@@ -176,7 +219,7 @@ def _is_name(word: bytes) -> bool:
 
     Digits are alike by now, so a counter in a name makes no new one.
     """
-    parts = _WORDS(word)
+    parts = find_words(word)
     return (
         len(parts) > 1
         and any(len(part) > 2 and part.isalpha() for part in parts)
@@ -189,12 +232,13 @@ def _words_of(url: str) -> frozenset[bytes]:
     after_host = _AFTER_HOST(url)
     path, _, query = (after_host[1] if after_host else url).partition("?")
     text = unquote_to_bytes(f"{path}\n{query}".replace("+", " ")).translate(ALIKE)
-    return frozenset([*text.split(), *_WORDS(text)])
+    return frozenset([*text.split(), *find_words(text)])
 
 
-def _addresses(media: Iterable[Any]) -> Iterator[bytes]:
-    """Return the addresses of the media of a page, without tokens, and without pixels that only count visits."""
-    for element in media:
-        address = element.get("data-src") or element.get("src") or element.get("data") or ""
-        if address and not {element.get("width"), element.get("height")} & {"0", "1"}:
-            yield _TOKEN_IN_MEDIUM("", address).encode("utf-8", "ignore")
+def _addresses(html: bytes) -> Iterator[bytes]:
+    """Return the addresses of the media in *html*, without tokens, and without pixels that only count visits."""
+    for medium in _MEDIA(without_unseen(html)):
+        found = {name.lower(): value.strip(b"\"'") for name, value in _ATTRIBUTES(medium)}
+        address = found.get(b"data-src") or found.get(b"src") or found.get(b"data")
+        if address and not {found.get(b"width"), found.get(b"height")} & {b"0", b"1"}:
+            yield _TOKEN_IN_MEDIUM(b"", address)

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 from itertools import filterfalse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import unquote_to_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,17 +42,35 @@ _INLINE = re.compile(
 )
 """Tags that stand inside a line, and the cells of a table's row."""
 
+_INLINE_BUT_LINKS = re.compile(_INLINE.pattern.replace(rb"</?(?:a|", rb"</a>|</?(?:"))
+_LINK = re.compile(rb"<a\s[^<>]*>")
+_HREFS = re.compile(rb"<a\s[^<>]*?\bhref\s*=\s*[\"']?([^\"'<>\s]*)").findall
 _TAG = re.compile(rb"<[^<>]*>")
+_TAG_BUT_LINKS = re.compile(rb"<(?!a\s)[^<>]*>")
 _GOES_ON = re.compile(rb"<(?!!)[^<>\n]*\n").search
 """Whether a tag, or a sign that may begin one, goes on in the next line; declarations do not matter."""
 
+_MEDIA = (b"<img", b"<source", b"<video", b"<audio", b"<embed", b"<object")
 _UNSEEN = ((b"<script", b"</script"), (b"<style", b"</style"), (b"<!--", b"-->"))
 
 _STANDS_ALONE = re.compile(rb"[^<>]*(?:<(?!/?s(?:cript|tyle)|!--)[^<>]*>[^<>]*)*").fullmatch
 """Whether a line has whole tags only, and none that hides what follows: without it, the others mean the same."""
 
+find_words = re.compile(rb"[^\W_]+").findall
+"""Return the words of a text: letters and digits in a row."""
+
 is_number = re.compile(rb"[-+~]?\W{0,3}\d+(?:[.,]\d+)*[^\d\s]{0,4}").fullmatch
 """Whether a word of a page is a number, with a sign, a currency or a unit."""
+
+
+class Window(NamedTuple):
+    """A part of a page."""
+
+    text: bytes
+    html: bytes
+    """The same as it stands in the page."""
+    has_media: bool
+    """Whether there are pictures and the like in it, beside those in lines that are left out."""
 
 
 class PageText:
@@ -62,7 +81,7 @@ class PageText:
         self._bytes = 0
         self._met: dict[int, bool] = {}  # by hash, and whether it was met again and cannot be left out
 
-    def windows(self, body: bytes) -> Iterator[bytes]:
+    def windows(self, body: bytes) -> Iterator[Window]:
         """Yield the text of the HTML in *body*, a window at a time, in small letters and with all digits alike.
 
         The text of lines that were yielded twice before is left out. Numbers are always yielded: a number alone says
@@ -71,10 +90,11 @@ class PageText:
         start = 0
         while start < len(body):
             end = _end_of_window(body, start, b"<")
-            html, start = self._unknown(body, start, end)
+            html, end = self._unknown(body, start, end)
             text = text_of(html)
             self._remember(html, text)
-            yield text
+            yield Window(text, body[start:end], has_media=_has_media(html))
+            start = end
 
     def _unknown(self, body: bytes, start: int, end: int) -> tuple[bytes, int]:
         """Return the lines of a window that are not known, without scripts and the like, and where the next begins."""
@@ -105,7 +125,7 @@ class PageText:
                 met[number] = False
             elif not met[number]:
                 met[number] = True
-                if _STANDS_ALONE(line) and _is_seen_in(text, text_of(line)):
+                if _STANDS_ALONE(line) and not _is_numbered_medium(line) and _is_seen_in(text, text_of(line)):
                     self._left_out.add(line)
                     self._bytes += len(line)
         if self._bytes > MOST_BYTES:
@@ -119,6 +139,19 @@ class PageText:
 def text_of(html: bytes) -> bytes:
     """Return *html*, which has small letters, without tags: a line for each that the page lays out."""
     return _TAG.sub(b"\n", _INLINE.sub(b" ", html))
+
+
+def lines_with_links(html: bytes) -> dict[bytes, bytes]:
+    """Return the lines of *html*, each as :func:`text_of` has it and with the tags that begin its links."""
+    html = without_unseen(html.translate(ALIKE))
+    html = _LINK.sub(lambda link: link[0].replace(b"\n", b" "), html)
+    lines = _TAG_BUT_LINKS.sub(b"\n", _INLINE_BUT_LINKS.sub(b" ", html)).split(b"\n")
+    return {_LINK.sub(b" ", line): line for line in lines}
+
+
+def words_of_links(line: bytes) -> frozenset[bytes]:
+    """Return the words in the addresses of the links that begin in *line*."""
+    return frozenset(find_words(unquote_to_bytes(b" ".join(_HREFS(line)))))
 
 
 def words_of(html: bytes) -> bytes:
@@ -149,12 +182,12 @@ def _without(html: bytes, opening: bytes, closing: bytes) -> bytes:
     return b"".join([*kept, html[start:]])
 
 
-def plain_windows(text: bytes) -> Iterator[bytes]:
+def plain_windows(text: bytes) -> Iterator[Window]:
     """Yield *text*, which is no HTML, a window at a time, in small letters and with all digits alike."""
     start = 0
     while start < len(text):
         end = _end_of_window(text, start, b"\n")
-        yield text[start:end].translate(ALIKE)
+        yield Window(text[start:end].translate(ALIKE), text[start:end], has_media=False)
         start = end
 
 
@@ -168,6 +201,15 @@ def _end_of_window(body: bytes, start: int, before: bytes) -> int:
 def _is_data(html: bytes, script: int) -> bool:
     """Whether the script that begins at *script* is data, such as JSON-LD."""
     return b"json" in html[script : script + 100].partition(b">")[0]
+
+
+def _has_media(html: bytes) -> bool:
+    return any(html.find(tag) >= 0 for tag in _MEDIA)
+
+
+def _is_numbered_medium(line: bytes) -> bool:
+    """Whether *line* may be the picture of another page, whose address differs by its digits."""
+    return DIGIT in line and _has_media(line)
 
 
 def _is_seen_in(text: bytes, line: bytes) -> bool:

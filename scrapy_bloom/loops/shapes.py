@@ -47,6 +47,9 @@ MOST_KEYS = 8
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.IGNORECASE).fullmatch
 _HASH = re.compile(r"(?=.*\d)[0-9a-f]{8,}", re.IGNORECASE).fullmatch
 _TOKEN = re.compile(r"(?=.*\d)(?=.*[a-z])[\w~=+-]{16,}", re.IGNORECASE).fullmatch
+_SESSION = re.compile(r"\((?:[A-Z]\([^()]*\))+\)", re.IGNORECASE).fullmatch
+"""As ASP.NET writes it without cookies: ``/(S(lit3py55t21z5v55vlm25s55))/orders.aspx``."""
+
 _SLUG = re.compile(r"[a-z]{2,}[-_+]").search
 _MASK_DIGITS = re.compile(r"\d+").sub
 
@@ -82,7 +85,10 @@ class Shapes:
             fewer += combinations(keys, 2)
         return (
             shapes[:queries],
-            [f"{path}?{'&'.join(some)}" for some in fewer for path in _bases(shapes[:queries])],
+            [
+                *[f"{path}?{'&'.join(some)}" for some in fewer for path in _bases(shapes[:queries])],
+                *[f"{_bases(shapes[:queries])[-1]}?({count})" for count in range(2, len(keys))],
+            ],
             (shapes[queries:]),
         )
 
@@ -91,7 +97,11 @@ class Shapes:
         parts = urlsplit(url)
         host = path = parent = sibling = parts.netloc.lower()
         folders: list[str] = []
+        session = ""
         for raw in parts.path.split("/")[1:]:
+            if raw.startswith("(") and _SESSION(raw):
+                session = ";"
+                continue
             segment = mask(raw)
             if segment:
                 folder = self._folders.pop(parent, None)
@@ -111,6 +121,7 @@ class Shapes:
                 sibling += "/"
             path = f"{path}/{segment}"
             parent = path
+        path = path.removesuffix(session) + session
         folders.reverse()
         if not parts.query:
             return [path, *folders], 1, []

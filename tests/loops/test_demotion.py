@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scrapy import Request
+from scrapy.http import HtmlResponse
 
-from scrapy_bloom.loops.demotion import AT_ONCE
-from scrapy_bloom.loops.guard import QUEUED, LoopGuard
+from scrapy_bloom.loops.account import Account
+from scrapy_bloom.loops.demotion import AT_ONCE, Candidate, steps_of
+from scrapy_bloom.loops.guard import BARREN, QUEUED, LoopGuard
 from tests.support.guarding import fetch, opened_guard
 from tests.support.loopsite import prose
 
@@ -89,6 +91,45 @@ def test_categories_of_a_shop_do_not_wait_for_their_filters() -> None:
     late, early = [fetched_at(guard, one) for one in filters], [fetched_at(guard, one) for one in categories[12:]]
     guard.close()
     assert max(early) < min(late)
+
+
+def test_articles_come_before_their_copies_with_click_ids() -> None:
+    """An article that is linked with a click id waits until the plain addresses of its folder have been fetched."""
+    guard = opened_guard()
+    plain = fetch(
+        guard, f"{HOST}/magazine/", "Articles", [f"{HOST}/magazine/{prose(i, words=1)}-{i}" for i in range(99)]
+    )
+    noisy: list[Request] = []
+    for number, article in enumerate(plain[:9]):
+        noisy += fetch(guard, article.url, prose(number), [f"{one.url}?clicked={number}" for one in plain[-3:]])
+    late, early = [fetched_at(guard, one) for one in noisy], [fetched_at(guard, one) for one in plain[9:]]
+    guard.close()
+    assert max(early) < min(late)
+
+
+def test_the_more_pages_on_the_way_have_brought_nothing_the_later_a_url_comes() -> None:
+    """The second page in a row without news costs its links a step, and the fourth three; news begin anew."""
+    guard = opened_guard()
+    texts = ["free", "free", prose("June"), "free", "free", "free", "free", "free"]
+    marks: dict[str, Any] = {}
+    found = []
+    for day, text in enumerate(texts, start=1):
+        page = Request(f"{HOST}/rooms/2024/6/{day}/", meta=marks)
+        guard.saw(HtmlResponse(page.url, body=f"<p>{text}</p>".encode()), page)
+        marks = guard.marks_of_links(page)
+        found.append(steps_of(Candidate(HOST, 0, [Account(0, "example.com")], None, marks[BARREN]), is_due=True))
+    guard.close()
+    assert found == [0, 1, 0, 0, 1, 2, 3, 3]
+
+
+def test_the_pages_of_a_list_come_before_its_filters() -> None:
+    """A parameter that is a number costs one step, one that is a word three, and all together six."""
+    guard = opened_guard()
+    for query, steps in {"": 0, "?page=2": 1, "?colour=red": 3, "?page=2&colour=red": 4, "?a=b&c=d&e=f": 6}.items():
+        request = Request(f"{HOST}/shop/shoes/{query}")
+        guard.queued(request)
+        assert -request.priority == steps
+    guard.close()
 
 
 def test_what_is_released_waits_no_longer_than_its_like() -> None:

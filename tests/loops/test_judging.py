@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import random
 
+from scrapy import Request
+from scrapy.http import HtmlResponse
+
 from scrapy_bloom.loops.judging import judge_of
 from tests.support.guarding import fetch, opened_guard
 from tests.support.loopsite import prose
@@ -36,6 +39,40 @@ def test_news_of_an_article_do_not_protect_its_copies() -> None:
         if turn:
             url = f"{articles[0]}?gclid=1"
             assert judge_of(url, guard._shapes, guard._accounts) is not None
+    guard.close()
+
+
+def test_the_pages_of_a_list_do_not_protect_its_filters() -> None:
+    """A category's pages bring products. Filters that have brought nothing five times are held back all the same once
+    the filters of the other categories have run dry."""
+    guard = opened_guard()
+    for name in ("coats", "hats"):
+        for number in range(3):
+            fetch(guard, f"{HOST}/shop/{name}/?colour={number}", "Nothing here.", [])
+    for number in range(25):
+        fetch(guard, f"{HOST}/shop/hats/?by={number}", "Nothing here.", [])
+    for number in range(5):
+        last = Request(f"{HOST}/shop/shoes/?page={number}")
+        [item] = fetch(guard, last.url, "Nothing here.", [f"{HOST}/item/{number}"])
+        guard.saw(HtmlResponse(item.url, body=prose(number).encode()), item)
+    for number in range(25):
+        fetch(guard, f"{HOST}/shop/coats/?by={number}", "Nothing here.", [])
+    assert judge_of(f"{HOST}/shop/shoes/?page=9", guard._shapes, guard._accounts) is None
+    assert judge_of(f"{HOST}/shop/shoes/?colour=9", guard._shapes, guard._accounts) is not None
+    guard.close()
+
+
+def test_three_filters_are_held_back_where_two_have_run_dry() -> None:
+    """Once 25 pairs of filters in a row have brought nothing, no three filters are tried, whichever they are, though
+    other queries bring something."""
+    guard = opened_guard()
+    for number in range(30):
+        keys = [f"{prose(number, i, words=1)}{number}{'abc'[i]}" for i in range(2)]
+        fetch(guard, f"{HOST}/shop/shoes/?{keys[0]}=x&{keys[1]}=y", "Nothing here.", [])
+    for number in range(5):
+        fetch(guard, f"{HOST}/shop/shoes/?page={number}", prose("list", number), [])
+    assert judge_of(f"{HOST}/shop/shoes/?p=1&q=2&r=3", guard._shapes, guard._accounts) is not None
+    assert judge_of(f"{HOST}/shop/shoes/?p=1", guard._shapes, guard._accounts) is None
     guard.close()
 
 

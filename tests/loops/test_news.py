@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import pytest
@@ -13,6 +14,9 @@ from scrapy_bloom import ScalableBloomFilter
 from scrapy_bloom.loops.news import News
 from scrapy_bloom.loops.page_text import WINDOW_BYTES
 from tests.support.loopsite import prose
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 rng = random.Random(7)
 
@@ -124,6 +128,43 @@ def test_what_differs_brings_something_and_its_copy_nothing(make: object) -> Non
     pages = [make(i) for i in range(40)]  # type: ignore[operator] # a function, to mypy an object
     assert [news.brought(page) for page in pages] == [True] * 40
     assert sum(news.brought(page) for page in pages) <= 1
+
+
+def test_the_first_copy_of_a_page_with_text_and_a_picture_brings_nothing() -> None:
+    """A page whose text is news is remembered with its picture, so the same page under another URL brings nothing."""
+    news = News(ScalableBloomFilter(10_000, 1e-3))
+    for number in range(20):
+        page = f"<p>{prose(number, words=40)}</p><img src='/photo/{number}.jpg'>"
+        assert news.brought(html(page))
+        assert not news.brought(html(page, f"https://example.com/{number}?gclid={hexadecimal()}"))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda words: "".join(f'<li><a href="/ideas/{w}-{words[0]}">{w} {words[0]}</a></li>' for w in words),
+        lambda words: "".join(f"<li><A class=x\nHREF='/find?q={w}+{words[0]}'>{w} {words[0]}</A></li>" for w in words),
+        lambda words: f"<h1>Term: {words[0]}</h1><p>{words[0]} has five narrower terms.</p>",
+    ],
+    ids=["names", "names over two lines", "a template"],
+)
+def test_what_a_maze_can_make_up_is_no_news_where_pages_breed(make: Callable[[list[str]], str]) -> None:
+    """Links named by their addresses, and a sentence with one word of it changed, bring something, but not on pages
+    that lead to ever more of their kind."""
+    pages = [html(make([prose(number, i, words=1) + "ing" for i in range(8)])) for number in range(40)]
+    for breeds in (False, True):
+        news = News(ScalableBloomFilter(10_000, 1e-3))
+        brought = [news.brought(page, breeds=breeds) for page in pages]
+        assert sum(brought[10:]) > 20 if not breeds else not any(brought[10:])
+
+
+def test_prose_and_the_titles_of_a_list_are_news_also_where_pages_breed() -> None:
+    """Text that no address has, on pages and as links, is news whatever the pages lead to."""
+    news = News(ScalableBloomFilter(10_000, 1e-3))
+    for number in range(40):
+        titles = "".join(f'<li><a href="/item/{i}">{prose(number, i, words=4)}</a></li>' for i in range(8))
+        assert news.brought(html(titles), breeds=True)
+        assert news.brought(html(f"<p>{prose(number, words=30)}</p>"), breeds=True)
 
 
 def test_a_long_page_is_used_up_window_by_window() -> None:

@@ -52,6 +52,15 @@ def test_the_shapes_of_a_url_from_the_inside_out() -> None:
     assert Shapes().of("https://example.com/") == ["example.com/"]
 
 
+def test_a_session_in_the_path_makes_one_kind_wherever_it_stands() -> None:
+    """A session before the name of the page counts as one behind it, and such pages are not those without a session."""
+    before = Shapes().of("https://example.com/tickets/(S(lit3py55t21z5v55vlm25s55))/show17.do")
+    behind = Shapes().of("https://example.com/tickets/show4.do;jsessionid=0656931E8D96CF19CF779CD9A4326E09")
+    assert before[0] == behind[0] == "example.com/tickets/showN.do;"
+    assert Shapes().of("https://example.com/tickets/show17.do")[0] == "example.com/tickets/showN.do"
+    assert Shapes().of("https://example.com/wiki/(S(x)")[0] == "example.com/wiki/(S(x)"
+
+
 def test_sections_of_a_site_do_not_share_their_queries() -> None:
     """The lists of two sections have no shape in common, so that one that runs dry does not park the other."""
     shapes = Shapes()

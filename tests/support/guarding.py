@@ -8,7 +8,7 @@ from scrapy import Request
 from scrapy.http import HtmlResponse
 from scrapy.utils.test import get_crawler
 
-from scrapy_bloom.loops.guard import LINKED_FROM, LoopGuard
+from scrapy_bloom.loops.guard import LoopGuard
 from scrapy_bloom.loops.options import parse_loop_guard
 
 if TYPE_CHECKING:
@@ -30,8 +30,7 @@ def fetch(guard: LoopGuard, url: str, text: str, links: list[str]) -> list[Reque
     """Fetch *url*, queue *links* from it, and return their requests."""
     page = Request(url)
     guard.saw(HtmlResponse(url, body=f"<html><body><p>{text}</p></body></html>".encode()), page)
-    source = guard.source_of_links(page)
-    requests = [Request(link, meta={LINKED_FROM: source}) for link in links]
+    requests = [Request(link, meta=guard.marks_of_links(page)) for link in links]
     for request in requests:
         guard.queued(request)
     return requests

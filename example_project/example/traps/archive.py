@@ -182,7 +182,7 @@ def _room(visit: Visit) -> Answer | None:
     step = _VIEWS[view] * ONE_DAY
     rooms = ("Blue room", "Green room", "Hall")
     busy = abs((day - TODAY).days) < 30
-    rng = chance("rooms", view, day.toordinal())
+    rng = chance("rooms", day.toordinal())
     plan = [
         row(f"{hour}:00", *(title(rng, 2) if busy and rng.random() < 0.3 else "free" for _ in rooms))
         for hour in range(8, 19)
