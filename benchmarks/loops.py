@@ -1,8 +1,8 @@
 """Whole crawls of sites without traps, with the loop guard and without: the pages fetched, and CPU time.
 
-Like ``crawl``, with UnseenLinkExtractor on both sides: the cheaper the crawl, the more the guard's share shows. The
-guard may change no page of them: those that one crawl has fetched and the other has not are named. What a site links
-to and does not have is counted beside: "Not found" is nothing new, and the guard may leave it.
+Like ``crawl``, with UnseenLinkExtractor on both sides (the cheaper the crawl, the larger the guard's share), or with
+Scrapy's LinkExtractor. The guard may change no page of them: those that one crawl has fetched and the other has not are
+named. What a site links to and does not have is counted beside: "Not found" is nothing new, and the guard may leave it.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pages", type=int, default=400, help="or that many generated pages (default: %(default)s)")
     parser.add_argument("--links", type=int, default=50, help="with that many links each (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="crawls of each kind (default: %(default)s)")
+    parser.add_argument("--plain", action="store_true", help="find links as most spiders do, by Scrapy's LinkExtractor")
     parser.add_argument("--jobdir", action="store_true", help="crawl with JOBDIR")
 
 
@@ -57,13 +58,16 @@ def run(options: argparse.Namespace) -> measure.Picture:
     else:
         name = f"{options.pages:,} generated pages with {options.links} links each"
         sites = {name: ["--pages", str(options.pages), "--links", str(options.links), "--words", "400"]}
-    print(f"Crawls with UnseenLinkExtractor, {'with' if options.jobdir else 'without'} JOBDIR")
+    extractor = "LinkExtractor" if options.plain else "UnseenLinkExtractor"
+    print(f"Crawls with {extractor}, {'with' if options.jobdir else 'without'} JOBDIR")
     print(f"CPU time of the crawler over that without the guard (lowest-highest); medians of {options.rounds} rounds\n")
     rows = []
     found = {}
     ratios = {}
     for name, site in sites.items():
-        compared = found[name] = _compare(site, options.rounds, has_jobdir=options.jobdir)
+        compared = found[name] = _compare(
+            site, options.rounds, "LinkSpider" if options.plain else "ExtractorSpider", has_jobdir=options.jobdir
+        )
         ratios[name] = measure.ratios(compared.cpu[WITH], compared.cpu[WITHOUT])
         seconds = [f"{measure.Spread.of(compared.cpu[side]).median:.2f}" for side in SIDES]
         lost, more = _differences(compared)
@@ -92,16 +96,14 @@ def run(options: argparse.Namespace) -> measure.Picture:
     return measure.Picture("Crawls with the loop guard", "times the CPU time without it", ratios)
 
 
-def _compare(site: Sequence[str], rounds: int, *, has_jobdir: bool) -> Comparison:
+def _compare(site: Sequence[str], rounds: int, spider: str, *, has_jobdir: bool) -> Comparison:
     pages: dict[str, set[str]] = {}
     not_found: dict[str, int] = {}
     with served(site) as url, TemporaryDirectory() as directory:
 
         def crawl(side: str) -> dict[str, Any]:
             file = Path(directory, f"{list(SIDES).index(side)}.json")
-            found = crawl_in_own_process(
-                url, "ExtractorSpider", SIDES[side], has_jobdir=has_jobdir, pages_file=str(file)
-            )
+            found = crawl_in_own_process(url, spider, SIDES[side], has_jobdir=has_jobdir, pages_file=str(file))
             if side not in pages:
                 root = url[: url.index("/", len("http://"))]
                 urls = set(json.loads(file.read_text(encoding="utf-8"))).difference(found["not_found"])
