@@ -83,11 +83,12 @@ class Shapes:
         fewer: list[tuple[str, ...]] = [(key,) for key in keys] if len(keys) > 1 else []
         if 2 < len(keys) <= MOST_KEYS:
             fewer += combinations(keys, 2)
+        bases = [shape.partition("?")[0] for shape in shapes[:queries]]
         return (
             shapes[:queries],
             [
-                *[f"{path}?{'&'.join(some)}" for some in fewer for path in _bases(shapes[:queries])],
-                *[f"{_bases(shapes[:queries])[-1]}?({count})" for count in range(2, len(keys))],
+                *[f"{path}?{'&'.join(some)}" for some in fewer for path in bases],
+                *[f"{bases[-1]}?({count})" for count in range(2, len(keys))],
             ],
             (shapes[queries:]),
         )
@@ -200,7 +201,3 @@ def mask(segment: str) -> str:
     else:
         segment = _MASK_DIGITS("N", segment)
     return segment + semicolon
-
-
-def _bases(shapes: Iterable[str]) -> list[str]:
-    return [shape.partition("?")[0] for shape in shapes]
