@@ -21,7 +21,8 @@ class Addon:
     """Switches on the duplicate filter, and with ``JOBDIR`` the scheduler that survives ``kill -9``.
 
     With ``BLOOM_REDIS_URL`` the crawl is a worker of a fleet instead: queue and filter are on that server, not in the
-    job directory. With ``BLOOM_LOOP_GUARD`` it also switches on the two middlewares that show the loop guard the crawl.
+    job directory. With ``BLOOM_LOOP_GUARD`` it also switches on the two middlewares that show the loop guard the crawl;
+    and our scheduler without ``JOBDIR``, too, as that asks the guard with less effort than Scrapy's engine.
 
     Settings of the project, the spider or the command line have a higher priority and win. ``JOBDIR`` may come from any
     of them: Scrapy asks its add-ons after it has read all three.
@@ -41,8 +42,8 @@ class Addon:
             settings.set("SCHEDULER", "scrapy_bloom.FleetScheduler", "addon")
         else:
             settings.set("DUPEFILTER_CLASS", "scrapy_bloom.BloomDupeFilter", "addon")
-        if settings.get("JOBDIR") and not settings.get("BLOOM_REDIS_URL"):
-            settings.set("SCHEDULER", "scrapy_bloom.DurableScheduler", "addon")
+            if settings.get("JOBDIR") or settings.get("BLOOM_LOOP_GUARD"):
+                settings.set("SCHEDULER", "scrapy_bloom.DurableScheduler", "addon")
         if settings.get("BLOOM_LOOP_GUARD"):
             for name, place in (("SPIDER_MIDDLEWARES", 950), ("DOWNLOADER_MIDDLEWARES", 40)):
                 settings.setdefault_in_component_priority_dict(name, LoopGuardMiddleware, place)

@@ -7,6 +7,9 @@ engine is done with them, and tells the duplicate filter when the requests of it
 Knows no filter by name. One that can hold fingerprints back has four more methods (:class:`HoldsBack`). With any other,
 a kill can cost the pages found within one commit interval before it, and a WARNING says so. If the filter notes how far
 the frontier was (:class:`NotesFrontier`), a frontier that lacks requests is refused.
+
+The loop guard, if it is on, is asked here about each request: to send one back through Scrapy's engine costs it 0.6 ms,
+and 0.1 ms here.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from scrapy.utils.misc import build_from_crawler
 
 from scrapy_bloom.crawl.in_progress import watch
 from scrapy_bloom.crawl.job import looks_only, refuse_job_of_workers
+from scrapy_bloom.crawl.loop_guard_middleware import loop_guard_of
 from scrapy_bloom.crawl.queue_order import is_lifo
 from scrapy_bloom.crawl.regular_call import create_looping_call
 from scrapy_bloom.crawl.shutdown import end_crawl
@@ -49,10 +53,15 @@ if TYPE_CHECKING:
     from twisted.python.failure import Failure
 
     from scrapy_bloom.files.frontier_mark import Noted
+    from scrapy_bloom.loops.guard import LoopGuard
 
 logger = logging.getLogger(__name__)
 
 HANDED_OUT_NAME = f"{FRONTIER_NAME}.handed"
+
+MOST_HELD = 50
+"""Requests in a row that the loop guard may send back or park before one is handed out for its middleware to judge: the
+reactor does not wait for it longer than some 5 ms."""
 
 
 @runtime_checkable
@@ -113,6 +122,7 @@ class DurableScheduler(Scheduler):
         self.jobdir = jobdir
         self._journal: Journal | None = None
         self._lanes: Lanes | None = None
+        self._guard: LoopGuard | None = None
         self._handed_out = HandedOut(Path(jobdir or "", HANDED_OUT_NAME))
         self._filter_is_open = False
         self._watching = False
@@ -125,6 +135,8 @@ class DurableScheduler(Scheduler):
 
         Raises BloomError, before the first request, if the job directory cannot be used.
         """
+        if self.crawler is not None:
+            self._guard = loop_guard_of(self.crawler)
         if not self.jobdir:
             if not self._left_alone:  # of which the filter says so
                 logger.info("No JOBDIR: pending requests are kept in memory, as by Scrapy's own scheduler")
@@ -176,7 +188,18 @@ class DurableScheduler(Scheduler):
         return self.df.close(reason)
 
     def next_request(self) -> Request | None:
-        """Return the next request, from memory first as Scrapy does, or None."""
+        """Return the next request, from memory first as Scrapy does, or None. The loop guard may keep some."""
+        for _ in range(MOST_HELD):
+            request = self._next_request()
+            if request is None or not self._waits_longer(request):
+                break
+        else:
+            request = self._next_request()
+        if request is not None and self._journal is not None:
+            self._handed_out.count()  # before anything can be sent, so never too small
+        return request
+
+    def _next_request(self) -> Request | None:
         journal, lanes = self._journal, self._lanes
         if journal is None or lanes is None:
             return super().next_request()
@@ -188,12 +211,19 @@ class DurableScheduler(Scheduler):
             except sqlite3.Error as error:
                 self._fail(error)
                 break
-            if request is not None:
-                self._handed_out.count()  # before anything can be sent, so never too small
+            if request is not None or lanes.unreadable == unreadable:
                 return request
-            if lanes.unreadable == unreadable:
-                break
         return None
+
+    def _waits_longer(self, request: Request) -> bool:
+        """Whether the loop guard has sent *request* back to the queue or parked it."""
+        sent_back: list[Request] = []
+        if self._guard is None or not self._guard.out_of_queue(request, sent_back.append):
+            return False
+        for again in sent_back:
+            self.enqueue_request(again)
+        self._left(request)
+        return True
 
     def enqueue_request(self, request: Request) -> bool:
         """Take in *request* unless the filter has seen it, as Scrapy's scheduler does."""

@@ -38,10 +38,23 @@ def test_an_endless_calendar_ends_and_every_honest_page_comes(queue: dict[str, A
         assert set(site.asked().values()) == {1}
     waiting = outcome.stats["bloom/loop/waiting"]
     assert waiting > 0
-    ignored = outcome.stats["downloader/exception_type_count/scrapy.exceptions.IgnoreRequest"]
-    assert ignored == outcome.stats["bloom/loop/parked"]  # what only goes back to the queue is no exception
+    assert "downloader/exception_count" not in outcome.stats  # neither what is parked nor what goes back to the queue
     assert f"The loop guard parked {waiting} requests in memory; gone now (no JOBDIR)" in outcome.log
     assert "/calendar/N/** has run dry and is parked" in outcome.log
+
+
+def test_under_scrapys_own_scheduler_the_middleware_parks(tmp_path: Path) -> None:
+    """A scheduler that does not ask the guard hands everything out, and what has run dry is ignored and parked then."""
+    settings = {**GUARDED, "SCHEDULER": "scrapy.core.scheduler.Scheduler"}
+    with LoopSite() as site:
+        outcome = crawl(site.url("/"), settings, spider="SiteSpider")
+        assert outcome.stats["finish_reason"] == "finished"
+        assert site.hits("/good/") == LoopSite.GOOD
+        assert site.hits("/record/") == 2 * LoopSite.LISTS
+        assert site.hits("/calendar/") < 100
+        assert set(site.asked().values()) == {1}
+    ignored = outcome.stats["downloader/exception_type_count/scrapy.exceptions.IgnoreRequest"]
+    assert ignored == outcome.stats["bloom/loop/parked"] > 0  # what only goes back to the queue is no exception
 
 
 def test_without_the_setting_nothing_is_guarded(tmp_path: Path) -> None:
