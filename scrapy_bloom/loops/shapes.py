@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import lru_cache
 from itertools import combinations
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -37,6 +38,9 @@ SECTION = 20
 
 FOLDERS = 10_000
 """Folders whose children are counted, up to 40 MB. Past that, those unused for longest are forgotten."""
+
+URLS = 2_000
+"""URLs whose shapes are kept until they are fetched, some 2 MB: a URL is asked for three times or more."""
 
 DEEPEST = 8
 """Folders of a path that are shapes of their own. What is deeper belongs to the deepest."""
@@ -65,6 +69,7 @@ class Shapes:
 
     def __init__(self) -> None:
         self._folders: dict[str, _Folder] = {}
+        self._found: dict[str, tuple[list[str], int, list[str]]] = {}  # of the last URLs; empty when a kind changes
 
     def learn(self, url: str) -> list[str]:
         """Return the shapes of *url*, and count it among the children of its folders."""
@@ -95,6 +100,14 @@ class Shapes:
 
     def _shapes(self, url: str, *, learn: bool) -> tuple[list[str], int, list[str]]:
         """Return the shapes of *url*, how many of them are for its very query, and the parameters of that."""
+        found = None if learn else self._found.get(url)
+        if found is None:
+            if len(self._found) >= URLS:
+                self._found.clear()
+            found = self._found[url] = self._shapes_anew(url, learn=learn)
+        return found
+
+    def _shapes_anew(self, url: str, *, learn: bool) -> tuple[list[str], int, list[str]]:
         parts = urlsplit(url)
         host = path = parent = sibling = parts.netloc.lower()
         folders: list[str] = []
@@ -111,8 +124,8 @@ class Shapes:
                     if len(self._folders) >= FOLDERS:
                         del self._folders[next(iter(self._folders))]
                 self._folders[parent] = folder
-                if learn:
-                    folder.count(segment)
+                if learn and folder.count(segment):
+                    self._found.clear()
                 if not folder.knows(segment):
                     segment = "*"
                 if len(folders) < DEEPEST:
@@ -148,6 +161,7 @@ class Shapes:
             folder = self._folders[name] = _Folder(CHILDREN if "/" in name else SECTIONS)
             folder.is_wide = bool(is_wide)
             folder.children = {child: (count, excess) for child, (count, excess) in json.loads(children).items()}
+        self._found.clear()
 
 
 class _Folder:
@@ -161,18 +175,21 @@ class _Folder:
         self.is_wide = False
         self.has_changed = False
 
-    def count(self, child: str) -> None:
+    def count(self, child: str) -> bool:
+        """Count a URL under *child*. Return whether :meth:`knows` has another answer for one of the children now."""
         self.has_changed = True
         counts = self.children.get(child)
         if counts is not None:
             self.children[child] = (counts[0] + 1, counts[1])
-        elif len(self.children) < self.most:
+            return self.is_wide and counts[0] + 1 - counts[1] == SECTION
+        if len(self.children) < self.most:
             self.children[child] = (1, 0)
-        else:
-            self.is_wide = True
-            smallest = min(self.children, key=lambda name: self.children[name][0])
-            least = self.children.pop(smallest)[0]
-            self.children[child] = (least + 1, least)
+            return False
+        was_wide, self.is_wide = self.is_wide, True
+        smallest = min(self.children, key=lambda name: self.children[name][0])
+        least, excess = self.children.pop(smallest)
+        self.children[child] = (least + 1, least)
+        return not was_wide or least - excess >= SECTION
 
     def knows(self, child: str) -> bool:
         """Whether *child* is a kind by itself."""
@@ -182,6 +199,7 @@ class _Folder:
         return count - excess >= SECTION
 
 
+@lru_cache(4_096)
 def mask(segment: str) -> str:
     """Return *segment* of a path with what looks drawn or counted replaced: ``N``, ``HASH``, ``UUID``, ``TOKEN``.
 

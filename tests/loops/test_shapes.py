@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import random
+from unittest.mock import patch
 from uuid import UUID
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from scrapy_bloom.loops.shapes import FOLDERS, SECTION, SECTIONS, Shapes, mask
 
@@ -99,6 +102,21 @@ def test_words_that_come_up_evenly_never_become_sections() -> None:
     assert SECTION * 500 < 20_000
     names = {shapes.of(f"https://example.com//w{c * n}/x")[-1] for c in "abcdefghij" for n in range(1, 51)}
     assert len(names) <= 3
+
+
+@given(st.lists(st.integers(0, 7), max_size=60))
+def test_shapes_that_are_kept_are_those_that_would_be_found_now(children: list[int]) -> None:
+    """What was found for a URL is forgotten as soon as its folder learns something that changes it: that it is wide, or
+    that a child has become a section or is none any more."""
+    urls = [f"https://example.com/shop/{'x' * child}y/1" for child in range(8)]
+    with patch.multiple("scrapy_bloom.loops.shapes", CHILDREN=3, SECTION=2):
+        keeping, forgetful = Shapes(), Shapes()
+        for number, child in enumerate(children):
+            for shapes in (keeping, forgetful):
+                shapes.learn(f"{urls[child]}/{number}")
+            for url in urls:
+                forgetful._found.clear()
+                assert keeping.judges_of(url) == forgetful.judges_of(url)
 
 
 def test_what_is_learned_is_bounded_and_survives() -> None:
