@@ -41,7 +41,7 @@ from scrapy_bloom.loops.page_text import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from scrapy.http import Response
 
@@ -51,8 +51,18 @@ ENOUGH = 30
 """Characters of new text that make a page news: a short sentence, without the words that its URL has."""
 
 REMEMBERED = 500
-"""Characters of new text that are remembered in small pieces, for later pages that have them in other lines. All of a
-page would take longer than reading it, and fewer would make news of the next copies."""
+"""Characters of a window's new text that are remembered in small pieces, for later pages that have them in other lines.
+All of it would take longer than reading it, and fewer would make news of the next copies."""
+
+READ_ON = 4
+"""Windows that are read on for each one that had nothing new before the news. A page that begins like another one may
+be its copy, and what is not read of this copy makes news of the next."""
+
+LINKS = 12
+"""Links in a window that make it part of a list. Lists are read on: their filters show what stands further down."""
+
+MOST_OF_LIST = 8
+"""Windows of a list that are read, if the first has news already: 16 KB."""
 
 SHORTEST = 8
 """Bytes; shorter lines and pieces ("Next", "12.50") say nothing about a page."""
@@ -114,10 +124,10 @@ class News:
         if response.encoding.startswith(("utf-16", "utf-32")):
             body = response.text.encode()
         is_markup = isinstance(response, (HtmlResponse, XmlResponse))
-        has_new_medium = False
-        new = echoes = 0
+        is_news = has_new_medium = False
+        new = echoes = more = 0
         own: frozenset[bytes] | None = None
-        texts = []
+        texts: list[bytes] = []
         for window in self._text.windows(body) if is_markup else plain_windows(body):
             texts.append(window.text)
             if window.has_media:  # remembered if the text is news, too: they would make news of the first copy
@@ -126,25 +136,39 @@ class News:
             if breeds and is_markup:
                 found |= lines_with_links(window.html)
             fresh = [line for line in found if len(line) >= SHORTEST and self._add(line)]
-            if fresh and own is None:
-                own = _words_of(response.url)
-            echoed = frozenset([word for word in own or () if window.text.find(word) >= 0])
-            for line in fresh:
-                with_links = found[line]
-                if with_links is not None and new < ENOUGH:
-                    line = self._without_names(line, with_links, echoed)
-                worth, is_echo = self._worth(line, echoed)
-                new += worth
-                echoes += is_echo
-                if new >= REMEMBERED:
-                    break
-            if new >= ENOUGH or echoes >= ENOUGH_ECHOES:
-                return True
-        if has_new_medium:
+            if fresh:
+                own = own or _words_of(response.url)
+                echoed = frozenset([word for word in own if window.text.find(word) >= 0])
+                names = {} if new >= ENOUGH else found
+                for worth, is_echo in self._worths(fresh, names, echoed):
+                    new += worth
+                    echoes += is_echo
+            is_news = new >= ENOUGH or echoes >= ENOUGH_ECHOES
+            if not is_news:
+                more += READ_ON * (len(window.text) >= REMEMBERED)
+            elif len(texts) >= MOST_OF_LIST or window.links < LINKS:
+                if not more:
+                    return True
+                more -= 1
+        if is_news or has_new_medium:
             return True
         if sum(map(bool, map(is_number, b" ".join(texts).split()))) < GROUP * ENOUGH_GROUPS:
             return False
         return self._has_new_numbers(words_of(body[:_NUMBERS_BYTES]) if is_markup else body[:_NUMBERS_BYTES])
+
+    def _worths(
+        self, lines: Iterable[bytes], with_links: Mapping[bytes, bytes | None], own: frozenset[bytes]
+    ) -> Iterator[tuple[int, bool]]:
+        """Yield what :meth:`_worth` says of each line, without names and templates, until enough is remembered."""
+        remembered = 0
+        for line in lines:
+            linked = with_links.get(line)
+            kept = line if linked is None or remembered >= ENOUGH else self._without_names(line, linked, own)
+            worth, is_echo = self._worth(kept, own)
+            yield worth, is_echo
+            remembered += worth
+            if remembered >= REMEMBERED:
+                return
 
     def _worth(self, line: bytes, own: frozenset[bytes]) -> tuple[int, bool]:
         """Return how many characters of *line*, which is new, are new in small pieces, and if only its echo is new.

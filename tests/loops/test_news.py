@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from math import log
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -11,7 +12,7 @@ import pytest
 from scrapy.http import HtmlResponse, JsonResponse, Response, TextResponse
 
 from scrapy_bloom import ScalableBloomFilter
-from scrapy_bloom.loops.news import News
+from scrapy_bloom.loops.news import READ_ON, News
 from scrapy_bloom.loops.page_text import WINDOW_BYTES
 from tests.support.loopsite import prose
 
@@ -167,11 +168,25 @@ def test_prose_and_the_titles_of_a_list_are_news_also_where_pages_breed() -> Non
         assert news.brought(html(f"<p>{prose(number, words=30)}</p>"), breeds=True)
 
 
-def test_a_long_page_is_used_up_window_by_window() -> None:
-    """Copies of a page of 100 kB count as news a few times, as each is read only up to its first news."""
+@pytest.mark.parametrize("paragraphs", [2, 20, 600])
+def test_copies_of_a_long_page_are_soon_no_news(paragraphs: int) -> None:
+    """A page is read up to its first news, so its first copies are news by the rest. Each of them is read further than
+    the one before, READ_ON windows for each that was known, and so there are at most log(windows) of them."""
     news = News(ScalableBloomFilter(100_000, 1e-3))
-    long = html("".join(f"<p>{prose(i, words=30)}</p>" for i in range(600)))
-    assert 1 <= sum(news.brought(long) for _ in range(50)) <= len(long.body) // WINDOW_BYTES + 1
+    long = html("".join(f"<p>{prose(i, words=30)}</p>" for i in range(paragraphs)))
+    brought = [news.brought(long) for _ in range(50)]
+    windows = len(long.body) // WINDOW_BYTES + 1
+    assert brought == sorted(brought, reverse=True)
+    assert 1 <= sum(brought) <= 2 + log(windows, READ_ON)
+
+
+def test_a_list_is_read_on_for_the_pages_that_show_parts_of_it() -> None:
+    """What stands at the end of a list of 5 kB is known when a filter shows it at the beginning of another page."""
+    news = News(ScalableBloomFilter(10_000, 1e-3))
+    items = [f'<li><a href="/item/{i}">{prose(i, words=4)}</a></li>' for i in range(80)]
+    assert news.brought(html("".join(items)))
+    assert len("".join(items)) > 2 * WINDOW_BYTES
+    assert not any(news.brought(html("".join(items[start:]), f"https://example.com/?q={start}")) for start in (30, 60))
 
 
 @pytest.mark.parametrize("body", ["", "<", "<script", "<script>x", "<style>" * 50, "<!--", "\0" * 99, "<p" * 9000])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scrapy_bloom.loops.page_text import WINDOW_BYTES, PageText
@@ -47,3 +47,37 @@ def test_what_pages_have_in_common_is_left_out_from_the_third_page_on() -> None:
     found = [b"\n".join(window.text for window in text.windows(page.encode())) for page in pages]
     assert [b"the first chapter" in page for page in found] == [True, True, False, False]
     assert all(b"00.0" in page for page in found)
+
+
+@given(
+    st.lists(st.sampled_from(["<li>", "<p class=x>", "\n<tr><td>", "<div>", "<br>"]), min_size=150, max_size=200),
+    st.integers(0, WINDOW_BYTES),
+)
+@settings(max_examples=25)
+def test_windows_end_between_lines(openings: list[str], before: int) -> None:
+    """Wherever a window ends, no line of the page's text is cut in two, as half a line would be a new one."""
+    items = "".join(f"{opening}line {i} with <a href='/{i}'>a link</a> in it" for i, opening in enumerate(openings))
+    body = f"<p>{'x' * before}{items}".encode()
+    shown = {b" ".join(line.split()) for window in PageText().windows(body) for line in window.text.split(b"\n")}
+    lines = [b"line %s with a link in it" % (b"0" * digits) for digits in (1, 2, 3)]
+    assert shown - {b""} == {*lines, *([b"x" * before] if before else [])}
+
+
+def text_of_page(page: str) -> bytes:
+    return b"\n".join(window.text for window in PageText().windows(page.encode()))
+
+
+def test_of_a_long_head_only_the_title_is_read() -> None:
+    """Styles and scripts are passed over, unless the head has data in it or no title."""
+    styles = "<style>" + "p { margin: 0 }\n" * 200 + "</style>"
+    data = '<script type="application/ld+json">{"text": "a recipe"}</script>'
+    body = "<body class=x><p>a paragraph"
+    for head, shown in (
+        (f"<head><meta name=x><title>the title</title>stray text{styles}</head>", [b"the title", b"a paragraph"]),
+        (f"<head><title>the title</title>{styles}{data}</head>", [b"the title", b"a recipe", b"a paragraph"]),
+        (f"<head>stray text{styles}</head>", [b"stray text", b"a paragraph"]),
+    ):
+        text = text_of_page(head + body)
+        assert [b"the title" in text, b"stray text" in text, b"a recipe" in text, b"a paragraph" in text] == [
+            what in shown for what in (b"the title", b"stray text", b"a recipe", b"a paragraph")
+        ]
