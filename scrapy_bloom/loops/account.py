@@ -11,6 +11,9 @@ DRY = 25
 """Pages of a shape in a row that bring nothing, and link to nothing new, before it is parked. The longest such run
 in one folder of 7,692 pages of documentation was 1."""
 
+DRY_AGAIN = 12
+"""The same for a shape that has run dry before, and then brought something after all."""
+
 EVIDENCE = 5
 """Pages of a shape that must have been fetched before it can speak for itself."""
 
@@ -117,9 +120,14 @@ class Account:
         )
 
     @property
+    def is_barren_by_now(self) -> bool:
+        """Whether its last pages have brought nothing for long enough, whatever a person says of it."""
+        return self.dry >= (DRY_AGAIN if self.has_run_dry else DRY)
+
+    @property
     def is_dry(self) -> bool:
         """Whether to park its URLs."""
-        return self.dry >= DRY and not self.pardoned
+        return self.is_barren_by_now and not self.pardoned
 
     @property
     def is_productive(self) -> bool:

@@ -43,6 +43,14 @@ logger = logging.getLogger(__name__)
 PORTION = 64
 """Parked requests released at a time. The next ones follow as long as there is news."""
 
+LAST_TRIES = 2
+"""Requests of each dry shape that are tried when the crawl would end otherwise: one of them may lead to the rest of its
+section, and there is nothing left that it could delay."""
+
+FIRST_TRIES = 1_024
+"""Pages after which one request of each shape that has run dry is tried whether or not others come up, and again each
+time the pages have doubled: a crawl that never ends would leave them parked for good."""
+
 ACCOUNTS = 100_000
 """Shapes that are remembered, some 40 MB. Past that, the least fetched ones without a verdict are forgotten."""
 
@@ -97,6 +105,8 @@ class LoopGuard:
         self._seen: ScalableBloomFilter | None = None
         self._news: News | None = None
         self._send_back: Callable[[Request], None] | None = None
+        self._tried_last: Counter[int] = Counter()
+        self._pages = 0
         self._queue_is_lost = False
         self._jobdir: Path | None = None
         self._next_save = 0.0
@@ -210,6 +220,13 @@ class LoopGuard:
         """Count *request*, which the filter has just called new, among its shapes, and lower its priority."""
         if not self.is_open or request.meta.get("is_start_request"):
             return PASSED
+        try:
+            return self._demote(request)
+        except Exception:  # somebody has overwritten the marks of the page that linked to it
+            self._warn_once("queue", "%s cannot be judged, and is queued as it is", request, exc_info=True)
+            return PASSED
+
+    def _demote(self, request: Request) -> Verdict:
         accounts = self._accounts_of(self._shapes.learn(request.url))
         rank = steps = 0
         if not self._is_allowed(request.url):
@@ -270,13 +287,13 @@ class LoopGuard:
         except Exception:  # whatever it is, no page is parked because of it
             self._warn_once("news", "What %s brought cannot be told, and counts as news", url, exc_info=True)
             is_news = True
-        self._note(url, accounts, request, is_news=is_news)
+        self._take_note(url, accounts, request, is_news=is_news)
 
     def saw_nothing(self, request: Request) -> None:
         """Take note that *request* was redirected to a page that is known."""
         if self.is_open and request.meta.get("redirect_urls"):
             url = _asked_for(request)
-            self._note(url, self._accounts_of(self._shapes.of(url)), request, is_news=False)
+            self._take_note(url, self._accounts_of(self._shapes.of(url)), request, is_news=False)
 
     def marks_of_links(self, request: Request) -> dict[str, Any]:
         """Return what the ``meta`` of each link on the page of *request* is to have."""
@@ -310,11 +327,25 @@ class LoopGuard:
             self._release(TAKEN_BACK)
 
     def release_all_due(self) -> int:
-        """Send back a portion of what is parked for shapes that are not dry any more; return how many requests."""
+        """Send back a portion of what is parked for shapes that are not dry any more; return how many requests.
+
+        If there is nothing, send back one request of each shape that is dry, to be fetched all the same.
+        """
         if self._lot is None or not self.is_open:
             return 0
-        waiting = [account for account, count in self._lot.waiting.items() if count > 0]
-        return sum(self._release(id_) for id_ in waiting if not self._is_dry(id_))
+        waiting = self._waiting()
+        due = sum(self._release(id_) for id_ in waiting if not self._is_dry(id_))
+        if due:
+            return due
+        left = [id_ for id_ in waiting if self._tried_last[id_] < LAST_TRIES]
+        self._tried_last.update(left)
+        return self._try(left)
+
+    def _waiting(self) -> list[int]:
+        return [id_ for id_, count in self._lot.waiting.items() if count > 0] if self._lot is not None else []
+
+    def _try(self, accounts: Iterable[int]) -> int:
+        return sum(self._release(id_, 1, are_tried=True) for id_ in accounts)
 
     # -- verdicts ------------------------------------------------------------------------------------------------
 
@@ -322,6 +353,8 @@ class LoopGuard:
         self, request: Request, steps: int, rank: int, send_back: Callable[[Request], None] | None
     ) -> bool:
         """Send *request* back to the queue if its kind has grown since it was queued, or park it, if either is due."""
+        if TRIED_FOR in request.meta:
+            return False
         own, fewer, others = known_accounts(request.url, self._shapes, self._accounts)
         accounts = [*own, *others]
         later = steps_later(self._candidate(request, rank, accounts), steps) if rank and accounts else 0
@@ -391,6 +424,12 @@ class LoopGuard:
         self._stats.inc_value("bloom/loop/parked")
         return True
 
+    def _take_note(self, url: str, accounts: list[Account], request: Request, *, is_news: bool) -> None:
+        try:
+            self._note(url, accounts, request, is_news=is_news)
+        except Exception:  # likewise; its callback gets the page all the same
+            self._warn_once("note", "What %s brought cannot be counted", url, exc_info=True)
+
     def _note(self, url: str, accounts: list[Account], request: Request, *, is_news: bool) -> None:
         self._last_page = url, tuple(accounts)
         request.meta[BARREN] = 0 if is_news else request.meta.get(BARREN, 0) + 1
@@ -406,6 +445,9 @@ class LoopGuard:
                 accounts.append(judge)
             for account in accounts:
                 self._release_if_due(account)
+        self._pages += 1
+        if self._pages >= FIRST_TRIES and self._pages.bit_count() == 1:
+            self._try(self._waiting())
         if monotonic() >= self._next_save:
             self._checkpoint()
 
@@ -425,11 +467,11 @@ class LoopGuard:
         if self._lot is not None and not account.is_dry and self._lot.waiting[account.id]:
             self._release(account.id)
 
-    def _release(self, id_: int) -> int:
+    def _release(self, id_: int, most: int = PORTION, *, are_tried: bool = False) -> int:
         if self._lot is None or self._send_back is None:
             return 0
         try:
-            released = self._lot.release(id_, PORTION)
+            released = self._lot.release(id_, most)
         except Exception:  # a full disk: they stay parked, for the next news or the next run
             self._warn_once("release", "What is parked in %s cannot be released", self._lot, exc_info=True)
             return 0
@@ -443,6 +485,8 @@ class LoopGuard:
         for number, request in released:
             request.dont_filter = True  # the filter knows it; out_of_queue() takes it back
             request.meta[RELEASED] = number
+            if are_tried:
+                request.meta[TRIED_FOR] = id_
             own, _, others = known_accounts(request.url, self._shapes, self._accounts)
             accounts = [*own, *others]
             rank = rank_of(accounts) if accounts else 0
@@ -450,7 +494,10 @@ class LoopGuard:
             request.meta[QUEUED] = (steps, rank)
             request.priority -= steps
             self._send_back(request)
-        self._stats.inc_value("bloom/loop/released", len(released))
+        if are_tried:
+            self._stats.inc_value("bloom/loop/tried", len(released))
+        else:
+            self._stats.inc_value("bloom/loop/released", len(released))
         return len(released)
 
     def _is_dry(self, id_: int) -> bool:

@@ -7,6 +7,7 @@ a shape of every page is caught by its folder. Knows no request and no page, and
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import mmh3
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from scrapy_bloom.loops.shapes import Shapes
 
 
+@lru_cache(20_000)
 def number_of(shape: str) -> int:
     """Return the number of the account of *shape*: 64 bits of its MurmurHash3."""
     number: int = mmh3.hash64(shape)[0]
@@ -78,7 +80,7 @@ def _first_dry(own: Sequence[Account], fewer: Sequence[Account], others: Sequenc
     has_failed = any(account.is_of_query and account.dry >= EVIDENCE for account in own)
     for accounts, may_protect in ((own, True), (fewer, False), (others, not has_failed)):
         for account in accounts:
-            if account.dry >= DRY:
+            if account.is_barren_by_now:
                 return account
             if may_protect and account.is_productive:
                 return None

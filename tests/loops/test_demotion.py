@@ -10,7 +10,7 @@ from scrapy.http import HtmlResponse
 
 from scrapy_bloom.loops.account import Account
 from scrapy_bloom.loops.demotion import AT_ONCE, Candidate, steps_of
-from scrapy_bloom.loops.guard import BARREN, QUEUED, LoopGuard
+from scrapy_bloom.loops.guard import BARREN, LINKED_FROM, QUEUED, LoopGuard
 from tests.support.guarding import fetch, opened_guard
 from tests.support.loopsite import prose
 
@@ -162,4 +162,11 @@ def test_a_request_whose_marks_cannot_be_read_is_fetched(caplog: pytest.LogCaptu
     request = Request(HOST, meta={QUEUED: "something else"})
     assert not guard.out_of_queue(request)
     assert "cannot be judged, and is fetched" in caplog.text
+    linked = Request(f"{HOST}/page", meta={LINKED_FROM: "something else", BARREN: "a lot"})
+    guard.queued(linked)
+    assert "cannot be judged, and is queued as it is" in caplog.text
+    guard.saw(HtmlResponse(linked.url, body=f"<p>{prose(1)}</p>".encode()), linked)
+    assert "cannot be counted" not in caplog.text  # news make the second one a number again
+    guard.saw(HtmlResponse(HOST, body=b""), Request(HOST, meta={BARREN: "a lot"}))
+    assert "cannot be counted" in caplog.text
     guard.close()
