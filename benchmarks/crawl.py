@@ -56,6 +56,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--pairs", type=int, default=8, help="more crawls of ours and of the floor, in turns (default: %(default)s)"
     )
     parser.add_argument("--jobdir", action="store_true", help="crawl with JOBDIR")
+    parser.add_argument("--items", type=int, help="CONCURRENT_ITEMS of all crawls (default: that of Scrapy)")
     parser.add_argument("--alone", action="store_true", help="crawl with BloomDupeFilter alone, too")
     parser.add_argument("--large", action="store_true", help="the same as --pages 2000 --rounds 5")
 
@@ -75,11 +76,15 @@ def run(options: argparse.Namespace) -> measure.Picture:
     with served(site) as url, TemporaryDirectory() as directory:
         found_by = str(Path(directory, "pages.json"))
         arguments = {"has_jobdir": options.jobdir, "css": options.css, "pages_file": found_by}
+        common = {"CONCURRENT_ITEMS": options.items} if options.items else {}
+
+        def crawl(side: str) -> dict[str, Any]:
+            spider, settings = SIDES[side]
+            return crawl_in_own_process(url, spider, {**settings, **common}, **arguments)
+
         # Its pages are those of the floor. Nobody is timed while the server's memory is cold.
-        crawl_in_own_process(url, *SIDES[EXTRACTOR], **arguments)
-        calls: dict[str, Callable[[], dict[str, Any]]] = {
-            side: lambda side=side: crawl_in_own_process(url, *SIDES[side], **arguments) for side in sides
-        }
+        crawl(EXTRACTOR)
+        calls: dict[str, Callable[[], dict[str, Any]]] = {side: lambda side=side: crawl(side) for side in sides}
         found = measure.side_by_side(calls, rounds)
         # Ours and the floor are close, and each crawl of either is 10 % off: three rounds do not tell them apart.
         near = [EXTRACTOR, FLOOR, *([CSS_FLOOR] if options.css else [])]
