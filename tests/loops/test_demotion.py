@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pytest
 from scrapy import Request
 from scrapy.http import HtmlResponse
 
 from scrapy_bloom.loops.account import Account
-from scrapy_bloom.loops.demotion import AT_ONCE, Candidate, steps_of
+from scrapy_bloom.loops.demotion import AT_ONCE, MOST_AT_REST, RANK_STEPS, Candidate, steps_of
 from scrapy_bloom.loops.guard import BARREN, LINKED_FROM, QUEUED, LoopGuard
 from tests.support.guarding import fetch, opened_guard
 from tests.support.loopsite import prose
-
-if TYPE_CHECKING:
-    import pytest
 
 HOST = "https://example.com"
 
@@ -130,6 +128,34 @@ def test_the_pages_of_a_list_come_before_its_filters() -> None:
         guard.queued(request)
         assert -request.priority == steps
     guard.close()
+
+
+def shape(number: int, name: str, *, fetched: int, queued: int, loops: float) -> Account:
+    """Return the account of a shape whose pages all brought news and led to *loops* new URLs of it each."""
+    account = Account(number, name)
+    account.fetched, account.queued = fetched, queued
+    account.lately = account.brought = min(fetched, 100)
+    account.loops = account.bred = int(loops * account.lately)
+    return account
+
+
+@pytest.mark.parametrize("rank", [10**6, 10**9])
+def test_what_does_not_grow_comes_before_every_maze(rank: int) -> None:
+    """The last of a million products, even found on a page behind barren ones, has fewer steps than a URL of a maze:
+    among equals a LIFO queue would take the newest, which are those of the maze."""
+    for loops, steps in ((1.0, MOST_AT_REST), (3.0, RANK_STEPS)):
+        accounts = [shape(1, "example.com/item/N", fetched=rank, queued=2 * rank, loops=loops)]
+        assert steps_of(Candidate(f"{HOST}/item/1", rank, accounts, None, 9), is_due=True) == steps
+
+
+def test_growth_that_is_sure_counts_when_a_url_is_queued() -> None:
+    """A URL of a kind that goes on growing is queued where it would be sent back to; one of a kind that has only begun
+    to grow, or whose pages lead to two new ones, is not."""
+    for fetched, loops, counts in ((1000, 5, True), (100, 5, False), (1000, 2, False)):
+        accounts = [shape(1, "example.com/maze/*", fetched=fetched, queued=5 * fetched, loops=loops)]
+        candidate = Candidate(f"{HOST}/maze/a", 20, accounts, None, 0)
+        queued, due = (steps_of(candidate, is_due=is_due) for is_due in (False, True))
+        assert (queued == due) == counts
 
 
 def test_what_is_released_waits_no_longer_than_its_like() -> None:
