@@ -8,8 +8,8 @@ Knows no filter by name. One that can hold fingerprints back has four more metho
 a kill can cost the pages found within one commit interval before it, and a WARNING says so. If the filter notes how far
 the frontier was (:class:`NotesFrontier`), a frontier that lacks requests is refused.
 
-The loop guard, if it is on, is asked here about each request: to send one back through Scrapy's engine costs it 0.6 ms,
-and 0.1 ms here.
+The loop guard, if it is on, is asked here about each request: sending one back takes 0.1 ms here, and 0.4 ms through
+Scrapy's engine.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ leads to. (Counting new links instead would reward mazes.)
 from __future__ import annotations
 
 import logging
+import random
 import re
 from collections import Counter
 from time import monotonic
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PORTION = 64
-"""Parked requests released at a time. The next ones follow as long as there is news."""
+"""Parked requests released or tried at a time. The next ones follow as long as there is news."""
 
 LAST_TRIES = 2
 """Requests of each dry shape that are tried when the crawl would end otherwise: one of them may lead to the rest of its
@@ -337,7 +338,7 @@ class LoopGuard:
         due = sum(self._release(id_) for id_ in waiting if not self._is_dry(id_))
         if due:
             return due
-        left = [id_ for id_ in waiting if self._tried_last[id_] < LAST_TRIES]
+        left = [id_ for id_ in waiting if self._tried_last[id_] < LAST_TRIES][:PORTION]
         self._tried_last.update(left)
         return self._try(left)
 
@@ -447,7 +448,8 @@ class LoopGuard:
                 self._release_if_due(account)
         self._pages += 1
         if self._pages >= FIRST_TRIES and self._pages.bit_count() == 1:
-            self._try(self._waiting())
+            waiting = self._waiting()
+            self._try(random.sample(waiting, min(PORTION, len(waiting))))
         if monotonic() >= self._next_save:
             self._checkpoint()
 

@@ -52,7 +52,9 @@ _NEXT_LINE = re.compile(
 """Where a page lays out a new line. Windows that end inside of one would make two new lines of it, on each page at
 another place."""
 
-_NEXT_TAG = re.compile(rb"<").search
+_IS_HEAD = re.compile(rb"</head>\s*\Z").search
+"""Whether a body begins right behind its head. Tags in capitals are not recognised, and then nothing is passed over."""
+
 _LINK = re.compile(rb"<a\s[^<>]*>")
 _HREFS = re.compile(rb"<a\s[^<>]*?\bhref\s*=\s*[\"']?([^\"'<>\s]*)").findall
 _TAG = re.compile(rb"<[^<>]*>")
@@ -197,15 +199,20 @@ def _without(html: bytes, opening: bytes, closing: bytes) -> bytes:
 
 
 def _without_head(body: bytes) -> bytes:
-    """Return a page with no more of a long head than its title, unless there may be data in it."""
+    """Return a page with no more of a long head than its title, unless something else may be shown there.
+
+    That may be data, or text in front of the body: a page whose head does not end where its body begins is left as it
+    is.
+    """
     end = body.find(b"<body")
-    if end < SHORT_HEAD or body.find(b"json", 0, end) >= 0:
+    head = body[: max(end, 0)]
+    if len(head) < SHORT_HEAD or not _IS_HEAD(head[-SHORT_HEAD:]) or head.find(b"json") >= 0:
         return body
-    title = body.find(b"<title", 0, end)
-    after_title = body.find(b"</title", title, end)
+    title = head.find(b"<title")
+    after_title = head.find(b"</title", title)
     if min(title, after_title) < 0:
         return body
-    return body[title:after_title] + body[end:]
+    return head[title:after_title] + body[end:]
 
 
 def plain_windows(text: bytes) -> Iterator[Window]:
@@ -219,10 +226,15 @@ def plain_windows(text: bytes) -> Iterator[Window]:
 
 
 def _end_of_window(body: bytes, start: int) -> int:
-    """Return where the window ends that begins at *start*: between two lines or tags, if it can be."""
+    """Return where the window ends that begins at *start*: between two lines, or at least two tags, if it can be."""
     end = start + WINDOW_BYTES
-    found = _NEXT_LINE(body, end, end + WINDOW_BYTES) or _NEXT_TAG(body, end, end + WINDOW_BYTES)
-    return found.start() if found else end
+    latest = end + WINDOW_BYTES
+    if line := _NEXT_LINE(body, end, latest):
+        return line.start()
+    if latest >= len(body):
+        return len(body)
+    tag = body.find(b"<", end, latest)
+    return end if tag < 0 else tag
 
 
 def _is_data(html: bytes, script: int) -> bool:

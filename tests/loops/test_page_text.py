@@ -68,7 +68,7 @@ def text_of_page(page: str) -> bytes:
 
 
 def test_of_a_long_head_only_the_title_is_read() -> None:
-    """Styles and scripts are passed over, unless the head has data in it or no title."""
+    """Styles and scripts are passed over, unless the head has data in it or no title, or does not end at the body."""
     styles = "<style>" + "p { margin: 0 }\n" * 200 + "</style>"
     data = '<script type="application/ld+json">{"text": "a recipe"}</script>'
     body = "<body class=x><p>a paragraph"
@@ -76,6 +76,8 @@ def test_of_a_long_head_only_the_title_is_read() -> None:
         (f"<head><meta name=x><title>the title</title>stray text{styles}</head>", [b"the title", b"a paragraph"]),
         (f"<head><title>the title</title>{styles}{data}</head>", [b"the title", b"a recipe", b"a paragraph"]),
         (f"<head>stray text{styles}</head>", [b"stray text", b"a paragraph"]),
+        (f"<title>the title</title>{styles}stray text", [b"the title", b"stray text", b"a paragraph"]),
+        (f"<head><title>the title</title>{styles}</head>stray text", [b"the title", b"stray text", b"a paragraph"]),
     ):
         text = text_of_page(head + body)
         assert [b"the title" in text, b"stray text" in text, b"a recipe" in text, b"a paragraph" in text] == [
