@@ -27,6 +27,7 @@ def fixed_seeds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     """Take the seeds of new chains from the test's name, so that a false positive fails a test always or never.
 
     Chains are the only users of randbits(). Many tests add thousands of fingerprints and expect each to be new, which a
-    chance of one in fifty to meet a false positive makes fail now and then. Processes that a test starts draw theirs.
+    chance of one in fifty to meet a false positive makes fail now and then. The children in ``support/`` do likewise,
+    and crawls that a test starts draw theirs.
     """
     monkeypatch.setattr(secrets, "randbits", random.Random(request.node.nodeid).getrandbits)
