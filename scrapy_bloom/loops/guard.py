@@ -48,9 +48,9 @@ LAST_TRIES = 2
 """Requests of each dry shape that are tried when the crawl would end otherwise: one of them may lead to the rest of its
 section, and there is nothing left that it could delay."""
 
-FIRST_TRIES = 1_024
+FIRST_TRIES = 4_096
 """Pages after which one request of each shape that has run dry is tried whether or not others come up, and again each
-time the pages have doubled: a crawl that never ends would leave them parked for good."""
+time there are four times as many: a crawl that never ends would leave them parked for good."""
 
 ACCOUNTS = 100_000
 """Shapes that are remembered, some 40 MB. Past that, the least fetched ones without a verdict are forgotten."""
@@ -108,6 +108,7 @@ class LoopGuard:
         self._send_back: Callable[[Request], None] | None = None
         self._tried_last: Counter[int] = Counter()
         self._pages = 0
+        self._next_tries = FIRST_TRIES
         self._queue_is_lost = False
         self._jobdir: Path | None = None
         self._next_save = 0.0
@@ -447,7 +448,8 @@ class LoopGuard:
             for account in accounts:
                 self._release_if_due(account)
         self._pages += 1
-        if self._pages >= FIRST_TRIES and self._pages.bit_count() == 1:
+        if self._pages >= self._next_tries:
+            self._next_tries *= 4
             waiting = self._waiting()
             self._try(random.sample(waiting, min(PORTION, len(waiting))))
         if monotonic() >= self._next_save:
