@@ -2,7 +2,7 @@
 
 As a spider middleware it sees every page and marks the links of each with where they come from; as a downloader
 middleware it sees every request on its way out of the queue, where a request whose shape has run dry is parked instead.
-Decides nothing itself.
+DurableScheduler has asked about nearly all of them before. Decides nothing itself.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ loop_guard_wanted = object()
 class LoopGuardMiddleware:
     """For ``SPIDER_MIDDLEWARES`` and ``DOWNLOADER_MIDDLEWARES``, both; the add-on sets it in both.
 
-    Without the second, URLs are demoted and none is parked.
+    Without the second, URLs are demoted and none is parked, except by DurableScheduler, which asks the guard itself.
     """
 
     def __init__(self, crawler: Crawler, guard: LoopGuard) -> None:

@@ -217,8 +217,10 @@ class DurableScheduler(Scheduler):
 
     def _waits_longer(self, request: Request) -> bool:
         """Whether the loop guard has sent *request* back to the queue or parked it."""
+        if self._guard is None:
+            return False
         sent_back: list[Request] = []
-        if self._guard is None or not self._guard.out_of_queue(request, sent_back.append):
+        if not self._guard.out_of_queue(request, sent_back.append):
             return False
         for again in sent_back:
             self.enqueue_request(again)

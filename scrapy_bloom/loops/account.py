@@ -120,14 +120,14 @@ class Account:
         )
 
     @property
-    def is_barren_by_now(self) -> bool:
+    def has_dried_up(self) -> bool:
         """Whether its last pages have brought nothing for long enough, whatever a person says of it."""
         return self.dry >= (DRY_AGAIN if self.has_run_dry else DRY)
 
     @property
     def is_dry(self) -> bool:
         """Whether to park its URLs."""
-        return self.is_barren_by_now and not self.pardoned
+        return self.has_dried_up and not self.pardoned
 
     @property
     def is_productive(self) -> bool:

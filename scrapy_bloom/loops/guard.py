@@ -1,8 +1,8 @@
 """Judges the shapes of a crawl by what their pages bring: demotes what grows, parks what has run dry.
 
 Knows requests and what ``news`` says of a response. Knows no scheduler and no filter: ``crawl/base_dupefilter`` tells
-it what is new, ``crawl/loop_guard_middleware`` shows it what comes out of the queue and what comes back, and takes what
-it releases.
+it what is new, ``crawl/loop_guard_middleware`` shows it what comes back and takes what it releases. What comes out of
+the queue is shown by ``frontier/scheduler``, or under another scheduler by that middleware.
 
 A page that brings nothing new counts against each of its shapes, and news count for them: for those of the page, and
 for those of the page that *linked* to it. A list has no text that its items do not repeat, so its news are what it

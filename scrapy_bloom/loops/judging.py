@@ -80,7 +80,7 @@ def _first_dry(own: Sequence[Account], fewer: Sequence[Account], others: Sequenc
     has_failed = any(account.is_of_query and account.dry >= EVIDENCE for account in own)
     for accounts, may_protect in ((own, True), (fewer, False), (others, not has_failed)):
         for account in accounts:
-            if account.is_barren_by_now:
+            if account.has_dried_up:
                 return account
             if may_protect and account.is_productive:
                 return None

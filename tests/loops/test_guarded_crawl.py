@@ -12,11 +12,22 @@ from tests.support.loopsite import LoopSite
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.support.crawling import Outcome
+
 GUARDED = {"ADDONS": {"scrapy_bloom.Addon": 300}, "BLOOM_LOOP_GUARD": True, "ROBOTSTXT_OBEY": False}
 FIFO = {
     "SCHEDULER_MEMORY_QUEUE": "scrapy.squeues.FifoMemoryQueue",
     "SCHEDULER_DISK_QUEUE": "scrapy.squeues.PickleFifoDiskQueue",
 }
+
+
+def check_pages(site: LoopSite, outcome: Outcome) -> None:
+    """The crawl ended by itself, each honest page came once, and few of the calendar."""
+    assert outcome.stats["finish_reason"] == "finished"
+    assert site.hits("/good/") == LoopSite.GOOD
+    assert site.hits("/record/") == 2 * LoopSite.LISTS
+    assert site.hits("/calendar/") < 100
+    assert set(site.asked().values()) == {1}
 
 
 @pytest.mark.parametrize(
@@ -31,11 +42,7 @@ def test_an_endless_calendar_ends_and_every_honest_page_comes(queue: dict[str, A
     the calendar."""
     with LoopSite() as site:
         outcome = crawl(site.url("/"), {**GUARDED, **queue}, spider=spider)
-        assert outcome.stats["finish_reason"] == "finished"
-        assert site.hits("/good/") == LoopSite.GOOD
-        assert site.hits("/record/") == 2 * LoopSite.LISTS
-        assert site.hits("/calendar/") < 100
-        assert set(site.asked().values()) == {1}
+        check_pages(site, outcome)
     waiting = outcome.stats["bloom/loop/waiting"]
     assert waiting > 0
     assert "downloader/exception_count" not in outcome.stats  # neither what is parked nor what goes back to the queue
@@ -43,16 +50,12 @@ def test_an_endless_calendar_ends_and_every_honest_page_comes(queue: dict[str, A
     assert "/calendar/N/** has run dry and is parked" in outcome.log
 
 
-def test_under_scrapys_own_scheduler_the_middleware_parks(tmp_path: Path) -> None:
+def test_under_scrapys_own_scheduler_the_middleware_parks() -> None:
     """A scheduler that does not ask the guard hands everything out, and what has run dry is ignored and parked then."""
     settings = {**GUARDED, "SCHEDULER": "scrapy.core.scheduler.Scheduler"}
     with LoopSite() as site:
         outcome = crawl(site.url("/"), settings, spider="SiteSpider")
-        assert outcome.stats["finish_reason"] == "finished"
-        assert site.hits("/good/") == LoopSite.GOOD
-        assert site.hits("/record/") == 2 * LoopSite.LISTS
-        assert site.hits("/calendar/") < 100
-        assert set(site.asked().values()) == {1}
+        check_pages(site, outcome)
     ignored = outcome.stats["downloader/exception_type_count/scrapy.exceptions.IgnoreRequest"]
     assert ignored == outcome.stats["bloom/loop/parked"] > 0  # what only goes back to the queue is no exception
 
