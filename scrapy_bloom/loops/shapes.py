@@ -167,12 +167,13 @@ class Shapes:
 class _Folder:
     """The children of one folder, with the URLs seen under each and by how many that may be too high."""
 
-    __slots__ = ("children", "has_changed", "is_wide", "most")
+    __slots__ = ("children", "has_changed", "is_wide", "least", "most")
 
     def __init__(self, most: int) -> None:
         self.most = most
         self.children: dict[str, tuple[int, int]] = {}
         self.is_wide = False
+        self.least = 0  # no child has fewer URLs
         self.has_changed = False
 
     def count(self, child: str) -> bool:
@@ -186,10 +187,17 @@ class _Folder:
             self.children[child] = (1, 0)
             return False
         was_wide, self.is_wide = self.is_wide, True
-        smallest = min(self.children, key=lambda name: self.children[name][0])
-        least, excess = self.children.pop(smallest)
+        least, excess = self.children.pop(self._smallest())
         self.children[child] = (least + 1, least)
         return not was_wide or least - excess >= SECTION
+
+    def _smallest(self) -> str:
+        """Return the first child with the fewest URLs: in most cases the one that was let in longest ago."""
+        for name, (count, _) in self.children.items():
+            if count == self.least:
+                return name
+        self.least = min(self.children.values())[0]
+        return self._smallest()
 
     def knows(self, child: str) -> bool:
         """Whether *child* is a kind by itself."""

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scrapy_bloom.loops.shapes import FOLDERS, SECTION, SECTIONS, Shapes, mask
+from scrapy_bloom.loops.shapes import FOLDERS, SECTION, SECTIONS, Shapes, _Folder, mask
 
 
 @pytest.mark.parametrize(
@@ -132,3 +132,19 @@ def test_what_is_learned_is_bounded_and_survives() -> None:
     again.load(rows)
     assert again.of("https://example.com/other") == ["example.com/*", "example.com/*/**"]
     assert shapes.changed() == []
+
+
+@given(st.lists(st.sampled_from("abcdefgh"), max_size=200))
+def test_the_counts_of_a_folder_are_those_of_space_saving(children: list[str]) -> None:
+    """They are those of a model that looks at all counters each time one has to go."""
+    folder = _Folder(3)
+    model: dict[str, tuple[int, int]] = {}
+    for child in children:
+        folder.count(child)
+        if child in model or len(model) < 3:
+            count, excess = model.get(child, (0, 0))
+        else:
+            count, _ = model.pop(min(model, key=lambda name: model[name][0]))
+            excess = count
+        model[child] = (count + 1, excess)
+        assert folder.children == model
