@@ -206,7 +206,13 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
         return not admits
 
     def log(self, request: Request, spider: Spider) -> None:
-        """Log and count why *request* was filtered: as a duplicate, in Scrapy's words, or as part of a loop."""
+        """Log and count why *request* was filtered: as a duplicate, in Scrapy's words, or as part of a loop.
+
+        The loop guard is told, too: a redirect to a known page has brought nothing. Scrapy's signal for it would take
+        15 us for each duplicate.
+        """
+        if self._guard is not None:
+            self._guard.saw_nothing(request)
         held_back_by, self._held_back_by = self._held_back_by, None
         if held_back_by is None:
             self._log.filtered(request, spider)

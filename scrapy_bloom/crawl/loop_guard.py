@@ -41,6 +41,9 @@ class Guard(Protocol):
         fingerprint survives the process from this moment on, and so must the request.
         """
 
+    def saw_nothing(self, request: Request) -> None:
+        """Take note that *request*, which may come from a redirect, is dropped: its page is known. Never raises."""
+
     def hold_back(self) -> None:
         """From now on, a request that was released may be forgotten only after :meth:`seal` and :meth:`checkpoint`."""
 

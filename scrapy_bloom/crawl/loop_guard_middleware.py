@@ -8,12 +8,10 @@ DurableScheduler has asked about nearly all of them before. Decides nothing itse
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scrapy import Request, signals
 from scrapy.exceptions import DontCloseSpider, IgnoreRequest, NotConfigured
-from scrapy.utils.job import job_dir
 from scrapy.utils.misc import load_object
 
 from scrapy_bloom.crawl.startup import log_start_errors
@@ -44,7 +42,6 @@ class LoopGuardMiddleware:
     def __init__(self, crawler: Crawler, guard: LoopGuard) -> None:
         self._crawler = crawler
         self._guard = guard
-        self._jobdir = job_dir(crawler.settings)
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -62,16 +59,24 @@ class LoopGuardMiddleware:
         if guard is None:
             raise NotConfigured
         middleware = cls(crawler, guard)
-        crawler.signals.connect(middleware.spider_opened, signal=signals.spider_opened)
+        if not guard.is_told_of_signals:  # Scrapy makes two of these middlewares, and each signal counts once
+            guard.is_told_of_signals = True
+            crawler.signals.connect(middleware.spider_opened, signal=signals.spider_opened)
         return middleware
 
     def spider_opened(self) -> None:
-        """Open the guard under a duplicate filter that does not, and listen to the rest of the crawl."""
-        self._guard.open(Path(self._jobdir) if self._jobdir else None)
+        """Listen to the rest of the crawl, unless its duplicate filter has left the guard closed."""
+        if not self._guard.is_open:
+            logger.warning(
+                "BLOOM_LOOP_GUARD is on, but the duplicate filter does not ask the loop guard (DUPEFILTER_CLASS = %s): "
+                "no limit holds, and nothing is demoted or parked. Set DUPEFILTER_CLASS to "
+                "scrapy_bloom.BloomDupeFilter, or remove the setting where ADDONS has scrapy_bloom.Addon.",
+                self._crawler.settings["DUPEFILTER_CLASS"],
+            )
+            return
         self._guard.sends_back_by(self._send_back)
         connect = self._crawler.signals.connect
         connect(self.spider_idle, signal=signals.spider_idle)
-        connect(self.request_dropped, signal=signals.request_dropped)
         connect(self.spider_closed, signal=signals.spider_closed)
 
     def spider_idle(self) -> None:
@@ -80,13 +85,8 @@ class LoopGuardMiddleware:
             raise DontCloseSpider
 
     def spider_closed(self) -> None:
-        """Close the guard under a duplicate filter that does not, and say last what is parked."""
-        self._guard.close()
+        """Say last what is parked."""
         self._guard.warn_of_parked()
-
-    def request_dropped(self, request: Request) -> None:
-        """Show the guard a redirect that leads to a known page."""
-        self._guard.saw_nothing(request)
 
     # Scrapy 2.13 passes the spider to all of these, 2.14 and newer only where it has no default.
 

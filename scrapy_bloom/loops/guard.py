@@ -114,6 +114,7 @@ class LoopGuard:
         self._next_save = 0.0
         self._has_warned: set[str] = set()
         self.is_open = False
+        self.is_told_of_signals = False
 
     # -- opening and closing -------------------------------------------------------------------------------------
 
@@ -292,10 +293,14 @@ class LoopGuard:
         self._take_note(url, accounts, request, is_news=is_news)
 
     def saw_nothing(self, request: Request) -> None:
-        """Take note that *request* was redirected to a page that is known."""
-        if self.is_open and request.meta.get("redirect_urls"):
+        """Take note that *request* has been dropped, if it has come from a redirect: the page is known."""
+        if not self.is_open or not request.meta.get("redirect_urls"):
+            return
+        try:
             url = _asked_for(request)
-            self._take_note(url, self._accounts_of(self._shapes.of(url)), request, is_news=False)
+            self._note(url, self._accounts_of(self._shapes.of(url)), request, is_news=False)
+        except Exception:  # it is dropped all the same
+            self._warn_once("note", "%s, which is dropped, cannot be counted", request, exc_info=True)
 
     def marks_of_links(self, request: Request) -> dict[str, Any]:
         """Return what the ``meta`` of each link on the page of *request* is to have."""

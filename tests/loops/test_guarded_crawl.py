@@ -66,3 +66,13 @@ def test_without_the_setting_nothing_is_guarded(tmp_path: Path) -> None:
         outcome = crawl(site.url("/"), {**GUARDED, "BLOOM_LOOP_GUARD": False, "CLOSESPIDER_PAGECOUNT": 400})
         assert outcome.stats["finish_reason"] == "closespider_pagecount"
     assert not [name for name in outcome.stats if name.startswith("bloom/loop/")]
+
+
+def test_under_a_filter_that_does_not_ask_it_the_guard_says_so() -> None:
+    """Scrapy's own filter shows the guard no request, so nothing can be held back; one warning says it."""
+    filter_ = "scrapy.dupefilters.RFPDupeFilter"
+    with LoopSite() as site:
+        outcome = crawl(site.url("/archive"), {**GUARDED, "DUPEFILTER_CLASS": filter_})
+        assert site.hits("/old/") == LoopSite.OLD
+    warning = f"the duplicate filter does not ask the loop guard (DUPEFILTER_CLASS = {filter_})"
+    assert outcome.log.count(warning) == 1

@@ -10,6 +10,7 @@
                   nothing else leads to.
 ``/calendar/<n>`` months without events, for ever, with their days ``/calendar/<n>/<d>``. After :meth:`LoopSite.fill`
                   every month has its own events.
+``/archive``      leads to ``/good/0`` and to OLD addresses ``/old/<i>`` that all have moved there. Nothing leads to it.
 """
 
 from __future__ import annotations
@@ -47,7 +48,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         body = self.server.site._respond(self.path)
-        self.send_response(200 if body else 404)
+        if self.path.startswith("/old/"):
+            self.send_response(301)
+            self.send_header("Location", "/good/0")
+        else:
+            self.send_response(200 if body else 404)
         self.send_header("Content-Type", "text/html; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -69,6 +74,7 @@ class _Server(ThreadingHTTPServer):
 class LoopSite:
     GOOD = 60
     LISTS = 40
+    OLD = 60
 
     def __init__(self) -> None:
         self._asked: Counter[str] = Counter()
@@ -119,6 +125,10 @@ class LoopSite:
         if not kind:
             sections = [*(f"/good/{i}" for i in range(self.GOOD)), *(f"/list/{i}" for i in range(self.LISTS))]
             return page("home", "Everything that there is", [*sections, "/calendar/0"])
+        if kind == "archive":
+            return page("archive", "What has moved", ["/good/0", *(f"/old/{i}" for i in range(self.OLD))])
+        if kind == "old":
+            return b""
         number = int(rest[0])
         if kind == "list":
             return page("list", "", [f"/record/{2 * number}", f"/record/{2 * number + 1}"])
