@@ -130,6 +130,17 @@ def test_the_pages_of_a_list_come_before_its_filters() -> None:
     guard.close()
 
 
+def test_a_filter_waits_for_every_page_of_the_list() -> None:
+    """The first filter that is found comes after the 300th page of the list, and counts as the next of all queries."""
+    guard = opened_guard()
+    pages = [Request(f"{HOST}/shop/shoes/?page={number}") for number in range(2, 302)]
+    filters = [Request(f"{HOST}/shop/shoes/?{name}=a") for name in ("colour", "brand", "size")]
+    for request in [*pages, *filters]:
+        guard.queued(request)
+    guard.close()
+    assert min(one.priority for one in pages) > max(one.priority for one in filters)
+
+
 def shape(number: int, name: str, *, fetched: int, queued: int, loops: float) -> Account:
     """Return the account of a shape whose pages all brought news and led to *loops* new URLs of it each."""
     account = Account(number, name)
@@ -146,6 +157,15 @@ def test_what_does_not_grow_comes_before_every_maze(rank: int) -> None:
     for loops, steps in ((1.0, MOST_AT_REST), (3.0, RANK_STEPS)):
         accounts = [shape(1, "example.com/item/N", fetched=rank, queued=2 * rank, loops=loops)]
         assert steps_of(Candidate(f"{HOST}/item/1", rank, accounts, None, 9), is_due=True) == steps
+
+
+def test_a_maze_of_many_pages_waits_for_what_was_found_late_in_a_large_shop() -> None:
+    """A product that was queued while the shop still grew, and was found behind four barren filters, has fewer steps
+    than a URL of a maze of as many pages."""
+    shop = [shape(1, "example.com/product/N", fetched=30_000, queued=50_000, loops=1.3)]
+    maze = [shape(2, "example.com/maze/*", fetched=30_000, queued=300_000, loops=10)]
+    late = steps_of(Candidate(f"{HOST}/product/1", 50_000, shop, None, 4), is_due=True)
+    assert late < steps_of(Candidate(f"{HOST}/maze/a", 300_000, maze, None, 0), is_due=False)
 
 
 def test_growth_that_is_sure_counts_when_a_url_is_queued() -> None:
