@@ -11,6 +11,7 @@ URL. So the text is looked up line by line, as the page lays it out, and
   that are new then count;
 - where pages lead to ever more of their kind, a link's words count only if its address does not have them, and a short
   line does not count if another one differs from it by a single word: mazes name pages as they like, from templates;
+- a heading that the title has, too, counts once: months of an empty calendar have a new name in both;
 - tables of numbers, which have no other content, count by their numbers in rows, as many as no clock has.
 
 ``page_text`` says what is text, and leaves out what every page has.
@@ -59,7 +60,8 @@ READ_ON = 4
 be its copy, and what is not read of this copy makes news of the next."""
 
 LINKS = 12
-"""Links in a window that make it part of a list. Lists are read on: their filters show what stands further down."""
+"""Links in a window that make it part of a list. Lists are read on: their filters show what stands further down. Pages
+that link to themselves with a query are, too: they are lists that come in other orders."""
 
 MOST_OF_LIST = 8
 """Windows of a list that are read, if the first has news already: 16 KB."""
@@ -124,10 +126,11 @@ class News:
         if response.encoding.startswith(("utf-16", "utf-32")):
             body = response.text.encode()
         is_markup = isinstance(response, (HtmlResponse, XmlResponse))
-        is_news = has_new_medium = False
+        is_news = has_new_medium = has_orders = False
         new = echoes = more = 0
         own: frozenset[bytes] | None = None
         texts: list[bytes] = []
+        title = b""
         for window in self._text.windows(body) if is_markup else plain_windows(body):
             texts.append(window.text)
             if window.has_media:  # remembered if the text is news, too: they would make news of the first copy
@@ -135,21 +138,24 @@ class News:
             found: dict[bytes, bytes | None] = dict.fromkeys(window.text.split(b"\n"))
             if breeds and is_markup:
                 found |= lines_with_links(window.html)
+            title = title or next(filter(bytes.strip, found), b"")
             fresh = [line for line in found if len(line) >= SHORTEST and self._add(line)]
             if fresh:
                 own = own or _words_of(response.url)
                 echoed = frozenset([word for word in own if window.text.find(word) >= 0])
                 names = {} if new >= ENOUGH else found
-                for worth, is_echo in self._worths(fresh, names, echoed):
+                for worth, is_echo in self._worths(fresh, title, names, echoed):
                     new += worth
                     echoes += is_echo
             is_news = new >= ENOUGH or echoes >= ENOUGH_ECHOES
             if not is_news:
                 more += READ_ON * (len(window.text) >= REMEMBERED)
-            elif len(texts) >= MOST_OF_LIST or window.links < LINKS:
-                if not more:
-                    return True
-                more -= 1
+            else:
+                has_orders = has_orders or _leads_to_itself(response.url, window.html)
+                if len(texts) >= MOST_OF_LIST or (window.links < LINKS and not has_orders):
+                    if not more:
+                        return True
+                    more -= 1
         if is_news or has_new_medium:
             return True
         if sum(map(bool, map(is_number, b" ".join(texts).split()))) < GROUP * ENOUGH_GROUPS:
@@ -157,11 +163,13 @@ class News:
         return self._has_new_numbers(words_of(body[:_NUMBERS_BYTES]) if is_markup else body[:_NUMBERS_BYTES])
 
     def _worths(
-        self, lines: Iterable[bytes], with_links: Mapping[bytes, bytes | None], own: frozenset[bytes]
+        self, lines: Iterable[bytes], title: bytes, with_links: Mapping[bytes, bytes | None], own: frozenset[bytes]
     ) -> Iterator[tuple[int, bool]]:
         """Yield what :meth:`_worth` says of each line, without names and templates, until enough is remembered."""
         remembered = 0
         for line in lines:
+            if line is not title and line.strip() in title:
+                continue
             linked = with_links.get(line)
             kept = line if linked is None or remembered >= ENOUGH else self._without_names(line, linked, own)
             worth, is_echo = self._worth(kept, own)
@@ -236,6 +244,12 @@ class News:
             )
             >= ENOUGH_GROUPS
         )
+
+
+def _leads_to_itself(url: str, html: bytes) -> bool:
+    """Whether the page at *url* links to its own address with a query: a list has such links for each order."""
+    path = url.partition("?")[0].partition("://")[2].partition("/")[2]
+    return html.find(b'="?') >= 0 or html.find(f"/{path}?".encode()) >= 0
 
 
 def _is_name(word: bytes) -> bool:

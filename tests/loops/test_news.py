@@ -189,6 +189,30 @@ def test_a_list_is_read_on_for_the_pages_that_show_parts_of_it() -> None:
     assert not any(news.brought(html("".join(items[start:]), f"https://example.com/?q={start}")) for start in (30, 60))
 
 
+@pytest.mark.parametrize("address", ["?C={}", "/pub/apple/?C={}"])
+def test_a_directory_in_another_order_brings_nothing(address: str) -> None:
+    """A page that links to itself with queries is read on, few links as it has: other orders begin with its end."""
+    news = News(ScalableBloomFilter(10_000, 1e-3))
+    head = "".join(f'<th><a href="{address.format(column)}">{column}</a></th>' for column in "NMSD")
+    rows = [
+        f"<tr><td>{prose(i, words=2).replace(' ', '-')}-1.0.tgz</td><td>{'&nbsp;' * 9}</td></tr>" for i in range(60)
+    ]
+    url = "https://example.com/pub/apple/"
+    assert len("".join(rows)) > 2 * WINDOW_BYTES
+    assert news.brought(html(f"<table><tr>{head}</tr>{''.join(rows)}", url))
+    assert not news.brought(html(f"<table><tr>{head}</tr>{''.join(rows[::-1])}", f"{url}?C=N"))
+
+
+def test_a_name_in_title_and_heading_counts_once() -> None:
+    """The months of an empty calendar are no news by their names, however far it goes back."""
+    news = News(ScalableBloomFilter(10_000, 1e-3))
+    months = "January February March April May June July August September October November December".split()  # noqa: SIM905 - one line
+    url = "https://example.com/rooms/month/{}/1"
+    for number, month in enumerate(months):
+        text = f"<title>Rooms: month of 14 {month} | Example</title><h1>Rooms: month of 14 {month}</h1><p>free</p>"
+        assert not news.brought(html(text, url.format(number)))
+
+
 @pytest.mark.parametrize("body", ["", "<", "<script", "<script>x", "<style>" * 50, "<!--", "\0" * 99, "<p" * 9000])
 def test_no_page_is_too_broken(body: str) -> None:
     """A page with unfinished markup of any kind is judged without an exception."""
