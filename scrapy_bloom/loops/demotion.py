@@ -72,6 +72,10 @@ SURE_GROWTH = 16.0
 """Growth that counts already when a URL is queued: of 128 pages or more, each has led to four new ones or more. That
 spares three of ten requests the way back."""
 
+SURE_PAGES = 8_192
+"""Pages past which any growth does. A maze of 80,000 pages with two new ones on each was queued at the level where 413
+photos waited that had been postponed, and among equals its newest came first."""
+
 SURE = 8
 """Pages of a section for each unit of MOST_GROWTH: what has bred for 8 pages may, for 500 pages it goes on so."""
 
@@ -137,7 +141,7 @@ def steps_of(candidate: Candidate, *, is_due: bool) -> int:
         rate = _own_growth(accounts[accounts.index(kind) :])
     pages = accounts[-1].fetched if rate > SUSPECT else kind.fetched
     growth = max(1.0, min(MOST_GROWTH, pages / SURE, rate * rate))
-    if not is_due and growth < SURE_GROWTH:
+    if not is_due and growth < SURE_GROWTH and pages < SURE_PAGES:
         growth = 1.0
     rank = int(max(candidate.rank, pages * growth))
     if kind.is_of_query and not _is_of_list(candidate.url):

@@ -170,8 +170,8 @@ def test_a_maze_of_many_pages_waits_for_what_was_found_late_in_a_large_shop() ->
 
 def test_growth_that_is_sure_counts_when_a_url_is_queued() -> None:
     """A URL of a kind that goes on growing is queued where it would be sent back to; one of a kind that has only begun
-    to grow, or whose pages lead to two new ones, is not."""
-    for fetched, loops, counts in ((1000, 5, True), (100, 5, False), (1000, 2, False)):
+    to grow, or whose pages lead to two new ones, is not, but for a very large kind."""
+    for fetched, loops, counts in ((1000, 5, True), (100, 5, False), (1000, 2, False), (10_000, 2, True)):
         accounts = [shape(1, "example.com/maze/*", fetched=fetched, queued=5 * fetched, loops=loops)]
         candidate = Candidate(f"{HOST}/maze/a", 20, accounts, None, 0)
         queued, due = (steps_of(candidate, is_due=is_due) for is_due in (False, True))
