@@ -68,6 +68,10 @@ filters, which have more parameters and so are other kinds."""
 MOST_GROWTH = 64.0
 """How many pages one of a kind that grows counts as, at most: a list may have a hundred links."""
 
+MOST_OF_FOLDER = 4.0
+"""New URLs of a folder on each of its pages, at most, that count for a kind in it of which nothing is known yet. Albums
+lead to fifty photos each, and photos to none: 413 of these waited with the babble."""
+
 SURE_GROWTH = 16.0
 """Growth that counts already when a URL is queued: of 128 pages or more, each has led to four new ones or more. That
 spares three of ten requests the way back."""
@@ -199,4 +203,8 @@ def _kind(accounts: Sequence[Account]) -> Account:
 
 def _own_growth(accounts: Sequence[Account]) -> float:
     """Return how many new URLs of itself a page of the narrowest of *accounts* that is known leads to."""
-    return next((account.loops / account.lately for account in accounts if account.lately >= KNOWN), 0.0)
+    known = next((account for account in accounts if account.lately >= KNOWN), None)
+    if known is None:
+        return 0.0
+    growth = known.loops / known.lately
+    return growth if known is accounts[0] else min(growth, MOST_OF_FOLDER)

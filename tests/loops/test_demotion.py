@@ -168,6 +168,18 @@ def test_a_maze_of_many_pages_waits_for_what_was_found_late_in_a_large_shop() ->
     assert late < steps_of(Candidate(f"{HOST}/maze/a", 300_000, maze, None, 0), is_due=False)
 
 
+def test_the_first_items_of_a_section_do_not_wait_for_what_its_lists_lead_to() -> None:
+    """While nothing is known of the photos themselves, albums that lead to twenty each do not put them behind a maze of
+    80,000 pages that lead to two each; once ten are known, it is how they grow that counts."""
+    maze = [shape(1, "example.com/maze/*", fetched=80_000, queued=250_000, loops=2)]
+    due_in_maze = steps_of(Candidate(f"{HOST}/maze/a", 250_000, maze, None, 0), is_due=True)
+    section = shape(2, "example.com/photos/**", fetched=2_400, queued=3_000, loops=20)
+    for known, growth, is_early in ((0, 0, True), (9, 0, True), (10, 0, True), (10, 20, False)):
+        photos = [shape(3, "example.com/photos/*/N", fetched=known, queued=900, loops=growth), section]
+        due = steps_of(Candidate(f"{HOST}/photos/a/1", 500, photos, None, 0), is_due=True)
+        assert (due <= due_in_maze - 3) == is_early
+
+
 def test_growth_that_is_sure_counts_when_a_url_is_queued() -> None:
     """A URL of a kind that goes on growing is queued where it would be sent back to; one of a kind that has only begun
     to grow, or whose pages lead to two new ones, is not, but for a very large kind."""
