@@ -66,6 +66,9 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
     :meth:`request_seen` has the last word on requests; links are then not asked about, since only it knows the answer.
     """
 
+    asks_loop_guard: ClassVar[bool] = True
+    """Whether :meth:`request_seen` shows requests to the loop guard; filters that are not ours do not."""
+
     keeps_figures: ClassVar[bool] = False
     """Whether the filter is in the job directory, so that the figures there are those of this process alone."""
 

@@ -8,10 +8,12 @@ DurableScheduler has asked about nearly all of them before. Decides nothing itse
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scrapy import Request, signals
 from scrapy.exceptions import DontCloseSpider, IgnoreRequest, NotConfigured
+from scrapy.utils.job import job_dir
 from scrapy.utils.misc import load_object
 
 from scrapy_bloom.crawl.startup import log_start_errors
@@ -42,6 +44,7 @@ class LoopGuardMiddleware:
     def __init__(self, crawler: Crawler, guard: LoopGuard) -> None:
         self._crawler = crawler
         self._guard = guard
+        self._jobdir = job_dir(crawler.settings)
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -65,8 +68,8 @@ class LoopGuardMiddleware:
         return middleware
 
     def spider_opened(self) -> None:
-        """Listen to the rest of the crawl, unless its duplicate filter has left the guard closed."""
-        if not self._guard.is_open:
+        """Open the guard under a duplicate filter that opens later, and listen to the rest of the crawl."""
+        if not any(getattr(cls, "asks_loop_guard", False) for cls in _filter_and_scheduler(self._crawler)):
             logger.warning(
                 "BLOOM_LOOP_GUARD is on, but the duplicate filter does not ask the loop guard (DUPEFILTER_CLASS = %s): "
                 "no limit holds, and nothing is demoted or parked. Set DUPEFILTER_CLASS to "
@@ -74,6 +77,7 @@ class LoopGuardMiddleware:
                 self._crawler.settings["DUPEFILTER_CLASS"],
             )
             return
+        self._guard.open(Path(self._jobdir) if self._jobdir else None)
         self._guard.sends_back_by(self._send_back)
         connect = self._crawler.signals.connect
         connect(self.spider_idle, signal=signals.spider_idle)
@@ -85,7 +89,8 @@ class LoopGuardMiddleware:
             raise DontCloseSpider
 
     def spider_closed(self) -> None:
-        """Say last what is parked."""
+        """Close the guard under a scheduler that does not close its filter, and say last what is parked."""
+        self._guard.close()
         self._guard.warn_of_parked()
 
     # Scrapy 2.13 passes the spider to all of these, 2.14 and newer only where it has no default.
@@ -154,11 +159,14 @@ def loop_guard_of(crawler: Crawler) -> LoopGuard | None:
             return answer
     if crawler.stats is None:
         raise TypeError("the crawler has no stats yet: it applies its settings first")
-    classes = [load_object(crawler.settings[name]) for name in ("DUPEFILTER_CLASS", "SCHEDULER")]
-    is_shared = any(getattr(cls, "is_shared", False) for cls in classes)
+    is_shared = any(getattr(cls, "is_shared", False) for cls in _filter_and_scheduler(crawler))
     guard = LoopGuard(options, crawler.stats, crawler.spider, filter_is_shared=is_shared)
     crawler.signals.connect(guard.itself, signal=loop_guard_wanted)
     return guard
+
+
+def _filter_and_scheduler(crawler: Crawler) -> list[Any]:
+    return [load_object(crawler.settings[name]) for name in ("DUPEFILTER_CLASS", "SCHEDULER")]
 
 
 def _tells_something(response: Response) -> bool:

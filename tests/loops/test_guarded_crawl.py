@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from scrapy_bloom.loops.verdicts import parked_shapes
 from tests.support.crawling import crawl
 from tests.support.loopsite import LoopSite
 
@@ -58,6 +59,17 @@ def test_under_scrapys_own_scheduler_the_middleware_parks() -> None:
         check_pages(site, outcome)
     ignored = outcome.stats["downloader/exception_type_count/scrapy.exceptions.IgnoreRequest"]
     assert ignored == outcome.stats["bloom/loop/parked"] > 0  # what only goes back to the queue is no exception
+
+
+def test_under_a_scheduler_that_leaves_its_filter_alone_the_guard_opens_and_closes(tmp_path: Path) -> None:
+    """As under that of scrapy-redis: the guard parks from the first page on, and what it knows is there afterwards."""
+    settings = {**GUARDED, "SCHEDULER": "tests.support.lazy_scheduler.LazyScheduler", "JOBDIR": str(tmp_path)}
+    with LoopSite() as site:
+        outcome = crawl(site.url("/"), settings, spider="SiteSpider")
+        check_pages(site, outcome)
+        fetched = site.hits("/calendar/")
+    assert "does not ask the loop guard" not in outcome.log
+    assert fetched == next(one.fetched for one in parked_shapes(tmp_path) if one.shape.endswith("/calendar/N/**"))
 
 
 def test_without_the_setting_nothing_is_guarded(tmp_path: Path) -> None:
