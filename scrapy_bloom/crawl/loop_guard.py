@@ -42,7 +42,7 @@ class Guard(Protocol):
         """
 
     def saw_nothing(self, request: Request) -> None:
-        """Take note that *request*, which may come from a redirect, is dropped: its page is known. Never raises."""
+        """Take note that *request*, which may come from a redirect, is dropped, for whatever reason. Never raises."""
 
     def hold_back(self) -> None:
         """From now on, a request that was released may be forgotten only after :meth:`seal` and :meth:`checkpoint`."""

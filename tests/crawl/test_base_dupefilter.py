@@ -34,6 +34,7 @@ class RecordingGuard:
 
     def __init__(self) -> None:
         self.calls: list[Any] = []
+        self.dropped: list[str] = []
         self.is_failing = False
 
     def open(self, jobdir: Path | None) -> None:
@@ -47,6 +48,9 @@ class RecordingGuard:
             request.priority -= 10
             return Verdict("demoted", "many siblings")
         return Verdict("parked", "nothing new for 25 pages", is_parked=True) if "parked" in request.url else PASSED
+
+    def saw_nothing(self, request: Request) -> None:
+        self.dropped.append(request.url)
 
     def hold_back(self) -> None:
         pass
@@ -140,6 +144,7 @@ def test_a_guard_demotes_and_parks_what_is_new(tmp_path: Path) -> None:
     dupefilter.close("finished")
     asked = [("queued", request.url) for request in (plain, demoted, parked)]
     assert guard.calls == [("open", tmp_path), *asked, "close"]
+    assert guard.dropped == [parked.url] * 2
 
 
 def test_a_guard_that_fails_loses_no_request(caplog: pytest.LogCaptureFixture) -> None:
