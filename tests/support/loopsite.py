@@ -8,7 +8,7 @@
 ``/good/<i>``     GOOD pages of prose, each of its own.
 ``/list/<i>``     LISTS pages without any text of their own; each leads to two of ``/record/<j>``, prose again, which
                   nothing else leads to.
-``/calendar/<n>`` months without events, for ever, with their days ``/calendar/<n>/<d>``. After :meth:`LoopSite.fill`
+``/calendar/<n>`` months without events, for ever, with their DAYS ``/calendar/<n>/<d>``. After :meth:`LoopSite.fill`
                   every month has its own events.
 ``/archive``      leads to ``/good/0`` and to OLD addresses ``/old/<i>`` that all have moved there. Nothing leads to it.
 """
@@ -74,6 +74,7 @@ class _Server(ThreadingHTTPServer):
 class LoopSite:
     GOOD = 60
     LISTS = 40
+    DAYS = 10
     OLD = 60
 
     def __init__(self) -> None:
@@ -134,6 +135,6 @@ class LoopSite:
             return page("list", "", [f"/record/{2 * number}", f"/record/{2 * number + 1}"])
         if kind == "calendar":
             text = prose("events", *rest) if self._is_filled else "There are no events"
-            days = [f"/calendar/{number}/{day}" for day in range(1, 11)]
+            days = [f"/calendar/{number}/{day}" for day in range(1, self.DAYS + 1)]
             return page(f"Month {number}", text, [f"/calendar/{number + 1}", *days] if len(rest) == 1 else [])
         return page(kind, prose(*rest, kind), [])
