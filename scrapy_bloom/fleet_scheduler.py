@@ -94,7 +94,7 @@ class FleetScheduler(BaseScheduler):
     """
 
     survives_kill = True  # so that a filter need not warn that pending requests are lost
-    asks_loop_guard = True
+    asks_loop_guard = True  # by its own filter, whatever DUPEFILTER_CLASS is
     is_shared = True  # so that the loop guard parks nothing in memory, which the filter on the server would outlive
 
     def __init__(self, crawler: Crawler, settings: BloomSettings, dupefilter: WorkerFilter) -> None:

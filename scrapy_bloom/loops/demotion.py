@@ -5,6 +5,8 @@ to no more of their kind come before them, and kinds whose pages bring nothing c
 
     steps = log2(rank * growth / FREE_RANK) + parameters + depth + barren pages on the way + barrenness
 
+A query that is no page of a list, such as a filter, ranks as the next of all queries of its section.
+
 A maze cannot be told from a large wiki while most of that is still unknown, so both get their turns. What tells them
 apart is that a wiki's links lead to known pages one day. Until then neither may take more than its share.
 """
@@ -177,13 +179,17 @@ def _steps_of_address(url: str) -> int:
     path, _, query = url.partition("?")
     parameters = 0
     for pair in query.split("&") if query else ():
-        parameters += 1 if pair.partition("=")[2].isdecimal() else CHOICE
+        parameters += 1 if _is_number(pair) else CHOICE
     return min(MOST_PARAMETERS, parameters) + max(0, path.count("/") - 2 - FREE_SEGMENTS) // 2
 
 
 def _is_of_list(url: str) -> bool:
     """Whether *url* has one parameter, which is a number: a page of a list, or an item."""
-    return url.partition("?")[2].partition("=")[2].isdecimal()
+    return _is_number(url.partition("?")[2])
+
+
+def _is_number(parameter: str) -> bool:
+    return parameter.partition("=")[2].isdecimal()
 
 
 def _kind(accounts: Sequence[Account]) -> Account:

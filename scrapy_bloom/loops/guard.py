@@ -290,7 +290,10 @@ class LoopGuard:
         except Exception:  # whatever it is, no page is parked because of it
             self._warn_once("news", "What %s brought cannot be told, and counts as news", url, exc_info=True)
             is_news = True
-        self._take_note(url, accounts, request, is_news=is_news)
+        try:
+            self._note(url, accounts, request, is_news=is_news)
+        except Exception:  # likewise; its callback gets the page all the same
+            self._warn_once("note", "What %s brought cannot be counted", url, exc_info=True)
 
     def saw_nothing(self, request: Request) -> None:
         """Take note that *request* has been dropped, if it has come from a redirect: the page is known."""
@@ -430,12 +433,6 @@ class LoopGuard:
             return False
         self._stats.inc_value("bloom/loop/parked")
         return True
-
-    def _take_note(self, url: str, accounts: list[Account], request: Request, *, is_news: bool) -> None:
-        try:
-            self._note(url, accounts, request, is_news=is_news)
-        except Exception:  # likewise; its callback gets the page all the same
-            self._warn_once("note", "What %s brought cannot be counted", url, exc_info=True)
 
     def _note(self, url: str, accounts: list[Account], request: Request, *, is_news: bool) -> None:
         self._last_page = url, tuple(accounts)

@@ -150,12 +150,13 @@ class News:
             is_news = new >= ENOUGH or echoes >= ENOUGH_ECHOES
             if not is_news:
                 more += READ_ON * (len(window.text) >= REMEMBERED)
-            else:
-                has_orders = has_orders or _leads_to_itself(response.url, window.html)
-                if len(texts) >= MOST_OF_LIST or (window.links < LINKS and not has_orders):
-                    if not more:
-                        return True
-                    more -= 1
+                continue
+            has_orders = has_orders or _leads_to_itself(response.url, window.html)
+            if (window.links >= LINKS or has_orders) and len(texts) < MOST_OF_LIST:
+                continue
+            if not more:
+                return True
+            more -= 1
         if is_news or has_new_medium:
             return True
         if sum(map(bool, map(is_number, b" ".join(texts).split()))) < GROUP * ENOUGH_GROUPS:
