@@ -54,6 +54,8 @@ _TOKEN = re.compile(r"(?=.*\d)(?=.*[a-z])[\w~=+-]{16,}", re.IGNORECASE).fullmatc
 _SESSION = re.compile(r"\((?:[A-Z]\([^()]*\))+\)", re.IGNORECASE).fullmatch
 """As ASP.NET writes it without cookies: ``/(S(lit3py55t21z5v55vlm25s55))/orders.aspx``."""
 
+_Names = tuple[str, ...]
+
 _SLUG = re.compile(r"[a-z]{2,}[-_+]").search
 _MASK_DIGITS = re.compile(r"\d+").sub
 
@@ -69,17 +71,19 @@ class Shapes:
 
     def __init__(self) -> None:
         self._folders: dict[str, _Folder] = {}
-        self._found: dict[str, tuple[list[str], int, list[str]]] = {}  # of the last URLs; empty when a kind changes
+        # Of the last URLs; empty when a kind changes. Garbage collection passes over tuples of strings; lists of them
+        # were 3 % of all that it visits.
+        self._found: dict[str, tuple[_Names, int, _Names]] = {}
 
-    def learn(self, url: str) -> list[str]:
+    def learn(self, url: str) -> _Names:
         """Return the shapes of *url*, and count it among the children of its folders."""
         return self._shapes(url, learn=True)[0]
 
-    def of(self, url: str) -> list[str]:
+    def of(self, url: str) -> _Names:
         """Return the shapes of *url*, the most specific first."""
         return self._shapes(url, learn=False)[0]
 
-    def judges_of(self, url: str) -> tuple[list[str], list[str], list[str]]:
+    def judges_of(self, url: str) -> tuple[_Names, _Names, _Names]:
         """Return the shapes of *url* for its query, those of queries with some of its parameters, and the others.
 
         A page with two filters shows a part of what either filter shows: where one brings nothing, both bring nothing.
@@ -91,14 +95,14 @@ class Shapes:
         bases = [shape.partition("?")[0] for shape in shapes[:queries]]
         return (
             shapes[:queries],
-            [
+            (
                 *[f"{path}?{'&'.join(some)}" for some in fewer for path in bases],
                 *[f"{bases[-1]}?({count})" for count in range(2, len(keys))],
-            ],
-            (shapes[queries:]),
+            ),
+            shapes[queries:],
         )
 
-    def _shapes(self, url: str, *, learn: bool) -> tuple[list[str], int, list[str]]:
+    def _shapes(self, url: str, *, learn: bool) -> tuple[_Names, int, _Names]:
         """Return the shapes of *url*, how many of them are for its very query, and the parameters of that."""
         found = None if learn else self._found.get(url)
         if found is None:
@@ -107,7 +111,7 @@ class Shapes:
             found = self._found[url] = self._shapes_anew(url, learn=learn)
         return found
 
-    def _shapes_anew(self, url: str, *, learn: bool) -> tuple[list[str], int, list[str]]:
+    def _shapes_anew(self, url: str, *, learn: bool) -> tuple[_Names, int, _Names]:
         parts = urlsplit(url)
         host = path = parent = sibling = parts.netloc.lower()
         folders: list[str] = []
@@ -138,7 +142,7 @@ class Shapes:
         path = path.removesuffix(session) + session
         folders.reverse()
         if not parts.query:
-            return [path, *folders], 1, []
+            return (path, *folders), 1, ()
         keys = sorted({_MASK_DIGITS("N", pair.partition("=")[0])[:40] for pair in parts.query.split("&") if pair})
         query = "&".join(keys)
         if len(folders) < 2:  # what is beside it are other sections
@@ -146,7 +150,7 @@ class Shapes:
         exact = [f"{path}?{query}", f"{sibling}?{query}"] if sibling != path else [f"{path}?{query}"]
         # Facets make a shape of every combination, and of these there are more than pages to judge each by.
         some = [f"{sibling}?({len(keys)})"] if len(keys) > 1 else []
-        return [*exact, *some, f"{path}?*", *[f"{folder}?*" for folder in folders]], len(exact), keys
+        return (*exact, *some, f"{path}?*", *[f"{folder}?*" for folder in folders]), len(exact), tuple(keys)
 
     def changed(self) -> list[tuple[str, int, str]]:
         """Return what was learned since this was last asked, for :meth:`load`: a row for each folder."""

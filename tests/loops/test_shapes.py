@@ -36,7 +36,7 @@ def test_what_looks_drawn_or_counted_is_masked(segment: str, masked: str) -> Non
 def test_the_shapes_of_a_url_from_the_inside_out() -> None:
     """The URL's own shape comes first, then its path under any query, then its folders. Pages with a query and those
     without have no folder in common: sort orders of a directory say nothing about the next directory."""
-    assert Shapes().of("https://Example.com/shop/shoes/4711?page=3&colour=red#top") == [
+    assert Shapes().of("https://Example.com/shop/shoes/4711?page=3&colour=red#top") == (
         "example.com/shop/shoes/N?colour&page",
         "example.com/shop/shoes/*?colour&page",
         "example.com/shop/shoes/*?(2)",
@@ -44,15 +44,15 @@ def test_the_shapes_of_a_url_from_the_inside_out() -> None:
         "example.com/shop/shoes/N/**?*",
         "example.com/shop/shoes/**?*",
         "example.com/shop/**?*",
-    ]
-    assert Shapes().of("https://example.com/shop/shoes/4711") == [
+    )
+    assert Shapes().of("https://example.com/shop/shoes/4711") == (
         "example.com/shop/shoes/N",
         "example.com/shop/shoes/N/**",
         "example.com/shop/shoes/**",
         "example.com/shop/**",
-    ]
-    assert Shapes().of("https://example.com") == ["example.com"]
-    assert Shapes().of("https://example.com/") == ["example.com/"]
+    )
+    assert Shapes().of("https://example.com") == ("example.com",)
+    assert Shapes().of("https://example.com/") == ("example.com/",)
 
 
 def test_a_session_in_the_path_makes_one_kind_wherever_it_stands() -> None:
@@ -130,7 +130,7 @@ def test_what_is_learned_is_bounded_and_survives() -> None:
     rows = shapes.changed()
     again = Shapes()
     again.load(rows)
-    assert again.of("https://example.com/other") == ["example.com/*", "example.com/*/**"]
+    assert again.of("https://example.com/other") == ("example.com/*", "example.com/*/**")
     assert shapes.changed() == []
 
 
