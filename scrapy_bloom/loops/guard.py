@@ -69,7 +69,9 @@ BARREN = "bloom_loop_barren"
 """Key in ``request.meta``: how many pages in a row, up to the one that linked to it, brought nothing."""
 
 QUEUED = "bloom_loop_queued"
-"""Key in ``request.meta`` while a request is in the queue: by how many steps it was demoted, and its rank then."""
+"""Key in ``request.meta`` while a request is in the queue: by how many steps it was demoted, its rank then, and whether
+it was sent back. A queue on disk hands out another object, so the spider's own keeps the mark, and so does what the
+spider derives from it."""
 
 RELEASED = "bloom_loop_released"
 """Key in ``request.meta`` while a released request is in the queue: its number among those parked."""
@@ -194,7 +196,11 @@ class LoopGuard:
                 self._seen.close()
         waiting = self._lot.waiting.total() if self._lot is not None else 0
         if waiting and isinstance(self._lot, ParkedInMemory):
-            logger.info("The loop guard parked %s in memory; gone now (no JOBDIR)", counted(waiting, "request"))
+            logger.warning(
+                "The loop guard parked %s in memory; gone now (no JOBDIR), and the pages were not fetched. With JOBDIR "
+                "they wait there; the option allow of BLOOM_LOOP_GUARD lets through what matches.",
+                counted(waiting, "request"),
+            )
 
     def warn_of_parked(self) -> None:
         """Say once, when the crawl has ended, how what is parked in the job directory comes back."""
@@ -221,9 +227,13 @@ class LoopGuard:
 
     def queued(self, request: Request) -> Verdict:
         """Count *request*, which the filter has just called new, among its shapes, and lower its priority."""
-        if not self.is_open or request.meta.get("is_start_request"):
+        # A callback that passes on all of its page's meta says of its links that they are the spider's first requests.
+        is_start = request.meta.get("is_start_request") and LINKED_FROM not in request.meta
+        if not self.is_open or is_start:
             return PASSED
         try:
+            if derived_from := request.meta.pop(QUEUED, None):
+                request.priority += derived_from[0]
             return self._demote(request)
         except Exception:  # somebody has overwritten the marks of the page that linked to it
             self._warn_once("queue", "%s cannot be judged, and is queued as it is", request, exc_info=True)
@@ -239,7 +249,7 @@ class LoopGuard:
         for account in accounts:
             account.queued += 1
             self._changed.add(account.id)
-        request.meta[QUEUED] = (steps, rank)
+        request.meta[QUEUED] = (steps, rank, False)
         if not steps:
             return PASSED
         request.priority -= steps
@@ -262,8 +272,10 @@ class LoopGuard:
         if queued is None:
             return False
         try:
-            steps, rank = queued
+            steps, rank, was_sent_back = queued
             request.priority += steps
+            if request.dont_filter and not was_sent_back:  # the mark is that of a request which it was derived from
+                return False
             request.dont_filter = False  # what was sent back had to pass the filter once more
             back = self._send_back if send_back is None or number is not None else send_back
             is_kept = self.is_open and self._waits_longer(request, steps, rank, back)
@@ -370,7 +382,7 @@ class LoopGuard:
         later = steps_later(self._candidate(request, rank, accounts), steps) if rank and accounts else 0
         if later and send_back is not None:
             again = request.copy()
-            again.meta[QUEUED] = (steps + later, rank)
+            again.meta[QUEUED] = (steps + later, rank, True)
             again.priority -= steps + later
             again.dont_filter = True  # the filter knows it; out_of_queue() takes it back
             send_back(again)
@@ -497,7 +509,7 @@ class LoopGuard:
             accounts = [*own, *others]
             rank = rank_of(accounts) if accounts else 0
             steps = steps_of(self._candidate(request, rank, accounts), is_due=True) if accounts else 0
-            request.meta[QUEUED] = (steps, rank)
+            request.meta[QUEUED] = (steps, rank, True)
             request.priority -= steps
             self._send_back(request)
         if are_tried:

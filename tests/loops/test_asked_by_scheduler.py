@@ -32,7 +32,7 @@ def push_too_early(calls: EngineCalls, count: int) -> list[str]:
     guard = calls.scheduler._guard
     for number in range(GROWN):
         guard.queued(Request(f"{LIST}/{number}"))
-    early = [Request(f"{LIST}/{n}", meta={QUEUED: (0, GROWN)}, dont_filter=True) for n in range(count)]
+    early = [Request(f"{LIST}/{n}", meta={QUEUED: (0, GROWN, True)}, dont_filter=True) for n in range(count)]
     assert all(calls.push(*early))
     return [request.url for request in early]
 
@@ -95,3 +95,35 @@ def test_what_has_run_dry_is_parked_instead_of_handed_out(tmp_path: Path) -> Non
         waiting = calls.scheduler._guard._lot.waiting.total()
     assert 0 < len(tried) < 10
     assert waiting == 10 - len(tried)
+
+
+def test_what_is_made_of_a_waiting_request_is_not_taken_for_it(tmp_path: Path) -> None:
+    """A spider that keeps a request while the queue has it on disk, and sends another one made of it past the filter,
+    gets that one as it is: neither filtered later, nor parked with the kind of the first."""
+    with opened(tmp_path, **GUARDED) as calls:
+        guard = calls.scheduler._guard
+        for number in range(30):
+            fetch(guard, f"{LIST}/{number}", "Nothing here.", [])
+        kept = [Request(f"{LIST}/{number}") for number in range(100, 110)]
+        calls.push(*kept)
+        calls.drain()
+        made = [each.replace(url=f"{LIST}/{number}", dont_filter=True) for number, each in enumerate(kept, start=200)]
+        calls.push(*made)
+        handed_out = [calls.start() for _ in made]
+    assert {(request.url, request.priority, request.dont_filter) for request in handed_out if request} == {
+        (request.url, 0, True) for request in made
+    }
+
+
+def test_what_is_made_of_a_demoted_request_is_not_demoted_twice(tmp_path: Path) -> None:
+    """A request made of one that is demoted begins at the priority that the spider gave the first."""
+    with opened(tmp_path, **GUARDED) as calls:
+        guard = calls.scheduler._guard
+        for number in range(GROWN):
+            guard.queued(Request(f"{LIST}/{number}"))
+        first = Request(f"{LIST}/first")
+        guard.queued(first)
+        second = first.replace(url=f"{LIST}/second")
+        guard.queued(second)
+        assert first.priority < 0
+        assert second.priority == first.priority

@@ -214,6 +214,18 @@ def test_what_is_released_waits_no_longer_than_its_like() -> None:
     assert min(request.priority for request in sent_back) >= new.priority - AT_ONCE
 
 
+def test_links_that_have_all_of_their_pages_meta_are_judged() -> None:
+    """A callback that passes on its page's meta passes on that this was one of the spider's first requests."""
+    guard = opened_guard()
+    start = Request(HOST, meta={"is_start_request": True})
+    guard.queued(start)
+    assert QUEUED not in start.meta
+    link = Request(f"{HOST}/1", meta={**start.meta, **guard.marks_of_links(start)})
+    guard.queued(link)
+    assert QUEUED in link.meta
+    guard.close()
+
+
 def test_a_request_whose_marks_cannot_be_read_is_fetched(caplog: pytest.LogCaptureFixture) -> None:
     """A request in whose meta somebody has overwritten the guard's marks is fetched, and the log says so."""
     guard = opened_guard()
