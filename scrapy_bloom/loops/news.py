@@ -90,6 +90,15 @@ ENOUGH_GROUPS = 5
 
 _NUMBERS_BYTES = 1 << 16
 
+SHORTEST_TEXT = 12
+"""Bytes beyond ASCII in a word of a script without spaces: four characters of Chinese. That is a phrase, and stays one
+with a year in it or a number that the URL has, too."""
+
+_VALUES = bytes.maketrans(b'{}[],"', b"\n\n\n\n  ")
+"""For text that is no markup: compact JSON has no space between its values, and would be one word."""
+
+_ASCII = bytes(range(128))
+
 _AFTER_HOST = re.compile(r"[a-z][\w+.-]*:(?://[^/?#]*)?([^#]*)", re.IGNORECASE).match
 _OF_A_CLOCK = re.compile(
     rb"\W?(?:\d{1,4}[-./]\d{1,2}[-./]\d{1,4}\D?|\d{1,2}:\d\d(?::\d\d)?(?:\.\d+)?\D?|\d{9,}(?:\.\d+)?\D?)"
@@ -126,6 +135,8 @@ class News:
         if response.encoding.startswith(("utf-16", "utf-32")):
             body = response.text.encode()
         is_markup = isinstance(response, (HtmlResponse, XmlResponse))
+        if not is_markup:
+            body = body.translate(_VALUES)
         is_news = has_new_medium = has_orders = False
         new = echoes = more = 0
         own: frozenset[bytes] | None = None
@@ -189,13 +200,15 @@ class News:
         for echo in own:  # any() would take three times as long
             if line.find(echo) >= 0:  # maybe inside of other words
                 others = [
-                    word for word in words if word not in own and (word.isalnum() or own.isdisjoint(find_words(word)))
+                    word
+                    for word in words
+                    if word not in own and (word.isalnum() or own.isdisjoint(find_words(word)) or _is_text(word))
                 ]
                 is_echo = len(others) < len(words)
                 words = others
                 break
         if DIGIT in line:
-            words = [word for word in words if DIGIT not in word or _is_name(word)]
+            words = [word for word in words if DIGIT not in word or _is_name(word) or _is_text(word)]
         worth = 0
         for start in range(0, len(words), PIECE):
             piece = b" ".join(words[start : start + PIECE])
@@ -266,6 +279,11 @@ def _is_name(word: bytes) -> bool:
         and any(len(part) > 2 and part.isalpha() for part in parts)
         and all(len(part) < SHORTEST_TOKEN or part.isalpha() or part.isdigit() for part in parts)
     )
+
+
+def _is_text(word: bytes) -> bool:
+    """Whether *word* is a phrase in a script that has no spaces between words."""
+    return len(word) >= SHORTEST_TEXT and len(word.translate(None, _ASCII)) >= SHORTEST_TEXT
 
 
 def _words_of(url: str) -> frozenset[bytes]:

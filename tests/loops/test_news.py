@@ -26,6 +26,12 @@ def html(body: str, url: str = "https://example.com/page") -> HtmlResponse:
     return HtmlResponse(url, body=f"<html><body>{body}</body></html>".encode(), encoding="utf-8")
 
 
+def chinese(key: int) -> str:
+    """Return a sentence without spaces."""
+    own = random.Random(key)
+    return "".join(chr(own.randrange(0x4E00, 0x9FA5)) for _ in range(20))
+
+
 def hexadecimal(digits: int = 32) -> str:
     return f"{rng.getrandbits(4 * digits):0{digits}x}"
 
@@ -118,10 +124,14 @@ def test_a_manual_that_names_its_subject_in_every_line_brings_something() -> Non
         lambda i: html("<nav>" + "<p>menu</p>" * 3000 + f"</nav><p>{prose(i, words=12)}</p>"),
         lambda i: HtmlResponse("https://example.com", body=f"<p>{prose(i)}</p>".encode("utf-16"), encoding="utf-16"),
         lambda i: JsonResponse("https://example.com/api", body=json.dumps({"id": 1, "text": prose(i)}).encode()),
+        lambda i: JsonResponse(
+            "https://example.com/api", body=json.dumps({"id": i, "text": prose(i)}, separators=(",", ":")).encode()
+        ),
+        lambda i: html(f"<p>{chinese(i)}2019年{chinese(-1 - i)}</p>", f"https://example.com/{2019 + i}"),
         lambda i: TextResponse("https://example.com/x.txt", body=prose(i).encode(), encoding="utf-8"),
         lambda i: Response("https://example.com/x.pdf", body=b"%PDF" + bytes([i])),
     ],
-    ids="prose picture id lazy table hours script files menu utf-16 json text binary".split(),  # noqa: SIM905 - one line
+    ids="prose picture id lazy table hours script files menu utf-16 json compact chinese text binary".split(),  # noqa: SIM905 - one line
 )  # fmt: skip
 def test_what_differs_brings_something_and_its_copy_nothing(make: object) -> None:
     """Each of forty different pages is news the first time and not the second."""
