@@ -29,7 +29,7 @@ from scrapy_bloom.crawl.unchecked import UncheckedRequests
 from scrapy_bloom.errors import BloomError, counted
 from scrapy_bloom.files.figures import FIGURES_NAME
 from scrapy_bloom.loops.verdict import PASSED
-from scrapy_bloom.loops.verdicts import parked_requests
+from scrapy_bloom.loops.verdicts import guard_file, parked_requests
 from scrapy_bloom.settings import BloomSettings
 
 if TYPE_CHECKING:
@@ -380,11 +380,12 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
 
     def _warn_of_parked(self) -> None:
         """Warn of requests that the loop guard parked in an earlier run: without it nobody fetches them."""
-        if not self._jobdir:
+        if not self._jobdir or not guard_file(self._jobdir).exists():
             return
         try:
             waiting = parked_requests(self._jobdir)
-        except BloomError:  # there is none, or the guard itself says what is wrong with it
+        except BloomError as error:
+            self._logger.warning("%s What the loop guard has parked there is not fetched and counts as seen.", error)
             return
         if waiting:
             self._logger.warning(

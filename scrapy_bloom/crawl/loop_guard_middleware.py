@@ -77,6 +77,13 @@ class LoopGuardMiddleware:
                 self._crawler.settings["DUPEFILTER_CLASS"],
             )
             return
+        if deepest := self._crawler.settings.getint("DEPTH_LIMIT"):
+            logger.warning(
+                "DEPTH_LIMIT is %d, and the loop guard changes the order of the crawl: a page that it finds first by a "
+                "longer way counts as deeper, and links beyond the limit are dropped that another order would follow. "
+                "The guard's own limit, depth, counts the folders of a URL and depends on no order.",
+                deepest,
+            )
         self._guard.open(Path(self._jobdir) if self._jobdir else None)
         self._guard.sends_back_by(self._send_back)
         connect = self._crawler.signals.connect
@@ -170,5 +177,7 @@ def _filter_and_scheduler(crawler: Crawler) -> list[Any]:
 
 
 def _tells_something(response: Response) -> bool:
-    """Whether a page can be judged by *response*: refusals and faults of a server say nothing about its pages."""
-    return response.status < 400 or response.status in {404, 410}
+    """Whether a page can be judged by *response*, which a refusal, a fault or an answer without a body says nothing of."""
+    if response.request is not None and response.request.method == "HEAD":
+        return False
+    return (response.status < 400 and response.status not in {204, 304}) or response.status in {404, 410}

@@ -66,6 +66,9 @@ def test_a_resumed_crawl_holds_on_to_its_verdicts(tmp_path: Path, caplog: pytest
         waiting = second.stats["bloom/loop/waiting"]
     finish(open_scheduler(JOBDIR=str(tmp_path)))
     assert f"parked {waiting} requests in {tmp_path}, and BLOOM_LOOP_GUARD is off" in caplog.text
+    guard_file(tmp_path).write_bytes(b"no database")
+    finish(open_scheduler(JOBDIR=str(tmp_path)))
+    assert "What the loop guard has parked there is not fetched and counts as seen" in caplog.text
 
 
 @pytest.mark.slow
@@ -418,7 +421,7 @@ def test_a_released_request_is_in_the_queue_again_before_it_leaves_the_file(tmp_
     for number in range(2, 2000):  # by now far more URLs are queued than when it was released
         guard.queued(Request(f"http://example.com/list/{number}"))
     released = sent_back.pop()
-    released.meta[QUEUED] = (0, 2000)
+    released.meta[QUEUED] = (0, 2000, True)
     later: list[Request] = []
     assert guard.out_of_queue(released, later.append)
     assert not later

@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from scrapy import Request
+from scrapy.http import HtmlResponse
+from scrapy.utils.test import get_crawler
 
+from scrapy_bloom.crawl.loop_guard_middleware import LoopGuardMiddleware
 from scrapy_bloom.loops.verdicts import parked_shapes
 from tests.support.crawling import crawl
 from tests.support.loopsite import LoopSite
@@ -88,3 +92,27 @@ def test_under_a_filter_that_does_not_ask_it_the_guard_says_so() -> None:
         assert site.hits("/old/") == LoopSite.OLD
     warning = f"the duplicate filter does not ask the loop guard (DUPEFILTER_CLASS = {filter_})"
     assert outcome.log.count(warning) == 1
+
+
+def test_a_limit_of_depth_that_depends_on_the_order_is_warned_of() -> None:
+    """DEPTH_LIMIT drops links by the way on which their page was found first, which the guard changes."""
+    with LoopSite() as site:
+        outcome = crawl(site.url("/good/0"), {**GUARDED, "DEPTH_LIMIT": 3})
+    assert "WARNING: DEPTH_LIMIT is 3, and the loop guard changes the order of the crawl" in outcome.log
+
+
+@pytest.mark.parametrize(
+    ("method", "status", "is_judged"),
+    [("GET", 200, True), ("HEAD", 200, False), ("GET", 304, False), ("GET", 503, False)],
+)
+def test_answers_without_a_body_say_nothing_about_their_pages(method: str, status: int, is_judged: bool) -> None:
+    """A check of links by HEAD parks nothing."""
+    crawler = get_crawler(settings_dict=GUARDED)
+    middleware = LoopGuardMiddleware.from_crawler(crawler)
+    guard = middleware._guard
+    guard.open(None)
+    for number in range(30):
+        request = Request(f"http://example.com/{number}", method=method)
+        middleware.process_spider_input(HtmlResponse(request.url, status=status, request=request))
+    assert guard._pages == (30 if is_judged else 0)
+    guard.close()
