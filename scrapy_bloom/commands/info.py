@@ -152,6 +152,9 @@ def _beside(jobdir: Path, seen: FilterDescription) -> _Beside:
                     pending, why = contents(connection), ""
             if pending is not None:
                 findings += disagreements(frontier, pending.filter_id, pending.last_id, seen, mark)
+    elif missing := disagreements(frontier, None, 0, seen, read_mark(seen.directory / "frontier")):
+        pending, why = None, "the file is missing"
+        findings += missing
     elif _scrapys_queue_may_hold_requests(jobdir, seen):
         pending, why = None, "the requests are in Scrapy's own queue"
     if guard.exists():

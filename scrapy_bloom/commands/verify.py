@@ -122,7 +122,7 @@ def _read_frontier(
     path: Path, seen: FilterDescription, mark: tuple[bytes, int | None] | None, read: list[dict[str, Any]]
 ) -> list[str]:
     if not path.exists():
-        return []
+        return disagreements(path, None, 0, seen, mark)
 
     def look(connection: sqlite3.Connection) -> tuple[list[str], str]:
         wrong = problems(path, connection)
@@ -137,20 +137,31 @@ def _read_frontier(
 
 
 def disagreements(
-    path: Path, filter_id: str, last_id: int, seen: FilterDescription, mark: tuple[bytes, int | None] | None
+    path: Path, filter_id: str | None, last_id: int, seen: FilterDescription, mark: tuple[bytes, int | None] | None
 ) -> list[str]:
-    """Return why a crawl would refuse frontier and filter together; ``frontier.agreement`` decides by the same."""
+    """Return why a crawl would refuse or regret frontier and filter together; ``frontier.agreement`` knows the same.
+
+    The frontier at *path* was used with the filter *filter_id*, and has got to request *last_id*; None if there is no
+    frontier.
+    """
     paths = layer_paths(seen.directory)
     if not paths:
-        return []
+        if not filter_id or not last_id:
+            return []
+        advice = "Restore both from a backup of the same moment to spare that."
+        return [
+            f"{seen.directory}, the filter of {path}, is gone. A crawl begins anew, and fetches all again. {advice}"
+        ]
     try:
         chain_id = read_header(paths[0]).origin.chain_id
     except BloomError:  # a finding already
         return []
-    if not seen.about or not filter_id:
+    if not seen.about or filter_id == "":
         return []
     advice = "Restore both from a backup of the same moment, or go on by BLOOM_ACCEPT_LOST_REQUESTS = True."
     noted = mark[1] if mark is not None and mark[0] == chain_id else None
+    if filter_id is None:
+        return [f"{path} is missing, and the filter knows requests up to {noted}. {advice}"] if noted else []
     if filter_id != chain_id.hex():
         return [f"{path} was used with another filter than {seen.directory}. {advice}"]
     if noted is None and last_id:

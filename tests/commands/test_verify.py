@@ -103,6 +103,14 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
         ),
         "is older than its filter: it has got to request",
     ),
+    "no frontier": (
+        lambda job: (job / "requests.frontier").unlink(),
+        "requests.frontier is missing, and the filter knows requests up to 40",
+    ),
+    "no filter": (
+        lambda job: shutil.rmtree(job / "requests.bloom"),
+        "requests.frontier, is gone. A crawl begins anew",
+    ),
     "the guard": (
         lambda job: overwrite(job / "requests.loops" / "guard.sqlite", 4096, b"\xff" * 4096),
         "guard.sqlite is damaged",
