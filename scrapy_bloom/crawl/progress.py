@@ -114,13 +114,13 @@ class Progress:
         parked, beyond = self._number("bloom/loop/parked"), sum(map(self._number, _LIMITS))
         checks = new + duplicates + beyond
         self._logger.info(
-            "This run checked %s URLs: %s new%s, %s duplicates%s%s",
+            "This run checked %s URLs: %s new, %s duplicates%s%s%s",
             f"{checks:,.0f}",
             f"{new:,.0f}",
-            f" ({parked:,.0f} of them parked)" if parked else "",
             f"{duplicates:,.0f}",
             f" ({duplicates / checks:.0%})" if checks else "",
             f", {beyond:,.0f} beyond the limits of the loop guard" if beyond else "",
+            f"; {parked:,.0f} were parked" if parked else "",
         )
         if self._layers:
             self._logger.info(

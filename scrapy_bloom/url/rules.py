@@ -8,6 +8,7 @@ another name. Knows URLs and one setting; does not know who asks.
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from dataclasses import dataclass
 from functools import cached_property
@@ -375,7 +376,7 @@ _SAMPLE = "http://example.com/path?key=value"
 
 
 def listed(value: Any) -> list[Any]:
-    """Return what *value* of the setting lists. A string, as on a command line, is split at commas.
+    """Return what *value* of the setting lists. A string, as on a command line, is split at commas, or is JSON.
 
     Raises:
         TypeError: It is no list.
@@ -383,6 +384,11 @@ def listed(value: Any) -> list[Any]:
     """
     if value is None:
         return []
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            value = json.loads(value)
+        except ValueError as error:
+            raise TypeError from error
     if isinstance(value, str):
         return [name.strip() for name in value.split(",") if name.strip()]
     if not isinstance(value, (list, tuple)):

@@ -119,7 +119,7 @@ def test_a_real_crawl_has_its_lines() -> None:
 
 
 def test_what_the_loop_guard_did_is_summed_up(caplog: pytest.LogCaptureFixture) -> None:
-    """What is parked is new and waits; what is beyond a limit never came as far as the filter."""
+    """What is parked may have been new in an earlier run; what is beyond a limit never came as far as the filter."""
     stats: Any = MemoryStatsCollector(get_crawler(Spider))
     progress = Progress(logging.getLogger(OURS), stats, lambda: None)
     progress.opened(["BloomDupeFilter"], "in memory", 1000)
@@ -127,7 +127,7 @@ def test_what_the_loop_guard_did_is_summed_up(caplog: pytest.LogCaptureFixture) 
     stats.set_stats({**values, "dupefilter/filtered": 40, "bloom/loop/news_bytes": 10**6})
     with caplog.at_level(logging.INFO, logger=OURS):
         progress.closed("in memory")
-    counted = "50 new (20 of them parked), 40 duplicates (40%), 10 beyond the limits of the loop guard"
+    counted = "50 new, 40 duplicates (40%), 10 beyond the limits of the loop guard; 20 were parked"
     assert said(caplog) == [f"This run checked 100 URLs: {counted}"]
 
 

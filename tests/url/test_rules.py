@@ -342,16 +342,17 @@ def test_everything_wrong_with_the_rules_comes_in_one_message() -> None:
         ("safe", PRESETS["safe"]),
         ("tracking, www", ("tracking", "www")),
         (("www",), ("www",)),
+        ('["tracking", "www"]', ("tracking", "www")),
     ],
 )
 def test_the_setting_is_read_as_scrapy_reads_lists(value: object, names: tuple[str, ...]) -> None:
-    """A list, or text with commas as on a command line; the default is none at all."""
+    """A list, or text as on a command line, with commas or as JSON; the default is none at all."""
     settings = Settings({"BLOOM_URL_RULES": value})
     assert BloomSettings.from_settings(settings).url_rules == names
     assert rules_of(settings).names == names
 
 
-@pytest.mark.parametrize("value", [True, 3, {"safe": 1}, {"safe"}, without_digits])
+@pytest.mark.parametrize("value", [True, 3, {"safe": 1}, {"safe"}, without_digits, '["safe"'])
 def test_what_is_no_list_is_refused(value: object) -> None:
     """The message says what the setting takes, wherever it is read first."""
     settings = Settings({"BLOOM_URL_RULES": value})
