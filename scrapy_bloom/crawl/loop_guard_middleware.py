@@ -177,7 +177,7 @@ def _filter_and_scheduler(crawler: Crawler) -> list[Any]:
 
 
 def _tells_something(response: Response) -> bool:
-    """Whether a page can be judged by *response*, which a refusal, a fault or an answer without a body says nothing of."""
+    """Whether a page can be judged by *response*, of which refusals, faults and answers without a body say nothing."""
     if response.request is not None and response.request.method == "HEAD":
         return False
     return (response.status < 400 and response.status not in {204, 304}) or response.status in {404, 410}
