@@ -171,7 +171,8 @@ class BaseBloomDupeFilter(ABC, BaseDupeFilter):
                 if self._guard is None:
                     self._warn_of_parked()
                 else:
-                    self._guard.open(self._jobdir)
+                    begins_anew = self.keeps_figures and not self._figures()["bloom/urls"]
+                    self._guard.open(self._jobdir, begins_anew=begins_anew)
             except BaseException:
                 self._close_chain()
                 raise

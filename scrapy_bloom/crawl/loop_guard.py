@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 class Guard(Protocol):
     """Judges requests by what the pages of their shape have brought. Open as long as the filter is."""
 
-    def open(self, jobdir: Path | None) -> None:
+    def open(self, jobdir: Path | None, *, begins_anew: bool = False) -> None:
         """Begin with what an earlier run has left in *jobdir*; None: in memory only.
+
+        The crawl *begins_anew* if the filter knows no URL.
 
         Raises:
             BloomError: What is there cannot be used. The crawl does not start.

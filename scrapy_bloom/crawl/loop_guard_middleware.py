@@ -167,7 +167,8 @@ def loop_guard_of(crawler: Crawler) -> LoopGuard | None:
     if crawler.stats is None:
         raise TypeError("the crawler has no stats yet: it applies its settings first")
     is_shared = any(getattr(cls, "is_shared", False) for cls in _filter_and_scheduler(crawler))
-    guard = LoopGuard(options, crawler.stats, crawler.spider, filter_is_shared=is_shared)
+    max_age = BloomSettings.from_settings(crawler.settings).max_age
+    guard = LoopGuard(options, crawler.stats, crawler.spider, filter_is_shared=is_shared, max_age=max_age)
     crawler.signals.connect(guard.itself, signal=loop_guard_wanted)
     return guard
 

@@ -12,10 +12,12 @@ leads to. (Counting new links instead would reward mazes.)
 from __future__ import annotations
 
 import logging
+import math
 import random
 import re
+import shutil
 from collections import Counter
-from time import monotonic
+from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.errors import counted
@@ -90,15 +92,19 @@ class LoopGuard:
         spider: Spider | None = None,
         *,
         filter_is_shared: bool = False,
+        max_age: float | None = None,
     ) -> None:
         """Guard the crawl of *spider* under *options*.
 
-        With a filter that is shared, and so outlives this process, nothing is parked in memory: it would be lost.
+        With a filter that is shared, and so outlives this process, nothing is parked in memory: it would be lost. Where
+        the filter forgets URLs after *max_age* seconds, what their pages showed is forgotten in half of that, so that
+        no page counts as a copy of what it was before.
         """
         self._spider = spider
         self._allowed = [re.compile(pattern).search for pattern in options.allow]
         self._stats = stats
         self._filter_is_shared = filter_is_shared
+        self._news_age = None if max_age is None else max_age / 2
         self._shapes = Shapes()
         self._accounts: dict[int, Account] = {}
         self._last_page: tuple[str, Sequence[Account]] = "", ()
@@ -114,14 +120,17 @@ class LoopGuard:
         self._queue_is_lost = False
         self._jobdir: Path | None = None
         self._next_save = 0.0
+        self._next_news = math.inf
         self._has_warned: set[str] = set()
         self.is_open = False
         self.is_told_of_signals = False
 
     # -- opening and closing -------------------------------------------------------------------------------------
 
-    def open(self, jobdir: Path | None) -> None:
+    def open(self, jobdir: Path | None, *, begins_anew: bool = False) -> None:
         """Begin with what an earlier run has left in *jobdir*; None: in memory only.
+
+        Where the crawl *begins_anew*, the filter knows no URL, and no page is a copy of what an earlier crawl has seen.
 
         Raises:
             BloomError: What is there cannot be used.
@@ -131,7 +140,7 @@ class LoopGuard:
             return
         self._jobdir = jobdir
         if jobdir is None:
-            self._seen = ScalableBloomFilter(NEWS_CAPACITY, NEWS_ERROR_RATE)
+            self._seen = ScalableBloomFilter(NEWS_CAPACITY, NEWS_ERROR_RATE, max_age=self._news_age, clock=time)
             self._lot = None if self._filter_is_shared else ParkedInMemory()
             if self._filter_is_shared:
                 logger.info(
@@ -150,14 +159,24 @@ class LoopGuard:
                     loops / FILE_NAME,
                 )
             try:
-                self._seen = open_filter(news, NEWS_CAPACITY, NEWS_ERROR_RATE, sync_interval=30.0)
+                if begins_anew and news.exists():
+                    shutil.rmtree(news)
+                self._seen = open_filter(
+                    news, NEWS_CAPACITY, NEWS_ERROR_RATE, sync_interval=30.0, max_age=self._news_age
+                )
             except BaseException:
                 self._lot.close(queue_is_kept=False)
                 raise
             self._load(self._lot)
-        self._news = News(self._seen)
+        self._begin_news(self._seen)
         self._next_save = monotonic() + SAVE_INTERVAL
         self.is_open = True
+
+    def _begin_news(self, seen: ScalableBloomFilter) -> None:
+        """Forget the lines that were on many pages, which have no age; what is in *seen* has."""
+        self._news = News(seen)
+        if self._news_age is not None:
+            self._next_news = monotonic() + self._news_age / 4
 
     def hold_back(self) -> None:
         """From now on, keep what was released and has come out of the queue until the queue has it on disk."""
@@ -555,6 +574,8 @@ class LoopGuard:
 
     def _checkpoint(self) -> None:
         self._next_save = monotonic() + SAVE_INTERVAL
+        if self._seen is not None and monotonic() >= self._next_news:
+            self._begin_news(self._seen)
         self._set_stats()
         if isinstance(self._lot, ParkedFile):
             self._save(self._lot)

@@ -37,7 +37,7 @@ class RecordingGuard:
         self.dropped: list[str] = []
         self.is_failing = False
 
-    def open(self, jobdir: Path | None) -> None:
+    def open(self, jobdir: Path | None, *, begins_anew: bool = False) -> None:
         self.calls.append(("open", jobdir))
 
     def queued(self, request: Request) -> Verdict:
@@ -196,7 +196,7 @@ def test_a_guard_that_cannot_begin_keeps_the_filter_closed(tmp_path: Path) -> No
     """The crawl does not start, and the filter's lock is free again."""
 
     class Refusing(RecordingGuard):
-        def open(self, jobdir: Path | None) -> None:
+        def open(self, jobdir: Path | None, *, begins_anew: bool = False) -> None:
             raise DamagedError(jobdir, "torn", advice="Delete it.")
 
     dupefilter = guarded(Refusing(), JOBDIR=str(tmp_path))

@@ -20,11 +20,12 @@ from scrapy_bloom.commands.terminal import OK, USAGE, WRONG
 from scrapy_bloom.errors import DamagedError, InUseError, UnknownFormatError, UnusableError
 from scrapy_bloom.loops.account import Account
 from scrapy_bloom.loops.guard import LAST_TRIES, QUEUED
+from scrapy_bloom.loops.judging import number_of
 from scrapy_bloom.loops.parked import DIRECTORY_NAME, FILE_NAME, ParkedFile
 from scrapy_bloom.loops.verdicts import guard_file, parked_shapes, take_back
 from tests.support.crawling import crawl, start_crawl
-from tests.support.guarding import opened_guard
-from tests.support.loopsite import LoopSite
+from tests.support.guarding import fetch, opened_guard
+from tests.support.loopsite import LoopSite, prose
 from tests.support.schedulers import opened
 from tests.support.scheduling import finish, open_scheduler
 
@@ -428,4 +429,31 @@ def test_a_released_request_is_in_the_queue_again_before_it_leaves_the_file(tmp_
     assert [request.url for request in sent_back] == [released.url]
     assert waiting == [1, 1]
     assert not lot._connection.execute("SELECT count(*) FROM parked").fetchone()[0]
+    guard.close()
+
+
+def test_a_site_that_is_crawled_anew_brings_news_again(tmp_path: Path) -> None:
+    """With the filter deleted, as its messages advise, no page is a copy of what the job has fetched before."""
+    settings = {**GUARDED, "JOBDIR": str(tmp_path)}
+    with LoopSite() as site:
+        crawl(site.url(), settings)
+        assert site.hits("/good/") == LoopSite.GOOD
+        shutil.rmtree(tmp_path / "requests.bloom")
+        crawl(site.url(), settings)
+        assert {n for path, n in site.asked().items() if path.startswith(("/good/", "/record/"))} == {2}
+
+
+def test_what_a_page_showed_is_forgotten_before_its_url(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under BLOOM_MAX_AGE a page that is fetched again brings what it brought the first time."""
+    now = [1e9]
+    monkeypatch.setattr("scrapy_bloom.loops.guard.time", lambda: now[0])
+    monkeypatch.setattr("scrapy_bloom.loops.guard.monotonic", lambda: now[0])
+    guard = opened_guard(max_age=120)
+    brought = []
+    for seconds in (0, 1, 1, 98):  # the filter forgets a URL after 105 seconds at the soonest
+        now[0] += seconds
+        fetch(guard, "https://example.com/other", prose(now[0]), [])
+        fetch(guard, "https://example.com/page", prose(1), [])
+        brought.append(guard._accounts[number_of("example.com/page")].dry == 0)
+    assert brought == [True, False, False, True]
     guard.close()

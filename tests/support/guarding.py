@@ -15,13 +15,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def opened_guard(jobdir: Path | None = None, *, filter_is_shared: bool = False) -> LoopGuard:
+def opened_guard(
+    jobdir: Path | None = None, *, filter_is_shared: bool = False, max_age: float | None = None
+) -> LoopGuard:
     crawler = get_crawler()
     crawler._apply_settings()
     assert crawler.stats is not None
     options = parse_loop_guard(True)
     assert options
-    guard = LoopGuard(options, crawler.stats, filter_is_shared=filter_is_shared)
+    guard = LoopGuard(options, crawler.stats, filter_is_shared=filter_is_shared, max_age=max_age)
     guard.open(jobdir)
     return guard
 
