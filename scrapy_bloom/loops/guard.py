@@ -149,14 +149,15 @@ class LoopGuard:
                 )
         else:
             news, loops = jobdir / "requests.news", jobdir / DIRECTORY_NAME
-            is_lost = news.exists() and not (loops / FILE_NAME).exists()
+            file = loops / FILE_NAME
+            is_lost = news.exists() and not begins_anew and not (file.exists() and file.stat().st_size)
             self._lot = ParkedFile.open(loops, self._spider)
             if is_lost:
                 logger.warning(
                     "%s of an earlier run is gone, and with it the loop guard's verdicts and what was parked: "
                     "those pages count as seen and will not be fetched. If that was not meant, stop, and restore it "
                     "from a backup.",
-                    loops / FILE_NAME,
+                    file,
                 )
             try:
                 if begins_anew and news.exists():
@@ -220,6 +221,8 @@ class LoopGuard:
                 "they wait there; the option allow of BLOOM_LOOP_GUARD lets through what matches.",
                 counted(waiting, "request"),
             )
+        if not self.is_told_of_signals:  # without the middleware, which says it last
+            self.warn_of_parked()
 
     def warn_of_parked(self) -> None:
         """Say once, when the crawl has ended, how what is parked in the job directory comes back."""

@@ -79,8 +79,9 @@ def test_the_reactor_does_not_wait_for_all_that_are_too_early(tmp_path: Path) ->
         assert calls.stats.get_value("scheduler/dequeued") == MOST_HELD + 1
 
 
-def test_what_has_run_dry_is_parked_instead_of_handed_out(tmp_path: Path) -> None:
-    """Requests of a kind whose pages bring nothing are with the guard after a kill, and not in the frontier, too."""
+def test_what_has_run_dry_is_parked_instead_of_handed_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Requests of a kind whose pages bring nothing are with the guard after a kill, and not in the frontier, too. The
+    log says so at the end, also without the middleware."""
     calls = EngineCalls(tmp_path, **GUARDED)
     guard = calls.scheduler._guard
     for number in range(30):
@@ -95,6 +96,7 @@ def test_what_has_run_dry_is_parked_instead_of_handed_out(tmp_path: Path) -> Non
         waiting = calls.scheduler._guard._lot.waiting.total()
     assert 0 < len(tried) < 10
     assert waiting == 10 - len(tried)
+    assert f"The loop guard has parked {waiting} requests, whose pages are not fetched" in caplog.text
 
 
 def test_what_is_made_of_a_waiting_request_is_not_taken_for_it(tmp_path: Path) -> None:

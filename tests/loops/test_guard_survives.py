@@ -223,12 +223,16 @@ def test_a_full_disk_at_the_end_leaves_no_file_open(tmp_path: Path) -> None:
     opened_guard(tmp_path).close()
 
 
-def test_a_guard_file_that_was_deleted_is_missed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """If the file of an earlier run was deleted, the log says that what was parked in it is gone. It says nothing about
-    a new job."""
+@pytest.mark.parametrize("how", ["deleted", "emptied"])
+def test_a_guard_file_that_was_deleted_is_missed(tmp_path: Path, caplog: pytest.LogCaptureFixture, how: str) -> None:
+    """If the file of an earlier run was deleted, or is empty after a copy to a full disk, the log says that what was
+    parked in it is gone. It says nothing about a new job."""
     opened_guard(tmp_path).close()
     assert "is gone" not in caplog.text
     shutil.rmtree(tmp_path / "requests.loops")
+    if how == "emptied":
+        (tmp_path / "requests.loops").mkdir()
+        guard_file(tmp_path).touch()
     opened_guard(tmp_path).close()
     assert f"{tmp_path / 'requests.loops' / FILE_NAME} of an earlier run is gone" in caplog.text
 
