@@ -139,10 +139,10 @@ def _read_frontier(
 def disagreements(
     path: Path, filter_id: str | None, last_id: int, seen: FilterDescription, mark: tuple[bytes, int | None] | None
 ) -> list[str]:
-    """Return why a crawl would refuse or regret frontier and filter together; ``frontier.agreement`` knows the same.
+    """Return why frontier and filter do not belong together; ``frontier.agreement`` refuses a crawl by the same.
 
-    The frontier at *path* was used with the filter *filter_id*, and has got to request *last_id*; None if there is no
-    frontier.
+    The frontier at *path* was used with the filter *filter_id*, and has got to request *last_id*. Without a frontier
+    *filter_id* is None; a filter that is gone costs fetches only, and is no reason to refuse.
     """
     paths = layer_paths(seen.directory)
     if not paths:
