@@ -121,8 +121,8 @@ def _read_filter(path: Path, part: str, read: list[dict[str, Any]], findings: li
 def _read_frontier(
     path: Path, seen: FilterDescription, mark: tuple[bytes, int | None] | None, read: list[dict[str, Any]]
 ) -> list[str]:
-    if not path.exists():
-        return disagreements(path, None, 0, seen, mark)
+    if not path.exists():  # half-salvaged, it is not missing: that is a finding of its own
+        return [] if half_salvaged(path) else disagreements(path, None, 0, seen, mark)
 
     def look(connection: sqlite3.Connection) -> tuple[list[str], str]:
         wrong = problems(path, connection)
