@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from scrapy import Request
 
+from scrapy_bloom.errors import counted
 from scrapy_bloom.frontier.scheduler import MOST_HELD
 from scrapy_bloom.loops.guard import QUEUED
 from tests.support.guarding import fetch
@@ -96,7 +97,7 @@ def test_what_has_run_dry_is_parked_instead_of_handed_out(tmp_path: Path, caplog
         waiting = calls.scheduler._guard._lot.waiting.total()
     assert 0 < len(tried) < 10
     assert waiting == 10 - len(tried)
-    assert f"The loop guard has parked {waiting} requests, whose pages are not fetched" in caplog.text
+    assert f"The loop guard has parked {counted(waiting, 'request')}, whose pages are not fetched" in caplog.text
 
 
 def test_what_is_made_of_a_waiting_request_is_not_taken_for_it(tmp_path: Path) -> None:

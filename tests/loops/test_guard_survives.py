@@ -17,7 +17,7 @@ from scrapy.http import HtmlResponse
 from scrapy_bloom import open_filter
 from scrapy_bloom.commands.command_line import main
 from scrapy_bloom.commands.terminal import OK, USAGE, WRONG
-from scrapy_bloom.errors import DamagedError, InUseError, UnknownFormatError, UnusableError
+from scrapy_bloom.errors import DamagedError, InUseError, UnknownFormatError, UnusableError, counted
 from scrapy_bloom.loops.account import Account
 from scrapy_bloom.loops.guard import LAST_TRIES, QUEUED
 from scrapy_bloom.loops.judging import number_of
@@ -57,7 +57,7 @@ def test_a_resumed_crawl_holds_on_to_its_verdicts(tmp_path: Path, caplog: pytest
         fetched, waiting = site.hits(CALENDAR), sum(shapes(tmp_path).values())
         assert waiting == first.stats["bloom/loop/waiting"] > 0
         *_, last = (line for line in first.log.splitlines() if "[scrapy_bloom" in line)
-        assert f"WARNING: The loop guard has parked {waiting} requests, whose pages are not fetched" in last
+        assert f"WARNING: The loop guard has parked {counted(waiting, 'request')}, whose pages are not fetched" in last
         assert first.log.count("The loop guard has parked") == 1
         second = crawl(site.url(), settings)
         tried = second.stats["bloom/loop/tried"]
@@ -66,7 +66,7 @@ def test_a_resumed_crawl_holds_on_to_its_verdicts(tmp_path: Path, caplog: pytest
         assert second.stats["bloom/loop/waiting"] >= waiting - tried
         waiting = second.stats["bloom/loop/waiting"]
     finish(open_scheduler(JOBDIR=str(tmp_path)))
-    assert f"parked {waiting} requests in {tmp_path}, and BLOOM_LOOP_GUARD is off" in caplog.text
+    assert f"parked {counted(waiting, 'request')} in {tmp_path}, and BLOOM_LOOP_GUARD is off" in caplog.text
     guard_file(tmp_path).write_bytes(b"no database")
     finish(open_scheduler(JOBDIR=str(tmp_path)))
     assert "What the loop guard has parked there is not fetched and counts as seen" in caplog.text

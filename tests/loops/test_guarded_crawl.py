@@ -10,6 +10,7 @@ from scrapy.http import HtmlResponse
 from scrapy.utils.test import get_crawler
 
 from scrapy_bloom.crawl.loop_guard_middleware import LoopGuardMiddleware
+from scrapy_bloom.errors import counted
 from scrapy_bloom.loops.verdicts import parked_shapes
 from tests.support.crawling import crawl
 from tests.support.loopsite import LoopSite
@@ -51,7 +52,7 @@ def test_an_endless_calendar_ends_and_every_honest_page_comes(queue: dict[str, A
     waiting = outcome.stats["bloom/loop/waiting"]
     assert waiting > 0
     assert "downloader/exception_count" not in outcome.stats  # neither what is parked nor what goes back to the queue
-    assert f"The loop guard parked {waiting} requests in memory; gone now (no JOBDIR)" in outcome.log
+    assert f"The loop guard parked {counted(waiting, 'request')} in memory; gone now (no JOBDIR)" in outcome.log
     assert "/calendar/N/** has run dry and is parked" in outcome.log
 
 
