@@ -230,10 +230,9 @@ class LoopGuard:
         if waiting and "left" not in self._has_warned:
             self._has_warned.add("left")
             logger.warning(
-                "The loop guard has parked %s request%s, whose pages are not fetched. See them with: scrapy bloom info "
-                "%s. To bring them back, use scrapy bloom release or requeue, or the option allow of BLOOM_LOOP_GUARD.",
-                f"{waiting:,}",
-                "" if waiting == 1 else "s",
+                "The loop guard has parked %s, whose pages are not fetched. See them with: scrapy bloom info %s. To "
+                "bring them back, use scrapy bloom release or requeue, or the option allow of BLOOM_LOOP_GUARD.",
+                counted(waiting, "request"),
                 self._jobdir,
             )
 
