@@ -34,8 +34,9 @@ COMMIT_INTERVAL = 1.0
 TICK_INTERVAL = 0.2
 """Seconds between calls of :meth:`Journal.tick`: at most so long goes a durable batch unnoticed."""
 
-COMMIT_ROWS = 2000
-"""A commit begins early once this many rows wait for it."""
+COMMIT_ROWS = 4000
+"""A commit begins early once this many rows wait for it. With 100,000 hosts each commit writes most pages of the index:
+at 2,000 rows a request takes 105 microseconds, at 4,000 to 16,000 it takes 100."""
 
 
 class Journal:
@@ -144,7 +145,8 @@ class Journal:
         """Begin a commit if many rows wait for it."""
         if len(self._added) + len(self._finished) >= COMMIT_ROWS and not self._failing:
             self.poll()
-            self._begin()
+            if self._writing is None:  # with very many hosts a write takes longer than this many rows take to come
+                self._begin()
 
     def tick(self) -> None:
         """Do what is due; call it every TICK_INTERVAL. After a failure, slow attempts are repeated less often."""

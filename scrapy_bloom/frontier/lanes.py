@@ -119,13 +119,14 @@ class Lanes:
 
     def read(self, lane: Lane, edge: int) -> list[Row]:
         """Return the next rows of *lane* beyond the id *edge*, nearest first; empty if there is none."""
-        database = self.journal.database
-        if lane.id not in self._ahead and lane.in_file <= AHEAD_ROWS:
-            self._read_ahead(lane)
         ahead = self._ahead.pop(lane.id, None)
+        if ahead is None and lane.in_file <= AHEAD_ROWS:
+            self._read_ahead(lane)
+            ahead = self._ahead.pop(lane.id, None)
         if ahead is not None:
             self._ahead_used += 1
             return [ahead]
+        database = self.journal.database
         if lane.lifo:  # what is not in the file yet is in its cache
             return self._take(database.newest_before(lane.id, edge))
         return self._take(database.oldest_after(lane.id, edge)) or self._take(self.journal.unwritten(lane.id, edge))
@@ -134,8 +135,7 @@ class Lanes:
         """If too much is cached, forget what can be read again: all rows up to *durable_id* are in the file."""
         if self.cached_bytes > CACHE_BYTES:
             self._ahead.clear()  # rows that lanes forget now may have to come before these
-            for lane in list(self.caching):
-                lane.trim(durable_id)
+            self.caching = {lane for lane in self.caching if not lane.trim(durable_id)}
 
     def _read_ahead(self, first: Lane) -> None:
         """Read the next row of *first* and of short lanes that come next, at most READ_BYTES of them.
@@ -210,19 +210,20 @@ class Lane:
 
     def pop(self) -> Request | None:
         """Hand out the next request, or None if there is none (or none that can be read)."""
-        while (cache := self._cache or self._refill()) is not None:
-            row_id, request = self._next(cache, take=True)
+        while (row := self._take()) is not None:
+            request = self._load(*row)
             if request is not None:
-                self._lanes.journal.hand_out(row_id, self.id, request)
+                self._lanes.journal.hand_out(row[0], self.id, request)
                 return request
         return None
 
     def peek(self) -> Request | None:
         """Return the next request and leave it where it is."""
-        while (cache := self._cache or self._refill()) is not None:
-            _, request = self._next(cache, take=False)
+        while (cache := self._cache or self._keep_all(self._read())) is not None:
+            request = self._load(*cache[-1 if self.lifo else 0])
             if request is not None:
                 return request
+            self._drop(cache)
         return None
 
     def close(self) -> None:
@@ -240,34 +241,42 @@ class Lane:
         """Count one more row that is in the file."""
         self._rest += 1
 
-    def trim(self, durable_id: int) -> None:
-        """Forget the rows that can be read again."""
-        if self.lifo and self._cache and self._cache[-1][0] <= durable_id:  # nearly always, with very many lanes
-            self._rest += len(self._cache)
-            self._edge = self._cache[-1][0] + 1
-            self._forget(self._cache)
-        elif self.lifo and self._cache:
-            durable = bisect_right(self._cache, durable_id, key=itemgetter(0))
-            self._rest += durable
-            self._edge = self._cache[durable][0]
-            self._lanes.cached_bytes -= _memory_of(self._cache[:durable])
-            del self._cache[:durable]
-        elif self._cache:
-            self._edge = self._cache[0][0] - 1
-            self._rest += len(self._cache)
-            self._forget(self._cache)
+    def trim(self, durable_id: int) -> bool:
+        """Forget the rows that can be read again, and return whether that is all; :class:`Lanes` notes it."""
+        cache = self._cache
+        if not cache:
+            return True
+        if not self.lifo:
+            self._edge = cache[0][0] - 1
+        elif cache[-1][0] <= durable_id:  # nearly always, with very many lanes
+            self._edge = cache[-1][0] + 1
+        else:
+            durable = bisect_right(cache, durable_id, key=itemgetter(0))
+            self._edge = cache[durable][0]
+            self._forget(cache[:durable])
+            del cache[:durable]
+            return False
+        self._forget(cache)
+        self._cache = None
+        return True
 
-    def _next(self, cache: list[tuple[int, bytes]], *, take: bool) -> tuple[int, Request | None]:
-        row_id, body = cache[-1] if self.lifo else cache[0]
+    def _load(self, row_id: int, body: bytes) -> Request | None:
+        """Return the request of a row; None if it cannot be read, which leaves it in the file for a later run."""
         try:
-            request = self._lanes.serializer.loads(body)
+            return self._lanes.serializer.loads(body)
         except Exception as error:  # unpickling runs other people's code
-            self._drop(cache, take_newest=self.lifo)
             self._lanes.set_aside(row_id, error)
-            return row_id, None
-        if take:
-            self._drop(cache, take_newest=self.lifo)
-        return row_id, request
+            return None
+
+    def _take(self) -> tuple[int, bytes] | None:
+        """Take the next row out of this lane; None if there is none."""
+        cache = self._cache
+        if cache is None:
+            rows = self._read()
+            if len(rows) == 1:  # nearly always, with very many lanes
+                return rows[0].id, rows[0].body
+            cache = self._keep_all(rows)
+        return None if cache is None else self._drop(cache)
 
     def _keep(self, row_id: int, body: bytes) -> None:
         if self._cache is None:
@@ -277,26 +286,30 @@ class Lane:
             self._cache.append((row_id, body))
         self._lanes.cached_bytes += len(body) + _ROW_OVERHEAD
 
-    def _drop(self, cache: list[tuple[int, bytes]], *, take_newest: bool) -> None:
-        _, body = cache.pop() if take_newest else cache.pop(0)
-        self._lanes.cached_bytes -= len(body) + _ROW_OVERHEAD
+    def _drop(self, cache: list[tuple[int, bytes]]) -> tuple[int, bytes]:
+        row = cache.pop() if self.lifo else cache.pop(0)
+        self._lanes.cached_bytes -= len(row[1]) + _ROW_OVERHEAD
         if not cache:
             self._cache = None
             self._lanes.caching.discard(self)
+        return row
 
-    def _forget(self, cache: list[tuple[int, bytes]]) -> None:
-        self._lanes.cached_bytes -= _memory_of(cache)
-        self._cache = None
-        self._lanes.caching.discard(self)
+    def _forget(self, rows: list[tuple[int, bytes]]) -> None:
+        self._rest += len(rows)
+        self._lanes.cached_bytes -= _memory_of(rows)
 
-    def _refill(self) -> list[tuple[int, bytes]] | None:
+    def _read(self) -> list[Row]:
+        """Take the next rows out of the file, nearest first; none if it has none."""
         if not self._rest:
-            return None
+            return []
         rows = self._lanes.read(self, self._edge)
         if not rows:
             raise sqlite3.DatabaseError(f"{self._rest} pending requests of the lane {self.name!r} cannot be found")
         self._edge = rows[-1].id
         self._rest -= len(rows)
+        return rows
+
+    def _keep_all(self, rows: list[Row]) -> list[tuple[int, bytes]] | None:
         for row in reversed(rows) if self.lifo else rows:
             self._keep(row.id, row.body)
         return self._cache
