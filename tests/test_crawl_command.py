@@ -27,7 +27,6 @@ from scrapy_bloom.errors import InUseError, SettingsError, UnusableError
 from scrapy_bloom.fleet.own_server import OwnServer
 from scrapy_bloom.fleet.server_executable import server_executable
 from scrapy_bloom.loops.parked import ParkedFile
-from scrapy_bloom.loops.verdicts import guard_file
 from tests.support.crawl_command import IN_HAND, PAGE_SECONDS, CrawlCommand, is_running, items_of, make_project
 from tests.support.fleets import wait_until
 from tests.support.localsite import LocalSite
@@ -340,7 +339,7 @@ def test_what_absent_workers_have_parked_is_said_and_comes_back(
     """A start with fewer workers warns of requests that the loop guard has parked with the others. Doing what the
     warning says fetches them."""
     where = Path("job", "fleet", "worker-2")
-    lot = ParkedFile.open(guard_file(project / where).parent, None)
+    lot = ParkedFile.open(project / where, None)
     with LocalSite(pages=3) as site:
         lot.park(7, Request(site.url("/only/parked")))
         lot.close(queue_is_kept=True)

@@ -22,8 +22,7 @@ from scrapy_bloom.files.sqlite_copy import reading
 from scrapy_bloom.loops.limits import objection_by
 from scrapy_bloom.loops.opinion import objections_in
 from scrapy_bloom.loops.options import LoopOptions
-from scrapy_bloom.loops.parked import TAKEN_BACK
-from scrapy_bloom.loops.verdicts import guard_file
+from scrapy_bloom.loops.parked import TAKEN_BACK, guard_file
 from scrapy_bloom.settings import BloomSettings
 from scrapy_bloom.url.canonical import canonicalize_url
 

@@ -26,7 +26,8 @@ from scrapy_bloom.commands.crawl_summary import FINISHED, STOPPED, summary, summ
 from scrapy_bloom.commands.crawl_worker import SCHEDULER, is_fleet_scheduler
 from scrapy_bloom.commands.terminal import OK, WRONG, show
 from scrapy_bloom.errors import BloomError, UnusableError, counted
-from scrapy_bloom.loops.verdicts import guard_file, parked_requests
+from scrapy_bloom.loops.parked import guard_file
+from scrapy_bloom.loops.verdicts import parked_requests
 from scrapy_bloom.settings import BloomSettings
 
 if TYPE_CHECKING:

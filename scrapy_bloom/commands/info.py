@@ -25,7 +25,8 @@ from scrapy_bloom.files.frontier_mark import read_mark
 from scrapy_bloom.files.inspect import inspect
 from scrapy_bloom.files.layout import FILTER_NAME
 from scrapy_bloom.files.sqlite_copy import reading
-from scrapy_bloom.loops.verdicts import ParkedShape, guard_file, shapes_in
+from scrapy_bloom.loops.parked import guard_file
+from scrapy_bloom.loops.verdicts import ParkedShape, shapes_in
 
 if TYPE_CHECKING:
     import argparse

@@ -8,7 +8,7 @@ from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.files.frontier_file import FRONTIER_NAME
 from scrapy_bloom.files.layout import FILTER_NAME, layer_paths
 from scrapy_bloom.files.workers_job import refuse_workers_job
-from scrapy_bloom.loops.verdicts import guard_file
+from scrapy_bloom.loops.parked import guard_file
 
 
 def job_directory(directory: str) -> Path:

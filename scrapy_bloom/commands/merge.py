@@ -23,7 +23,8 @@ from scrapy_bloom.files.layout import FILTER_NAME
 from scrapy_bloom.files.merge import Design, merge
 from scrapy_bloom.files.sqlite_copy import reading
 from scrapy_bloom.filter.key_space import check_key_space
-from scrapy_bloom.loops.verdicts import guard_file, parked_in
+from scrapy_bloom.loops.parked import guard_file
+from scrapy_bloom.loops.verdicts import parked_in
 from scrapy_bloom.settings import BloomSettings
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from scrapy_bloom.commands.job import job_directory
 from scrapy_bloom.commands.terminal import OK, show
 from scrapy_bloom.errors import UnusableError, counted
 from scrapy_bloom.files.job_lock import hold_job
-from scrapy_bloom.loops.verdicts import guard_file, take_back
+from scrapy_bloom.loops.parked import guard_file
+from scrapy_bloom.loops.verdicts import take_back
 
 if TYPE_CHECKING:
     import argparse

@@ -12,7 +12,8 @@ from scrapy_bloom.commands.job import job_directory
 from scrapy_bloom.commands.terminal import OK, show
 from scrapy_bloom.errors import counted
 from scrapy_bloom.files.job_lock import hold_job
-from scrapy_bloom.loops.verdicts import guard_file, try_again
+from scrapy_bloom.loops.parked import guard_file
+from scrapy_bloom.loops.verdicts import try_again
 
 if TYPE_CHECKING:
     import argparse

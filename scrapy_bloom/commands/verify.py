@@ -24,6 +24,7 @@ from scrapy_bloom.files.mend import mend
 from scrapy_bloom.files.merge import UNFINISHED_NAME
 from scrapy_bloom.files.sqlite_copy import reading
 from scrapy_bloom.loops import verdicts
+from scrapy_bloom.loops.parked import guard_file, lacks_some, newest_noted, newest_parked
 
 if TYPE_CHECKING:
     import argparse
@@ -84,7 +85,7 @@ def _read_all(path: Path) -> dict[str, Any]:
     if is_job:
         jobdir = path.parent
         findings += _read_frontier(jobdir / FRONTIER_NAME, described, mark, read)
-        findings += _read_guard(verdicts.guard_file(jobdir), read)
+        findings += _read_guard(jobdir, read)
         if layer_paths(jobdir / NEWS_NAME):
             _read_filter(jobdir / NEWS_NAME, "news of the loop guard", read, findings)
         if unfinished := half_salvaged(jobdir / FRONTIER_NAME):
@@ -172,9 +173,11 @@ def disagreements(
     return []
 
 
-def _read_guard(path: Path, read: list[dict[str, Any]]) -> list[str]:
+def _read_guard(jobdir: Path, read: list[dict[str, Any]]) -> list[str]:
+    path = guard_file(jobdir)
+    noted = newest_noted(jobdir)
     if not path.exists():
-        return []
+        return [lacks_some(jobdir)] if noted else []
 
     def look(connection: sqlite3.Connection) -> tuple[list[str], str]:
         wrong = verdicts.problems(path, connection)
@@ -182,8 +185,10 @@ def _read_guard(path: Path, read: list[dict[str, Any]]) -> list[str]:
             return wrong, "damaged"
         dry = len(verdicts.shapes_in(path, connection))
         shapes = counted(dry, "shape that has run dry", "shapes that have run dry")
+        # Of the number before and after the file was read: a crawl may park and fetch meanwhile.
+        lacks = min(noted, newest_noted(jobdir)) > newest_parked(connection)
         return (
-            [],
+            [lacks_some(jobdir)] if lacks else [],
             f"{shapes}, {counted(verdicts.parked_in(path, connection), 'parked request')}",
         )
 

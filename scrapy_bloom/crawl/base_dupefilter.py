@@ -28,8 +28,9 @@ from scrapy_bloom.crawl.startup import REFUSED, log_start_errors
 from scrapy_bloom.crawl.unchecked import UncheckedRequests
 from scrapy_bloom.errors import BloomError, counted
 from scrapy_bloom.files.figures import FIGURES_NAME
+from scrapy_bloom.loops.parked import guard_file
 from scrapy_bloom.loops.verdict import PASSED
-from scrapy_bloom.loops.verdicts import guard_file, parked_requests
+from scrapy_bloom.loops.verdicts import parked_requests
 from scrapy_bloom.settings import BloomSettings
 
 if TYPE_CHECKING:

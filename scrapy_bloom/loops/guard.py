@@ -27,7 +27,7 @@ from scrapy_bloom.loops.account import Account
 from scrapy_bloom.loops.demotion import Candidate, breeds, rank_of, steps_later, steps_of
 from scrapy_bloom.loops.judging import accounts_in, folder_of, judge_among, known_accounts, number_of, with_evidence
 from scrapy_bloom.loops.news import News
-from scrapy_bloom.loops.parked import DIRECTORY_NAME, FILE_NAME, TAKEN_BACK, ParkedFile, ParkedInMemory
+from scrapy_bloom.loops.parked import TAKEN_BACK, ParkedFile, ParkedInMemory, guard_file, lacks_some
 from scrapy_bloom.loops.shapes import Shapes
 from scrapy_bloom.loops.verdict import PASSED, Verdict
 
@@ -148,17 +148,18 @@ class LoopGuard:
                     "parks without a JOBDIR does not. Give each worker a JOBDIR of its own to park."
                 )
         else:
-            news, loops = jobdir / "requests.news", jobdir / DIRECTORY_NAME
-            file = loops / FILE_NAME
-            is_lost = news.exists() and not begins_anew and not (file.exists() and file.stat().st_size)
-            self._lot = ParkedFile.open(loops, self._spider)
-            if is_lost:
+            news, file = jobdir / "requests.news", guard_file(jobdir)
+            is_gone = news.exists() and not (file.exists() and file.stat().st_size)
+            self._lot = ParkedFile.open(jobdir, self._spider)
+            if is_gone and not begins_anew:
                 logger.warning(
                     "%s of an earlier run is gone, and with it the loop guard's verdicts and what was parked: "
                     "those pages count as seen and will not be fetched. If that was not meant, stop, and restore it "
                     "from a backup.",
                     file,
                 )
+            elif self._lot.lacked_some and not begins_anew:
+                logger.warning("%s", lacks_some(jobdir))
             try:
                 if begins_anew and news.exists():
                     shutil.rmtree(news)
@@ -303,10 +304,8 @@ class LoopGuard:
         except Exception:  # a page that is fetched too early or twice is better than one that is lost
             self._warn_once("judge", "%s cannot be judged, and is fetched", request, exc_info=True)
             return False
-        if (
-            number is not None and self._lot is not None
-        ):  # after it was parked again: a kill in between fetches it twice
-            try:
+        if number is not None and self._lot is not None:
+            try:  # after it was parked again: a kill in between fetches it twice
                 self._lot.drop(number)
             except Exception:  # a full disk: it stays there, and is fetched twice at worst
                 self._warn_once("drop", "What has left %s cannot be deleted there", self._lot, exc_info=True)

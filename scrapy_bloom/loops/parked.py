@@ -17,18 +17,13 @@ from scrapy.utils.request import request_from_dict
 
 from scrapy_bloom.errors import DamagedError, InUseError, UnknownFormatError, UnusableError
 from scrapy_bloom.loops.account import AccountRow
+from scrapy_bloom.loops.parked_mark import MARK_NAME, ParkedMark, read_mark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from scrapy import Request, Spider
-
-DIRECTORY_NAME = "requests.loops"
-"""In the job directory."""
-
-FILE_NAME = "guard.sqlite"
-"""In that."""
 
 APPLICATION_ID = 0x53624C67
 """The four bytes ``SbLg`` in SQLite's header, by which a file is known as ours."""
@@ -127,14 +122,17 @@ class ParkedInMemory:
 class ParkedFile:
     """Requests parked in a job directory, with what the guard knows about shapes beside them."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path, spider: Spider | None) -> None:
+    def __init__(self, connection: sqlite3.Connection, path: Path, spider: Spider | None, mark: Path) -> None:
         self._connection = connection
         self._path = path
         self._spider = spider
         self.unreadable = 0
         """Parked requests that could not be read; they stay in the file."""
         self.waiting: Counter[int] = _waiting(connection)
-        self._last_id: int = connection.execute("SELECT ifnull(max(id), 0) FROM parked").fetchone()[0]
+        self._last_id = newest_parked(connection)
+        self.lacked_some = read_mark(mark) > self._last_id
+        """Whether the file was without requests that had been parked: an older one, or one without its log."""
+        self._mark = ParkedMark(mark, self._last_id)
         self._unread: list[int] = []
         self._waits = False
         self._dropped: list[int] = []
@@ -144,8 +142,8 @@ class ParkedFile:
         return str(self._path)
 
     @classmethod
-    def open(cls, directory: Path, spider: Spider | None) -> ParkedFile:
-        """Open the file in *directory*, or begin one.
+    def open(cls, jobdir: Path, spider: Spider | None) -> ParkedFile:
+        """Open the file of the job in *jobdir*, or begin one.
 
         What was released and had not come out of the queue when the last run ended without :meth:`close` is parked
         again: its queue may be lost.
@@ -157,17 +155,17 @@ class ParkedFile:
             UnusableError: It cannot be created, read or written.
 
         """
-        path = directory / FILE_NAME
+        path = guard_file(jobdir)
         connection: sqlite3.Connection | None = None
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             connection = sqlite3.connect(path, isolation_level=None, timeout=1.0)
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")
             _check(connection, path)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")  # the frontier forgets a parked request within a second
             connection.execute("UPDATE parked SET released = 0 WHERE released")
-            return cls(connection, path, spider)
+            return cls(connection, path, spider, jobdir / MARK_NAME)
         except sqlite3.OperationalError as error:
             if connection is not None:
                 connection.close()
@@ -203,6 +201,7 @@ class ParkedFile:
         except sqlite3.Error:
             return False
         self._last_id = number
+        self._mark.note(number)
         self.waiting[account] += 1
         return True
 
@@ -235,9 +234,7 @@ class ParkedFile:
     def checkpoint(self) -> None:
         """Delete what was sealed: the queue's commit is durable."""
         if self._sealed:
-            with self._connection:
-                self._connection.execute("BEGIN")
-                self._connection.executemany("DELETE FROM parked WHERE id = ?", ((i,) for i in self._sealed))
+            self._delete("DELETE FROM parked WHERE id = ?", ((number,) for number in self._sealed))
             self._sealed.clear()
 
     def drop(self, number: int) -> None:
@@ -245,7 +242,7 @@ class ParkedFile:
         if self._waits:
             self._dropped.append(number)
         else:
-            self._connection.execute("DELETE FROM parked WHERE id = ?", (number,))
+            self._delete("DELETE FROM parked WHERE id = ?", [(number,)])
 
     def release_urls(self, allowed: Callable[[str], bool]) -> int:
         """Hand every request whose URL is *allowed* to TAKEN_BACK, and return how many there are."""
@@ -290,14 +287,46 @@ class ParkedFile:
             if queue_is_kept:
                 unread = ((row_id,) for row_id in self._unread)
                 self._connection.executemany("UPDATE parked SET released = 0 WHERE id = ?", unread)
-                self._connection.execute("DELETE FROM parked WHERE released")
+                self._delete("DELETE FROM parked WHERE released", [()])
         finally:  # also on a full disk, where the next run finds the released ones in both places
             self._connection.close()
+            self._mark.close()
+
+    def _delete(self, statement: str, which: Iterable[tuple[int, ...]]) -> None:
+        with self._connection:
+            self._connection.execute("BEGIN")
+            self._connection.executemany(statement, which)
+            self._mark.note(newest_parked(self._connection))  # before the commit, so never too large
 
     def _mark_released(self, row_ids: Iterable[int]) -> None:
         with self._connection:
             self._connection.execute("BEGIN")
             self._connection.executemany("UPDATE parked SET released = 1 WHERE id = ?", ((i,) for i in row_ids))
+
+
+def guard_file(jobdir: Path) -> Path:
+    """Return where the loop guard keeps what it knows and parks in *jobdir*."""
+    return jobdir / "requests.loops" / "guard.sqlite"
+
+
+def lacks_some(jobdir: Path) -> str:
+    """Return what to say where requests that were parked are not in the file of *jobdir*, and what to do then."""
+    path = guard_file(jobdir)
+    return (
+        f"{path} lacks requests that the loop guard has parked: it is older than {jobdir / MARK_NAME}, or was copied "
+        "without its -wal file. Their pages count as seen and will not be fetched. If that was not meant, stop the "
+        f"crawl, and restore {path.parent}, with all that was in it, from a newer backup."
+    )
+
+
+def newest_noted(jobdir: Path) -> int:
+    """Return the number of the newest parked request as noted beside the file of *jobdir*; 0 without any."""
+    return read_mark(jobdir / MARK_NAME)
+
+
+def newest_parked(connection: sqlite3.Connection) -> int:
+    """Return the number of the newest parked request, 0 without any, over a *connection* to the file or to a copy."""
+    return int(connection.execute("SELECT ifnull(max(id), 0) FROM parked").fetchone()[0])
 
 
 def account_rows(connection: sqlite3.Connection) -> list[AccountRow]:

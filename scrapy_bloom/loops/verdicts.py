@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 from scrapy_bloom.errors import InUseError, UnknownFormatError, UnusableError
 from scrapy_bloom.loops.parked import (
     APPLICATION_ID,
-    DIRECTORY_NAME,
-    FILE_NAME,
     FORMAT_VERSION,
     TAKEN_BACK,
     account_rows,
+    guard_file,
 )
 
 if TYPE_CHECKING:
@@ -50,11 +49,6 @@ class ParkedShape:
     """Whether a person has taken the verdict back. It is never parked again."""
     example: str
     """One of its URLs."""
-
-
-def guard_file(jobdir: Path) -> Path:
-    """Return where the loop guard keeps what it knows and parks in *jobdir*."""
-    return jobdir / DIRECTORY_NAME / FILE_NAME
 
 
 def parked_shapes(jobdir: Path) -> list[ParkedShape]:

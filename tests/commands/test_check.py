@@ -15,7 +15,8 @@ from scrapy_bloom.commands.check import check
 from scrapy_bloom.commands.command_line import main
 from scrapy_bloom.commands.terminal import OK, WRONG
 from scrapy_bloom.crawl.fingerprints import key_space
-from scrapy_bloom.loops.verdicts import guard_file, parked_shapes, take_back
+from scrapy_bloom.loops.parked import guard_file
+from scrapy_bloom.loops.verdicts import parked_shapes, take_back
 from scrapy_bloom.url.rules import resolve
 from tests.commands.test_import import ByPath
 from tests.support.damage import overwrite

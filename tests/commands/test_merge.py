@@ -92,7 +92,7 @@ def test_pending_and_parked_requests_are_not_lost_by_accident(
     overwrite(job / "requests.frontier", 0, b"\0" * 100)
     assert "cannot be read: file is not a database" in answer("merge", tmp_path / "all", job)[1]
     (job / "requests.frontier").write_bytes(kept)
-    lot = ParkedFile.open(job / "requests.loops", None)
+    lot = ParkedFile.open(job, None)
     lot.park(7, Request("https://example.com/parked"))
     lot.save([lot_row(7)], [])
     lot.close(queue_is_kept=True)
@@ -167,7 +167,7 @@ def test_requests_put_back_and_not_fetched_yet_are_parked_still(
     with opened(job, DUPEFILTER_CLASS="scrapy_bloom.BloomDupeFilter") as calls:
         calls.push(Request("https://example.com/"))
         calls.drain()
-    lot = ParkedFile.open(job / "requests.loops", None)
+    lot = ParkedFile.open(job, None)
     lot.park(7, Request("https://example.com/parked"))
     lot.save([lot_row(7)], [])
     lot.close(queue_is_kept=True)

@@ -23,7 +23,7 @@ from scrapy_bloom.commands.command_line import main
 from scrapy_bloom.commands.info import info
 from scrapy_bloom.commands.terminal import OK, USAGE
 from scrapy_bloom.files.figures import FIGURES_NAME, Figures, FiguresFile
-from scrapy_bloom.loops.verdicts import guard_file
+from scrapy_bloom.loops.parked import guard_file
 from tests.support.crawling import start_crawl
 from tests.support.localsite import LocalSite
 from tests.support.schedulers import opened

@@ -12,7 +12,7 @@ from scrapy_bloom.commands.command_line import main
 from scrapy_bloom.commands.terminal import OK, USAGE
 from scrapy_bloom.loops.account import Account
 from scrapy_bloom.loops.parked import ParkedFile
-from scrapy_bloom.loops.verdicts import guard_file, parked_shapes
+from scrapy_bloom.loops.verdicts import parked_shapes
 from tests.commands.conftest import FIFO, GUARDED
 from tests.support.crawling import crawl, start_crawl
 from tests.support.localsite import LocalSite
@@ -81,7 +81,7 @@ def test_what_a_worker_of_a_fleet_has_parked_is_shown_and_given_back(
     tmp_path: Path, answer: Callable[..., tuple[int, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its filter and its queue are on the server; info, verify and requeue find what is in its job directory."""
-    lot = ParkedFile.open(guard_file(tmp_path).parent, None)
+    lot = ParkedFile.open(tmp_path, None)
     account = Account(7, "example.com/a/**")
     account.has_run_dry = True
     lot.save([account.row()], [])

@@ -45,7 +45,7 @@ def job(tmp_path: Path, made_once: Callable[[str, Callable[[Path], Any]], Path])
 def fill(path: Path) -> None:
     with opened(path, **BLOOM) as calls:
         calls.push(*map(Request, URLS))
-    lot = ParkedFile.open(path / "requests.loops", None)
+    lot = ParkedFile.open(path, None)
     lot.park(7, Request("https://one.example/parked"))
     row = AccountRow(7, "one.example/**", 30, 30, 30, 1, 0, 0, 0, 0, 0, 1, 0, "https://one.example/parked")
     lot.save([row], [("one.example", 0, "{}")])

@@ -12,7 +12,7 @@ from scrapy.utils.test import get_crawler
 from scrapy_bloom import BloomDupeFilter, RedisBloomDupeFilter, UnseenLinkExtractor, UnseenLinks
 from scrapy_bloom.errors import BloomError, DamagedError
 from scrapy_bloom.fleet.filter import fleet_filter
-from scrapy_bloom.loops.verdicts import guard_file
+from scrapy_bloom.loops.parked import guard_file
 from tests.support.redis_servers import RedisServer
 from tests.support.scheduling import finish, open_scheduler
 

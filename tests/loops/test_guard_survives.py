@@ -21,8 +21,8 @@ from scrapy_bloom.errors import DamagedError, InUseError, UnknownFormatError, Un
 from scrapy_bloom.loops.account import Account
 from scrapy_bloom.loops.guard import LAST_TRIES, QUEUED
 from scrapy_bloom.loops.judging import number_of
-from scrapy_bloom.loops.parked import DIRECTORY_NAME, FILE_NAME, ParkedFile
-from scrapy_bloom.loops.verdicts import guard_file, parked_shapes, take_back
+from scrapy_bloom.loops.parked import ParkedFile, guard_file, lacks_some
+from scrapy_bloom.loops.verdicts import parked_shapes, take_back
 from tests.support.crawling import crawl, start_crawl
 from tests.support.guarding import fetch, opened_guard
 from tests.support.loopsite import LoopSite, prose
@@ -42,7 +42,7 @@ def shapes(jobdir: Path) -> dict[str, int]:
 
 
 def parked_in(directory: Path) -> Counter[int]:
-    """Return how many requests wait in the guard's *directory*, by account."""
+    """Return how many requests wait in the job of *directory*, by account."""
     lot = ParkedFile.open(directory, None)
     lot.close(queue_is_kept=False)
     return lot.waiting
@@ -117,8 +117,7 @@ def test_news_releases_what_is_parked(tmp_path: Path) -> None:
         crawl(site.url(), settings)
         fetched, parked = site.hits(CALENDAR), sum(shapes(tmp_path).values())
         site.fill()
-        path = tmp_path / "requests.loops" / FILE_NAME
-        connection = sqlite3.connect(path)
+        connection = sqlite3.connect(guard_file(tmp_path))
         with connection:  # the next URL to come up is one to try
             connection.execute("UPDATE accounts SET tried = 63 WHERE tried")
             (row,) = connection.execute(
@@ -207,7 +206,7 @@ def test_a_full_disk_loses_nothing_that_is_parked(tmp_path: Path, caplog: pytest
         assert not guard.out_of_queue(sent_back[0])
     assert f"What has left {tmp_path}" in caplog.text
     lot.close(queue_is_kept=False)  # as a kill leaves it
-    assert parked_in(tmp_path / "requests.loops")[5] == 1
+    assert parked_in(tmp_path)[5] == 1
 
 
 def test_a_full_disk_at_the_end_leaves_no_file_open(tmp_path: Path) -> None:
@@ -219,7 +218,7 @@ def test_a_full_disk_at_the_end_leaves_no_file_open(tmp_path: Path) -> None:
     lot.release(5, 64)
     with full_disk(), pytest.raises(sqlite3.OperationalError):
         guard.close()
-    assert parked_in(tmp_path / DIRECTORY_NAME)[5] == 1
+    assert parked_in(tmp_path)[5] == 1
     opened_guard(tmp_path).close()
 
 
@@ -234,7 +233,46 @@ def test_a_guard_file_that_was_deleted_is_missed(tmp_path: Path, caplog: pytest.
         (tmp_path / "requests.loops").mkdir()
         guard_file(tmp_path).touch()
     opened_guard(tmp_path).close()
-    assert f"{tmp_path / 'requests.loops' / FILE_NAME} of an earlier run is gone" in caplog.text
+    assert f"{guard_file(tmp_path)} of an earlier run is gone" in caplog.text
+
+
+def test_a_guard_file_without_what_was_parked_last_is_missed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """If the guard's file is from an older backup, lacks its log, or was deleted alone, `verify` and the log of the
+    next crawl say so; if all that was parked since has been fetched, there is nothing to say."""
+    job = tmp_path / "job"
+    chain = open_filter(job / "requests.bloom", 1000, 1e-3)
+    chain.add(b"a fingerprint")
+    chain.close()
+    lot = ParkedFile.open(job, None)
+    lot.park(5, Request("http://example.com/a"))
+    lot.close(queue_is_kept=True)
+    backup = shutil.copytree(job / "requests.loops", tmp_path / "backup")
+
+    lot = ParkedFile.open(job, None)
+    lot.park(5, Request("http://example.com/b"))
+    for name in ("without its log", "older", "deleted"):
+        shutil.copytree(job, tmp_path / name)
+    lot.release(5, 64)
+    lot.close(queue_is_kept=True)
+    shutil.copytree(job, tmp_path / "older, and all fetched")
+
+    (log,) = (tmp_path / "without its log" / "requests.loops").glob("*-wal")
+    log.unlink()
+    shutil.rmtree(tmp_path / "deleted" / "requests.loops")
+    for name in ("older", "older, and all fetched"):
+        shutil.rmtree(tmp_path / name / "requests.loops")
+        shutil.copytree(backup, tmp_path / name / "requests.loops")
+
+    for name in ("without its log", "older", "deleted", "older, and all fetched"):
+        copy, is_missed = tmp_path / name, name != "older, and all fetched"
+        said = lacks_some(copy)
+        assert main(["verify", str(copy)]) == (WRONG if is_missed else OK)
+        assert (said in capsys.readouterr().out) == is_missed
+        opened_guard(copy).close()
+        assert (said in caplog.text) == is_missed
+        assert main(["verify", str(copy)]) == OK  # it is said once
 
 
 def test_a_worker_without_a_job_directory_parks_nothing(caplog: pytest.LogCaptureFixture) -> None:
@@ -297,7 +335,7 @@ def test_a_golden_file_is_upgraded(version: int, tmp_path: Path) -> None:
     guard.queued(request)
     assert guard.out_of_queue(request)
     guard.close()
-    lot = ParkedFile.open(guard_file(job).parent, None)
+    lot = ParkedFile.open(job, None)
     (account,) = lot.waiting
     released = [request.url for _, request in lot.release(account, 64)]
     assert released == [f"http://example.com/calendar/{day}" for day in (*GOLDEN[version][1], 99)]
@@ -351,13 +389,12 @@ def test_commands_leave_a_file_of_a_newer_version_alone(
 def test_files_that_cannot_be_used_are_told(tmp_path: Path) -> None:
     """A file that another process holds, of a newer version, of another program, or that is missing: each raises an
     error that says which."""
-    directory = tmp_path / "requests.loops"
-    path = directory / FILE_NAME
+    path = guard_file(tmp_path)
     with pytest.raises(UnusableError, match="cannot be opened"):
         parked_shapes(tmp_path)
-    lot = ParkedFile.open(directory, None)
+    lot = ParkedFile.open(tmp_path, None)
     with pytest.raises(InUseError):
-        ParkedFile.open(directory, None)
+        ParkedFile.open(tmp_path, None)
     with pytest.raises(InUseError):
         parked_shapes(tmp_path)
     lot.close(queue_is_kept=True)
@@ -368,16 +405,16 @@ def test_files_that_cannot_be_used_are_told(tmp_path: Path) -> None:
     connection.execute("PRAGMA user_version = 99")
     connection.close()
     with pytest.raises(UnknownFormatError, match="has format version 99"):
-        ParkedFile.open(directory, None)
+        ParkedFile.open(tmp_path, None)
     path.write_bytes(b"something else" * 1000)
     with pytest.raises(DamagedError):
-        ParkedFile.open(directory, None)
+        ParkedFile.open(tmp_path, None)
 
 
 def test_a_job_whose_guard_file_is_damaged_does_not_start(tmp_path: Path) -> None:
     """A crawl with a damaged guard file ends before its first request, and its log says what to do."""
-    (tmp_path / "requests.loops").mkdir()
-    (tmp_path / "requests.loops" / FILE_NAME).write_bytes(b"something else" * 1000)
+    guard_file(tmp_path).parent.mkdir()
+    guard_file(tmp_path).write_bytes(b"something else" * 1000)
     with LoopSite() as site:
         running = start_crawl(site.url(), {**GUARDED, "JOBDIR": str(tmp_path)}).finish()
         assert site.hits() == 0
@@ -404,7 +441,7 @@ def test_what_was_sent_back_to_a_queue_that_is_never_written_stays(
         if is_full:
             monkeypatch.setattr(calls.scheduler._journal.database, "write", write)
     monkeypatch.undo()
-    assert parked_in(tmp_path / DIRECTORY_NAME)[5] == is_full
+    assert parked_in(tmp_path)[5] == is_full
 
 
 def test_a_released_request_is_in_the_queue_again_before_it_leaves_the_file(tmp_path: Path) -> None:

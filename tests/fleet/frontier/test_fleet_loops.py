@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from scrapy import Request
 
-from scrapy_bloom.loops.parked import TAKEN_BACK, ParkedFile
-from scrapy_bloom.loops.verdicts import guard_file, parked_requests
+from scrapy_bloom.loops.parked import TAKEN_BACK, ParkedFile, guard_file
+from scrapy_bloom.loops.verdicts import parked_requests
 from tests.support.crawling import start_crawl
 from tests.support.fleets import IN_HAND
 from tests.support.loopsite import LoopSite
@@ -106,7 +106,7 @@ def test_what_was_released_stays_until_it_is_on_the_server_or_done(
     this process can hold the request and is stopped before its turn, or killed before its end."""
     monkeypatch.setattr("scrapy_bloom.fleet_scheduler.CLOSING_SECONDS", 0.2)
     meta = {} if case == "server away" else {"no": "plain type".__len__}
-    lot = ParkedFile.open(guard_file(tmp_path).parent, None)
+    lot = ParkedFile.open(tmp_path, None)
     assert lot.park(TAKEN_BACK, Request("http://example.com/parked", meta=meta))
     lot.close(queue_is_kept=True)
     with RedisServer(tmp_path / "server") as server:
