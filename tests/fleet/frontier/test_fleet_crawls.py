@@ -182,7 +182,7 @@ def test_a_full_server_that_is_killed_with_a_worker_loses_nothing(tmp_path: Path
     with (
         LocalSite(pages=400, links_per_page=2, delay=0.05) as site,
         RedisServer(tmp_path, keeps_data=True) as server,
-        Fleet(site, server) as fleet,
+        Fleet(site, server, lease=6.0) as fleet,  # no worker but the killed one is to lose its leases on a busy machine
     ):
         for name in WORKERS:
             _start_and_wait(fleet, server, name)
