@@ -11,8 +11,15 @@ DRY = 25
 """Pages of a shape in a row that bring nothing, and link to nothing new, before it is parked. The longest such run
 in one folder of 7,692 pages of documentation was 1."""
 
-DRY_AGAIN = 12
-"""The same for a shape that has run dry before, and then brought something after all."""
+DRY_SOON = 8
+"""The same for a shape that breeds, and for one that has run dry before and then brought something after all."""
+
+BREEDS = 2
+"""New URLs of its own kind on a page, past which a kind breeds: the pages of a list have about one each, those of a
+shop's filters and of mazes four and more."""
+
+KNOWN = 10
+"""Pages of a shape after which its growth is taken from itself alone."""
 
 EVIDENCE = 5
 """Pages of a shape that must have been fetched before it can speak for itself."""
@@ -122,12 +129,17 @@ class Account:
     @property
     def has_dried_up(self) -> bool:
         """Whether its last pages have brought nothing for long enough, whatever a person says of it."""
-        return self.dry >= (DRY_AGAIN if self.has_run_dry else DRY)
+        return self.dry >= (DRY_SOON if self.has_run_dry or self.breeds else DRY)
 
     @property
     def is_dry(self) -> bool:
         """Whether to park its URLs."""
         return self.has_dried_up and not self.pardoned
+
+    @property
+    def breeds(self) -> bool:
+        """Whether its pages lead to ever more of it."""
+        return self.lately >= KNOWN and (self.bred if self.is_of_query else self.loops) > BREEDS * self.lately
 
     @property
     def is_productive(self) -> bool:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from scrapy_bloom.loops.account import DRY, EVIDENCE
+from scrapy_bloom.loops.account import DRY, EVIDENCE, KNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,14 +84,6 @@ photos waited that had been postponed, and among equals its newest came first.""
 
 SURE = 8
 """Pages of a section for each unit of MOST_GROWTH: what has bred for 8 pages may, for 500 pages it goes on so."""
-
-BREEDS = 2
-"""New URLs of its own kind on a page, past which names and templates are no news. The pages of a list have about one
-each, those of a shop's filters and of mazes four and more."""
-
-KNOWN = 10
-"""Pages of a shape after which its growth is taken from itself alone. What its pages lead to elsewhere is ranked there:
-the categories of a shop do not wait for their filters."""
 
 FREE_SEGMENTS = 4
 """Segments of a path that cost nothing; from there on each two cost a step. Mazes of relative links go down to where
@@ -171,8 +163,7 @@ def steps_later(candidate: Candidate, demoted: int) -> int:
 
 def breeds(accounts: Sequence[Account]) -> bool:
     """Whether the pages of a URL's kind lead to ever more of it; *accounts* are those of its shapes."""
-    kind = _kind(accounts)
-    return kind.lately >= KNOWN and (kind.bred if kind.is_of_query else kind.loops) > BREEDS * kind.lately
+    return _kind(accounts).breeds
 
 
 def _steps_of_address(url: str) -> int:
@@ -208,7 +199,10 @@ def _kind(accounts: Sequence[Account]) -> Account:
 
 
 def _own_growth(accounts: Sequence[Account]) -> float:
-    """Return how many new URLs of itself a page of the narrowest of *accounts* that is known leads to."""
+    """Return how many new URLs of itself a page of the narrowest of *accounts* that is known leads to.
+
+    What its pages lead to elsewhere is ranked there: the categories of a shop do not wait for their filters.
+    """
     known = next((account for account in accounts if account.lately >= KNOWN), None)
     if known is None:
         return 0.0

@@ -44,7 +44,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PORTION = 64
-"""Parked requests released or tried at a time. The next ones follow as long as there is news."""
+"""Parked requests released or tried at a time, when a verdict is taken back or the crawl would end."""
+
+FOR_NEWS = 8
+"""Parked requests that a page with news releases. If they bring news, too, they release the next ones, so this is no
+limit to a good section; of a shop's filters, 64 were fetched for each product that one of them found."""
 
 LAST_TRIES = 2
 """Requests of each dry shape that are tried when the crawl would end otherwise: one of them may lead to the rest of its
@@ -503,7 +507,7 @@ class LoopGuard:
 
     def _release_if_due(self, account: Account) -> None:
         if self._lot is not None and not account.is_dry and self._lot.waiting[account.id]:
-            self._release(account.id)
+            self._release(account.id, FOR_NEWS)
 
     def _release(self, id_: int, most: int = PORTION, *, are_tried: bool = False) -> int:
         if self._lot is None or self._send_back is None:

@@ -2,7 +2,9 @@
 
 Of the shapes of a URL the most specific one that has brought something lately decides: then nothing is held back. One
 that is dry has a say only if none below it is productive, so a good list in a dry folder goes on, and a trap that makes
-a shape of every page is caught by its folder. Knows no request and no page, and changes no account.
+a shape of every page is caught by its folder. In a folder that breeds, a good list needs more pages to go on: a shop's
+filters find the last products now and then, each under another folder. Knows no request and no page, and changes no
+account.
 """
 
 from __future__ import annotations
@@ -81,10 +83,27 @@ def _first_dry(own: Sequence[Account], fewer: Sequence[Account], others: Sequenc
     for accounts, may_protect in ((own, True), (fewer, False), (others, not has_failed)):
         for account in accounts:
             if account.has_dried_up:
-                return account
-            if may_protect and account.is_productive:
+                return _widest_dry(account, others) if accounts is others else account
+            if may_protect and account.is_productive and not _is_outweighed(account, others):
                 return None
     return None
+
+
+def _widest_dry(account: Account, folders: Sequence[Account]) -> Account:
+    """Return *account*, which is dry, or the widest of *folders* that is if all between them are.
+
+    Mazes make many folders, and each would have its own requests to try.
+    """
+    for wider in folders[folders.index(account) :]:
+        if not wider.has_dried_up:
+            break
+        account = wider
+    return account
+
+
+def _is_outweighed(account: Account, wider: Iterable[Account]) -> bool:
+    """Whether *account* has too few pages to protect its URLs where a wider one that breeds has run dry."""
+    return account.fetched < DRY and any(one.has_dried_up and one.breeds for one in wider)
 
 
 def with_evidence(accounts: Sequence[Account]) -> Account | None:

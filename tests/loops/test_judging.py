@@ -7,6 +7,7 @@ import random
 from scrapy import Request
 from scrapy.http import HtmlResponse
 
+from scrapy_bloom.loops.account import DRY, DRY_SOON, KNOWN
 from scrapy_bloom.loops.judging import judge_of
 from tests.support.guarding import fetch, opened_guard
 from tests.support.loopsite import prose
@@ -73,6 +74,51 @@ def test_three_filters_are_held_back_where_two_have_run_dry() -> None:
         fetch(guard, f"{HOST}/shop/shoes/?page={number}", prose("list", number), [])
     assert judge_of(f"{HOST}/shop/shoes/?p=1&q=2&r=3", guard._shapes, guard._accounts) is not None
     assert judge_of(f"{HOST}/shop/shoes/?p=1", guard._shapes, guard._accounts) is None
+    guard.close()
+
+
+def bred(folder: str, number: int, links: int = 8) -> tuple[str, list[str]]:
+    """Return a page of a maze below *folder*, and where it leads to: deeper down in the same folder."""
+    return f"{folder}/{number}/", [f"{folder}/{number}/{link}/" for link in range(links)]
+
+
+def test_a_kind_that_breeds_runs_dry_sooner() -> None:
+    """Where each page leads to eight more of its kind, DRY_SOON pages in a row are enough; elsewhere it takes DRY."""
+    guard = opened_guard()
+    for number in range(KNOWN + DRY_SOON):
+        for url, links in (bred(f"{HOST}/maze", number), (f"{HOST}/list/{number}/", [])):
+            assert judge_of(url, guard._shapes, guard._accounts) is None
+            fetch(guard, url, prose(url) if number < KNOWN else "Nothing here.", links)
+    assert judge_of(f"{HOST}/maze/99/", guard._shapes, guard._accounts) is not None
+    assert judge_of(f"{HOST}/list/99/", guard._shapes, guard._accounts) is None
+    guard.close()
+
+
+def test_a_few_good_pages_do_not_protect_a_part_of_a_maze_that_has_run_dry() -> None:
+    """Below a folder that breeds and has run dry, a folder goes on whose pages bring something if these are DRY, and
+    not if they are a few. Below one that does not breed a few are enough."""
+    guard = opened_guard()
+    good = {"maze/few": 9, "maze/many": DRY, "list/few": 9}
+    for folder, count in good.items():
+        for number in range(count):
+            fetch(guard, f"{HOST}/{folder}/{number}", prose(folder, number), [])
+    for number in range(DRY):
+        url, links = bred(f"{HOST}/maze/other", number)
+        fetch(guard, url, "Nothing here.", links)
+        fetch(guard, f"{HOST}/list/other/{number}", "Nothing here.", [])
+    is_parked = {one: judge_of(f"{HOST}/{one}/99", guard._shapes, guard._accounts) is not None for one in good}
+    assert is_parked == {"maze/few": True, "maze/many": False, "list/few": False}
+    guard.close()
+
+
+def test_the_widest_of_dry_folders_tries_for_all() -> None:
+    """Where the folders of a maze have run dry one after the other, requests of all of them are tried by one count."""
+    guard = opened_guard()
+    for number in range(DRY):
+        for folder in ("a", "b", "c"):
+            fetch(guard, f"{HOST}/maze/{folder}/{number}", "Nothing here.", [])
+    judges = {judge_of(f"{HOST}/maze/{folder}/new", guard._shapes, guard._accounts) for folder in ("a", "b", "c", "d")}
+    assert [judge and judge.shape for judge in judges] == ["example.com/maze/**"]
     guard.close()
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from scrapy import Request
 from scrapy.http import HtmlResponse
 
-from scrapy_bloom.loops.account import DRY, DRY_AGAIN, Account
-from scrapy_bloom.loops.guard import FIRST_TRIES, LAST_TRIES, TRIED_FOR, LoopGuard
+from scrapy_bloom.loops.account import DRY, DRY_SOON, Account
+from scrapy_bloom.loops.guard import FIRST_TRIES, FOR_NEWS, LAST_TRIES, TRIED_FOR, LoopGuard
 from tests.support.guarding import fetch, opened_guard
 from tests.support.loopsite import prose
 
@@ -52,6 +52,20 @@ def test_news_of_the_last_try_release_the_others() -> None:
     guard.close()
 
 
+def test_each_page_with_news_releases_a_few() -> None:
+    """A page with news brings FOR_NEWS of its shape back to the queue, and each of these that brings news as many
+    again; those that bring nothing release no more."""
+    guard, sent_back = guard_with_parked(100)
+    before = 0
+    for number, has_news in enumerate((True, False, True)):
+        page = Request(f"{LIST}/{1000 + number}")
+        body = prose(number) if has_news else "Nothing here."
+        guard.saw(HtmlResponse(page.url, body=f"<p>{body}</p>".encode()), page)
+        assert len(sent_back) - before == (FOR_NEWS if has_news else 0)
+        before = len(sent_back)
+    guard.close()
+
+
 def test_a_crawl_that_goes_on_tries_now_and_then() -> None:
     """In a crawl that always has better things to do, what is parked is still tried, ever more seldom."""
     guard, sent_back = guard_with_parked(20)
@@ -67,7 +81,7 @@ def test_a_crawl_that_goes_on_tries_now_and_then() -> None:
 
 
 def test_a_shape_that_has_run_dry_before_needs_fewer_pages() -> None:
-    """After a verdict and then news, DRY_AGAIN pages without any are enough."""
+    """After a verdict and then news, DRY_SOON pages without any are enough."""
     account = Account(1, "example.com/list/N")
     for _ in range(DRY):
         assert not account.is_dry
@@ -75,7 +89,7 @@ def test_a_shape_that_has_run_dry_before_needs_fewer_pages() -> None:
     assert account.is_dry
     account.has_run_dry = True
     account.note(is_news=True)
-    for _ in range(DRY_AGAIN):
+    for _ in range(DRY_SOON):
         assert not account.is_dry
         account.note(is_news=False)
     assert account.is_dry
