@@ -147,6 +147,11 @@ class Account:
         return self.fetched >= EVIDENCE and self.dry < EVIDENCE and not self.is_barren
 
     @property
+    def is_promising(self) -> bool:
+        """Whether it is too new to be productive, and most of its few pages have brought something."""
+        return 0 < self.fetched < EVIDENCE and self.brought > self.lately / 2
+
+    @property
     def is_barren(self) -> bool:
         """Whether few of its pages bring news, themselves or by what they lead to."""
         return self.lately >= EVIDENCE and self.brought <= self.lately / 2

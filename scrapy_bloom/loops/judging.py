@@ -2,9 +2,9 @@
 
 Of the shapes of a URL the most specific one that has brought something lately decides: then nothing is held back. One
 that is dry has a say only if none below it is productive, so a good list in a dry folder goes on, and a trap that makes
-a shape of every page is caught by its folder. In a folder that breeds, a good list needs more pages to go on: a shop's
-filters find the last products now and then, each under another folder. Knows no request and no page, and changes no
-account.
+a shape of every page is caught by its folder. Below a folder that breeds and has run dry, another folder needs more
+pages to go on: a shop's filters find the last products now and then, each under another one. Knows no request and no
+page, and changes no account.
 """
 
 from __future__ import annotations
@@ -80,11 +80,14 @@ def _is_pardoned(some: Iterable[Account], accounts: Mapping[int, Account]) -> bo
 def _first_dry(own: Sequence[Account], fewer: Sequence[Account], others: Sequence[Account]) -> Account | None:
     # Other queries say nothing for one whose own kind has brought nothing lately: pages of a list for its filters.
     has_failed = any(account.is_of_query and account.dry >= EVIDENCE for account in own)
+    if own and own[0].is_promising:
+        return None
     for accounts, may_protect in ((own, True), (fewer, False), (others, not has_failed)):
         for account in accounts:
             if account.has_dried_up:
                 return _widest_dry(account, others) if accounts is others else account
-            if may_protect and account.is_productive and not _is_outweighed(account, others):
+            is_outweighed = accounts is others and account.fetched < DRY and _has_dry_maze(others)
+            if may_protect and account.is_productive and not is_outweighed:
                 return None
     return None
 
@@ -101,9 +104,8 @@ def _widest_dry(account: Account, folders: Sequence[Account]) -> Account:
     return account
 
 
-def _is_outweighed(account: Account, wider: Iterable[Account]) -> bool:
-    """Whether *account* has too few pages to protect its URLs where a wider one that breeds has run dry."""
-    return account.fetched < DRY and any(one.has_dried_up and one.breeds for one in wider)
+def _has_dry_maze(folders: Iterable[Account]) -> bool:
+    return any(folder.has_dried_up and folder.breeds for folder in folders)
 
 
 def with_evidence(accounts: Sequence[Account]) -> Account | None:

@@ -101,13 +101,27 @@ def test_a_few_good_pages_do_not_protect_a_part_of_a_maze_that_has_run_dry() -> 
     good = {"maze/few": 9, "maze/many": DRY, "list/few": 9}
     for folder, count in good.items():
         for number in range(count):
-            fetch(guard, f"{HOST}/{folder}/{number}", prose(folder, number), [])
+            name = "abcdefghijklmnopqrstuvwxyz"[number]  # each page has a shape of its own
+            fetch(guard, f"{HOST}/{folder}/{name}", prose(folder, number), [])
     for number in range(DRY):
         url, links = bred(f"{HOST}/maze/other", number)
         fetch(guard, url, "Nothing here.", links)
         fetch(guard, f"{HOST}/list/other/{number}", "Nothing here.", [])
-    is_parked = {one: judge_of(f"{HOST}/{one}/99", guard._shapes, guard._accounts) is not None for one in good}
+    is_parked = {one: judge_of(f"{HOST}/{one}/new", guard._shapes, guard._accounts) is not None for one in good}
     assert is_parked == {"maze/few": True, "maze/many": False, "list/few": False}
+    guard.close()
+
+
+def test_a_list_goes_on_after_its_first_good_page() -> None:
+    """Beside filters that have run dry, the list whose one page has brought something goes on; an unknown kind does
+    not."""
+    guard = opened_guard()
+    fetch(guard, f"{HOST}/shop/page-1/", prose(1), [])
+    for number in range(DRY):
+        url, links = bred(f"{HOST}/shop/filter", number)
+        fetch(guard, url, "Nothing here.", links)
+    assert judge_of(f"{HOST}/shop/page-2/", guard._shapes, guard._accounts) is None
+    assert judge_of(f"{HOST}/shop/other/", guard._shapes, guard._accounts) is not None
     guard.close()
 
 
