@@ -44,7 +44,7 @@ COMMANDS = {
     "plot": _Command("plot", "draw error rate, memory and fill of a filter", "jobs/books -o books.svg"),
     "import": _Command("import_seen", "mark as seen what another crawl has seen", "jobs/books urls.txt.gz"),
     "merge": _Command("merge", "make one filter out of several crawls'", "jobs/all jobs/books jobs/authors"),
-    "release": _Command("release", "take back a verdict of the loop guard", 'jobs/books "example.com/calendar/**"'),
+    "release": _Command("release", "take back a verdict of the loop guard", 'jobs/books "example.com/calendar/N/**"'),
     "requeue": _Command("requeue", "put back what was set aside or parked", "jobs/books"),
 }
 """By the name under which it is typed."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``release``."""
     parser.add_argument("directory", metavar="DIR", help="a JOBDIR whose crawl has been stopped")
-    parser.add_argument("shape", metavar="SHAPE", help="as info and the log show it, such as example.com/calendar/**")
+    parser.add_argument("shape", metavar="SHAPE", help="as info and the log show it, such as example.com/calendar/N/**")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -78,30 +78,18 @@ def _is_pardoned(some: Iterable[Account], accounts: Mapping[int, Account]) -> bo
 
 
 def _first_dry(own: Sequence[Account], fewer: Sequence[Account], others: Sequence[Account]) -> Account | None:
-    # Other queries say nothing for one whose own kind has brought nothing lately: pages of a list for its filters.
-    has_failed = any(account.is_of_query and account.dry >= EVIDENCE for account in own)
     if own and own[0].is_promising:
         return None
+    # Other queries say nothing for one whose own kind has brought nothing lately: pages of a list for its filters.
+    has_failed = any(account.is_of_query and account.dry >= EVIDENCE for account in own)
     for accounts, may_protect in ((own, True), (fewer, False), (others, not has_failed)):
         for account in accounts:
             if account.has_dried_up:
-                return _widest_dry(account, others) if accounts is others else account
+                return account
             is_outweighed = accounts is others and account.fetched < DRY and _has_dry_maze(others)
             if may_protect and account.is_productive and not is_outweighed:
                 return None
     return None
-
-
-def _widest_dry(account: Account, folders: Sequence[Account]) -> Account:
-    """Return *account*, which is dry, or the widest of *folders* that is if all between them are.
-
-    Mazes make many folders, and each would have its own requests to try.
-    """
-    for wider in folders[folders.index(account) :]:
-        if not wider.has_dried_up:
-            break
-        account = wider
-    return account
 
 
 def _has_dry_maze(folders: Iterable[Account]) -> bool:

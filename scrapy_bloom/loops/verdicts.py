@@ -36,7 +36,7 @@ class ParkedShape:
     """A shape that has run dry at least once."""
 
     shape: str
-    """As in the log: ``example.com/calendar/**``."""
+    """As in the log: ``example.com/calendar/N/**``."""
     fetched: int
     """Its pages that were fetched."""
     dry: int

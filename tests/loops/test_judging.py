@@ -125,17 +125,6 @@ def test_a_list_goes_on_after_its_first_good_page() -> None:
     guard.close()
 
 
-def test_the_widest_of_dry_folders_tries_for_all() -> None:
-    """Where the folders of a maze have run dry one after the other, requests of all of them are tried by one count."""
-    guard = opened_guard()
-    for number in range(DRY):
-        for folder in ("a", "b", "c"):
-            fetch(guard, f"{HOST}/maze/{folder}/{number}", "Nothing here.", [])
-    judges = {judge_of(f"{HOST}/maze/{folder}/new", guard._shapes, guard._accounts) for folder in ("a", "b", "c", "d")}
-    assert [judge and judge.shape for judge in judges] == ["example.com/maze/**"]
-    guard.close()
-
-
 def test_a_verdict_on_a_folder_that_is_taken_back_holds_for_its_queries() -> None:
     """Sort orders that have run dry are fetched once a person has taken back the verdict on their folder."""
     guard = opened_guard()
