@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 @pytest.mark.slow
 def test_release_takes_back_one_verdict(guarded_job: Path, answer: Callable[..., tuple[int, Any]]) -> None:
     """The shape that is named is not parked any more, the others are; the number says what that lets through."""
+    lot = ParkedFile.open(guarded_job, None)
+    lot.save([Account(5, "example.com/other/**").row()._replace(fetched=40, dry=30, told=1)], [])
+    lot.park(5, Request("http://example.com/other/a"))
+    lot.close(queue_is_kept=True)
     first, *others = parked_shapes(guarded_job)
     assert first.waiting
     assert others
