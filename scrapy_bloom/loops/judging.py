@@ -86,9 +86,10 @@ def _first_dry(own: Sequence[Account], fewer: Sequence[Account], others: Sequenc
         for account in accounts:
             if account.has_dried_up:
                 return account
-            is_outweighed = accounts is others and account.fetched < DRY and _has_dry_maze(others)
-            if may_protect and account.is_productive and not is_outweighed:
-                return None
+            if may_protect and account.is_productive:
+                is_outweighed = accounts is others and account.fetched < DRY and _has_dry_maze(others)
+                if not is_outweighed:
+                    return None
     return None
 
 
