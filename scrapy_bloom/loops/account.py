@@ -66,6 +66,7 @@ class Account:
         "shape",
         "strangers",
         "tried",
+        "under_way",
     )
 
     def __init__(self, id_: int, shape: str) -> None:
@@ -77,6 +78,8 @@ class Account:
         """Pages that have come back."""
         self.dry = 0
         """Of the last ones in a row, those that brought nothing."""
+        self.under_way = 0
+        """Pages that were asked for since it has run dry, and have not come back. Not stored."""
         self.queued = 0
         """URLs that were new to the filter."""
         self.tried = 0
@@ -127,9 +130,14 @@ class Account:
         )
 
     @property
+    def patience(self) -> int:
+        """How many more of its pages may bring nothing before it has dried up; those under way count as if they did."""
+        return (DRY_SOON if self.has_run_dry or self.breeds else DRY) - self.dry - self.under_way
+
+    @property
     def has_dried_up(self) -> bool:
         """Whether its last pages have brought nothing for long enough, whatever a person says of it."""
-        return self.dry >= (DRY_SOON if self.has_run_dry or self.breeds else DRY)
+        return self.patience <= 0
 
     @property
     def is_dry(self) -> bool:

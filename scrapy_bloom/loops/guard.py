@@ -46,10 +46,6 @@ logger = logging.getLogger(__name__)
 PORTION = 64
 """Parked requests released or tried at a time, when a verdict is taken back or the crawl would end."""
 
-FOR_NEWS = 8
-"""Parked requests that a page with news releases. If they bring news, too, they release the next ones, so this is no
-limit to a good section; of a shop's filters, 64 were fetched for each product that one of them found."""
-
 LAST_TRIES = 2
 """Requests of each dry shape that are tried when the crawl would end otherwise: one of them may lead to the rest of its
 section, and there is nothing left that it could delay."""
@@ -60,6 +56,10 @@ time there are four times as many: a crawl that never ends would leave them park
 
 ACCOUNTS = 100_000
 """Shapes that are remembered, some 40 MB. Past that, the least fetched ones without a verdict are forgotten."""
+
+LOST = 256
+"""Pages of the crawl after which a request that was handed out counts as lost: its answer may have failed, or been one
+that says nothing. Until then it counts against a shape that has run dry."""
 
 SAVE_INTERVAL = 5.0
 """Seconds between saves of what is known about shapes. What a kill loses costs a few more fetches."""
@@ -119,6 +119,7 @@ class LoopGuard:
         self._news: News | None = None
         self._send_back: Callable[[Request], None] | None = None
         self._tried_last: Counter[int] = Counter()
+        self._under_way: dict[Account, int] = {}  # and after how many pages of the crawl it counts as lost
         self._pages = 0
         self._next_tries = FIRST_TRIES
         self._queue_is_lost = False
@@ -379,6 +380,7 @@ class LoopGuard:
         """
         if self._lot is None or not self.is_open:
             return 0
+        self._expect_nothing_of(self._under_way)
         waiting = self._waiting()
         due = sum(self._release(id_) for id_ in waiting if not self._is_dry(id_))
         if due:
@@ -399,21 +401,26 @@ class LoopGuard:
         self, request: Request, steps: int, rank: int, send_back: Callable[[Request], None] | None
     ) -> bool:
         """Send *request* back to the queue if its kind has grown since it was queued, or park it, if either is due."""
-        if TRIED_FOR in request.meta:
-            return False
         own, fewer, others = known_accounts(request.url, self._shapes, self._accounts)
         accounts = [*own, *others]
-        later = steps_later(self._candidate(request, rank, accounts), steps) if rank and accounts else 0
-        if later and send_back is not None:
-            again = request.copy()
-            again.meta[QUEUED] = (steps + later, rank, True)
-            again.priority -= steps + later
-            again.dont_filter = True  # the filter knows it; out_of_queue() takes it back
-            send_back(again)
-            self._stats.inc_value("bloom/loop/postponed")
-            return True
-        judge = None if self._is_allowed(request.url) else judge_among(own, fewer, others, self._accounts)
-        return judge is not None and self._park(judge, request)
+        if TRIED_FOR not in request.meta:
+            later = steps_later(self._candidate(request, rank, accounts), steps) if rank and accounts else 0
+            if later and send_back is not None:
+                again = request.copy()
+                again.meta[QUEUED] = (steps + later, rank, True)
+                again.priority -= steps + later
+                again.dont_filter = True  # the filter knows it; out_of_queue() takes it back
+                send_back(again)
+                self._stats.inc_value("bloom/loop/postponed")
+                return True
+            judge = None if self._is_allowed(request.url) else judge_among(own, fewer, others, self._accounts)
+            if judge is not None and self._park(judge, request):
+                return True
+        for account in accounts:
+            if account.has_run_dry:
+                account.under_way += 1
+                self._under_way[account] = self._pages + LOST
+        return False
 
     def _candidate(self, request: Request, rank: int, accounts: Sequence[Account]) -> Candidate:
         own = accounts[0]
@@ -476,6 +483,7 @@ class LoopGuard:
         for account in accounts:
             account.note(is_news=is_news)
             self._changed.add(account.id)
+            account.under_way = max(0, account.under_way - 1)
         tried_for = request.meta.pop(TRIED_FOR, None)
         if is_news:
             self._credit(request.meta.get(LINKED_FROM, ()))
@@ -493,6 +501,12 @@ class LoopGuard:
         if monotonic() >= self._next_save:
             self._checkpoint()
 
+    def _expect_nothing_of(self, accounts: Iterable[Account]) -> None:
+        """Take what is under way for *accounts* for lost."""
+        for account in list(accounts):
+            account.under_way = 0
+            del self._under_way[account]
+
     def _credit(self, source: Sequence[int]) -> None:
         """Count news for the page that led to it, however long ago: only pages after that one are still dry."""
         for number, position in zip(source[::2], source[1::2], strict=True):
@@ -507,7 +521,7 @@ class LoopGuard:
 
     def _release_if_due(self, account: Account) -> None:
         if self._lot is not None and not account.is_dry and self._lot.waiting[account.id]:
-            self._release(account.id, FOR_NEWS)
+            self._release(account.id, max(1, account.patience))  # a verdict that was taken back asks for none
 
     def _release(self, id_: int, most: int = PORTION, *, are_tried: bool = False) -> int:
         if self._lot is None or self._send_back is None:
@@ -581,6 +595,10 @@ class LoopGuard:
         self._next_save = monotonic() + SAVE_INTERVAL
         if self._seen is not None and monotonic() >= self._next_news:
             self._begin_news(self._seen)
+        lost = [account for account, last in self._under_way.items() if last <= self._pages]
+        self._expect_nothing_of(lost)
+        for account in lost:
+            self._release_if_due(account)
         self._set_stats()
         if isinstance(self._lot, ParkedFile):
             self._save(self._lot)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from scrapy import Request
 from scrapy.http import HtmlResponse
 
 from scrapy_bloom.loops.account import DRY, DRY_SOON, Account
-from scrapy_bloom.loops.guard import FIRST_TRIES, FOR_NEWS, LAST_TRIES, TRIED_FOR, LoopGuard
+from scrapy_bloom.loops.guard import FIRST_TRIES, LAST_TRIES, LOST, TRIED_FOR, LoopGuard
 from tests.support.guarding import fetch, opened_guard
 from tests.support.loopsite import prose
+
+if TYPE_CHECKING:
+    import pytest
 
 LIST = "http://example.com/list"
 
@@ -25,9 +30,14 @@ def guard_with_parked(count: int) -> tuple[LoopGuard, list[Request]]:
     while guard._lot is not None and guard._lot.waiting.total() < count:
         request = Request(f"{LIST}/{number}")
         guard.queued(request)
-        guard.out_of_queue(request)
+        if not guard.out_of_queue(request):
+            come_back(guard, request, "Nothing here.")
         number += 1
     return guard, sent_back
+
+
+def come_back(guard: LoopGuard, request: Request, body: str) -> None:
+    guard.saw(HtmlResponse(request.url, body=f"<p>{body}</p>".encode()), request)
 
 
 def test_before_the_crawl_ends_some_are_tried_and_then_no_more() -> None:
@@ -36,7 +46,7 @@ def test_before_the_crawl_ends_some_are_tried_and_then_no_more() -> None:
     for _ in range(LAST_TRIES):
         assert guard.release_all_due() == 1
         assert not guard.out_of_queue(sent_back[-1])
-        guard.saw(HtmlResponse(sent_back[-1].url, body=b"<p>Nothing here.</p>"), sent_back[-1])
+        come_back(guard, sent_back[-1], "Nothing here.")
     assert guard.release_all_due() == 0
     guard.close()
 
@@ -47,22 +57,84 @@ def test_news_of_the_last_try_release_the_others() -> None:
     assert guard.release_all_due() == 1
     (tried,) = sent_back
     assert not guard.out_of_queue(tried)
-    guard.saw(HtmlResponse(tried.url, body=f"<p>{prose(1)}</p>".encode()), tried)
+    come_back(guard, tried, prose(1))
     assert len(sent_back) == 10
     guard.close()
 
 
 def test_each_page_with_news_releases_a_few() -> None:
-    """A page with news brings FOR_NEWS of its shape back to the queue, and each of these that brings news as many
+    """A page with news brings DRY_SOON of its shape back to the queue, and each of these that brings news as many
     again; those that bring nothing release no more."""
     guard, sent_back = guard_with_parked(100)
     before = 0
     for number, has_news in enumerate((True, False, True)):
-        page = Request(f"{LIST}/{1000 + number}")
-        body = prose(number) if has_news else "Nothing here."
-        guard.saw(HtmlResponse(page.url, body=f"<p>{body}</p>".encode()), page)
-        assert len(sent_back) - before == (FOR_NEWS if has_news else 0)
+        come_back(guard, Request(f"{LIST}/{1000 + number}"), prose(number) if has_news else "Nothing here.")
+        assert len(sent_back) - before == (DRY_SOON if has_news else 0)
         before = len(sent_back)
+    guard.close()
+
+
+def handed_out(guard: LoopGuard, requests: list[Request]) -> list[Request]:
+    return [request for request in requests if not guard.out_of_queue(request) and TRIED_FOR not in request.meta]
+
+
+def guard_with_some_under_way() -> tuple[LoopGuard, list[Request], list[Request]]:
+    """Return a guard whose shape has run dry and then brought something, the requests that have been handed out since,
+    and the list of those that it sends back: everything else is parked."""
+    guard, sent_back = guard_with_parked(100)
+    come_back(guard, Request(f"{LIST}/1000"), prose(1))
+    coming = sent_back[:]
+    sent_back.clear()
+    for number in range(2000, 2020):
+        coming.append(Request(f"{LIST}/{number}"))
+        guard.queued(coming[-1])
+    return guard, handed_out(guard, coming), sent_back
+
+
+def test_no_more_are_under_way_than_may_bring_nothing() -> None:
+    """Of a shape that has run dry and then brought something, DRY_SOON requests are handed out before the first of them
+    has come back, and none after they have all brought nothing."""
+    guard, under_way, sent_back = guard_with_some_under_way()
+    assert len(under_way) == DRY_SOON
+    for request in under_way:
+        come_back(guard, request, "Nothing here.")
+    assert not sent_back
+    more = [Request(f"{LIST}/{number}") for number in range(3000, 3010)]
+    for request in more:
+        guard.queued(request)
+    assert not handed_out(guard, more)
+    guard.close()
+
+
+def test_what_comes_back_with_news_makes_room() -> None:
+    """Each that brings something lets in as many as keep DRY_SOON under way."""
+    guard, under_way, sent_back = guard_with_some_under_way()
+    for turn in range(20):
+        come_back(guard, under_way.pop(0), prose(turn, 2))
+        under_way += handed_out(guard, sent_back)
+        sent_back.clear()
+        assert len(under_way) == DRY_SOON
+    guard.close()
+
+
+def test_answers_that_never_come_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests that fail are never seen again. LOST pages later others of their shape are released."""
+    monkeypatch.setattr("scrapy_bloom.loops.guard.SAVE_INTERVAL", 0.0)
+    guard, _, sent_back = guard_with_some_under_way()
+    pages = 0
+    while not sent_back:
+        pages += 1
+        come_back(guard, Request(f"http://example.com/news/{pages}"), prose(pages))
+    assert pages <= LOST
+    assert len(handed_out(guard, sent_back)) == DRY_SOON
+    guard.close()
+
+
+def test_answers_that_never_come_do_not_end_the_crawl() -> None:
+    """When nothing is under way any more, what is parked for a shape with news is fetched, whatever has failed."""
+    guard, _, sent_back = guard_with_some_under_way()
+    assert guard.release_all_due() > DRY_SOON
+    assert len(handed_out(guard, sent_back)) == DRY_SOON
     guard.close()
 
 
@@ -70,9 +142,8 @@ def test_a_crawl_that_goes_on_tries_now_and_then() -> None:
     """In a crawl that always has better things to do, what is parked is still tried, ever more seldom."""
     guard, sent_back = guard_with_parked(20)
     tries = []
-    for number in range(DRY + 1, 4 * FIRST_TRIES + 2):
-        page = Request(f"http://example.com/news/{number}")
-        guard.saw(HtmlResponse(page.url, body=f"<p>{prose(number)}</p>".encode()), page)
+    for number in range(guard._pages + 1, 4 * FIRST_TRIES + 2):
+        come_back(guard, Request(f"http://example.com/news/{number}"), prose(number))
         if len(sent_back) > len(tries):
             tries.append(number)
             assert TRIED_FOR in sent_back[-1].meta
