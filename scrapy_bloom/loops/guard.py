@@ -346,16 +346,17 @@ class LoopGuard:
         """Return what the ``meta`` of each link on the page of *request* is to have."""
         return {LINKED_FROM: self._source(request), BARREN: request.meta.get(BARREN, 0)}
 
-    def _source(self, request: Request) -> list[int]:
+    def _source(self, request: Request) -> tuple[int, ...]:
+        # A tuple, since garbage collection passes over it: it is in every request that waits.
         url = _asked_for(request)
         last, accounts = self._last_page
         if url == last:
-            return [number for account in accounts for number in (account.id, account.fetched)]
-        source = []
+            return tuple([number for account in accounts for number in (account.id, account.fetched)])
+        source: list[int] = []
         for number in map(number_of, self._shapes.of(url)):
             account = self._accounts.get(number)
             source += [number, 0 if account is None else account.fetched]
-        return source
+        return tuple(source)
 
     def sends_back_by(self, send_back: Callable[[Request], None]) -> None:
         """Call *send_back* with each request that is to go back to the queue, from now on.

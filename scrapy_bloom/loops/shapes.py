@@ -89,6 +89,8 @@ class Shapes:
         A page with two filters shows a part of what either filter shows: where one brings nothing, both bring nothing.
         """
         shapes, queries, keys = self._shapes(url, learn=False)
+        if not keys:
+            return shapes[:queries], (), shapes[queries:]
         fewer: list[tuple[str, ...]] = [(key,) for key in keys] if len(keys) > 1 else []
         if 2 < len(keys) <= MOST_KEYS:
             fewer += combinations(keys, 2)
