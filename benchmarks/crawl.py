@@ -51,6 +51,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--links", type=int, default=150, help="with that many links each (default: %(default)s)")
     parser.add_argument("--css", action="store_true", help='take links by response.css("a::attr(href)")')
+    parser.add_argument(
+        "--canonicalize", action="store_true", help="give all extractors canonicalize=True: no link for each fragment"
+    )
     parser.add_argument("--rounds", type=int, default=3, help="crawls of each kind (default: %(default)s)")
     parser.add_argument(
         "--pairs", type=int, default=8, help="more crawls of ours and of the floor, in turns (default: %(default)s)"
@@ -75,7 +78,12 @@ def run(options: argparse.Namespace) -> measure.Picture:
     sides = [side for side in SIDES if (side != ALONE or options.alone) and (side != CSS_FLOOR or options.css)]
     with served(site) as url, TemporaryDirectory() as directory:
         found_by = str(Path(directory, "pages.json"))
-        arguments = {"has_jobdir": options.jobdir, "css": options.css, "pages_file": found_by}
+        arguments = {
+            "has_jobdir": options.jobdir,
+            "css": options.css,
+            "canonicalize": options.canonicalize,
+            "pages_file": found_by,
+        }
         common = {"CONCURRENT_ITEMS": options.items} if options.items else {}
 
         def crawl(side: str) -> dict[str, Any]:
@@ -94,7 +102,8 @@ def run(options: argparse.Namespace) -> measure.Picture:
         raise AssertionError(f"not all crawls fetched the same pages: {[crawl['pages'] for crawl in crawls]}")
 
     jobdir = "with" if options.jobdir else "without"
-    print(f"{name}, {jobdir} JOBDIR, links by {'CSS' if options.css else 'LinkExtractor'}")
+    extractor = f"LinkExtractor({'canonicalize=True' if options.canonicalize else ''})"
+    print(f"{name}, {jobdir} JOBDIR, links by {'CSS' if options.css else extractor}")
     print(
         f"Time with Scrapy over time (lowest-highest), then seconds; medians of {rounds} interleaved crawls. "
         "CPU time is that of the crawler's process\n"
@@ -146,12 +155,12 @@ def served(arguments: Sequence[str]) -> Iterator[str]:
 
 
 def crawl_in_own_process(
-    url: str, spider: str, settings: dict[str, Any], *, has_jobdir: bool, pages_file: str = "", css: bool = False
+    url: str, spider: str, settings: dict[str, Any], *, has_jobdir: bool, **arguments: Any
 ) -> dict[str, Any]:
     """Return what :func:`crawled` returns, from a process of its own."""
     with TemporaryDirectory() as directory:
         jobdir = {"JOBDIR": directory} if has_jobdir else {}
-        return measure.in_own_process(crawled, url, spider, {**settings, **jobdir}, pages_file=pages_file, css=css)
+        return measure.in_own_process(crawled, url, spider, {**settings, **jobdir}, **arguments)
 
 
 def local_root(url: str) -> str:
@@ -163,7 +172,13 @@ def local_root(url: str) -> str:
 
 
 def crawled(
-    url: str, spider: str, settings: dict[str, Any], *, pages_file: str = "", css: bool = False
+    url: str,
+    spider: str,
+    settings: dict[str, Any],
+    *,
+    pages_file: str = "",
+    css: bool = False,
+    canonicalize: bool = False,
 ) -> dict[str, Any]:
     """Crawl all that *url* leads to on its own host and port, and return times and counts.
 
@@ -185,7 +200,7 @@ def crawled(
         name = "links"
         start_urls = (url,)
         allowed_domains = ("127.0.0.1",)
-        extractor = LinkExtractor(allow_domains=here)
+        extractor = LinkExtractor(allow_domains=here, canonicalize=canonicalize)
 
         def parse(self, response: Any) -> Any:
             pages.add(response.url)
@@ -209,7 +224,7 @@ def crawled(
             return self.unseen_links(super().by_css(response))
 
     class ExtractorSpider(UnseenLinks, LinkSpider):
-        extractor = UnseenLinkExtractor(allow_domains=here)
+        extractor = UnseenLinkExtractor(allow_domains=here, canonicalize=canonicalize)
 
         def by_css(self, response: Any) -> Any:
             unseen = self.unseen_links(response.css("a::attr(href)").getall(), response)

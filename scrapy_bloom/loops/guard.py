@@ -82,6 +82,9 @@ spider derives from it."""
 RELEASED = "bloom_loop_released"
 """Key in ``request.meta`` while a released request is in the queue: its number among those parked."""
 
+UNDER_WAY = "bloom_loop_under_way"
+"""Key in ``request.meta`` while a request is fetched: the numbers of its shapes that have run dry before."""
+
 TRIED_FOR = "bloom_loop_tried"
 """Key in ``request.meta``: number of the shape whose verdict it is to try."""
 
@@ -373,6 +376,9 @@ class LoopGuard:
             if allowed:
                 logger.info("Loop guard: back to the queue, as allowed now: %s", counted(allowed, "parked request"))
             self._release(TAKEN_BACK)
+        for id_ in self._waiting():  # some had waited for pages that were under way when an earlier run ended
+            if id_ in self._accounts:
+                self._release_if_due(self._accounts[id_])
 
     def release_all_due(self) -> int:
         """Send back a portion of what is parked for shapes that are not dry any more; return how many requests.
@@ -417,11 +423,21 @@ class LoopGuard:
             judge = None if self._is_allowed(request.url) else judge_among(own, fewer, others, self._accounts)
             if judge is not None and self._park(judge, request):
                 return True
+        self._count_under_way(request, accounts)
+        return False
+
+    def _count_under_way(self, request: Request, accounts: Iterable[Account]) -> None:
+        """Count *request*, which is fetched now, for those of *accounts* that have run dry before.
+
+        Where a kind of its own has always brought something, it says nothing about the folder around it.
+        """
         for account in accounts:
             if account.has_run_dry:
                 account.under_way += 1
                 self._under_way[account] = self._pages + LOST
-        return False
+                request.meta.setdefault(UNDER_WAY, []).append(account.id)  # a redirect has those of its origin
+            elif account.is_productive:
+                break
 
     def _candidate(self, request: Request, rank: int, accounts: Sequence[Account]) -> Candidate:
         own = accounts[0]
@@ -484,7 +500,9 @@ class LoopGuard:
         for account in accounts:
             account.note(is_news=is_news)
             self._changed.add(account.id)
-            account.under_way = max(0, account.under_way - 1)
+        for number in request.meta.pop(UNDER_WAY, ()):
+            if number in self._accounts:
+                self._accounts[number].under_way = max(0, self._accounts[number].under_way - 1)
         tried_for = request.meta.pop(TRIED_FOR, None)
         if is_news:
             self._credit(request.meta.get(LINKED_FROM, ()))

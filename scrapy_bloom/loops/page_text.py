@@ -52,9 +52,6 @@ _NEXT_LINE = re.compile(
 """Where a page lays out a new line. Windows that end inside of one would make two new lines of it, on each page at
 another place."""
 
-_IS_HEAD = re.compile(rb"</head>\s*\Z").search
-"""Whether a body begins right behind its head. Tags in capitals are not recognised, and then nothing is passed over."""
-
 _LINK = re.compile(rb"<a\s[^<>]*>")
 _HREFS = re.compile(rb"<a\s[^<>]*?\bhref\s*=\s*[\"']?([^\"'<>\s]*)").findall
 _TAG = re.compile(rb"<[^<>]*>")
@@ -208,11 +205,11 @@ def _of_head(body: bytes) -> tuple[bytes, int]:
     """Return the title of a page with a long head, and where the rest of it begins that is to be read.
 
     Nothing is left out if something else may be shown there. That may be data, or text in front of the body: a page
-    whose head does not end where its body begins is read from its start.
+    whose head does not end where its body begins is read from its start, and so is one with its tags in capitals.
     """
     end = body.find(b"<body")
     head = body[: max(end, 0)]
-    if len(head) < SHORT_HEAD or not _IS_HEAD(head[-SHORT_HEAD:]) or head.find(b"json") >= 0:
+    if len(head) < SHORT_HEAD or not head[-SHORT_HEAD:].rstrip().endswith(b"</head>") or head.find(b"json") >= 0:
         return b"", 0
     title = head.find(b"<title")
     after_title = head.find(b"</title", title)

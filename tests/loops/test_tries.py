@@ -9,19 +9,22 @@ from scrapy.http import HtmlResponse
 
 from scrapy_bloom.loops.account import DRY, DRY_SOON, Account
 from scrapy_bloom.loops.guard import FIRST_TRIES, LAST_TRIES, LOST, TRIED_FOR, LoopGuard
+from scrapy_bloom.loops.judging import number_of
 from tests.support.guarding import fetch, opened_guard
 from tests.support.loopsite import prose
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pytest
 
 LIST = "http://example.com/list"
 
 
-def guard_with_parked(count: int) -> tuple[LoopGuard, list[Request]]:
+def guard_with_parked(count: int, jobdir: Path | None = None) -> tuple[LoopGuard, list[Request]]:
     """Return a guard under which ``/list/N`` has run dry and *count* requests are parked, and the list of those that
     it sends back."""
-    guard = opened_guard()
+    guard = opened_guard(jobdir)
     sent_back: list[Request] = []
     guard.sends_back_by(sent_back.append)
     for number in range(DRY):
@@ -78,10 +81,10 @@ def handed_out(guard: LoopGuard, requests: list[Request]) -> list[Request]:
     return [request for request in requests if not guard.out_of_queue(request) and TRIED_FOR not in request.meta]
 
 
-def guard_with_some_under_way() -> tuple[LoopGuard, list[Request], list[Request]]:
+def guard_with_some_under_way(jobdir: Path | None = None) -> tuple[LoopGuard, list[Request], list[Request]]:
     """Return a guard whose shape has run dry and then brought something, the requests that have been handed out since,
     and the list of those that it sends back: everything else is parked."""
-    guard, sent_back = guard_with_parked(100)
+    guard, sent_back = guard_with_parked(100, jobdir)
     come_back(guard, Request(f"{LIST}/1000"), prose(1))
     coming = sent_back[:]
     sent_back.clear()
@@ -117,6 +120,43 @@ def test_what_comes_back_with_news_makes_room() -> None:
     guard.close()
 
 
+def test_pages_of_a_good_kind_do_not_use_up_the_room_of_others() -> None:
+    """In a folder that has run dry and then brought something, items whose own kind has always brought something are
+    under way, as many as there are. What is unknown is fetched beside them."""
+    guard = opened_guard()
+    for number in range(5):
+        fetch(guard, f"{LIST}/item/{number}", prose(number), [])
+    for number in range(DRY + 5):
+        fetch(guard, f"{LIST}/{chr(97 + number % 26)}{number // 26}x", "Nothing here.", [])
+    unknown = Request(f"{LIST}/unknown/")
+    guard.queued(unknown)
+    guard.out_of_queue(unknown)
+    assert guard._accounts[number_of("example.com/list/**")].has_run_dry
+    fetch(guard, f"{LIST}/item/5", prose(5), [])
+    items = [Request(f"{LIST}/item/{number}") for number in range(10, 30)]
+    others = [Request(f"{LIST}/other{name}/") for name in "abc"]
+    for request in (*items, *others):
+        guard.queued(request)
+    assert handed_out(guard, items) == items
+    assert handed_out(guard, others) == others
+    guard.close()
+
+
+def test_what_a_redirect_leads_to_is_not_waited_for_twice() -> None:
+    """A request that is redirected to another URL of its shape is under way until that page comes, and no longer."""
+    guard, (asked_for, *others), _ = guard_with_some_under_way()
+    for number, request in enumerate(others):
+        come_back(guard, request, prose(number, 2))
+    redirected = Request(f"{LIST}/4000", meta={**asked_for.meta, "redirect_urls": [asked_for.url]})
+    guard.queued(redirected)
+    assert not guard.out_of_queue(redirected)
+    shape = guard._accounts[number_of("example.com/list/N")]
+    assert shape.under_way
+    come_back(guard, redirected, "Nothing here.")
+    assert not shape.under_way
+    guard.close()
+
+
 def test_answers_that_never_come_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests that fail are never seen again. LOST pages later others of their shape are released."""
     monkeypatch.setattr("scrapy_bloom.loops.guard.SAVE_INTERVAL", 0.0)
@@ -126,6 +166,18 @@ def test_answers_that_never_come_are_not_waited_for(monkeypatch: pytest.MonkeyPa
         pages += 1
         come_back(guard, Request(f"http://example.com/news/{pages}"), prose(pages))
     assert pages <= LOST
+    assert len(handed_out(guard, sent_back)) == DRY_SOON
+    guard.close()
+
+
+def test_the_next_run_does_not_wait_for_answers_of_this_one(tmp_path: Path) -> None:
+    """A run ends while pages of a shape that has brought something are under way. The next one fetches some of what is
+    parked for it at once."""
+    guard, _, _ = guard_with_some_under_way(tmp_path)
+    guard.close()
+    guard = opened_guard(tmp_path)
+    sent_back: list[Request] = []
+    guard.sends_back_by(sent_back.append)
     assert len(handed_out(guard, sent_back)) == DRY_SOON
     guard.close()
 
