@@ -11,6 +11,7 @@ import pickle
 import sqlite3
 import time
 from collections import Counter, deque
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from scrapy.utils.request import request_from_dict
@@ -156,34 +157,29 @@ class ParkedFile:
 
         """
         path = guard_file(jobdir)
-        connection: sqlite3.Connection | None = None
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            connection = sqlite3.connect(path, isolation_level=None, timeout=1.0)
-            connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-            _check(connection, path)
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")  # the frontier forgets a parked request within a second
-            connection.execute("UPDATE parked SET released = 0 WHERE released")
-            return cls(connection, path, spider, jobdir / MARK_NAME)
-        except sqlite3.OperationalError as error:
-            if connection is not None:
-                connection.close()
-            if "locked" in str(error):
-                raise InUseError(
-                    path, "another process has it open", advice="Stop the other crawl, or use another JOBDIR."
-                ) from error
-            raise _unusable(path, error) from error
-        except sqlite3.DatabaseError as error:
-            if connection is not None:
-                connection.close()
-            raise _damaged(path, error) from error
-        except OSError as error:
-            raise _unusable(path, error) from error
-        except BaseException:
-            if connection is not None:
-                connection.close()
-            raise
+        with ExitStack() as on_failure:
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                connection = sqlite3.connect(path, isolation_level=None, timeout=1.0)
+                on_failure.callback(connection.close)
+                connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+                _check(connection, path)
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute("PRAGMA synchronous = FULL")  # the frontier forgets a parked request within a second
+                connection.execute("UPDATE parked SET released = 0 WHERE released")
+                opened = cls(connection, path, spider, jobdir / MARK_NAME)
+            except sqlite3.OperationalError as error:
+                if "locked" in str(error):
+                    raise InUseError(
+                        path, "another process has it open", advice="Stop the other crawl, or use another JOBDIR."
+                    ) from error
+                raise _unusable(path, error) from error
+            except sqlite3.DatabaseError as error:
+                raise _damaged(path, error) from error
+            except OSError as error:
+                raise _unusable(path, error) from error
+            on_failure.pop_all()
+        return opened
 
     def park(self, account: int, request: Request) -> bool:
         """Write *request* to the disk. Return False if it cannot be serialized, or the disk does not take it."""
