@@ -28,6 +28,10 @@ LATELY = 128
 """Pages over which rates are taken: what a shape did a thousand pages ago says little about its next ones."""
 
 
+RECENTLY = 16
+"""Pages over which it is judged whether those under way are expected to bring something."""
+
+
 class AccountRow(NamedTuple):
     """An account as it is stored; the fields are those of :class:`Account`."""
 
@@ -63,6 +67,7 @@ class Account:
         "loops",
         "pardoned",
         "queued",
+        "recently",
         "shape",
         "strangers",
         "tried",
@@ -80,6 +85,8 @@ class Account:
         """Of the last ones in a row, those that brought nothing."""
         self.under_way = 0
         """Pages that were asked for since it has run dry, and have not come back. Not stored."""
+        self.recently = 0.0
+        """Share of its last RECENTLY pages that brought something themselves, not by what they lead to. Not stored."""
         self.queued = 0
         """URLs that were new to the filter."""
         self.tried = 0
@@ -131,8 +138,12 @@ class Account:
 
     @property
     def patience(self) -> int:
-        """How many more of its pages may bring nothing before it has dried up; those under way count as if they did."""
-        return (DRY_SOON if self.has_run_dry or self.breeds else DRY) - self.dry - self.under_way
+        """How many more of its pages may bring nothing before it has dried up.
+
+        Those under way count as if they did, unless most of those before them have brought something.
+        """
+        expected = self.under_way if self.recently < 0.5 else 0
+        return (DRY_SOON if self.has_run_dry or self.breeds else DRY) - self.dry - expected
 
     @property
     def has_dried_up(self) -> bool:
@@ -174,4 +185,5 @@ class Account:
             self.loops //= 2
             self.brought //= 2
         self.brought += is_news
+        self.recently += (is_news - self.recently) / RECENTLY
         self.dry = 0 if is_news else self.dry + 1

@@ -325,8 +325,11 @@ class LoopGuard:
             return
         url = _asked_for(request)
         accounts = self._accounts_of(self._shapes.of(url))
+        is_news: bool | None
         try:
             is_news = self._news.brought(response, breeds=breeds(accounts))
+            if self._news.was_shown(url) and not is_news:
+                is_news = None  # fetched again, after a kill or at the spider's wish: that is no copy of another page
         except Exception:  # whatever it is, no page is parked because of it
             self._warn_once("news", "What %s brought cannot be told, and counts as news", url, exc_info=True)
             is_news = True
@@ -494,12 +497,14 @@ class LoopGuard:
         self._stats.inc_value("bloom/loop/parked")
         return True
 
-    def _note(self, url: str, accounts: list[Account], request: Request, *, is_news: bool) -> None:
+    def _note(self, url: str, accounts: list[Account], request: Request, *, is_news: bool | None) -> None:
+        """Count a page for *accounts*, those of its *url*; None: it says nothing about other pages."""
         self._last_page = url, tuple(accounts)
-        request.meta[BARREN] = 0 if is_news else request.meta.get(BARREN, 0) + 1
-        for account in accounts:
-            account.note(is_news=is_news)
-            self._changed.add(account.id)
+        if is_news is not None:
+            request.meta[BARREN] = 0 if is_news else request.meta.get(BARREN, 0) + 1
+            for account in accounts:
+                account.note(is_news=is_news)
+                self._changed.add(account.id)
         for number in request.meta.pop(UNDER_WAY, ()):
             if number in self._accounts:
                 self._accounts[number].under_way = max(0, self._accounts[number].under_way - 1)

@@ -174,6 +174,10 @@ class News:
             return False
         return self._has_new_numbers(words_of(body[:_NUMBERS_BYTES]) if is_markup else body[:_NUMBERS_BYTES])
 
+    def was_shown(self, url: str) -> bool:
+        """Return whether the page at *url* was shown before, and remember that it was."""
+        return not self._add(b"\5" + url.encode())
+
     def _worths(
         self, lines: Iterable[bytes], title: bytes, with_links: Mapping[bytes, bytes | None], own: frozenset[bytes]
     ) -> Iterator[tuple[int, bool]]:

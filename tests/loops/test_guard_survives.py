@@ -18,9 +18,9 @@ from scrapy_bloom import open_filter
 from scrapy_bloom.commands.command_line import main
 from scrapy_bloom.commands.terminal import OK, USAGE, WRONG
 from scrapy_bloom.errors import DamagedError, InUseError, UnknownFormatError, UnusableError, counted
-from scrapy_bloom.loops.account import Account
+from scrapy_bloom.loops.account import DRY, Account
 from scrapy_bloom.loops.guard import LAST_TRIES, QUEUED
-from scrapy_bloom.loops.judging import number_of
+from scrapy_bloom.loops.judging import judge_of, number_of
 from scrapy_bloom.loops.parked import ParkedFile, guard_file, lacks_some
 from scrapy_bloom.loops.verdicts import parked_shapes, take_back
 from tests.support.crawling import crawl, start_crawl
@@ -484,6 +484,21 @@ def test_a_site_that_is_crawled_anew_brings_news_again(tmp_path: Path) -> None:
         assert {n for path, n in site.asked().items() if path.startswith(("/good/", "/record/"))} == {2}
 
 
+def test_pages_that_are_fetched_again_say_nothing(tmp_path: Path) -> None:
+    """After a kill the last pages are fetched again. They are no copies of other pages, so nothing runs dry, though
+    the guard remembers all that they have shown; copies under other addresses still do."""
+    guard = opened_guard(tmp_path)
+    items = [f"http://example.com/item/{number}" for number in range(2 * DRY)]
+    for again in range(2):
+        for item in items:
+            fetch(guard, item, prose(item), [])
+        assert judge_of("http://example.com/item/999", guard._shapes, guard._accounts) is None, again
+    for item in items[:DRY]:
+        fetch(guard, f"{item}999", prose(item), [])
+    assert judge_of("http://example.com/item/999", guard._shapes, guard._accounts) is not None
+    guard.close()
+
+
 def test_what_a_page_showed_is_forgotten_before_its_url(monkeypatch: pytest.MonkeyPatch) -> None:
     """Under BLOOM_MAX_AGE a page that is fetched again brings what it brought the first time."""
     now = [1e9]
@@ -495,6 +510,6 @@ def test_what_a_page_showed_is_forgotten_before_its_url(monkeypatch: pytest.Monk
         now[0] += seconds
         fetch(guard, "https://example.com/other", prose(now[0]), [])
         fetch(guard, "https://example.com/page", prose(1), [])
-        brought.append(guard._accounts[number_of("example.com/page")].dry == 0)
-    assert brought == [True, False, False, True]
+        brought.append(guard._accounts[number_of("example.com/page")].brought)
+    assert brought == [1, 1, 1, 2]
     guard.close()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from scrapy import Request
 from scrapy.http import HtmlResponse
 
-from scrapy_bloom.loops.account import DRY, DRY_SOON, Account
+from scrapy_bloom.loops.account import DRY, DRY_SOON, RECENTLY, Account
 from scrapy_bloom.loops.guard import FIRST_TRIES, LAST_TRIES, LOST, TRIED_FOR, LoopGuard
 from scrapy_bloom.loops.judging import number_of
 from tests.support.guarding import fetch, opened_guard
@@ -110,13 +110,17 @@ def test_no_more_are_under_way_than_may_bring_nothing() -> None:
 
 
 def test_what_comes_back_with_news_makes_room() -> None:
-    """Each that brings something lets in as many as keep DRY_SOON under way."""
+    """Each that brings something lets in as many as keep DRY_SOON under way. Once most have, all that is parked
+    follows."""
     guard, under_way, sent_back = guard_with_some_under_way()
-    for turn in range(20):
+    for turn in range(RECENTLY * 4):
         come_back(guard, under_way.pop(0), prose(turn, 2))
         under_way += handed_out(guard, sent_back)
         sent_back.clear()
-        assert len(under_way) == DRY_SOON
+        if turn < RECENTLY / 4:
+            assert len(under_way) == DRY_SOON
+    assert guard._lot is not None
+    assert not guard._lot.waiting.total()
     guard.close()
 
 
