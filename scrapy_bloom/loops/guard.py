@@ -340,11 +340,12 @@ class LoopGuard:
 
     def saw_nothing(self, request: Request) -> None:
         """Take note that *request* has been dropped, if it has come from a redirect: the page is known."""
-        if not self.is_open or not request.meta.get("redirect_urls"):
+        if self._news is None or not self.is_open or not request.meta.get("redirect_urls"):
             return
         try:
             url = _asked_for(request)
-            self._note(url, self._accounts_of(self._shapes.of(url)), request, is_news=False)
+            is_news = None if self._news.was_shown(url) else False
+            self._note(url, self._accounts_of(self._shapes.of(url)), request, is_news=is_news)
         except Exception:  # it is dropped all the same
             self._warn_once("note", "%s, which is dropped, cannot be counted", request, exc_info=True)
 

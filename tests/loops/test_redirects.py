@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from scrapy import Request
+from scrapy.http import HtmlResponse
 
 from scrapy_bloom.loops.account import DRY
+from scrapy_bloom.loops.judging import judge_of
 from scrapy_bloom.loops.verdicts import parked_shapes
 from tests.loops.test_guarded_crawl import GUARDED
 from tests.support.crawling import crawl
-from tests.support.loopsite import LoopSite
+from tests.support.guarding import opened_guard
+from tests.support.loopsite import LoopSite, prose
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,3 +36,17 @@ def test_each_redirect_to_a_known_page_counts_once(tmp_path: Path, settings: dic
     (dry,) = parked_shapes(tmp_path)
     assert dry.shape.endswith("/old/N")
     assert (dry.fetched, dry.dry, dry.waiting) == (fetched, fetched, LoopSite.OLD - fetched)
+
+
+def test_redirects_that_are_followed_again_say_nothing() -> None:
+    """After a kill, addresses that were redirected to pages of their own are asked for again. Their pages are known by
+    then, and are dropped; that is no reason to park the next address."""
+    guard = opened_guard()
+    moved = [f"http://example.com/old/{number}" for number in range(2 * DRY)]
+    for url in moved:
+        page = Request(f"{url}/new", meta={"redirect_urls": [url]})
+        guard.saw(HtmlResponse(page.url, body=f"<p>{prose(url)}</p>".encode()), page)
+    for url in moved:
+        guard.saw_nothing(Request(f"{url}/new", meta={"redirect_urls": [url]}))
+    assert judge_of("http://example.com/old/999", guard._shapes, guard._accounts) is None
+    guard.close()
