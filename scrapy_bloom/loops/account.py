@@ -83,8 +83,8 @@ class Account:
         """Pages that have come back."""
         self.dry = 0
         """Of the last ones in a row, those that brought nothing."""
-        self.under_way = 0
-        """Pages that were asked for since it has run dry, and have not come back. Not stored."""
+        self.under_way: list[int] = []
+        """For each page of it that is being fetched, if any are counted: when that is lost. Not stored."""
         self.recently = 0.0
         """Share of its last RECENTLY pages that brought something themselves, not by what they lead to. Not stored."""
         self.queued = 0
@@ -137,13 +137,23 @@ class Account:
         )
 
     @property
+    def limit(self) -> int:
+        """How many of its pages in a row may bring nothing."""
+        return DRY_SOON if self.has_run_dry or self.breeds else DRY
+
+    @property
+    def must_wait(self) -> bool:
+        """Whether its pages are to come back before more are fetched: it breeds, and has run dry before."""
+        return self.has_run_dry and self.breeds
+
+    @property
     def patience(self) -> int:
         """How many more of its pages may bring nothing before it has dried up.
 
-        Those under way count as if they did, unless most of those before them have brought something.
+        Where it must wait, those under way count as if they did, unless most of the last ones have brought something.
         """
-        expected = self.under_way if self.recently < 0.5 else 0
-        return (DRY_SOON if self.has_run_dry or self.breeds else DRY) - self.dry - expected
+        expected = len(self.under_way) if self.under_way and self.must_wait and self.recently < 0.5 else 0
+        return self.limit - self.dry - expected
 
     @property
     def has_dried_up(self) -> bool:

@@ -46,6 +46,10 @@ logger = logging.getLogger(__name__)
 PORTION = 64
 """Parked requests released or tried at a time, when a verdict is taken back or the crawl would end."""
 
+FOR_NEWS = 8
+"""Parked requests that a page with news releases. If they bring news, too, they release the next ones, so this is no
+limit to a good section; of a shop's filters, 64 were fetched for each product that one of them found."""
+
 LAST_TRIES = 2
 """Requests of each dry shape that are tried when the crawl would end otherwise: one of them may lead to the rest of its
 section, and there is nothing left that it could delay."""
@@ -58,8 +62,8 @@ ACCOUNTS = 100_000
 """Shapes that are remembered, some 40 MB. Past that, the least fetched ones without a verdict are forgotten."""
 
 LOST = 256
-"""Pages of the crawl after which a request that was handed out counts as lost: its answer may have failed, or been one
-that says nothing. Until then it counts against a shape that has run dry."""
+"""Pages of the crawl after which a request that was handed out counts as lost: it has failed, or its answer says
+nothing. Until then it takes the place of another one where a shape must wait for its pages."""
 
 SAVE_INTERVAL = 5.0
 """Seconds between saves of what is known about shapes. What a kill loses costs a few more fetches."""
@@ -83,7 +87,7 @@ RELEASED = "bloom_loop_released"
 """Key in ``request.meta`` while a released request is in the queue: its number among those parked."""
 
 UNDER_WAY = "bloom_loop_under_way"
-"""Key in ``request.meta`` while a request is fetched: the numbers of its shapes that have run dry before."""
+"""Key in ``request.meta`` while a request is fetched: the numbers of its shapes that must wait for it."""
 
 TRIED_FOR = "bloom_loop_tried"
 """Key in ``request.meta``: number of the shape whose verdict it is to try."""
@@ -122,7 +126,7 @@ class LoopGuard:
         self._news: News | None = None
         self._send_back: Callable[[Request], None] | None = None
         self._tried_last: Counter[int] = Counter()
-        self._under_way: dict[Account, int] = {}  # and after how many pages of the crawl it counts as lost
+        self._waited_for: set[Account] = set()  # those with pages under way
         self._pages = 0
         self._next_tries = FIRST_TRIES
         self._queue_is_lost = False
@@ -391,7 +395,9 @@ class LoopGuard:
         """
         if self._lot is None or not self.is_open:
             return 0
-        self._expect_nothing_of(self._under_way)
+        for account in self._waited_for:
+            account.under_way.clear()
+        self._waited_for.clear()
         waiting = self._waiting()
         due = sum(self._release(id_) for id_ in waiting if not self._is_dry(id_))
         if due:
@@ -412,6 +418,7 @@ class LoopGuard:
         self, request: Request, steps: int, rank: int, send_back: Callable[[Request], None] | None
     ) -> bool:
         """Send *request* back to the queue if its kind has grown since it was queued, or park it, if either is due."""
+        self._came_back(request)  # a redirect is fetched in place of what led to it
         own, fewer, others = known_accounts(request.url, self._shapes, self._accounts)
         accounts = [*own, *others]
         if TRIED_FOR not in request.meta:
@@ -431,17 +438,35 @@ class LoopGuard:
         return False
 
     def _count_under_way(self, request: Request, accounts: Iterable[Account]) -> None:
-        """Count *request*, which is fetched now, for those of *accounts* that have run dry before.
+        """Count *request*, which is fetched now, for those of *accounts* that must wait for it.
 
         Where a kind of its own has always brought something, it says nothing about the folder around it.
         """
+        counted = []
         for account in accounts:
-            if account.has_run_dry:
-                account.under_way += 1
-                self._under_way[account] = self._pages + LOST
-                request.meta.setdefault(UNDER_WAY, []).append(account.id)  # a redirect has those of its origin
+            if account.must_wait:
+                account.under_way.append(self._pages + LOST)
+                self._waited_for.add(account)
+                counted.append(account.id)
             elif account.is_productive:
                 break
+        if counted:
+            request.meta[UNDER_WAY] = tuple(counted)
+
+    def _came_back(self, request: Request) -> list[Account]:
+        """Return the shapes that *request* was under way for; it is no more."""
+        accounts = [self._accounts[id_] for id_ in request.meta.pop(UNDER_WAY, ()) if id_ in self._accounts]
+        for account in accounts:
+            del account.under_way[:1]
+        return accounts
+
+    def _give_up_lost(self) -> None:
+        """Wait no longer for what was handed out LOST pages ago."""
+        for account in list(self._waited_for):
+            account.under_way = [end for end in account.under_way if end > self._pages]
+            if not account.under_way:
+                self._waited_for.discard(account)
+            self._release_if_due(account)
 
     def _candidate(self, request: Request, rank: int, accounts: Sequence[Account]) -> Candidate:
         own = accounts[0]
@@ -464,7 +489,7 @@ class LoopGuard:
                     self._changed.add(number)
 
     def _park(self, judge: Account, request: Request) -> bool:
-        """Park *request*, unless it is one to try: the 1st, 2nd, 4th, 8th, ... that comes up."""
+        """Park *request*, unless *judge* has run dry and it is one to try."""
         if self._lot is None:
             return False
         if not judge.has_run_dry:
@@ -480,14 +505,7 @@ class LoopGuard:
                 judge.queued,
                 request.url,
             )
-        judge.tried += 1
-        self._changed.add(judge.id)
-        is_one_to_try = judge.tried.bit_count() == 1
-        own = self._accounts.get(number_of(self._shapes.of(request.url)[0]))
-        if own is None or not own.fetched:  # a kind that nothing is known of is tried by its own count
-            judge.strangers += 1
-            is_one_to_try |= judge.strangers.bit_count() == 1
-        if is_one_to_try:
+        if judge.dry >= judge.limit and self._is_one_to_try(judge, request):
             request.meta[TRIED_FOR] = judge.id
             self._stats.inc_value("bloom/loop/tried")
             return False
@@ -498,6 +516,17 @@ class LoopGuard:
         self._stats.inc_value("bloom/loop/parked")
         return True
 
+    def _is_one_to_try(self, judge: Account, request: Request) -> bool:
+        """Whether *request* is the 1st, 2nd, 4th, 8th, ... that comes up, or one of these of an unknown kind."""
+        judge.tried += 1
+        self._changed.add(judge.id)
+        is_one = judge.tried.bit_count() == 1
+        own = self._accounts.get(number_of(self._shapes.of(request.url)[0]))
+        if own is None or not own.fetched:  # a kind that nothing is known of is tried by its own count
+            judge.strangers += 1
+            is_one |= judge.strangers.bit_count() == 1
+        return is_one
+
     def _note(self, url: str, accounts: list[Account], request: Request, *, is_news: bool | None) -> None:
         """Count a page for *accounts*, those of its *url*; None: it says nothing about other pages."""
         self._last_page = url, tuple(accounts)
@@ -506,9 +535,7 @@ class LoopGuard:
             for account in accounts:
                 account.note(is_news=is_news)
                 self._changed.add(account.id)
-        for number in request.meta.pop(UNDER_WAY, ()):
-            if number in self._accounts:
-                self._accounts[number].under_way = max(0, self._accounts[number].under_way - 1)
+        due = self._came_back(request)
         tried_for = request.meta.pop(TRIED_FOR, None)
         if is_news:
             self._credit(request.meta.get(LINKED_FROM, ()))
@@ -516,8 +543,9 @@ class LoopGuard:
             if judge is not None:
                 judge.dry = 0
                 accounts.append(judge)
-            for account in accounts:
-                self._release_if_due(account)
+            due += accounts
+        for account in due:
+            self._release_if_due(account)
         self._pages += 1
         if self._pages >= self._next_tries:
             self._next_tries *= 4
@@ -525,12 +553,6 @@ class LoopGuard:
             self._try(random.sample(waiting, min(PORTION, len(waiting))))
         if monotonic() >= self._next_save:
             self._checkpoint()
-
-    def _expect_nothing_of(self, accounts: Iterable[Account]) -> None:
-        """Take what is under way for *accounts* for lost."""
-        for account in list(accounts):
-            account.under_way = 0
-            del self._under_way[account]
 
     def _credit(self, source: Sequence[int]) -> None:
         """Count news for the page that led to it, however long ago: only pages after that one are still dry."""
@@ -546,7 +568,7 @@ class LoopGuard:
 
     def _release_if_due(self, account: Account) -> None:
         if self._lot is not None and not account.is_dry and self._lot.waiting[account.id]:
-            self._release(account.id, max(1, account.patience))  # a verdict that was taken back asks for none
+            self._release(account.id, max(1, account.patience) if account.under_way else FOR_NEWS)
 
     def _release(self, id_: int, most: int = PORTION, *, are_tried: bool = False) -> int:
         if self._lot is None or self._send_back is None:
@@ -620,10 +642,7 @@ class LoopGuard:
         self._next_save = monotonic() + SAVE_INTERVAL
         if self._seen is not None and monotonic() >= self._next_news:
             self._begin_news(self._seen)
-        lost = [account for account, last in self._under_way.items() if last <= self._pages]
-        self._expect_nothing_of(lost)
-        for account in lost:
-            self._release_if_due(account)
+        self._give_up_lost()
         self._set_stats()
         if isinstance(self._lot, ParkedFile):
             self._save(self._lot)

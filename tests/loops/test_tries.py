@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 LIST = "http://example.com/list"
 
 
-def guard_with_parked(count: int, jobdir: Path | None = None) -> tuple[LoopGuard, list[Request]]:
+def guard_with_parked(count: int, links: int = 0, jobdir: Path | None = None) -> tuple[LoopGuard, list[Request]]:
     """Return a guard under which ``/list/N`` has run dry and *count* requests are parked, and the list of those that
-    it sends back."""
+    it sends back. Each of the pages had so many *links* to others of the list."""
     guard = opened_guard(jobdir)
     sent_back: list[Request] = []
     guard.sends_back_by(sent_back.append)
     for number in range(DRY):
-        fetch(guard, f"{LIST}/{number}", "Nothing here.", [])
+        fetch(guard, f"{LIST}/{number}", "Nothing here.", [f"{LIST}/{number}000{link}" for link in range(links)])
     number = DRY
     while guard._lot is not None and guard._lot.waiting.total() < count:
         request = Request(f"{LIST}/{number}")
@@ -81,10 +81,12 @@ def handed_out(guard: LoopGuard, requests: list[Request]) -> list[Request]:
     return [request for request in requests if not guard.out_of_queue(request) and TRIED_FOR not in request.meta]
 
 
-def guard_with_some_under_way(jobdir: Path | None = None) -> tuple[LoopGuard, list[Request], list[Request]]:
+def guard_with_some_under_way(
+    jobdir: Path | None = None, links: int = 8
+) -> tuple[LoopGuard, list[Request], list[Request]]:
     """Return a guard whose shape has run dry and then brought something, the requests that have been handed out since,
     and the list of those that it sends back: everything else is parked."""
-    guard, sent_back = guard_with_parked(100, jobdir)
+    guard, sent_back = guard_with_parked(100, links, jobdir)
     come_back(guard, Request(f"{LIST}/1000"), prose(1))
     coming = sent_back[:]
     sent_back.clear()
@@ -95,8 +97,8 @@ def guard_with_some_under_way(jobdir: Path | None = None) -> tuple[LoopGuard, li
 
 
 def test_no_more_are_under_way_than_may_bring_nothing() -> None:
-    """Of a shape that has run dry and then brought something, DRY_SOON requests are handed out before the first of them
-    has come back, and none after they have all brought nothing."""
+    """Of a shape that breeds, has run dry and then brought something, DRY_SOON requests are handed out before the first
+    of them has come back, and none after they have all brought nothing."""
     guard, under_way, sent_back = guard_with_some_under_way()
     assert len(under_way) == DRY_SOON
     for request in under_way:
@@ -107,6 +109,12 @@ def test_no_more_are_under_way_than_may_bring_nothing() -> None:
         guard.queued(request)
     assert not handed_out(guard, more)
     guard.close()
+
+
+def test_a_list_does_not_wait_for_its_pages() -> None:
+    """A shape that does not breed is fetched on without waiting, though it has run dry before."""
+    _, under_way, _ = guard_with_some_under_way(links=0)
+    assert len(under_way) > 2 * DRY_SOON
 
 
 def test_what_comes_back_with_news_makes_room() -> None:
@@ -131,7 +139,8 @@ def test_pages_of_a_good_kind_do_not_use_up_the_room_of_others() -> None:
     for number in range(5):
         fetch(guard, f"{LIST}/item/{number}", prose(number), [])
     for number in range(DRY + 5):
-        fetch(guard, f"{LIST}/{chr(97 + number % 26)}{number // 26}x", "Nothing here.", [])
+        name = f"{LIST}/{chr(97 + number % 26)}{number // 26}x"
+        fetch(guard, name, "Nothing here.", [f"{name}/{link}" for link in range(8)])
     unknown = Request(f"{LIST}/unknown/")
     guard.queued(unknown)
     guard.out_of_queue(unknown)
@@ -146,17 +155,20 @@ def test_pages_of_a_good_kind_do_not_use_up_the_room_of_others() -> None:
     guard.close()
 
 
-def test_what_a_redirect_leads_to_is_not_waited_for_twice() -> None:
-    """A request that is redirected to another URL of its shape is under way until that page comes, and no longer."""
-    guard, (asked_for, *others), _ = guard_with_some_under_way()
-    for number, request in enumerate(others):
-        come_back(guard, request, prose(number, 2))
-    redirected = Request(f"{LIST}/4000", meta={**asked_for.meta, "redirect_urls": [asked_for.url]})
-    guard.queued(redirected)
-    assert not guard.out_of_queue(redirected)
+def test_what_a_redirect_leads_to_takes_the_place_of_its_origin() -> None:
+    """Requests that are redirected to other URLs of their shape are fetched, though all places are taken by their
+    origins, and are under way no longer when they have come back."""
+    guard, under_way, _ = guard_with_some_under_way()
     shape = guard._accounts[number_of("example.com/list/N")]
-    assert shape.under_way
-    come_back(guard, redirected, "Nothing here.")
+    redirected = [
+        Request(f"{request.url}/new", meta={**request.meta, "redirect_urls": [request.url]}) for request in under_way
+    ]
+    for request in redirected:
+        guard.queued(request)
+        assert not guard.out_of_queue(request)
+        assert len(shape.under_way) <= DRY_SOON
+    for request in redirected:
+        come_back(guard, request, "Nothing here.")
     assert not shape.under_way
     guard.close()
 
