@@ -544,7 +544,7 @@ class LoopGuard:
                 judge.dry = 0
                 accounts.append(judge)
             due += accounts
-        for account in due:
+        for account in dict.fromkeys(due):
             self._release_if_due(account)
         self._pages += 1
         if self._pages >= self._next_tries:

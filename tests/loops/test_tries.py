@@ -8,7 +8,7 @@ from scrapy import Request
 from scrapy.http import HtmlResponse
 
 from scrapy_bloom.loops.account import DRY, DRY_SOON, RECENTLY, Account
-from scrapy_bloom.loops.guard import FIRST_TRIES, LAST_TRIES, LOST, TRIED_FOR, LoopGuard
+from scrapy_bloom.loops.guard import FIRST_TRIES, FOR_NEWS, LAST_TRIES, LOST, TRIED_FOR, LoopGuard
 from scrapy_bloom.loops.judging import number_of
 from tests.support.guarding import fetch, opened_guard
 from tests.support.loopsite import prose
@@ -55,24 +55,26 @@ def test_before_the_crawl_ends_some_are_tried_and_then_no_more() -> None:
 
 
 def test_news_of_the_last_try_release_the_others() -> None:
-    """If what is tried at the end brings something, the others of its shape come back."""
+    """If what is tried at the end brings something, FOR_NEWS others of its shape come back, and then the rest."""
     guard, sent_back = guard_with_parked(10)
     assert guard.release_all_due() == 1
     (tried,) = sent_back
     assert not guard.out_of_queue(tried)
     come_back(guard, tried, prose(1))
+    assert len(sent_back) == 1 + FOR_NEWS
+    assert guard.release_all_due() == 9 - FOR_NEWS
     assert len(sent_back) == 10
     guard.close()
 
 
 def test_each_page_with_news_releases_a_few() -> None:
-    """A page with news brings DRY_SOON of its shape back to the queue, and each of these that brings news as many
+    """A page with news brings FOR_NEWS of its shape back to the queue, and each of these that brings news as many
     again; those that bring nothing release no more."""
     guard, sent_back = guard_with_parked(100)
     before = 0
     for number, has_news in enumerate((True, False, True)):
         come_back(guard, Request(f"{LIST}/{1000 + number}"), prose(number) if has_news else "Nothing here.")
-        assert len(sent_back) - before == (DRY_SOON if has_news else 0)
+        assert len(sent_back) - before == (FOR_NEWS if has_news else 0)
         before = len(sent_back)
     guard.close()
 
