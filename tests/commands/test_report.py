@@ -121,7 +121,9 @@ def test_a_report_of_a_crawl_that_runs_and_of_one_that_was_killed(tmp_path: Path
     """It says so and changes nothing, and the figures and pending requests of a killed crawl are there."""
     job = tmp_path / "job"
     with LocalSite(pages=2000) as site:
-        running = start_crawl(site.url("/page/0"), {"ADDONS": {"scrapy_bloom.Addon": 300}, "JOBDIR": str(job)})
+        # Nobody reads its log until it ends, and a crawl whose log is not read stands still.
+        quiet = {"LOG_LEVEL": "WARNING"}
+        running = start_crawl(site.url("/page/0"), {"ADDONS": {"scrapy_bloom.Addon": 300}, "JOBDIR": str(job), **quiet})
         while not ((job / FIGURES_NAME).exists() and info(str(job))["pending"]):  # committed, so that a kill leaves it
             assert running.process.poll() is None
             time.sleep(0.01)
