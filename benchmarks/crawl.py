@@ -102,7 +102,7 @@ def run(options: argparse.Namespace) -> measure.Picture:
         raise AssertionError(f"not all crawls fetched the same pages: {[crawl['pages'] for crawl in crawls]}")
 
     jobdir = "with" if options.jobdir else "without"
-    extractor = f"LinkExtractor({'canonicalize=True' if options.canonicalize else ''})"
+    extractor = "LinkExtractor(canonicalize=True)" if options.canonicalize else "LinkExtractor"
     print(f"{name}, {jobdir} JOBDIR, links by {'CSS' if options.css else extractor}")
     print(
         f"Time with Scrapy over time (lowest-highest), then seconds; medians of {rounds} interleaved crawls. "

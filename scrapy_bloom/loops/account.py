@@ -27,7 +27,6 @@ EVIDENCE = 5
 LATELY = 128
 """Pages over which rates are taken: what a shape did a thousand pages ago says little about its next ones."""
 
-
 RECENTLY = 16
 """Pages over which it is judged whether those under way are expected to bring something."""
 

@@ -421,26 +421,28 @@ class LoopGuard:
         self._came_back(request)  # a redirect is fetched in place of what led to it
         own, fewer, others = known_accounts(request.url, self._shapes, self._accounts)
         accounts = [*own, *others]
-        if TRIED_FOR not in request.meta:
-            later = steps_later(self._candidate(request, rank, accounts), steps) if rank and accounts else 0
-            if later and send_back is not None:
-                again = request.copy()
-                again.meta[QUEUED] = (steps + later, rank, True)
-                again.priority -= steps + later
-                again.dont_filter = True  # the filter knows it; out_of_queue() takes it back
-                send_back(again)
-                self._stats.inc_value("bloom/loop/postponed")
-                return True
-            judge = None if self._is_allowed(request.url) else judge_among(own, fewer, others, self._accounts)
-            if judge is not None and self._park(judge, request):
-                return True
+        if TRIED_FOR in request.meta:
+            self._count_under_way(request, accounts)
+            return False
+        later = steps_later(self._candidate(request, rank, accounts), steps) if rank and accounts else 0
+        if later and send_back is not None:
+            again = request.copy()
+            again.meta[QUEUED] = (steps + later, rank, True)
+            again.priority -= steps + later
+            again.dont_filter = True  # the filter knows it; out_of_queue() takes it back
+            send_back(again)
+            self._stats.inc_value("bloom/loop/postponed")
+            return True
+        judge = None if self._is_allowed(request.url) else judge_among(own, fewer, others, self._accounts)
+        if judge is not None and self._park(judge, request):
+            return True
         self._count_under_way(request, accounts)
         return False
 
     def _count_under_way(self, request: Request, accounts: Iterable[Account]) -> None:
         """Count *request*, which is fetched now, for those of *accounts* that must wait for it.
 
-        Where a kind of its own has always brought something, it says nothing about the folder around it.
+        Where a kind of its own brings something, it says nothing about the folder around it.
         """
         counted = []
         for account in accounts:
