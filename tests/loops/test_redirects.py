@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from scrapy import Request
-from scrapy.http import HtmlResponse
 
 from scrapy_bloom.loops.account import DRY
 from scrapy_bloom.loops.judging import judge_of
 from scrapy_bloom.loops.verdicts import parked_shapes
 from tests.loops.test_guarded_crawl import GUARDED
 from tests.support.crawling import crawl
-from tests.support.guarding import opened_guard
+from tests.support.guarding import come_back, opened_guard
 from tests.support.loopsite import LoopSite, prose
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ def test_redirects_that_are_followed_again_say_nothing() -> None:
     moved = [f"http://example.com/old/{number}" for number in range(2 * DRY)]
     for url in moved:
         page = Request(f"{url}/new", meta={"redirect_urls": [url]})
-        guard.saw(HtmlResponse(page.url, body=f"<p>{prose(url)}</p>".encode()), page)
+        come_back(guard, page, prose(url))
     for url in moved:
         guard.saw_nothing(Request(f"{url}/new", meta={"redirect_urls": [url]}))
     assert judge_of("http://example.com/old/999", guard._shapes, guard._accounts) is None

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from scrapy import Request
-from scrapy.http import HtmlResponse
 
 from scrapy_bloom.loops.account import DRY, DRY_SOON, RECENTLY, Account
 from scrapy_bloom.loops.guard import FIRST_TRIES, FOR_NEWS, LAST_TRIES, LOST, TRIED_FOR, LoopGuard
 from scrapy_bloom.loops.judging import number_of
-from tests.support.guarding import fetch, opened_guard
+from tests.support.guarding import come_back, fetch, opened_guard
 from tests.support.loopsite import prose
 
 if TYPE_CHECKING:
@@ -37,10 +36,6 @@ def guard_with_parked(count: int, links: int = 0, jobdir: Path | None = None) ->
             come_back(guard, request, "Nothing here.")
         number += 1
     return guard, sent_back
-
-
-def come_back(guard: LoopGuard, request: Request, body: str) -> None:
-    guard.saw(HtmlResponse(request.url, body=f"<p>{body}</p>".encode()), request)
 
 
 def test_before_the_crawl_ends_some_are_tried_and_then_no_more() -> None:

@@ -28,10 +28,15 @@ def opened_guard(
     return guard
 
 
+def come_back(guard: LoopGuard, request: Request, text: str) -> None:
+    """Show the guard the page that *request* has led to, with *text*."""
+    guard.saw(HtmlResponse(request.url, body=f"<html><body><p>{text}</p></body></html>".encode()), request)
+
+
 def fetch(guard: LoopGuard, url: str, text: str, links: list[str]) -> list[Request]:
     """Fetch *url*, queue *links* from it, and return their requests."""
     page = Request(url)
-    guard.saw(HtmlResponse(url, body=f"<html><body><p>{text}</p></body></html>".encode()), page)
+    come_back(guard, page, text)
     requests = [Request(link, meta=guard.marks_of_links(page)) for link in links]
     for request in requests:
         guard.queued(request)
