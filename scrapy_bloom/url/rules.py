@@ -126,8 +126,9 @@ _is_session = re.compile(
     rf"(?:(?:{'|'.join(_SESSION_NAMES)}|aspsessionid[a-z]{{8}})=[0-9a-z]{{24,}}|s=[0-9a-f]{{32}})", re.IGNORECASE
 ).fullmatch
 _JSESSIONID = re.compile(r";jsessionid=[0-9A-Za-z]{24,}[^/?#;]*", re.IGNORECASE)
-# ASP.NET without cookies: /(S(lit3py55t21z5v55vlm25s55))/orders.aspx, also with other tickets beside the session.
-_ASP_NET = re.compile(r"/\((?:[AX]\([0-9A-Za-z_\-]+\))?S\([0-9a-z]{24}\)(?:F\([0-9A-Za-z_\-]+\))?\)(?=/|\Z)")
+# ASP.NET without cookies: /(S(lit3py55t21z5v55vlm25s55))/orders.aspx, also with other tickets beside the session. A ";"
+# may be left of a jsessionid; w3lib drops it where it ends the path.
+_ASP_NET = re.compile(r"/\((?:[AX]\([0-9A-Za-z_\-]+\))?S\([0-9a-z]{24}\)(?:F\([0-9A-Za-z_\-]+\))?\);?(?=/|\Z)")
 
 
 def session_ids(url: str) -> str:
@@ -145,7 +146,11 @@ def trailing_slash(url: str) -> str:
     parts = _parts(url)
     if parts is None or not parts.path:
         return url
-    return parts._replace(path=parts.path.rstrip("/") or "/").glued()
+    # A ";" between two slashes is a segment without a name, which w3lib drops at the end: ``/a/;/`` is ``/a``, too.
+    kept = parts.path.rstrip("/;")
+    tail = parts.path[len(kept) :]
+    kept += tail[: tail.rfind(";;") + 2] if ";;" in tail else ";" * tail.startswith(";")
+    return parts._replace(path=kept or "/").glued()
 
 
 _WWW = re.compile(r"(?:www\.)+(?=[^.:]+\.)")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scrapy import Request
 from scrapy.http import FormRequest
@@ -158,6 +158,7 @@ def canonical(url: str) -> str | None:
 
 @pytest.mark.parametrize("name", RULES)
 @given(url=URLS)
+@example(url="http://a.example/;;/;/")
 def test_every_rule_is_idempotent(name: str, url: str) -> None:
     """A rule has nothing left to do on what it has made, whatever the URL, canonical or not."""
     rule = RULES[name]
@@ -167,6 +168,8 @@ def test_every_rule_is_idempotent(name: str, url: str) -> None:
 
 @pytest.mark.parametrize("name", RULES)
 @given(url=URLS)
+@example(url="http://a.example//;/")
+@example(url=f"http://a.example/(S(lit3py55t21z5v55vlm25s55));jsessionid={SID};")
 def test_a_ruled_url_stays_ruled_when_it_is_made_canonical(name: str, url: str) -> None:
     """A URL is ruled, then made canonical for its fingerprint; a link to that very URL gets the same fingerprint."""
     rules = resolve([name])
