@@ -25,7 +25,7 @@ from scrapy_bloom.files.frontier_mark import read_mark
 from scrapy_bloom.files.inspect import inspect
 from scrapy_bloom.files.layout import FILTER_NAME
 from scrapy_bloom.files.sqlite_copy import reading
-from scrapy_bloom.loops.parked import guard_file
+from scrapy_bloom.loops.parked import guard_file, missing_in, newest_noted
 from scrapy_bloom.loops.verdicts import ParkedShape, shapes_in
 
 if TYPE_CHECKING:
@@ -158,10 +158,15 @@ def _beside(jobdir: Path, seen: FilterDescription) -> _Beside:
         findings += missing
     elif _scrapys_queue_may_hold_requests(jobdir, seen):
         pending, why = None, "the requests are in Scrapy's own queue"
+    noted = newest_noted(jobdir)
     if guard.exists():
         verdicts = None
         with _finding(guard, findings), reading(guard) as connection:
-            verdicts = None if connection is None else shapes_in(guard, connection)
+            if connection is not None:
+                verdicts = shapes_in(guard, connection)
+                findings += missing_in(jobdir, noted, connection)
+    else:
+        findings += missing_in(jobdir, noted, None)
     return _Beside(why, pending, verdicts, findings)
 
 

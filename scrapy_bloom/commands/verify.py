@@ -24,7 +24,7 @@ from scrapy_bloom.files.mend import mend
 from scrapy_bloom.files.merge import UNFINISHED_NAME
 from scrapy_bloom.files.sqlite_copy import reading
 from scrapy_bloom.loops import verdicts
-from scrapy_bloom.loops.parked import guard_file, lacks_some, newest_noted, newest_parked
+from scrapy_bloom.loops.parked import guard_file, missing_in, newest_noted
 
 if TYPE_CHECKING:
     import argparse
@@ -177,7 +177,7 @@ def _read_guard(jobdir: Path, read: list[dict[str, Any]]) -> list[str]:
     path = guard_file(jobdir)
     noted = newest_noted(jobdir)
     if not path.exists():
-        return [lacks_some(jobdir)] if noted else []
+        return missing_in(jobdir, noted, None)
 
     def look(connection: sqlite3.Connection) -> tuple[list[str], str]:
         wrong = verdicts.problems(path, connection)
@@ -185,10 +185,8 @@ def _read_guard(jobdir: Path, read: list[dict[str, Any]]) -> list[str]:
             return wrong, "damaged"
         dry = len(verdicts.shapes_in(path, connection))
         shapes = counted(dry, "shape that has run dry", "shapes that have run dry")
-        # Of the number before and after the file was read: a crawl may park and fetch meanwhile.
-        lacks = min(noted, newest_noted(jobdir)) > newest_parked(connection)
         return (
-            [lacks_some(jobdir)] if lacks else [],
+            missing_in(jobdir, noted, connection),
             f"{shapes}, {counted(verdicts.parked_in(path, connection), 'parked request')}",
         )
 

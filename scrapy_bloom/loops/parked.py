@@ -315,6 +315,15 @@ def lacks_some(jobdir: Path) -> str:
     )
 
 
+def missing_in(jobdir: Path, noted: int, connection: sqlite3.Connection | None) -> list[str]:
+    """Return a finding if parked requests are missing over a *connection* to the file of *jobdir*; None: there is none.
+
+    *noted* is what :func:`newest_noted` said before the file was read: a crawl may park and fetch meanwhile.
+    """
+    newest = 0 if connection is None else newest_parked(connection)
+    return [lacks_some(jobdir)] if min(noted, newest_noted(jobdir)) > newest else []
+
+
 def newest_noted(jobdir: Path) -> int:
     """Return the number of the newest parked request as noted beside the file of *jobdir*; 0 without any."""
     return read_mark(jobdir / MARK_NAME)

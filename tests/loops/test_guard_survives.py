@@ -239,8 +239,8 @@ def test_a_guard_file_that_was_deleted_is_missed(tmp_path: Path, caplog: pytest.
 def test_a_guard_file_without_what_was_parked_last_is_missed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """If the guard's file is from an older backup, lacks its log, or was deleted alone, `verify` and the log of the
-    next crawl say so; if all that was parked since has been fetched, there is nothing to say."""
+    """If the guard's file is from an older backup, lacks its log, or was deleted alone, `verify`, `info` and the
+    log of the next crawl say so; if all that was parked since has been fetched, there is nothing to say."""
     job = tmp_path / "job"
     chain = open_filter(job / "requests.bloom", 1000, 1e-3)
     chain.add(b"a fingerprint")
@@ -268,8 +268,9 @@ def test_a_guard_file_without_what_was_parked_last_is_missed(
     for name in ("without its log", "older", "deleted", "older, and all fetched"):
         copy, is_missed = tmp_path / name, name != "older, and all fetched"
         said = lacks_some(copy)
-        assert main(["verify", str(copy)]) == (WRONG if is_missed else OK)
-        assert (said in capsys.readouterr().out) == is_missed
+        for command in ("verify", "info"):
+            assert main([command, str(copy)]) == (WRONG if is_missed else OK)
+            assert (said in capsys.readouterr().out) == is_missed
         opened_guard(copy).close()
         assert (said in caplog.text) == is_missed
         assert main(["verify", str(copy)]) == OK  # it is said once
