@@ -31,6 +31,8 @@ HREFS = "UnseenLinks, given hrefs"
 """What takes the place of the extractor with ``--css``."""
 CSS_FLOOR = "the floor, with response.css()"
 """With ``--css``: the floor of whoever finds links that way, which takes longer than what we do with them."""
+FOLLOWING = "the same links from a list"
+"""With ``--following``: an extractor that takes no time. What it is above the floor, no extractor can save."""
 
 BLOOM = {"DUPEFILTER_CLASS": "scrapy_bloom.BloomDupeFilter"}
 SIDES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -40,6 +42,7 @@ SIDES: dict[str, tuple[str, dict[str, Any]]] = {
     EXTRACTOR: ("ExtractorSpider", BLOOM),
     FLOOR: ("FloorSpider", BLOOM),
     CSS_FLOOR: ("CssFloorSpider", BLOOM),
+    FOLLOWING: ("FollowingSpider", BLOOM),
 }
 
 
@@ -53,6 +56,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--css", action="store_true", help='take links by response.css("a::attr(href)")')
     parser.add_argument(
         "--canonicalize", action="store_true", help="give all extractors canonicalize=True: no link for each fragment"
+    )
+    parser.add_argument(
+        "--following", action="store_true", help="crawl with the links that ours found, and no extractor, too"
     )
     parser.add_argument("--rounds", type=int, default=3, help="crawls of each kind (default: %(default)s)")
     parser.add_argument(
@@ -75,7 +81,8 @@ def run(options: argparse.Namespace) -> measure.Picture:
         pages = 2_000 if options.large else options.pages or 400
         site = ["--pages", str(pages), "--links", str(options.links)]
         name = f"{pages:,} generated pages with {options.links} links each"
-    sides = [side for side in SIDES if (side != ALONE or options.alone) and (side != CSS_FLOOR or options.css)]
+    on_demand = {ALONE: options.alone, CSS_FLOOR: options.css, FOLLOWING: options.following}
+    sides = [side for side in SIDES if on_demand.get(side, True)]
     with served(site) as url, TemporaryDirectory() as directory:
         found_by = str(Path(directory, "pages.json"))
         arguments = {
@@ -83,6 +90,7 @@ def run(options: argparse.Namespace) -> measure.Picture:
             "css": options.css,
             "canonicalize": options.canonicalize,
             "pages_file": found_by,
+            "links_file": str(Path(directory, "links.json")) if options.following else "",
         }
         common = {"CONCURRENT_ITEMS": options.items} if options.items else {}
 
@@ -95,7 +103,7 @@ def run(options: argparse.Namespace) -> measure.Picture:
         calls: dict[str, Callable[[], dict[str, Any]]] = {side: lambda side=side: crawl(side) for side in sides}
         found = measure.side_by_side(calls, rounds)
         # Ours and the floor are close, and each crawl of either is 10 % off: three rounds do not tell them apart.
-        near = [EXTRACTOR, FLOOR, *([CSS_FLOOR] if options.css else [])]
+        near = [side for side in (EXTRACTOR, FLOOR, CSS_FLOOR, FOLLOWING) if side in sides]
         more = measure.side_by_side({side: calls[side] for side in near}, options.pairs)
     crawls = [crawl for side in (*found.values(), *more.values()) for crawl in side]
     if len({crawl["pages_digest"] for crawl in crawls}) != 1:
@@ -125,11 +133,15 @@ def run(options: argparse.Namespace) -> measure.Picture:
     print("All crawls fetched the same pages.")
     ours = HREFS if options.css else EXTRACTOR
     above = {}
+    near_cpu = {side: [one["cpu"] for one in found[side] + more[side]] for side in near}
     for floor, name in ((FLOOR, "the floor"), (CSS_FLOOR, "the floor with response.css()")):
         if floor in near:
-            cpu = {side: [one["cpu"] for one in found[side] + more[side]] for side in (EXTRACTOR, floor)}
-            above[name] = measure.ratios(cpu[EXTRACTOR], cpu[floor])
+            above[name] = measure.ratios(near_cpu[EXTRACTOR], near_cpu[floor])
             print(f"CPU time with {ours} over {name}, {rounds + options.pairs} pairs: {above[name]:.2f}")
+    if options.following:
+        for upper, lower, name in ((FOLLOWING, FLOOR, "the floor"), (EXTRACTOR, FOLLOWING, FOLLOWING)):
+            ratio = measure.ratios(near_cpu[upper], near_cpu[lower])
+            print(f"CPU time with {upper} over {name}, {rounds + options.pairs} pairs: {ratio:.2f}")
     measure.print_target(f"crawl, times as fast with {ours}", cpu_ratios[EXTRACTOR].median, at_least=3.5)
     for name, ratio in above.items():
         measure.print_target(f"crawl, CPU time with {ours} over {name}", ratio.median, at_most=1.1)
@@ -179,10 +191,11 @@ def crawled(
     pages_file: str = "",
     css: bool = False,
     canonicalize: bool = False,
+    links_file: str = "",
 ) -> dict[str, Any]:
     """Crawl all that *url* leads to on its own host and port, and return times and counts.
 
-    The first crawl notes its pages in *pages_file*; the floor is made of them.
+    The first crawl notes its pages in *pages_file*; the floor is made of them. *links_file* has the links of each.
     """
     from scrapy import Request, Spider
     from scrapy.crawler import CrawlerProcess
@@ -195,6 +208,8 @@ def crawled(
     here = urlsplit(root).netloc
     pages: set[str] = set()
     not_found: list[str] = []
+    links: dict[str, list[str]] = {}  # a page may be fetched twice, and the second time it has no new ones
+    notes_links = links_file and not Path(links_file).exists()
 
     class LinkSpider(Spider):
         name = "links"
@@ -207,7 +222,10 @@ def crawled(
             if response.status != 200:
                 not_found.append(response.url)
             if isinstance(response, HtmlResponse):
-                yield from response.follow_all(self.by_css(response) if css else self.by_extractor(response))
+                found = self.by_css(response) if css else self.by_extractor(response)
+                if notes_links:
+                    links.setdefault(response.url, []).extend([getattr(one, "url", one) for one in found])
+                yield from response.follow_all(found)
 
         def by_extractor(self, response: Any) -> Any:
             return self.extractor.extract_links(response)
@@ -230,6 +248,17 @@ def crawled(
             unseen = self.unseen_links(response.css("a::attr(href)").getall(), response)
             return [target for target in map(response.urljoin, unseen) if target.startswith(root)]
 
+    class FollowingSpider(LinkSpider):
+        def __init__(self) -> None:
+            super().__init__()
+            self.links = json.loads(Path(links_file).read_text(encoding="utf-8"))
+
+        def by_extractor(self, response: Any) -> Any:
+            _ = response.selector
+            return self.links.pop(response.url, ())
+
+        by_css = by_extractor
+
     class FloorSpider(Spider):
         name = "links"
 
@@ -248,7 +277,7 @@ def crawled(
             if isinstance(response, HtmlResponse):
                 response.css("a::attr(href)").getall()
 
-    classes = (LinkSpider, AskingSpider, ExtractorSpider, FloorSpider, CssFloorSpider)
+    classes = (LinkSpider, AskingSpider, ExtractorSpider, FollowingSpider, FloorSpider, CssFloorSpider)
     spiders: Any = {cls.__name__: cls for cls in classes}
     process = CrawlerProcess(
         {"LOG_LEVEL": "WARNING", "TELNETCONSOLE_ENABLED": False, "ROBOTSTXT_OBEY": False, "DOWNLOAD_DELAY": 0}
@@ -263,6 +292,8 @@ def crawled(
     stats = crawler.stats.get_stats() if crawler.stats else {}
     if pages_file and not Path(pages_file).exists():
         Path(pages_file).write_text(json.dumps(sorted(pages)), encoding="utf-8")
+    if notes_links:
+        Path(links_file).write_text(json.dumps(links), encoding="utf-8")
     return {
         "cpu": cpu,
         "wall": wall,

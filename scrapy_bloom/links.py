@@ -20,6 +20,7 @@ from w3lib.html import strip_html5_whitespace
 from w3lib.url import safe_url_string
 
 from scrapy_bloom.crawl.crawl_links import CrawlLinks
+from scrapy_bloom.crawl.garbage import pass_over_startup
 from scrapy_bloom.crawl.href_memory import HrefMemory, Known
 from scrapy_bloom.crawl.href_page import page_of
 from scrapy_bloom.crawl.href_sift import Found, sift
@@ -63,6 +64,7 @@ class UnseenLinks:
         """Build the spider as its other bases do, and note the responses of *crawler* as its own."""
         spider: Self = super().from_crawler(crawler, *args, **kwargs)  # type: ignore[misc] # scrapy.Spider's
         spider._links = CrawlLinks(crawler)
+        pass_over_startup(crawler)
         return spider
 
     def unseen_links(self, links: Iterable[LinkT], response: Response | None = None) -> list[LinkT]:

@@ -19,7 +19,7 @@ SMALLEST = {
     "memory": "--urls 50000",
     "reopen": "--urls 2000 --rounds 1",
     "growth": "--urls 50000 --batch 10000 --absent 20000",
-    "crawl": "--pages 8 --links 10 --rounds 1 --pairs 1",
+    "crawl": "--pages 8 --links 10 --rounds 1 --pairs 1 --following",
     "loops": "--pages 8 --links 10 --rounds 1",
     "news": "--pages 8 --rounds 1",
     "hosts": "--hosts 3 20 --work 30 --rounds 1",
