@@ -248,7 +248,7 @@ def crawled(
             unseen = self.unseen_links(response.css("a::attr(href)").getall(), response)
             return [target for target in map(response.urljoin, unseen) if target.startswith(root)]
 
-    class FollowingSpider(LinkSpider):
+    class FollowingSpider(UnseenLinks, LinkSpider):
         def __init__(self) -> None:
             super().__init__()
             self.links = json.loads(Path(links_file).read_text(encoding="utf-8"))
