@@ -52,6 +52,8 @@ class UnseenLinks:
 
     For links that become plain GET requests to their own URL. A link whose request gets another method, a body,
     ``dont_filter`` or another URL on its way to the scheduler must not be asked about here: its page could be missed.
+
+    While the spider crawls, what the process had at its start is kept out of garbage collections (``gc.freeze()``).
     """
 
     crawler: Crawler
