@@ -41,7 +41,8 @@ class BloomError(Exception):
     def __str__(self) -> str:
         """Return ``where found; expected: expected. advice``."""
         expected = f"; expected: {self.expected}" if self.expected else ""
-        return f"{self.where} {self.found}{expected}. {self.advice}"
+        problem = f"{self.where} {self.found}{expected}".removesuffix(".")  # some end with what a server said
+        return f"{problem}. {self.advice}"
 
 
 class SettingsError(BloomError, ValueError):

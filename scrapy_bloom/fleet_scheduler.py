@@ -283,10 +283,13 @@ class FleetScheduler(BaseScheduler):
                 on_begun_anew=self._begun_anew,
             )
             is_left = source is not None and is_anything_left(self._queue, source)
-            courier.join()
-            taken = take_over(self._queue, source) if source is not None and is_left else Taken()
-            courier.start()
             self._filter_figures = shared.figures()
+            taken = Taken()
+            courier.join()  # once it has joined, a worker starts even if the server goes away now
+            if source is not None and is_left:
+                taken = take_over(self._queue, source)
+                self._filter_figures = shared.figures()
+            courier.start()
         except ServerError as error:
             raise UnusableError(f"The queue on {server.where}", f"cannot be used: {error}", advice=advice) from None
         except GoneError:

@@ -28,6 +28,7 @@ def test_one_base_class_catches_everything() -> None:
     ("error", "message"),
     [
         (UnusableError("job", "is read-only", advice="Make it writable."), "job is read-only. Make it writable."),
+        (UnusableError("It", "failed: Gone.", advice="Try again."), "It failed: Gone. Try again."),
         (
             UnusableError("job", "has 3 files", expected="4", advice="Find the fourth."),
             "job has 3 files; expected: 4. Find the fourth.",

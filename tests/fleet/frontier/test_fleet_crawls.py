@@ -144,6 +144,7 @@ def _start_and_wait(fleet: Fleet, server: RedisServer, name: str) -> None:
         before = client.hget("{bloom:site:0}:names", name)
         fleet.start(name)
         wait_until(lambda: client.hget("{bloom:site:0}:names", name) not in (None, before), f"{name} to join")
+        client.ping()  # a server sends all answers that it has, the worker's too, before it reads the next command
 
 
 def _is_quiet(site: LocalSite) -> bool:
