@@ -59,6 +59,7 @@ class Account:
         "dry",
         "example",
         "fetched",
+        "has_bred",
         "has_run_dry",
         "id",
         "is_of_query",
@@ -102,6 +103,8 @@ class Account:
         """Pages with news, of these and of those they have led to."""
         self.has_run_dry = False
         """Whether it has run dry at least once. The log has a line for the first time only."""
+        self.has_bred = False
+        """Whether it bred at a time when it was dry. Once its links have all been found, it seems not to any more."""
         self.pardoned = False
         """Whether a person has taken its verdict back."""
         self.example = ""
@@ -113,7 +116,8 @@ class Account:
         account.fetched, account.dry, account.queued, account.tried = row.fetched, row.dry, row.queued, row.tried
         account.strangers, account.lately = row.strangers, row.lately
         account.bred, account.brought, account.loops = row.bred, row.brought, row.loops
-        account.has_run_dry, account.pardoned, account.example = bool(row.told), bool(row.pardoned), row.example
+        account.has_run_dry, account.has_bred = row.told > 0, row.told > 1
+        account.pardoned, account.example = bool(row.pardoned), row.example
         return account
 
     def row(self) -> AccountRow:
@@ -130,7 +134,7 @@ class Account:
             self.bred,
             self.brought,
             self.loops,
-            int(self.has_run_dry),
+            self.has_run_dry + self.has_bred,
             int(self.pardoned),
             self.example,
         )
@@ -142,8 +146,8 @@ class Account:
 
     @property
     def must_wait(self) -> bool:
-        """Whether its pages are to come back before more are fetched: it breeds, and has run dry before."""
-        return self.has_run_dry and self.breeds
+        """Whether its pages are to come back before more are fetched: it has run dry before, and it breeds or bred."""
+        return self.has_run_dry and (self.has_bred or self.breeds)
 
     @property
     def patience(self) -> int:

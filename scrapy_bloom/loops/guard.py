@@ -507,6 +507,7 @@ class LoopGuard:
                 judge.queued,
                 request.url,
             )
+        judge.has_bred |= judge.breeds
         if judge.dry >= judge.limit and self._is_one_to_try(judge, request):
             request.meta[TRIED_FOR] = judge.id
             self._stats.inc_value("bloom/loop/tried")

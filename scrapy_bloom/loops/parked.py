@@ -54,7 +54,7 @@ CREATE TABLE accounts (
     bred INTEGER NOT NULL,
     brought INTEGER NOT NULL,
     loops INTEGER NOT NULL,
-    told INTEGER NOT NULL,       -- 1: has run dry at least once
+    told INTEGER NOT NULL,       -- 1: has run dry at least once; 2: and bred then
     pardoned INTEGER NOT NULL,   -- 1: a person has taken its verdict back
     example TEXT NOT NULL
 );

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from scrapy import Request
 
 from scrapy_bloom.loops.account import DRY, DRY_SOON, RECENTLY, Account
@@ -14,8 +15,6 @@ from tests.support.loopsite import prose
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
 LIST = "http://example.com/list"
 
@@ -105,6 +104,25 @@ def test_no_more_are_under_way_than_may_bring_nothing() -> None:
     for request in more:
         guard.queued(request)
     assert not handed_out(guard, more)
+    guard.close()
+
+
+@pytest.mark.parametrize("resumes", [False, True], ids=["one run", "resumed"])
+def test_a_shape_that_bred_waits_when_its_links_have_all_been_found(tmp_path: Path, resumes: bool) -> None:
+    """A shape bred when it ran dry. Its next 200 pages link to nothing new, and the last of them bring something now
+    and then: still no more than DRY_SOON are under way."""
+    guard, _ = guard_with_parked(100, links=8, jobdir=tmp_path)
+    if resumes:
+        guard.close()
+        guard = opened_guard(tmp_path)
+    for number in range(200):
+        has_news = number < 100 or number % 4 == 0
+        come_back(guard, Request(f"{LIST}/{1000 + number}"), prose(number) if has_news else "Nothing here.")
+    come_back(guard, Request(f"{LIST}/1500"), prose(500))
+    coming = [Request(f"{LIST}/{number}") for number in range(2000, 2020)]
+    for request in coming:
+        guard.queued(request)
+    assert len(handed_out(guard, coming)) == DRY_SOON
     guard.close()
 
 
