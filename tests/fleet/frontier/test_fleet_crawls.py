@@ -119,8 +119,7 @@ def test_a_server_killed_and_back_loses_nothing(tmp_path: Path, with_workers: bo
         RedisServer(tmp_path, keeps_data=True) as server,
         Fleet(site, server) as fleet,
     ):
-        for name in WORKERS:
-            _start_and_wait(fleet, server, name)
+        _start_all(fleet, server)
         for round_ in range(2):
             site.wait_for_hits(40 + 80 * round_)
             server.kill()
@@ -136,6 +135,14 @@ def test_a_server_killed_and_back_loses_nothing(tmp_path: Path, with_workers: bo
     assert site.missing_pages() == []
     assert sum(hits) - 1 - site.pages <= kills * IN_HAND
     assert max(outcome.stats["bloom/redis/away"] for outcome in ended.values()) >= 1
+
+
+def _start_all(fleet: Fleet, server: RedisServer) -> None:
+    """Start all workers. Until the last has joined, a page takes a second, or the first might be done by then."""
+    delay, fleet.site.delay = fleet.site.delay, 1.0
+    for name in WORKERS:
+        _start_and_wait(fleet, server, name)
+    fleet.site.delay = delay
 
 
 def _start_and_wait(fleet: Fleet, server: RedisServer, name: str) -> None:
@@ -161,8 +168,7 @@ def test_a_full_server_loses_nothing(tmp_path: Path) -> None:
         Fleet(site, server) as fleet,
         server.client() as client,
     ):
-        for name in WORKERS:
-            fleet.start(name)
+        _start_all(fleet, server)
         site.wait_for_hits(60)
         client.config_set("maxmemory", 1)
         wait_until(lambda: _is_quiet(site), "the workers to wait for room")
@@ -185,8 +191,7 @@ def test_a_full_server_that_is_killed_with_a_worker_loses_nothing(tmp_path: Path
         RedisServer(tmp_path, keeps_data=True) as server,
         Fleet(site, server, lease=6.0) as fleet,  # no worker but the killed one is to lose its leases on a busy machine
     ):
-        for name in WORKERS:
-            _start_and_wait(fleet, server, name)
+        _start_all(fleet, server)
         site.wait_for_hits(60)
         with server.client() as client:
             client.config_set("maxmemory-policy", "noeviction")
