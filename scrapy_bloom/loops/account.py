@@ -118,6 +118,7 @@ class Account:
         account.bred, account.brought, account.loops = row.bred, row.brought, row.loops
         account.has_run_dry, account.has_bred = row.told > 0, row.told > 1
         account.pardoned, account.example = bool(row.pardoned), row.example
+        account.recently = 1.0  # it is not known: at worst some more are fetched
         return account
 
     def row(self) -> AccountRow:
@@ -179,6 +180,14 @@ class Account:
         return self.fetched >= EVIDENCE and self.dry < EVIDENCE and not self.is_barren
 
     @property
+    def is_rich(self) -> bool:
+        """Whether most of its last pages bring something themselves, or each leads to more than BREEDS that do.
+
+        Of a calendar's days with entries, each counts for itself and for the day before: one in three is productive.
+        """
+        return self.is_productive and (self.recently >= 0.5 or self.brought > BREEDS * self.lately)
+
+    @property
     def is_promising(self) -> bool:
         """Whether it is too new to be productive, and most of its few pages have brought something."""
         return 0 < self.fetched < EVIDENCE and self.brought > self.lately / 2
@@ -198,5 +207,5 @@ class Account:
             self.loops //= 2
             self.brought //= 2
         self.brought += is_news
-        self.recently += (is_news - self.recently) / RECENTLY
+        self.recently += (is_news - self.recently) / min(self.fetched, RECENTLY)
         self.dry = 0 if is_news else self.dry + 1

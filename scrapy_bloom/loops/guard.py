@@ -450,7 +450,7 @@ class LoopGuard:
                 account.under_way.append(self._pages + LOST)
                 self._waited_for.add(account)
                 counted.append(account.id)
-            elif account.is_productive:
+            elif account.is_rich:
                 break
         if counted:
             request.meta[UNDER_WAY] = tuple(counted)

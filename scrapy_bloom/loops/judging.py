@@ -2,9 +2,9 @@
 
 Of the shapes of a URL the most specific one that has brought something lately decides: then nothing is held back. One
 that is dry has a say only if none below it is productive, so a good list in a dry folder goes on, and a trap that makes
-a shape of every page is caught by its folder. Below a folder that breeds and has run dry, another folder needs more
-pages to go on: a shop's filters find the last products now and then, each under another one. Knows no request and no
-page, and changes no account.
+a shape of every page is caught by its folder. Below a folder that breeds or bred, and has run dry, a shape needs more
+news to go on, and another folder more pages: a calendar has entries on some days, and a shop's filters find the last
+products now and then, each under another one. Knows no request and no page, and changes no account.
 """
 
 from __future__ import annotations
@@ -86,15 +86,15 @@ def _first_dry(own: Sequence[Account], fewer: Sequence[Account], others: Sequenc
         for account in accounts:
             if account.has_dried_up:
                 return account
-            if may_protect and account.is_productive:
-                is_outweighed = accounts is others and account.fetched < DRY and _has_dry_maze(others)
-                if not is_outweighed:
-                    return None
+            if may_protect and account.is_productive and not _is_outweighed(account, others):
+                return None
     return None
 
 
-def _has_dry_maze(folders: Iterable[Account]) -> bool:
-    return any(folder.has_dried_up and folder.breeds for folder in folders)
+def _is_outweighed(account: Account, folders: Sequence[Account]) -> bool:
+    """Whether *account* is too weak to go on below one of *folders* that breeds or bred, and has run dry."""
+    is_weak = not account.is_rich or (account in folders and account.fetched < DRY)
+    return is_weak and any(folder.has_dried_up and (folder.breeds or folder.has_bred) for folder in folders)
 
 
 def with_evidence(accounts: Sequence[Account]) -> Account | None:

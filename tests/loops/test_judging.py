@@ -9,7 +9,7 @@ from scrapy.http import HtmlResponse
 
 from scrapy_bloom.loops.account import DRY, DRY_SOON, KNOWN
 from scrapy_bloom.loops.judging import judge_of
-from tests.support.guarding import fetch, opened_guard
+from tests.support.guarding import come_back, fetch, opened_guard
 from tests.support.loopsite import prose
 
 HOST = "https://example.com"
@@ -109,6 +109,33 @@ def test_a_few_good_pages_do_not_protect_a_part_of_a_maze_that_has_run_dry() -> 
         fetch(guard, f"{HOST}/list/other/{number}", "Nothing here.", [])
     is_parked = {one: judge_of(f"{HOST}/{one}/new", guard._shapes, guard._accounts) is not None for one in good}
     assert is_parked == {"maze/few": True, "maze/many": False, "list/few": False}
+    guard.close()
+
+
+def test_below_a_maze_that_has_run_dry_few_news_are_not_enough() -> None:
+    """Below a folder that breeds and has run dry, a kind goes on if its pages bring something, or each leads to some
+    that do. A calendar with an entry on every third day, which counts for the day before, too, goes on elsewhere
+    only."""
+    guard = opened_guard()
+    for folder in (f"{HOST}/maze", f"{HOST}/list"):
+        day = Request(f"{folder}/day/0")
+        for number in range(30):
+            come_back(guard, day, "Free." if number % 3 else prose(folder, number))
+            day = Request(f"{folder}/day/{number + 1}", meta=guard.marks_of_links(day))
+            fetch(guard, f"{folder}/item/{number}", prose(folder, "item", number), [])
+            things = [f"{HOST}/thing/{folder[-4:]}-{number}-{one}" for one in range(3)]
+            for thing in fetch(guard, f"{folder}/page/{number}", "Nothing here.", things):
+                come_back(guard, thing, prose(thing.url))
+    for number in range(DRY):
+        url, links = bred(f"{HOST}/maze/other", number, 16)
+        fetch(guard, url, "Nothing here.", links)
+        fetch(guard, f"{HOST}/list/other/{number}", "Nothing here.", [])
+    is_parked = {
+        f"{folder}/{kind}": judge_of(f"{HOST}/{folder}/{kind}/99", guard._shapes, guard._accounts) is not None
+        for folder in ("maze", "list")
+        for kind in ("day", "item", "page")
+    }
+    assert [one for one, is_so in is_parked.items() if is_so] == ["maze/day"]
     guard.close()
 
 
