@@ -50,7 +50,7 @@ FOR_NEWS = 8
 """Parked requests that a page with news releases. If they bring news, too, they release the next ones, so this is no
 limit to a good section; of a shop's filters, 64 were fetched for each product that one of them found."""
 
-LAST_TRIES = 2
+LAST_TRIES = 8
 """Requests of each dry shape that are tried when the crawl would end otherwise: one of them may lead to the rest of its
 section, and there is nothing left that it could delay."""
 
@@ -410,7 +410,7 @@ class LoopGuard:
         return [id_ for id_, count in self._lot.waiting.items() if count > 0] if self._lot is not None else []
 
     def _try(self, accounts: Iterable[int]) -> int:
-        return sum(self._release(id_, 1, are_tried=True) for id_ in accounts)
+        return sum(self._release(id_, are_tried=True) for id_ in accounts)
 
     # -- verdicts ------------------------------------------------------------------------------------------------
 
@@ -577,7 +577,8 @@ class LoopGuard:
         if self._lot is None or self._send_back is None:
             return 0
         try:
-            released = self._lot.release(id_, most)
+            # The oldest ones may all be of the maze that is beside them.
+            released = self._lot.release_any(id_) if are_tried else self._lot.release(id_, most)
         except Exception:  # a full disk: they stay parked, for the next news or the next run
             self._warn_once("release", "What is parked in %s cannot be released", self._lot, exc_info=True)
             return 0

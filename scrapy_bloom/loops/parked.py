@@ -8,6 +8,7 @@ places, and its page is fetched twice rather than never.
 from __future__ import annotations
 
 import pickle
+import random
 import sqlite3
 import time
 from collections import Counter, deque
@@ -116,6 +117,15 @@ class ParkedInMemory:
         self.waiting[account] -= len(released)
         return released
 
+    def release_any(self, account: int) -> list[tuple[int, Request]]:
+        """Return one of the requests of *account*, if there are any, each with the same probability."""
+        requests = self._requests.get(account, deque())
+        before = random.randrange(len(requests) or 1)  # noqa: S311 - no secret
+        requests.rotate(-before)
+        released = self.release(account, 1)
+        requests.rotate(before)
+        return released
+
     def drop(self, number: int) -> None:
         """Do nothing: a released request is not kept."""
 
@@ -203,8 +213,16 @@ class ParkedFile:
 
     def release(self, account: int, most: int) -> list[tuple[int, Request]]:
         """Return up to *most* requests of *account*, oldest first; they stay in the file until :meth:`drop`."""
+        return self._release(account, most, after=0)
+
+    def release_any(self, account: int) -> list[tuple[int, Request]]:
+        """Return one of the requests of *account*, if there are any, each with the same probability."""
+        return self._release(account, 1, after=random.randrange(self.waiting[account] or 1))  # noqa: S311 - no secret
+
+    def _release(self, account: int, most: int, *, after: int) -> list[tuple[int, Request]]:
         rows = self._connection.execute(
-            "SELECT id, body FROM parked WHERE account = ? AND NOT released ORDER BY id LIMIT ?", (account, most)
+            "SELECT id, body FROM parked WHERE account = ? AND NOT released ORDER BY id LIMIT ? OFFSET ?",
+            (account, most, after),
         ).fetchall()
         self._mark_released([row_id for row_id, _ in rows])
         self.waiting[account] -= len(rows)

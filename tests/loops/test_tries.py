@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -37,6 +38,10 @@ def guard_with_parked(count: int, links: int = 0, jobdir: Path | None = None) ->
     return guard, sent_back
 
 
+def number_in(request: Request) -> int:
+    return int(request.url.rpartition("/")[2])
+
+
 def test_before_the_crawl_ends_some_are_tried_and_then_no_more() -> None:
     """With nothing else left, one parked request of the shape is fetched, then another, and then the crawl ends."""
     guard, sent_back = guard_with_parked(10)
@@ -45,6 +50,28 @@ def test_before_the_crawl_ends_some_are_tried_and_then_no_more() -> None:
         assert not guard.out_of_queue(sent_back[-1])
         come_back(guard, sent_back[-1], "Nothing here.")
     assert guard.release_all_due() == 0
+    guard.close()
+
+
+@pytest.mark.parametrize("has_jobdir", [False, True], ids=["in memory", "with JOBDIR"])
+def test_the_last_tries_are_not_those_that_were_parked_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_jobdir: bool
+) -> None:
+    """What is tried before the end is any of what is parked: the first hundred may all be of a maze, which a better
+    section was parked with. The others still come back in the order in which they were parked."""
+    monkeypatch.setattr("random.randrange", random.Random(1).randrange)
+    guard, sent_back = guard_with_parked(100, jobdir=tmp_path if has_jobdir else None)
+    for _ in range(LAST_TRIES):
+        assert guard.release_all_due() == 1
+    tried = [number_in(request) for request in sent_back]
+    assert tried != sorted(tried)
+    assert max(tried) > DRY + 60  # beyond the first half, where one draw in 256 leaves all of them
+    come_back(guard, sent_back.pop(), prose(1))
+    while guard.release_all_due():
+        pass
+    rest = [number_in(request) for request in sent_back[LAST_TRIES - 1 :]]
+    assert rest == sorted(rest)
+    assert len({*tried, *rest}) == 100
     guard.close()
 
 
