@@ -52,7 +52,7 @@ limit to a good section; of a shop's filters, 64 were fetched for each product t
 
 LAST_TRIES = 8
 """Requests of each dry shape that are tried when the crawl would end otherwise: one of them may lead to the rest of its
-section, and there is nothing left that it could delay."""
+section, and there is nothing left that it could delay. After news they are counted anew."""
 
 FIRST_TRIES = 4_096
 """Pages after which one request of each shape that has run dry is tried whether or not others come up, and again each
@@ -571,6 +571,7 @@ class LoopGuard:
 
     def _release_if_due(self, account: Account) -> None:
         if self._lot is not None and not account.is_dry and self._lot.waiting[account.id]:
+            self._tried_last.pop(account.id, None)
             self._release(account.id, max(1, account.patience) if account.under_way else FOR_NEWS)
 
     def _release(self, id_: int, most: int = PORTION, *, are_tried: bool = False) -> int:
