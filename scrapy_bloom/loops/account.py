@@ -147,8 +147,8 @@ class Account:
 
     @property
     def must_wait(self) -> bool:
-        """Whether its pages are to come back before more are fetched: it has run dry before, and it breeds or bred."""
-        return self.has_run_dry and (self.has_bred or self.breeds)
+        """Whether its pages are to come back before more are fetched: it is like a maze, and has run dry before."""
+        return self.has_run_dry and self.is_like_a_maze
 
     @property
     def patience(self) -> int:
@@ -173,6 +173,11 @@ class Account:
     def breeds(self) -> bool:
         """Whether its pages lead to ever more of it."""
         return self.lately >= KNOWN and (self.bred if self.is_of_query else self.loops) > BREEDS * self.lately
+
+    @property
+    def is_like_a_maze(self) -> bool:
+        """Whether it breeds, or bred at a time when it was dry."""
+        return self.has_bred or self.breeds
 
     @property
     def is_productive(self) -> bool:

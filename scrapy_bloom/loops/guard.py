@@ -578,7 +578,7 @@ class LoopGuard:
         if self._lot is None or self._send_back is None:
             return 0
         try:
-            # The oldest ones may all be of the maze that is beside them.
+            # What is tried is drawn: the oldest may all be of a maze that something better was parked with.
             released = self._lot.release_any(id_) if are_tried else self._lot.release(id_, most)
         except Exception:  # a full disk: they stay parked, for the next news or the next run
             self._warn_once("release", "What is parked in %s cannot be released", self._lot, exc_info=True)

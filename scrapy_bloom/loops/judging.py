@@ -92,9 +92,9 @@ def _first_dry(own: Sequence[Account], fewer: Sequence[Account], others: Sequenc
 
 
 def _is_outweighed(account: Account, folders: Sequence[Account]) -> bool:
-    """Whether *account* is too weak to go on below one of *folders* that breeds or bred, and has run dry."""
+    """Whether *account* is too weak to go on below one of *folders* that is like a maze and has run dry."""
     is_weak = not account.is_rich or (account in folders and account.fetched < DRY)
-    return is_weak and any(folder.has_dried_up and (folder.breeds or folder.has_bred) for folder in folders)
+    return is_weak and any(folder.has_dried_up and folder.is_like_a_maze for folder in folders)
 
 
 def with_evidence(accounts: Sequence[Account]) -> Account | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from scrapy import Request
 
-from tests.support.guarding import come_back, opened_guard
+from tests.support.guarding import come_back, opened_guard, queue_links
 from tests.support.loopsite import prose
 
 if TYPE_CHECKING:
@@ -85,12 +85,10 @@ def test_what_little_a_section_brings_is_fetched_before_the_crawl_ends(
         fetched.append(page.url)
         text, links = _answer(page.url.removeprefix(HOST), section)
         come_back(guard, page, text)
-        for url in [f"{HOST}{link}" for link in links]:
-            if url not in found:
-                found.add(url)
-                request = Request(url, meta=guard.marks_of_links(page))
-                guard.queued(request)
-                push(request)
+        new = [url for link in links if (url := f"{HOST}{link}") not in found]
+        found.update(new)
+        for request in queue_links(guard, page, new):
+            push(request)
     guard.close()
     missed = []
     for number in range(PAGES):

@@ -37,6 +37,11 @@ def fetch(guard: LoopGuard, url: str, text: str, links: list[str]) -> list[Reque
     """Fetch *url*, queue *links* from it, and return their requests."""
     page = Request(url)
     come_back(guard, page, text)
+    return queue_links(guard, page, links)
+
+
+def queue_links(guard: LoopGuard, page: Request, links: list[str]) -> list[Request]:
+    """Queue *links* from the page that *page* has led to, and return their requests."""
     requests = [Request(link, meta=guard.marks_of_links(page)) for link in links]
     for request in requests:
         guard.queued(request)
