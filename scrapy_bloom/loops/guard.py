@@ -29,6 +29,7 @@ from scrapy_bloom.loops.judging import accounts_in, folder_of, judge_among, know
 from scrapy_bloom.loops.news import News
 from scrapy_bloom.loops.parked import TAKEN_BACK, ParkedFile, ParkedInMemory, guard_file, lacks_some
 from scrapy_bloom.loops.shapes import Shapes
+from scrapy_bloom.loops.skimming import Skimming
 from scrapy_bloom.loops.verdict import PASSED, Verdict
 
 if TYPE_CHECKING:
@@ -125,6 +126,7 @@ class LoopGuard:
         self._seen: ScalableBloomFilter | None = None
         self._news: News | None = None
         self._send_back: Callable[[Request], None] | None = None
+        self._skimming = Skimming()
         self._tried_last: Counter[int] = Counter()
         self._waited_for: set[Account] = set()  # those with pages under way
         self._pages = 0
@@ -330,14 +332,24 @@ class LoopGuard:
         url = _asked_for(request)
         accounts = self._accounts_of(self._shapes.of(url))
         is_news: bool | None
+        may_be_copy = False
         try:
-            is_news = self._news.brought(response, breeds=breeds(accounts))
+            if self._skimming.may_skim(response.body, accounts) and self._news.skim(response):
+                is_news = True
+                self._skimming.keep(url, response.body)
+                self._stats.inc_value("bloom/loop/skimmed")
+            else:
+                is_news = self._news.brought(response, breeds=breeds(accounts))
+                may_be_copy = is_news is None
             if self._news.was_shown(url) and not is_news:
                 is_news = None  # fetched again, after a kill or at the spider's wish: that is no copy of another page
+                may_be_copy = False
         except Exception:  # whatever it is, no page is parked because of it
             self._warn_once("news", "What %s brought cannot be told, and counts as news", url, exc_info=True)
             is_news = True
         try:
+            if may_be_copy:  # it says nothing of its kind; for the list that led to it, doubt counts as news
+                self._credit(request.meta.get(LINKED_FROM, ()))
             self._note(url, accounts, request, is_news=is_news)
         except Exception:  # likewise; its callback gets the page all the same
             self._warn_once("note", "What %s brought cannot be counted", url, exc_info=True)
@@ -355,7 +367,9 @@ class LoopGuard:
 
     def marks_of_links(self, request: Request) -> dict[str, Any]:
         """Return what the ``meta`` of each link on the page of *request* is to have."""
-        return {LINKED_FROM: self._source(request), BARREN: request.meta.get(BARREN, 0)}
+        source = self._source(request)
+        self._skimming.has_links(_asked_for(request), source)
+        return {LINKED_FROM: source, BARREN: request.meta.get(BARREN, 0)}
 
     def _source(self, request: Request) -> tuple[int, ...]:
         # A tuple, since garbage collection passes over it: it is in every request that waits.
@@ -479,6 +493,9 @@ class LoopGuard:
         """Count a new URL, whose shapes are *accounts*, for the shapes of the page that links to it."""
         if not source:
             return
+        unread = self._skimming.leads_on(tuple(source))
+        if unread is not None and self._news is not None:
+            self._news.read(*unread)
         same = {account.id for account in accounts}
         if source[-2] == accounts[-1].id:
             judge = with_evidence(accounts)
@@ -496,6 +513,7 @@ class LoopGuard:
             return False
         if not judge.has_run_dry:
             judge.has_run_dry = True
+            self._skimming.is_over()
             judge.example = request.url
             self._stats.inc_value("bloom/loop/verdicts")
             logger.info(
@@ -534,6 +552,7 @@ class LoopGuard:
         """Count a page for *accounts*, those of its *url*; None: it says nothing about other pages."""
         self._last_page = url, tuple(accounts)
         if is_news is not None:
+            self._skimming.note(is_news=is_news)
             request.meta[BARREN] = 0 if is_news else request.meta.get(BARREN, 0) + 1
             for account in accounts:
                 account.note(is_news=is_news)
@@ -641,6 +660,8 @@ class LoopGuard:
 
     def _load(self, lot: ParkedFile) -> None:
         self._accounts.update(accounts_in(lot.accounts()))
+        if any(account.has_run_dry for account in self._accounts.values()):
+            self._skimming.is_over()
         self._shapes.load(lot.folders())
 
     def _checkpoint(self) -> None:

@@ -36,6 +36,7 @@ from scrapy_bloom.loops.page_text import (
     is_number,
     lines_with_links,
     plain_windows,
+    title_of,
     without_unseen,
     words_of,
     words_of_links,
@@ -121,22 +122,49 @@ class News:
 
     def __init__(self, seen: ScalableBloomFilter) -> None:
         """Keep what was seen in *seen*, which the caller closes."""
+        self._seen = seen
         self._add = seen.add
         self._text = PageText()
 
-    def brought(self, response: Response, *, breeds: bool = False) -> bool:
+    def brought(self, response: Response, *, breeds: bool = False) -> bool | None:
         """Return whether *response* shows anything that no response before has shown, and remember it.
 
         What *breeds* is a page of a kind that leads to ever more of itself, where names and templates are no news.
+
+        None: it has the title of a page that was skimmed, and may be a copy of it. The next one of that title is judged
+        as any other: its copies are known from then on.
         """
         body = response.body
         if not isinstance(response, TextResponse):
             return bool(body) and self._add(b"\2" + mmh3.mmh3_x64_128_digest(body))
+        may_be_copy = isinstance(response, HtmlResponse) and self._was_skimmed(body)
         if response.encoding.startswith(("utf-16", "utf-32")):
             body = response.text.encode()
         is_markup = isinstance(response, (HtmlResponse, XmlResponse))
-        if not is_markup:
-            body = body.translate(_VALUES)
+        is_news = self._shows_something(response.url, body if is_markup else body.translate(_VALUES), is_markup, breeds)
+        return None if is_news and may_be_copy else is_news
+
+    def skim(self, response: Response) -> bool:
+        """Return whether *response* has a title that no page had: then it is taken for news, and not remembered."""
+        title = _title(response.body) if isinstance(response, HtmlResponse) else b""
+        if not title or not self._add(b"\6" + title):
+            return False
+        self._add(b"\7" + title)
+        return True
+
+    def read(self, url: str, body: bytes) -> None:
+        """Remember what a page shows that was skimmed."""
+        self._was_skimmed(body)
+        self._shows_something(url, body, is_markup=True, breeds=False)
+
+    def _was_skimmed(self, body: bytes) -> bool:
+        """Return whether a page with the title of *body* was skimmed and none was read since; now one is."""
+        title = _title(body)
+        return (
+            bool(title) and not self._add(b"\6" + title) and b"\7" + title in self._seen and self._add(b"\10" + title)
+        )
+
+    def _shows_something(self, url: str, body: bytes, is_markup: bool, breeds: bool) -> bool:
         is_news = has_new_medium = has_orders = False
         new = echoes = more = 0
         own: frozenset[bytes] | None = None
@@ -152,7 +180,7 @@ class News:
             title = title or next(filter(bytes.strip, found), b"")
             fresh = [line for line in found if len(line) >= SHORTEST and self._add(line)]
             if fresh:
-                own = own or _words_of(response.url)
+                own = own or _words_of(url)
                 echoed = frozenset([word for word in own if window.text.find(word) >= 0])
                 names = {} if new >= ENOUGH else found
                 for worth, is_echo in self._worths(fresh, title, names, echoed):
@@ -162,7 +190,7 @@ class News:
             if not is_news:
                 more += READ_ON * (len(window.text) >= REMEMBERED)
                 continue
-            has_orders = has_orders or _leads_to_itself(response.url, window.html)
+            has_orders = has_orders or _leads_to_itself(url, window.html)
             if (window.links >= LINKS or has_orders) and len(texts) < MOST_OF_LIST:
                 continue
             if not more:
@@ -264,6 +292,12 @@ class News:
             )
             >= ENOUGH_GROUPS
         )
+
+
+def _title(body: bytes) -> bytes:
+    """Return the title of a page, if it is long enough to tell pages apart."""
+    title = title_of(body)
+    return title if len(title) >= SHORTEST else b""
 
 
 def _leads_to_itself(url: str, html: bytes) -> bool:

@@ -23,6 +23,12 @@ stays unread."""
 SHORT_HEAD = 1_024
 """Bytes; a longer head is passed over but for its title. Styles and scripts are up to 16 KB of it in manuals."""
 
+LONGEST_HEAD = 16_384
+"""Bytes in which a title is looked for."""
+
+LONGEST_TITLE = 1_024
+"""Bytes of a title, its tag included. A longer one is none."""
+
 MOST_BYTES = 4 << 20
 """Of lines that are left out. Past that all are forgotten: those of menus are back two pages later."""
 
@@ -216,6 +222,13 @@ def _of_head(body: bytes) -> tuple[bytes, int]:
     if min(title, after_title) < 0:
         return b"", 0
     return head[title:after_title], end
+
+
+def title_of(body: bytes) -> bytes:
+    """Return the title of a page, in small letters and with all digits alike, or nothing."""
+    start = body.find(b"<title", 0, LONGEST_HEAD)
+    end = -1 if start < 0 else body.find(b"</title", start, start + LONGEST_TITLE)
+    return b"" if end < 0 else body[start:end].partition(b">")[2].strip().translate(ALIKE)
 
 
 def plain_windows(text: bytes) -> Iterator[Window]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scrapy_bloom.loops.page_text import WINDOW_BYTES, PageText
+from scrapy_bloom.loops.page_text import LONGEST_HEAD, LONGEST_TITLE, WINDOW_BYTES, PageText, title_of
 
 LINES = [
     "<p>a sentence of <b>some</b> words</p>", "a line without tags", "<li>an item<br>in two lines", "<td>12.5</td>",
@@ -83,3 +84,25 @@ def test_of_a_long_head_only_the_title_is_read() -> None:
         assert [b"the title" in text, b"stray text" in text, b"a recipe" in text, b"a paragraph" in text] == [
             what in shown for what in (b"the title", b"stray text", b"a recipe", b"a paragraph")
         ]
+
+
+@pytest.mark.parametrize(
+    ("html", "title"),
+    [
+        ("<html><head><title>Garden 17</title></head>", "garden 00"),
+        ("<title lang=en>\n A pond </title>", "a pond"),
+        ("<p>no title</p>", ""),
+        ("<TITLE>in capitals</TITLE>", ""),
+        ("<title>without an end", ""),
+        (f"<title>{'x' * LONGEST_TITLE}</title>", ""),
+        (f"<head>{' ' * LONGEST_HEAD}<title>too far down</title>", ""),
+    ],
+)
+def test_title(html: str, title: str) -> None:
+    """A title that is not found is none: its page is read then."""
+    assert title_of(html.encode()) == title.encode()
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_may_be_asked_for_a_title(body: bytes) -> None:
+    assert len(title_of(b"<title>" + body + b"</title>")) <= len(body)

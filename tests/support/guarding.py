@@ -28,9 +28,10 @@ def opened_guard(
     return guard
 
 
-def come_back(guard: LoopGuard, request: Request, text: str) -> None:
-    """Show the guard the page that *request* has led to, with *text*."""
-    guard.saw(HtmlResponse(request.url, body=f"<html><body><p>{text}</p></body></html>".encode()), request)
+def come_back(guard: LoopGuard, request: Request, text: str, title: str = "") -> None:
+    """Show the guard the page that *request* has led to, with *text* and maybe a *title*."""
+    head = f"<head><title>{title}</title></head>" if title else ""
+    guard.saw(HtmlResponse(request.url, body=f"<html>{head}<body><p>{text}</p></body></html>".encode()), request)
 
 
 def fetch(guard: LoopGuard, url: str, text: str, links: list[str]) -> list[Request]:
