@@ -332,7 +332,7 @@ class LoopGuard:
         url = _asked_for(request)
         accounts = self._accounts_of(self._shapes.of(url))
         is_news: bool | None
-        may_be_copy = False
+        is_in_doubt = False
         try:
             if self._skimming.may_skim(response.body, accounts) and self._news.skim(response):
                 is_news = True
@@ -340,17 +340,15 @@ class LoopGuard:
                 self._stats.inc_value("bloom/loop/skimmed")
             else:
                 is_news = self._news.brought(response, breeds=breeds(accounts))
-                may_be_copy = is_news is None
+                is_in_doubt = is_news is None
             if self._news.was_shown(url) and not is_news:
                 is_news = None  # fetched again, after a kill or at the spider's wish: that is no copy of another page
-                may_be_copy = False
+                is_in_doubt = False
         except Exception:  # whatever it is, no page is parked because of it
             self._warn_once("news", "What %s brought cannot be told, and counts as news", url, exc_info=True)
             is_news = True
         try:
-            if may_be_copy:  # it says nothing of its kind; for the list that led to it, doubt counts as news
-                self._credit(request.meta.get(LINKED_FROM, ()))
-            self._note(url, accounts, request, is_news=is_news)
+            self._note(url, accounts, request, is_news=is_news, is_in_doubt=is_in_doubt)
         except Exception:  # likewise; its callback gets the page all the same
             self._warn_once("note", "What %s brought cannot be counted", url, exc_info=True)
 
@@ -548,8 +546,19 @@ class LoopGuard:
             is_one |= judge.strangers.bit_count() == 1
         return is_one
 
-    def _note(self, url: str, accounts: list[Account], request: Request, *, is_news: bool | None) -> None:
-        """Count a page for *accounts*, those of its *url*; None: it says nothing about other pages."""
+    def _note(
+        self,
+        url: str,
+        accounts: list[Account],
+        request: Request,
+        *,
+        is_news: bool | None,
+        is_in_doubt: bool = False,
+    ) -> None:
+        """Count a page for *accounts*, those of its *url*; None: it says nothing about other pages of its kind.
+
+        If that *is_in_doubt*, it counts as news for the list that led to it, and for a verdict that it is to try.
+        """
         self._last_page = url, tuple(accounts)
         if is_news is not None:
             self._skimming.note(is_news=is_news)
@@ -559,7 +568,7 @@ class LoopGuard:
                 self._changed.add(account.id)
         due = self._came_back(request)
         tried_for = request.meta.pop(TRIED_FOR, None)
-        if is_news:
+        if is_news or is_in_doubt:
             self._credit(request.meta.get(LINKED_FROM, ()))
             judge = self._accounts.get(tried_for) if tried_for is not None else None
             if judge is not None:

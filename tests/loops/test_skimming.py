@@ -11,6 +11,7 @@ from scrapy.http import HtmlResponse
 
 from scrapy_bloom import ScalableBloomFilter
 from scrapy_bloom.loops.account import DRY
+from scrapy_bloom.loops.guard import FOR_NEWS
 from scrapy_bloom.loops.judging import number_of
 from scrapy_bloom.loops.news import News
 from scrapy_bloom.loops.skimming import FIRST_PAGES, KEPT, LONGEST, READ_ONE_OF, Skimming
@@ -185,6 +186,25 @@ def test_a_list_of_translations_goes_on() -> None:
         for request in queue_links(guard, listing, links):
             come_back(guard, request, prose(request.url), name(next(unread)))
         assert not guard._is_dry(number_of("example.com/de/list/N"))
+
+
+def test_a_try_in_doubt_releases_others() -> None:
+    """Of stubs and translations, the stubs run dry; a translation that is tried then may be news."""
+    guard = opened_guard()
+    unread = iter(show_pages(guard, 100))
+    sent_back: list[Request] = []
+    guard.sends_back_by(sent_back.append)
+    for number in range(DRY):
+        show(guard, f"/de/{number}", "Not yet translated.", "")
+    for number in range(DRY, 3 * DRY):
+        request = Request(f"{SITE}/de/{number}")
+        guard.queued(request)
+        guard.out_of_queue(request)
+    assert guard.release_all_due() == 1
+    (tried,) = sent_back
+    assert not guard.out_of_queue(tried)
+    come_back(guard, tried, prose("de"), name(next(unread)))
+    assert guard._stats.get_value("bloom/loop/released") == FOR_NEWS
 
 
 def test_what_is_skimmed_is_fetched_again_after_a_kill_without_harm(tmp_path: Path) -> None:
