@@ -156,7 +156,7 @@ class Account:
 
         Where it must wait, those under way count as if they did, unless most of the last ones have brought something.
         """
-        expected = len(self.under_way) if self.under_way and self.must_wait and self.recently < 0.5 else 0
+        expected = len(self.under_way) if self.under_way and self.must_wait and not self.has_own_news else 0
         return self.limit - self.dry - expected
 
     @property
@@ -190,7 +190,12 @@ class Account:
 
         Of a calendar's days with entries, each counts for itself and for the day before: one in three is productive.
         """
-        return self.is_productive and (self.recently >= 0.5 or self.brought > BREEDS * self.lately)
+        return self.is_productive and (self.has_own_news or self.brought > BREEDS * self.lately)
+
+    @property
+    def has_own_news(self) -> bool:
+        """Whether half of its last RECENTLY pages or more have brought something themselves."""
+        return self.recently >= 0.5
 
     @property
     def is_promising(self) -> bool:

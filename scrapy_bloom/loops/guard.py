@@ -366,7 +366,7 @@ class LoopGuard:
     def marks_of_links(self, request: Request) -> dict[str, Any]:
         """Return what the ``meta`` of each link on the page of *request* is to have."""
         source = self._source(request)
-        self._skimming.has_links(_asked_for(request), source)
+        self._skimming.links_begin(_asked_for(request), source)
         return {LINKED_FROM: source, BARREN: request.meta.get(BARREN, 0)}
 
     def _source(self, request: Request) -> tuple[int, ...]:
@@ -511,7 +511,7 @@ class LoopGuard:
             return False
         if not judge.has_run_dry:
             judge.has_run_dry = True
-            self._skimming.is_over()
+            self._skimming.end()
             judge.example = request.url
             self._stats.inc_value("bloom/loop/verdicts")
             logger.info(
@@ -547,13 +547,7 @@ class LoopGuard:
         return is_one
 
     def _note(
-        self,
-        url: str,
-        accounts: list[Account],
-        request: Request,
-        *,
-        is_news: bool | None,
-        is_in_doubt: bool = False,
+        self, url: str, accounts: list[Account], request: Request, *, is_news: bool | None, is_in_doubt: bool = False
     ) -> None:
         """Count a page for *accounts*, those of its *url*; None: it says nothing about other pages of its kind.
 
@@ -670,7 +664,7 @@ class LoopGuard:
     def _load(self, lot: ParkedFile) -> None:
         self._accounts.update(accounts_in(lot.accounts()))
         if any(account.has_run_dry for account in self._accounts.values()):
-            self._skimming.is_over()
+            self._skimming.end()
         self._shapes.load(lot.folders())
 
     def _checkpoint(self) -> None:

@@ -141,7 +141,9 @@ class News:
         if response.encoding.startswith(("utf-16", "utf-32")):
             body = response.text.encode()
         is_markup = isinstance(response, (HtmlResponse, XmlResponse))
-        is_news = self._shows_something(response.url, body if is_markup else body.translate(_VALUES), is_markup, breeds)
+        if not is_markup:
+            body = body.translate(_VALUES)
+        is_news = self._shows_something(response.url, body, is_markup=is_markup, breeds=breeds)
         return None if is_news and may_be_copy else is_news
 
     def skim(self, response: Response) -> bool:
@@ -164,7 +166,8 @@ class News:
             bool(title) and not self._add(b"\6" + title) and b"\7" + title in self._seen and self._add(b"\10" + title)
         )
 
-    def _shows_something(self, url: str, body: bytes, is_markup: bool, breeds: bool) -> bool:
+    def _shows_something(self, url: str, body: bytes, *, is_markup: bool, breeds: bool) -> bool:
+        """Return whether a page shows anything that none before has shown, and remember it."""
         is_news = has_new_medium = has_orders = False
         new = echoes = more = 0
         own: frozenset[bytes] | None = None

@@ -54,7 +54,7 @@ class Skimming:
         self._unread: dict[str, bytes] = {}
         self._with_links: dict[_Source, tuple[str, bytes]] = {}
 
-    def is_over(self) -> None:
+    def end(self) -> None:
         """Read all pages from now on: something has run dry."""
         self._has_loops = True
 
@@ -85,8 +85,8 @@ class Skimming:
         if len(self._unread) > KEPT:
             del self._unread[next(iter(self._unread))]
 
-    def has_links(self, url: str, source: _Source) -> None:
-        """Take note that the links of the page at *url* will be known by *source*."""
+    def links_begin(self, url: str, source: _Source) -> None:
+        """Take note that the links of the page at *url* will come with *source*."""
         body = self._unread.pop(url, None)
         if body is None:
             return
@@ -101,4 +101,4 @@ class Skimming:
 
 def _is_reliable(account: Account) -> bool:
     """Whether its last page has brought something, and so did most before, each by itself."""
-    return not account.dry and (account.fetched < EVIDENCE or account.recently >= 0.5)
+    return not account.dry and (account.fetched < EVIDENCE or account.has_own_news)
