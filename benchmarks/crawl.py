@@ -64,6 +64,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pairs", type=int, default=8, help="more crawls of ours and of the floor, in turns (default: %(default)s)"
     )
+    parser.add_argument(
+        "--parse", action="store_true", help="let every spider parse its pages, as one that takes items from them does"
+    )
     parser.add_argument("--jobdir", action="store_true", help="crawl with JOBDIR")
     parser.add_argument("--items", type=int, help="CONCURRENT_ITEMS of all crawls (default: that of Scrapy)")
     parser.add_argument("--alone", action="store_true", help="crawl with BloomDupeFilter alone, too")
@@ -89,6 +92,7 @@ def run(options: argparse.Namespace) -> measure.Picture:
             "has_jobdir": options.jobdir,
             "css": options.css,
             "canonicalize": options.canonicalize,
+            "parses": options.parse,
             "pages_file": found_by,
             "links_file": str(Path(directory, "links.json")) if options.following else "",
         }
@@ -111,7 +115,8 @@ def run(options: argparse.Namespace) -> measure.Picture:
 
     jobdir = "with" if options.jobdir else "without"
     extractor = "LinkExtractor(canonicalize=True)" if options.canonicalize else "LinkExtractor"
-    print(f"{name}, {jobdir} JOBDIR, links by {'CSS' if options.css else extractor}")
+    parsed = ", all pages parsed" if options.parse else ""
+    print(f"{name}, {jobdir} JOBDIR, links by {'CSS' if options.css else extractor}{parsed}")
     print(
         f"Time with Scrapy over time (lowest-highest), then seconds; medians of {rounds} interleaved crawls. "
         "CPU time is that of the crawler's process\n"
@@ -191,9 +196,12 @@ def crawled(
     pages_file: str = "",
     css: bool = False,
     canonicalize: bool = False,
+    parses: bool = False,
     links_file: str = "",
 ) -> dict[str, Any]:
     """Crawl all that *url* leads to on its own host and port, and return times and counts.
+
+    Extractors parse the pages that they have to, and with *parses* the spider has parsed each before.
 
     The first crawl notes its pages in *pages_file*; the floor is made of them. *links_file* has the links of each.
     """
@@ -222,6 +230,8 @@ def crawled(
             if response.status != 200:
                 not_found.append(response.url)
             if isinstance(response, HtmlResponse):
+                if parses:
+                    _ = response.selector
                 found = self.by_css(response) if css else self.by_extractor(response)
                 if notes_links:
                     links.setdefault(response.url, []).extend([getattr(one, "url", one) for one in found])

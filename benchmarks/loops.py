@@ -1,8 +1,9 @@
 """Whole crawls of sites without traps, with the loop guard and without: the pages fetched, and CPU time.
 
-Like ``crawl``, with UnseenLinkExtractor on both sides (the cheaper the crawl, the larger the guard's share), or with
-Scrapy's LinkExtractor. The guard may change no page of them: those that one crawl has fetched and the other has not are
-named. What a site links to and does not have is counted beside: "Not found" is nothing new, and the guard may leave it.
+Like ``crawl --parse``, with UnseenLinkExtractor on both sides (the cheaper the crawl, the larger the guard's share), or
+with Scrapy's LinkExtractor. The guard may change no page of them: those that one crawl has fetched and the other has
+not are named. What a site links to and does not have is counted beside: "Not found" is nothing new, and the guard may
+leave it.
 """
 
 from __future__ import annotations
@@ -103,7 +104,9 @@ def _compare(site: Sequence[str], rounds: int, spider: str, *, has_jobdir: bool)
 
         def crawl(side: str) -> dict[str, Any]:
             file = Path(directory, f"{list(SIDES).index(side)}.json")
-            found = crawl_in_own_process(url, spider, SIDES[side], has_jobdir=has_jobdir, pages_file=str(file))
+            found = crawl_in_own_process(
+                url, spider, SIDES[side], has_jobdir=has_jobdir, pages_file=str(file), parses=True
+            )
             if side not in pages:
                 root = url[: url.index("/", len("http://"))]
                 urls = set(json.loads(file.read_text(encoding="utf-8"))).difference(found["not_found"])

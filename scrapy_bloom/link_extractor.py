@@ -1,7 +1,8 @@
 """:class:`UnseenLinkExtractor`: a ``LinkExtractor`` that asks the filter before it does its work.
 
 On a link-rich site Scrapy's extractor resolves, quotes and checks the same links on every page, only for the filter to
-drop them. This one remembers what each raw ``href`` came to and whether it was seen, and works on new ones only.
+drop them. This one remembers what each raw ``href`` came to and whether it was seen, and works on new ones only. A page
+that nobody has parsed is parsed for a new link only.
 
 Knows Scrapy's extractor. Does not know the filter, nor its crawl: it finds both through the response.
 """
@@ -20,6 +21,7 @@ from weakref import WeakKeyDictionary
 
 from lxml import etree  # type: ignore[import-untyped] # its stubs are a package of their own
 from lxml.html import HtmlElementClassLookup, HTMLParser  # type: ignore[import-untyped] # likewise
+from scrapy.http import HtmlResponse, TextResponse
 from scrapy.link import Link
 from scrapy.linkextractors import LinkExtractor
 from scrapy.utils.misc import arg_to_iter, rel_has_nofollow
@@ -31,14 +33,15 @@ from scrapy_bloom.crawl.crawl_links import crawl_of
 from scrapy_bloom.crawl.href_memory import HrefMemory, Known
 from scrapy_bloom.crawl.href_page import page_of
 from scrapy_bloom.crawl.href_sift import Found, sift
+from scrapy_bloom.crawl.href_tags import HrefTags
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from parsel import Selector
-    from scrapy.http import TextResponse
 
-    from scrapy_bloom.crawl.crawl_links import CrawlLinks
+    from scrapy_bloom.crawl.crawl_links import Answer, CrawlLinks
+    from scrapy_bloom.crawl.href_page import Page
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +60,16 @@ _NO_NAME = "no name of an element"
 
 _ODD_LINK = Link("http://a/?b&a=1#c")
 """A URL that is not canonical: shows whether an extractor compares raw or canonical URLs."""
+
+
+def _is_unparsed(response: TextResponse) -> bool:
+    """Whether nobody has parsed the page, who might have changed its links then."""
+    return (
+        isinstance(response, HtmlResponse)
+        and getattr(response, "_cached_selector", response) is None
+        and type(response).selector is TextResponse.selector
+        and type(response).text is TextResponse.text
+    )
 
 
 @contextmanager
@@ -86,9 +99,10 @@ class UnseenLinkExtractor(LinkExtractor):
         rules = [Rule(UnseenLinkExtractor(allow="/docs/"), follow=True)]
 
     The links that come out are those that ``LinkExtractor`` and ``unseen_links()`` would give, in the same order and
-    with the same text, and as many are counted as filtered. What it remembers is kept apart for each crawl and takes
-    at most 32 MiB. With ``process_value`` or ``restrict_text`` nothing is remembered, and it is only as fast as those
-    two. Without the mixin, or with a filter that cannot answer, it is Scrapy's extractor.
+    with the same text, and as many are counted as filtered. A page that nobody has parsed yet is parsed only if it may
+    have one of them. What it remembers is kept apart for each crawl and takes at most 33 MiB. With ``process_value`` or
+    ``restrict_text`` nothing is remembered, and it is only as fast as those two. Without the mixin, or with a filter
+    that cannot answer, it is Scrapy's extractor.
 
     For links that become plain GET requests to their own URL: see ``UnseenLinks``.
     """
@@ -106,7 +120,9 @@ class UnseenLinkExtractor(LinkExtractor):
         self._only_attr = next(iter(self._attrs)) if len(self._attrs) == 1 else None
         name = self._only_attr or ""
         self._only_attr_name = name.encode() if name.isascii() else name  # lxml encodes a str for each element anew
+        self._has_usual_elements = self._tags == ["a", "area"] and self._only_attr == "href" and not self._takes_any
         self._memories: WeakKeyDictionary[CrawlLinks, tuple[object, HrefMemory | None]] = WeakKeyDictionary()
+        self._of_tags: WeakKeyDictionary[CrawlLinks, HrefTags] = WeakKeyDictionary()
         self._has_warned = False
 
     def extract_links(self, response: TextResponse) -> list[Link]:
@@ -130,10 +146,22 @@ class UnseenLinkExtractor(LinkExtractor):
             links = super().extract_links(response)
             found = [Found(place, link.url, Known.of(link.url, fingerprint_url)) for place, link in enumerate(links)]
             return [links[one.place] for one in crawl.unseen(found)]
+        tags = self._of_tags.setdefault(crawl, HrefTags())
+        answers: dict[Known, Answer] = {}
+        is_read = tags.likely_pay and self._has_usual_elements and not self.restrict_xpaths and _is_unparsed(response)
+        hrefs = tags.read(response.body, response.encoding) if is_read else None
+        if hrefs is not None:
+            found, seen, n_more = self._sift(page, hrefs.shown, crawl)
+            hidden = self._sift(page, hrefs.hidden, crawl)[0] if hrefs.hidden else []
+            answers = crawl.ask([one.known for one in (*found, *hidden)])
+            if all(answer.is_seen for answer in answers.values()):
+                tags.saved_parsing()
+                crawl.unseen(found, seen, n_more, answers)
+                return []
         parts = self._parts(response)
-        values, is_unique = self._values(parts), self.link_extractor.unique
-        found, seen, n_more = sift(page, values, crawl.certain, is_unique=is_unique, names_seen=crawl.is_debugging)
-        unseen = crawl.unseen(found, seen, n_more)
+        found, seen, n_more = self._sift(page, self._values(parts), crawl)
+        unseen = crawl.unseen(found, seen, n_more, answers)
+        tags.had_to_parse(has_new=bool(unseen), was_read=is_read)
         if not unseen:
             return []
         links, at = [], 0
@@ -145,6 +173,10 @@ class UnseenLinkExtractor(LinkExtractor):
                 text = _text_of(element) if len(element) else element.text  # an XPath takes 5 microseconds
                 links.append(Link(url, text or "", nofollow=rel_has_nofollow(element.get("rel"))))
         return links
+
+    def _sift(self, page: Page, values: list[str | None], crawl: CrawlLinks) -> tuple[list[Found], list[str], int]:
+        is_unique = self.link_extractor.unique
+        return sift(page, values, crawl.certain, is_unique=is_unique, names_seen=crawl.is_debugging)
 
     def _parts(self, response: TextResponse) -> list[Selector]:
         if self.restrict_xpaths:

@@ -16,10 +16,12 @@ from scrapy import Request, signals
 from scrapy.http import HtmlResponse, XmlResponse
 from scrapy.link import Link
 from scrapy.linkextractors import LinkExtractor
+from scrapy.selector import Selector
 from scrapy.utils.request import fingerprint
 
 from scrapy_bloom import BloomDupeFilter, UnseenLinkExtractor
 from scrapy_bloom.crawl import href_memory
+from scrapy_bloom.crawl.href_tags import HrefTags
 from tests.support.scheduling import SCRAPYS, AskingSpider, ByPath, finish, open_scheduler, stat
 
 if TYPE_CHECKING:
@@ -256,12 +258,13 @@ def response_of(scheduler: Scheduler, page: tuple[Any, ...]) -> TextResponse:
         attrs = "".join(f' {name}="{value.translate(ESCAPES)}"' for name, value in pairs)
         made.append(f'<div class="{css}"><{tag}{attrs}>{text}</{tag}></div>')
     head = "" if base is None else f'<base href="{base}">{"</base>" if is_xml else ""}'
-    html = f"<html><head>{head}<!-- x --></head><body>{''.join(made)}</body></html>"
+    html = f"<html><head>{head}{'<!-- x -->' if is_xml else HIDDEN}</head><body>{''.join(made)}</body></html>"
     if is_xml:
         html = html.replace("<html>", '<html xmlns="http://www.w3.org/1999/xhtml" xmlns:o="urn:o">')
     return downloaded(scheduler, (XmlResponse if is_xml else HtmlResponse)(url, body=html, encoding=encoding))
 
 
+HIDDEN = """<!-- <a href="a.html">x</a> --><script>'<a href="/b.html">x</a>'</script>"""
 ESCAPES = str.maketrans({"&": "&amp;", '"': "&quot;", "<": "&lt;", "\n": "&#10;", "\t": "&#9;", "\x01": ""})
 
 
@@ -293,12 +296,14 @@ def both_give_the_same(
 ) -> None:
     scheduler = open_scheduler(spider=AskingSpider)
     spider: Any = scheduler.spider
-    theirs, ours = LinkExtractor(**arguments), UnseenLinkExtractor(**arguments)
+    theirs, ours, of_unparsed = LinkExtractor(**arguments), *(UnseenLinkExtractor(**arguments) for _ in range(2))
     requested: list[Request] = []
     for turn, page in enumerate([*pages, *pages]):
         response = response_of(scheduler, page)
         expected = outcome(scheduler, lambda response=response: spider.unseen_links(theirs.extract_links(response)))
         assert outcome(scheduler, lambda response=response: ours.extract_links(response)) == expected
+        unparsed = response.replace()
+        assert outcome(scheduler, lambda response=unparsed: of_unparsed.extract_links(response)) == expected
         for number, (_, url, *_) in enumerate(expected[0] if isinstance(expected[0], list) else []):
             if number in recorded and "://" in url:
                 requested.append(Request(url))
@@ -328,7 +333,8 @@ def test_two_spellings_are_counted_as_both_would_count_them(scheduler: Scheduler
             html = "".join(f'<a href="{href.translate(ESCAPES)}">x</a>' for href in pair)
             response = page_of(scheduler, html, f"http://a.example/docs/{url}")
             expected = outcome(scheduler, lambda page=response: spider.unseen_links(theirs.extract_links(page)))
-            assert outcome(scheduler, lambda page=response: ours.extract_links(page)) == expected, (url, pair)
+            for page in (response, response.replace()):  # parsed, and not yet
+                assert outcome(scheduler, lambda page=page: ours.extract_links(page)) == expected, (url, pair)
 
 
 # -- one by one --------------------------------------------------------------------------------------------------------
@@ -346,6 +352,85 @@ def test_what_was_seen_is_dropped_on_every_page(scheduler: Scheduler) -> None:
     seen(scheduler, "http://a.example/docs/b.html")
     assert extractor.extract_links(page_of(scheduler, html)) == []
     assert stat(scheduler, "bloom/links_dropped") == stat(scheduler, "dupefilter/filtered") == 2 + 2 + 1 + 3
+
+
+def test_a_page_without_a_new_link_is_not_parsed(scheduler: Scheduler) -> None:
+    """Its links are read from the text of its tags. One new link, and it is parsed; a comment is asked about, too."""
+    extractor = UnseenLinkExtractor()
+    seen(scheduler, "http://a.example/docs/a.html", "http://a.example/docs/page.html")
+    html = '<!-- <a href="a.html">A</a> --><a href="a.html">A</a> <a href="#x">X</a><area href="/docs/page.html"> %s'
+    for _ in range(2):
+        page = page_of(scheduler, html % "<a name='z'>Z</a>")
+        assert extractor.extract_links(page) == []
+        assert page._cached_selector is None
+    assert stat(scheduler, "dupefilter/filtered") == 2 * 3
+    page = page_of(scheduler, html % '<!-- <a href="b.html">B</a> -->')
+    assert extractor.extract_links(page) == []
+    assert page._cached_selector is not None
+    (link,) = extractor.extract_links(page_of(scheduler, html % "<a href=b.html>B</a>"))
+    assert (link.url, link.text) == ("http://a.example/docs/b.html", "B")
+    assert stat(scheduler, "dupefilter/filtered") == stat(scheduler, "bloom/links_dropped") == 4 * 3
+
+
+def test_a_page_that_was_parsed_may_have_been_changed(scheduler: Scheduler) -> None:
+    """By the spider, which may have put in a link: then the tree is what counts."""
+    seen(scheduler, "http://a.example/docs/a.html")
+    page = page_of(scheduler, '<a href="a.html">A</a>')
+    page.selector.root.find(".//a").set("href", "b.html")
+    assert urls_of(UnseenLinkExtractor().extract_links(page)) == ["http://a.example/docs/b.html"]
+
+
+def test_a_response_that_makes_its_own_tree_is_believed(scheduler: Scheduler) -> None:
+    """As those of a rendering browser may: what its body has is not all."""
+
+    class Rendered(HtmlResponse):
+        @property
+        def selector(self) -> Selector:
+            return Selector(text='<a href="b.html">B</a>')
+
+    seen(scheduler, "http://a.example/docs/a.html")
+    page = downloaded(scheduler, Rendered("http://a.example/docs/", body=b'<a href="a.html">', encoding="utf-8"))
+    assert urls_of(UnseenLinkExtractor().extract_links(page)) == ["http://a.example/docs/b.html"]
+
+
+def test_a_link_beyond_the_limits_counts_there_on_every_page() -> None:
+    """Also one that the rules make equal to a page that was seen."""
+    scheduler = open_scheduler(spider=AskingSpider, BLOOM_LOOP_GUARD=True, BLOOM_URL_RULES=["tracking"])
+    seen(scheduler, "http://a.example/docs/a.html")
+    extractor = UnseenLinkExtractor()
+    beyond = f'<a href="a.html?{"&amp;".join(["utm_source=x"] * 3)}">A</a>'
+    for turn in range(1, 4):
+        assert extractor.extract_links(page_of(scheduler, beyond)) == []
+        assert stat(scheduler, "bloom/loop/params") == turn
+    assert len(extractor.extract_links(page_of(scheduler, f'{beyond}<a href="b.html">B</a>'))) == 1
+    assert (stat(scheduler, "bloom/loop/params"), stat(scheduler, "dupefilter/filtered")) == (4, None)
+    finish(scheduler)
+
+
+def test_reading_in_vain_is_given_up(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where each page hides a link that is new in a comment, reading saves nothing."""
+    reads: list[bytes] = []
+    read = HrefTags.read
+    monkeypatch.setattr(HrefTags, "read", lambda self, body, encoding: reads.append(body) or read(self, body, encoding))
+    extractor = UnseenLinkExtractor()
+    seen(scheduler, "http://a.example/docs/a.html")
+    for n in range(200):
+        html = f'<a href="a.html">A</a><!-- <a href="print{n}.html">P</a> -->'
+        assert extractor.extract_links(page_of(scheduler, html)) == []
+    assert len(reads) < 50
+
+
+def test_the_filter_is_asked_once_about_a_page(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each time may be a round trip to a server."""
+    asked: list[int] = []
+    ask = scheduler.df.seen_fingerprints  # type: ignore[attr-defined]  # BloomDupeFilter has it
+    monkeypatch.setattr(
+        scheduler.df, "seen_fingerprints", lambda fingerprints: asked.append(len(fingerprints)) or ask(fingerprints)
+    )
+    seen(scheduler, "http://a.example/docs/a.html")
+    html = '<a href="a.html">A</a> <a href="b.html">B</a> <a href="c.html">C</a> <a href="c.html#x">C</a>'
+    assert len(UnseenLinkExtractor().extract_links(page_of(scheduler, html))) == 3
+    assert [n for n in asked if n] == [3]
 
 
 def test_a_forgotten_url_comes_out_again(scheduler: Scheduler) -> None:

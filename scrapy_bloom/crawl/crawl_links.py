@@ -6,7 +6,7 @@ Knows the crawler's signals and stats. Does not know which filter that is, nor w
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
 from scrapy import Request, signals
@@ -14,11 +14,12 @@ from scrapy import Request, signals
 from scrapy_bloom.crawl.link_filter import link_filter_wanted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from scrapy.crawler import Crawler
     from scrapy.http import Response
 
+    from scrapy_bloom.crawl.href_memory import Known
     from scrapy_bloom.crawl.href_sift import Found
     from scrapy_bloom.crawl.link_filter import LinkFilter
 
@@ -32,6 +33,17 @@ _crawls: WeakKeyDictionary[Request, CrawlLinks] = WeakKeyDictionary()
 def crawl_of(response: Response) -> CrawlLinks | None:
     """Return what the crawl that downloaded *response* knows; None if its spider has no ``UnseenLinks``."""
     return None if response.request is None else _crawls.get(response.request)
+
+
+class Answer(NamedTuple):
+    """What the filter said of a link."""
+
+    is_seen: bool
+    epoch: int | None
+    """In which it was seen, if it was."""
+
+
+_NEW = Answer(is_seen=False, epoch=None)
 
 
 class CrawlLinks:
@@ -73,29 +85,46 @@ class CrawlLinks:
         epoch = None if self.filter is None else self.filter.epoch
         return -1 if epoch is None else epoch
 
-    def unseen(self, found: Sequence[Found], dropped: Sequence[str] = (), n_more: int = 0) -> list[Found]:
+    def unseen(
+        self,
+        found: Sequence[Found],
+        dropped: Sequence[str] = (),
+        n_more: int = 0,
+        answers: dict[Known, Answer] | None = None,
+    ) -> list[Found]:
         """Return those of *found* that are within the limits and were not seen; asks about all of them at once.
 
         Counts and logs those dropped as the scheduler and the filter would have done with their requests. URLs of
-        links *dropped* before count with them, and so do *n_more*, which are not logged.
+        links *dropped* before count with them, and so do *n_more*, which are not logged. *answers* are those that
+        :meth:`ask` gave for this page.
         """
         link_filter = self.filter
         if link_filter is None or not found:
             self._drop(dropped, n_more)
             return list(found)
         found = _within_limits(link_filter, found)
+        answers = answers or {}
+        answers = {**answers, **self.ask([one.known for one in found if one.known not in answers])}
+        for one in found:
+            one.known.seen_in = answers[one.known].epoch  # not before the limits have let it pass
+        self._drop([*dropped, *(one.url for one in found if answers[one.known].is_seen)], n_more)
+        return [one for one in found if not answers[one.known].is_seen]
+
+    def ask(self, links: Iterable[Known]) -> dict[Known, Answer]:
+        """Return whether each of *links* was seen; asks about all of them at once, counts and remembers nothing."""
+        answers: dict[Known, Answer] = dict.fromkeys(links, _NEW)
+        link_filter = self.filter
+        if link_filter is None or not answers:
+            return answers
+        asked = [known for known in answers if known.fingerprint is not None]
         epoch = link_filter.epoch
-        asked = [known for known in dict.fromkeys(one.known for one in found) if known.fingerprint is not None]
-        answers = link_filter.seen_fingerprints([known.fingerprint for known in asked if known.fingerprint is not None])
+        seen = link_filter.seen_fingerprints([known.fingerprint for known in asked if known.fingerprint is not None])
         if epoch is None:
             epoch = link_filter.epoch  # asking may have confirmed the filter
-        seen = set()
-        for known, is_seen in zip(asked, answers, strict=True):
-            known.seen_in = epoch if is_seen else None
-            if is_seen:
-                seen.add(known)
-        self._drop([*dropped, *(one.url for one in found if one.known in seen)], n_more)
-        return [one for one in found if one.known not in seen]
+        answers.update(
+            (known, Answer(is_seen=True, epoch=epoch)) for known, is_seen in zip(asked, seen, strict=True) if is_seen
+        )
+        return answers
 
     def _drop(self, urls: Sequence[str], n_more: int) -> None:
         """Count links to *urls*, and *n_more*, that were seen before, and log those to *urls* if asked to."""
