@@ -15,9 +15,9 @@ from scrapy import Request
 from scrapy.utils.request import fingerprint as scrapy_fingerprint
 
 from benchmarks import measure, urls
-from scrapy_bloom.url.canonical import canonicalize_url, quick_canonical
-from scrapy_bloom.url.fingerprint import FAST_PATH_ON, fingerprint, fingerprint_url, fingerprints_under
-from scrapy_bloom.url.rules import resolve
+from scrapy_bloom.old.url.canonical import canonicalize_url, quick_canonical
+from scrapy_bloom.old.url.fingerprint import FAST_PATH_ON, fingerprint, fingerprint_url, fingerprints_under
+from scrapy_bloom.old.url.rules import resolve
 
 if TYPE_CHECKING:
     import argparse

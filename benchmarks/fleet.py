@@ -21,9 +21,9 @@ from scrapy.utils.test import get_crawler
 
 from benchmarks import fleet_crawls, measure
 from benchmarks.redis_server import bloom_module, redis_server
-from scrapy_bloom.fleet.client import connect
-from scrapy_bloom.fleet.filter.shared import SharedFilter
-from scrapy_bloom.redis_dupefilter import RedisBloomDupeFilter
+from scrapy_bloom.old.fleet.client import connect
+from scrapy_bloom.old.fleet.filter.shared import SharedFilter
+from scrapy_bloom.old.redis_dupefilter import RedisBloomDupeFilter
 
 if TYPE_CHECKING:
     import argparse

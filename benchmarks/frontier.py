@@ -148,7 +148,7 @@ def _fill(scheduler: str, jobdir: str, url: str, pending: int) -> dict[str, floa
     """Make a job directory in which the first pages of the site wait, and *pending* requests that cannot be sent."""
     from scrapy import Request
 
-    from tests.support.schedulers import EngineCalls
+    from tests.old.support.schedulers import EngineCalls
 
     logging.disable(logging.WARNING)  # that a queue of Scrapy's is lost if it is killed
     calls = EngineCalls(Path(jobdir), scheduler, **SETTINGS)
@@ -178,7 +178,7 @@ def _crawl(
     from scrapy.exceptions import CloseSpider
     from scrapy.linkextractors import LinkExtractor
 
-    from tests.support.schedulers import PlainSpider
+    from tests.old.support.schedulers import PlainSpider
 
     root = local_root(url)
     seen: set[str] = set()
@@ -253,7 +253,7 @@ def _compare_queues(pending: int, work: int, rounds: int) -> None:
 
 def _queue(scheduler: str, jobdir: str, pending: int, work: int) -> dict[str, float]:
     """Fill a queue, open it anew, and push and pop *work* requests more, as an engine does."""
-    from tests.support.schedulers import EngineCalls  # an engine that downloads nothing
+    from tests.old.support.schedulers import EngineCalls  # an engine that downloads nothing
 
     logging.disable(logging.WARNING)  # that a filter which filters nothing is not durable
 

@@ -95,7 +95,7 @@ def run(options: argparse.Namespace) -> measure.Picture:
 
 
 def _calls(side: str, jobdir: str) -> Any:
-    from tests.support.schedulers import EngineCalls  # an engine that downloads nothing
+    from tests.old.support.schedulers import EngineCalls  # an engine that downloads nothing
 
     logging.disable(logging.WARNING)  # that a filter which filters nothing is not durable
     scheduler, queue = SIDES[side]

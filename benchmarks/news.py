@@ -16,7 +16,7 @@ from scrapy.http import HtmlResponse
 from benchmarks import measure
 from benchmarks.linksite import GeneratedPages
 from scrapy_bloom import ScalableBloomFilter
-from scrapy_bloom.loops.news import News
+from scrapy_bloom.old.loops.news import News
 
 if TYPE_CHECKING:
     import argparse

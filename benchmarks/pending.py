@@ -212,7 +212,7 @@ def _slow_disk(pages: int, rounds: int, sync_ms: int) -> measure.Picture:
 
 
 def _calls(jobdir: str) -> Any:
-    from tests.support.schedulers import EngineCalls
+    from tests.old.support.schedulers import EngineCalls
 
     logging.disable(logging.WARNING)  # that the job was killed
     return EngineCalls(Path(jobdir), **{**frontier.SETTINGS, "BLOOM_SYNC_INTERVAL": 0})
@@ -221,7 +221,7 @@ def _calls(jobdir: str) -> Any:
 def _left_by_a_kill(jobdir: str, pending: int) -> dict[str, float]:
     from scrapy import Request
 
-    from scrapy_bloom.frontier.database import Batch
+    from scrapy_bloom.old.frontier.database import Batch
 
     calls = _calls(jobdir)
     for host in range(HOSTS):
@@ -270,7 +270,7 @@ def _opening(jobdir: str, pending: int) -> dict[str, float]:
 
 
 def _beside(side: str, pending: int) -> dict[str, float]:
-    from tests.support.schedulers import EngineCalls
+    from tests.old.support.schedulers import EngineCalls
 
     logging.disable(logging.WARNING)
     scheduler, dupefilter = SIDES[side]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from redis import Redis
 from redis.exceptions import ConnectionError as NotYetError
 
-from scrapy_bloom.fleet.server_executable import ADVICE, server_executable
+from scrapy_bloom.old.fleet.server_executable import ADVICE, server_executable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

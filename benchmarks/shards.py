@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from bitarray import bitarray
 
 from benchmarks import measure
-from scrapy_bloom.fleet.filter.bitmap import BitmapLayer, layer
+from scrapy_bloom.old.fleet.filter.bitmap import BitmapLayer, layer
 
 if TYPE_CHECKING:
     import argparse

@@ -1,14 +1,11 @@
-"""Every exception that scrapy-bloom raises on purpose: where, what was found, what was expected, what to do.
-
-Does not know what the caller was doing: whoever starts crawls says that the crawl has not started.
-"""
+"""Every exception that scrapy-bloom raises on purpose: where, what was found, what was expected, what to do."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
 
 def counted(count: int, one: str, several: str | None = None) -> str:
@@ -17,10 +14,10 @@ def counted(count: int, one: str, several: str | None = None) -> str:
 
 
 class BloomError(Exception):
-    """The base class of all of these."""
+    """The base class of all errors that scrapy-bloom raises."""
 
     is_logged = False
-    """Whether it has been logged, on its own line."""
+    """Whether it has been logged on a line of its own."""
 
     def __init__(self, where: object, found: str, *, expected: str = "", advice: str) -> None:
         """Take the message in pieces.
@@ -72,34 +69,12 @@ class DamagedError(BloomError):
         super().__init__(where, f"is damaged{place}: {problem}", advice=advice)
 
 
-class UnknownFormatError(BloomError):
-    """A file, or a Redis key, has a format that this version does not know."""
-
-    def __init__(self, where: object, what: str, version: int, known: int, *, advice: str) -> None:
-        """Take as *what* "format version" or "probe scheme"; *known* is the newest that this version reads."""
-        self.version = version
-        self.known = known
-        super().__init__(
-            where, f"has {what} {version}, and this scrapy-bloom knows {what}s up to {known}", advice=advice
-        )
-
-
-class KeySpaceError(BloomError):
-    """A filter was filled with fingerprints made in another way than the crawl makes them now."""
-
-    def __init__(self, where: object, differences: Mapping[str, tuple[str, str]], *, advice: str) -> None:
-        """Take *differences*: by ingredient, what the filter was filled under and what is set now."""
-        self.differences = dict(differences)
-        listed = "; ".join(f"{name} was {was!r}, is now {now!r}" for name, (was, now) in differences.items())
-        super().__init__(where, f"was filled under other settings: {listed}. Every URL would look new", advice=advice)
-
-
-class InUseError(BloomError):
-    """Another process has the job directory open."""
-
-
 class UnusableError(BloomError):
-    """Something cannot be opened, written or reached, or belongs to another job or program."""
+    """Something cannot be opened, read or reached, or belongs to another job, format, key space or program."""
+
+
+class InUseError(UnusableError):
+    """Another process has the job directory open."""
 
 
 class MissingPackageError(BloomError, ImportError):

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy import signals
 
-from scrapy_bloom.crawl.loop_guard_middleware import loop_guard_wanted
-from scrapy_bloom.loops.guard import LoopGuard
+from scrapy_bloom.old.crawl.loop_guard_middleware import loop_guard_wanted
+from scrapy_bloom.old.loops.guard import LoopGuard
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

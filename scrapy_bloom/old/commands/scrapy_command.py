@@ -1,0 +1,47 @@
+"""``scrapy bloom ...``: the same commands under Scrapy's own. Knows nothing else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scrapy.commands import ScrapyCommand
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+
+class Command(ScrapyCommand):
+    """For the entry point ``scrapy.commands``."""
+
+    requires_project = False
+    requires_crawler_process = False
+    default_settings = {"LOG_ENABLED": False}  # noqa: RUF012 - Scrapy's way of declaring them
+
+    def syntax(self) -> str:
+        """Return the arguments for the help text."""
+        return "COMMAND ..."
+
+    def short_desc(self) -> str:
+        """Return the line in the list of commands."""
+        return "Look at jobs of scrapy-bloom, mend them, and crawl with several processes"
+
+    def add_options(self, parser: ArgumentParser) -> None:
+        """Leave ``--help`` to the commands; Scrapy would show only its own options."""
+        super().add_options(parser)
+        parser.add_argument("-h", "--help", dest="wants_help", action="store_true")
+
+    def run(self, args: list[str], opts: Namespace) -> None:
+        """Do what *args* say; Scrapy hands on the options that it does not know."""
+        from scrapy_bloom.old.commands.command_line import main
+
+        taken = _taken(opts) if args[:1] == ["crawl"] else []
+        typed = [*args, *taken, *(["--help"] if opts.wants_help else [])]
+        self.exitcode = main(typed, program="scrapy bloom", settings=self.settings)
+
+
+def _taken(opts: Namespace) -> list[str]:
+    """Return the arguments that Scrapy has taken for itself, and that ``crawl`` has to hand on to its workers."""
+    taken = [word for setting in opts.set for word in ("-s", setting)]
+    for name in ("logfile", "loglevel"):
+        taken += [f"--{name}", getattr(opts, name)] if getattr(opts, name) else []
+    return [*taken, *(["--nolog"] if opts.nolog else [])]

@@ -1,0 +1,115 @@
+"""Every exception that scrapy-bloom raises on purpose: where, what was found, what was expected, what to do.
+
+Does not know what the caller was doing: whoever starts crawls says that the crawl has not started.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+def counted(count: int, one: str, several: str | None = None) -> str:
+    """Return *count* with its noun: ``"1 host"``, ``"2,000 hosts"``; *several* if it is not *one* with an s."""
+    return f"{count:,} {one if count == 1 else several or f'{one}s'}"
+
+
+class BloomError(Exception):
+    """The base class of all of these."""
+
+    is_logged = False
+    """Whether it has been logged, on its own line."""
+
+    def __init__(self, where: object, found: str, *, expected: str = "", advice: str) -> None:
+        """Take the message in pieces.
+
+        Args:
+            where: The file, directory or server: the subject of the sentence. Without a password.
+            found: What is wrong with it, from the verb on: ``"is in use by process 7"``.
+            expected: What should be there instead, if *advice* does not say so.
+            advice: What the reader can do, in whole sentences.
+
+        """
+        self.where = str(where)
+        self.found = found
+        self.expected = expected
+        self.advice = advice
+        super().__init__(where, found, expected, advice)
+
+    def __str__(self) -> str:
+        """Return ``where found; expected: expected. advice``."""
+        expected = f"; expected: {self.expected}" if self.expected else ""
+        problem = f"{self.where} {self.found}{expected}".removesuffix(".")  # some end with what a server said
+        return f"{problem}. {self.advice}"
+
+
+class SettingsError(BloomError, ValueError):
+    """Settings are out of range, of the wrong type, or unknown. Names all of them at once."""
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        """Take *problems*: sentences, each with a setting's name, its value and what is allowed."""
+        self.problems = tuple(problems)
+        super().__init__("settings", "\n".join(self.problems), advice="Correct them.")
+
+    def __str__(self) -> str:
+        """Return one line per problem under a headline."""
+        return "These settings cannot be used:" + "".join(f"\n  {line}" for line in self.problems)
+
+
+class DamagedError(BloomError):
+    """A file contradicts itself: its checksum, its length, its count, or another file of the same job.
+
+    Raised before the first request and never repaired silently: a stray 1 bit makes a page vanish without a trace.
+    """
+
+    def __init__(self, where: object, problem: str, *, offset: int | None = None, advice: str) -> None:
+        """Take as *problem* what was found and what was expected, and as *offset* the byte where, if known."""
+        self.problem = problem
+        self.offset = offset
+        place = "" if offset is None else f" at byte {offset}"
+        super().__init__(where, f"is damaged{place}: {problem}", advice=advice)
+
+
+class UnknownFormatError(BloomError):
+    """A file, or a Redis key, has a format that this version does not know."""
+
+    def __init__(self, where: object, what: str, version: int, known: int, *, advice: str) -> None:
+        """Take as *what* "format version" or "probe scheme"; *known* is the newest that this version reads."""
+        self.version = version
+        self.known = known
+        super().__init__(
+            where, f"has {what} {version}, and this scrapy-bloom knows {what}s up to {known}", advice=advice
+        )
+
+
+class KeySpaceError(BloomError):
+    """A filter was filled with fingerprints made in another way than the crawl makes them now."""
+
+    def __init__(self, where: object, differences: Mapping[str, tuple[str, str]], *, advice: str) -> None:
+        """Take *differences*: by ingredient, what the filter was filled under and what is set now."""
+        self.differences = dict(differences)
+        listed = "; ".join(f"{name} was {was!r}, is now {now!r}" for name, (was, now) in differences.items())
+        super().__init__(where, f"was filled under other settings: {listed}. Every URL would look new", advice=advice)
+
+
+class InUseError(BloomError):
+    """Another process has the job directory open."""
+
+
+class UnusableError(BloomError):
+    """Something cannot be opened, written or reached, or belongs to another job or program."""
+
+
+class MissingPackageError(BloomError, ImportError):
+    """A part of scrapy-bloom needs a package that is not installed."""
+
+    def __init__(self, package: str, extra: str, what: str) -> None:
+        """Take as *what* the part that needs *package*, which comes with the optional dependencies *extra*."""
+        self.package = package
+        super().__init__(
+            what,
+            f"needs the package {package}, which is not installed",
+            advice=f'Install it with: pip install "scrapy-bloom[{extra}]"',
+        )
