@@ -1,0 +1,114 @@
+"""Finds the command that was typed and runs it.
+
+The module of a command has ``add_arguments(parser)`` and ``run(options) -> int``, and is imported only when its command
+is typed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
+
+from scrapy_bloom.commands.terminal import INTERRUPTED, PIPE_CLOSED, USAGE
+from scrapy_bloom.errors import BloomError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scrapy.settings import Settings
+
+
+class _Command(NamedTuple):
+    module: str
+    """In this package."""
+    about: str
+    """What it does, from the verb on."""
+    example: str
+    """Arguments that make sense."""
+
+
+COMMANDS = {
+    "info": _Command("info", "say what a job holds and how its crawl is doing", "jobs/books"),
+    "plan": _Command("plan", "say what a crawl of so many URLs will cost", "--urls 1e8"),
+    "check": _Command(
+        "check", "say whether a job has seen URLs; exit code 1 if any is new", "jobs/books https://example.com/"
+    ),
+    "verify": _Command("verify", "read a whole job and report everything that is wrong with it", "jobs/books"),
+    "import": _Command("import_seen", "mark as seen what another crawl has seen", "jobs/books urls.txt.gz"),
+    "export": _Command("export", "take a job back to Scrapy's own queue and filter", "books -s JOBDIR=jobs/books"),
+    "requeue": _Command("requeue", "put requests that failed back into the queue", "jobs/books"),
+    "report": _Command("report", "write one page about a crawl", "jobs/books -o books.html"),
+    "crawl": _Command(
+        "crawl", "run a spider in several processes that share its pending requests", "books --workers 4 -o items.jl"
+    ),
+}
+"""By the name under which it is typed."""
+
+
+def main(
+    arguments: Sequence[str] | None = None,
+    *,
+    program: str = "python -m scrapy_bloom",
+    settings: Settings | None = None,
+) -> int:
+    """Run the command in *arguments*, those of the process if None, and return the exit code.
+
+    Commands that need the *settings* of a project look for those of the working directory if they are None.
+    """
+    typed = sys.argv[1:] if arguments is None else list(arguments)
+    if not typed:
+        _overview(program).print_help(sys.stderr)
+        return USAGE
+    name = typed[0]
+    if name not in COMMANDS:
+        _overview(program).parse_args(typed)  # prints help or what is wrong, and ends the process
+    module = import_module(f"scrapy_bloom.commands.{COMMANDS[name].module}")
+    parser = _parser(program, name)
+    module.add_arguments(parser)
+    options = parser.parse_args(typed[1:], argparse.Namespace(settings=settings))
+    try:
+        code: int = module.run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read our output, such as `head`, has had enough. Python flushes once more at the end: into nothing.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+    except BloomError as error:
+        return _failed(str(error))
+    except OSError as error:
+        what = f"{error.filename} cannot be used" if error.filename else "A file cannot be used"
+        return _failed(f"{what}: {error.strerror or error}. Check its name, the disk and the permissions.")
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return code
+
+
+def _failed(message: str) -> int:
+    print(message, file=sys.stderr)  # noqa: T201 - an error is one line, without a traceback
+    return USAGE
+
+
+def _overview(program: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=program,
+        description="Look at jobs of scrapy-bloom, and repair them.",
+        epilog=f"{program} COMMAND --help says more.",
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for name, command in COMMANDS.items():
+        commands.add_parser(name, help=command.about)
+    return parser
+
+
+def _parser(program: str, name: str) -> argparse.ArgumentParser:
+    command = COMMANDS[name]
+    parser = argparse.ArgumentParser(
+        prog=f"{program} {name}",
+        description=f"{command.about[0].upper()}{command.about[1:]}.",
+        epilog=f"Example: {program} {name} {command.example}",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    return parser

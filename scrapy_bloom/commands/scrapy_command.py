@@ -1,0 +1,50 @@
+"""``scrapy bloom ...``: hands over to our command line. ``scrapy`` imports this module at every call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scrapy.commands import ScrapyCommand
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+_RUN_A_SPIDER = {"crawl", "export"}
+"""Commands that take Scrapy's own options, such as ``-s NAME=VALUE``."""
+
+
+class Command(ScrapyCommand):
+    """For the entry point ``scrapy.commands``."""
+
+    requires_project = False
+    requires_crawler_process = False
+    default_settings = {"LOG_ENABLED": False}  # noqa: RUF012 - Scrapy's way of declaring them
+
+    def syntax(self) -> str:
+        """Return the arguments for the help text."""
+        return "COMMAND ..."
+
+    def short_desc(self) -> str:
+        """Return the line in the list of commands."""
+        return "Look at jobs of scrapy-bloom, repair them, and crawl with several processes"
+
+    def add_options(self, parser: ArgumentParser) -> None:
+        """Leave ``--help`` to the commands; Scrapy would show only its own options."""
+        super().add_options(parser)
+        parser.add_argument("-h", "--help", dest="wants_help", action="store_true")
+
+    def run(self, args: list[str], opts: Namespace) -> None:
+        """Run the command in *args*, which has the options that Scrapy does not know."""
+        from scrapy_bloom.commands.command_line import main
+
+        taken = _taken(opts) if args[:1] and args[0] in _RUN_A_SPIDER else []
+        typed = [*args, *taken, *(["--help"] if opts.wants_help else [])]
+        self.exitcode = main(typed, program="scrapy bloom", settings=self.settings)
+
+
+def _taken(opts: Namespace) -> list[str]:
+    """Return the arguments that Scrapy has taken for itself."""
+    taken = [word for setting in opts.set for word in ("-s", setting)]
+    for name in ("logfile", "loglevel"):
+        taken += [f"--{name}", getattr(opts, name)] if getattr(opts, name) else []
+    return [*taken, *(["--nolog"] if opts.nolog else [])]

@@ -1,0 +1,96 @@
+"""How every command prints and ends: JSON or lines, rich's tables and progress bars, exit codes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from rich import box
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterable, Sequence
+
+_T = TypeVar("_T")
+
+OK = 0
+"""All is well."""
+WRONG = 1
+"""There are findings, or (``check``) a URL is new."""
+USAGE = 2
+"""There is no such job, it cannot be used, or the arguments make no sense. argparse returns this number, too."""
+INTERRUPTED = 130
+"""Ctrl-C: the exit code that a shell reports for SIGINT."""
+PIPE_CLOSED = 141
+"""Nobody reads the output any more, as after `| head`: the exit code that a shell reports for SIGPIPE."""
+
+_WIDE = 250
+"""Columns of a table that is written to a file or a pipe, where nothing tells how many there are."""
+
+_ESCAPED = {number: f"\\x{number:02x}" for number in (*range(32), *range(127, 160)) if number != ord("\n")}
+"""Control characters: a terminal would obey those in names and URLs that a crawl has found."""
+
+
+def show(found: Any, options: argparse.Namespace, lines: Callable[[Any], Iterable[str | Table]]) -> None:
+    """Print *found*: as JSON with ``--json``, otherwise the *lines* and tables made of it."""
+    if options.json:
+        print(json.dumps(found, indent=2))  # noqa: T201 - commands print here
+    else:
+        write(lines(found))
+
+
+def write(lines: Iterable[str | Table]) -> None:
+    """Print *lines* and tables, without control characters."""
+    output = console()
+    for each in lines:
+        if isinstance(each, str):
+            print(safe(each), flush=True)  # noqa: T201 - commands print here
+        else:
+            with output.capture() as drawn:  # printing by itself, rich would end the process when a pipe is closed
+                output.print(each)
+            print(drawn.get(), end="")  # noqa: T201 - likewise
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Return rich's console for standard output or standard error."""
+    is_terminal = (sys.stderr if stderr else sys.stdout).isatty()
+    return Console(stderr=stderr, highlight=False, markup=False, width=None if is_terminal else _WIDE)
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, title: str | None = None) -> Table:
+    """Return a table: its first column is aligned left, the others right."""
+    drawn = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False, show_edge=False)
+    for at, name in enumerate(header):
+        drawn.add_column(Text(name), justify="right" if at else "left", overflow="fold")
+    for row in rows:
+        drawn.add_row(*(Text(safe(cell)) for cell in row))
+    return drawn
+
+
+def labelled(pairs: Iterable[tuple[str, str]]) -> list[str]:
+    """Return a line for each label with its value, the values below each other."""
+    return [f"{label:<16}{value}" for label, value in pairs]
+
+
+def tracked(items: Iterable[_T], label: str, *, total: int | None = None) -> Iterable[_T]:
+    """Iterate over *items*; on a terminal, a bar on standard error shows how many of *total* were read."""
+    output = console(stderr=True)
+    return track(items, safe(label), total, console=output, transient=True, disable=not output.is_terminal)
+
+
+def safe(text: str) -> str:
+    """Return *text* with its control characters written out."""
+    return text.translate(_ESCAPED)
+
+
+def size(nbytes: float) -> str:
+    """Return *nbytes* for people: ``"4.1 MB"``, in powers of 1,000."""
+    for power, unit in ((4, "TB"), (3, "GB"), (2, "MB"), (1, "kB")):
+        if nbytes >= 1000**power * 0.9995:  # below, it would be rounded to 1,000.0 of the smaller unit
+            return f"{nbytes / 1000**power:,.1f} {unit}"
+    return f"{nbytes:,.0f} bytes"
