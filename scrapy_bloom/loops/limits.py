@@ -42,7 +42,7 @@ class LoopOptions:
     params: int | None = 20
     """Most parameters that a query may have, at least 1; the same one three times, with the same value, is too many."""
     allow: tuple[str, ...] = ()
-    """Regular expressions; a URL in which one is found (``re.search``) is not touched by limits, nor kept at the end."""
+    """Regular expressions; a URL in which one is found (``re.search``) passes all limits, and the end waits for it."""
 
 
 LEAST = {"depth": 1, "length": 1, "tandem": 2, "params": 1}
@@ -176,7 +176,7 @@ def tandem_repeat(segments: Sequence[str], times: int) -> tuple[Sequence[str], i
     ``/all/all/all`` are filters that are not set. Telling are all segments but digits, single characters and TRIVIAL.
     """
     length = len(segments)
-    if length - len(set(segments)) < times - 1:  # the least that any repeat takes; two in three paths end here
+    if length - len(set(segments)) < times:  # the least that any repeat takes; two in three paths end here
         return None
     for period in range(1, min(LONGEST_BLOCK, length // times) + 1):
         same = bytes(map(operator.eq, segments[period:], segments))
