@@ -70,8 +70,10 @@ def time_chart(title: str, hours: Sequence[float], lines: Sequence[Line], *, run
     for value in _ticks(y_top, y_step):
         parts.append(_path([(_LEFT, y(value)), (_RIGHT, y(value))], "grid" if value else "axis"))
         parts.append(_text(_LEFT - 7, y(value) + 4, short(value), anchor="end"))
-    for value in _ticks(x_top, _step(x_top)):
-        parts.append(_text(x(value * unit_hours), _BOTTOM + 18, short(value), anchor="middle"))
+    parts += [
+        _text(x(value * unit_hours), _BOTTOM + 18, short(value), anchor="middle")
+        for value in _ticks(x_top, _step(x_top))
+    ]
     parts.append(_text((_LEFT + _RIGHT) / 2, _BOTTOM + 38, f"{unit} of crawling", anchor="middle"))
     parts += [_path([(x(hour), _TOP), (x(hour), _BOTTOM)], "run") for hour in runs]
     shown = _spread(len(hours))

@@ -51,11 +51,11 @@ dd small { display: block; font-size: .8rem; color: var(--quiet); line-height: 1
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 27rem), 1fr)); gap: 1.5rem; }
 .table { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: .9rem; }
-th { text-align: left; color: var(--quiet); font-weight: 600; vertical-align: bottom; }
-th, td { padding: .35rem .75rem .35rem 0; border-bottom: 1px solid var(--line); vertical-align: top;
-  overflow-wrap: anywhere; min-width: 3rem; }
-.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-meter { width: 100%; min-width: 3rem; height: .8rem; }
+th { color: var(--quiet); font-weight: 600; }
+th, td { padding: .35rem 0 .35rem .75rem; border-bottom: 1px solid var(--line); vertical-align: top;
+  text-align: right; font-variant-numeric: tabular-nums; }
+th:first-child, td:first-child { text-align: left; padding-left: 0; overflow-wrap: anywhere; min-width: 3rem; }
+meter { width: 8rem; max-width: 20vw; height: .8rem; }
 footer { margin-top: 3rem; border-top: 1px solid var(--line); padding-top: .75rem; font-size: .85rem; }
 @media print { :root { --paper: #fff; --ink: #000; --quiet: #444; --line: #bbb; --card: #fff; --mark: #000;
   --warn: #000; } body { max-width: none; padding: 0 2px; font-size: 10pt; } svg, tr, dl div { break-inside: avoid; } }
@@ -195,78 +195,57 @@ def _pages_per_minute(course: Sequence[Figures], hours: Sequence[float]) -> list
 
 
 def _runs(course: Sequence[Figures]) -> Iterator[str]:
-    rows = []
-    pages = errors = 0
-    for run, each in groupby(course, key=lambda row: row.run):
-        first, *_, last = [row for row in each for _ in "ab"]  # a run that was killed at once has one row
-        took = _duration(last.time - first.time)
-        new = (f"{last.pages - pages:,}", f"{_errors(last) - errors:,}")
-        rows.append((f"{run:,}", _moment(first.time), took, *new))
+    """Return a table of the runs if there were several; counts in the figures go on from run to run."""
+    rows, pages, errors = [], 0, 0
+    for run, group in groupby(course, key=lambda row: row.run):
+        of_run = list(group)
+        last = of_run[-1]
+        took = _duration(last.time - of_run[0].time)
+        counts = (f"{last.pages - pages:,}", f"{_errors(last) - errors:,}")
+        rows.append((f"{run:,}", _moment(of_run[0].time), took, *counts))
         pages, errors = last.pages, _errors(last)
     if len(rows) > 1:
         yield "<h2>Runs</h2>"
-        yield from _table(["run", "began", "took", "pages", "errors"], rows[-_RUNS:], numbers={2, 3, 4})
-        yield _others(len(rows) - _RUNS, "earlier run")
+        yield from _table(["run", "began", "took", "pages", "errors"], rows[-_RUNS:])
 
 
 def _layers(found: dict[str, Any]) -> Iterator[str]:
     yield "<h2>Filter</h2>"
-    yield _note(f"Of a new URL, the filter says that it was seen with a chance of {found['error_rate_now']:.2g} now.")
-    rows = [(each["file"], f"{each['urls']:,}", each["urls"], each["capacity"]) for each in found["layers"]]
-    yield from _table(
-        ["layer", "URLs", "of", ""],
-        [(name, urls, f"{most:,}", _meter(count, most)) for name, urls, count, most in rows],
-        numbers={1, 2},
-    )
+    yield _note(f"The chance that a new URL is taken for seen is {found['error_rate_now']:.2g} now.")
+    layers = ((each["file"], each["urls"], each["capacity"]) for each in found["layers"])
+    rows = [(name, f"{urls:,}", f"{most:,}", urls / most) for name, urls, most in layers]
+    yield from _table(["layer", "URLs", "of", ""], rows)
 
 
 def _hosts(found: dict[str, Any]) -> Iterator[str]:
-    yield "<h2>Busiest hosts</h2>"
     hosts = list(found["pending_by_host"].items())
-    if not hosts:
-        yield _note("No request is pending.")
-        return
     pending = counted(found["pending"], "pending request")
-    yield _note(f"{pending} for {counted(found['hosts'], 'host')}.")
-    rows = [(host, f"{count:,}", _meter(count, hosts[0][1])) for host, count in hosts[:_HOSTS]]
-    yield from _table(["host", "pending", ""], rows, numbers={1})
+    yield "<h2>Busiest hosts</h2>"
+    yield _note(f"{pending} for {counted(found['hosts'], 'host')}." if hosts else "No request is pending.")
+    if hosts:
+        yield from _table(["host", "pending", ""], [(host, f"{n:,}", n / hosts[0][1]) for host, n in hosts[:_HOSTS]])
 
 
 def _kinds(found: dict[str, Any]) -> Iterator[str]:
     kinds = found["pending_by_kind"]
     if kinds:
         yield "<h2>Kinds of URLs that wait</h2>"
-        rows = [(each["kind"], f"{each['pending']:,}", each["example"]) for each in kinds[:_KINDS]]
-        yield from _table(["kind", "pending", "example"], rows, numbers={1})
-        yield _others(len(kinds) - _KINDS, "other kind")
+        rows = [(f"{each['kind']}\n{each['example']}", f"{each['pending']:,}") for each in kinds[:_KINDS]]
+        yield from _table(["kind, with an example", "pending"], rows)
+        yield _note(f"And {len(kinds) - _KINDS:,} more.") if len(kinds) > _KINDS else ""
 
 
-class _Html(str):
-    """A cell that is HTML already."""
-
-    __slots__ = ()
-
-
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: set[int]) -> Iterator[str]:
-    def line(tag: str, cells: Sequence[str]) -> str:
-        return "".join(
-            f'<{tag} class="number">{_text(cell)}</{tag}>'
-            if at in numbers
-            else f"<{tag}>{cell if isinstance(cell, _Html) else f'<bdi>{_text(cell)}</bdi>'}</{tag}>"
-            for at, cell in enumerate(cells)
-        )
-
-    yield f'<div class="table"><table><thead><tr>{line("th", header)}</tr></thead><tbody>'
-    yield from (f"<tr>{line('td', row)}</tr>" for row in rows)
-    yield "</tbody></table></div>"
+def _table(header: Sequence[str], rows: Iterable[Sequence[str | float]]) -> Iterator[str]:
+    """Return a table; a number from 0 to 1 becomes a bar."""
+    yield f'<div class="table"><table><thead><tr>{"".join(f"<th>{_text(name)}</th>" for name in header)}</tr></thead>'
+    yield from (f"<tr>{''.join(f'<td>{_cell(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    yield "</table></div>"
 
 
-def _meter(value: int, most: int) -> _Html:
-    return _Html(f'<meter min="0" max="{most}" value="{value}"></meter>')
-
-
-def _others(count: int, one: str) -> str:
-    return _note(f"And {counted(count, one)}.") if count > 0 else ""
+def _cell(cell: str | float) -> str:
+    if isinstance(cell, float):
+        return f'<meter value="{cell:.3f}"></meter>'
+    return "<br>".join(f"<bdi>{_text(line)}</bdi>" for line in cell.split("\n"))
 
 
 def _note(text: str) -> str:
