@@ -1,0 +1,70 @@
+"""The consistency check: whether database and filter of a job belong to each other, and to this crawl."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from scrapy_bloom.errors import UnusableError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from scrapy_bloom.filter.chain import ScalableBloomFilter
+    from scrapy_bloom.job.database import Database
+
+logger = logging.getLogger(__name__)
+
+
+def check_consistency(
+    database: Database, chain: ScalableBloomFilter, spider: str, key_space: Mapping[str, str] | None
+) -> None:
+    """Refuse a job that would lose pages.
+
+    Args:
+        database: The job's.
+        chain: The filter beside it.
+        spider: Name of the spider that is about to crawl.
+        key_space: What makes its fingerprints; None if they are not ours.
+
+    Raises:
+        UnusableError: The job is another spider's, has other fingerprints, or database and filter are of different
+            moments. Nothing has been changed.
+
+    """
+    state, jobdir = database.state, database.path.parent.parent
+    if state.spider not in {"", spider}:
+        raise UnusableError(
+            f"The job in {jobdir}",
+            f"belongs to the spider {state.spider!r}, and this is {spider!r}, which would use up its pending requests",
+            advice="Nothing was changed. Use a JOBDIR for each spider: -s JOBDIR=... on the command line.",
+        )
+    if key_space and state.key_space:
+        _check_key_space(database, key_space, state.key_space)
+    if state.filter not in {"", chain.chain_id} and len(chain):
+        raise UnusableError(
+            database.path,
+            "and the layers beside it are of different jobs",
+            advice="Restore all of the directory from one moment, or begin anew with an empty JOBDIR.",
+        )
+    if chain.watermark > state.last_id:
+        raise UnusableError(
+            database.path,
+            f"is older than the filter beside it: it ends at request {state.last_id:,}, and the filter knows "
+            f"{chain.watermark:,}. Pages between would count as seen and never be fetched",
+            advice="Restore all of the directory from one moment (job.sqlite with job.sqlite-wal); or begin anew with "
+            f"an empty JOBDIR; or go on without these pages, after: scrapy bloom verify --fix {jobdir}",
+        )
+
+
+def _check_key_space(database: Database, now: Mapping[str, str], was: Mapping[str, str]) -> None:
+    differences = [name for name in now if now[name] != was.get(name)]
+    listed = "; ".join(f"{name} was {was.get(name)!r}, is now {now[name]!r}" for name in differences)
+    if differences == ["w3lib"]:
+        logger.warning("%s: another w3lib may write one URL in a thousand otherwise, and fetch it again", listed)
+    elif differences:
+        raise UnusableError(
+            f"The filter in {database.path.parent}",
+            f"was filled under other settings: {listed}. Every URL would look new",
+            advice="Nothing was changed. Go back to these settings, or begin anew with an empty JOBDIR.",
+        )

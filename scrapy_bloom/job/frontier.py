@@ -1,0 +1,258 @@
+"""Which request is next: slots in turn, the idlest first; in each its most urgent lane; a lane is LIFO or FIFO.
+
+The order is that of Scrapy's priority queues. The same code serves requests in memory and requests in a database: a
+lane holds what is in memory, and reads the rest through the function that its frontier was given.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from scrapy.pqueues import DownloaderAwarePriorityQueue, ScrapyPriorityQueue
+from scrapy.utils.misc import load_object
+
+from scrapy_bloom.errors import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from scrapy.settings import BaseSettings
+    from typing_extensions import Self
+
+    from scrapy_bloom.job.database import LaneRow
+
+READ_ROWS = 64
+"""Rows that a lane reads at once."""
+_BEYOND = 2**62
+
+
+class Order(NamedTuple):
+    """The order of a crawl's requests, as Scrapy's settings name it."""
+
+    by_slot: bool
+    """Whether download slots take turns; otherwise all requests count as one slot's."""
+    is_lifo: tuple[bool, bool]
+    """Whether the last request in is the first out; whether that is so for start requests."""
+    start_apart: bool = True
+    """Whether start requests have lanes of their own, behind the others of their priority."""
+
+    @classmethod
+    def of(cls, settings: BaseSettings, *, in_job: bool) -> Self:
+        """Read the order from *settings*: of the queue classes only the order counts.
+
+        Raises:
+            SettingsError: ``SCHEDULER_PRIORITY_QUEUE`` is neither of Scrapy's two.
+
+        """
+        name = settings["SCHEDULER_PRIORITY_QUEUE"]
+        queue = load_object(name)
+        if queue not in {ScrapyPriorityQueue, DownloaderAwarePriorityQueue}:
+            problem = (
+                f"SCHEDULER_PRIORITY_QUEUE is {name!r}, and scrapy-bloom's scheduler has the orders of "
+                "scrapy.pqueues.ScrapyPriorityQueue and DownloaderAwarePriorityQueue. Choose one of them, or "
+                "SCHEDULER = 'scrapy.core.scheduler.Scheduler', whose queue a kill loses"
+            )
+            raise SettingsError([problem])
+        where = "DISK" if in_job else "MEMORY"
+        usual = settings[f"SCHEDULER_{where}_QUEUE"]
+        start = settings[f"SCHEDULER_START_{where}_QUEUE"]
+        is_lifo = ("Fifo" not in str(usual), "Fifo" not in str(start))
+        return cls(queue is DownloaderAwarePriorityQueue, is_lifo, start_apart=bool(start))
+
+
+class LaneKey(NamedTuple):
+    """What the requests of a lane have in common."""
+
+    slot: str
+    priority: int
+    is_start: bool = False
+    kind: str = ""
+
+    def id(self) -> int:
+        """Return the id of the lane in the database: a hash, so that nobody has to look it up."""
+        text = f"{self.priority} {int(self.is_start)} {len(self.kind)} {self.kind}{self.slot}"
+        digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        return int.from_bytes(digest, "big", signed=True)
+
+
+class Lane:
+    """Pending requests of one slot, priority and kind.
+
+    `fresh` ones are in memory and in no file, oldest first. `stored` ones are in the file alone, and `ahead` are those
+    of the file that were read already, the next one last. `edge` is the id of the last one read. An entry is a pair of
+    an id, which grows with each request, and the request, whatever stands for it.
+    """
+
+    __slots__ = ("ahead", "edge", "fresh", "id", "is_lifo", "key", "stored")
+
+    def __init__(self, key: LaneKey, *, is_lifo: bool, stored: int = 0, id_: int | None = None) -> None:
+        self.key = key
+        self.id = key.id() if id_ is None else id_
+        self.is_lifo = is_lifo
+        self.fresh: deque[tuple[int, Any]] = deque()
+        self.ahead: list[tuple[int, Any]] = []
+        self.stored = stored
+        self.edge = _BEYOND if is_lifo else -_BEYOND
+
+    def __len__(self) -> int:
+        return len(self.fresh) + len(self.ahead) + self.stored
+
+    def pop(self, frontier: Frontier) -> tuple[int, Any]:
+        """Return the next entry of a lane that has one."""
+        if self.is_lifo and self.fresh:
+            return self.fresh.pop()
+        if not self.ahead and self.stored:
+            self._read(frontier)
+        return self.ahead.pop() if self.ahead else self.fresh.popleft()
+
+    def _read(self, frontier: Frontier) -> None:
+        taken = frontier.taken
+        while self.stored and not self.ahead:
+            assert frontier.read is not None  # noqa: S101 - in memory nothing is stored
+            found = frontier.read(self, min(READ_ROWS, self.stored + len(taken)))
+            self.edge = found[-1][0]
+            self.ahead = [row for row in reversed(found) if row[0] not in taken]
+            self.stored -= len(self.ahead)
+
+    def written(self, last_id: int) -> None:
+        """Forget the entries up to *last_id*: they are in the file. The newest come first, so LIFO reads them again."""
+        before = self.stored
+        while self.fresh and self.fresh[0][0] <= last_id:
+            self.fresh.popleft()
+            self.stored += 1
+        if self.is_lifo and self.stored > before:
+            self.stored += len(self.ahead)
+            self.ahead, self.edge = [], _BEYOND
+
+
+class Slot:
+    """The lanes of one download slot. The most urgent is next; at equal priority, start requests come last."""
+
+    __slots__ = ("lanes", "next")
+
+    def __init__(self) -> None:
+        self.lanes: dict[tuple[int, bool], Lane] = {}
+        self.next: tuple[int, bool] | None = None
+
+
+class Frontier:
+    """All pending requests of a crawl, in the order in which they are handed out.
+
+    Args:
+        is_lifo: Whether the last request in is the first out; for start requests, whether that is so for them.
+        read: Returns the next rows of a lane, at most so many; None in memory.
+        active: By slot, how many requests were handed out and are not done; several frontiers may share it.
+
+    """
+
+    def __init__(
+        self,
+        *,
+        is_lifo: tuple[bool, bool],
+        read: Callable[[Lane, int], list[tuple[int, Any]]] | None = None,
+        active: Counter[str] | None = None,
+    ) -> None:
+        self._is_lifo = is_lifo
+        self.read = read
+        self.active: Counter[str] = Counter() if active is None else active
+        self.taken: set[int] = set()
+        """Ids of rows in the file that were handed out, or are done and still to be deleted."""
+        self._slots: dict[
+            str, Slot | list[LaneRow]
+        ] = {}  # as stored, until its turn: 100,000 hosts open in half the time
+        self._turns: deque[str] = deque()
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def restore(self, rows: Iterable[LaneRow]) -> None:
+        """Take in the lanes that an earlier run left in the file."""
+        for row in rows:
+            waiting = self._slots.get(row.slot)
+            if isinstance(waiting, list):
+                waiting.append(row)
+            else:
+                self._slots[row.slot] = [row]
+                self._turns.append(row.slot)
+            self._size += row.rows
+
+    def push(self, key: LaneKey, id_: int, request: Any) -> Lane:
+        """Take in *request*, and return its lane. *id_* is larger than any before."""
+        slot = self._slots.get(key.slot)
+        lane = None if slot is None or isinstance(slot, list) else slot.lanes.get((-key.priority, key.is_start))
+        if lane is None:
+            lane = self._new_lane(key)
+        lane.fresh.append((id_, request))
+        self._size += 1
+        return lane
+
+    def _new_lane(self, key: LaneKey) -> Lane:
+        slot = self._slots.get(key.slot)
+        if slot is None:
+            slot = self._slots[key.slot] = Slot()
+            self._turns.append(key.slot)
+        elif isinstance(slot, list):
+            slot = self._opened(key.slot, slot)
+        place = (-key.priority, key.is_start)
+        lane = slot.lanes.get(place)
+        if lane is None:
+            lane = slot.lanes[place] = Lane(key, is_lifo=self._is_lifo[key.is_start])
+            if slot.next is None or place < slot.next:
+                slot.next = place
+        return lane
+
+    def _opened(self, name: str, rows: list[LaneRow]) -> Slot:
+        slot = self._slots[name] = Slot()
+        for row in rows:
+            key = LaneKey(row.slot, row.priority, bool(row.is_start), row.kind)
+            lane = Lane(key, is_lifo=self._is_lifo[key.is_start], stored=row.rows)
+            slot.lanes[-key.priority, key.is_start] = lane
+        slot.next = min(slot.lanes)
+        return slot
+
+    def pop(self) -> tuple[Lane, int, Any] | None:
+        """Return the next request with its lane and id; None if nothing is pending. Its slot counts as active now."""
+        name = self._next_slot()
+        if name is None:
+            return None
+        slot = self._slots[name]
+        if isinstance(slot, list):
+            slot = self._opened(name, slot)
+        assert slot.next is not None  # noqa: S101 - a slot without requests is deleted
+        lane = slot.lanes[slot.next]
+        id_, request = lane.pop(self)
+        self._size -= 1
+        self.active[name] += 1
+        if not len(lane):
+            del slot.lanes[slot.next]
+            slot.next = min(slot.lanes, default=None)
+            if slot.next is None:
+                del self._slots[name]
+                self._turns.pop()
+        return lane, id_, request
+
+    def _next_slot(self) -> str | None:
+        """Return the idlest slot, the next in turn of those equally idle, and make it the last in turn."""
+        best, fewest = None, 0
+        turns, active = self._turns, self.active
+        for _ in range(len(turns)):
+            name = turns[0]
+            turns.rotate(-1)
+            busy = active.get(name, 0)
+            if not busy:
+                return name
+            if best is None or busy < fewest:
+                best, fewest = name, busy
+        if best is not None:  # all are busy, so they are few
+            turns.remove(best)
+            turns.append(best)
+        return best
+
+    def done(self, slot: str) -> None:
+        """Note that a request of *slot* that was handed out is done."""
+        self.active[slot] -= 1
+        if not self.active[slot]:
+            del self.active[slot]

@@ -1,0 +1,77 @@
+"""A crawl's memory in its process: filter and pending requests go with it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scrapy.utils.httpobj import urlparse_cached
+
+from scrapy_bloom.job.frontier import Frontier, LaneKey
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scrapy import Request
+
+    from scrapy_bloom.filter.chain import ScalableBloomFilter
+    from scrapy_bloom.job.frontier import Order
+
+
+class MemoryStore:
+    """Filter and frontier in memory.
+
+    Args:
+        chain: The filter, open.
+        order: The order in which requests are handed out.
+
+    """
+
+    def __init__(self, chain: ScalableBloomFilter, order: Order) -> None:
+        self.chain = chain
+        self.add = chain.add
+        self._order = order
+        self._frontier = Frontier(is_lifo=order.is_lifo)
+        self._last_id = 0
+        self._in_flight: dict[int, tuple[str, Request]] = {}  # by id() of the request, which is kept alive here
+
+    def __len__(self) -> int:
+        return len(self._frontier)
+
+    def seen(self, fingerprints: Sequence[bytes]) -> list[bool]:
+        """Return for each of *fingerprints* whether it was added before. Remembers nothing."""
+        return [each in self.chain for each in fingerprints]
+
+    def push(self, request: Request, fingerprint: bytes | None) -> bool:  # noqa: ARG002 - as in every store
+        """Take in *request*, and return False: it does not survive the process."""
+        self._last_id += 1
+        self._frontier.push(key_of(request, self._order), self._last_id, request)
+        return False
+
+    def pop(self) -> Request | None:
+        """Return the next request; None if nothing is pending."""
+        found = self._frontier.pop()
+        if found is None:
+            return None
+        lane, _, request = found
+        self._in_flight[id(request)] = (lane.key.slot, request)
+        return request  # type: ignore[no-any-return] # an entry holds whatever was pushed
+
+    def done(self, request: Request) -> None:
+        """Note that the engine is done with *request*."""
+        found = self._in_flight.pop(id(request), None)
+        if found is not None:
+            self._frontier.done(found[0])
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self.chain.close()
+
+
+def key_of(request: Request, order: Order, kind: str = "") -> LaneKey:
+    """Return the lane that *request* waits in. A slot is named as by Scrapy's downloader."""
+    slot = ""
+    if order.by_slot:
+        named = request.meta.get("download_slot")
+        slot = urlparse_cached(request).hostname or "" if named is None else named
+    is_start = order.start_apart and bool(request.meta.get("is_start_request"))
+    return LaneKey(slot, request.priority, is_start, kind)
