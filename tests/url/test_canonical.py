@@ -1,0 +1,233 @@
+import os
+import subprocess
+import sys
+from typing import Any
+from urllib.parse import urlparse
+
+import pytest
+from hypothesis import given
+from w3lib.url import canonicalize_url as w3lib_canonicalize_url
+
+from scrapy_bloom.url import canonical
+from scrapy_bloom.url.canonical import SELF_CHECK_URLS, canonicalize_url, quick_canonical
+from tests.url.urlcases import ANY_URLS, NEAR_URLS, REAL_LOOKING, mutations, outcome, short_strings
+
+
+def assert_equal_to_w3lib(url: Any) -> None:
+    assert outcome(canonicalize_url, url) == outcome(w3lib_canonicalize_url, url), ascii(url)
+
+
+def test_nearly_all_real_looking_links_are_recognised() -> None:
+    """The self-check passes here, and 94 % of the shipped URLs, picked to be awkward, are answered without w3lib."""
+    assert canonical.IS_FAST
+    assert len(REAL_LOOKING) > 300
+    assert sum(quick_canonical(url) is not None for url in REAL_LOOKING) / len(REAL_LOOKING) > 0.94
+
+
+def test_known_urls_get_the_canonical_form_of_w3lib() -> None:
+    """Every shipped URL has the canonical form that w3lib gives it."""
+    for url in (*REAL_LOOKING, *SELF_CHECK_URLS):
+        assert_equal_to_w3lib(url)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        *(b"http://example.com/?b&a", b"http://example.com/\xff", bytearray(b"http://example.com/"), "", None, 42),
+        *(urlparse("http://example.com/a?b=2&a=1#f"), urlparse(b"http://example.com/a"), ["http://example.com/"]),
+        *("http://a:99999/", "http://a:65535/?b&a", "http://a:065/", "http://a:b/", "http://[/", "http://[::1/"),
+        *("http://a]/", "http://\u2100/", "http://a/\ud800", "http://a/?\udfff", "http://a/#\ud800"),
+    ],
+    ids=ascii,
+)
+def test_odd_arguments_fare_as_with_w3lib(odd: Any) -> None:
+    """What is no URL or no string is answered, or refused, exactly as w3lib does."""
+    assert_equal_to_w3lib(odd)
+
+
+@pytest.mark.parametrize(
+    ("base", "alphabet", "longest"),
+    [
+        ("http://a/", "/.;%2Fc?&=#\\", 4),
+        ("http://a/?", "&=;+%20-.a#", 4),
+        ("http://a", ":/.@06[]aA%?#\\\t", 3),
+        ("http://a/b;", "/.;%4cC?", 4),
+        ("", "htp:/sS.?# ", 4),
+        pytest.param("http://a/", "/.;%2fFC?&=+#a\\: ", 5, marks=pytest.mark.slow),
+        pytest.param("http://a/?", "&=;+%20-.a~B#\xfc", 5, marks=pytest.mark.slow),
+        pytest.param("http://a", ":/.@0569[]aA%?#-_\\\t", 5, marks=pytest.mark.slow),
+    ],
+)
+def test_short_strings_of_risky_characters(base: str, alphabet: str, longest: int) -> None:
+    """No short string of separators, escapes and dots is canonicalized otherwise than by w3lib."""
+    recognised = 0
+    for tail in short_strings(alphabet, longest):
+        answer = quick_canonical(base + tail)
+        if answer is not None:
+            recognised += 1
+            assert answer == outcome(w3lib_canonicalize_url, base + tail), ascii(base + tail)
+    assert recognised > 0 or not base
+
+
+@given(NEAR_URLS)
+def test_urls_around_the_recognised_set(url: str) -> None:
+    """Whether or not a URL is recognised, its canonical form is w3lib's."""
+    assert_equal_to_w3lib(url)
+
+
+@given(ANY_URLS)
+def test_any_text(url: str) -> None:
+    """Any text at all is canonicalized, or refused, as by w3lib."""
+    assert_equal_to_w3lib(url)
+
+
+@pytest.mark.parametrize("count", [10_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
+def test_wounded_real_looking_urls(count: int) -> None:
+    """Real-looking URLs with random damage have w3lib's canonical form; those recognised need no escape in JSON."""
+    recognised = 0
+    for url in mutations(count, seed=20260101):
+        answer = quick_canonical(url)
+        if answer is not None:
+            recognised += 1
+            assert answer == outcome(w3lib_canonicalize_url, url), ascii(url)
+            assert answer.isascii(), ascii(url)
+            assert answer.isprintable(), ascii(url)
+            assert not set(answer) & set(' "\\'), ascii(url)
+    assert recognised > count * 0.3
+
+
+def test_every_escape_in_a_path_and_in_a_query() -> None:
+    """Each %XX, in both cases and next to each kind of neighbour, comes out as from w3lib."""
+    templates = ("/%{}", "/a%{}b", "/.%{}", "/;%{}", "/a;b%{}/c", "/?%{}", "/?a%{}=1&a=%{}", "/a?%{}&%{}=;")
+    for byte in range(256):
+        for escape in (f"{byte:02X}", f"{byte:02x}"):
+            for template in templates:
+                assert_equal_to_w3lib("http://a" + template.replace("{}", escape))
+
+
+PLACES = (
+    *("{}http://a/", "h{}ttp://a/", "http://{}/", "http://a{}/", "http://a:8{}/", "http://a{}", "http://a?{}"),
+    *("http://a#b{}c", "http://a/{}", "http://a/b{}c", "http://a/b;{}", "http://a/b;c{}/d", "http://a/?b{}c=1&b=2"),
+    *("http://a/?b={}&b=a", "http://a/?{}{}", "http://a/#{}"),
+)
+
+
+def test_every_character_everywhere() -> None:
+    """Each character of the first 256, in each part of a URL, comes out as from w3lib."""
+    for character in map(chr, range(256)):
+        for place in PLACES:
+            assert_equal_to_w3lib(place.replace("{}", character))
+
+
+def test_ports() -> None:
+    """Ports are kept, normalized or refused as by w3lib, leading zeros and empty ports included."""
+    for port in (0, 1, 9, 10, 80, 443, 9999, 10000, 59999, 60000, 64999, 65000, 65535, 65536, 99999, 100000):
+        for text in (f":{port}", f":0{port}", f":{port}x", f":{port}:", f":-{port}", ":"):
+            for rest in ("", "/", "/a?b=1", "?b", "#c"):
+                assert_equal_to_w3lib(f"http://a{text}{rest}")
+
+
+SUBTLE_CHANGES = {
+    "query sorted as strings": 'c.replace("a=2&a%2B", "a%2B").replace("a=2&a+=4", "a+=4&a=2")',
+    "blank values dropped": 'c.replace("a=&", "&")',
+    "lower-case escapes": 'c.replace("%2F", "%2f")',
+    "one more safe character in paths": 'c.replace("%7B", "{")',
+    "one safe character less": 'c.replace("~", "%7E")',
+    "spaces as %20": 'c.replace("+", "%20")',
+    "dot names resolved": 'c.replace("/.a", "/a")',
+    "default path gone": 'c[:-1] if c.endswith(".com/") else c',
+    "double slashes merged": 'c.replace("//a//", "//a/")',
+    "params unquoted": 'c.replace("b%20c", "b c")',
+    "fragments kept": 'c + "#f" if url.endswith("#f") else c',
+    "ports dropped": 'c.replace(":8080", "")',
+    "upper-case host": 'c.replace("example.com", "EXAMPLE.com")',
+    "an error": '1 / (url == "http://a/?b;a")',
+}
+
+IMPORTS_AGAIN = """
+import importlib, io, logging, sys
+import scrapy.utils.request, w3lib.url
+from scrapy import Request
+from scrapy_bloom.url import canonical, fingerprint
+log = io.StringIO()
+logging.basicConfig(stream=log, format="%(levelname)s %(message)s")
+real, real_fingerprint = w3lib.url.canonicalize_url, scrapy.utils.request.fingerprint
+urls = canonical.SELF_CHECK_URLS
+def import_again():
+    log.seek(0)
+    log.truncate()
+    importlib.reload(canonical)
+    importlib.reload(fingerprint)
+    return log.getvalue()
+"""
+
+
+def in_fresh_python(script: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTS_AGAIN + script],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_another_w3lib_switches_the_fast_path_off() -> None:
+    """If the installed w3lib differs in anything, every URL goes to it, after one warning that names it."""
+    in_fresh_python(f"""
+for name, change in {SUBTLE_CHANGES!r}.items():
+    asked = []
+    def changed(url, *args, **kwargs):
+        asked.append(url)
+        c = real(url, *args, **kwargs)
+        return eval(change) if started else c
+    started = True
+    w3lib.url.canonicalize_url = changed
+    message = import_again()
+    started = False
+    assert message.startswith("WARNING") and message.count("WARNING") == 1 and "w3lib" in message, (name, message)
+    assert not canonical.IS_FAST and not fingerprint.IS_FAST, name
+    for url in urls:
+        assert canonical.quick_canonical(url) is None
+        asked.clear()
+        assert canonical.canonicalize_url(url) == real(url)
+        assert asked == [url]
+    request = Request("http://example.com/?b&a")
+    assert fingerprint.fingerprint(request) == fingerprint.fingerprint_url(request.url) == real_fingerprint(request)
+w3lib.url.canonicalize_url = real
+assert import_again() == "" and fingerprint.IS_FAST
+""")
+
+
+def test_the_self_check_walks_every_line_of_the_fast_path() -> None:
+    """The self-check's URLs run every line that makes a canonical URL, but for that for the ";" of an old w3lib."""
+    output = in_fresh_python("""
+from pathlib import Path
+source = Path(canonical.__file__).read_text()
+lines = source.splitlines()
+def codes(code):
+    for constant in code.co_consts:
+        if hasattr(constant, "co_code"):
+            yield constant
+            yield from codes(constant)
+every = set()
+for code in codes(compile(source, canonical.__file__, "exec")):
+    if code.co_name not in ("canonicalize_url", "agrees", "<lambda>", "_first_difference"):
+        every |= {line for _, _, line in code.co_lines() if line and line != code.co_firstlineno}
+done = set()
+def trace(frame, event, argument):
+    if frame.f_code.co_filename != canonical.__file__:
+        return None
+    done.add(frame.f_lineno)
+    return trace
+sys.settrace(trace)
+importlib.reload(canonical)
+sys.settrace(None)
+assert len(every) > 30
+for line in sorted(every - done):
+    print(lines[line - 1].strip())
+""")
+    assert output.splitlines() in ([], ['query = query.replace(";", "&")'])

@@ -1,0 +1,290 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scrapy import Request
+from scrapy.http import FormRequest
+from scrapy.settings import Settings
+from scrapy.utils.request import fingerprint as scrapy_fingerprint
+
+from scrapy_bloom.errors import SettingsError
+from scrapy_bloom.url.canonical import canonicalize_url
+from scrapy_bloom.url.fingerprint import fingerprint, fingerprints_under
+from scrapy_bloom.url.rules import (
+    PRESETS,
+    RULES,
+    SESSION_NAMES,
+    TRACKING,
+    Rules,
+    parse_url_rules,
+    resolve,
+    rules_of,
+)
+from tests.url.urlcases import REAL_LOOKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PAGE = (Path(__file__).parents[2] / "docs" / "rules.md").read_text(encoding="utf-8")
+SID = "0123456789abcdefABCDEF0123"
+ASP = "/(S(lit3py55t21z5v55vlm25s55))"
+
+EXAMPLES = {
+    "default_port": [
+        ("http://a.example:80/x?b=1", "http://a.example/x?b=1"),
+        ("https://me@a.example:443/", "https://me@a.example/"),
+        ("http://[::1]:80/", "http://[::1]/"),
+        ("http://a.example:443/", None),
+        ("http://a.example:8080/:80/", None),
+        ("http://[fe80::80]/", None),
+    ],
+    "repeated_pairs": [
+        ("http://a.example/?a=1&a=1&b=2", "http://a.example/?a=1&b=2"),
+        ("http://a.example/?a=1&a=2", None),
+        ("http://a.example/a=1&a=1", None),
+    ],
+    "tracking": [
+        ("http://a.example/?id=7&utm_source=mail&utm_medium=x", "http://a.example/?id=7"),
+        ("http://a.example/?fbclid=", "http://a.example/"),
+        ("http://a.example/?my_gclid=1&utmost=2&q=utm_source", None),
+        ("http://a.example/utm_source=1", None),
+    ],
+    "session_ids": [
+        (f"http://a.example/x;jsessionid={SID}?b=1", "http://a.example/x?b=1"),
+        (f"http://a.example/x;JSESSIONID={SID}.node1!17", "http://a.example/x"),
+        (f"http://a.example/?PHPSESSID={SID}&id=7", "http://a.example/?id=7"),
+        ("http://a.example/?s=0123456789abcdef0123456789ABCDEF", "http://a.example/"),
+        (f"http://a.example{ASP}/orders.aspx", "http://a.example/orders.aspx"),
+        ("http://a.example/(A(k_1)S(lit3py55t21z5v55vlm25s55)F(x-2))", "http://a.example/"),
+        ("http://a.example/x;jsessionid=short?sid=42&PHPSESSID=7", None),
+        (f"http://a.example/?token={SID}&s={SID}", None),
+        ("http://a.example/(S(short))/a(S(lit3py55t21z5v55vlm25s55))/", None),
+    ],
+    "trailing_slash": [
+        ("http://a.example/b/?c=1", "http://a.example/b?c=1"),
+        ("http://a.example//b//", "http://a.example//b"),
+        ("http://a.example/", None),
+        ("http://a.example/b?c=/", None),
+    ],
+    "www": [
+        ("http://www.a.example/", "http://a.example/"),
+        ("http://me@www.a.example:8080/", "http://me@a.example:8080/"),
+        ("http://www.example/", None),
+        ("http://www2.a.example/www.b.example", None),
+    ],
+    "scheme": [
+        ("http://a.example:80/", "https://a.example/"),
+        ("https://a.example:443/", "https://a.example/"),
+        ("http://a.example:8080/", None),
+        ("ftp://a.example/", None),
+    ],
+    "index_page": [
+        ("http://a.example/b/index.html", "http://a.example/b/"),
+        ("http://a.example/Default.aspx?id=1", "http://a.example/?id=1"),
+        ("http://a.example/index.php/news", None),
+        ("http://a.example/my-index.html", None),
+    ],
+    "lowercase_path": [
+        ("http://a.example/About/%C3%9CBER?Q=A", "http://a.example/about/%C3%9Cber?Q=A"),
+        ("http://a.example/about?Q=A", None),
+    ],
+}
+"""URLs, and what a rule makes of them; None: nothing else."""
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_does_what_it_says_and_leaves_the_rest(name: str) -> None:
+    """Each rule turns its examples into what is documented, and near misses into nothing else."""
+    for url, expected in EXAMPLES[name]:
+        assert resolve([name]).apply(canonicalize_url(url)) == (expected or canonicalize_url(url))
+
+
+def test_the_documentation_shows_what_the_rules_do() -> None:
+    """Every rule has its row in docs/rules.md, and the example there is what the rule makes of it."""
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", PAGE, flags=re.MULTILINE))
+    assert list(rows) == list(RULES)
+    for name, row in rows.items():
+        url, expected = re.findall(r"`(https?://[^`]*)`", row)[:2]
+        assert resolve([name]).apply(canonicalize_url(url)) == expected != url
+
+
+# What rules look for, in pieces that can end up next to each other.
+PIECES = st.sampled_from(
+    [
+        *("/", "//", ":80", ":443", ":", "www.", "www.www.", "@", "?", "&", "&&", "=", "#", "%", "a", "A=1", "%41"),
+        *("utm_source=x", "utm_", "gclid", "gclid=1", "_ga=2", "hsCtaTracking=1", f"sid={SID}", f"PHPSESSID={SID}"),
+        *(";x", ";jsessionid=", f";jsessionid={SID}", f";JSessionID={SID}", ASP, "/(S(", "))", "/index.html"),
+        *("s=0123456789abcdef0123456789abcdef", "/Default.aspx", "index.php", "%2f", "%C3%9c", "+", "\u0130"),
+        *("[::1]", ".", "..", "/../", "\t", " ", "\\", "\u00e9", "%75tm_source=1", "a=1&a=1", "http://", "x.example"),
+    ]
+)
+URLS = st.builds(
+    lambda scheme, host, pieces: scheme + host + "".join(pieces),
+    st.sampled_from(["http://", "https://", "HTTP://", "ftp://", "data:", ""]),
+    st.sampled_from(["a.example", "www.a.example", "www.www.example", "a.example:80", "u:80@a.example:443", "[::1]"]),
+    st.lists(PIECES, max_size=8),
+)
+
+
+def canonical(url: str) -> str | None:
+    try:
+        return canonicalize_url(url)
+    except ValueError:
+        return None
+
+
+@pytest.mark.parametrize("name", RULES)
+@given(url=URLS)
+def test_a_ruled_url_stays_ruled(name: str, url: str) -> None:
+    """A URL is ruled, then made canonical for its fingerprint; a link to that very URL gets the same fingerprint."""
+    rules = resolve([name])
+    before = canonical(url)
+    if before is not None:
+        ruled = rules.apply(before)
+        assert rules.apply(ruled) == ruled
+        again = canonicalize_url(ruled)
+        assert canonicalize_url(rules.apply(again)) == again
+
+
+@given(url=URLS)
+def test_the_quick_look_misses_nothing(url: str) -> None:
+    """A canonical URL of which the quick look says that no common rule can touch it is not touched by any of them."""
+    may_touch = resolve("common").may_touch
+    assert may_touch is not None
+    given_url = canonical(url)
+    if given_url is not None and not may_touch(given_url):
+        assert all(RULES[name](given_url) == given_url for name in PRESETS["common"])
+
+
+def test_the_quick_look_knows_every_name() -> None:
+    """No name that a rule drops is missing from the pattern of the quick look, and most links pass it."""
+    common = resolve(["common"])
+    fields = [f"{name}=1" for name in (*TRACKING, "utm_x")]
+    fields += [
+        f"{spelled}={SID}" for name in (*SESSION_NAMES, "aspsessionidabcdefgh") for spelled in (name, name.upper())
+    ]
+    for field in fields:
+        assert common.apply(f"http://a.example/?{field}") == "http://a.example/", field
+    untouched = [url for url in map(canonicalize_url, REAL_LOOKING) if common.apply(url) == url]
+    assert common.may_touch is not None
+    assert sum(not common.may_touch(url) for url in untouched) / len(untouched) > 0.9
+
+
+@given(URLS, st.lists(st.sampled_from([*RULES, *PRESETS]), max_size=4))
+def test_requests_and_links_get_the_fingerprint_of_the_ruled_url(url: str, names: list[str]) -> None:
+    """Under any rules, a link and the request made of it share the fingerprint that Scrapy makes of the ruled URL."""
+    rules = resolve(names)
+    of_request, of_url = fingerprints_under(rules)
+    try:
+        request = Request(url)
+        expected = scrapy_fingerprint(Request(rules.apply(canonicalize_url(request.url))))
+    except ValueError:
+        return
+    assert of_request(request) == expected
+    assert of_url(url) == expected
+
+
+@pytest.mark.filterwarnings("ignore:scrapy.http.FormRequest is deprecated")
+def test_method_and_body_still_tell_requests_apart() -> None:
+    """Rules are about URLs: what else a fingerprint is made of stays in it."""
+    of_request, _ = fingerprints_under(resolve(["tracking"]))
+    noisy, plain = "http://a.example/?utm_source=x", "http://a.example/"
+    makers: list[Callable[[str], Request]] = [
+        lambda url: Request(url, method="POST", body=b"1"),
+        lambda url: Request(url, method="POST", body=b"2"),
+        lambda url: Request(url, method="HEAD"),
+        lambda url: FormRequest(url, formdata={"a": "b"}),
+    ]
+    for make in makers:
+        assert of_request(make(noisy)) == scrapy_fingerprint(make(plain)) == of_request(make(plain))
+    assert len({of_request(make(noisy)) for make in makers}) == len(makers)
+
+
+def test_a_verbatim_url_is_left_alone() -> None:
+    """A request that wants its URL as it is gets Scrapy's fingerprint."""
+    of_request, _ = fingerprints_under(resolve(["common"]))
+    request = Request("http://a.example/?utm_source=x", meta={"verbatim_url": True})
+    assert of_request(request) == fingerprint(request)
+
+
+@pytest.mark.parametrize(
+    ("value", "names"),
+    [
+        *[(nothing, ()) for nothing in (None, [], "")],
+        ("common", PRESETS["common"]),
+        (["safe", "tracking", "session_ids", "safe"], PRESETS["common"]),
+        (["www", "safe"], ("www", *PRESETS["safe"])),
+        ("tracking, www", ("tracking", "www")),
+        (("www",), ("www",)),
+    ],
+)
+def test_presets_are_their_rules_and_what_comes_twice_counts_once(value: object, names: tuple[str, ...]) -> None:
+    """The setting is a list, or text as on a command line; the key space has presets spelled out, in order."""
+    assert parse_url_rules(value) == names
+    assert rules_of(Settings({"BLOOM_URL_RULES": value})) == resolve(names)
+    assert Rules() == resolve([])
+
+
+def without_digits(url: str) -> str:
+    """A rule of a user's own."""
+    return re.sub(r"\d+", "0", url)
+
+
+def returns_none(url: str) -> None:
+    pass
+
+
+def returns_none_later(url: str) -> str | None:
+    return url if url.endswith("value") else None
+
+
+def raises(url: str) -> str:
+    raise RuntimeError("broken")
+
+
+def test_a_users_own_functions_are_rules() -> None:
+    """By import path or as a function, before or after ours; the import path stands in the key space."""
+    path = f"{__name__}.without_digits"
+    for own in (path, without_digits):
+        rules = resolve(["tracking", own])
+        assert rules.names == ("tracking", path)
+        assert rules.apply("http://a.example/17?utm_source=x") == "http://a.example/0"
+
+
+def test_what_a_rule_makes_of_a_url_is_a_url_or_an_error() -> None:
+    """What is no URL never becomes a fingerprint."""
+    for rules in (resolve([returns_none_later]), resolve([returns_none_later, "www"])):
+        for ask, argument in zip(fingerprints_under(rules), (Request("http://a/"), "http://a/"), strict=True):
+            with pytest.raises(TypeError):
+                ask(argument)  # type: ignore[operator] # each its own argument
+
+
+class NotAFunction:
+    value = 1
+
+
+def test_everything_wrong_with_the_rules_comes_in_one_message() -> None:
+    """Unknown names with a suggestion, what cannot be imported, what is no function, what does not work."""
+    own = [f"{__name__}.{name}" for name in ("nothing", "NotAFunction.value", "returns_none", "raises")]
+    given_rules: list[Any] = ["traking", "x", "no.such.module", *own, lambda url: url, 7]
+    with pytest.raises(SettingsError) as caught:
+        resolve(["www", *given_rules])
+    problems = caught.value.problems
+    for one, problem in zip(given_rules, problems, strict=True):
+        assert problem.startswith(f"BLOOM_URL_RULES has {one!r}, ")
+    assert problems[0].endswith("did you mean tracking?")
+    assert all(name in problems[1] for name in (*RULES, *PRESETS))
+    assert "broken" in problems[6]
+
+
+@pytest.mark.parametrize("value", [True, 3, {"safe": 1}, {"safe"}, without_digits])
+def test_what_is_no_list_is_refused(value: object) -> None:
+    """A value of another type is an error that names the setting and the value."""
+    with pytest.raises(SettingsError, match=r"BLOOM_URL_RULES") as caught:
+        rules_of(Settings({"BLOOM_URL_RULES": value}))
+    assert repr(value) in str(caught.value)
