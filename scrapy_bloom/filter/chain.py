@@ -1,0 +1,366 @@
+"""The filter that grows, layer by layer: :class:`ScalableBloomFilter`.
+
+Decides when a layer is added or dropped. Where the bits live, a :class:`LayerStore` decides. Single-threaded, like the
+crawl that uses it; only a store may use a thread, to write to disk.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import secrets
+import time
+from typing import TYPE_CHECKING, final
+
+from scrapy_bloom.filter import plan, sizing
+from scrapy_bloom.filter import probes as probing
+from scrapy_bloom.filter.layer import Layer, LayerSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+_CHECKPOINTS_PER_LAYER = 64
+_MAX_CHECKPOINT_FINGERPRINTS = 1 << 16  # a tenth of a second of adding
+_HUGE_PAGES_FROM = 1 << 26  # 64 MiB: beyond it, a look-up in 4 KiB pages is half spent on finding the page
+
+
+class LayerStore:
+    """Where the layers of one chain live: here in anonymous memory, which costs RAM only where it has been touched.
+
+    A store in files overrides everything.
+    """
+
+    was_unclean = False
+    """Whether the layers were left by a process that did not close them."""
+    synced = 0
+    """See :attr:`ScalableBloomFilter.synced`."""
+
+    def __init__(self) -> None:
+        self.chain_id = secrets.token_hex(16)
+        self.watermark = 0
+
+    def load(self) -> list[Layer]:
+        """Return the layers that are there already, oldest first."""
+        return []
+
+    def load_forgotten(self) -> set[bytes]:
+        """Return the fingerprints that had been forgotten when the layers were closed."""
+        return set()
+
+    def create(self, spec: LayerSpec, created: float) -> Layer:
+        """Return a new empty layer, begun at *created*."""
+        # Private: a forked child that wrote into its parent's filter would make the parent lose those pages.
+        memory = mmap.mmap(-1, spec.nbytes, access=mmap.ACCESS_COPY)
+        if spec.nbytes >= _HUGE_PAGES_FROM and hasattr(mmap, "MADV_HUGEPAGE"):  # Linux
+            memory.madvise(mmap.MADV_HUGEPAGE)
+        return Layer(spec, memory, created=created)
+
+    def drop(self, before: int) -> None:
+        """Let go, for good, of the layers before index *before*, which nothing reads any more."""
+
+    def note_forgotten(self, fingerprint: bytes, *, forgotten: bool) -> None:
+        """Note that *fingerprint* has been forgotten, or accepted once more. Must not fail."""
+
+    def checkpoint(self) -> None:
+        """Save the counts. The store may replace the ``bits`` of a layer by others with the same content."""
+
+    def sync(self) -> None:
+        """Return once everything added so far would survive a power failure."""
+
+    def close(self) -> None:
+        """Save the counts and release the buffers."""
+
+
+@final
+class ScalableBloomFilter:
+    """A set of byte strings that answers "seen before?" with a bounded error and grows by itself.
+
+    A fingerprint that was added is always found. One that was not is taken for seen with a probability of at most
+    :attr:`error_rate`, however many there are. Close the filter, or use it in a ``with`` block.
+
+    Args:
+        capacity: Fingerprints that the first layer is sized for, at least 1. Each next layer holds twice as many.
+        error_rate: Bound on the false-positive probability of the whole chain, from 1e-10 to 0.5.
+        max_age: Seconds after which a fingerprint is forgotten, and is new again: between 7/8 and 8/8 of that after it
+            was added. None: never. With an age, *capacity* counts the fingerprints of one age.
+        clock: Returns the time in seconds since 1970.
+        on_checkpoint: Called at least 64 times per layer while it fills (at every addition if it holds under 64),
+            after the first addition to a new layer, when layers are dropped, and by :meth:`sync`.
+        store: Where the layers live; anonymous memory if None. Layers that it already holds keep their design;
+            the arguments above apply to new ones.
+
+    Raises:
+        ValueError: An argument is out of its range.
+
+    """
+
+    def __init__(
+        self,
+        capacity: int = plan.DEFAULT_CAPACITY,
+        error_rate: float = plan.DEFAULT_ERROR_RATE,
+        *,
+        max_age: float | None = None,
+        clock: Callable[[], float] = time.time,
+        on_checkpoint: Callable[[], None] | None = None,
+        store: LayerStore | None = None,
+    ) -> None:
+        plan.check_parameters(capacity, error_rate, max_age)
+        self._capacity = capacity
+        self._target = error_rate
+        self._max_age = max_age
+        self._clock = clock
+        self._on_checkpoint = on_checkpoint
+        self._store = LayerStore() if store is None else store
+        self._layers = self._store.load()
+        self._forgotten = self._store.load_forgotten()
+        self._due = math.inf
+        """When a layer is too old for more fingerprints, or to be kept."""
+        self._since = -math.inf
+        """What the clock said when that was found. If it says less, it was wrong then."""
+        self._drops = 0
+        self._expired = 0
+        self._closed = False
+        self._quota = 0
+        if not self._layers:
+            self._begin_layer()
+        first = self._layers[0].spec
+        self._probes = probing.bind(
+            first.probes, first.seed, on_quota_spent=self._on_quota_spent, forgotten=self._forgotten, recall=self.recall
+        )
+        self._contains = self._probes.contains
+        if max_age is None:
+            self.add = self._probes.add  # type: ignore[assignment, method-assign] # saves a call, see Probes
+        self._arrange()
+        if first.index:  # a kill may have come between a drop and the notes of what it left nothing to forget of
+            self._recall_dropped()
+        self._age()
+
+    def add(self, fingerprint: bytes) -> bool:
+        """Remember *fingerprint*. Return True if it was new, False if it was added before or looks as if it was."""
+        self._age()
+        return self._probes.add(fingerprint)
+
+    def __contains__(self, fingerprint: bytes) -> bool:
+        """Return whether *fingerprint* was added before. False is certain, True is probable."""
+        if self._max_age is not None:
+            self._age()
+        return self._contains(fingerprint) and not (self._forgotten and fingerprint in self._forgotten)
+
+    def __len__(self) -> int:
+        """Return the number of fingerprints accepted as new and not forgotten."""
+        return max(0, sum(layer.count for layer in self.layers) - len(self._forgotten))
+
+    def forget(self, fingerprint: bytes) -> bool:
+        """Take *fingerprint* back: it is not contained any more, and :meth:`add` accepts it once more, as new.
+
+        Exact, and with files kept through a kill once this call returns. Meant for few fingerprints, such as those of
+        failed requests: each costs some 100 bytes of memory until it is added again. Return False, and do nothing, if
+        the fingerprint was not contained. Raise ValueError if the filter is closed.
+        """
+        if fingerprint not in self:
+            return False
+        self._forgotten.add(fingerprint)
+        self._store.note_forgotten(fingerprint, forgotten=True)
+        return True
+
+    def recall(self, fingerprint: bytes) -> bool:
+        """Undo :meth:`forget` without recording anything. Return False if *fingerprint* is not forgotten."""
+        if fingerprint not in self._forgotten:
+            return False
+        self._forgotten.discard(fingerprint)
+        self._store.note_forgotten(fingerprint, forgotten=False)
+        return True
+
+    @property
+    def forgotten(self) -> int:
+        """How many fingerprints are forgotten and have not been added again."""
+        return len(self._forgotten)
+
+    @property
+    def layers(self) -> Sequence[Layer]:
+        """The layers, oldest first, with ``.capacity``, ``.error_rate``, ``.count`` and ``.fill_ratio``."""
+        self._settle()
+        return tuple(self._layers)
+
+    @property
+    def chain_id(self) -> str:
+        """Random, in hexadecimal, and the same as long as the filter lives."""
+        return self._store.chain_id
+
+    @property
+    def watermark(self) -> int:
+        """A number of the caller's, 0 to 2**64 - 1, that outlives the process as the bits do; 0 at first.
+
+        Set it after the additions that it stands for. A kill leaves the number that was set last (or 0, if it comes in
+        the nanoseconds of the store). After a power failure it may be older, and it may be newer than the bits: what
+        :attr:`synced` says is on disk.
+        """
+        return self._store.watermark
+
+    @watermark.setter
+    def watermark(self, number: int) -> None:
+        self._store.watermark = number
+
+    @property
+    def synced(self) -> int:
+        """The watermark as it was when the last complete sync began: additions up to it survive a power failure.
+
+        0 until the first sync of this process, and in memory.
+        """
+        return self._store.synced
+
+    @property
+    def was_unclean(self) -> bool:
+        """Whether the layers were left by a process that did not close them: killed, or the machine went down."""
+        return self._store.was_unclean
+
+    @property
+    def drops(self) -> int:
+        """How often layers have been dropped for their age since the chain was opened."""
+        self._age()
+        return self._drops
+
+    @property
+    def expired(self) -> int:
+        """Fingerprints that were dropped for their age since the chain was opened."""
+        return self._expired
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all bit arrays; resident memory is at most that."""
+        return sum(layer.nbytes for layer in self._layers)
+
+    @property
+    def error_rate(self) -> float:
+        """The promised bound on the false-positive probability of the chain, however long it gets.
+
+        The rate given on construction. If the chain was begun with another one: the sum of what its layers were
+        designed for and what the present rate leaves for the layers to come.
+        """
+        designed = math.fsum(layer.error_rate for layer in self._layers)
+        if self._max_age is not None:
+            return max(designed, self._target)
+        return designed + sizing.remaining_error_rate(
+            len(self._layers), target=self._target, tightening=plan.TIGHTENING
+        )
+
+    def estimated_error_rate(self) -> float:
+        """Return the chance that a fingerprint never added is taken for seen now, from the fill of the layers."""
+        return 1 - math.prod(1 - layer.estimated_error_rate for layer in self.layers)
+
+    def expected_false_positives(self) -> float:
+        """Return how many new fingerprints are expected to have been taken for seen since the chain began.
+
+        With a maximum age: the number for as many fingerprints as are remembered now; too high until the age has passed
+        once.
+        """
+        layers = [(layer.spec, layer.count) for layer in self.layers]
+        return plan.expected_false_positives(layers, others_come_and_go=self._max_age is not None)
+
+    def sync(self) -> None:
+        """Return once everything added so far would survive a power failure. In memory, do nothing."""
+        if self._closed:
+            raise ValueError("the filter is closed; there is nothing to sync")
+        self._checkpoint()
+        self._store.sync()
+
+    def close(self) -> None:
+        """Write out and release the layers. The filter cannot be used afterwards; closing twice is harmless."""
+        if self._closed:
+            return
+        self._settle()
+        self._closed = True
+        self._quota = 0
+        self._probes.set_tables((), 0)
+        self._store.close()
+
+    def __enter__(self) -> Self:
+        """Return the filter itself."""
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close the filter."""
+        self.close()
+
+    def _begin_layer(self) -> None:
+        now = self._clock()
+        if self._max_age is None:
+            last = self._layers[-1].spec if self._layers else None
+            spec = plan.next_spec(last, capacity=self._capacity, error_rate=self._target, position=len(self._layers))
+        else:
+            spec = plan.next_spec_of_ageing(
+                self._layers, capacity=self._capacity, error_rate=self._target, now=now, max_age=self._max_age
+            )
+        self._layers.append(self._store.create(spec, now))
+
+    def _age(self) -> None:
+        """Drop the layers that are too old, and let the next new fingerprint begin a layer if the newest is closed."""
+        if self._max_age is None or self._closed or self._since <= (now := self._clock()) < self._due:
+            return
+        self._settle()
+        expired = [plan.is_expired(layer.created, now=now, max_age=self._max_age) for layer in self._layers]
+        # Drop up to the last layer that is too old: those before it were begun earlier, whatever a wrong clock noted.
+        dropped = len(expired) - expired[::-1].index(True) if any(expired) else 0
+        if dropped == len(self._layers):
+            self._begin_layer()
+        self._expired += sum(layer.count for layer in self._layers[:dropped])
+        del self._layers[:dropped]
+        self._arrange()
+        if dropped:
+            self._drops += 1
+            self._store.drop(self._layers[0].spec.index)
+            self._recall_dropped()
+            if self._on_checkpoint is not None:
+                self._on_checkpoint()
+
+    def _recall_dropped(self) -> None:
+        """Recall what was forgotten and is in no layer any more: nothing is left to forget."""
+        for fingerprint in [one for one in self._forgotten if not self._contains(one)]:
+            self.recall(fingerprint)
+
+    def _arrange(self) -> None:
+        """Hand the probes the present layers, newest first, and how many additions the next checkpoint is away."""
+        newest = self._layers[-1]
+        is_closed = False
+        if self._max_age is not None:
+            self._since = self._clock()
+            is_closed = plan.is_closed(newest.created, now=self._since, max_age=self._max_age)
+            closing = math.inf if is_closed else newest.created + self._max_age / plan.PERIODS
+            self._due = min(closing, min(layer.created for layer in self._layers) + self._max_age)
+        if newest.is_saturated or is_closed:
+            # The next layer waits for the next new fingerprint: a filter of exactly its capacity costs one layer.
+            quota = 0
+        else:
+            left = newest.capacity - newest.count
+            quota = min(left, max(1, newest.capacity // _CHECKPOINTS_PER_LAYER), _MAX_CHECKPOINT_FINGERPRINTS)
+        self._use_layers(quota)
+
+    def _use_layers(self, quota: int) -> None:
+        self._quota = quota
+        self._probes.set_tables([(layer.bits, layer.spec.size_bits) for layer in reversed(self._layers)], quota)
+
+    def _settle(self) -> None:
+        """Update the newest layer's count. Between checkpoints only the probes count, down from the quota."""
+        left = self._probes.left()
+        self._layers[-1].count += self._quota - left
+        self._quota = left
+
+    def _checkpoint(self) -> None:
+        self._settle()
+        self._store.checkpoint()
+        self._arrange()
+        if self._on_checkpoint is not None:
+            self._on_checkpoint()
+
+    def _on_quota_spent(self) -> None:
+        """Save the counts after the last addition of the quota; with no quota left, add a layer first."""
+        if self._quota:
+            self._checkpoint()
+        else:
+            self._begin_layer()
+            self._use_layers(1)  # so that this fingerprint ends in a checkpoint, which tells of the growth

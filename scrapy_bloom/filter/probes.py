@@ -1,0 +1,247 @@
+"""Decides which bits a fingerprint owns, by numbered probe schemes that are frozen once released.
+
+A scheme turns a fingerprint into bit positions and states the false-positive rate that follows. Files name the scheme
+by its number, so a released scheme never changes; a better one gets the next number.
+
+Scheme 1, *runs*
+----------------
+
+The textbook loop over k positions costs 2 to 3 microseconds in Python. Here the k probes of a fingerprint form two
+*runs* (one for k = 1, three above k = 22): arithmetic progressions of bits that bitarray reads or writes with one
+extended slice, in about 100 ns each. With the 128-bit MurmurHash3 of the fingerprint as one number H (its first byte
+is the lowest):
+
+    stride        bits 98..109 of H, or 4096 if these are 0; the same for all runs of a fingerprint
+    first run     starts at H mod m
+    second run    starts bits 113..127 of H behind the end of the first, that is start + length * stride;
+                  bits 112..127 of H if there is a third
+    third run     starts bits 82..97 of H behind the end of the second
+
+CPython ints use 30-bit digits. H >> 98 fits in one, so stride and gap cost 10 ns each. The array is m bits plus a tail
+of padding for runs that start near its end: starts are uniform over [0, m) and the bits are set evenly.
+
+*Why the rate is what it is.* A run of K bits at fill f is all ones by accident with probability f^K. One correlation
+adds to that: a stored run with the same stride, on the same progression and shifted by j places, covers K - |j| of the
+bits at once and leaves only |j| to chance. Each shift happens with probability R n / (m S) for R runs per fingerprint
+and S = 4096 strides, and summed over j this gives
+
+    c = 5/4 * R n / (m S) * (1 + f) / (1 - f)          P(run) = f^K + c
+
+The 5/4 stands for the other progressions that share more than one bit with a run: strides in ratio 1:2, 1:3, 2:3.
+It measures 1.28, 1.21, 1.18 and 1.13 at K = 7, 10, 11 and 12, so that p is met within 2 % up to k = 22.
+
+The runs of one fingerprint share a stride, so two of them can hit the same stored fingerprint together, if their gaps
+are equal (one chance in G = 32,768, with three runs 65,536) or shifted too. Summed over the shifts of both, the
+probability is
+
+    t = 5/4 * n / (m S) * ((1 + f) / (1 - f))^2 / G          p = (f^K + c)^2 + t             for two runs
+
+which is 1 % of p at p = 2e-7. Layers are sized with c and t in the formula, which costs 1.8 % more bits at p = 2e-7
+than k independent probes. One run of 22 bits would err 5.7 times as often. ``docs/math.md`` derives and measures this.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+from bitarray import bitarray
+from mmh3 import mmh3_x64_128_uintdigest
+
+from scrapy_bloom.filter import sizing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    Table = tuple[bitarray, int]
+
+RUNS_SCHEME = 1
+"""The number of the scheme above, as written into file headers."""
+
+SEED_BITS = 32
+"""Width of the hash seed, which is drawn at random per chain so that nobody can prepare URLs that fill chosen places.
+
+Random also because MurmurHash3 mixes up to 8 bytes badly under a seed near 0: with seed 7 the rate of such short
+fingerprints was 1.2 times theory at p = 1e-2; under large seeds it is as computed.
+"""
+
+MAX_PROBES = 36
+_STRIDES = 1 << 12
+_GAPS = {1: 0, 2: 1 << 15, 3: 1 << 16}  # by the number of runs
+_RELATED_STRIDES = 5 / 4  # measured, see above
+
+
+class Probes(NamedTuple):
+    """The operations on a chain, bound to its current layers.
+
+    A call in Python costs 60 ns of the 700 that an addition takes, so a chain does not wrap :attr:`add`. It gives a
+    quota, is called back when so many fingerprints have been added, and answers with new tables and a new quota.
+    """
+
+    contains: Callable[[bytes], bool]
+    """True if every bit of the fingerprint is set in one of the tables."""
+    add: Callable[[bytes], bool]
+    """Return False if a table has all bits of the fingerprint. Otherwise set them in the newest, and return True."""
+    set_tables: Callable[[Sequence[Table], int], None]
+    """Work on these tables from now on, newest first; the *quota* is how many fingerprints :attr:`add` may accept.
+
+    A table is the pair of a layer's array, which has m bits and the padding of :func:`padding_bits`, and m. Without
+    tables, every operation raises ValueError.
+    """
+    left: Callable[[], int]
+    """Return what is left of the quota."""
+
+
+def run_lengths(probes: int) -> tuple[int, ...]:
+    """Return the number of bits in each run of a fingerprint with k = *probes*, from 1 to 36.
+
+    Runs stay at 12 bits or fewer, 11 with two runs: c is 12 % of f^K at K = 11 but 21 % at K = 12 with two runs.
+    """
+    if not 1 <= probes <= MAX_PROBES:
+        raise ValueError(f"k must be from 1 to {MAX_PROBES}, not {probes}")
+    runs = 1 if probes == 1 else 2 if probes <= 22 else 3
+    short, longer = divmod(probes, runs)
+    return tuple(short + (i < longer) for i in range(runs))
+
+
+def padding_bits(probes: int) -> int:
+    """Return how many bits the array needs beyond m, so that a run that starts at m - 1 still ends inside it."""
+    runs = len(run_lengths(probes))
+    return probes * _STRIDES + (runs - 1) * (_GAPS[runs] - 1)
+
+
+def error_rate(fill: float, probes: int) -> float:
+    """Return p of a layer whose fill ratio is *fill* (0 to 1), the correlation of runs included."""
+    if fill >= 1:
+        return 1.0
+    lengths = run_lengths(probes)
+    shifts = (1 + fill) / (1 - fill)
+    fingerprints_per_bit = -math.log1p(-fill) / probes
+    same_fingerprint = _RELATED_STRIDES * fingerprints_per_bit / _STRIDES * shifts
+    each = [fill**length + len(lengths) * same_fingerprint for length in lengths]
+    if len(each) == 1:
+        return min(1.0, each[0])
+    together = same_fingerprint * shifts / _GAPS[len(each)]
+    if len(each) == 2:
+        return min(1.0, math.prod(each) + together)
+    first, second, third = each
+    # Neighbours can lie on a stored fingerprint's first two runs or on its last two.
+    pairs = together * (2 * first + second + 2 * third)
+    return min(1.0, math.prod(each) + pairs + together * shifts / _GAPS[3])
+
+
+def size_bits(capacity: int, error_rate_: float, probes: int) -> int:
+    """Return the smallest m for which *capacity* fingerprints with k = *probes* stay at *error_rate_*."""
+    low = capacity * sizing.bits_per_fingerprint(error_rate_, probes)
+    high = 2 * low
+    while error_rate(sizing.fill_ratio(capacity, high, probes), probes) > error_rate_:
+        low, high = high, 2 * high
+    while high - low > max(0.5, 1e-15 * high):  # from 2**53 bits on, floats are more than a bit apart
+        middle = (low + high) / 2
+        if error_rate(sizing.fill_ratio(capacity, middle, probes), probes) > error_rate_:
+            low = middle
+        else:
+            high = middle
+    return math.ceil(high)
+
+
+_NO_TABLE = bitarray(), 1
+
+
+def _refuse(fingerprint: bytes, _seed: int) -> NoReturn:
+    raise ValueError(f"the filter is closed; {fingerprint!r} was neither looked up nor recorded")
+
+
+def bind(
+    probes: int,
+    seed: int,
+    *,
+    on_quota_spent: Callable[[], None],
+    forgotten: Collection[bytes] = (),
+    recall: Callable[[bytes], bool] = bool,
+) -> Probes:
+    """Return the operations of a chain with k = *probes*, which has no tables yet.
+
+    Args:
+        probes: k, from 1 to 36.
+        seed: Seed of the hash.
+        on_quota_spent: Called after the last addition of the quota, and then may call :attr:`Probes.set_tables`.
+            Called before an addition without a quota, and then must.
+        forgotten: Unless it is empty, :attr:`Probes.add` returns what *recall* says about a fingerprint that it finds.
+        recall: Returns whether a fingerprint that was found counts as new.
+
+    """
+    length1, length2, length3 = (*run_lengths(probes), 0, 0)[:3]
+    gap_bits = 14 if length3 else 15  # of H >> 98, from here on
+    digest: Callable[[bytes, int], int] = _refuse
+    newest, size = _NO_TABLE
+    tables: Sequence[Table] = ()
+    older: Sequence[Table] = ()
+    left = 0
+
+    def is_set_in(h: int, some: Sequence[Table]) -> bool:
+        top = h >> 98
+        stride = top & 0xFFF or 4096
+        for bits, m in some:
+            start = h % m
+            # Testing one bit first settles half of the absent fingerprints, in 30 ns instead of 170.
+            if bits[start]:
+                end = start + length1 * stride
+                if bits[start:end:stride].all():
+                    start = end + (top >> gap_bits)
+                    end = start + length2 * stride
+                    if bits[start:end:stride].all():
+                        if not length3:
+                            return True
+                        start = end + (h >> 82 & 0xFFFF)
+                        if bits[start : start + length3 * stride : stride].all():
+                            return True
+        return False
+
+    def contains(fingerprint: bytes) -> bool:
+        return is_set_in(digest(fingerprint, seed), tables)
+
+    # Inlined for the newest table, which holds most duplicates and takes every new fingerprint.
+    def add(fingerprint: bytes) -> bool:
+        nonlocal left
+        h = digest(fingerprint, seed)
+        top = h >> 98
+        stride = top & 0xFFF or 4096
+        while True:
+            start1 = h % size
+            end1 = start1 + length1 * stride
+            start2 = end1 + (top >> gap_bits)
+            end2 = start2 + length2 * stride
+            if (
+                newest[start1:end1:stride].all()
+                and newest[start2:end2:stride].all()
+                and (
+                    not length3
+                    or newest[(start3 := end2 + (h >> 82 & 0xFFFF)) : start3 + length3 * stride : stride].all()
+                )
+            ):
+                return recall(fingerprint) if forgotten else False
+            if older and is_set_in(h, older):
+                return recall(fingerprint) if forgotten else False
+            if left:
+                break
+            on_quota_spent()
+        newest[start1:end1:stride] = 1
+        newest[start2:end2:stride] = 1
+        if length3:
+            start3 = end2 + (h >> 82 & 0xFFFF)
+            newest[start3 : start3 + length3 * stride : stride] = 1
+        left -= 1
+        if not left:
+            on_quota_spent()
+        return True
+
+    def set_tables(tables_: Sequence[Table], quota: int) -> None:
+        nonlocal digest, newest, size, tables, older, left
+        tables, older, left = tables_, tables_[1:], quota
+        newest, size = tables[0] if tables else _NO_TABLE
+        digest = _refuse
+        if tables:
+            digest = mmh3_x64_128_uintdigest
+
+    return Probes(contains, add, set_tables, lambda: left)
