@@ -1,127 +1,135 @@
-"""Whole crawls of sites without traps, with the loop guard and without: the pages fetched, and CPU time.
-
-Like ``crawl --parse``, with UnseenLinkExtractor on both sides (the cheaper the crawl, the larger the guard's share), or
-with Scrapy's LinkExtractor. The guard may change no page of them: those that one crawl has fetched and the other has
-not are named. What a site links to and does not have is counted beside: "Not found" is nothing new, and the guard may
-leave it.
-"""
+"""Crawls drawn sites under the loop guard, without a network, and counts the honest pages."""
 
 from __future__ import annotations
 
+import argparse
 import json
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NamedTuple
+import re
+import statistics
+import time
+from collections import Counter
+from html import unescape
+from urllib.parse import urljoin
 
-from benchmarks import measure
-from benchmarks.crawl import crawl_in_own_process, served
+from scrapy.http import HtmlResponse, Request, TextResponse
 
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
+from benchmarks.sites import Site, site
+from scrapy_bloom.old.filter.chain import ScalableBloomFilter
+from scrapy_bloom.loops.limits import LoopOptions, objection_by
+from scrapy_bloom.loops.novelty import Novelty
+from scrapy_bloom.loops.share import Share
 
-ADDON = {"ADDONS": {"scrapy_bloom.Addon": 300}}
-WITHOUT, WITH = "without", "with BLOOM_LOOP_GUARD"
-SIDES: dict[str, dict[str, Any]] = {WITHOUT: ADDON, WITH: {**ADDON, "BLOOM_LOOP_GUARD": True}}
-
-_MOST_NAMED = 10
-"""Pages named of each site, of those that only one of the crawls has fetched."""
-
-
-class Comparison(NamedTuple):
-    """What the crawls of one site have come to."""
-
-    pages: dict[str, set[str]]
-    """By side, the paths of the pages that were fetched in the first round."""
-    not_found: dict[str, int]
-    """By side, how many requests were answered by anything but a page."""
-    cpu: dict[str, list[float]]
-    """By side, seconds of CPU time in each round."""
-    held_back: tuple[int, int, int]
-    """How many requests and links met a limit, were demoted, and were parked."""
+_hrefs = re.compile(rb'<a href="?([^">]*)').findall
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what can be chosen on the command line."""
-    parser.add_argument("--html", type=Path, nargs="+", metavar="DIR", help="crawl each of these folders of HTML files")
-    parser.add_argument("--pages", type=int, default=400, help="or that many generated pages (default: %(default)s)")
-    parser.add_argument("--links", type=int, default=50, help="with that many links each (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, help="crawls of each kind (default: %(default)s)")
-    parser.add_argument("--plain", action="store_true", help="find links as most spiders do, by Scrapy's LinkExtractor")
-    parser.add_argument("--jobdir", action="store_true", help="crawl with JOBDIR")
+class Result:
+    def __init__(self) -> None:
+        self.at: dict[float, float] = {}
+        self.by_part: Counter[str] = Counter()
+        self.pages = 0
+        self.cpu = 0.0
+        self.ended = False
 
 
-def run(options: argparse.Namespace) -> measure.Picture:
-    """Measure and print a table."""
-    measure.print_environment("Scrapy", "lxml")
-    if options.html:
-        sites = {str(directory): ["--dir", str(directory)] for directory in options.html}
-    else:
-        name = f"{options.pages:,} generated pages with {options.links} links each"
-        sites = {name: ["--pages", str(options.pages), "--links", str(options.links), "--words", "400"]}
-    extractor = "LinkExtractor" if options.plain else "UnseenLinkExtractor"
-    print(f"Crawls with {extractor}, {'with' if options.jobdir else 'without'} JOBDIR")
-    print(f"CPU time of the crawler over that without the guard (lowest-highest); medians of {options.rounds} rounds\n")
-    rows = []
-    found = {}
-    ratios = {}
-    for name, site in sites.items():
-        compared = found[name] = _compare(
-            site, options.rounds, "LinkSpider" if options.plain else "ExtractorSpider", has_jobdir=options.jobdir
+def crawl(drawn: Site, budget: float = 2.0, *, fifo: bool = False, at=(1, 1.5, 2, 3), missing: bool = False) -> Result:
+    objection = objection_by(LoopOptions())
+    share, novelty = Share(), Novelty(ScalableBloomFilter(1_000_000, 1e-3).add)
+    group = share.group()
+    lanes: dict[str, list] = {}
+    seen = {drawn.start}
+    result = Result()
+
+    def push(url, origin):
+        mark = share.lane_of(url, origin)
+        lanes.setdefault(mark.lane, []).append((url, mark))
+        share.waiting(group, mark.lane, 1)
+
+    push(drawn.start, None)
+    honest = len(drawn.honest)
+    got = 0
+    marks = [int(honest * f) for f in at]
+    started = time.process_time()
+    while group.lanes and result.pages < honest * budget:
+        if result.pages % 20 == 0 and share.is_over([group]):
+            result.ended = True
+            break
+        lane = share.choose(group)
+        queue = lanes[lane]
+        url, mark = queue.pop(0) if fifo else queue.pop()
+        share.handed_out(group, lane)
+        asked = url
+        answer = drawn.page(url)
+        if answer.status == 302:
+            target = urljoin(url, answer.headers["Location"])
+            if target in seen:
+                result.pages += 1
+                result.by_part[drawn.part_of(asked)] += 1
+                share.page_done(mark, False)
+                continue
+            seen.add(target)
+            url = target
+            answer = drawn.page(url)
+        result.pages += 1
+        got += url in drawn.honest
+        result.by_part[drawn.part_of(asked)] += 1
+        if result.pages in marks:
+            result.at[at[marks.index(result.pages)]] = got / honest
+        if answer.status != 200:
+            share.page_done(mark, False)
+            continue
+        kind = HtmlResponse if "html" in answer.headers["Content-Type"] else TextResponse
+        response = kind(url, body=answer.body, encoding="utf-8")
+        brought = novelty.brought(response)
+        origin = share.page_done(mark, brought.is_news, brought.twin, url)
+        if kind is HtmlResponse:
+            found = [unescape(h.decode()) for h in _hrefs(answer.body)]
+        else:
+            found = json.loads(answer.body)["links"] if answer.body[:1] == b"{" else []
+        for href in found:
+            target = urljoin(url, href)
+            if target not in seen:
+                seen.add(target)
+                if not objection(target):
+                    push(target, origin)
+    result.cpu = time.process_time() - started
+    for f in at:
+        result.at.setdefault(f, got / honest)
+    result.waiting = sum(group.lanes.values())
+    result.missing = Counter(drawn.honest[u] for u in drawn.honest if u not in seen)
+    result.share = share
+    result.lanes = lanes
+    if missing:
+        done = Counter({n: c for n, c in result.by_part.items() if not n.startswith("trap")})
+        total = Counter(drawn.honest.values())
+        print("   missed", {n: f"{done[n]}/{c}" for n, c in total.items() if done[n] < c})
+        print("   traps", {n[5:]: c for n, c in result.by_part.most_common() if n.startswith("trap")})
+    return result
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seeds", default="0-9")
+    parser.add_argument("--budget", type=float, default=2.0)
+    parser.add_argument("--fifo", action="store_true")
+    parser.add_argument("--honest", action="store_true")
+    parser.add_argument("-v", action="store_true")
+    given = parser.parse_args(arguments)
+    first, last = map(int, given.seeds.split("-"))
+    scores, ratios = [], []
+    for seed in range(first, last + 1):
+        drawn = site(seed, traps=not given.honest)
+        r = crawl(drawn, given.budget, fifo=given.fifo, missing=given.v)
+        trap = max((c for n, c in r.by_part.items() if n.startswith("trap")), default=0)
+        largest = max(Counter(drawn.honest.values()).values())
+        best = r.at.get(2, r.at[1])
+        scores.append(best * 100)
+        ratios.append(trap / largest)
+        print(
+            seed, len(drawn.honest), " ".join(f"{f}: {v * 100:.1f}" for f, v in r.at.items()),
+            f"trap {trap / largest:.2f} pages {r.pages / len(drawn.honest):.2f}x ended {r.ended} waiting {r.waiting} cpu {r.cpu:.1f}s kinds {len(r.share.tree.by_key)}", flush=True
         )
-        ratios[name] = measure.ratios(compared.cpu[WITH], compared.cpu[WITHOUT])
-        seconds = [f"{measure.Spread.of(compared.cpu[side]).median:.2f}" for side in SIDES]
-        lost, more = _differences(compared)
-        pages = [f"{len(compared.pages[side]):,}" for side in SIDES]
-        held_back = [f"{number:,}" for number in compared.held_back]
-        missing = [str(compared.not_found[side]) for side in SIDES]
-        differing = [str(len(lost)), str(len(more))]
-        rows.append([name, *pages, *differing, *missing, *held_back, *seconds, f"{ratios[name]:.2f}"])
-    measure.print_table(
-        [
-            "",
-            *("pages without", "with the guard", "only without", "only with", "not found without", "with"),
-            *("by limits", "demoted", "parked"),
-            *("CPU s without", "CPU s with", "times the CPU"),
-        ],
-        rows,
-    )
-    for name, compared in found.items():
-        for what, paths in zip(("only without the guard", "only with it"), _differences(compared), strict=True):
-            if paths:
-                print(f"{name}: {what}: {' '.join(paths[:_MOST_NAMED])}{' ...' if len(paths) > _MOST_NAMED else ''}")
-    changed = sum(len(paths) for compared in found.values() for paths in _differences(compared))
-    measure.print_target("loop guard, pages changed", changed, at_most=0)
-    for name, ratio in ratios.items():
-        measure.print_target(f"loop guard, times the CPU time, {name}", ratio.median, at_most=1.1)
-    return measure.Picture("Crawls with the loop guard", "times the CPU time without it", ratios)
+    print(f"median {statistics.median(scores):.1f} mean {statistics.mean(scores):.1f} worst {min(scores):.1f}; trap median {statistics.median(ratios):.2f} worst {max(ratios):.2f}")
 
 
-def _compare(site: Sequence[str], rounds: int, spider: str, *, has_jobdir: bool) -> Comparison:
-    pages: dict[str, set[str]] = {}
-    not_found: dict[str, int] = {}
-    with served(site) as url, TemporaryDirectory() as directory:
-
-        def crawl(side: str) -> dict[str, Any]:
-            file = Path(directory, f"{list(SIDES).index(side)}.json")
-            found = crawl_in_own_process(
-                url, spider, SIDES[side], has_jobdir=has_jobdir, pages_file=str(file), parses=True
-            )
-            if side not in pages:
-                root = url[: url.index("/", len("http://"))]
-                urls = set(json.loads(file.read_text(encoding="utf-8"))).difference(found["not_found"])
-                pages[side] = {page.removeprefix(root).partition("#")[0] for page in urls}
-                not_found[side] = len(found["not_found"])
-            return found
-
-        crawls = measure.side_by_side({side: lambda side=side: crawl(side) for side in SIDES}, rounds)
-    cpu = {side: [one["cpu"] for one in ones] for side, ones in crawls.items()}
-    counted = crawls[WITH][0]["loop"]
-    limits = sum(counted.get(limit, 0) for limit in ("depth", "length", "tandem", "params"))
-    return Comparison(pages, not_found, cpu, (limits, counted.get("demoted", 0), counted.get("parked", 0)))
-
-
-def _differences(compared: Comparison) -> tuple[list[str], list[str]]:
-    """Return the paths that only the crawl without the guard has fetched, and those that only the one with it has."""
-    without, with_guard = compared.pages[WITHOUT], compared.pages[WITH]
-    return sorted(without - with_guard), sorted(with_guard - without)
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,249 @@
+"""What a page brings that no page before did: text, media, rows of numbers; and which page showed the same first.
+
+A trap shows the same content under ever new URLs, changed a little each time: the time, a counter, a token, its own
+URL. So a page is looked up line by line, and
+
+- digits are all alike: a clock and a counter are the same line whatever they show;
+- the text of links is no content: a list's news are what its items bring;
+- a line that is new is looked up once more in pieces of six words, without tokens (words with digits in them) and
+  without the words of the URL (a page that echoes it, a heading made of filters). Only new pieces count;
+- tables of numbers, which have no other content, count by their numbers in rows, as many as no clock has.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from itertools import filterfalse
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import unquote_to_bytes
+
+from scrapy.http import HtmlResponse, TextResponse, XmlResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from scrapy.http import Response
+
+ENOUGH = 30
+"""Characters of new text that make a page news: a short sentence, without the words that its URL has."""
+
+READ = 16_384
+"""Bytes of a page that are read, without lines that many pages have."""
+
+REMEMBERED = 500
+"""Characters of a page's new text that are remembered in small pieces, for pages that have them in other lines."""
+
+LINES = 120
+"""Lines of a page that are looked up, if the first of them are news."""
+
+SHORTEST = 8
+"""Bytes; shorter lines and pieces ("Next", "12.50") say nothing about a page."""
+
+TELLING = 20
+"""Bytes of a line that tells an original from its copy."""
+
+PIECE = 6
+"""Words of a new line that are looked up together, so that a token in a paragraph does not make all of it new."""
+
+GROUP = 4
+"""Numbers that are looked up together: one alone has been seen soon, four in a row have not."""
+
+ENOUGH_GROUPS = 5
+"""New groups of numbers that make a page news. The date, the time, the duration and a counter are at most four."""
+
+MOST = 100_000
+"""Lines whose first page is known, and lines of markup that were met, each twice: some 40 MB together."""
+
+_letters = bytearray(range(256))
+for _byte in b"ABCDEFGHIJKLMNOPQRSTUVWXYZ":
+    _letters[_byte] = _byte + 32
+for _byte in b"0123456789":
+    _letters[_byte] = 48
+ALIKE = bytes(_letters)
+"""For ``bytes.translate()``: small letters, and 0 for every digit."""
+
+_VALUES = bytes.maketrans(b'{}[],"', b"\n\n\n\n\n\n")
+"""For text that is no markup: compact JSON has no space between its values, and would be one word."""
+
+_ASCII = bytes(range(128))
+
+_unseen = re.compile(
+    rb"<script(?![^>]*json)[^>]*>.*?(?:</script\s*>|\Z)|<style[^>]*>.*?(?:</style\s*>|\Z)|<!--.*?(?:-->|\Z)"
+    rb"|<title[^>]*>.*?</title>|<a\s[^>]*>.*?</a>|<option.*?(?=<)",
+    re.DOTALL,
+).sub
+_tags = re.compile(rb"<[^>]*>").sub
+_inline = re.compile(rb"</?(?:b|em|i|strong|code|span|td|th|tt|abbr|cite|small|sub|sup|time|u|var|font)(?:\s[^>]*)?>").sub
+_media = re.compile(rb"<(?:img|source|video|audio|embed|object|iframe)\s[^<>]*", re.IGNORECASE).findall
+_attributes = re.compile(rb"""\s(data-src|src|data|width|height)\s*=\s*("[^"]*"|'[^']*'|[^\s"'>]+)""", re.IGNORECASE).findall
+_token_in_medium = re.compile(
+    rb"[?&][^=&]*=(?:\d{9,}|(?=[^&]*\d)[\w-]{16,}|[^&]*(?:://|%3A%2F)[^&]*)(?=&|$)", re.IGNORECASE
+).sub
+_words = re.compile(rb"[^\W_]+").findall
+_is_number = re.compile(rb"[-+~]?\W{0,3}\d+(?:[.,]\d+)*[^\d\s]{0,4}").fullmatch
+_is_clock = re.compile(
+    rb"\W?(?:\d{1,4}[-./]\d{1,2}[-./]\d{1,4}\D?|\d{1,2}:\d\d(?::\d\d)?(?:\.\d+)?\D?|\d{9,}(?:\.\d+)?\D?)"
+).fullmatch
+
+
+class Brought(NamedTuple):
+    """What a page brought."""
+
+    is_news: bool
+    twin: str = ""
+    """The URL of the page that showed the same before, if this one is no news and there is one."""
+
+
+class Novelty:
+    """Remembers what pages have shown: pieces of text by *add*, which returns whether a key is new."""
+
+    def __init__(self, add: Callable[[bytes], bool]) -> None:
+        self._add = add
+        self._met = Generations()
+        self._owners = Generations()
+
+    def brought(self, response: Response) -> Brought:
+        """Return what *response* brought, and remember it."""
+        body, url = response.body, response.url
+        if not isinstance(response, TextResponse):
+            return Brought(bool(body) and self._add(b"\2" + body[:4096] + str(len(body)).encode()))
+        if response.encoding.startswith(("utf-16", "utf-32")):
+            body = response.text.encode()
+        if isinstance(response, (HtmlResponse, XmlResponse)):
+            html = self._own_lines(body)
+            text = _tags(b"\n", _inline(b" ", _unseen(b"\n", html.translate(ALIKE))))
+        else:
+            html = body[: 4 * READ]
+            text = html.translate(_VALUES).translate(ALIKE)
+        is_news = self._has_new_text(url, text)
+        if b"<" in html:
+            is_news |= self._has_new_medium(html)
+        if not is_news and text.count(b"0") > 2 * GROUP * ENOUGH_GROUPS:
+            is_news = self._has_new_numbers(_tags(b" ", _unseen(b" ", html)))
+        return Brought(is_news, self._own(url, text, is_news))
+
+    def _own_lines(self, body: bytes) -> bytes:
+        """Return the beginning of *body* without the lines of markup that other pages have as they are."""
+        lines = body.replace(b"><", b">\n<").split(b"\n")
+        met = self._met
+        kept: list[bytes] = []
+        size = 0
+        for line in lines:
+            known = met.get(line)
+            if known is not None and known > 2 and len(line) > 3:
+                continue
+            met[line] = (known or 0) + 1
+            kept.append(line)
+            size += len(line)
+            if size > READ:
+                break
+        return b"\n".join(kept)
+
+    def _has_new_text(self, url: str, text: bytes) -> bool:
+        add, new, remembered, looked_up = self._add, 0, 0, 0
+        echo: frozenset[bytes] | None = None
+        for line in dict.fromkeys(map(bytes.strip, text.split(b"\n"))):
+            if len(line) < SHORTEST:
+                continue
+            looked_up += 1
+            if looked_up > LINES and (new >= ENOUGH or looked_up > 4 * LINES):
+                break
+            if not add(line) or remembered >= REMEMBERED:
+                continue
+            if echo is None:
+                echo = _words_of(url)
+            worth = self._worth(line, echo)
+            new += worth
+            remembered += worth
+        return new >= ENOUGH
+
+    def _worth(self, line: bytes, echo: frozenset[bytes]) -> int:
+        """Return how many characters of *line*, which is new, are new in small pieces."""
+        words = [
+            word
+            for word in line.split()
+            if (b"0" not in word or _is_text(word)) and word not in echo and (word.isalpha() or echo.isdisjoint(_words(word)))
+        ]
+        worth = 0
+        for start in range(0, len(words), PIECE):
+            piece = b" ".join(words[start : start + PIECE])
+            if len(piece) >= SHORTEST and self._add(b"\3" + piece):
+                worth += len(piece)
+        return worth
+
+    def _has_new_medium(self, html: bytes) -> bool:
+        is_news = False
+        for medium in _media(html):
+            found = {name.lower(): value.strip(b"\"'") for name, value in _attributes(medium)}
+            address = found.get(b"data-src") or found.get(b"src") or found.get(b"data")
+            if address and not {found.get(b"width"), found.get(b"height")} & {b"0", b"1"}:
+                is_news |= self._add(b"\1" + _token_in_medium(b"", address))
+        return is_news
+
+    def _has_new_numbers(self, text: bytes) -> bool:
+        """Return whether *text* has new rows of numbers: GROUP in a row without a word in between.
+
+        Numbers between words are prices and counters. A calendar counts its days, a pager its pages: what is one more
+        than the number before does not count, and neither do dates and times.
+        """
+        runs: list[list[bytes]] = [[]]
+        before = -1
+        for word in text.split():
+            if _is_clock(word):
+                continue
+            if not _is_number(word):
+                if len(word) > 2 and runs[-1]:
+                    runs.append([])
+                continue
+            value = int(word) if word.isdigit() and len(word) < 9 else -1
+            if value != before + 1:
+                runs[-1].append(word)
+            before = value
+        groups = [b" ".join(run[at : at + GROUP]) for run in runs for at in range(0, len(run) - GROUP + 1, GROUP)]
+        return sum(self._add(b"\0" + group) for group in groups) >= ENOUGH_GROUPS
+
+    def _own(self, url: str, text: bytes, is_news: bool) -> str:
+        """Note who shows the lines of *text*; return who showed most of them first, if it is no news."""
+        lines = {hash(line) for line in map(bytes.strip, text.split(b"\n")[:LINES]) if len(line) >= TELLING}
+        owners = self._owners
+        if is_news:
+            for line in lines:
+                owners[line] = url if owners.get(line) is None else ""
+            return ""
+        found = Counter(filter(None, map(owners.get, lines)))
+        return found.most_common(1)[0][0] if found else ""
+
+
+class Generations(dict):
+    """A dict of at most 2 * MOST entries: the older half is dropped as a whole, but for what was used since."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._older: dict = {}
+
+    def get(self, key):
+        found = super().get(key)
+        if found is None:
+            found = self._older.get(key)
+            if found is not None:
+                self[key] = found
+        return found
+
+    def __setitem__(self, key, value) -> None:
+        if len(self) >= MOST:
+            self._older = dict(self)
+            self.clear()
+        super().__setitem__(key, value)
+
+
+def _is_text(word: bytes) -> bool:
+    """Whether *word* is a phrase in a script that has no spaces between words."""
+    return len(word) >= 12 and len(word.translate(None, _ASCII)) >= 12
+
+
+def _words_of(url: str) -> frozenset[bytes]:
+    """Return the words of a URL, whole segments included, as they would stand in a line."""
+    after_host = url.partition("://")[2].partition("/")[2]
+    text = unquote_to_bytes(after_host.replace("+", " ").replace("?", "/").replace("/", " ")).translate(ALIKE)
+    return frozenset([*text.split(), *_words(text)])
