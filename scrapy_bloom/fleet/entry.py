@@ -1,0 +1,187 @@
+"""Requests as bytes on a server: msgpack of plain types, which nobody can use to run code in a worker.
+
+An entry begins with one byte that names its format:
+
+    ``M``  msgpack of the fields of ``Request.to_dict()`` that are not the default
+    ``S``  32 bytes of HMAC-SHA256 over the rest, then a pickle of the same: only if a secret is set
+    ``U``  what somebody has pushed as a start URL, as it came
+
+What comes from a server is not trusted: anything odd is a :class:`ValueError`, and no entry makes a worker import
+anything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import pickle
+import sys
+from typing import TYPE_CHECKING, Any
+
+from scrapy import Request
+from scrapy.utils.request import request_from_dict
+
+from scrapy_bloom.errors import MissingPackageError
+
+try:
+    import msgpack
+except ImportError:
+    raise MissingPackageError("msgpack", "fleet", "A fleet") from None
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from scrapy import Spider
+
+MAX_BYTES = 16 << 20
+"""Most bytes of an entry. A larger request is neither written nor read."""
+
+PLAIN, SIGNED, PUSHED = b"M", b"S", b"U"
+
+_TUPLE, _SET, _FROZENSET = 1, 2, 3
+_MAC_BYTES = 32
+# A plain request has these. Fields have numbers, which take one byte; append to the list, never change its order.
+_DEFAULTS = {name: value for name, value in Request("data:,").to_dict().items() if name != "url"}
+_FIELDS = (
+    *("url", "callback", "errback", "method", "headers", "body", "cookies", "meta", "encoding", "priority"),
+    *("dont_filter", "flags", "cb_kwargs", "_class"),
+)
+_NUMBERS = {name: number for number, name in enumerate(_FIELDS)}
+
+
+class Entries:
+    """Reads and writes the requests of *spider*; with *secret*, also those that only a pickle can hold."""
+
+    def __init__(self, spider: Spider | None, secret: str | None = None) -> None:
+        self._spider = spider
+        self._key = secret.encode() if secret else None
+
+    def write(self, request: Request) -> bytes:
+        """Return the entry of *request*.
+
+        Raises:
+            ValueError: It holds something that is not of a plain type and there is no secret, or it is too large.
+
+        """
+        fields = request.to_dict(spider=self._spider)
+        is_plain = "_class" not in fields  # another class may have other defaults
+        kept = {
+            _NUMBERS.get(name, name): value
+            for name, value in fields.items()
+            if not (is_plain and name in _DEFAULTS and value == _DEFAULTS[name])
+        }
+        try:
+            entry = PLAIN + packed(kept)
+        except (TypeError, ValueError, OverflowError) as error:
+            if self._key is None:
+                raise ValueError(str(error)) from None
+            entry = self._signed(kept)
+        if len(entry) > MAX_BYTES:
+            raise ValueError(f"it takes {len(entry):,} bytes, and {MAX_BYTES:,} is the limit")
+        return entry
+
+    def _signed(self, fields: dict[Any, Any]) -> bytes:
+        try:
+            body = pickle.dumps(fields, 4)
+        except Exception as error:  # whatever a __reduce__ raises
+            raise ValueError(f"it cannot be pickled either: {error}") from None
+        return SIGNED + self._mac(body) + body
+
+    def read(self, entry: bytes) -> Request:
+        """Return the request of *entry*.
+
+        Raises:
+            ValueError: It is no entry, or one that may not be read.
+
+        """
+        try:
+            if len(entry) > MAX_BYTES:
+                raise ValueError(f"it has more than {MAX_BYTES:,} bytes")  # noqa: TRY301 - one way out for all
+            fields = self._fields(entry[:1], entry[1:])
+            found = {_FIELDS[name] if isinstance(name, int) else name: value for name, value in fields.items()}
+            _check_class(found.get("_class"))
+            return request_from_dict(found, spider=self._spider)
+        except Exception as error:  # msgpack, requests and callbacks raise many
+            raise ValueError(f"{type(error).__name__}: {error}") from None
+
+    def _fields(self, kind: bytes, body: bytes) -> dict[Any, Any]:
+        if kind == PLAIN:
+            fields = unpacked(body)
+        elif kind != SIGNED:
+            raise ValueError(f"it begins with {kind!r}, which is no known format")
+        elif self._key is None:
+            raise ValueError("it is pickled, and no BLOOM_FLEET_SECRET is set to check it with")
+        elif not hmac.compare_digest(body[:_MAC_BYTES], self._mac(body[_MAC_BYTES:])):
+            raise ValueError("it is pickled, and not signed with this BLOOM_FLEET_SECRET")
+        else:
+            fields = pickle.loads(body[_MAC_BYTES:])  # noqa: S301 - signed by somebody who knows the secret
+        if not isinstance(fields, dict):
+            raise TypeError("it has no fields")
+        return fields
+
+    def _mac(self, body: bytes) -> bytes:
+        assert self._key is not None  # noqa: S101 - both callers have checked
+        return hmac.digest(self._key, b"scrapy-bloom request\0" + body, hashlib.sha256)
+
+    def requests_of(self, pushed: bytes) -> Iterable[Request]:
+        """Return the requests that a pushed start URL stands for.
+
+        A spider of scrapy-redis makes them itself. Otherwise *pushed* is a URL, or JSON with ``url`` and arguments of
+        ``Request`` as scrapy-redis takes it.
+
+        Raises:
+            ValueError: It is neither.
+
+        """
+        try:
+            if (make := getattr(self._spider, "make_request_from_data", None)) is not None:
+                made = make(pushed)
+                return [] if made is None else [made] if isinstance(made, Request) else list(made)
+            text = pushed.decode().strip()
+            if not text.startswith("{"):
+                return [Request(text, dont_filter=True)]
+            fields = json.loads(text)
+            body = fields.pop("body", fields.pop("formdata", None))
+            return [Request(**{"dont_filter": True, **fields, "body": body})]
+        except Exception as error:  # a spider's method raises anything
+            raise ValueError(f"{type(error).__name__}: {error}") from None
+
+
+def packed(value: Any) -> bytes:
+    """Return *value*, made of plain types, as msgpack. Raises TypeError, ValueError or OverflowError for others."""
+    found: bytes = msgpack.packb(value, strict_types=True, default=_extended, unicode_errors="surrogatepass")
+    return found
+
+
+def unpacked(data: bytes) -> Any:
+    """Return what :func:`packed` was given. Raises ValueError if *data* is nothing that it returns."""
+    return msgpack.unpackb(data, ext_hook=_restored, strict_map_key=False, unicode_errors="surrogatepass")
+
+
+def for_script(value: Any) -> bytes:
+    """Return *value* for the servers' ``cmsgpack``, which knows one kind of string."""
+    found: bytes = msgpack.packb(value, use_bin_type=False)
+    return found
+
+
+def _extended(value: Any) -> Any:
+    for kind, code in ((tuple, _TUPLE), (set, _SET), (frozenset, _FROZENSET)):
+        if type(value) is kind:
+            return msgpack.ExtType(code, packed(list(value)))
+    raise TypeError(f"{value!r:.100} is of type {type(value).__module__}.{type(value).__qualname__}")
+
+
+def _restored(code: int, data: bytes) -> Any:
+    kind = {_TUPLE: tuple, _SET: set, _FROZENSET: frozenset}[code]
+    return kind(unpacked(data))
+
+
+def _check_class(path: Any) -> None:
+    """Refuse a class of requests that this process has not imported by itself."""
+    if path is None:
+        return
+    module, _, name = str(path).rpartition(".")
+    cls = getattr(sys.modules.get(module), name, None)
+    if not (isinstance(cls, type) and issubclass(cls, Request)):
+        raise ValueError(f"{path!r:.200} is no class of requests that this worker has imported")

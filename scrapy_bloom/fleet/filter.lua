@@ -1,0 +1,119 @@
+-- The blocked bloom filter of a shard; blocks.py says how it is laid out and why. Follows head.lua, or stands alone.
+local FILTER, SEGMENT, BLOCK = KEYS[1], 7168, 144 -- blocks of a segment, bytes of a block
+local BLOCK_FORMAT, MASKS_FORMAT = '<' .. string.rep('i4', 36), '<' .. string.rep('i4', 9)
+local bor, band, byte, floor, read = bit.bor, bit.band, string.byte, math.floor, struct.unpack
+
+-- Opens the chain. *sizes* has for each layer that may come its blocks and capacity, *max_age* is in ms, or 0.
+--
+-- Returns nil if there is no filter. A layer is {number, rank, blocks, capacity, begun, closed}, the newest last; its
+-- rank says which share of the error rate it has. With a maximum age a layer takes no more keys after half of that, and
+-- is deleted as a whole once its last key is older. A new layer takes the lowest rank that is free, so the rates of the
+-- layers there are always sum up to less than the chain's.
+local function open_chain(sizes, max_age, now)
+    local found = redis.call('HMGET', FILTER, 'chain', 'layers', 'count', 'lost')
+    if not found[1] then return nil end
+    local chain = {
+        id = found[1], layers = found[2] and cmsgpack.unpack(found[2]) or {}, count = tonumber(found[3] or 0),
+        lost = tonumber(found[4] or 0), forgets = redis.call('EXISTS', FILTER .. ':forgotten') == 1,
+    }
+    local layers = chain.layers
+
+    local function segment(layer, n)
+        return FILTER .. ':bits:' .. chain.id .. ':' .. layer[1] .. ':' .. n
+    end
+
+    -- When a layer got its last key, at the latest: none comes after half the maximum age.
+    local function last_key(layer)
+        local latest = layer[5] + max_age / 2
+        return layer[6] > 0 and math.min(layer[6], latest) or latest
+    end
+
+    local function drop_old()
+        while #layers > 0 and last_key(layers[1]) + max_age < now do
+            local old = table.remove(layers, 1)
+            for n = 0, floor(old[3] / SEGMENT) do
+                redis.call('UNLINK', segment(old, n))
+                redis.call('SREM', FILTER .. ':segments', old[1] .. ':' .. n)
+            end
+            chain.has_changed = true
+        end
+    end
+
+    local function begin_layer()
+        local newest, rank, taken = layers[#layers], 1, {}
+        for _, layer in ipairs(layers) do taken[layer[2]] = true end
+        while taken[rank] do rank = rank + 1 end
+        if newest then newest[6] = now end
+        local number = newest and newest[1] + 1 or 1
+        layers[#layers + 1] = {number, rank, sizes[2 * rank - 1], sizes[2 * rank], now, 0}
+        chain.count, chain.has_changed = 0, true
+    end
+
+    local function contains(layer, place, words, masks)
+        local number = place % layer[3]
+        local n = floor(number / SEGMENT)
+        local at = (number - n * SEGMENT) * BLOCK
+        local block = redis.call('GETRANGE', segment(layer, n), at, at + BLOCK - 1)
+        if #block < BLOCK then return false end
+        for i = 1, 9 do
+            local mask = read('<i4', masks, 4 * i - 3)
+            if band(read('<i4', block, 16 * i - 15 + 4 * byte(words, i)), mask) ~= mask then return false end
+        end
+        return true
+    end
+
+    -- Sets the bits in the newest layer; returns whether one of them was not set before.
+    local function insert(layer, place, words, masks)
+        local number = place % layer[3]
+        local n = floor(number / SEGMENT)
+        local key, at = segment(layer, n), (number - n * SEGMENT) * BLOCK
+        local block = redis.call('GETRANGE', key, at, at + BLOCK - 1)
+        if #block < BLOCK then
+            if #block == 0 and redis.call('EXISTS', key) == 0
+                and redis.call('SADD', FILTER .. ':segments', layer[1] .. ':' .. n) == 0 then
+                chain.lost, chain.has_changed = chain.lost + 1, true
+            end
+            block = block .. string.rep('\0', BLOCK - #block)
+        end
+        local old, sections, bits, is_new = {read(BLOCK_FORMAT, block)}, {byte(words, 1, 9)}, {read(MASKS_FORMAT, masks)}, false
+        for i = 1, 9 do
+            local w = 4 * i - 3 + sections[i]
+            local v = bor(old[w], bits[i])
+            if v ~= old[w] then old[w], is_new = v, true end
+        end
+        if is_new then redis.call('SETRANGE', key, at, struct.pack(BLOCK_FORMAT, unpack(old, 1, 36))) end
+        return is_new
+    end
+
+    -- Adds a fingerprint; returns whether it was new. *digest* is what it is known by among the forgotten.
+    function chain.add(place, words, masks, digest)
+        local newest = layers[#layers]
+        for i = #layers - 1, 1, -1 do
+            if contains(layers[i], place, words, masks) then
+                return chain.forgets and redis.call('SREM', FILTER .. ':forgotten', digest) == 1
+            end
+        end
+        if not newest or chain.count >= newest[4] or (max_age > 0 and newest[5] + max_age / 2 < now) then
+            if newest and contains(newest, place, words, masks) then
+                return chain.forgets and redis.call('SREM', FILTER .. ':forgotten', digest) == 1
+            end
+            begin_layer()
+            newest = layers[#layers]
+        end
+        if insert(newest, place, words, masks) then
+            chain.count = chain.count + 1
+            return true
+        end
+        return chain.forgets and redis.call('SREM', FILTER .. ':forgotten', digest) == 1
+    end
+
+    function chain.save()
+        redis.call('HSET', FILTER, 'count', chain.count)
+        if chain.has_changed then
+            redis.call('HSET', FILTER, 'layers', cmsgpack.pack(layers), 'lost', chain.lost)
+        end
+    end
+
+    if max_age > 0 then drop_old() end
+    return chain
+end

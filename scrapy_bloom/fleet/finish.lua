@@ -1,0 +1,72 @@
+-- Takes in links and acknowledges pages: looks the links up in the filter, adds and enqueues those that are new. All or
+-- nothing. Follows head.lua and filter.lua.
+--
+-- ARGV[1] token   ARGV[2] number of this call among the worker's   ARGV[3] ids to acknowledge
+-- ARGV[4] links, flat: place (-1: not filtered), words, masks, digest, index of the slot, score, sign of the order in
+--         time, entry   ARGV[5] slots   ARGV[6] blocks and capacity of each layer that may come   ARGV[7] ms of the
+--         maximum age, or 0   ARGV[8] digests to forget        (3 to 6 and 8 in msgpack)
+--
+-- Returns {-2}: the queue is gone; nothing was done
+--         {1, outstanding, seq, links that were new, pages that the worker did not have any more, lost segments}
+local token, number, done, links = ARGV[1], ARGV[2], cmsgpack.unpack(ARGV[3]), cmsgpack.unpack(ARGV[4])
+local chain = open_chain(cmsgpack.unpack(ARGV[6]), tonumber(ARGV[7]), milliseconds())
+if not chain then return {-2} end
+local seq = tonumber(call('HGET', STATE, 'seq') or 0)
+if call('HGET', CALLS, token) == number then return {1, outstanding(), seq, 0, 0, chain.lost} end -- its answer was lost
+
+local rows, queued, slots, taken = {}, {}, cmsgpack.unpack(ARGV[5]), 0
+for i = 1, #links, 8 do
+    local place = links[i]
+    if place < 0 or chain.add(place, links[i + 1], links[i + 2], links[i + 3]) then
+        seq, taken = seq + 1, taken + 1
+        rows[#rows + 1], rows[#rows + 2] = seq, links[i + 7]
+        local slot = links[i + 4]
+        local pending = queued[slot]
+        if not pending then
+            pending = {}
+            queued[slot] = pending
+        end
+        pending[#pending + 1], pending[#pending + 2] = links[i + 5] + links[i + 6] * seq, seq
+    end
+end
+if taken > 0 then
+    for i = 1, #rows, 4000 do call('HSET', REQUESTS, unpack(rows, i, math.min(i + 3999, #rows))) end
+    for index, pending in pairs(queued) do
+        local slot = slots[index + 1]
+        for i = 1, #pending, 4000 do
+            call('ZADD', lane(slot), unpack(pending, i, math.min(i + 3999, #pending)))
+        end
+        call('ZADD', SLOTS, call('HGET', ACTIVE, slot) or 0, slot)
+    end
+    call('HSET', STATE, 'seq', seq)
+    chain.save()
+else
+    allow_when_full()
+    if chain.has_changed then chain.save() end
+end
+
+local forget = cmsgpack.unpack(ARGV[8])
+if #forget > 0 then call('SADD', FILTER .. ':forgotten', unpack(forget)) end
+
+local refused, left = 0, {}
+if #done > 0 then
+    local places, ended = call('HMGET', held(token), unpack(done)), {}
+    for i, id in ipairs(done) do
+        if places[i] then
+            ended[#ended + 1] = id
+            local slot = string.match(places[i], ' (.*)$')
+            left[slot] = (left[slot] or 0) + 1
+        else -- the lease has run out, and another may be at it
+            refused = refused + 1
+            call('SADD', STATE .. ':refused', token .. ' ' .. id)
+        end
+    end
+    if #ended > 0 then
+        call('HDEL', held(token), unpack(ended))
+        call('HDEL', REQUESTS, unpack(ended))
+        if call('EXISTS', CRASHES) == 1 then call('HDEL', CRASHES, unpack(ended)) end
+        for slot, by in pairs(left) do release(slot, by, token) end
+    end
+end
+call('HSET', CALLS, token, number)
+return {1, outstanding(), seq, taken, refused, chain.lost}

@@ -1,0 +1,307 @@
+"""The queue and filter of a fleet as they are on a server: each method is one atomic step of one shard.
+
+On one server there is one shard; on a cluster there are several, and a URL and its request belong to the shard that
+the URL's fingerprint names. The scripts ``*.lua`` beside this file are the steps; ``head.lua`` lists the keys.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+from math import ceil
+from typing import TYPE_CHECKING, Any, NamedTuple
+from zlib import crc32
+
+from scrapy_bloom.errors import UnusableError, counted
+from scrapy_bloom.fleet.blocks import SCHEME, layer_sizes, probes_of
+from scrapy_bloom.fleet.entry import PUSHED, for_script
+from scrapy_bloom.fleet.server import Script
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scrapy_bloom.fleet.server import Server
+
+logger = logging.getLogger(__name__)
+
+FORMAT = f"queue 1, filter {SCHEME}"
+"""Of what is on the server. Workers with another are refused."""
+
+CRASH_LIMIT = 3
+"""A request that was in hand when a worker died, this many times, is dead-lettered."""
+
+DIGEST_BYTES = 16
+
+_JOIN, _TAKE, _LEAVE = Script("head", "join"), Script("head", "take"), Script("head", "leave")
+_FINISH = Script("head", "filter", "finish")
+_START_SHIFT, _PRIORITY_SHIFT = 40, 41
+
+
+class Link(NamedTuple):
+    """A request that was found and is to be enqueued if it is new."""
+
+    shard: int
+    fingerprint: bytes | None
+    """None: it is not filtered."""
+    slot: str
+    score: int
+    """The lowest comes first; the order in time is added to it."""
+    is_lifo: bool
+    entry: bytes
+
+
+class Ticket(NamedTuple):
+    """What names a request that a worker holds."""
+
+    shard: int
+    id: bytes
+
+
+class Taken(NamedTuple):
+    """The server's answer to :meth:`Queue.take`."""
+
+    outstanding: int
+    """Requests of the shard that are pending or in hand, at any worker."""
+    seq: int
+    """Requests that were ever enqueued in the shard."""
+    found: list[tuple[Ticket, bytes]]
+    returned: int
+    """Requests that an expired worker held."""
+    buried: int
+    """Of these, dead-lettered."""
+    missing: int
+    """Requests of which the server has lost what they were."""
+    mended: int
+    """Requests that the server had lost from their slots, and that are pending again."""
+    lost: int
+    """Segments of the filter that the server has lost so far."""
+    expired: str
+
+
+class Finished(NamedTuple):
+    """The server's answer to :meth:`Queue.finish`."""
+
+    outstanding: int
+    seq: int
+    new: int
+    refused: int
+    """Pages that the worker did not hold any more: others had or have them."""
+    lost: int
+
+
+class LeaseLostError(Exception):
+    """Control flow between this module and the lease client: the worker's lease has run out."""
+
+
+class Queue:
+    """The queue of one spider under the key *prefix* on *server*.
+
+    *capacity*, *error_rate* and *key_space*, a text that tells how URLs become fingerprints, are those of a queue that
+    begins here. *max_age* is in seconds, *lease_seconds* the time without a word after which a worker is given up. If
+    *is_exclusive*, a slot's requests go to one worker at a time.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        prefix: str,
+        *,
+        capacity: int = 1_000_000,
+        error_rate: float = 1e-6,
+        key_space: str = "",
+        max_age: float | None = None,
+        lease_seconds: float = 60.0,
+        is_exclusive: bool = False,
+        start_urls: str | None = None,
+    ) -> None:
+        self.server = server
+        self.prefix = prefix
+        self.shards = 1
+        self.start_urls = start_urls
+        self._new = {"capacity": capacity, "error_rate": error_rate, "key_space": key_space}
+        self._max_age = int((max_age or 0) * 1000)
+        self._lease = int(lease_seconds * 1000)
+        self._is_exclusive = int(is_exclusive)
+        self._seeds: list[bytes] = []
+        self._sizes = b""
+
+    def key(self, shard: int) -> str:
+        """Return the key of a shard's state; the names of its other keys begin with it."""
+        return f"{{{self.prefix}:{shard}}}"
+
+    def shard_of(self, fingerprint: bytes) -> int:
+        """Return the shard that *fingerprint* belongs to."""
+        return crc32(fingerprint) % self.shards if self.shards > 1 else 0
+
+    def open(self, token: str, name: str) -> int:
+        """Join the queue as the worker *name* in its life *token*, beginning it if need be; return what is outstanding.
+
+        An earlier life of the same name ends.
+
+        Raises:
+            UnusableError: The queue is of another format, or of URLs that count as the same by other rules.
+
+        """
+        known = self.server.client.hget(self.key(0), "shards")
+        self.shards = int(known or self.server.shards_for_new())
+        self._seeds, outstanding, begun = [], 0, 0
+        for shard in range(self.shards):
+            fields = {
+                "format": FORMAT,
+                "seed": secrets.token_bytes(16),
+                "chain": secrets.token_hex(4),
+                "shards": self.shards,
+                **self._new,
+            }
+            flat = [item for pair in fields.items() for item in pair]
+            state, is_new, left, returned, buried = self._join(shard, token, name, "", *flat)
+            self._check(state)
+            begun += is_new
+            outstanding += left
+            self._say_what_was_returned(name, returned, buried)
+            self._seeds.append(state[b"seed"])
+            self._sizes = for_script(
+                [
+                    number
+                    for pair in layer_sizes(ceil(int(state[b"capacity"]) / self.shards), float(state[b"error_rate"]))
+                    for number in pair
+                ]
+            )
+        if 0 < begun < self.shards or (known and begun):
+            logger.error(
+                "%s of %d of the queue %s on %s had been lost, and are begun anew: pages are fetched again, and what "
+                "was pending there is not fetched unless links lead to it.",
+                counted(begun, "shard"),
+                self.shards,
+                self.prefix,
+                self.server.where,
+            )
+        return outstanding
+
+    def rejoin(self, token: str, name: str) -> bool:
+        """Join again after the lease has run out; return False if the queue is gone."""
+        return all([bool(self._join(shard, token, name, "rejoin")[0]) for shard in range(self.shards)])
+
+    def _join(self, shard: int, token: str, name: str, *arguments: Any) -> tuple[dict[bytes, bytes], int, int, int, int]:
+        key = self.key(shard)
+        state, *rest = self.server.call(_JOIN, [key], token, name, self._lease, CRASH_LIMIT, *arguments)
+        return dict(zip(state[::2], state[1::2], strict=True)), *rest
+
+    def _check(self, state: dict[bytes, bytes]) -> None:
+        for name, ours in (("format", FORMAT), ("key_space", self._new["key_space"])):
+            found = state.get(name.encode(), b"").decode()
+            if found != ours:
+                raise UnusableError(
+                    f"The queue {self.prefix} on {self.server.where}",
+                    f"has the {name.replace('_', ' ')} {found!r}",
+                    expected=repr(ours),
+                    advice="All workers need the same version and the same settings of what counts as the same page. "
+                    "To begin anew, use another BLOOM_REDIS_KEY.",
+                )
+
+    def take(self, shard: int, token: str, number: int, most: int) -> Taken:
+        """Renew the lease, and take *most* requests. With the *number* of the last call, get its answer again.
+
+        Raises:
+            LeaseLostError: The lease has run out.
+            UnusableError: The queue is gone.
+            redis.RedisError: The call failed.
+
+        """
+        keys = [self.key(shard), *([self.start_urls] if self.start_urls and not shard else [])]
+        status, *answer = self.server.call(
+            _TAKE, keys, token, number, most, self._lease, CRASH_LIMIT, self._is_exclusive, PUSHED
+        )
+        if status == -1:
+            raise LeaseLostError
+        if status == -2:
+            raise self.gone()
+        outstanding, seq, found, returned, buried, missing, mended, lost, expired = answer
+        name = expired.decode(errors="replace")
+        self._say_what_was_returned(name, returned, buried)
+        tickets = [(Ticket(shard, id_), entry) for id_, entry in zip(found[::2], found[1::2], strict=True)]
+        return Taken(outstanding, seq, tickets, returned, buried, missing, mended, lost, name)
+
+    def finish(
+        self,
+        shard: int,
+        token: str,
+        number: int,
+        links: Sequence[Link],
+        done: Sequence[bytes],
+        forget: Sequence[bytes] = (),
+    ) -> Finished:
+        """Enqueue those of *links* that are new, and acknowledge the ids *done*. All or nothing, once for each *number*.
+
+        Raises:
+            UnusableError: The queue is gone.
+            redis.RedisError: The call failed; it may have been carried out. Call again with the same number.
+
+        """
+        slots = {link.slot: 0 for link in links}
+        for index, slot in enumerate(slots):
+            slots[slot] = index
+        flat: list[Any] = []
+        for link in links:
+            place, words, masks, digest = -1, b"", b"", b""
+            if link.fingerprint is not None:
+                place, words, masks = probes_of(link.fingerprint, self._seeds[shard])
+                digest = link.fingerprint[:DIGEST_BYTES]
+            sign = -1 if link.is_lifo else 1
+            flat += (place, words, masks, digest, slots[link.slot], link.score, sign, link.entry)
+        status, *answer = self.server.call(
+            _FINISH,
+            [self.key(shard)],
+            token,
+            number,
+            for_script(list(done)),
+            for_script(flat),
+            for_script(list(slots)),
+            self._sizes,
+            self._max_age,
+            for_script([fingerprint[:DIGEST_BYTES] for fingerprint in forget]),
+        )
+        if status == -2:
+            raise self.gone()
+        return Finished(*answer)
+
+    def bury(self, ticket: Ticket, token: str, reason: str) -> None:
+        """Dead-letter a request that the worker holds; *reason* is a word."""
+        self.server.call(_LEAVE, [self.key(ticket.shard)], token, ticket.id, reason)
+
+    def leave(self, token: str) -> int:
+        """End a worker's life; return how many requests it gave back."""
+        return sum(self.server.call(_LEAVE, [self.key(shard)], token) for shard in range(self.shards))
+
+    def gone(self) -> UnusableError:
+        """Return the error that says that the server has lost the queue."""
+        return UnusableError(
+            f"The queue {self.prefix} on {self.server.where}",
+            "is gone: the server has lost it, or somebody has removed it",
+            advice="Set appendonly yes and maxmemory-policy noeviction on the server. The next start begins anew.",
+        )
+
+    def _say_what_was_returned(self, name: str, returned: int, buried: int) -> None:
+        if returned:
+            logger.warning("Worker %s was lost; %s of it go to others", name, counted(returned, "request"))
+        if buried:
+            logger.error(
+                "%s dead-lettered: in hand when a worker died, %d times. See them with: scrapy bloom requeue --list",
+                "1 request is" if buried == 1 else f"{buried:,} requests are",
+                CRASH_LIMIT,
+            )
+
+
+def score_of(priority: int, *, is_start: bool) -> int:
+    """Return the score of a request: higher priorities first, and at equal priority start requests last.
+
+    The order in time is added to it, up to 2**40 requests. Beyond a priority of 4,096, Redis' double-precision scores
+    lose the lowest bits of that order.
+    """
+    return -(priority << _PRIORITY_SHIFT) + (is_start << _START_SHIFT)
+
+
+def key_space(space: object) -> str:
+    """Return a text by which workers tell whether their fingerprints are the same."""
+    return json.dumps(space, sort_keys=True, default=str)
