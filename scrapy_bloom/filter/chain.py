@@ -28,15 +28,10 @@ _HUGE_PAGES_FROM = 1 << 26  # 64 MiB: beyond it, a look-up in 4 KiB pages is hal
 
 
 class LayerStore:
-    """Where the layers of one chain live: here in anonymous memory, which costs RAM only where it has been touched.
+    """Where the layers of one chain live: here in anonymous memory. A store in files overrides everything."""
 
-    A store in files overrides everything.
-    """
-
-    was_unclean = False
-    """Whether the layers were left by a process that did not close them."""
-    synced = 0
-    """See :attr:`ScalableBloomFilter.synced`."""
+    was_unclean = False  # whether the layers were left by a process that did not close them
+    synced = 0  # see ScalableBloomFilter.synced
 
     def __init__(self) -> None:
         self.chain_id = secrets.token_hex(16)
@@ -51,12 +46,12 @@ class LayerStore:
         return set()
 
     def create(self, spec: LayerSpec, created: float) -> Layer:
-        """Return a new empty layer, begun at *created*."""
+        """Return a new empty layer, begun at *created*. It costs memory only where it has been touched."""
         # Private: a forked child that wrote into its parent's filter would make the parent lose those pages.
         memory = mmap.mmap(-1, spec.nbytes, access=mmap.ACCESS_COPY)
         if spec.nbytes >= _HUGE_PAGES_FROM and hasattr(mmap, "MADV_HUGEPAGE"):  # Linux
             memory.madvise(mmap.MADV_HUGEPAGE)
-        return Layer(spec, memory, created=created)
+        return Layer(spec, memory, created)
 
     def drop(self, before: int) -> None:
         """Let go, for good, of the layers before index *before*, which nothing reads any more."""
@@ -65,7 +60,7 @@ class LayerStore:
         """Note that *fingerprint* has been forgotten, or accepted once more. Must not fail."""
 
     def checkpoint(self) -> None:
-        """Save the counts. The store may replace the ``bits`` of a layer by others with the same content."""
+        """Save the counts. May replace the ``bits`` of a layer by others with the same content."""
 
     def sync(self) -> None:
         """Return once everything added so far would survive a power failure."""
@@ -116,16 +111,19 @@ class ScalableBloomFilter:
         self._store = LayerStore() if store is None else store
         self._layers = self._store.load()
         self._forgotten = self._store.load_forgotten()
-        self._due = math.inf
-        """When a layer is too old for more fingerprints, or to be kept."""
-        self._since = -math.inf
-        """What the clock said when that was found. If it says less, it was wrong then."""
+        self._due = math.inf  # when a layer is too old for more fingerprints, or to be kept
+        self._since = -math.inf  # what the clock said when that was found; if it says less, it was wrong then
         self._drops = 0
-        self._expired = 0
         self._closed = False
         self._quota = 0
         if not self._layers:
             self._begin_layer()
+        self.chain_id = self._store.chain_id
+        """Random, in hexadecimal, and the same as long as the filter lives."""
+        self.was_unclean = self._store.was_unclean
+        """Whether the layers were left by a process that did not close them: killed, or the machine went down."""
+        self.expired = 0
+        """Fingerprints that were dropped for their age since the chain was opened."""
         first = self._layers[0].spec
         self._probes = probing.bind(
             first.probes, first.seed, on_quota_spent=self._on_quota_spent, forgotten=self._forgotten, recall=self.recall
@@ -186,11 +184,6 @@ class ScalableBloomFilter:
         return tuple(self._layers)
 
     @property
-    def chain_id(self) -> str:
-        """Random, in hexadecimal, and the same as long as the filter lives."""
-        return self._store.chain_id
-
-    @property
     def watermark(self) -> int:
         """A number of the caller's, 0 to 2**64 - 1, that outlives the process as the bits do; 0 at first.
 
@@ -213,25 +206,15 @@ class ScalableBloomFilter:
         return self._store.synced
 
     @property
-    def was_unclean(self) -> bool:
-        """Whether the layers were left by a process that did not close them: killed, or the machine went down."""
-        return self._store.was_unclean
-
-    @property
     def drops(self) -> int:
         """How often layers have been dropped for their age since the chain was opened."""
         self._age()
         return self._drops
 
     @property
-    def expired(self) -> int:
-        """Fingerprints that were dropped for their age since the chain was opened."""
-        return self._expired
-
-    @property
     def nbytes(self) -> int:
         """Bytes of all bit arrays; resident memory is at most that."""
-        return sum(layer.nbytes for layer in self._layers)
+        return sum(layer.spec.nbytes for layer in self._layers)
 
     @property
     def error_rate(self) -> float:
@@ -291,11 +274,9 @@ class ScalableBloomFilter:
         now = self._clock()
         if self._max_age is None:
             last = self._layers[-1].spec if self._layers else None
-            spec = plan.next_spec(last, capacity=self._capacity, error_rate=self._target, position=len(self._layers))
+            spec = plan.next_spec(last, self._capacity, self._target, len(self._layers))
         else:
-            spec = plan.next_spec_of_ageing(
-                self._layers, capacity=self._capacity, error_rate=self._target, now=now, max_age=self._max_age
-            )
+            spec = plan.next_spec_of_ageing(self._layers, self._capacity, self._target, now=now, max_age=self._max_age)
         self._layers.append(self._store.create(spec, now))
 
     def _age(self) -> None:
@@ -308,7 +289,7 @@ class ScalableBloomFilter:
         dropped = len(expired) - expired[::-1].index(True) if any(expired) else 0
         if dropped == len(self._layers):
             self._begin_layer()
-        self._expired += sum(layer.count for layer in self._layers[:dropped])
+        self.expired += sum(layer.count for layer in self._layers[:dropped])
         del self._layers[:dropped]
         self._arrange()
         if dropped:

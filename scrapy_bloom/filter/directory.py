@@ -6,27 +6,26 @@ Decides when a file is created, when it is synced, and what happens on a full di
 from __future__ import annotations
 
 import logging
+import os
 import re
 import secrets
-import shutil
 import threading
 import time
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scrapy_bloom.errors import DamagedError, UnusableError, counted
 from scrapy_bloom.filter import layerfile, plan
 from scrapy_bloom.filter.chain import LayerStore, ScalableBloomFilter
-from scrapy_bloom.filter.forgotten import ForgottenFile
-from scrapy_bloom.filter.layerfile import LayerFile, Origin, damaged
-from scrapy_bloom.filter.lock import DirectoryLock
+from scrapy_bloom.filter.forgotten import note_forgotten, read_forgotten
+from scrapy_bloom.filter.layerfile import Header, LayerFile, damaged
+from scrapy_bloom.filter.lock import lock_directory
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     from scrapy_bloom.filter.layer import Layer, LayerSpec
-    from scrapy_bloom.filter.layerfile import Header
 
 logger = logging.getLogger(__name__)
 
@@ -48,16 +47,9 @@ def open_filter(
     """Open the filter in *directory*, or begin one there.
 
     The operating system keeps a set bit even if the process dies, so ``kill -9`` forgets nothing. A power failure may
-    forget what was added since the last sync; a thread syncs every 30 seconds.
-
-    Args:
-        directory: Where the layers are; created if missing. One process at a time.
-        capacity: Fingerprints that the first layer is sized for, at least 1.
-        error_rate: Bound on the false-positive probability of the whole chain, from 1e-10 to 0.5. An existing filter
-            keeps the design of its layers; both numbers apply to the layers it will grow.
-        max_age: Seconds after which a fingerprint is forgotten; None: never. See :class:`ScalableBloomFilter`. It may
-            change from one opening to the next, and counts for the layers that are there, too.
-        clock: Returns the time in seconds since 1970.
+    forget what was added since the last sync; a thread syncs every 30 seconds. The arguments are those of
+    :class:`ScalableBloomFilter`. An existing filter keeps the design of its layers, and *capacity* and *error_rate*
+    apply to those it will grow; *max_age* counts for the layers that are there, too.
 
     Raises:
         ValueError: capacity, error_rate or max_age is out of its range.
@@ -75,7 +67,8 @@ def open_filter(
         raise UnusableError(
             f"The filter in {directory}",
             f"cannot be opened: {error}",
-            advice="Check the owner, the permissions and the disk of what is named.",
+            advice="Check the owner, the permissions and the disk of what is named. A new filter begins with "
+            f"{plan.first_layer_bytes(capacity, error_rate):,} bytes; with a lower capacity it is smaller, and grows.",
         ) from error
     except BaseException:
         store.abandon()
@@ -88,7 +81,7 @@ class DirectoryStore(LayerStore):
     """Keeps each layer in ``layer-NNN.bloom`` of one directory, and holds the directory's lock."""
 
     def __init__(self, directory: Path, error_rate: float) -> None:
-        """Lock *directory*; new layers note *error_rate* as that of the chain. Raises as :class:`DirectoryLock`."""
+        """Lock *directory*; new layers note *error_rate* as that of the chain. Raises as :func:`lock_directory`."""
         self.directory = directory
         self.chain_id = secrets.token_hex(16)
         self._error_rate = error_rate
@@ -96,15 +89,14 @@ class DirectoryStore(LayerStore):
         self._files: list[LayerFile] = []
         self._waiting: list[Layer] = []
         """Layers in memory, because the disk was full."""
-        self._dropped: list[LayerFile] = []
-        """Files that are too old, and still to be deleted."""
         self._oldest = 0
         """Index of the oldest layer that is not too old."""
-        self._forgotten: ForgottenFile | None = None
+        self._forgotten_length = 0
         self._syncing = threading.Lock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._lock = DirectoryLock(directory)
+        self._lock = ExitStack()
+        self._lock.enter_context(lock_directory(directory))
 
     @property
     def watermark(self) -> int:
@@ -127,49 +119,30 @@ class DirectoryStore(LayerStore):
             self._files.append(layerfile.open_existing(path))
         if not self._files:
             return []
-        self._leave_dropped()
         newest = self._files[-1]
-        self.chain_id = newest.origin.chain_id
-        self._watermark = headers[newest.path].watermark
-        self.was_unclean = not all(file.state.is_clean for file in self._files)
+        self.chain_id, self._watermark = newest.header.chain_id, newest.header.watermark
+        self.was_unclean = not all(file.header.is_clean for file in self._files)
+        if newest.header.oldest is not None:
+            self._delete_before(newest.header.oldest)  # what the last process was killed before it could delete
         if self.was_unclean:
-            count = sum(file.layer.count for file in self._files)
             logger.warning(
                 "The filter in %s was not closed by its last crawl. It remembers about %s; if the machine went down "
                 "too, those of the last moments may be fetched again.",
                 self.directory,
-                counted(count, "URL"),
-            )
-        looser = max(file.origin.error_rate for file in self._files)
-        if looser > self._error_rate:
-            logger.warning(
-                "The filter in %s was begun with an error rate of %g. Its %s that; the rate of %g that is set now "
-                "applies to the layers to come.",
-                self.directory,
-                looser,
-                counted(len(self._files), "layer keeps", "layers keep"),
-                self._error_rate,
+                counted(sum(file.layer.count for file in self._files), "URL"),
             )
         for file in self._files[:-1]:
-            if not file.state.is_followed:  # the process was killed before it noted that
-                file.write_state(clean=file.state.is_clean, followed=True)
+            if not file.header.is_followed:  # the process was killed before it noted that
+                file.write_state(is_clean=file.header.is_clean, is_followed=True)
         # On disk before the first bit is set: a clean mark over changed bits would look like damage.
         newest.write_state()
         newest.fsync()
         return [file.layer for file in self._files]
 
-    def _leave_dropped(self) -> None:
-        """Delete the files before the oldest layer, which a process was killed before it could delete."""
-        newest = self._files[-1]
-        self._oldest = min(newest.state.oldest, newest.layer.spec.index)
-        self._dropped = [file for file in self._files if file.layer.spec.index < self._oldest]
-        self._files = self._files[len(self._dropped) :]
-        self._delete_dropped()
-
     def load_forgotten(self) -> set[bytes]:
         """Return the fingerprints noted as forgotten."""
-        self._forgotten = ForgottenFile(self.directory / FORGOTTEN_NAME)
-        return self._forgotten.fingerprints
+        fingerprints, self._forgotten_length = read_forgotten(self.directory / FORGOTTEN_NAME)
+        return fingerprints
 
     def create(self, spec: LayerSpec, created: float) -> Layer:
         """Create the file of the next layer. On a full disk, keep the layer in memory for now."""
@@ -178,13 +151,7 @@ class DirectoryStore(LayerStore):
             return self._create_file(spec, created).layer
         except OSError as error:
             if not self._files:
-                free = shutil.disk_usage(self.directory).free
-                raise UnusableError(
-                    f"The filter in {self.directory}",
-                    f"cannot be begun: {error.strerror}",
-                    advice=f"It needs {spec.nbytes:,} bytes there, and {free:,} are free. Make room, or lower the "
-                    "capacity, the URLs that its first layer is made for: it grows by itself.",
-                ) from error
+                raise
             logger.error(  # noqa: TRY400 - the reason is in the message, a traceback would bury what to do
                 "No room for layer %d of the filter in %s (%s): it lives in memory until there is. Free %s bytes. "
                 "If the process is killed before that, the URLs of this layer will be fetched again.",
@@ -200,25 +167,20 @@ class DirectoryStore(LayerStore):
     def drop(self, before: int) -> None:
         """Delete the files of layers before index *before*. What a kill leaves of them, the next process deletes."""
         newest = self._files[-1]
-        # The newest file stays, whatever its age: while layers wait for room, it has the note and the watermark.
-        self._oldest = min(before, newest.layer.spec.index)
-        newest.write_state(oldest=self._oldest)
-        newest.write_through()  # or a file that is gone after a power failure would look lost
-        self._dropped += [file for file in self._files if file.layer.spec.index < self._oldest]
-        self._files = [file for file in self._files if file.layer.spec.index >= self._oldest]
+        newest.write_state(oldest=min(before, newest.layer.spec.index))
+        newest.fsync()  # or a file that is gone after a power failure would look lost
         self._waiting = [layer for layer in self._waiting if layer.spec.index >= before]
-        self._delete_dropped()
+        self._delete_before(before)
 
     def note_forgotten(self, fingerprint: bytes, *, forgotten: bool) -> None:
         """Append to the file of forgotten fingerprints. On a full disk, log what that means and go on."""
-        if self._forgotten is None:
-            raise ValueError(f"the filter in {self.directory} is closed")
+        path, length = self.directory / FORGOTTEN_NAME, self._forgotten_length
         try:
-            self._forgotten.note(fingerprint, forgotten=forgotten)
+            self._forgotten_length = note_forgotten(path, fingerprint, forgotten=forgotten, length=length)
         except OSError as error:
             logger.error(  # noqa: TRY400 - as above
                 "%s could not be written (%s). In this run the change counts; after it, %s",
-                self._forgotten.path,
+                path,
                 error.strerror,
                 "a page that failed may be taken for seen." if forgotten else "a page may be fetched once more.",
             )
@@ -227,12 +189,8 @@ class DirectoryStore(LayerStore):
         """Save the newest count, and try again to write the layers that wait in memory."""
         # Only the newest: the others no longer change, and the sync thread may be marking them clean.
         self._files[-1].write_state()
-        self._delete_dropped()
-        if self._waiting:
-            try:
-                self._write_waiting_layers()
-            except OSError as error:
-                logger.debug("Still no room for a layer of the filter in %s: %s", self.directory, error)
+        with suppress(OSError):  # still no room
+            self._write_waiting_layers()
 
     def sync(self) -> None:
         """Write all dirty pages to disk. Safe to call from another thread than the one that adds."""
@@ -241,13 +199,14 @@ class DirectoryStore(LayerStore):
             watermark = self._watermark
             is_complete = not self._waiting
             *full, newest = self._files
-            full = [file for file in full if not file.state.is_clean]
+            full = [file for file in full if not file.header.is_clean]
             for file in (*full, newest):
                 file.fsync()
-            if self._forgotten is not None:
-                self._forgotten.fsync()
+            if self._forgotten_length:
+                with (self.directory / FORGOTTEN_NAME).open("rb+") as forgotten:
+                    os.fsync(forgotten.fileno())
             for file in full:
-                file.write_state(clean=True)
+                file.write_state(is_clean=True)
                 file.fsync()
             if is_complete:
                 self.synced = watermark
@@ -268,34 +227,23 @@ class DirectoryStore(LayerStore):
             )
         try:
             self.sync()
-            self._files[-1].write_state(clean=True)
+            self._files[-1].write_state(is_clean=True)
             self._files[-1].fsync()
-            self._delete_dropped()
         except OSError as error:
-            logger.error(  # noqa: TRY400 - as above
-                "The filter in %s could not be written to disk (%s). It is complete as long as the machine runs; "
-                "after a power failure, URLs may be fetched again.",
-                self.directory,
-                error.strerror,
-            )
+            self._log_failed_sync(error)
         finally:
             self.abandon()
 
     def abandon(self) -> None:
         """Release files and lock without writing anything."""
-        for file in (*self._files, *self._dropped):
+        for file in self._files:
             file.close()
         self._files.clear()
-        self._dropped.clear()
-        if self._forgotten is not None:
-            self._forgotten.close()
-        self._lock.release()
+        self._lock.close()
 
     def start_syncing(self, interval: float) -> None:
         """Call :meth:`sync` every *interval* seconds in a thread."""
-        self._thread = threading.Thread(
-            target=self._sync_repeatedly, args=(interval,), name="scrapy-bloom-sync", daemon=True
-        )
+        self._thread = threading.Thread(target=self._sync_repeatedly, args=(interval,), daemon=True)
         self._thread.start()
 
     def _sync_repeatedly(self, interval: float) -> None:
@@ -303,21 +251,22 @@ class DirectoryStore(LayerStore):
             try:
                 self.sync()
             except OSError as error:
-                logger.error(  # noqa: TRY400 - as above
-                    "The filter in %s could not be written to disk (%s); trying again in %g s. Nothing is forgotten as "
-                    "long as the machine runs.",
-                    self.directory,
-                    error.strerror,
-                    interval,
-                )
+                self._log_failed_sync(error)
+
+    def _log_failed_sync(self, error: OSError) -> None:
+        logger.error(
+            "The filter in %s could not be written to disk (%s). It is complete as long as the machine runs; after a "
+            "power failure, URLs may be fetched again.",
+            self.directory,
+            error.strerror,
+        )
 
     def _create_file(self, spec: LayerSpec, created: float) -> LayerFile:
-        origin = Origin(self.chain_id, self._error_rate, created)
-        path = self.directory / f"layer-{spec.index:03d}.bloom"
-        file = layerfile.create(path, spec, origin, oldest=self._oldest, watermark=self._watermark)
+        header = Header(spec, self.chain_id, self._error_rate, created, self._watermark, oldest=self._oldest)
+        file = layerfile.create(_layer_path(self.directory, spec.index), header)
         if self._files:
             # Done here, since from the append below on the sync thread may write the state of this layer.
-            self._files[-1].write_state(followed=True)
+            self._files[-1].write_state(is_followed=True)
         self._files.append(file)
         return file
 
@@ -333,20 +282,15 @@ class DirectoryStore(LayerStore):
             del self._waiting[0]
             logger.warning("Layer %d of the filter has found room in %s now", layer.spec.index, self.directory)
 
-    def _delete_dropped(self) -> None:
-        """Delete the files of dropped layers, unless the sync thread may be using them: then later."""
-        if not self._dropped or not self._syncing.acquire(blocking=False):
-            return
-        try:
-            while self._dropped:
-                file = self._dropped.pop()
+    def _delete_before(self, index: int) -> None:
+        """Delete the files before *index*; never the newest, which has the watermark while layers wait for room."""
+        self._oldest = min(index, self._files[-1].layer.spec.index)
+        with self._syncing:
+            while self._files[0].layer.spec.index < self._oldest:
+                file = self._files.pop(0)
                 file.close()
-                try:
-                    file.path.unlink(missing_ok=True)
-                except OSError as error:
-                    logger.warning("%s is too old and cannot be deleted: %s", file.path, error.strerror)
-        finally:
-            self._syncing.release()
+                with suppress(OSError):  # the next process tries again
+                    file.path.unlink()
 
 
 def layer_paths(directory: Path) -> list[Path]:
@@ -358,20 +302,21 @@ def contradictions(headers: Mapping[Path, Header]) -> Iterator[DamagedError]:
     """Yield an error for each layer that is missing from *headers*, oldest first, or belongs elsewhere."""
     if not headers:
         return
-    paths: Sequence[Path] = list(headers)
-    oldest, newest = headers[paths[0]], headers[paths[-1]]
-    first = _index_of(paths[0]) if newest.state is None else newest.state.oldest
-    for index in range(first, _index_of(paths[-1])):
-        if (missing := paths[0].with_name(f"layer-{index:03d}.bloom")) not in headers:
-            yield damaged(missing, f"the file is missing, and {paths[-1].name} shows that there was one")
-    if newest.state is not None and newest.state.is_followed:
-        missing = paths[0].with_name(f"layer-{_index_of(paths[-1]) + 1:03d}.bloom")
-        yield damaged(missing, f"the file is missing, and {paths[-1].name} notes that there was one")
+    first, *_, last = [*headers, *headers]
+    newest = headers[last]
+    begin = _index_of(first) if newest.oldest is None else newest.oldest
+    for index in range(begin, _index_of(last) + 1 + newest.is_followed):
+        if (path := _layer_path(last.parent, index)) not in headers:
+            yield damaged(path, f"the file is missing, and {last.name} shows that there was one")
     for path, header in headers.items():
         if header.spec.index != _index_of(path):
             yield damaged(path, f"it holds layer {header.spec.index}, not layer {_index_of(path)}")
-        if header.origin.chain_id != oldest.origin.chain_id:
-            yield damaged(path, f"it belongs to another filter than {paths[0].name}")
+        if header.chain_id != newest.chain_id:
+            yield damaged(path, f"it belongs to another filter than {last.name}")
+
+
+def _layer_path(directory: Path, index: int) -> Path:
+    return directory / f"layer-{index:03d}.bloom"
 
 
 def _index_of(path: Path) -> int:

@@ -2,7 +2,7 @@
 
 A bloom filter cannot unset the bits of one fingerprint without touching others. A line is ``-`` (taken back) or ``+``
 (accepted again), the fingerprint in hexadecimal, a space, and the CRC32 of what is before in eight digits. A line that
-a kill or a power failure has torn is the last one, and is cut off.
+a kill or a power failure has torn is the last one.
 """
 
 from __future__ import annotations
@@ -18,57 +18,11 @@ from scrapy_bloom.filter.layerfile import damaged
 if TYPE_CHECKING:
     from pathlib import Path
 
-_LINE = re.compile(rb"([-+])((?:[0-9a-f]{2})*) ([0-9a-f]{8})")
+_LINE = re.compile(rb"([-+])((?:[0-9a-f]{2})*) ([0-9a-f]{8})\n")
 
 
-class ForgottenFile:
-    """The open file, and :attr:`fingerprints`, what it held on opening."""
-
-    def __init__(self, path: Path) -> None:
-        """Read the file at *path*, which need not exist, and drop lines that later ones cancel.
-
-        Raises:
-            DamagedError: A line contradicts its checksum.
-            OSError: The file cannot be read or written.
-
-        """
-        self.path = path
-        self.fingerprints = read_forgotten(path)
-        self._fd: int | None = None
-        lines = b"".join(_line(fingerprint, forgotten=True) for fingerprint in sorted(self.fingerprints))
-        if path.exists() and path.read_bytes() != lines:
-            temporary = path.with_name(path.name + ".tmp")
-            with temporary.open("wb") as file:
-                file.write(lines)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-
-    def note(self, fingerprint: bytes, *, forgotten: bool) -> None:
-        """Note that *fingerprint* is taken back, or accepted again. Raise OSError if it could not be written."""
-        if self._fd is None:
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-            self._fd = os.open(self.path, flags | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0), 0o666)
-        length = os.fstat(self._fd).st_size
-        line = _line(fingerprint, forgotten=forgotten)
-        if os.write(self._fd, line) < len(line):  # the disk is full; half a line in the middle would be damage
-            os.ftruncate(self._fd, length)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    def fsync(self) -> None:
-        """Return once all lines are on disk."""
-        if self._fd is not None:
-            os.fsync(self._fd)
-
-    def close(self) -> None:
-        """Close the file."""
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
-
-
-def read_forgotten(path: Path) -> set[bytes]:
-    """Return what the file at *path* says is taken back, without changing it; nothing if there is no file.
+def read_forgotten(path: Path) -> tuple[set[bytes], int]:
+    """Return what the file at *path* says is taken back, and where its whole lines end; nothing if there is no file.
 
     Raises:
         DamagedError: A line contradicts its checksum.
@@ -76,25 +30,32 @@ def read_forgotten(path: Path) -> set[bytes]:
 
     """
     fingerprints: set[bytes] = set()
-    if not path.exists():
-        return fingerprints
-    data = path.read_bytes().rstrip(b"\0")  # a power failure can leave zeros in place of the last lines
-    *lines, torn = data.split(b"\n")
-    whole = _LINE.match(torn)  # only its end of line is missing or changed
+    data = path.read_bytes() if path.exists() else b""
     at = 0
-    for line in [*lines, torn[: whole.end()]] if whole else lines:
-        found = _LINE.fullmatch(line)
-        if found is None or int(found[3], 16) != crc32(line[: -len(found[3]) - 1]):
-            raise damaged(path, "the line contradicts its checksum", offset=at)
-        fingerprint = bytes.fromhex(found[2].decode())
-        if found[1] == b"-":
-            fingerprints.add(fingerprint)
-        else:
-            fingerprints.discard(fingerprint)
-        at += len(line) + 1
-    return fingerprints
+    while at < len(data):
+        line = _LINE.match(data, at)
+        if line is None or int(line[3], 16) != crc32(line[1] + line[2]):
+            is_torn = b"\n" not in data[at:] and not re.search(rb" [0-9a-f]{8}", data[at:])
+            if is_torn or not any(data[at:]):  # a power failure can leave zeros in place of the last lines
+                break
+            raise damaged(path, "the line contradicts its checksum", at)
+        change = fingerprints.add if line[1] == b"-" else fingerprints.discard
+        change(bytes.fromhex(line[2].decode()))
+        at = line.end()
+    return fingerprints, at
 
 
-def _line(fingerprint: bytes, *, forgotten: bool) -> bytes:
-    line = b"%c%s" % (b"-" if forgotten else b"+", fingerprint.hex().encode())
-    return b"%s %08x\n" % (line, crc32(line))
+def note_forgotten(path: Path, fingerprint: bytes, *, forgotten: bool, length: int) -> int:
+    """Write a line at *length*, the end of the whole lines, and return the new end. Raises OSError."""
+    body = (b"-" if forgotten else b"+") + fingerprint.hex().encode()
+    line = b"%s %08x\n" % (body, crc32(body))
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
+    try:
+        os.ftruncate(fd, length)  # cuts off a torn line
+        os.lseek(fd, length, os.SEEK_SET)
+        if os.write(fd, line) < len(line):
+            os.ftruncate(fd, length)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    finally:
+        os.close(fd)
+    return length + len(line)

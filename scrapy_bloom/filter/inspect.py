@@ -14,13 +14,12 @@ from scrapy_bloom.errors import BloomError
 from scrapy_bloom.filter import layerfile, plan
 from scrapy_bloom.filter.directory import FORGOTTEN_NAME, contradictions, layer_paths
 from scrapy_bloom.filter.forgotten import read_forgotten
-from scrapy_bloom.filter.layer import Layer
+from scrapy_bloom.filter.layer import Layer, LayerSpec
 from scrapy_bloom.filter.lock import is_locked, owner
 
 if TYPE_CHECKING:
     import os
 
-    from scrapy_bloom.filter.layer import LayerSpec
     from scrapy_bloom.filter.layerfile import Header
 
 
@@ -29,16 +28,11 @@ class LayerDescription:
     """One layer file."""
 
     path: Path
-    spec: LayerSpec
-    """Its design: capacity, error rate, bits."""
-    count: int
-    """URLs in it: exact after a clean stop, otherwise estimated from the bits."""
-    fill_ratio: float
-    """The share of its bits that is set, from a sample; 0 to 1."""
-    created: float
-    """Seconds since 1970."""
-    is_clean: bool
-    """Whether it was closed, or has been full and on disk since."""
+    spec: LayerSpec  # capacity, error rate, bytes
+    count: int  # URLs in it: exact after a clean stop, otherwise estimated from the bits
+    fill_ratio: float  # the share of its bits that is set, 0 to 1, from a sample
+    created: float  # seconds since 1970
+    is_clean: bool  # whether it was closed, or has been full and on disk since
 
 
 @dataclass(frozen=True)
@@ -46,26 +40,15 @@ class FilterDescription:
     """The filter in a directory at one moment."""
 
     directory: Path
-    exists: bool
-    """Whether there is a filter: at least one layer file, sound or not."""
-    layers: tuple[LayerDescription, ...]
-    """The layers that can be read, oldest first."""
-    forgotten: int
-    """URLs taken back because their requests failed."""
-    chain_id: str
-    """As :attr:`ScalableBloomFilter.chain_id`; empty without a layer."""
-    error_rate: float | None
-    """Bound for the whole chain that was set when the newest layer was born."""
+    exists: bool  # whether there is at least one layer file, sound or not
+    layers: tuple[LayerDescription, ...]  # those that can be read, oldest first
+    forgotten: int  # URLs taken back because their requests failed
+    chain_id: str  # empty without a layer
+    error_rate: float | None  # bound for the whole chain that was set when the newest layer was born
     watermark: int
-    """As :attr:`ScalableBloomFilter.watermark`."""
-    expected_lost: float
-    """Pages that the approximation may have cost, from the counts."""
-    is_in_use: bool
-    """Whether a process holds the directory's lock."""
-    owner: str
-    """The last process that held it, in words, or nothing."""
-    damage: tuple[str, ...]
-    """What is wrong, in sentences with what to do."""
+    is_in_use: bool  # whether a process holds the directory's lock
+    owner: str  # the last process that held it, in words, or nothing
+    damage: tuple[str, ...]  # what is wrong, in sentences with what to do
 
     @property
     def urls(self) -> int:
@@ -78,9 +61,14 @@ class FilterDescription:
         return sum(layer.spec.nbytes for layer in self.layers)
 
     @property
+    def expected_lost(self) -> float:
+        """Pages that the approximation may have cost, from the counts."""
+        return plan.expected_false_positives([(layer.spec, layer.count) for layer in self.layers])
+
+    @property
     def is_clean(self) -> bool:
         """Whether the last crawl closed it. Also False while a crawl runs."""
-        return all(layer.is_clean for layer in self.layers) and not self.damage
+        return not self.damage and all(layer.is_clean for layer in self.layers)
 
 
 def inspect_directory(directory: str | os.PathLike[str], *, thorough: bool = False) -> FilterDescription:
@@ -90,57 +78,47 @@ def inspect_directory(directory: str | os.PathLike[str], *, thorough: bool = Fal
     otherwise look at a sample, as opening the filter does.
     """
     path = Path(directory)
-    damage: list[str] = []
+    damage: list[Exception] = []
     headers: dict[Path, Header] = {}
-    paths = layer_paths(path)
-    for file in paths:
+    layers, forgotten = [], set[bytes]()
+    for file in (paths := layer_paths(path)):
         try:
-            headers[file] = layerfile.read_header(file)
-        except (BloomError, OSError) as error:
-            damage.append(_sentence(error))
-    if not damage:
-        damage += map(str, contradictions(headers))
-    layers = []
-    for file, header in headers.items():
-        try:
+            header = headers[file] = layerfile.read_header(file)
             layers.append(_described(file, header, damage, thorough=thorough))
-        except (OSError, ValueError) as error:
-            damage.append(_sentence(error))
-    forgotten: set[bytes] = set()
+        except (BloomError, OSError, ValueError) as error:
+            damage.append(error)
+    if len(headers) == len(paths):
+        damage += contradictions(headers)
     try:
-        forgotten = read_forgotten(path / FORGOTTEN_NAME)
+        forgotten, _ = read_forgotten(path / FORGOTTEN_NAME)
     except (BloomError, OSError) as error:
-        damage.append(_sentence(error))
-    newest = headers[list(headers)[-1]] if headers else None
+        damage.append(error)
+    newest = list(headers.values())[-1] if headers else None
     return FilterDescription(
         directory=path,
         exists=bool(paths),
         layers=tuple(layers),
         forgotten=len(forgotten),
-        chain_id="" if newest is None else newest.origin.chain_id,
-        error_rate=None if newest is None else newest.origin.error_rate,
+        chain_id="" if newest is None else newest.chain_id,
+        error_rate=None if newest is None else newest.chain_error_rate,
         watermark=0 if newest is None else newest.watermark,
-        expected_lost=plan.expected_false_positives([(layer.spec, layer.count) for layer in layers]),
         is_in_use=is_locked(path),
         owner=owner(path),
-        damage=tuple(damage),
+        damage=tuple(
+            str(error) if isinstance(error, BloomError) else f"It cannot be read: {error}. Check owner, mode and disk."
+            for error in damage
+        ),
     )
 
 
-def _described(path: Path, header: Header, damage: list[str], *, thorough: bool) -> LayerDescription:
+def _described(path: Path, header: Header, damage: list[Exception], *, thorough: bool) -> LayerDescription:
     """Describe the layer at *path*, and add what contradicts its count to *damage*."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         layer = Layer(header.spec, memoryview(data)[layerfile.HEADER_BYTES :])
         try:
             layerfile.check_bits(path, header, layer, thorough=thorough)
         except BloomError as error:
-            damage.append(str(error))
+            damage.append(error)
         fill_ratio = layer.fill_ratio
         layer.bits = type(layer.bits)()  # lets go of the mapping
-    return LayerDescription(path, header.spec, layer.count, fill_ratio, header.origin.created, header.is_clean)
-
-
-def _sentence(error: Exception) -> str:
-    if isinstance(error, BloomError):
-        return str(error)
-    return f"It cannot be read: {error}. Check the owner, the permissions and the disk of what is named."
+    return LayerDescription(path, header.spec, layer.count, fill_ratio, header.created, header.is_clean)

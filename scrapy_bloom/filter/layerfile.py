@@ -9,100 +9,64 @@ import shutil
 import struct
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from zlib import crc32
 
 from scrapy_bloom.errors import DamagedError, UnusableError
-from scrapy_bloom.filter import probes as probing
 from scrapy_bloom.filter.layer import Layer, LayerSpec
+from scrapy_bloom.filter.probes import RUNS_SCHEME
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 FORMAT_VERSION = 1
 HEADER_BYTES = 4096
+MAGIC = b"\x89BLOOM\r\n"  # not text, and broken by any transfer that rewrites line ends or strips the eighth bit
 
-# Not text, and broken by any transfer that rewrites line ends or strips the eighth bit.
-MAGIC = b"\x89BLOOM\r\n"
-
-_CONSTANT = struct.Struct("<8sIIIII4xQQddd16s")  # written once, padded with zeros, with a checksum behind
-_CHECKSUM = struct.Struct("<I")
-_CHECKSUM_AT = 4056
+_DESIGN = struct.Struct("<8sIIIII4xQQddd16s")  # written once, padded with zeros, with a checksum behind
 _WATERMARK = struct.Struct("<QI")  # with its checksum
-_WATERMARK_AT = 4060
-_STATE = struct.Struct("<QIIII")  # count, 1 if closed, 1 if followed, index of the oldest layer, checksum
-_STATE_AT = 4072
-
-_CANNOT_ALLOCATE = {errno.EINVAL, errno.ENODEV, errno.ENOSYS, errno.EOPNOTSUPP}
-
-
-@dataclass(frozen=True)
-class Origin:
-    """The chain that a layer belongs to."""
-
-    chain_id: str
-    """32 hexadecimal digits, random, the same in all layers of a chain."""
-    error_rate: float
-    """p of the whole chain, as set when this layer was created."""
-    created: float
-    """When this layer was created, in seconds since 1970 (UTC)."""
-
-
-@dataclass(frozen=True)
-class State:
-    """What changes in a header."""
-
-    count: int = 0
-    """Fingerprints in the layer, as noted last."""
-    is_clean: bool = False
-    """Whether the file was closed: bits and count are on disk and belong together."""
-    is_followed: bool = False
-    """Whether the chain has a newer layer with a file."""
-    oldest: int = 0
-    """Index of the chain's oldest layer: those before it were dropped for their age. The newest layer's counts."""
-
-    def pack(self) -> bytes:
-        """Return the bytes in the file."""
-        packed = _STATE.pack(self.count, self.is_clean, self.is_followed, self.oldest, 0)[: -_CHECKSUM.size]
-        return packed + _CHECKSUM.pack(crc32(packed))
+_STATE = struct.Struct("<QIIII")  # with its checksum
+_CHECKSUM_AT, _WATERMARK_AT, _STATE_AT = 4056, 4060, 4072
 
 
 @dataclass(frozen=True)
 class Header:
-    """Everything that stands in a layer file before its bits."""
+    """Everything that stands in a layer file before its bits. What comes after *created* changes."""
 
     spec: LayerSpec
-    origin: Origin
-    state: State | None
-    """None if it contradicts its checksum, as one half written does: the layer then counts as in use."""
-    watermark: int
-    """A number of the caller's; 0 if it contradicts its checksum."""
-
-    @property
-    def is_clean(self) -> bool:
-        """Whether the file was closed: bits and count are on disk and belong together."""
-        return self.state is not None and self.state.is_clean
+    chain_id: str  # 32 hexadecimal digits, random, the same in all layers of a chain
+    chain_error_rate: float  # p of the whole chain, as set when this layer was created
+    created: float  # seconds since 1970 (UTC)
+    watermark: int = 0  # a number of the caller's; 0 if it contradicts its checksum, as one half written does
+    count: int = 0  # fingerprints in the layer, as noted last
+    is_clean: bool = False  # whether the file was closed: bits and count are on disk and belong together
+    is_followed: bool = False  # whether the chain has a newer layer with a file
+    oldest: int | None = 0  # index of the chain's oldest layer: those before were dropped; None if the state is torn
 
     def pack(self) -> bytes:
         """Return the bytes in the file."""
-        spec, origin = self.spec, self.origin
-        constant = _CONSTANT.pack(
+        spec = self.spec
+        design = _DESIGN.pack(
             MAGIC,
             FORMAT_VERSION,
-            probing.RUNS_SCHEME,
+            RUNS_SCHEME,
             spec.seed,
             spec.index,
             spec.probes,
             spec.capacity,
             spec.size_bits,
             spec.error_rate,
-            origin.error_rate,
-            origin.created,
-            bytes.fromhex(origin.chain_id),
+            self.chain_error_rate,
+            self.created,
+            bytes.fromhex(self.chain_id),
         ).ljust(_CHECKSUM_AT, b"\0")
-        state = (self.state or State()).pack()
-        return constant + _CHECKSUM.pack(crc32(constant)) + _packed_watermark(self.watermark) + state
+        return design + _checksum(design) + _packed_watermark(self.watermark) + self.pack_state()
+
+    def pack_state(self) -> bytes:
+        """Return the bytes of the state, the end of the header."""
+        state = _STATE.pack(self.count, self.is_clean, self.is_followed, self.oldest or 0, 0)[:-4]
+        return state + _checksum(state)
 
 
 class LayerFile:
@@ -111,9 +75,8 @@ class LayerFile:
     def __init__(self, path: Path, header: Header) -> None:
         """Map the file at *path*, whose *header* has been checked."""
         self.path = path
-        self.origin = header.origin
-        self.state = header.state or State()
-        self._fd = os.open(path, os.O_RDWR | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0))
+        self.header = header
+        self._fd = os.open(path, os.O_RDWR | getattr(os, "O_BINARY", 0))
         try:
             self._map = mmap.mmap(self._fd, HEADER_BYTES + header.spec.nbytes, access=mmap.ACCESS_WRITE)
         except BaseException:
@@ -122,20 +85,23 @@ class LayerFile:
         if hasattr(mmap, "MADV_RANDOM"):  # not on Windows
             # With read-ahead, one check of a cold filter reads 350 KB around the two pages it wants.
             self._map.madvise(mmap.MADV_RANDOM)
-        self.layer = Layer(header.spec, memoryview(self._map)[HEADER_BYTES:], created=header.origin.created)
+        self.layer = Layer(header.spec, memoryview(self._map)[HEADER_BYTES:], header.created)
 
-    def write_state(self, *, clean: bool = False, followed: bool | None = None, oldest: int | None = None) -> None:
-        """Save the count, whether the file is closed cleanly, and what is given."""
-        self.state = State(
-            self.layer.count,
-            clean,
-            self.state.is_followed if followed is None else followed,
-            self.state.oldest if oldest is None else oldest,
+    def write_state(
+        self, *, is_clean: bool = False, is_followed: bool | None = None, oldest: int | None = None
+    ) -> None:
+        """Save the count, whether the file is closed, and the others if they are given."""
+        self.header = replace(
+            self.header,
+            count=self.layer.count,
+            is_clean=is_clean,
+            is_followed=self.header.is_followed if is_followed is None else is_followed,
+            oldest=self.header.oldest if oldest is None else oldest,
         )
-        self._map[_STATE_AT:HEADER_BYTES] = self.state.pack()
+        self._map[_STATE_AT:HEADER_BYTES] = self.header.pack_state()
 
     def write_watermark(self, number: int) -> None:
-        """Save *number*. The kernel keeps it if the process dies; one half written counts as 0."""
+        """Save *number*. The kernel keeps it if the process dies."""
         self._map[_WATERMARK_AT:_STATE_AT] = _packed_watermark(number)
 
     def fsync(self) -> None:
@@ -146,10 +112,6 @@ class LayerFile:
             self._map.flush()
         os.fsync(self._fd)
 
-    def write_through(self) -> None:
-        """Return once the header is on disk, and not necessarily the bits."""
-        self._map.flush(0, HEADER_BYTES)
-
     def close(self) -> None:
         """Unmap and close. The layer keeps its count and loses its bits."""
         self.layer.bits = type(self.layer.bits)()
@@ -158,68 +120,45 @@ class LayerFile:
         os.close(self._fd)
 
 
-def create(path: Path, spec: LayerSpec, origin: Origin, *, oldest: int = 0, watermark: int = 0) -> LayerFile:
-    """Create the file at *path*, whole or not at all, and open it.
+def create(path: Path, header: Header) -> LayerFile:
+    """Create the file at *path*, whole or not at all, and open it. Raises OSError, and leaves nothing behind.
 
     Writes under a temporary name, allocates the space, syncs and renames. Without the allocation, setting a bit on a
-    full disk would kill the process with SIGBUS. Raises OSError, and leaves nothing behind, if that fails.
+    full disk would kill the process with SIGBUS.
     """
-    header = Header(spec, origin, State(oldest=oldest), watermark)
-    if HEADER_BYTES + spec.nbytes > shutil.disk_usage(path.parent).free:
+    if HEADER_BYTES + header.spec.nbytes > shutil.disk_usage(path.parent).free:
         # ext4 takes all that is free before it finds that it is not enough, and every other process on the disk fails.
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     temporary = path.with_name(path.name + ".tmp")
     try:
         with temporary.open("wb") as file:
+            _allocate(file.fileno(), HEADER_BYTES + header.spec.nbytes)
+            file.seek(0)
             file.write(header.pack())
             file.flush()
-            _allocate(file.fileno(), HEADER_BYTES, spec.nbytes)
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError:
-        with suppress(OSError):
-            temporary.unlink()
+        temporary.unlink(missing_ok=True)
         raise
-    sync_directory(path.parent)
+    if sys.platform != "win32":  # which cannot open directories, and does not need to
+        directory = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
     return LayerFile(path, header)
 
 
 def open_existing(path: Path) -> LayerFile:
-    """Check that the file at *path* is whole and consistent, and open it.
-
-    Raises:
-        DamagedError: Wrong magic, checksum or length, or bits that the count cannot explain.
-        UnusableError: Written by a newer version.
-
-    """
-    header = read_header(path)
-    file = LayerFile(path, header)
+    """Check that the file at *path* is whole and consistent, and open it. Raises as the two functions below."""
+    file = LayerFile(path, read_header(path))
     try:
-        check_bits(path, header, file.layer)
+        check_bits(path, file.header, file.layer)
     except BaseException:
         file.close()
         raise
     return file
-
-
-def check_bits(path: Path, header: Header, layer: Layer, *, thorough: bool = False) -> None:
-    """Give *layer*, over the bits of the file at *path*, its count, and raise DamagedError if they contradict it.
-
-    The count is that of the header if the file was closed. Otherwise it is estimated from the bits, unless what was
-    noted last is more: the bits may have gone on since then. Looks at a sample; if *thorough*, at all bits.
-    """
-    noted = 0 if header.state is None else header.state.count
-    if noted > layer.capacity:
-        problem = f"{noted} fingerprints are noted in a layer made for {layer.capacity}"
-        raise damaged(path, problem, offset=_STATE_AT)
-    estimate = 0 if header.is_clean else layer.estimated_count()
-    layer.count = max(noted, estimate)
-    found = layer.contradiction(thorough=thorough)
-    if found is not None and not header.is_clean and noted > estimate:
-        layer.count = estimate  # after a power failure, the note may be newer than the bits
-        found = layer.contradiction(thorough=thorough)
-    if found is not None:
-        raise damaged(path, found, offset=HEADER_BYTES)
 
 
 def read_header(path: Path) -> Header:
@@ -233,82 +172,79 @@ def read_header(path: Path) -> Header:
     with path.open("rb") as file:
         data = file.read(HEADER_BYTES)
         length = os.fstat(file.fileno()).st_size
-    header = _parse(path, data)
-    expected = HEADER_BYTES + header.spec.nbytes
-    if length != expected:
-        problem = f"the file has {length} bytes, and its header says {expected}"
-        raise damaged(path, problem, offset=min(length, expected))
+    if data[: len(MAGIC)] != MAGIC:
+        raise damaged(path, f"it begins with {data[:8]!r} where a filter layer has {MAGIC!r}", 0)
+    if length < HEADER_BYTES:
+        raise damaged(path, f"the header of {HEADER_BYTES} bytes ends after {length}", length)
+    _, version, scheme, seed, index, probes, capacity, size_bits, rate, chain_rate, created, id_ = _DESIGN.unpack_from(
+        data
+    )
+    for what, found, known in (("format version", version, FORMAT_VERSION), ("probe scheme", scheme, RUNS_SCHEME)):
+        if found != known:  # before the checksum, which another version may keep elsewhere
+            advice = f"Upgrade scrapy-bloom; if nobody has run a newer one here, the file is damaged. {_way_out(path)}"
+            raise UnusableError(path, f"has the {what} {found}", expected=str(known), advice=advice)
+    if data[_CHECKSUM_AT:_WATERMARK_AT] != _checksum(data[:_CHECKSUM_AT]):
+        raise damaged(path, "the header contradicts its checksum", _CHECKSUM_AT)
+    spec = LayerSpec(index, capacity, rate, size_bits, probes, seed)
+    if length != HEADER_BYTES + spec.nbytes:
+        raise damaged(path, f"the file has {length} bytes, its header says {HEADER_BYTES + spec.nbytes}", length)
+    header = Header(spec, id_.hex(), chain_rate, created, oldest=None)
+    if data[-4:] == _checksum(data[_STATE_AT:-4]):
+        count, is_clean, is_followed, oldest, _ = _STATE.unpack_from(data, _STATE_AT)
+        header = replace(header, count=count, is_clean=bool(is_clean), is_followed=bool(is_followed), oldest=oldest)
+    watermark, _ = _WATERMARK.unpack_from(data, _WATERMARK_AT)
+    if data[_WATERMARK_AT:_STATE_AT] == _packed_watermark(watermark):
+        return replace(header, watermark=watermark)
+    if header.is_clean:
+        raise damaged(path, "the watermark contradicts its checksum", _WATERMARK_AT)
     return header
 
 
-def damaged(path: Path, problem: str, *, offset: int | None = None) -> DamagedError:
+def check_bits(path: Path, header: Header, layer: Layer, *, thorough: bool = False) -> None:
+    """Give *layer*, over the bits of the file at *path*, its count, and raise DamagedError if they contradict it.
+
+    The count is that of the header if the file was closed. Otherwise it is estimated from the bits, unless what was
+    noted last is more. Looks at a sample; if *thorough*, at all bits.
+    """
+    if header.count > layer.capacity:
+        problem = f"{header.count} fingerprints are noted in a layer made for {layer.capacity}"
+        raise damaged(path, problem, _STATE_AT)
+    estimate = 0 if header.is_clean else layer.estimated_count()
+    layer.count = max(header.count, estimate)
+    found = layer.contradiction(thorough=thorough)
+    if found is not None and not header.is_clean and header.count > estimate:
+        layer.count = estimate  # after a power failure, the note may be newer than the bits
+        found = layer.contradiction(thorough=thorough)
+    if found is not None:
+        raise damaged(path, found, HEADER_BYTES)
+
+
+def damaged(path: Path, problem: str, offset: int | None = None) -> DamagedError:
     """Return the error about *path*, a file in the directory of a filter, with the two ways out."""
     return DamagedError(path, problem, offset=offset, advice=_way_out(path))
-
-
-def sync_directory(directory: Path) -> None:
-    """Make a rename in *directory* durable. Windows cannot open directories, and does not need to."""
-    if sys.platform == "win32":
-        return
-    fd = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def _parse(path: Path, header: bytes) -> Header:
-    if header[: len(MAGIC)] != MAGIC:
-        raise damaged(path, f"it begins with {header[:8]!r} where a filter layer has {MAGIC!r}", offset=0)
-    if len(header) < HEADER_BYTES:
-        problem = f"the header of {HEADER_BYTES} bytes ends after {len(header)}"
-        raise damaged(path, problem, offset=len(header))
-    _, version, scheme, seed, index, probes, capacity, size_bits, *rates, created, chain_id = _CONSTANT.unpack_from(
-        header
-    )
-    if version != FORMAT_VERSION:  # before the checksum, which another version may keep elsewhere
-        raise _unknown(path, "format version", version, FORMAT_VERSION)
-    if _CHECKSUM.unpack_from(header, _CHECKSUM_AT)[0] != crc32(header[:_CHECKSUM_AT]):
-        raise damaged(path, "the header contradicts its checksum", offset=_CHECKSUM_AT)
-    if scheme != probing.RUNS_SCHEME:
-        raise _unknown(path, "probe scheme", scheme, probing.RUNS_SCHEME)
-    spec = LayerSpec(index, capacity, rates[0], size_bits, probes, seed)
-    count, clean, followed, oldest, checksum = _STATE.unpack_from(header, _STATE_AT)
-    is_whole = checksum == crc32(header[_STATE_AT : -_CHECKSUM.size])
-    state = State(count, bool(clean), bool(followed), oldest) if is_whole else None
-    watermark, _ = _WATERMARK.unpack_from(header, _WATERMARK_AT)
-    if header[_WATERMARK_AT:_STATE_AT] != _packed_watermark(watermark):
-        if state is not None and state.is_clean:
-            raise damaged(path, "the watermark contradicts its checksum", offset=_WATERMARK_AT)
-        watermark = 0
-    return Header(spec, Origin(chain_id.hex(), rates[1], created), state, watermark)
-
-
-def _packed_watermark(number: int) -> bytes:
-    return _WATERMARK.pack(number, crc32(number.to_bytes(8, "little")))
-
-
-def _unknown(path: Path, what: str, found: int, known: int) -> UnusableError:
-    advice = f"Upgrade scrapy-bloom; if nobody has run a newer one here, the file is damaged. {_way_out(path)}"
-    return UnusableError(path, f"has the {what} {found}", expected=str(known), advice=advice)
 
 
 def _way_out(path: Path) -> str:
     return f"Restore the file from a backup, or delete the directory {path.parent} to crawl all pages again."
 
 
-def _allocate(fd: int, offset: int, nbytes: int) -> None:
-    """Reserve *nbytes* zero bytes of disk from *offset* on."""
-    if hasattr(os, "posix_fallocate"):
-        try:
-            os.posix_fallocate(fd, offset, nbytes)
-        except OSError as error:
-            # Some network and FUSE file systems cannot allocate; write zeros there.
-            if error.errno not in _CANNOT_ALLOCATE:
-                raise
-        else:
-            return
-    os.lseek(fd, offset, os.SEEK_SET)
-    zeros = memoryview(bytes(1 << 20))
-    while nbytes:
-        nbytes -= os.write(fd, zeros[:nbytes])
+def _checksum(data: bytes) -> bytes:
+    return crc32(data).to_bytes(4, "little")
+
+
+def _packed_watermark(number: int) -> bytes:
+    return _WATERMARK.pack(number, crc32(number.to_bytes(8, "little")))
+
+
+def _allocate(fd: int, nbytes: int) -> None:
+    """Reserve *nbytes* zero bytes of disk for an empty file."""
+    try:
+        os.posix_fallocate(fd, 0, nbytes)
+    except (AttributeError, OSError) as error:
+        # macOS and Windows do not have the call, and some network and FUSE file systems refuse it: write zeros there.
+        refusals = {None, errno.EINVAL, errno.ENODEV, errno.ENOSYS, errno.EOPNOTSUPP}
+        if getattr(error, "errno", None) not in refusals:
+            raise
+        zeros = memoryview(bytes(1 << 20))
+        while nbytes:
+            nbytes -= os.write(fd, zeros[:nbytes])

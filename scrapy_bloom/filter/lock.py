@@ -22,52 +22,38 @@ if TYPE_CHECKING:
 LOCK_NAME = "lock"
 
 
-class DirectoryLock:
-    """The exclusive lock of *directory*, from construction to :meth:`release` or the end of the process.
+@contextmanager
+def lock_directory(directory: str | os.PathLike[str]) -> Iterator[None]:
+    """Keep every other process out of *directory*, which is created if missing.
 
     Raises:
-        InUseError: Another process holds it, or another filter of this one.
+        InUseError: Another process has locked it, or this one has.
         UnusableError: The directory cannot be created or written.
 
     """
-
-    def __init__(self, directory: Path) -> None:
-        self._fd = -1
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-            self._fd = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
-        except OSError as error:
-            raise UnusableError(
-                f"The directory {directory}",
-                f"cannot be used: {'it is a file' if directory.is_file() else error.strerror or error}",
-                advice="Check its path, its owner, its permissions and the space on its disk.",
-            ) from error
-        if not _try_lock(self._fd):
-            self.release()
+    path = Path(directory)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        fd = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as error:
+        raise UnusableError(
+            f"The directory {path}",
+            f"cannot be used: {'it is a file' if path.is_file() else error.strerror or error}",
+            advice="Check its path, its owner, its permissions and the space on its disk.",
+        ) from error
+    try:
+        if not _try_lock(fd):
             raise InUseError(
-                f"The directory {directory}",
-                f"is in use by {owner(directory) or 'another process'}",
+                f"The directory {path}",
+                f"is in use by {owner(path) or 'another process'}",
                 advice="Two processes cannot share a job directory. Stop the other one, or use another directory.",
             )
         with suppress(OSError):  # a full disk: nobody can be named then
-            os.ftruncate(self._fd, 0)
-            os.write(self._fd, f"process {os.getpid()} on {platform.node()}\n".encode())
-
-    def release(self) -> None:
-        """Release the lock; twice is harmless."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-
-@contextmanager
-def lock_directory(directory: str | os.PathLike[str]) -> Iterator[None]:
-    """Keep crawls out of *directory* while a command works on it. Raises what :class:`DirectoryLock` raises."""
-    lock = DirectoryLock(Path(directory))
-    try:
+            os.ftruncate(fd, 0)
+            os.write(fd, f"process {os.getpid()} on {platform.node()}\n".encode())
         yield
     finally:
-        lock.release()
+        os.close(fd)
 
 
 def owner(directory: Path) -> str:
@@ -79,9 +65,9 @@ def owner(directory: Path) -> str:
 
 
 def is_locked(directory: Path) -> bool:
-    """Return whether a process holds the lock of *directory*. Tries it for a moment, and changes nothing."""
+    """Return whether a process has locked *directory*. Tries the lock for a moment, and changes nothing."""
     try:
-        fd = os.open(directory / LOCK_NAME, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        fd = os.open(directory / LOCK_NAME, os.O_RDONLY)
     except OSError:
         return False
     try:
@@ -95,10 +81,9 @@ def _try_lock(fd: int) -> bool:
         if sys.platform == "win32":
             os.lseek(fd, 1 << 30, os.SEEK_SET)  # far behind the text, which a locked range would hide
             msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
+            os.lseek(fd, 0, os.SEEK_SET)
         else:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return False
-    if sys.platform == "win32":
-        os.lseek(fd, 0, os.SEEK_SET)
     return True

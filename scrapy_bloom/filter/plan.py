@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 from itertools import pairwise
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from scrapy_bloom.filter import probes as probing
 from scrapy_bloom.filter import sizing
@@ -18,14 +18,10 @@ if TYPE_CHECKING:
 
 DEFAULT_CAPACITY = 1_000_000
 DEFAULT_ERROR_RATE = 1e-6
-MIN_ERROR_RATE = 1e-10  # below it, k would pass the 36 probes of the scheme
-MAX_ERROR_RATE = 0.5
+MIN_ERROR_RATE, MAX_ERROR_RATE = 1e-10, 0.5  # below the first, k would pass the 36 probes of the scheme
 
-GROWTH = 2
-"""s, how many times as much as its predecessor a layer holds."""
-
-TIGHTENING = 0.8
-"""r. At p = 1e-6 a fingerprint costs 4.1 bytes in a full chain of 1 M, 4.7 in one of 1 B; 6.2 at r = 0.5."""
+GROWTH = 2  # s, how many times as much as its predecessor a layer holds
+TIGHTENING = 0.8  # r; at p = 1e-6, 4.1 bytes a fingerprint in a full chain of 1 M, 4.7 of 1 B (6.2 at r = 0.5)
 
 PERIODS = 8
 """Periods in one maximum age. A layer takes fingerprints for one period, unless it is full before.
@@ -33,13 +29,6 @@ PERIODS = 8
 So a fingerprint is forgotten between 7/8 and 8/8 of the age after it was added, and at most nine periods have layers
 at a time, each of which may use up an equal share of the error rate.
 """
-
-
-class Design(Protocol):
-    """What is known of a layer before it has bits."""
-
-    def error_rate_at(self, count: float) -> float:
-        """Return the false-positive probability after *count* fingerprints."""
 
 
 def check_parameters(capacity: int, error_rate: float, max_age: float | None = None) -> None:
@@ -55,28 +44,30 @@ def check_parameters(capacity: int, error_rate: float, max_age: float | None = N
         raise ValueError("; ".join(problems))
 
 
-def next_spec(
-    last: LayerSpec | None, *, capacity: int, error_rate: float, position: int | None = None, growth: int = GROWTH
-) -> LayerSpec:
-    """Return the layer that follows *last* in a chain with these parameters, or the first one.
+def next_spec(last: LayerSpec | None, capacity: int, error_rate: float, position: int = 0) -> LayerSpec:
+    """Return the layer of at least *capacity* that follows *last*, or the first one.
 
-    *position* is its place among the layers that share *error_rate*: all of the chain, unless layers are dropped.
+    *position* is its place, from 0, among the layers that share *error_rate*: all of the chain, unless layers are
+    dropped for their age. A layer at position 0 need not be larger than the last one.
     """
-    index = 0 if last is None else last.index + 1
-    budget = sizing.layer_error_rate(index if position is None else position, target=error_rate, tightening=TIGHTENING)
+    budget = sizing.layer_error_rate(position, target=error_rate, tightening=TIGHTENING)
     if last is None:
         probes = min(sizing.optimal_probes(budget), probing.MAX_PROBES)
-        # The upper half of the range: MurmurHash3 mixes few bytes badly under seeds near 0, see probes.py.
-        seed = secrets.randbits(probing.SEED_BITS) | 1 << (probing.SEED_BITS - 1)
+        # Random, so that nobody can prepare URLs that fill chosen places, and from the upper half of the 32-bit range:
+        # under seeds near 0 MurmurHash3 mixes up to 8 bytes badly (with seed 7, 1.2 times theory at p = 1e-2).
+        seed = 1 << 31 | secrets.randbits(31)
         return LayerSpec.smallest(index=0, capacity=capacity, error_rate=budget, probes=probes, seed=seed)
+    if position:
+        capacity = max(last.capacity * GROWTH, capacity)
     # With one k for all layers, the runs of a fingerprint are computed once. Tighter layers get more bits instead. That
     # costs 3 % more than the best k per layer when a chain has grown a thousandfold (p = 1e-6).
-    capacity = max(last.capacity * growth, capacity)
-    return LayerSpec.smallest(index=index, capacity=capacity, error_rate=budget, probes=last.probes, seed=last.seed)
+    return LayerSpec.smallest(
+        index=last.index + 1, capacity=capacity, error_rate=budget, probes=last.probes, seed=last.seed
+    )
 
 
 def next_spec_of_ageing(
-    layers: Sequence[Layer], *, capacity: int, error_rate: float, now: float, max_age: float
+    layers: Sequence[Layer], capacity: int, error_rate: float, *, now: float, max_age: float
 ) -> LayerSpec:
     """Return the layer that follows *layers* in a chain whose layers are dropped at *max_age* seconds.
 
@@ -85,18 +76,16 @@ def next_spec_of_ageing(
     """
     share, error_rate = -(-capacity // PERIODS), error_rate / (PERIODS + 1)
     if not layers:
-        return next_spec(None, capacity=share, error_rate=error_rate)
-    last = layers[-1].spec
-    position = 0
+        return next_spec(None, share, error_rate)
+    last, position = layers[-1], 1
     for earlier, later in reversed(list(pairwise(layer.created for layer in layers))):
         if is_closed(earlier, now=later, max_age=max_age):
             break
         position += 1
-    if not is_closed(layers[-1].created, now=now, max_age=max_age):
-        return next_spec(last, capacity=share, error_rate=error_rate, position=position + 1)
-    # Room for as many as came in the last period, so that a steady crawl has one layer in each.
-    share = max(share, sum(layer.count for layer in layers[-1 - position :]))
-    return next_spec(last, capacity=share, error_rate=error_rate, position=0, growth=0)
+    if is_closed(last.created, now=now, max_age=max_age):
+        # Room for as many as came in the last period, so that a steady crawl has one layer in each.
+        return next_spec(last.spec, max(share, sum(layer.count for layer in layers[-position:])), error_rate)
+    return next_spec(last.spec, share, error_rate, position)
 
 
 def is_expired(created: float, *, now: float, max_age: float) -> bool:
@@ -117,47 +106,34 @@ def planned_layers(count: int, capacity: int, error_rate: float) -> list[tuple[L
     """Return the layers of a chain that holds *count* fingerprints, each with its own count."""
     layers: list[tuple[LayerSpec, int]] = []
     while count or not layers:
-        spec = next_spec(layers[-1][0] if layers else None, capacity=capacity, error_rate=error_rate)
+        spec = next_spec(layers[-1][0] if layers else None, capacity, error_rate, len(layers))
         layers.append((spec, min(count, spec.capacity)))
         count -= layers[-1][1]
     return layers
 
 
-def planned_ageing_layers(count: int, capacity: int, error_rate: float) -> list[tuple[LayerSpec, int]]:
-    """Return the most layers of a chain that forgets by age and gets *count* fingerprints in each age."""
-    spec = next_spec(None, capacity=-(-max(count, capacity) // PERIODS), error_rate=error_rate / (PERIODS + 1))
-    return [(spec, -(-count // PERIODS))] * PERIODS + [(spec, 0)]
-
-
 def first_layer_bytes(capacity: int, error_rate: float) -> int:
     """Return the bytes that a chain begins with: the bit array of a layer of *capacity*."""
-    return next_spec(None, capacity=capacity, error_rate=error_rate).nbytes
+    return next_spec(None, capacity, error_rate).nbytes
 
 
-def expected_false_positives(layers: Sequence[tuple[Design, int]], *, others_come_and_go: bool = False) -> float:
+def expected_false_positives(layers: Sequence[tuple[LayerSpec, int]], *, others_come_and_go: bool = False) -> float:
     """Return how many new fingerprints a chain of *layers*, each with its count, is expected to have taken for seen.
 
-    With *others_come_and_go*, for a chain that drops old layers as new ones come: each fingerprint was checked against
-    as many other layers as there are now.
-
-    Each new fingerprint was checked at the error rate that the chain had at that moment. Those moments follow from the
-    counts, so the sum over the fingerprints is an integral over the fill of each layer (Simpson's rule, 64 intervals).
+    Each new fingerprint was checked at the error rate that the chain had at that moment: the sum over the fingerprints
+    is an integral over the fill of each layer. With *others_come_and_go*, for a chain that drops old layers as new ones
+    come: each was checked against as many other layers as there are now.
     """
-    lost = 0.0
-    of_full_layers = 0.0
-    of_all_layers = math.fsum(spec.error_rate_at(count) for spec, count in layers) if others_come_and_go else 0.0
-    for spec, count in layers:
-        of_this_one = spec.error_rate_at(count)
-        of_others = of_all_layers - of_this_one if others_come_and_go else of_full_layers
-        lost += count * of_others + _false_positives_while_filling(spec, count)
-        of_full_layers += of_this_one
-    return lost
-
-
-def _false_positives_while_filling(spec: Design, count: int, intervals: int = 64) -> float:
-    """Integrate the error rate of a layer over its count from 0 to *count*."""
-    step = count / intervals
-    weighted = (
-        (1 if i in {0, intervals} else 4 if i % 2 else 2) * spec.error_rate_at(i * step) for i in range(intervals + 1)
+    rates = [spec.error_rate_at(count) for spec, count in layers]
+    return math.fsum(
+        _lost_while_filling(spec, count)
+        + count * (math.fsum(rates) - rates[at] if others_come_and_go else math.fsum(rates[:at]))
+        for at, (spec, count) in enumerate(layers)
     )
-    return step / 3 * math.fsum(weighted)
+
+
+def _lost_while_filling(spec: LayerSpec, count: int, intervals: int = 64) -> float:
+    """Integrate the error rate of a layer over its count from 0 to *count*, by Simpson's rule."""
+    step = count / intervals
+    weights = [1, *[4, 2] * (intervals // 2 - 1), 4, 1]
+    return step / 3 * math.fsum(weight * spec.error_rate_at(i * step) for i, weight in enumerate(weights))

@@ -1,15 +1,9 @@
 """Decides which bits a fingerprint owns, by numbered probe schemes that are frozen once released.
 
-A scheme turns a fingerprint into bit positions and states the false-positive rate that follows. Files name the scheme
-by its number, so a released scheme never changes; a better one gets the next number.
-
-Scheme 1, *runs*
-----------------
-
-The textbook loop over k positions costs 2 to 3 microseconds in Python. Here the k probes of a fingerprint form two
-*runs* (one for k = 1, three above k = 22): arithmetic progressions of bits that bitarray reads or writes with one
-extended slice, in about 100 ns each. With the 128-bit MurmurHash3 of the fingerprint as one number H (its first byte
-is the lowest):
+Scheme 1, *runs*: the textbook loop over k positions costs 2 to 3 microseconds in Python. Here the k probes of a
+fingerprint form two *runs* (one for k = 1, three above k = 22): arithmetic progressions of bits that bitarray reads or
+writes with one extended slice, in about 100 ns each. With the 128-bit MurmurHash3 of the fingerprint as one number H
+(its first byte is the lowest):
 
     stride        bits 98..109 of H, or 4096 if these are 0; the same for all runs of a fingerprint
     first run     starts at H mod m
@@ -27,17 +21,16 @@ and S = 4096 strides, and summed over j this gives
 
     c = 5/4 * R n / (m S) * (1 + f) / (1 - f)          P(run) = f^K + c
 
-The 5/4 stands for the other progressions that share more than one bit with a run: strides in ratio 1:2, 1:3, 2:3.
+The 5/4 stands for the other progressions that share more than one bit with a run, at strides in ratio 1:2, 1:3, 2:3.
 It measures 1.28, 1.21, 1.18 and 1.13 at K = 7, 10, 11 and 12, so that p is met within 2 % up to k = 22.
 
 The runs of one fingerprint share a stride, so two of them can hit the same stored fingerprint together, if their gaps
-are equal (one chance in G = 32,768, with three runs 65,536) or shifted too. Summed over the shifts of both, the
-probability is
+are equal (one chance in G = 32,768, with three runs 65,536) or shifted too. Summed over the shifts of both:
 
     t = 5/4 * n / (m S) * ((1 + f) / (1 - f))^2 / G          p = (f^K + c)^2 + t             for two runs
 
-which is 1 % of p at p = 2e-7. Layers are sized with c and t in the formula, which costs 1.8 % more bits at p = 2e-7
-than k independent probes. One run of 22 bits would err 5.7 times as often. ``docs/math.md`` derives and measures this.
+Layers are sized with c and t, which costs 1.8 % more bits at p = 2e-7 than k independent probes. One run of 22 bits
+would err 5.7 times as often. ``docs/math.md`` derives and measures this.
 """
 
 from __future__ import annotations
@@ -56,14 +49,7 @@ if TYPE_CHECKING:
     Table = tuple[bitarray, int]
 
 RUNS_SCHEME = 1
-"""The number of the scheme above, as written into file headers."""
-
-SEED_BITS = 32
-"""Width of the hash seed, which is drawn at random per chain so that nobody can prepare URLs that fill chosen places.
-
-Random also because MurmurHash3 mixes up to 8 bytes badly under a seed near 0: with seed 7 the rate of such short
-fingerprints was 1.2 times theory at p = 1e-2; under large seeds it is as computed.
-"""
+"""The number of the scheme above, as written into file headers. A better scheme gets the next number."""
 
 MAX_PROBES = 36
 _STRIDES = 1 << 12
@@ -72,10 +58,11 @@ _RELATED_STRIDES = 5 / 4  # measured, see above
 
 
 class Probes(NamedTuple):
-    """The operations on a chain, bound to its current layers.
+    """The operations on a chain, bound to its current tables.
 
     A call in Python costs 60 ns of the 700 that an addition takes, so a chain does not wrap :attr:`add`. It gives a
     quota, is called back when so many fingerprints have been added, and answers with new tables and a new quota.
+    A table is the pair of a layer's array, which has m bits and the padding of :func:`padding_bits`, and m.
     """
 
     contains: Callable[[bytes], bool]
@@ -83,11 +70,7 @@ class Probes(NamedTuple):
     add: Callable[[bytes], bool]
     """Return False if a table has all bits of the fingerprint. Otherwise set them in the newest, and return True."""
     set_tables: Callable[[Sequence[Table], int], None]
-    """Work on these tables from now on, newest first; the *quota* is how many fingerprints :attr:`add` may accept.
-
-    A table is the pair of a layer's array, which has m bits and the padding of :func:`padding_bits`, and m. Without
-    tables, every operation raises ValueError.
-    """
+    """Work on these tables, newest first, for a quota of additions. Without tables, every operation is a ValueError."""
     left: Callable[[], int]
     """Return what is left of the quota."""
 
