@@ -9,15 +9,16 @@ import json
 import os
 import sqlite3
 import struct
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
 from scrapy_bloom.errors import DamagedError, UnusableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
 NAME = "job.sqlite"
 APPLICATION_ID = 0x53624A62  # "SbJb"
@@ -34,7 +35,7 @@ CREATE TABLE IF NOT EXISTS lane
 CREATE TABLE IF NOT EXISTS request (lane INTEGER, id INTEGER, body BLOB, PRIMARY KEY (lane, id)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS state (key TEXT PRIMARY KEY, body BLOB);
 CREATE TABLE IF NOT EXISTS redo (id INTEGER PRIMARY KEY, first_id INTEGER, last_id INTEGER, body BLOB);
-CREATE TABLE IF NOT EXISTS feed (path TEXT PRIMARY KEY, length INTEGER, batch INTEGER, items INTEGER);
+CREATE TABLE IF NOT EXISTS feed (path TEXT PRIMARY KEY, length INTEGER, batch INTEGER, items INTEGER, template TEXT);
 CREATE TABLE IF NOT EXISTS kind (key TEXT PRIMARY KEY, body BLOB);
 CREATE TABLE IF NOT EXISTS failed
     (id INTEGER PRIMARY KEY AUTOINCREMENT, url TEXT, host TEXT, reason TEXT, time REAL, body BLOB);
@@ -121,19 +122,31 @@ class Batch:
 
     def is_empty(self) -> bool:
         """Return whether there is nothing to write."""
-        return not (len(self) or self.fingerprints or self.notes or self.kinds or self.failed or self.figures)
+        parts = (
+            self.added,
+            self.done,
+            self.fingerprints,
+            self.feeds,
+            self.notes,
+            self.kinds,
+            self.failed,
+            self.figures,
+        )
+        return not any(parts)
 
 
 class FeedLength(NamedTuple):
-    """A feed file as long as it is when all pages of a batch are done."""
+    """A feed file as long as it is when all pages of a batch of changes are done."""
 
     path: str
     length: int
     batch: int
     """Number of the file among the batches of its feed, from 1."""
     items: int
-    file: IO[bytes] | None = None
-    """The open file, to be synced before the length is written; None if it was closed, and so synced, before."""
+    template: str
+    """The feed, as it stands in ``FEEDS``."""
+    is_finished: bool = False
+    """Whether no more is written to the file, so that no later run has to cut it."""
 
 
 class Database:
@@ -175,8 +188,8 @@ class Database:
         Fingerprints up to the commit *redo_until* leave the redo list: their bits are synced.
         """
         for feed in batch.feeds:
-            if feed.file is not None:
-                os.fsync(feed.file.fileno())
+            with suppress(FileNotFoundError), Path(feed.path).open("rb+") as file:  # or somebody has moved it away
+                os.fsync(file.fileno())
         run = self.writer.execute
         change: dict[int, int] = {}
         for lane, _ in batch.added.values():
@@ -200,6 +213,9 @@ class Database:
                     _flat(some),
                 )
             self._insert("INSERT OR REPLACE INTO feed VALUES", [feed[:-1] for feed in batch.feeds])
+            for feed in batch.feeds:
+                if feed.is_finished:
+                    run("DELETE FROM feed WHERE path = ?", (feed.path,))
             self._insert("INSERT OR REPLACE INTO kind VALUES", list(batch.kinds.items()))
             self._insert("INSERT INTO failed (url, host, reason, time, body) VALUES", batch.failed)
             self._insert("INSERT OR REPLACE INTO figures VALUES", batch.figures)
@@ -298,6 +314,17 @@ class Database:
     def feeds(self) -> list[FeedLength]:
         """Return the feed files, as long as they were at the last commit."""
         return [FeedLength(*row) for row in self.reader.execute("SELECT * FROM feed")]
+
+    def clear_requests(self) -> None:
+        """Delete all requests: they are somewhere else now."""
+        self.writer.execute("BEGIN IMMEDIATE")
+        self.writer.execute("DELETE FROM request")
+        self.writer.execute("DELETE FROM lane")
+        self.state = replace(self.state, pending=0, in_flight=0, clean=True)
+        self._insert(
+            "INSERT OR REPLACE INTO state VALUES", [("job", with_crc(json.dumps(asdict(self.state)).encode()))]
+        )
+        self.writer.execute("COMMIT")
 
     def close(self) -> None:
         """Close both connections; closing twice is harmless."""

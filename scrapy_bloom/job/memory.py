@@ -47,20 +47,31 @@ class MemoryStore:
         self._frontier.push(key_of(request, self._order), self._last_id, request)
         return False
 
-    def pop(self) -> Request | None:
-        """Return the next request; None if nothing is pending."""
+    def pop(self) -> tuple[Request, bool] | None:
+        """Return the next request, and False: it does not survive the process. None if nothing is pending."""
         found = self._frontier.pop()
         if found is None:
             return None
         lane, _, request = found
         self._in_flight[id(request)] = (lane.key.slot, request)
-        return request  # type: ignore[no-any-return] # an entry holds whatever was pushed
+        return request, False
 
     def done(self, request: Request) -> None:
         """Note that the engine is done with *request*."""
         found = self._in_flight.pop(id(request), None)
         if found is not None:
             self._frontier.done(found[0])
+
+    def is_handling(self, request: Request) -> bool:
+        """Return whether *request* was handed out and is not done."""
+        return id(request) in self._in_flight
+
+    def forget(self, fingerprint: bytes) -> bool:
+        """Take *fingerprint* back; return False if it was not known."""
+        return self.chain.forget(fingerprint)
+
+    def commit(self) -> None:
+        """Do nothing: there is no disk."""
 
     def close(self) -> None:
         """Let go of everything."""

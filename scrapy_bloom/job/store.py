@@ -21,16 +21,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from scrapy.utils.httpobj import urlparse_cached
 
 from scrapy_bloom.errors import counted
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.filter.directory import open_filter
-from scrapy_bloom.job import database, serialize
+from scrapy_bloom.job import serialize
 from scrapy_bloom.job.consistency import check_consistency
-from scrapy_bloom.job.database import Batch, Database, LaneRow
+from scrapy_bloom.job.database import NAME, Batch, Database, LaneRow, damaged
 from scrapy_bloom.job.frontier import Frontier
 from scrapy_bloom.job.memory import key_of
 
@@ -54,22 +54,20 @@ _RETRY_FACTOR = 10
 """A commit that failed is tried again after so many times the time that it took, and a second at least."""
 
 
-class Feed(Protocol):
-    """A feed exporter whose files are part of the commit."""
-
-    def lengths(self) -> list[FeedLength]:
-        """Flush the files, and return how long they are."""
-
-
 class JobStore:
-    """Everything that a job directory remembers.
+    """Everything that a job directory remembers. Nothing is handed out before :meth:`begin`.
 
     Args:
         directory: ``JOBDIR/requests.bloom``; created if missing.
         settings: Capacity, error rate and maximum age of the filter.
         order: The order in which requests are handed out.
-        spider: Its name owns the job, and its methods are the callbacks of requests.
+        spider: Its methods are the callbacks of requests; None if a filter is used without a crawl.
+        spider_name: It owns the job.
         key_space: What makes the fingerprints; None if they are not ours.
+        prepare: Called before each commit with its batch, to add feeds, notes and figures of that moment.
+
+    Raises:
+        BloomError: The job is in use, damaged, another spider's, or its parts are of different moments.
 
     """
 
@@ -78,59 +76,65 @@ class JobStore:
         directory: Path,
         settings: BloomSettings,
         order: Order,
-        spider: Spider,
+        *,
+        spider: Spider | None,
+        spider_name: str,
         key_space: Mapping[str, str] | None,
+        prepare: Callable[[Batch], None],
     ) -> None:
         self.directory = directory
-        self.feeds: list[Feed] = []
         self.commits = 0
         self.unreadable = 0
         """Rows that could not be made requests: a callback was renamed, perhaps. They stay for a later run."""
-        self._spider = spider
-        self._order = order
+        self._spider, self._spider_name, self._key_space = spider, spider_name, key_space
+        self._order, self._prepare = order, prepare
         self.chain = open_filter(directory, settings.capacity, settings.error_rate, max_age=settings.max_age)
         try:
-            self._database = Database(directory / database.NAME)
+            self.database = Database(directory / NAME)
+            self.state = self.database.state
+            """As the last run left it; from :meth:`begin` on, as the next commit writes it."""
+            check_consistency(self.database, self.chain, spider_name, key_space)
+            self.lacks_pending = self._replay_redo() and self.state.pending > 0
+            """Whether the filter is older than the database: links would queue what is pending once more."""
         except BaseException:
-            self.chain.close()
+            self.abandon()
             raise
-        self.state = self._database.state
-        try:
-            check_consistency(self._database, self.chain, spider.name, key_space)
-            lanes = self._database.lanes()
-        except BaseException:
-            self._abandon()
-            raise
-        self.was_clean = self.state.clean
-        self.recovered = 0 if self.was_clean else self.state.pending
-        self.began_with = self.state.pending
-        """Requests that were pending when the job was opened."""
+        self.add: Callable[[bytes], bool] = self._add
         self._disk = Frontier(is_lifo=order.is_lifo, read=self._read)
         self._memory = Frontier(is_lifo=order.is_lifo, active=self._disk.active)
-        self._disk.restore(lanes)
         self._in_flight: dict[int, tuple[str, int, int, Request]] = {}  # by id() of the request: slot, lane, row
-        self._batch, self._sealed = Batch(), Batch()
+        self._batch, self._writing_batch = Batch(), Batch()
         self._lanes: dict[int, Lane] = {}  # of the batch, by id
-        self._sealed_lanes: dict[int, Lane] = {}
+        self._writing_lanes: dict[int, Lane] = {}
         self._unsaved: ScalableBloomFilter | None = None  # fingerprints of requests that are in memory alone
         self._last_id = self.state.last_id
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="scrapy-bloom-commit")
         self._writing: Future[None] | None = None
-        self._began = time.monotonic()
+        self._began = 0.0
         self._retry_at = 0.0
         self._is_failing = False
-        self.lacks_pending = self._replay_redo() and self.began_with > 0
-        """Whether the filter is older than the database: links would queue what is pending once more."""
+
+    def begin(self, *, writes_at_once: bool) -> None:
+        """Take in the pending requests, and note that a run has begun.
+
+        With *writes_at_once*, fingerprints go into the filter as they come, because another scheduler keeps their
+        requests.
+        """
+        if writes_at_once:
+            self.add = self.chain.add
+        self._disk.restore(self.database.lanes())
+        before = self.database.state
         self.state = replace(
-            self.state,
-            spider=spider.name,
+            before,
+            spider=self._spider_name,
             filter=self.chain.chain_id,
-            key_space=key_space or self.state.key_space,
-            runs=self.state.runs + 1,
-            cycle=self.state.cycle + (not self.began_with),
+            key_space=self._key_space or before.key_space,
+            runs=before.runs + 1,
+            cycle=before.cycle + (not before.pending),
             clean=False,
         )
-        self._begin()
+        self._begin_commit()
+        self._wait()
 
     def __len__(self) -> int:
         return len(self._disk) + len(self._memory)
@@ -139,7 +143,7 @@ class JobStore:
 
     def _replay_redo(self) -> bool:
         """Set the bits of commits that the filter may not have; return whether the filter is older than these, too."""
-        redo = self._database.redo()
+        redo = self.database.redo()
         lacks = self.chain.watermark < (redo[0][0] if redo else self.state.last_id)
         for _, fingerprints in redo:
             for fingerprint in fingerprints:
@@ -151,7 +155,7 @@ class JobStore:
     def show_pending(self, fingerprint: Callable[[Request], bytes]) -> int:
         """Add the fingerprints of all pending requests to the filter, and return how many were new to it."""
         added = 0
-        for body in self._database.bodies():
+        for body in self.database.bodies():
             with suppress(Exception):  # an unreadable request, or one without a fingerprint, stays pending
                 added += self.chain.add(fingerprint(serialize.loads(body, self._spider)))
         self.chain.watermark = self.state.last_id
@@ -159,7 +163,9 @@ class JobStore:
 
     def cut_feeds(self) -> None:
         """Cut the feed files to their lengths at the last commit: what comes after is of pages that were not done."""
-        for feed in self._database.feeds():
+        if self.state.clean and not self.state.pending:
+            return  # its files are whoever's who has waited for them
+        for feed in self.database.feeds():
             try:
                 length = Path(feed.path).stat().st_size
                 if length > feed.length:
@@ -174,39 +180,44 @@ class JobStore:
                     counted(missed, "byte"),
                 )
 
-    def feed(self, path: str) -> FeedLength | None:
-        """Return how long the feed file *path* was at the last commit; None if the job has not written to it."""
-        return next((feed for feed in self._database.feeds() if feed.path == path), None)
+    def feed_begun(self, template: str) -> FeedLength | None:
+        """Return the file of the feed *template* that an unfinished job was writing; None if it has to begin one."""
+        begun = [feed for feed in self.database.feeds() if feed.template == template]
+        return max(begun, key=lambda feed: feed.batch) if begun and self.database.state.pending else None
+
+    def feed_begins(self, feed: FeedLength) -> None:
+        """Note *feed*, a file that is about to be written, at once: the next run has to cut whatever a kill leaves."""
+        self._wait()
+        with suppress(sqlite3.Error, OSError):  # a full disk, say: the next commit says so
+            self.database.write(Batch(feeds=[feed], state=self.database.state))
 
     def _read(self, lane: Lane, most: int) -> list[tuple[int, bytes]]:
-        return self._database.rows(lane.id, lane.edge, newest_first=lane.is_lifo, most=most)
+        return self.database.rows(lane.id, lane.edge, newest_first=lane.is_lifo, most=most)
 
     # -- a request's way ---------------------------------------------------------------------------------------------
 
-    def add(self, fingerprint: bytes) -> bool:
+    def _add(self, fingerprint: bytes) -> bool:
         """Remember *fingerprint* with the next commit. Return True if it was new."""
-        if self._knows(fingerprint):
+        if (
+            fingerprint in self._batch.fingerprints
+            or fingerprint in self._writing_batch.fingerprints
+            or fingerprint in self.chain
+            or (self._unsaved is not None and fingerprint in self._unsaved)
+        ):
             return False
         self._batch.fingerprints[fingerprint] = None
         return True
 
     def seen(self, fingerprints: Sequence[bytes]) -> list[bool]:
         """Return for each of *fingerprints* whether it was added before. Remembers nothing."""
-        return [self._knows(each) for each in fingerprints]
-
-    def _knows(self, fingerprint: bytes) -> bool:
-        return (
-            fingerprint in self._batch.fingerprints
-            or fingerprint in self._sealed.fingerprints
-            or fingerprint in self.chain
-            or (self._unsaved is not None and fingerprint in self._unsaved)
-        )
+        waiting, writing, unsaved = self._batch.fingerprints, self._writing_batch.fingerprints, self._unsaved or ()
+        return [each in waiting or each in writing or each in self.chain or each in unsaved for each in fingerprints]
 
     def forget(self, fingerprint: bytes) -> bool:
         """Take *fingerprint* back, durably. Return False if it was not known."""
         if self._batch.fingerprints.pop(fingerprint, fingerprint) is None:
             return True
-        if fingerprint in self._sealed.fingerprints:
+        if fingerprint in self._writing_batch.fingerprints:
             self._wait()
         return self.chain.forget(fingerprint)
 
@@ -229,7 +240,7 @@ class JobStore:
         self._batch.added[self._last_id] = (lane.id, body)
         if len(self._batch) >= COMMIT_ROWS and time.monotonic() >= self._retry_at:
             self._wait()
-            self._begin()
+            self._begin_commit()
         return True
 
     def _keep_unsaved(self, request: Request, fingerprint: bytes | None, error: ValueError) -> None:
@@ -239,8 +250,10 @@ class JobStore:
         if fingerprint is not None and self._batch.fingerprints.pop(fingerprint, fingerprint) is None:
             self._unsaved.add(fingerprint)
 
-    def pop(self) -> Request | None:
-        """Return the next request, of those in memory alone first as in Scrapy; None if nothing is pending.
+    def pop(self) -> tuple[Request, bool] | None:
+        """Return the next request, of those in memory alone first as in Scrapy, and whether it survives the process.
+
+        None if nothing is pending.
 
         Raises:
             DamagedError: The database is damaged.
@@ -249,7 +262,7 @@ class JobStore:
         if len(self._memory) and (found := self._memory.pop()):
             lane, _, request = found
             self._in_flight[id(request)] = (lane.key.slot, 0, 0, request)
-            return request  # type: ignore[no-any-return] # an entry holds whatever was pushed
+            return request, False
         while (found := self._disk.pop()) is not None:
             lane, id_, body = found
             self._disk.taken.add(id_)
@@ -262,7 +275,7 @@ class JobStore:
                     logger.exception("A pending request of %s cannot be read; a later run tries again", lane.key.slot)
                 continue
             self._in_flight[id(request)] = (lane.key.slot, lane.id, id_, request)
-            return request
+            return request, True
         return None
 
     def done(self, request: Request) -> None:
@@ -282,21 +295,13 @@ class JobStore:
 
     # -- commits -----------------------------------------------------------------------------------------------------
 
-    def note(self, key: str, value: bytes) -> None:
-        """Write *value* with the next commit, to be read by :meth:`noted` in a later run."""
-        self._batch.notes[key] = value
-
     def noted(self, key: str) -> bytes | None:
         """Return what an earlier run noted under *key*."""
-        return self._database.note(key)
-
-    def note_figures(self, figures: Figures) -> None:
-        """Write *figures* with the next commit."""
-        self._batch.figures.append(figures)
+        return self.database.note(key)
 
     def last_figures(self) -> Figures | None:
         """Return the figures that an earlier run noted last."""
-        return self._database.last_figures()
+        return self.database.last_figures()
 
     def note_failed(self, request: Request, reason: str) -> None:
         """Write with the next commit that *request* has failed for good, and why."""
@@ -314,22 +319,21 @@ class JobStore:
         """
         self._collect()
         if self._writing is None and time.monotonic() >= max(self._began + COMMIT_SECONDS, self._retry_at):
-            self._begin()
+            self._begin_commit()
 
-    def _begin(self) -> None:
+    def _begin_commit(self) -> None:
         if self._writing is not None:
             return
-        state = replace(self.state, last_id=self._last_id, in_flight=len(self._in_flight))
-        if self._batch.is_empty() and state == self.state:
-            return
         self._began = time.monotonic()
-        self._sealed, self._batch = self._batch, Batch()
-        self._sealed_lanes, self._lanes = self._lanes, {}
-        self._sealed.lanes = {lane.id: LaneRow(lane.id, *lane.key, 0) for lane in self._sealed_lanes.values()}
-        self._sealed.state = self.state = state
-        for feed in self.feeds:
-            self._sealed.feeds += feed.lengths()
-        self._writing = self._thread.submit(self._database.write, self._sealed, redo_until=self.chain.synced)
+        self._prepare(self._batch)
+        state = replace(self.state, last_id=self._last_id, in_flight=len(self._in_flight))
+        if self._batch.is_empty() and self.commits and state == self.state:
+            return
+        self._writing_batch, self._batch = self._batch, Batch()
+        self._writing_lanes, self._lanes = self._lanes, {}
+        self._writing_batch.lanes = {lane.id: LaneRow(lane.id, *lane.key, 0) for lane in self._writing_lanes.values()}
+        self._writing_batch.state = self.state = state
+        self._writing = self._thread.submit(self.database.write, self._writing_batch, redo_until=self.chain.synced)
 
     def _wait(self) -> None:
         """Wait for the transaction under way, and end its commit."""
@@ -342,7 +346,7 @@ class JobStore:
         if self._writing is None or not self._writing.done():
             return
         error, self._writing = self._writing.exception(), None
-        batch, self._sealed = self._sealed, Batch()
+        batch, self._writing_batch = self._writing_batch, Batch()
         if error is not None:
             self._take_back(batch)
             self._explain(error)
@@ -354,15 +358,15 @@ class JobStore:
             self.chain.add(fingerprint)
         self.chain.watermark = batch.state.last_id
         self._disk.taken.difference_update(id_ for _, id_ in batch.done)
-        for lane in self._sealed_lanes.values():
+        for lane in self._writing_lanes.values():
             lane.written(batch.state.last_id)
         self.commits += 1
 
     def _take_back(self, batch: Batch) -> None:
         """Put what could not be written in front of what came since."""
         since, self._batch = self._batch, batch
-        self._lanes = self._sealed_lanes | self._lanes
-        batch.feeds = []
+        self._lanes = self._writing_lanes | self._lanes
+        batch.feeds += since.feeds
         batch.added.update(since.added)
         batch.fingerprints.update(since.fingerprints)
         batch.notes.update(since.notes)
@@ -376,7 +380,7 @@ class JobStore:
 
     def _explain(self, error: BaseException) -> None:
         if isinstance(error, sqlite3.Error) and not isinstance(error, sqlite3.OperationalError):
-            raise database.damaged(self._database.path, error)
+            raise damaged(self.database.path, error)
         if not isinstance(error, (sqlite3.OperationalError, OSError)):
             raise error
         self._retry_at = time.monotonic() + max(1.0, _RETRY_FACTOR * (time.monotonic() - self._began))
@@ -393,20 +397,22 @@ class JobStore:
         """Write what is left, and close the files. What cannot be written is said, and fetched again."""
         self._wait()
         self._began = time.monotonic()
-        self._begin()
+        self._begin_commit()
         self._wait()
-        is_written = self._batch.is_empty()
+        is_written = self._batch.is_empty() and not self._is_failing
         self._thread.shutdown()
         self.chain.close()
         if is_written:
-            self._database.write(Batch(state=replace(self.state, in_flight=0, clean=True)), redo_until=self._last_id)
+            self.database.write(Batch(state=replace(self.state, in_flight=0, clean=True)), redo_until=self._last_id)
         else:
             logger.error("The last pending requests are not in %s: the next run fetches pages again", self.directory)
-        if self._memory:
+        if len(self._memory):
             count = counted(len(self._memory), "pending request")
             logger.warning("%s could not be serialized, existed in memory only, and will be lost with this stop", count)
-        self._database.close()
+        self.database.close()
 
-    def _abandon(self) -> None:
-        self._database.close()
+    def abandon(self) -> None:
+        """Close the files of a crawl that does not begin, and change nothing."""
+        with suppress(AttributeError):  # it could not be opened
+            self.database.close()
         self.chain.close()

@@ -1,0 +1,52 @@
+"""Switches everything on with one line: ``ADDONS = {"scrapy_bloom.Addon": 300}``."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from scrapy_bloom.startup import job_directory, log_start_errors
+
+if TYPE_CHECKING:
+    from scrapy.settings import BaseSettings
+
+logger = logging.getLogger(__name__)
+
+
+class Addon:
+    """Switches on the duplicate filter; with ``JOBDIR`` the scheduler and the feeds that survive ``kill -9``.
+
+    With ``BLOOM_REDIS_URL`` the crawl is a worker of a fleet instead: queue and filter are on that server. With
+    ``BLOOM_LOOP_GUARD`` it also switches on the guard's middleware, and our scheduler without ``JOBDIR``, too.
+
+    Settings of the project, the spider or the command line have a higher priority and win. ``JOBDIR`` may come from any
+    of them: Scrapy asks its add-ons after it has read all three.
+    """
+
+    def update_settings(self, settings: BaseSettings) -> None:
+        """Choose our classes where nobody has chosen others.
+
+        Raises:
+            UnusableError: ``JOBDIR`` is not a directory, or cannot be created.
+
+        """
+        with log_start_errors(logger):
+            job_directory(settings)  # before Scrapy does, whose error names neither the setting nor a way out
+        is_fleet, has_guard = bool(settings.get("BLOOM_REDIS_URL")), bool(settings.get("BLOOM_LOOP_GUARD"))
+        settings.set("DUPEFILTER_CLASS", f"scrapy_bloom.{'Redis' if is_fleet else ''}BloomDupeFilter", "addon")
+        if is_fleet:
+            settings.set("SCHEDULER", "scrapy_bloom.FleetScheduler", "addon")
+        elif settings.get("JOBDIR") or has_guard:
+            settings.set("SCHEDULER", "scrapy_bloom.DurableScheduler", "addon")
+        if is_fleet or settings.get("JOBDIR"):
+            extensions = settings.getwithbase("EXTENSIONS")
+            if extensions.get(_SCRAPYS_FEEDS) is not None:
+                settings["EXTENSIONS"].set(_SCRAPYS_FEEDS, None, "addon")
+                settings["EXTENSIONS"].set("scrapy_bloom.FeedExporter", extensions[_SCRAPYS_FEEDS], "addon")
+        if has_guard:
+            settings.setdefault_in_component_priority_dict(
+                "SPIDER_MIDDLEWARES", "scrapy_bloom.LoopGuardMiddleware", 950
+            )
+
+
+_SCRAPYS_FEEDS = "scrapy.extensions.feedexport.FeedExporter"

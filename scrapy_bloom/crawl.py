@@ -1,0 +1,418 @@
+"""The owner of a crawl's memory: settings, decisions, store, stats. Scrapy's faces hold it and translate.
+
+    in     DurableScheduler.enqueue_request -> BloomDupeFilter.request_seen -> Crawl.decide -> store.add; store.push
+    out    DurableScheduler.next_request -> store.pop
+    done   the engine drops the request -> Crawl.done -> its items go to the feeds, and store.done
+
+Three stores stand behind it: memory, job directory, fleet.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from weakref import WeakKeyDictionary
+
+from scrapy import signals
+
+from scrapy_bloom.errors import BloomError
+from scrapy_bloom.failures import FailureWatch
+from scrapy_bloom.job.serialize import PICKLE_PROTOCOL
+from scrapy_bloom.job.store import JobStore
+from scrapy_bloom.job.takeover import unblock_scrapys_scheduler
+from scrapy_bloom.loops.limits import objection_by
+from scrapy_bloom.opening import Opening
+from scrapy_bloom.progress import Progress
+from scrapy_bloom.settings import BloomSettings
+from scrapy_bloom.startup import end_crawl, job_directory, log_start_errors, looks_only, repeat
+from scrapy_bloom.url.fingerprint import fingerprints_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from scrapy import Request, Spider
+    from scrapy.crawler import Crawler
+
+    from scrapy_bloom.filter.chain import ScalableBloomFilter
+    from scrapy_bloom.job.database import Batch, FeedLength
+    from scrapy_bloom.url.fingerprint import Fingerprints
+
+logger = logging.getLogger(__name__)
+
+TICK_SECONDS = 0.2
+MARK = "bloom"
+"""Our one key in ``request.meta``; a :class:`Mark` stands under it."""
+MOST_ITEMS_WAITING = 10_000
+"""Items of one page that wait for it to be done; a page with more is written as it comes."""
+
+
+class Mark(NamedTuple):
+    """What a request carries along with it."""
+
+    is_in_queue: bool = False
+    """Whether it is a start request that the queue has had, or comes from one: a retry, a link with its meta."""
+
+
+class Decision(NamedTuple):
+    """What becomes of a request, and why."""
+
+    request: Request
+    is_new: bool
+    """Whether to fetch it."""
+    fingerprint: bytes | None = None
+    limit: str = ""
+    """Name of the limit that it is beyond; "": if it is not new, it is a duplicate."""
+    reason: str = ""
+
+
+class Feed(Protocol):
+    """A feed exporter that writes the items of a page when the page is done."""
+
+    def export(self, item: Any) -> None:
+        """Write *item*."""
+
+    def lengths(self) -> list[FeedLength]:
+        """Flush the files that are part of the commit, and return how long they are, if that has changed."""
+
+
+class Store(Protocol):
+    """Where a crawl's memory lives."""
+
+    chain: ScalableBloomFilter
+    """The filter, or what this process knows of it."""
+    add: Callable[[bytes], bool]
+    """Remember a fingerprint, and return True if it was new."""
+
+    def seen(self, fingerprints: Sequence[bytes]) -> list[bool]:
+        """Return for each of *fingerprints* whether it was added before. Remembers nothing."""
+
+    def push(self, request: Request, fingerprint: bytes | None) -> bool:
+        """Take in *request*, and return whether it survives the process. Without a fingerprint it is not filtered."""
+
+    def pop(self) -> tuple[Request, bool] | None:
+        """Return the next request, and what :meth:`push` returned for it; None if nothing is to be handed out now."""
+
+    def done(self, request: Request) -> None:
+        """Note that the engine is done with *request*, and its items are in the feeds."""
+
+    def is_handling(self, request: Request) -> bool:
+        """Return whether *request* was handed out and is not done."""
+
+    def forget(self, fingerprint: bytes) -> bool:
+        """Take *fingerprint* back; return False if it was not known."""
+
+    def commit(self) -> None:
+        """Write what is due, without waiting. A timer calls this every :data:`TICK_SECONDS`."""
+
+    def close(self) -> None:
+        """Write what is left, and let go of everything."""
+
+    def __len__(self) -> int:
+        """Return how many requests are pending."""
+
+
+_crawls: WeakKeyDictionary[Crawler, Crawl] = WeakKeyDictionary()
+
+
+class Crawl:
+    """Everything that one crawl remembers, from :meth:`open` to :meth:`close`."""
+
+    @classmethod
+    def of(cls, crawler: Crawler) -> Crawl:
+        """Return the one crawl of *crawler*, made when first asked for.
+
+        Raises:
+            SettingsError: Names every wrong ``BLOOM_*`` setting.
+
+        """
+        crawl = _crawls.get(crawler)
+        if crawl is None:
+            crawl = _crawls[crawler] = cls(crawler)
+        return crawl
+
+    @classmethod
+    def handling(cls, request: Request | None) -> Crawl | None:
+        """Return the open crawl that was handed *request*; the only open one if there is just one."""
+        crawls = [crawl for crawl in _crawls.values() if crawl.store is not None and not crawl.is_closed]
+        if len(crawls) > 1 and request is not None:
+            crawls = [crawl for crawl in crawls if crawl.store is not None and crawl.store.is_handling(request)]
+        return crawls[0] if len(crawls) == 1 else None
+
+    def __init__(self, crawler: Crawler) -> None:
+        if crawler.stats is None:
+            raise TypeError("the crawler has no stats yet: it applies its settings first")
+        self.crawler, self.stats = crawler, crawler.stats
+        with log_start_errors(logger):
+            self.settings = BloomSettings.from_settings(crawler.settings)
+            self.jobdir = job_directory(crawler.settings)
+        if self.jobdir is not None and looks_only(crawler):
+            logger.info("%s is left alone: this is no crawl, but a command that looks at pages", self.jobdir)
+            self.jobdir = None
+        self.fingerprints: Fingerprints = fingerprints_of(crawler)
+        self.store: Store | None = None
+        self.is_closed = False
+        self.has_failed = False
+        self.decision: Decision | None = None
+        """The last one."""
+        options = self.settings.loop_guard
+        self.objection = objection_by(options) if options else None
+        self._filter = self._scheduler = ""
+        self._answers_for_links = False
+        self._add: Callable[[bytes], bool] = self._open_and_add
+        self._feeds: list[Feed] = []
+        self._staged: dict[int, list[tuple[Feed, Any]] | None] = {}  # by id() of the request; None: written as it comes
+        self._spider_state = b""
+        self._forgotten = 0
+        self.progress = Progress(crawler.stats, debug=crawler.settings.getbool("DUPEFILTER_DEBUG"))
+        self.failures = FailureWatch(crawler, self.failed) if self.settings.forget_failed else None
+
+    @property
+    def spider(self) -> Spider | None:
+        """The spider; None if a filter is used without a crawl."""
+        return self.crawler.spider
+
+    # -- what Scrapy's faces say of themselves, before the crawl is opened --------------------------------------------
+
+    def use_filter(self, name: str, fingerprints: Fingerprints, *, answers_for_links: bool) -> None:
+        """Note that our filter, of class *name*, makes the decisions, by *fingerprints*.
+
+        If it does not answer for links, because a subclass has the last word on requests, all links pass.
+        """
+        self._filter, self.fingerprints, self._answers_for_links = name, fingerprints, answers_for_links
+
+    def use_scheduler(self, name: str) -> None:
+        """Note that our scheduler, of class *name*, keeps the pending requests."""
+        self._scheduler = name
+
+    def use_feed(self, feed: Feed) -> None:
+        """Make the files of *feed* part of each commit."""
+        self._feeds.append(feed)
+
+    # -- opening and closing -----------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Open the store, and take in what an earlier run or Scrapy's own scheduler left. Opening twice is harmless.
+
+        Raises:
+            BloomError: It cannot be used, or another spider, process or program owns it. Nothing has been changed.
+
+        """
+        if self.store is not None:
+            return
+        with log_start_errors(logger):
+            opening = Opening(self.crawler, self.settings, self.fingerprints, self._filter, self._scheduler)
+            store: Store = (
+                opening.in_memory() if self.jobdir is None else opening.in_job(self.jobdir, self._prepare_commit)
+            )
+        self.store, self._add = store, store.add
+        if isinstance(self.store, JobStore) and self._scheduler:
+            self.crawler.signals.connect(self._restore_spider_state, signal=signals.spider_opened)
+        self._timer = repeat(self.tick, TICK_SECONDS)
+        where = "in memory" if self.jobdir is None else f"in {self.jobdir / 'requests.bloom'}"
+        self.progress.opened([name for name in (self._filter, self._scheduler) if name], store.chain, where)
+
+    def close(self) -> None:
+        """Write what is left, set the final stats, and close the store. Closing twice is harmless."""
+        if self.store is None or self.is_closed:
+            return
+        self.is_closed = True
+        if self._timer is not None:
+            self._timer.stop()
+        self.progress.closing()
+        pending = len(self.store)
+        try:
+            self.store.close()
+        except BloomError as error:
+            self.fail(error)
+        if isinstance(self.store, JobStore) and self._scheduler and self.jobdir is not None:
+            self.stats.set_value("bloom/frontier/pending", pending)
+            self.stats.set_value("bloom/frontier/commits", self.store.commits)
+            if self.store.unreadable:
+                self.stats.set_value("bloom/frontier/unreadable", self.store.unreadable)
+            elif not (pending or self.has_failed):
+                unblock_scrapys_scheduler(self.jobdir)
+
+    # -- a request's way ---------------------------------------------------------------------------------------------
+
+    def decide(self, request: Request) -> Decision:
+        """Decide whether *request* is to be fetched, and remember it if so."""
+        if self.objection is not None and (objection := self.objection(request.url)) is not None:
+            # A trap's URLs take no room in the filter.
+            self.decision = Decision(request, False, None, objection.limit, objection.reason)
+        else:
+            fingerprint = self.fingerprints.of_request(request)
+            self.decision = Decision(request, self._add(fingerprint), fingerprint)
+        return self.decision
+
+    def _open_and_add(self, fingerprint: bytes) -> bool:
+        self.open()  # for schedulers that never open their filter
+        return self._add(fingerprint)
+
+    def was_asked_for(self, request: Request) -> bool:
+        """Return whether an earlier run of an unfinished job has asked for *request*, a start request."""
+        store = self.store
+        if not isinstance(store, JobStore) or MARK in request.meta:
+            return False
+        request.meta[MARK] = Mark(is_in_queue=True)
+        key = b"start %d " % store.state.cycle + self.fingerprints.of_request(request)
+        return not store.add(key) and store.state.pending > 0
+
+    def watch_engine(self) -> None:
+        """From now on, learn from Scrapy's engine when it is done with a request."""
+        slot: Any = getattr(self.crawler.engine, "_slot", None)
+        if type(getattr(slot, "inprogress", None)) is set and not slot.inprogress:
+            slot.inprogress = InProgress(self.done)
+        elif self.jobdir is not None:
+            logger.warning(
+                "This Scrapy does not let us see when it is done with a request: after a kill, every page that was "
+                "fetched since the start of this run will be fetched again. Please report it together with the Scrapy "
+                "version."
+            )
+
+    def done(self, request: Request) -> None:
+        """Write the items of *request*'s page to the feeds, and take it off the store."""
+        if self._staged:
+            for feed, item in self._staged.pop(id(request), None) or ():
+                feed.export(item)
+        if self.failures is not None:
+            self.failures.done(request)
+        assert self.store is not None  # noqa: S101 - it handed out the request
+        self.store.done(request)
+
+    def feed_begun(self, template: str) -> FeedLength | None:
+        """Return the file of the feed *template* that an unfinished job was writing; None if it has to begin one."""
+        return self.store.feed_begun(template) if isinstance(self.store, JobStore) else None
+
+    def feed_begins(self, feed: FeedLength) -> None:
+        """Note that the file *feed* is about to be written."""
+        if isinstance(self.store, JobStore):
+            self.store.feed_begins(feed)
+
+    def stage(self, request: Request | None, feed: Feed, item: Any) -> None:
+        """Keep *item* for *feed* until *request*, whose page it is of, is done; write it at once if that is unknown."""
+        if request is None or self.store is None or not self.store.is_handling(request):
+            feed.export(item)
+            return
+        waiting = self._staged.setdefault(id(request), [])
+        if waiting is None:
+            feed.export(item)
+            return
+        waiting.append((feed, item))
+        if len(waiting) > MOST_ITEMS_WAITING:
+            logger.warning(
+                "%s has given more than %d items, which are written as they come: if the crawl is killed before the "
+                "page is done, it is fetched again, and those written come twice",
+                request,
+                MOST_ITEMS_WAITING,
+            )
+            self._staged[id(request)] = None
+            for each, item_ in waiting:
+                each.export(item_)
+
+    # -- for links ---------------------------------------------------------------------------------------------------
+
+    def seen(self, fingerprints: Sequence[bytes]) -> list[bool]:
+        """Return for each of *fingerprints* whether it was seen. Remembers nothing, and never raises."""
+        if self.store is None or not self._answers_for_links:
+            return [False] * len(fingerprints)
+        try:
+            return self.store.seen(fingerprints)
+        except Exception:
+            logger.exception("Links could not be checked for being seen, and pass")
+            return [False] * len(fingerprints)
+
+    @property
+    def epoch(self) -> int:
+        """A number that changes whenever something seen may have become new: taken back, or too old."""
+        return self._forgotten + (0 if self.store is None else self.store.chain.drops())
+
+    def within_limits(self, urls: Sequence[str]) -> list[bool]:
+        """Return for each of *urls* whether the limits of the loop guard allow it; count those they do not."""
+        if self.objection is None:
+            return [True] * len(urls)
+        objections = [self.objection(url) for url in urls]
+        for url, objection in zip(urls, objections, strict=True):
+            if objection is not None:
+                self.progress.beyond_limit(url, objection.limit, objection.reason)
+        return [objection is None for objection in objections]
+
+    def dropped_links(self, count: int) -> None:
+        """Count *count* links that were dropped as seen before they became requests."""
+        self.stats.inc_value("bloom/links_dropped", count)
+        self.stats.inc_value("dupefilter/filtered", count)
+
+    # -- commits -----------------------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Write what is due."""
+        assert self.store is not None  # noqa: S101 - the timer starts when it is open
+        self.progress.tick(len(self.store))
+        if not self.has_failed:
+            try:
+                self.store.commit()
+            except BloomError as error:
+                self.fail(error)
+
+    def _prepare_commit(self, batch: Batch) -> None:
+        """Add to *batch* what else belongs to this moment: feeds, ``spider.state``, figures."""
+        for feed in self._feeds:
+            batch.feeds += feed.lengths()
+        state = getattr(self.spider, "state", None)
+        if state is not None:
+            try:
+                pickled = pickle.dumps(state, PICKLE_PROTOCOL)
+            except Exception as error:  # whatever the spider keeps there; Scrapy will fail on it, too
+                if not self._spider_state:
+                    logger.warning("spider.state cannot be written (%r): a kill loses it", error)
+                pickled = self._spider_state or b" "
+            if pickled != self._spider_state:
+                self._spider_state = batch.notes["spider.state"] = pickled
+        if isinstance(self.store, JobStore) and (figures := self.progress.figures(self.store)) is not None:
+            batch.figures.append(figures)
+
+    def _restore_spider_state(self, spider: Spider) -> None:
+        """Give *spider* the state of the last commit: Scrapy writes its own at a clean stop only."""
+        noted = self.store.noted("spider.state") if isinstance(self.store, JobStore) else None
+        if noted is not None and hasattr(spider, "state"):
+            spider.state = pickle.loads(noted)  # noqa: S301 - as Scrapy does
+
+    def fail(self, error: BloomError) -> None:
+        """End the crawl because of *error*: what is not committed is fetched again."""
+        if not self.has_failed:
+            self.has_failed = True
+            logger.critical("The crawl is being ended. %s", error)
+            end_crawl(self.crawler, "job_damaged")
+
+    def failed(self, request: Request, reason: str) -> None:
+        """Note that *request* has failed for good; with ``BLOOM_FORGET_FAILED``, a later link may lead to it again."""
+        if isinstance(self.store, JobStore):
+            self.store.note_failed(request, reason)
+        if self.settings.forget_failed:
+            self.forget(request)
+
+    def forget(self, request: Request) -> None:
+        """Take *request* back: in this run or a later one, the next one like it is new. Never raises."""
+        self._forgotten += 1
+        try:
+            if self.store is not None:
+                self.store.forget(self.fingerprints.of_request(request))
+        except Exception:  # Scrapy would log it without saying what it means
+            logger.exception("%s could not be taken back, and counts as seen", request)
+
+
+class InProgress(set["Request"]):
+    """The engine's set of requests that it works on, which tells when one leaves.
+
+    A request enters when the scheduler hands it out. It leaves after its callback's last output was taken, after a
+    redirect or retry was scheduled in its place, or after an error was reported; Scrapy sends no signal then.
+    """
+
+    def __init__(self, left: Callable[[Request], None]) -> None:
+        super().__init__()
+        self._left = left
+
+    def remove(self, request: Request) -> None:
+        """Remove *request*, and report it; KeyError as for any set."""
+        super().remove(request)
+        self._left(request)

@@ -1,0 +1,256 @@
+"""Takes over a job of Scrapy's own scheduler, gives one back, and keeps that scheduler from a job of ours.
+
+Scrapy's scheduler itself reads and writes its queue, through its public methods.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import shutil
+from typing import TYPE_CHECKING, Any
+
+from scrapy.core.scheduler import Scheduler
+from scrapy.dupefilters import BaseDupeFilter, RFPDupeFilter
+from scrapy.pqueues import DownloaderAwarePriorityQueue, ScrapyPriorityQueue
+from scrapy.statscollectors import DummyStatsCollector
+from scrapy.utils.misc import load_object
+
+from scrapy_bloom.errors import UnusableError, counted
+from scrapy_bloom.job import serialize
+from scrapy_bloom.job.database import AT_ONCE, Batch, LaneRow
+from scrapy_bloom.job.frontier import Order
+from scrapy_bloom.job.memory import key_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from scrapy import Request
+    from scrapy.crawler import Crawler
+
+    from scrapy_bloom.filter.chain import ScalableBloomFilter
+    from scrapy_bloom.job.database import Database
+
+logger = logging.getLogger(__name__)
+
+QUEUE, SEEN = "requests.queue", "requests.seen"
+_STATE = "active.json"
+_CLOCK_SLACK = 2.0
+"""Seconds by which a queue file may be newer than the state that Scrapy writes after closing it: FAT keeps time in
+steps of two."""
+_NOTE = """\
+The pending requests of this job are in requests.bloom, which only scrapy_bloom.DurableScheduler reads. Scrapy's own
+scheduler would find none and take their pages for seen, so this directory keeps it from starting.
+
+To go on: SCHEDULER = "scrapy_bloom.DurableScheduler".
+To take the requests back to Scrapy's own queue: scrapy bloom export SPIDER -s JOBDIR=...
+"""
+
+
+def import_queue(jobdir: Path, database: Database, crawler: Crawler) -> int:
+    """Take the requests of Scrapy's own disk queue over into *database*, in order; return how many there were.
+
+    The queue is kept as ``requests.queue.imported``. A kill in the middle may queue requests twice.
+
+    Raises:
+        UnusableError: The queue was not stopped cleanly, so that it lacks requests that the filter knows; or it cannot
+            be read.
+
+    """
+    queue = jobdir / QUEUE
+    if not (queue / _STATE).is_file() and not _files(queue):
+        return 0
+    _refuse_killed(queue)
+    copy = jobdir / f"{QUEUE}.copy"  # reading empties the files
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(queue, copy / QUEUE)
+    try:
+        count = _import(database, crawler, copy, is_dict=(queue / _STATE).read_bytes().lstrip()[:1] == b"{")
+    except Exception as error:
+        raise UnusableError(
+            f"{queue}, left by Scrapy's own scheduler,",
+            f"cannot be read: {error!r}",
+            advice="Finish that crawl with SCHEDULER = 'scrapy.core.scheduler.Scheduler' and the settings and code it "
+            "was begun with, or begin again with an empty JOBDIR.",
+        ) from error
+    finally:
+        shutil.rmtree(copy, ignore_errors=True)
+    queue.rename(_free_name(queue))
+    logger.info("Imported %s of Scrapy's own disk queue", counted(count, "pending request"))
+    return count
+
+
+def _files(directory: Path) -> list[Path]:
+    return [path for path in directory.rglob("*") if path.is_file() and path.parent.name != _STATE]
+
+
+def _refuse_killed(queue: Path) -> None:
+    state = queue / _STATE
+    written = state.stat().st_mtime + _CLOCK_SLACK if state.is_file() else 0.0
+    # Directories, too: a run that took all out of a queue has deleted its file.
+    changed = [queue, *queue.rglob("*")] if state.is_file() else _files(queue)
+    if any(path.stat().st_mtime > written for path in changed):
+        raise UnusableError(
+            queue,
+            f"was left by Scrapy's own scheduler without a clean stop: its {_STATE} is missing or older than its files",
+            advice="Which requests were pending is lost, while the duplicate filter knows their pages and would never "
+            "let them be fetched. Nothing was changed. Begin again with an empty JOBDIR to get every page; or, to go "
+            f"on without the lost ones, delete {queue}. If the crawl was stopped cleanly, and only the times of the "
+            f"files were lost in a copy, say so with: touch {state}",
+        )
+
+
+def _import(database: Database, crawler: Crawler, copy: Path, *, is_dict: bool) -> int:
+    # The state of Scrapy's two priority queues tells them apart; which one is the default changed in Scrapy 2.14.
+    scheduler = _scrapys_scheduler(crawler, copy, DownloaderAwarePriorityQueue if is_dict else ScrapyPriorityQueue)
+    scheduler.open(crawler.spider)  # type: ignore[arg-type] # a crawl has a spider
+    order = Order.of(crawler.settings, in_job=True)
+    count = len(scheduler)
+    state, batch = database.state, Batch()
+    for place, request in enumerate(_drain(scheduler)):
+        key = key_of(request, order)
+        # Before all later ones, and in the order in which Scrapy would have handed them out.
+        id_ = -place - 1 if order.is_lifo[key.is_start] else place - count
+        lane = key.id()
+        batch.lanes[lane] = LaneRow(lane, *key, 0)
+        batch.added[id_] = (lane, serialize.dumps(request, crawler.spider))
+        if len(batch) >= 10 * AT_ONCE:
+            batch.state = state
+            database.write(batch)
+            batch = Batch()
+    batch.state = state
+    database.write(batch)
+    scheduler.close("imported")
+    return count
+
+
+def _drain(scheduler: Scheduler) -> Iterator[Request]:
+    while (request := scheduler.next_request()) is not None or len(scheduler):
+        if request is not None:
+            yield request
+
+
+def import_seen(jobdir: Path, chain: ScalableBloomFilter) -> None:
+    """Take the fingerprints of Scrapy's own filter over, and keep the file under another name.
+
+    Scrapy's own filter would take its pages for fetched, and some are pending.
+    """
+    if import_seen_as_it_is(jobdir, chain):
+        (jobdir / SEEN).rename(_free_name(jobdir / SEEN))
+
+
+def import_seen_as_it_is(jobdir: Path, chain: ScalableBloomFilter) -> bool:
+    """Take the fingerprints of Scrapy's own filter into an empty *chain*; return whether there were any."""
+    seen = jobdir / SEEN
+    if len(chain) or not seen.is_file() or not seen.stat().st_size:
+        return False
+    for fingerprint in read_fingerprints(seen):
+        chain.add(fingerprint)
+    chain.sync()
+    logger.info("Imported %s of Scrapy's own filter from %s", counted(len(chain), "fingerprint"), seen)
+    return True
+
+
+def read_fingerprints(path: Path) -> Iterator[bytes]:
+    """Yield the fingerprints in *path*, a ``requests.seen``: text up to Scrapy 2.18, binary from 2.19 on.
+
+    A torn record, which a killed process leaves, ends a binary file; its pages may be fetched again, and a WARNING says
+    so.
+    """
+    content = path.read_bytes()
+    if re.match(rb"[0-9a-fA-F]{8}", content):
+        for line in re.findall(rb"^(?:[0-9a-fA-F]{2})+(?=\r?$)", content, re.MULTILINE):
+            yield bytes.fromhex(line.decode())
+        return
+    at = 0
+    while at < len(content):
+        end = at + 2 + int.from_bytes(content[at : at + 2], "big")
+        if end == at + 2 or end > len(content):
+            logger.warning("%s is torn at byte %d of %d: what follows may be fetched again", path, at, len(content))
+            return
+        yield content[at + 2 : end]
+        at = end
+
+
+def block_scrapys_scheduler(jobdir: Path) -> None:
+    """Make Scrapy's own scheduler fail on opening, by a directory where it opens a file.
+
+    Its IsADirectoryError names the path, before the first request, and a note in the directory says what to do.
+    """
+    state = jobdir / QUEUE / _STATE
+    if not state.exists():
+        state.mkdir(parents=True)
+        (state / "THE-PENDING-REQUESTS-ARE-IN-requests.bloom.txt").write_text(_NOTE, encoding="utf-8")
+
+
+def unblock_scrapys_scheduler(jobdir: Path) -> None:
+    """Undo :func:`block_scrapys_scheduler`."""
+    if (jobdir / QUEUE / _STATE).is_dir():
+        shutil.rmtree(jobdir / QUEUE)
+
+
+def export_queue(jobdir: Path, database: Database, crawler: Crawler) -> int:
+    """Give the requests in *database* to Scrapy's own scheduler, in ``requests.queue``; return how many there were.
+
+    ``requests.seen`` gets their fingerprints, for Scrapy's own filter; all other pages would be fetched again by that.
+
+    Raises:
+        UnusableError: Requests cannot be read or written, or there is a queue of Scrapy's already. Nothing has been
+            changed.
+
+    """
+    work, queue = jobdir / f"{QUEUE}.export", jobdir / QUEUE
+    if (queue / _STATE).is_file():
+        raise UnusableError(queue, "is there already", advice="Delete it if an export was interrupted, and try again.")
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir()
+    try:
+        scheduler = _scrapys_scheduler(crawler, work, load_object(crawler.settings["SCHEDULER_PRIORITY_QUEUE"]))
+        seen = RFPDupeFilter(str(work), fingerprinter=crawler.request_fingerprinter)
+        scheduler.open(crawler.spider)  # type: ignore[arg-type] # a crawl has a spider
+        count = 0
+        for body in database.bodies():
+            request = serialize.loads(body, crawler.spider)
+            scheduler.enqueue_request(request)
+            count += 1
+            if not request.dont_filter:
+                seen.request_seen(request)
+        if count != database.state.pending or len(scheduler.mqs):
+            raise ValueError(f"{count} of {database.state.pending} found, {len(scheduler.mqs)} not written")  # noqa: TRY301 - said below
+        seen.close("exported")
+        scheduler.close("exported")
+    except Exception as error:
+        shutil.rmtree(work, ignore_errors=True)
+        raise UnusableError(
+            database.path,
+            f"cannot be exported: {error!r}",
+            advice="Nothing was changed. Run this with the spider and the settings of the crawl. Scrapy's own queues "
+            "open a file per host and priority; `ulimit -n` may be too small for them.",
+        ) from error
+    unblock_scrapys_scheduler(jobdir)
+    (work / QUEUE).replace(queue)
+    if not (jobdir / SEEN).exists():
+        (work / SEEN).replace(jobdir / SEEN)
+    shutil.rmtree(work)
+    database.clear_requests()
+    return count
+
+
+def _scrapys_scheduler(crawler: Crawler, directory: Path, priority_queue: type[Any]) -> Scheduler:
+    return Scheduler(
+        BaseDupeFilter(),
+        jobdir=str(directory),
+        dqclass=load_object(crawler.settings["SCHEDULER_DISK_QUEUE"]),
+        mqclass=load_object(crawler.settings["SCHEDULER_MEMORY_QUEUE"]),
+        stats=DummyStatsCollector(crawler),
+        pqclass=priority_queue,
+        crawler=crawler,
+    )
+
+
+def _free_name(path: Path) -> Path:
+    free = path.with_name(f"{path.name}.imported")
+    if free.is_dir():
+        shutil.rmtree(free)
+    return free

@@ -1,0 +1,180 @@
+"""How far a crawl is: its stats, a line in the log once a minute, and the figures that the job keeps."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from typing import TYPE_CHECKING, Any
+
+from scrapy_bloom.errors import counted
+from scrapy_bloom.job.database import Figures
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scrapy.statscollectors import StatsCollector
+
+    from scrapy_bloom.filter.chain import ScalableBloomFilter
+    from scrapy_bloom.job.store import JobStore
+
+logger = logging.getLogger(__name__)
+
+LINE_SECONDS = 60.0
+"""As between Scrapy's own lines "Crawled 1234 pages"."""
+FIGURES_SECONDS = 5.0
+LONGEST_SHOWN = 500
+"""Characters of a URL that are logged; a trap's URLs can be endless."""
+_STATUS = "downloader/response_status_count/"
+
+
+class Progress:
+    """The stats and log lines of one crawl.
+
+    Args:
+        stats: Scrapy's.
+        debug: Whether to log every duplicate (``DUPEFILTER_DEBUG``).
+
+    """
+
+    def __init__(self, stats: StatsCollector, *, debug: bool) -> None:
+        self._stats = stats
+        self._debug = debug
+        self._chain: ScalableBloomFilter | None = None
+        self._logged: set[str] = set()
+        self._layers = self._known_before = 0
+        self._checks = 0
+        self._line_at = self._figures_at = 0.0
+        self._last: Figures | None = None
+        self._before: Figures | None = None
+
+    def opened(self, switched_on: Sequence[str], chain: ScalableBloomFilter, where: str) -> None:
+        """Log what is *switched_on*, and what the filter *where* holds."""
+        self._chain = chain
+        self._set_stats()
+        self._known_before, self._layers = len(chain), len(chain.layers)
+        size = _size(chain.nbytes)
+        if self._known_before:
+            holds = f"knows {counted(self._known_before, 'URL')} in {counted(self._layers, 'layer')}, {size}"
+        else:
+            holds = f"is empty: {size} for the first {chain.layers[0].capacity:,} URLs, and it grows by itself"
+        logger.info("%s. The filter %s %s.", ", ".join(switched_on), where, holds)
+        self._line_at = time.monotonic()
+
+    def tick(self, pending: int) -> None:
+        """Set the stats and log the line, if they are due."""
+        now = time.monotonic()
+        if now >= self._line_at + LINE_SECONDS:
+            self._set_stats()
+            checks = self._checked()
+            if checks != self._checks:
+                logger.info(
+                    "Seen %s and %s (%.0f checks/s), %s pending. Newest layer %.0f %% full, expected loss %s pages",
+                    counted(self._number("bloom/urls"), "URL"),
+                    counted(self._number("dupefilter/filtered"), "duplicate"),
+                    (checks - self._checks) / (now - self._line_at),
+                    f"{pending:,}",
+                    100 * min(-math.log2(1 - float(self._stats.get_value("bloom/fill_ratio", 0))), 1),
+                    self._expected_lost(),
+                )
+            self._checks, self._line_at = checks, now
+
+    def figures(self, store: JobStore) -> Figures | None:
+        """Return the figures of this moment, if they are due and have changed since the last ones."""
+        now = time.monotonic()
+        if now < self._figures_at + FIGURES_SECONDS:
+            return None
+        if self._last is None:
+            self._before = store.last_figures()
+        self._figures_at = now
+        self._set_stats()
+        figures = self._figures_now(store)
+        if self._last is not None and figures[1:] == self._last[1:]:
+            return None
+        self._last = figures
+        return figures
+
+    def _figures_now(self, store: JobStore) -> Figures:
+        values = self._stats.get_stats()
+        before = self._before
+        error_statuses = [name for name in list(values) if name.startswith((f"{_STATUS}4", f"{_STATUS}5"))]
+        return Figures(
+            time=round(time.time(), 1),
+            run=store.state.runs,
+            urls=self._number("bloom/urls"),
+            duplicates=self._number("dupefilter/filtered") + (before.duplicates if before else 0),
+            pages=self._number("response_received_count") + (before.pages if before else 0),
+            failures=self._number("downloader/exception_count") + (before.failures if before else 0),
+            http_errors=sum(map(self._number, error_statuses)) + (before.http_errors if before else 0),
+            spider_errors=self._number("spider_exceptions/count") + (before.spider_errors if before else 0),
+            pending=len(store),
+            nbytes=self._number("bloom/bytes"),
+            expected_lost=float(self._stats.get_value("bloom/expected_lost", 0)),
+        )
+
+    def beyond_limit(self, url: str, limit: str, reason: str) -> None:
+        """Log the first URL that is beyond *limit*, and count all."""
+        if self._debug or limit not in self._logged:
+            self._logged.add(limit)
+            shown = url if len(url) <= LONGEST_SHOWN else f"{url[:LONGEST_SHOWN]}..."
+            more = "" if self._debug else f". No more are shown (see DUPEFILTER_DEBUG); bloom/loop/{limit} counts them"
+            logger.info("Loop guard, %s: %s (%s)%s", limit, shown, reason, more)
+        self._stats.inc_value(f"bloom/loop/{limit}")
+
+    def closing(self) -> None:
+        """Set the final stats, and log the sums of the run. Call it before the filter is closed."""
+        if self._chain is None:
+            return
+        self._set_stats()
+        urls, duplicates = self._number("bloom/urls"), self._number("dupefilter/filtered")
+        new = max(urls - self._known_before, 0)
+        share = f" ({duplicates / (new + duplicates):.0%})" if new + duplicates else ""
+        logger.info(
+            "This run checked %s: %s new, %s%s",
+            counted(new + duplicates, "URL"),
+            f"{new:,}",
+            f"{duplicates:,} duplicates",
+            share,
+        )
+        logger.info(
+            "The filter knows %s in %s, %s. Pages that its error rate may have cost: %s",
+            counted(urls, "URL"),
+            counted(len(self._chain.layers), "layer"),
+            _size(self._chain.nbytes),
+            self._expected_lost(),
+        )
+
+    def _set_stats(self) -> None:
+        chain = self._chain
+        if chain is None:
+            return
+        layers = chain.layers
+        values: dict[str, Any] = {
+            "urls": len(chain),
+            "layers": len(layers),
+            "bytes": chain.nbytes,
+            "fill_ratio": layers[-1].fill_ratio,
+            "estimated_error_rate": chain.estimated_error_rate(),
+            "expected_lost": chain.expected_false_positives(),
+            "forgotten": chain.forgotten,
+        }
+        for name, value in values.items():
+            self._stats.set_value(f"bloom/{name}", value)
+        if 0 < self._layers < len(layers):
+            size = _size(chain.nbytes)
+            logger.info("The filter has grown to %d layers, %s, at %s", len(layers), size, counted(len(chain), "URL"))
+        self._layers = len(layers)
+
+    def _checked(self) -> int:
+        return self._number("bloom/urls") - self._known_before + self._number("dupefilter/filtered")
+
+    def _expected_lost(self) -> str:
+        lost = float(self._stats.get_value("bloom/expected_lost", 0))
+        return f"{lost:.2g}" if lost >= 0.001 else "under 0.001"
+
+    def _number(self, name: str) -> int:
+        return int(self._stats.get_value(name, 0))
+
+
+def _size(nbytes: int) -> str:
+    return f"{nbytes / 1e6:,.1f} MB" if nbytes >= 1e6 else f"{nbytes / 1e3:,.1f} kB"

@@ -1,0 +1,108 @@
+"""DurableScheduler: the scheduler that Scrapy sees. It holds the crawl, which keeps the requests, and translates."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from scrapy.core.scheduler import BaseScheduler
+from scrapy.utils.misc import build_from_crawler, load_object
+
+from scrapy_bloom.crawl import Crawl
+from scrapy_bloom.errors import BloomError
+from scrapy_bloom.startup import log_start_errors
+
+if TYPE_CHECKING:
+    from scrapy import Request, Spider
+    from scrapy.crawler import Crawler
+    from scrapy.dupefilters import BaseDupeFilter
+    from twisted.internet.defer import Deferred
+    from typing_extensions import Self
+
+logger = logging.getLogger(__name__)
+
+
+class DurableScheduler(BaseScheduler):
+    """For ``SCHEDULER``: pending requests in ``JOBDIR/requests.bloom``, none of them lost to ``kill -9``.
+
+    The order is Scrapy's: that of the two priority queues that ``SCHEDULER_PRIORITY_QUEUE`` may name, LIFO or FIFO as
+    ``SCHEDULER_DISK_QUEUE`` and its kin say. Without ``JOBDIR`` requests are kept in memory.
+
+    Raises:
+        SettingsError: On construction; names every wrong ``BLOOM_*`` setting.
+        BloomError: On :meth:`open`; the job directory cannot be used.
+
+    """
+
+    def __init__(self, crawl: Crawl, dupefilter: BaseDupeFilter) -> None:
+        self.crawl, self.df, self.stats = crawl, dupefilter, crawl.stats
+        self.spider: Spider | None = None
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """Build the scheduler of *crawler*, and its duplicate filter."""
+        with log_start_errors(logger):
+            crawl = Crawl.of(crawler)
+            crawl.use_scheduler(cls.__name__)
+            return cls(crawl, build_from_crawler(load_object(crawler.settings["DUPEFILTER_CLASS"]), crawler))
+
+    def open(self, spider: Spider) -> Deferred[None] | None:
+        """Open the job, then the filter. Raises BloomError, before the first request, if the job cannot be used."""
+        self.spider = spider
+        self.crawl.open()
+        self.crawl.watch_engine()
+        return self.df.open()
+
+    def close(self, reason: str) -> Deferred[None] | None:
+        """Write what is pending, then close the filter."""
+        self.crawl.close()
+        return self.df.close(reason)
+
+    def has_pending_requests(self) -> bool:
+        """Return whether requests are pending."""
+        return len(self) > 0
+
+    def __len__(self) -> int:
+        return 0 if self.crawl.store is None or self.crawl.has_failed else len(self.crawl.store)
+
+    def enqueue_request(self, request: Request) -> bool:
+        """Take in *request* unless the filter has seen it; return False if it has."""
+        crawl = self.crawl
+        fingerprint = None
+        if not request.dont_filter:
+            if self.df.request_seen(request):
+                assert self.spider is not None  # noqa: S101 - open() has set it
+                self.df.log(request, self.spider)
+                return False
+            decision = crawl.decision
+            if decision is not None and decision.request is request:
+                fingerprint = decision.fingerprint
+        elif request.meta.get("is_start_request") and crawl.was_asked_for(request):
+            return False
+        assert crawl.store is not None  # noqa: S101 - open() has opened it
+        try:
+            is_durable = crawl.store.push(request, fingerprint)
+        except BloomError as error:
+            crawl.fail(error)
+            return False
+        if crawl.failures is not None:
+            crawl.failures.queued(request)
+        self.stats.inc_value("scheduler/enqueued/disk" if is_durable else "scheduler/enqueued/memory")
+        self.stats.inc_value("scheduler/enqueued")
+        return True
+
+    def next_request(self) -> Request | None:
+        """Return the next request, or None."""
+        crawl = self.crawl
+        if crawl.has_failed or crawl.store is None:
+            return None
+        try:
+            found = crawl.store.pop()
+        except BloomError as error:
+            crawl.fail(error)
+            return None
+        if found is None:
+            return None
+        self.stats.inc_value("scheduler/dequeued/disk" if found[1] else "scheduler/dequeued/memory")
+        self.stats.inc_value("scheduler/dequeued")
+        return found[0]

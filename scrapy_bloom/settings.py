@@ -1,0 +1,200 @@
+"""The ``BLOOM_*`` settings of a crawl as one frozen, validated object."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from urllib.parse import urlsplit
+
+from scrapy_bloom.errors import SettingsError
+from scrapy_bloom.filter.plan import DEFAULT_CAPACITY, DEFAULT_ERROR_RATE, MAX_ERROR_RATE, MIN_ERROR_RATE
+from scrapy_bloom.loops.limits import LoopOptions, parse_loop_guard
+from scrapy_bloom.url.rules import ALLOWED as RULES_ALLOWED
+from scrapy_bloom.url.rules import parse_url_rules
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scrapy.settings import BaseSettings
+    from typing_extensions import Self
+
+MAX_CAPACITY = 10**12
+"""More URLs than any crawl sees: the first layer alone would take 4 TB."""
+
+
+@dataclass(frozen=True)
+class BloomSettings:
+    """What a user may set. Each attribute is the setting ``BLOOM_`` with the attribute's name in capitals."""
+
+    capacity: int = DEFAULT_CAPACITY
+    """URLs that the first layer is sized for."""
+    error_rate: float = DEFAULT_ERROR_RATE
+    """Bound on the chance that a new URL is taken for seen, for the whole chain."""
+    max_age: float | None = None
+    """Seconds after which a URL is forgotten and fetched once more; None: never."""
+    url_rules: tuple[str, ...] = ()
+    """Names of the rules that merge further URLs, in order, with presets replaced by their rules."""
+    loop_guard: LoopOptions | Literal[False] = False
+    """How the crawl is shared among kinds of URLs, and which URLs are dropped; False: not at all."""
+    forget_failed: bool = False
+    """Whether a request that finally failed may be tried again."""
+    redis_url: str | None = None
+    """The server; None: as scrapy-redis' settings say, or ``redis://localhost:6379``. May hold a password."""
+    redis_key: str = "bloom:%(spider)s"
+    """Prefix of the Redis keys."""
+    fleet_start_urls: str | None = None
+    """Redis key of a list that others push start URLs to; None: there is none, and workers end by themselves."""
+    fleet_secret: str | None = None
+    """What pickled requests on the server are signed with; None: they are refused."""
+    fleet_lease: float = 60.0
+    """Seconds of silence after which others get the requests that a worker holds."""
+
+    @classmethod
+    def from_settings(cls, settings: BaseSettings) -> Self:
+        """Read the settings of a crawl. They are strings if they come from a command line; None means the default.
+
+        Raises:
+            SettingsError: Names every value that is out of range or of the wrong type, and every unknown setting.
+
+        """
+        values: dict[str, Any] = {}
+        problems = []
+        for name in sorted(name for name in settings if isinstance(name, str) and name.startswith("BLOOM_")):
+            value = settings[name]
+            known = _KNOWN.get(name)
+            if known is None:
+                problems.append(_unknown(name, value))
+            elif value is not None:
+                try:
+                    values[name.removeprefix("BLOOM_").lower()] = known.parse(value)
+                except SettingsError as error:  # from a setting with many parts
+                    problems += error.problems
+                except (TypeError, ValueError, OverflowError):
+                    problems.append(f"{name} must be {known.allowed}, not {_shown(name, value)}")
+        if problems:
+            raise SettingsError(problems)
+        return cls(**values)
+
+
+class _Known(NamedTuple):
+    allowed: str
+    parse: Callable[[Any], Any]
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool):
+        raise TypeError
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError
+    return number
+
+
+def _number_between(low: float, high: float) -> Callable[[Any], float]:
+    def parse(value: Any) -> float:
+        number = _number(value)
+        if not low <= number <= high:
+            raise ValueError
+        return number
+
+    return parse
+
+
+def _capacity(value: Any) -> int:
+    number = _number(value)
+    if not 1 <= number <= MAX_CAPACITY or number != int(number):
+        raise ValueError
+    return int(number)
+
+
+def _truth(value: Any) -> bool:
+    """Read a truth value as Scrapy's ``getbool()`` does, and refuse what that refuses."""
+    if value in ("0", "False", "false"):
+        return False
+    if value in ("1", "True", "true"):
+        return True
+    if value not in (0, 1):
+        raise ValueError
+    return bool(value)
+
+
+_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_MIN_AGE, _MAX_AGE = 60, 10 * 365 * 86_400
+
+
+def parse_age(value: Any) -> float:
+    """Read seconds, or a number with a unit, such as ``"7d"``.
+
+    Raises:
+        ValueError: It is neither, or out of range.
+        TypeError: Likewise.
+
+    """
+    text = str(value).strip().lower()
+    unit = _UNITS.get(text[-1:], 0)
+    seconds = _number(text[:-1]) * unit if unit and isinstance(value, str) else _number(value)
+    if not _MIN_AGE <= seconds <= _MAX_AGE:
+        raise ValueError
+    return seconds
+
+
+def _text_from(shortest: int) -> Callable[[Any], str]:
+    def parse(value: Any) -> str:
+        if not isinstance(value, str) or len(value) < shortest:
+            raise ValueError
+        return value
+
+    return parse
+
+
+def _server_url(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    parts = urlsplit(value)
+    is_host = parts.scheme in {"redis", "rediss"} and parts.netloc
+    if not is_host and not (parts.scheme == "unix" and parts.path):
+        raise ValueError
+    _ = parts.port  # raises ValueError if it is no port
+    return value
+
+
+def _redis_key(value: Any) -> str:
+    # Braces would delimit a hash tag other than ours; a percent sign may only begin %(spider)s.
+    if not isinstance(value, str) or not value or set(value) & set("{}"):
+        raise ValueError
+    if "%" in value.replace("%(spider)s", "").replace("%(name)s", ""):
+        raise ValueError
+    return value
+
+
+_KNOWN = {
+    "BLOOM_CAPACITY": _Known("a whole number of URLs from 1 to 1e12", _capacity),
+    "BLOOM_ERROR_RATE": _Known(
+        f"a probability from {MIN_ERROR_RATE} to {MAX_ERROR_RATE}", _number_between(MIN_ERROR_RATE, MAX_ERROR_RATE)
+    ),
+    "BLOOM_MAX_AGE": _Known('an age from 60 seconds to 10 years, such as "7d", "12h", "30m" or seconds', parse_age),
+    "BLOOM_URL_RULES": _Known(RULES_ALLOWED, parse_url_rules),
+    "BLOOM_LOOP_GUARD": _Known("True, False or a dict of limits", parse_loop_guard),
+    "BLOOM_FORGET_FAILED": _Known("True or False", _truth),
+    "BLOOM_REDIS_URL": _Known(
+        "a URL such as redis://host:6379/0, rediss://:password@host or unix:///path", _server_url
+    ),
+    "BLOOM_REDIS_KEY": _Known("a key prefix without braces; %(spider)s is the spider's name", _redis_key),
+    "BLOOM_FLEET_START_URLS": _Known("a Redis key; %(spider)s is the spider's name", _redis_key),
+    "BLOOM_FLEET_SECRET": _Known("a text of at least 16 characters", _text_from(16)),
+    "BLOOM_FLEET_LEASE": _Known("a number of seconds from 1 to 86400", _number_between(1, 86_400)),
+}
+
+
+def _unknown(name: str, value: Any) -> str:
+    close = difflib.get_close_matches(name, _KNOWN, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(_KNOWN)}"
+    return f"{name} (set to {_shown(name, value)}) is not a setting of this scrapy-bloom; {hint}"
+
+
+def _shown(name: str, value: Any) -> str:
+    """Return *value* for a message, unless it may be a server's URL or a secret."""
+    is_secret = ("UR" in name and "REDIS" in name) or "SECR" in name
+    return "a value not shown here, since it may hold a password" if is_secret else repr(value)
