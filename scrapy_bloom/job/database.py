@@ -263,7 +263,7 @@ class Database:
             found = self.reader.execute(query, (lane, edge, most)).fetchall()
         except sqlite3.Error as error:
             raise damaged(self.path, error) from error
-        rows = [(id_, body) for id_, row in found if (body := _unsealed(lane, id_, row)) is not None]
+        rows = [(id_, body) for id_, row in found if (body := unsealed(lane, id_, row)) is not None]
         if len(rows) < len(found) or not found:
             problem = "a pending request contradicts its checksum" if found else "pending requests are missing"
             raise DamagedError(self.path, problem, advice=advice(self.path))
@@ -272,7 +272,7 @@ class Database:
     def bodies(self) -> Iterator[bytes]:
         """Yield the body of every row that is whole."""
         for lane, id_, row in self.reader.execute("SELECT lane, id, body FROM request"):
-            if (body := _unsealed(lane, id_, row)) is not None:
+            if (body := unsealed(lane, id_, row)) is not None:
                 yield body
 
     def lanes(self) -> list[LaneRow]:
@@ -379,7 +379,7 @@ def _sealed(lane: int, id_: int, body: bytes) -> bytes:
     return crc32(body, crc32(_PLACE.pack(lane, id_))).to_bytes(4, "little") + body
 
 
-def _unsealed(lane: int, id_: int, row: object) -> bytes | None:
+def unsealed(lane: int, id_: int, row: object) -> bytes | None:
     """Return the body in *row*; None if that is not what was stored in this place."""
     if not isinstance(row, bytes) or row != _sealed(lane, id_, row[4:]):
         return None

@@ -1,0 +1,161 @@
+"""Verifies a job: every row, every bit, and whether they belong together; saves what is whole."""
+
+from __future__ import annotations
+
+import pickle
+import sqlite3
+from collections import Counter
+from contextlib import closing, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from scrapy_bloom.errors import BloomError, UnusableError, counted
+from scrapy_bloom.filter.inspect import inspect_directory
+from scrapy_bloom.filter.lock import lock_directory
+from scrapy_bloom.job.database import NAME, Batch, Database, LaneRow, State, check_format, read_state, unsealed
+from scrapy_bloom.job.frontier import LaneKey
+from scrapy_bloom.job.inspect import DIRECTORY, read_only
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator
+
+
+def verify_job(jobdir: str | os.PathLike[str]) -> list[str]:
+    """Return what is wrong with the job in *jobdir*, in sentences; an empty list if all is well. Changes nothing.
+
+    Raises:
+        UnusableError: There is no job of ours, or one of another format.
+        InUseError: A crawl runs in it.
+
+    """
+    directory = Path(jobdir, DIRECTORY)
+    path = directory / NAME
+    if not path.is_file():
+        raise UnusableError(jobdir, f"holds no job: {path} does not exist", advice="Name the JOBDIR of a crawl.")
+    with lock_directory(directory), closing(read_only(path)) as connection:
+        filter_ = inspect_directory(directory, thorough=True)
+        problems = list(filter_.damage)
+        try:
+            check_format(connection, path)
+            problems += [row[0] for row in connection.execute("PRAGMA integrity_check(20)") if row[0] != "ok"]
+            problems += _wrong_rows(connection)
+            state = read_state(connection, path)
+        except sqlite3.Error as error:
+            return [*problems, f"{path} cannot be read: {error}."]
+        except BloomError as error:
+            return [*problems, str(error)]
+        (rows,) = connection.execute("SELECT count(*) FROM request").fetchone()
+        if rows != state.pending:
+            problems.append(f"{path} has {rows:,} pending requests, and {state.pending:,} were noted.")
+        if filter_.watermark > state.last_id:
+            problems.append(
+                f"{path} is older than the filter: it ends at request {state.last_id:,}, and the filter knows "
+                f"{filter_.watermark:,}. Pages between count as seen and are never fetched."
+            )
+        if state.filter not in {"", filter_.chain_id}:
+            problems.append(f"{path} and the layers beside it are of different jobs.")
+        return problems
+
+
+def _wrong_rows(connection: sqlite3.Connection) -> list[str]:
+    """Return what is wrong with requests and their lanes."""
+    found: Counter[int] = Counter()
+    torn = 0
+    for lane, id_, row in connection.execute("SELECT lane, id, body FROM request"):
+        found[lane] += 1
+        torn += unsealed(lane, id_, row) is None
+    problems = [f"{counted(torn, 'pending request')} contradict their checksums."] if torn else []
+    lanes = [LaneRow(*row) for row in connection.execute("SELECT * FROM lane")]
+    misnamed = sum(LaneKey(lane.slot, lane.priority, bool(lane.is_start), lane.kind).id() != lane.id for lane in lanes)
+    miscounted = sum(found.pop(lane.id, 0) != lane.rows for lane in lanes) + len(found)
+    if misnamed:
+        problems.append(f"{counted(misnamed, 'disk queue')} have a slot, priority or kind that contradicts their id.")
+    if miscounted:
+        problems.append(f"{counted(miscounted, 'disk queue')} have another number of requests than was noted.")
+    return problems
+
+
+def fix_job(jobdir: str | os.PathLike[str]) -> tuple[int, int]:
+    """Write every request that SQLite still reads, and that is whole, into a new database; keep the old one.
+
+    The new database belongs to the filter as it is: pages that the filter knows and the database lacks are given up.
+    Return how many requests were saved, and how many of those noted were lost.
+
+    Raises:
+        BloomError: The job is in use, of another format, or its filter is damaged, too.
+
+    """
+    directory = Path(jobdir, DIRECTORY)
+    path, new_path = directory / NAME, directory / f"{NAME}.new"
+    with lock_directory(directory), closing(read_only(path)) as old:
+        filter_ = inspect_directory(directory)
+        if filter_.damage:
+            advice = "Restore it from a backup, or delete the layer files: then pages are fetched again."
+            raise UnusableError(directory, f"has a damaged filter: {filter_.damage[0]}", advice=advice)
+        with suppress(sqlite3.Error):
+            check_format(old, path)
+        _delete(new_path)
+        with closing(Database(new_path)) as new:
+            state = _state(old, path)
+            last_id, saved = max(state.last_id, filter_.watermark), 0
+            batch = Batch()
+            for key, id_, body in _whole_rows(old):
+                lane = key.id()
+                batch.lanes[lane] = LaneRow(lane, *key, 0)
+                batch.added[id_] = (lane, body)
+                last_id, saved = max(last_id, id_), saved + 1
+            batch.state = replace(state, filter=filter_.chain_id, last_id=last_id, pending=0, clean=False)
+            new.write(batch)
+            for table in ("feed", "redo", "kind", "failed", "figures"):
+                _copy(old, new.writer, table)
+    for suffix in ("", "-wal", "-shm"):
+        file = path.with_name(path.name + suffix)
+        if file.exists():
+            file.replace(file.with_name(f"{NAME}.damaged{suffix}"))
+    new_path.replace(path)
+    return saved, max(0, state.pending - saved)
+
+
+def _state(connection: sqlite3.Connection, path: Path) -> State:
+    with suppress(sqlite3.Error, BloomError):
+        return read_state(connection, path)
+    return State()
+
+
+def _whole_rows(connection: sqlite3.Connection) -> Iterator[tuple[LaneKey, int, bytes]]:
+    """Yield each whole request once: read forwards and, from the other end, backwards, up to what cannot be read."""
+    keys: dict[int, LaneKey] = {}
+    with suppress(sqlite3.Error):
+        for row in connection.execute("SELECT * FROM lane"):
+            lane = LaneRow(*row)
+            key = LaneKey(lane.slot, lane.priority, bool(lane.is_start), lane.kind)
+            if key.id() == lane.id:
+                keys[lane.id] = key
+    seen: set[int] = set()
+    for order in ("lane, id", "lane DESC, id DESC"):
+        with suppress(sqlite3.Error):
+            for lane_id, id_, row in connection.execute(f"SELECT lane, id, body FROM request ORDER BY {order}"):  # noqa: S608 - one of two
+                body = unsealed(lane_id, id_, row)
+                if body is not None and id_ not in seen:
+                    seen.add(id_)
+                    yield keys.get(lane_id) or _key_from(body), id_, body
+
+
+def _key_from(body: bytes) -> LaneKey:
+    """Return a lane for a request whose own is damaged."""
+    attributes = pickle.loads(body)  # noqa: S301 - as every request of the job
+    return LaneKey(urlsplit(attributes["url"]).hostname or "", attributes.get("priority", 0))
+
+
+def _copy(old: sqlite3.Connection, new: sqlite3.Connection, table: str) -> None:
+    with suppress(sqlite3.Error):
+        for row in old.execute(f"SELECT * FROM {table}"):  # noqa: S608 - our own names
+            new.execute(f"INSERT OR IGNORE INTO {table} VALUES ({','.join('?' * len(row))})", row)  # noqa: S608 - places
+
+
+def _delete(path: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
