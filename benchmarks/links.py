@@ -1,0 +1,182 @@
+"""A whole crawl of a site rich in links with a ``CrawlSpider``: Scrapy's extractor and ours, and the floor below both.
+
+The site is served on 127.0.0.1 by another process (``linksite.py``), and every crawl runs in a process of its own, one
+after the other. Links to anywhere else are dropped when they are extracted. All must fetch the same pages, and all
+parse each page, as a spider that takes items from it does. The floor is what Scrapy leaves: the same pages fetched and
+parsed, no link followed.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from benchmarks import measure
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterator, Sequence
+
+SCRAPY, ASKING, EXTRACTOR, FLOOR = "Scrapy", "UnseenLinks", "UnseenLinkExtractor", "the floor: no links followed"
+BLOOM = {"DUPEFILTER_CLASS": "scrapy_bloom.dupefilter.BloomDupeFilter"}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what can be chosen on the command line."""
+    parser.add_argument("--html", type=Path, metavar="DIR", help="crawl this folder with HTML files")
+    parser.add_argument(
+        "--pages", type=int, help="how many generated pages (default: 400), or how many of DIR (default: all)"
+    )
+    parser.add_argument("--links", type=int, default=150, help="with that many links each (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="crawls of each kind (default: %(default)s)")
+    parser.add_argument("--addon", action="store_true", help="crawl ours with the add-on, and a job directory")
+    parser.add_argument("--items", type=int, help="CONCURRENT_ITEMS of all crawls (default: that of Scrapy)")
+    parser.add_argument("--large", action="store_true", help="the same as --pages 2000 --rounds 5")
+
+
+def run(options: argparse.Namespace) -> measure.Picture:
+    """Measure and print a table."""
+    measure.print_environment("Scrapy", "lxml")
+    rounds = max(5, options.rounds) if options.large else options.rounds
+    pages = options.pages or (None if options.html else 2_000 if options.large else 400)
+    site = [*(["--dir", str(options.html)] if options.html else ["--links", str(options.links)])]
+    site += ["--pages", str(pages)] if pages else []
+    name = f"{options.html}" if options.html else f"{pages:,} generated pages with {options.links} links each"
+    with served(site) as url, TemporaryDirectory() as directory:
+        pages_file = str(Path(directory, "pages.json"))
+
+        def crawl(side: str) -> dict[str, Any]:
+            settings: dict[str, Any] = {} if side == SCRAPY else dict(BLOOM)
+            if options.items:
+                settings["CONCURRENT_ITEMS"] = options.items
+            with TemporaryDirectory() as jobdir:
+                if options.addon and side != SCRAPY:
+                    settings |= {"ADDONS": {"scrapy_bloom.Addon": 300}, "JOBDIR": jobdir}
+                return measure.in_own_process(crawled, url, side, settings, pages_file)
+
+        crawl(EXTRACTOR)  # its pages are those of the floor, and nobody is timed while the server's memory is cold
+        calls: dict[str, Callable[[], dict[str, Any]]] = {
+            side: lambda side=side: crawl(side)  # type: ignore[misc]
+            for side in (SCRAPY, ASKING, EXTRACTOR, FLOOR)
+        }
+        found = measure.side_by_side(calls, rounds)
+    crawls = [crawl for side in found.values() for crawl in side]
+    if len({crawl["pages_digest"] for crawl in crawls}) != 1:
+        raise AssertionError(f"not all crawls fetched the same pages: {[crawl['pages'] for crawl in crawls]}")
+
+    print(f"{name}, all pages parsed; medians of {rounds} interleaved crawls (lowest-highest), CPU of the crawler\n")
+    ratios = {}
+    rows = []
+    for side, ones in found.items():
+        cpu = [one["cpu"] for one in ones]
+        ratios[side] = measure.ratios([one["cpu"] for one in found[SCRAPY]], cpu)
+        numbers = [f"{measure.Spread.of([one[number] for one in ones]):,.0f}" for number in ("pages", "filtered")]
+        rows.append([side, f"{ratios[side]:.2f}", f"{measure.Spread.of(cpu).median:.2f}", *numbers])
+    measure.print_table(["", "times as fast, CPU", "CPU s", "pages fetched", "links filtered"], rows)
+    print("All crawls fetched the same pages.")
+    if options.html:
+        target = f"links, times as fast as Scrapy with {EXTRACTOR}"
+        measure.print_target(target, ratios[EXTRACTOR].median, at_least=3.3)
+    return measure.Picture(f"A crawl of {name}", "times as fast as Scrapy", ratios)
+
+
+@contextmanager
+def served(arguments: Sequence[str]) -> Iterator[str]:
+    """Serve the site, warmed up, and yield the URL to start from. The server ends with its stdin."""
+    command = [sys.executable, str(Path(__file__).parent / "linksite.py"), "--warm", *arguments]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        if server.stdout is None:
+            raise AssertionError("it was asked for")
+        try:
+            url = server.stdout.readline().strip()
+            if not url:
+                sys.exit("The site could not be served; see above.")
+            yield url
+        finally:
+            server.communicate()  # closes stdin and takes the server's last words
+
+
+def local_root(url: str) -> str:
+    """Return *url* up to its path; ValueError if it is not on 127.0.0.1."""
+    root = url[: url.index("/", len("http://")) + 1]
+    if urlsplit(root).hostname != "127.0.0.1":
+        raise ValueError(f"{root} is not on this machine")
+    return root
+
+
+def crawled(url: str, side: str, settings: dict[str, Any], pages_file: str) -> dict[str, Any]:
+    """Crawl all that *url* leads to on its own host and port, and return times and counts.
+
+    The first crawl notes its pages in *pages_file*; the floor is made of them.
+    """
+    from scrapy import Request, Spider
+    from scrapy.crawler import CrawlerProcess
+    from scrapy.http import HtmlResponse
+    from scrapy.linkextractors import LinkExtractor
+    from scrapy.spiders import CrawlSpider, Rule
+
+    from scrapy_bloom.links.extractor import UnseenLinkExtractor
+    from scrapy_bloom.links.spider import UnseenLinks
+
+    here = urlsplit(local_root(url)).netloc
+    pages: set[str] = set()
+
+    def parse_page(response: Any) -> None:
+        pages.add(response.url)
+        if isinstance(response, HtmlResponse):
+            _ = response.selector
+
+    class LinkSpider(UnseenLinks, CrawlSpider):
+        name = "links"
+        start_urls = (url,)
+        rules = (
+            Rule(
+                (UnseenLinkExtractor if side == EXTRACTOR else LinkExtractor)(allow_domains=here),
+                callback="parse_page",
+                follow=True,
+                process_links="unseen_links" if side == ASKING else None,
+            ),
+        )
+
+        def parse_page(self, response: Any) -> None:
+            parse_page(response)
+
+        parse_start_url = parse_page
+
+    class FloorSpider(Spider):
+        name = "links"
+
+        async def start(self) -> Any:
+            for page in json.loads(Path(pages_file).read_text(encoding="utf-8")):
+                yield Request(page)
+
+        def parse(self, response: Any) -> None:
+            parse_page(response)
+
+    process = CrawlerProcess(
+        {"LOG_LEVEL": "WARNING", "TELNETCONSOLE_ENABLED": False, "ROBOTSTXT_OBEY": False, "DOWNLOAD_DELAY": 0}
+        | {"HTTPERROR_ALLOW_ALL": True, "CONCURRENT_REQUESTS_PER_DOMAIN": 16}
+        | settings
+    )
+    crawler = process.create_crawler(FloorSpider if side == FLOOR else LinkSpider)
+    process.crawl(crawler)
+    cpu = time.process_time()
+    process.start()
+    cpu = time.process_time() - cpu
+    stats = crawler.stats.get_stats() if crawler.stats else {}
+    if not Path(pages_file).exists():
+        Path(pages_file).write_text(json.dumps(sorted(pages)), encoding="utf-8")
+    return {
+        "cpu": cpu,
+        "pages": len(pages),
+        "pages_digest": sha256("\n".join(sorted(pages)).encode()).hexdigest(),
+        "filtered": stats.get("dupefilter/filtered", 0),
+    }

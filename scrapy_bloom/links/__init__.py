@@ -1,0 +1,1 @@
+"""Which links are dropped before they become requests: those whose page the crawl has seen."""

@@ -1,0 +1,106 @@
+"""Finds the unseen links of a page: Scrapy's ``LinkExtractor``, which gets to see no others.
+
+On a site with many links, Scrapy's extractor resolves, quotes and checks the same links on every page, only for the
+filter to drop their requests. Here one XPath lists their text, and a page without a new one is done.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from inspect import signature
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from lxml import etree  # type: ignore[import-untyped] # its stubs are a package of their own
+from scrapy.link import Link
+from scrapy.linkextractors import LinkExtractor
+from scrapy.utils.response import get_base_url
+
+from scrapy_bloom.crawl import Crawl
+from scrapy_bloom.links.memory import LinkMemory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from parsel import Selector
+    from scrapy.http import TextResponse
+
+logger = logging.getLogger(__name__)
+
+_find_hrefs = etree.XPath("descendant-or-self::a/@href | descendant-or-self::area/@href", smart_strings=False)
+
+_CHANGE_WHAT_IS_A_LINK = {"tags", "attrs", "deny_tags", "deny_attrs", "process_value", "strip", "restrict_text"}
+"""Arguments with which the ``href`` of an ``a`` or ``area`` alone does not tell what link it is."""
+
+
+class UnseenLinkExtractor(LinkExtractor):
+    """Scrapy's ``LinkExtractor`` without the links that were seen before; takes all its arguments.
+
+    In a rule of a ``CrawlSpider``, or in a callback::
+
+        rules = [Rule(UnseenLinkExtractor(allow="/docs/"), follow=True)]
+
+    The links that come out are those of ``LinkExtractor`` whose requests the duplicate filter would not drop, in the
+    same order and with the same text. None is recorded as seen. What it remembers is kept apart for each crawl and
+    takes some 30 MB at most. With ``tags``, ``attrs``, ``deny_tags``, ``deny_attrs``, ``process_value``,
+    ``restrict_text`` or ``strip`` it first extracts all links, and then drops those seen.
+
+    For links that become plain GET requests to their own URL: see :class:`~scrapy_bloom.UnseenLinks`.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        given = signature(LinkExtractor).bind(*args, **kwargs).arguments
+        is_usual = type(self)._link_allowed is LinkExtractor._link_allowed
+        self._is_plain = is_usual and not _CHANGE_WHAT_IS_A_LINK & given.keys()
+        self._memories: WeakKeyDictionary[Crawl, LinkMemory] = WeakKeyDictionary()
+        self._has_warned = False
+
+    def extract_links(self, response: TextResponse) -> list[Link]:
+        """Return the links of *response* that were not seen before, as ``LinkExtractor.extract_links()`` would."""
+        crawl = Crawl.handling(response.request)
+        if crawl is None:
+            if not self._has_warned:
+                self._has_warned = True
+                logger.warning(
+                    "UnseenLinkExtractor extracts all links, as Scrapy's LinkExtractor does: it knows of no crawl with "
+                    "scrapy_bloom.BloomDupeFilter that %s is of",
+                    response,
+                )
+            return super().extract_links(response)
+        if response.selector.type != "html":  # elsewhere, names have namespaces
+            return super().extract_links(response)
+        memory = self._memories.get(crawl)
+        if memory is None:
+            memory = self._memories[crawl] = LinkMemory(self._wants if self._is_plain else None)
+        base = get_base_url(response)
+        if not self._is_plain:
+            links = super().extract_links(response)
+            new = memory.new([link.url for link in links], base, response.encoding, crawl)
+            return [link for link in links if link.url in new]
+
+        parts: list[Selector] = [response.selector]
+        if self.restrict_xpaths:
+            parts = [part for xpath in self.restrict_xpaths for part in response.xpath(xpath)]
+        hrefs = [href for part in parts for href in _find_hrefs(part.root)]
+        new = memory.new(hrefs, base, response.encoding, crawl)
+        if not new:
+            return []
+        # Scrapy's own work begins with a list of elements and their links. It takes a third of that work.
+        scrapys = self.link_extractor
+        scrapys._iter_links = partial(_new_links, new)  # type: ignore[method-assign]
+        try:
+            return super().extract_links(response)
+        finally:
+            del scrapys._iter_links  # and its class has it again
+
+    def _wants(self, url: str) -> bool:
+        return self._link_allowed(Link(url))
+
+
+def _new_links(new: set[str], part: Any) -> Iterator[tuple[Any, str, str]]:
+    for element in part.iter("a", "area"):
+        link = element.get("href")
+        if link in new:
+            yield element, "href", link

@@ -1,0 +1,73 @@
+"""Picks the unseen ones out of any links, before a callback makes requests of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from parsel import Selector, SelectorList
+from scrapy.http import TextResponse
+from scrapy.link import Link
+from scrapy.utils.response import get_base_url
+
+from scrapy_bloom.crawl import Crawl
+from scrapy_bloom.links.memory import LinkMemory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from scrapy.crawler import Crawler
+    from scrapy.http import Response
+
+LinkT = TypeVar("LinkT", Link, str, Selector)
+
+
+class UnseenLinks:
+    """Spider mixin that drops the links which the duplicate filter would drop as requests.
+
+    ::
+
+        class MySpider(UnseenLinks, scrapy.Spider):
+            def parse(self, response):
+                hrefs = response.css("a::attr(href)").getall()
+                yield from response.follow_all(self.unseen_links(hrefs, response))
+
+    For links that become plain GET requests to their own URL. A link whose request gets another method, a body,
+    ``dont_filter`` or another URL on its way to the scheduler must not be asked about here: its page could be missed.
+    """
+
+    crawler: Crawler
+    _link_memory: LinkMemory | None = None
+
+    def unseen_links(self, links: Iterable[LinkT], response: Response | None = None) -> list[LinkT]:
+        """Return the *links* not seen yet, in order, without recording them.
+
+        Takes ``Link`` objects and absolute URLs. With the *response* that the links are from, it takes all that
+        ``response.follow_all()`` takes: relative URLs, too, and selectors of links or of their ``href``.
+
+        Those seen count in ``dupefilter/filtered``, as in the scheduler, and in ``bloom/links_dropped``; those beyond
+        a limit of the loop guard in ``bloom/loop/<limit>``. Links whose URL cannot be known pass, and with a filter
+        that cannot answer, which is one of another class or with a custom fingerprinter, all links do.
+        """
+        memory = self._link_memory
+        if memory is None:
+            memory = self._link_memory = LinkMemory()
+        as_selectors = isinstance(links, SelectorList)
+        links = list(links)
+        hrefs = [_href(link) for link in links]
+        base, encoding = "http://unknown.invalid/", "utf-8"  # a site that has no pages, so relative links pass
+        if isinstance(response, TextResponse):
+            base, encoding = get_base_url(response), response.encoding
+        new = memory.new([href for href in hrefs if href is not None], base, encoding, Crawl.of(self.crawler))
+        links = [link for link, href in zip(links, hrefs, strict=True) if href is None or href in new]
+        # follow_all() leaves out selectors without a link, but only in a list of their own.
+        return SelectorList(links) if as_selectors else links  # type: ignore[type-var] # then all are selectors
+
+
+def _href(link: Link | str | Selector) -> str | None:
+    """Return the text that ``response.follow(link)`` joins with the page's URL; None if it would raise."""
+    if isinstance(link, Link):
+        return link.url
+    if isinstance(link, Selector):
+        root = link.root
+        link = root.get("href") if getattr(root, "tag", None) in ("a", "link") else root
+    return link if isinstance(link, str) else None
