@@ -84,17 +84,22 @@ def looks_only(crawler: Crawler) -> bool:
 
 def repeat(call: Callable[[], None], seconds: float) -> Any:
     """Call *call* every so many *seconds*, and return a timer with ``stop()``; None without an event loop."""
-    make: Any
     try:
-        from scrapy.utils.asyncio import create_looping_call as make
-    except ImportError:  # Scrapy before 2.14, which always has a Twisted reactor
-        from twisted.internet.task import LoopingCall as make
-    try:
-        timer = make(call)
+        timer: Any = _looping_call(call)
         timer.start(seconds, now=False)
     except RuntimeError:  # a scheduler used on its own, as in tests
         return None
     return timer
+
+
+def _looping_call(call: Callable[[], None]) -> Any:
+    try:
+        from scrapy.utils.asyncio import create_looping_call
+    except ImportError:  # Scrapy before 2.14, which always has a Twisted reactor
+        from twisted.internet.task import LoopingCall
+
+        return LoopingCall(call)
+    return create_looping_call(call)
 
 
 def end_crawl(crawler: Crawler, reason: str) -> None:

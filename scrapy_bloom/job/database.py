@@ -116,10 +116,6 @@ class Batch:
     figures: list[Figures] = field(default_factory=list)
     state: State = State()
 
-    def __len__(self) -> int:
-        """Return how many rows of requests the transaction adds or deletes."""
-        return len(self.added) + len(self.done)
-
     def is_empty(self) -> bool:
         """Return whether there is nothing to write."""
         parts = (
@@ -263,7 +259,11 @@ class Database:
             found = self.reader.execute(query, (lane, edge, most)).fetchall()
         except sqlite3.Error as error:
             raise damaged(self.path, error) from error
-        rows = [(id_, body) for id_, row in found if (body := unsealed(lane, id_, row)) is not None]
+        rows = [
+            (id_, row[4:])
+            for id_, row in found
+            if crc32(memoryview(row)[4:], crc32(_PLACE.pack(lane, id_))).to_bytes(4, "little") == row[:4]
+        ]
         if len(rows) < len(found) or not found:
             problem = "a pending request contradicts its checksum" if found else "pending requests are missing"
             raise DamagedError(self.path, problem, advice=advice(self.path))

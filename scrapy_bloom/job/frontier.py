@@ -96,9 +96,6 @@ class Lane:
         self.stored = stored
         self.edge = _BEYOND if is_lifo else -_BEYOND
 
-    def __len__(self) -> int:
-        return len(self.fresh) + len(self.ahead) + self.stored
-
     def pop(self, frontier: Frontier) -> tuple[int, Any]:
         """Return the next entry of a lane that has one."""
         if self.is_lifo and self.fresh:
@@ -163,10 +160,8 @@ class Frontier:
             str, Slot | list[LaneRow]
         ] = {}  # as stored, until its turn: 100,000 hosts open in half the time
         self._turns: deque[str] = deque()
-        self._size = 0
-
-    def __len__(self) -> int:
-        return self._size
+        self.size = 0
+        """How many requests are pending."""
 
     def restore(self, rows: Iterable[LaneRow]) -> None:
         """Take in the lanes that an earlier run left in the file."""
@@ -177,7 +172,7 @@ class Frontier:
             else:
                 self._slots[row.slot] = [row]
                 self._turns.append(row.slot)
-            self._size += row.rows
+            self.size += row.rows
 
     def push(self, key: LaneKey, id_: int, request: Any) -> Lane:
         """Take in *request*, and return its lane. *id_* is larger than any before."""
@@ -186,7 +181,7 @@ class Frontier:
         if lane is None:
             lane = self._new_lane(key)
         lane.fresh.append((id_, request))
-        self._size += 1
+        self.size += 1
         return lane
 
     def _new_lane(self, key: LaneKey) -> Lane:
@@ -224,9 +219,9 @@ class Frontier:
         assert slot.next is not None  # noqa: S101 - a slot without requests is deleted
         lane = slot.lanes[slot.next]
         id_, request = lane.pop(self)
-        self._size -= 1
+        self.size -= 1
         self.active[name] += 1
-        if not len(lane):
+        if not (lane.fresh or lane.ahead or lane.stored):
             del slot.lanes[slot.next]
             slot.next = min(slot.lanes, default=None)
             if slot.next is None:

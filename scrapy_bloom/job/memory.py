@@ -9,7 +9,7 @@ from scrapy.utils.httpobj import urlparse_cached
 from scrapy_bloom.job.frontier import Frontier, LaneKey
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from scrapy import Request
 
@@ -28,14 +28,14 @@ class MemoryStore:
 
     def __init__(self, chain: ScalableBloomFilter, order: Order) -> None:
         self.chain = chain
-        self.add = chain.add
+        self.add: Callable[[bytes], bool] = chain.add
         self._order = order
         self._frontier = Frontier(is_lifo=order.is_lifo)
         self._last_id = 0
         self._in_flight: dict[int, tuple[str, Request]] = {}  # by id() of the request, which is kept alive here
 
     def __len__(self) -> int:
-        return len(self._frontier)
+        return self._frontier.size
 
     def seen(self, fingerprints: Sequence[bytes]) -> list[bool]:
         """Return for each of *fingerprints* whether it was added before. Remembers nothing."""

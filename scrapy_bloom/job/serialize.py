@@ -28,11 +28,10 @@ def dumps(request: Request, spider: Spider | None) -> bytes:
     try:
         attributes = request.to_dict(spider=spider)
         if "_class" not in attributes:  # another class may have other defaults
-            attributes = {
-                name: value
-                for name, value in attributes.items()
-                if name not in _DEFAULTS or value != _DEFAULTS[name] or type(value) is not type(_DEFAULTS[name])
-            }
+            for name, default in _DEFAULTS.items():
+                value = attributes[name]
+                if value == default and type(value) is type(default):
+                    del attributes[name]
         return pickle.dumps(attributes, PICKLE_PROTOCOL)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise ValueError(str(error)) from error

@@ -137,7 +137,7 @@ class JobStore:
         self._wait()
 
     def __len__(self) -> int:
-        return len(self._disk) + len(self._memory)
+        return self._disk.size + self._memory.size
 
     # -- opening -----------------------------------------------------------------------------------------------------
 
@@ -238,7 +238,7 @@ class JobStore:
         lane = self._disk.push(key, self._last_id, body)
         self._lanes[lane.id] = lane
         self._batch.added[self._last_id] = (lane.id, body)
-        if len(self._batch) >= COMMIT_ROWS and time.monotonic() >= self._retry_at:
+        if len(self._batch.added) + len(self._batch.done) >= COMMIT_ROWS and time.monotonic() >= self._retry_at:
             self._wait()
             self._begin_commit()
         return True
@@ -259,7 +259,7 @@ class JobStore:
             DamagedError: The database is damaged.
 
         """
-        if len(self._memory) and (found := self._memory.pop()):
+        if self._memory.size and (found := self._memory.pop()):
             lane, _, request = found
             self._in_flight[id(request)] = (lane.key.slot, 0, 0, request)
             return request, False
@@ -406,8 +406,8 @@ class JobStore:
             self.database.write(Batch(state=replace(self.state, in_flight=0, clean=True)), redo_until=self._last_id)
         else:
             logger.error("The last pending requests are not in %s: the next run fetches pages again", self.directory)
-        if len(self._memory):
-            count = counted(len(self._memory), "pending request")
+        if self._memory.size:
+            count = counted(self._memory.size, "pending request")
             logger.warning("%s could not be serialized, existed in memory only, and will be lost with this stop", count)
         self.database.close()
 

@@ -115,7 +115,7 @@ def _import(database: Database, crawler: Crawler, copy: Path, *, is_dict: bool) 
         lane = key.id()
         batch.lanes[lane] = LaneRow(lane, *key, 0)
         batch.added[id_] = (lane, serialize.dumps(request, crawler.spider))
-        if len(batch) >= 10 * AT_ONCE:
+        if len(batch.added) >= 10 * AT_ONCE:
             batch.state = state
             database.write(batch)
             batch = Batch()

@@ -1,0 +1,74 @@
+"""RedisBloomDupeFilter: a duplicate filter that workers share on a server, under any scheduler."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scrapy import signals
+from scrapy.utils.misc import load_object
+
+from scrapy_bloom.crawl import Crawl
+from scrapy_bloom.dupefilter import BloomDupeFilter
+from scrapy_bloom.errors import SettingsError
+from scrapy_bloom.fleet_scheduler import FleetScheduler
+from scrapy_bloom.scheduler import DurableScheduler
+
+if TYPE_CHECKING:
+    from scrapy import Spider
+    from scrapy.crawler import Crawler
+    from typing_extensions import Self
+
+    from scrapy_bloom.crawl import Store
+
+
+class RedisBloomDupeFilter(BloomDupeFilter):
+    """For ``DUPEFILTER_CLASS``: as ``BloomDupeFilter``, with the filter on the server of ``BLOOM_REDIS_URL``.
+
+    For Scrapy's scheduler and others, such as scrapy-redis'. Under ``FleetScheduler`` it is what ``BloomDupeFilter``
+    is there: the queue has the filter.
+
+    Raises:
+        SettingsError: On construction; names every wrong ``BLOOM_*`` setting, and ``DurableScheduler``, whose
+            requests are one worker's.
+        BloomError: On :meth:`open`, or with the first request; the server cannot be used.
+
+    """
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """Build the filter of *crawler*."""
+        scheduler = load_object(crawler.settings["SCHEDULER"])
+        if not issubclass(scheduler, FleetScheduler):
+            if issubclass(scheduler, DurableScheduler):
+                problem = (
+                    "SCHEDULER is DurableScheduler, whose requests are lost to the others when this worker is, while "
+                    "RedisBloomDupeFilter calls them seen. Set SCHEDULER = 'scrapy_bloom.FleetScheduler'"
+                )
+                raise SettingsError([problem])
+            Crawl.of(crawler).use_store(lambda: _shared_filter(Crawl.of(crawler)))
+        return super().from_crawler(crawler)
+
+    @classmethod
+    def from_spider(cls, spider: Spider) -> Self:
+        """Build the filter as the scheduler of scrapy-redis does, which never opens or closes it."""
+        crawler = spider.crawler
+        dupefilter = cls.from_crawler(crawler)
+        crawler.signals.connect(dupefilter._close, signal=signals.spider_closed, weak=False)
+        return dupefilter
+
+    def _close(self, spider: Spider, reason: str) -> None:  # noqa: ARG002 - what the signal sends
+        self.close(reason)
+
+    def clear(self) -> None:
+        """Remove the filter from the server, as scrapy-redis does at the end unless ``SCHEDULER_PERSIST`` is set."""
+        from scrapy_bloom.fleet.shared_filter import SharedFilter
+
+        store = self.crawl.store
+        if isinstance(store, SharedFilter):
+            store.clear()
+
+
+def _shared_filter(crawl: Crawl) -> Store:
+    from scrapy_bloom.fleet.shared_filter import SharedFilter  # imports redis
+
+    return SharedFilter(crawl.crawler, crawl.settings, crawl.fingerprints)
