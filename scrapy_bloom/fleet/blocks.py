@@ -50,9 +50,7 @@ class Probes(NamedTuple):
 def probes_of(fingerprint: bytes, seed: bytes) -> Probes:
     """Return the probes of *fingerprint* in the chains with *seed*, 16 random bytes that nobody else should know."""
     *pairs, words, place = _DRAW.unpack(blake2b(fingerprint, digest_size=_DRAW.size, key=seed).digest())
-    return Probes(
-        place >> 12, words.translate(_TO_WORD), _MASKS.pack(*[_PAIRS[pair % len(_PAIRS)] for pair in pairs])
-    )
+    return Probes(place >> 12, words.translate(_TO_WORD), _MASKS.pack(*[_PAIRS[pair % len(_PAIRS)] for pair in pairs]))
 
 
 def block_error_rate(keys: int) -> float:
@@ -65,7 +63,7 @@ def block_error_rate(keys: int) -> float:
                            = 1 - 2 (1 - 1/4 * 2/32)^j + (1 - 1/4 (1 - 30*29 / (32*31)))^j
 
     with j = *keys*. Keys choose in each section independently, so the rate is the ninth power of that. Exact, given
-    that the hash is random; blocks are Putze, Sanders, Singler, "Cache-, Hash- and Space-Efficient Bloom Filters", 2007.
+    that the hash is random. Blocks: Putze, Sanders, Singler, "Cache-, Hash- and Space-Efficient Bloom Filters", 2007.
     """
     one_unset = 1 - 2 / 32 / WORDS
     both_unset = 1 - (1 - 30 * 29 / (32 * 31)) / WORDS

@@ -25,7 +25,7 @@ from scrapy.utils.request import request_from_dict
 from scrapy_bloom.errors import MissingPackageError
 
 try:
-    import msgpack
+    import msgpack  # type: ignore[import-untyped]  # it has no types
 except ImportError:
     raise MissingPackageError("msgpack", "fleet", "A fleet") from None
 
@@ -38,6 +38,9 @@ MAX_BYTES = 16 << 20
 """Most bytes of an entry. A larger request is neither written nor read."""
 
 PLAIN, SIGNED, PUSHED = b"M", b"S", b"U"
+
+MARK = "bloom"
+"""Our key in ``request.meta``, which says what this process knows of a request, and stays in it."""
 
 _TUPLE, _SET, _FROZENSET = 1, 2, 3
 _MAC_BYTES = 32
@@ -65,6 +68,7 @@ class Entries:
 
         """
         fields = request.to_dict(spider=self._spider)
+        fields["meta"].pop(MARK, None)  # to_dict() has copied it
         is_plain = "_class" not in fields  # another class may have other defaults
         kept = {
             _NUMBERS.get(name, name): value
@@ -184,4 +188,4 @@ def _check_class(path: Any) -> None:
     module, _, name = str(path).rpartition(".")
     cls = getattr(sys.modules.get(module), name, None)
     if not (isinstance(cls, type) and issubclass(cls, Request)):
-        raise ValueError(f"{path!r:.200} is no class of requests that this worker has imported")
+        raise TypeError(f"{path!r:.200} is no class of requests that this worker has imported")

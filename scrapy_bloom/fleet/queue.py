@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
 from scrapy_bloom.errors import UnusableError, counted
-from scrapy_bloom.fleet.blocks import SCHEME, layer_sizes, probes_of
+from scrapy_bloom.fleet.blocks import SCHEME, probes_of
 from scrapy_bloom.fleet.entry import PUSHED, for_script
 from scrapy_bloom.fleet.server import Script
+from scrapy_bloom.fleet.shared_filter import add_fingerprints, sizes_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +33,9 @@ CRASH_LIMIT = 3
 """A request that was in hand when a worker died, this many times, is dead-lettered."""
 
 DIGEST_BYTES = 16
+
+KEY_SPACE_OF_SCRAPY_REDIS = "scrapy-redis 0.9"
+"""Key space of a queue that was taken over: its fingerprints are those of scrapy-redis."""
 
 _JOIN, _TAKE, _LEAVE = Script("head", "join"), Script("head", "take"), Script("head", "leave")
 _FINISH = Script("head", "filter", "finish")
@@ -118,7 +122,10 @@ class Queue:
         self.server = server
         self.prefix = prefix
         self.shards = 1
+        self.is_taken_over = False
+        """Whether it began with what scrapy-redis left, and goes on with the fingerprints of that."""
         self.start_urls = start_urls
+        self.lease_seconds = lease_seconds
         self._new = {"capacity": capacity, "error_rate": error_rate, "key_space": key_space}
         self._max_age = int((max_age or 0) * 1000)
         self._lease = int(lease_seconds * 1000)
@@ -155,19 +162,13 @@ class Queue:
                 **self._new,
             }
             flat = [item for pair in fields.items() for item in pair]
-            state, is_new, left, returned, buried = self._join(shard, token, name, "", *flat)
+            state, (is_new, left, returned, buried) = self._join(shard, token, name, "", *flat)
             self._check(state)
             begun += is_new
             outstanding += left
             self._say_what_was_returned(name, returned, buried)
             self._seeds.append(state[b"seed"])
-            self._sizes = for_script(
-                [
-                    number
-                    for pair in layer_sizes(ceil(int(state[b"capacity"]) / self.shards), float(state[b"error_rate"]))
-                    for number in pair
-                ]
-            )
+            self._sizes = sizes_for(ceil(int(state[b"capacity"]) / self.shards), float(state[b"error_rate"]))
         if 0 < begun < self.shards or (known and begun):
             logger.error(
                 "%s of %d of the queue %s on %s had been lost, and are begun anew: pages are fetched again, and what "
@@ -181,17 +182,20 @@ class Queue:
 
     def rejoin(self, token: str, name: str) -> bool:
         """Join again after the lease has run out; return False if the queue is gone."""
-        return all([bool(self._join(shard, token, name, "rejoin")[0]) for shard in range(self.shards)])
+        answers = [self._join(shard, token, name, "rejoin") for shard in range(self.shards)]
+        return all(state for state, *_ in answers)
 
-    def _join(self, shard: int, token: str, name: str, *arguments: Any) -> tuple[dict[bytes, bytes], int, int, int, int]:
+    def _join(self, shard: int, token: str, name: str, *arguments: Any) -> tuple[dict[bytes, bytes], list[int]]:
         key = self.key(shard)
         state, *rest = self.server.call(_JOIN, [key], token, name, self._lease, CRASH_LIMIT, *arguments)
-        return dict(zip(state[::2], state[1::2], strict=True)), *rest
+        return dict(zip(state[::2], state[1::2], strict=True)), rest
 
     def _check(self, state: dict[bytes, bytes]) -> None:
         for name, ours in (("format", FORMAT), ("key_space", self._new["key_space"])):
             found = state.get(name.encode(), b"").decode()
-            if found != ours:
+            if name == "key_space":
+                self.is_taken_over = found == KEY_SPACE_OF_SCRAPY_REDIS
+            if found not in {ours, KEY_SPACE_OF_SCRAPY_REDIS}:
                 raise UnusableError(
                     f"The queue {self.prefix} on {self.server.where}",
                     f"has the {name.replace('_', ' ')} {found!r}",
@@ -232,16 +236,14 @@ class Queue:
         done: Sequence[bytes],
         forget: Sequence[bytes] = (),
     ) -> Finished:
-        """Enqueue those of *links* that are new, and acknowledge the ids *done*. All or nothing, once for each *number*.
+        """Enqueue those of *links* that are new, and acknowledge the ids *done*. All or nothing, once per *number*.
 
         Raises:
             UnusableError: The queue is gone.
             redis.RedisError: The call failed; it may have been carried out. Call again with the same number.
 
         """
-        slots = {link.slot: 0 for link in links}
-        for index, slot in enumerate(slots):
-            slots[slot] = index
+        slots = {slot: index for index, slot in enumerate(dict.fromkeys(link.slot for link in links))}
         flat: list[Any] = []
         for link in links:
             place, words, masks, digest = -1, b"", b"", b""
@@ -265,6 +267,13 @@ class Queue:
         if status == -2:
             raise self.gone()
         return Finished(*answer)
+
+    def remember(self, fingerprints: Sequence[bytes]) -> None:
+        """Add *fingerprints* to the filter; no requests come with them."""
+        for shard in range(self.shards):
+            some = [each for each in fingerprints if self.shard_of(each) == shard]
+            if some:
+                add_fingerprints(self.server, self.key(shard), self._seeds[shard], some, self._sizes, self._max_age)
 
     def bury(self, ticket: Ticket, token: str, reason: str) -> None:
         """Dead-letter a request that the worker holds; *reason* is a word."""

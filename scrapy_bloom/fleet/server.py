@@ -103,7 +103,7 @@ class Server:
     """
 
     def __init__(self, address: Address) -> None:
-        options = {**{k: v for k, v in address.options.items() if k not in _OURS}, **_OURS, "retry": Retry(NoBackoff(), 0)}
+        options = {**address.options, **_OURS, "retry": Retry(NoBackoff(), 0)}
         self.where = "The server of the settings"
         """Host, port and database, for messages."""
         try:

@@ -1,0 +1,346 @@
+"""The fleet's store behind the owner of a crawl: filter and queue are on a server, and shared by all workers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import socket
+from collections import Counter, deque
+from contextlib import ExitStack
+from functools import partial
+from hashlib import sha1
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from redis.exceptions import RedisError
+from scrapy.utils.reactor import is_reactor_installed
+
+from scrapy_bloom.errors import SettingsError, UnusableError
+from scrapy_bloom.filter.chain import ScalableBloomFilter
+from scrapy_bloom.filter.lock import lock_directory
+from scrapy_bloom.fleet.entry import MARK, PUSHED, Entries
+from scrapy_bloom.fleet.journal import Journal
+from scrapy_bloom.fleet.lease import Bury, Done, Forget, LeaseClient, State
+from scrapy_bloom.fleet.queue import Link, Queue, Ticket, key_space, score_of
+from scrapy_bloom.fleet.server import Address, Server, key_of
+from scrapy_bloom.fleet.shared_filter import LOCAL_SHARE
+from scrapy_bloom.fleet.takeover import fingerprint_of as fingerprint_of_scrapy_redis
+from scrapy_bloom.fleet.takeover import left_by_scrapy_redis
+from scrapy_bloom.job.frontier import Order
+from scrapy_bloom.job.memory import key_of as lane_of
+from scrapy_bloom.startup import end_crawl
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from scrapy import Request
+    from scrapy.crawler import Crawler
+
+    from scrapy_bloom.settings import BloomSettings
+    from scrapy_bloom.url.fingerprint import Fingerprints
+
+logger = logging.getLogger(__name__)
+
+ITEMS = "_BLOOM_FLEET_ITEMS"
+"""Setting by which ``scrapy bloom crawl`` tells its workers where their items are: not for users."""
+
+
+class FleetStore:
+    """What one worker knows, and its connection to the rest.
+
+    A link that this process does not know goes to the server, which says whether it is new in the call that
+    acknowledges its page. Nothing here waits for the server, but for opening and closing.
+
+    Args:
+        crawler: Its spider is open.
+        settings: The crawl's.
+        fingerprints: How requests become fingerprints.
+        mark: What stands under our key in ``request.meta`` of a start request that the queue has had.
+
+    Raises:
+        BloomError: The server cannot be used, or its queue is not for this version or these settings.
+
+    """
+
+    def __init__(
+        self, crawler: Crawler, settings: BloomSettings, fingerprints: Fingerprints, *, mark: object = True
+    ) -> None:
+        spider = crawler.spider
+        name = spider.name if spider is not None else "spider"
+        own = crawler.settings
+        has_delay = own.getfloat("DOWNLOAD_DELAY") > 0 or getattr(spider, "download_delay", 0) > 0
+        order = Order.of(own, in_job=True)
+        self._order = order._replace(by_slot=True) if has_delay else order
+        self._crawler, self._fingerprints, self._mark = crawler, fingerprints, mark
+        self._locks = ExitStack()
+        jobdir = Path(own["JOBDIR"]).absolute() if own["JOBDIR"] else None
+        if jobdir is not None:  # two workers of one name would take each other's requests
+            self._locks.enter_context(lock_directory(jobdir / "requests.bloom"))
+        try:
+            server = Server(Address.of(settings.redis_url, own))
+        except BaseException:
+            self._locks.close()
+            raise
+        prefix = key_of(settings.redis_key, name)
+        self.where = f"on {server.where} under {prefix}"
+        """Where filter and queue are, for messages."""
+        self._server = server
+        self._entries = Entries(spider, settings.fleet_secret)
+        local = settings.error_rate * LOCAL_SHARE
+        self.chain = ScalableBloomFilter(settings.capacity, local, max_age=settings.max_age)
+        """What this process knows. A duplicate in here is dropped without asking."""
+        self.add: Callable[[bytes], bool] = self.chain.add
+        self._queue = Queue(
+            server,
+            prefix,
+            capacity=settings.capacity,
+            error_rate=settings.error_rate - local,
+            key_space=key_space(fingerprints.space),
+            max_age=settings.max_age,
+            lease_seconds=settings.fleet_lease,
+            is_exclusive=has_delay,
+            start_urls=_start_urls(settings.fleet_start_urls, prefix, name, server),
+        )
+        items = own.get(ITEMS)
+        self._journal = Journal(Path(f"{items}.journal"), Path(items)) if items else None
+        self._client = LeaseClient(
+            self._queue,
+            _worker_name(jobdir),
+            ahead=2 * own.getint("CONCURRENT_REQUESTS"),
+            news=_in_crawl(self._news),
+            journal=self._journal,
+        )
+        self._in_flight: dict[int, tuple[Ticket | None, Request]] = {}  # by id() of the request, kept alive here
+        self._in_memory: deque[Request] = deque()  # that cannot be written to the server
+        self._waiting: dict[int, set[int]] = {}  # by id() of one of those: the requests it may have come from
+        self._finished: dict[int, tuple[Done, Request]] = {}  # of these, those that are done and not acknowledged yet
+        self._starts: Counter[bytes] = Counter()
+        self._has_ended = False
+        self._open(name)
+
+    def _open(self, spider: str) -> None:
+        try:
+            for risk in self._server.risks():
+                logger.warning("The server %s puts the queue at risk: %s", self._server.where, risk)
+            if found := left_by_scrapy_redis(self._server, self._crawler.settings, spider):
+                logger.warning(
+                    "scrapy-redis left %s on %s, which this crawl does not read. To take it over, once, before the "
+                    "first worker starts: scrapy bloom import redis://...",
+                    found,
+                    self._server.where,
+                )
+            self._client.open()
+        except RedisError as error:
+            self._locks.close()
+            raise UnusableError(
+                f"The queue {self.where}",
+                f"cannot be used: {error}",
+                advice="See what the server logs, and whether its user may run scripts.",
+            ) from None
+        except BaseException:
+            self._locks.close()
+            raise
+        logger.info("Sharing the queue %s with all workers that are given the same key", self.where)
+
+    # -- the store -----------------------------------------------------------------------------------------------------
+
+    def seen(self, fingerprints: Sequence[bytes]) -> list[bool]:
+        """Return for each of *fingerprints* whether this process knows it. Remembers nothing, and asks nobody."""
+        return [each in self.chain for each in fingerprints]
+
+    def push(self, request: Request, fingerprint: bytes | None) -> bool:
+        """Send *request* to the server, which keeps it if it is new there. False: it has to stay in this process."""
+        if fingerprint is None and request.meta.get("is_start_request") and MARK not in request.meta:
+            fingerprint = self._start_fingerprint(request)
+        try:
+            entry = self._entries.write(request)
+        except ValueError as error:
+            self._keep_in_memory(request, error)
+            return False
+        self._client.send(self._link(request, fingerprint, entry))
+        return True
+
+    def _link(self, request: Request, fingerprint: bytes | None, entry: bytes) -> Link:
+        lane = lane_of(request, self._order)
+        if self._queue.is_taken_over and fingerprint is not None and not request.dont_filter:
+            fingerprint = fingerprint_of_scrapy_redis(request)
+        shard = self._queue.shard_of(fingerprint or request.url.encode())
+        score = score_of(lane.priority, is_start=lane.is_start)
+        return Link(shard, fingerprint, lane.slot, score, self._order.is_lifo[lane.is_start], entry)
+
+    def _start_fingerprint(self, request: Request) -> bytes:
+        """Return the fingerprint by which the fleet takes an unfiltered start request once, whoever yields it.
+
+        Each worker runs start(), again after each restart. The n-th of equal requests is the n-th of every worker.
+        """
+        fingerprint = self._fingerprints.of_request(request)
+        self._starts[fingerprint] += 1
+        text = b"start %d " % self._starts[fingerprint] + fingerprint
+        return sha1(text, usedforsecurity=False).digest()
+
+    def _keep_in_memory(self, request: Request, error: ValueError) -> None:
+        """Let this worker fetch *request*, and acknowledge the pages that it may have come from after it only."""
+        if not self._crawler.stats or not self._crawler.stats.get_value("bloom/fleet/in_memory"):
+            logger.error(
+                "%s cannot be written to the queue without a pickle: %s. This worker fetches it alone, and the pages "
+                "in hand are acknowledged after it. Put plain types into meta and cb_kwargs, and methods of the spider "
+                "into callback and errback; or set BLOOM_FLEET_SECRET to the same long random text in all workers.",
+                request,
+                error,
+            )
+        self._count("in_memory")
+        self._waiting[id(request)] = {key for key, (ticket, _) in self._in_flight.items() if ticket is not None}
+        self._in_memory.append(request)
+
+    def pop(self) -> tuple[Request, bool] | None:
+        """Return the next request, and whether another worker gets it if this one dies; None if none is ready."""
+        if self._in_memory:
+            request = self._in_memory.popleft()
+            self._in_flight[id(request)] = (None, request)
+            return request, False
+        while (found := self._client.next()) is not None:
+            ticket, entry = found
+            try:
+                if entry[:1] == PUSHED:
+                    self._begin_with(ticket, entry[1:])
+                    continue
+                request = self._entries.read(entry)
+            except ValueError as error:
+                logger.error(  # noqa: TRY400 - the reason is in the message
+                    "Request %s of the queue %s cannot be read: %s. It is dead-lettered.",
+                    f"{ticket.shard}:{ticket.id.decode(errors='replace')}",
+                    self.where,
+                    error,
+                )
+                self._client.send(Bury(ticket, "malformed"))
+                continue
+            if request.meta.get("is_start_request"):
+                request.meta[MARK] = self._mark
+            self._in_flight[id(request)] = (ticket, request)
+            return request, True
+        return None
+
+    def _begin_with(self, ticket: Ticket, pushed: bytes) -> None:
+        """Enqueue the requests of a start URL that was pushed; it is acknowledged after them."""
+        for request in self._entries.requests_of(pushed):
+            fingerprint = None if request.dont_filter else self._fingerprints.of_request(request)
+            if fingerprint is None or self.add(fingerprint):
+                self.push(request, fingerprint)
+        self._client.send(Done(ticket, self._size_of_items()))
+
+    def done(self, request: Request) -> None:
+        """Acknowledge *request*, with the next call."""
+        ticket, _ = self._in_flight.pop(id(request), (None, None))
+        if ticket is not None:
+            done = Done(ticket, self._size_of_items())
+            if any(id(request) in pages for pages in self._waiting.values()):
+                self._finished[id(request)] = (done, request)
+            else:
+                self._client.send(done)
+        for page in self._waiting.pop(id(request), ()):
+            if page in self._finished and not any(page in pages for pages in self._waiting.values()):
+                self._client.send(self._finished.pop(page)[0])
+
+    def _size_of_items(self) -> int:
+        return self._journal.mark() if self._journal is not None else 0
+
+    def is_handling(self, request: Request) -> bool:
+        """Return whether *request* was handed out and is not done."""
+        return id(request) in self._in_flight
+
+    def forget(self, fingerprint: bytes) -> bool:
+        """Let *fingerprint* be seen once more, by whichever worker does not know it; True if this one did."""
+        self._client.send(Forget(fingerprint))
+        return self.chain.forget(fingerprint)
+
+    def commit(self) -> None:
+        """Set the stats, and end the crawl if the lease client has failed."""
+        self._news()
+        for name, value in self._client.counts.items():
+            if self._crawler.stats is not None:
+                self._crawler.stats.set_value(f"bloom/fleet/{name}", value)
+
+    def close(self) -> None:
+        """Deliver what is left, give back what was not begun, and let go of everything."""
+        self._client.close()
+        self.commit()
+        self._server.close()
+        if self._journal is not None:
+            self._journal.close()
+        self.chain.close()
+        self._locks.close()
+
+    def __len__(self) -> int:
+        """Return how many requests are ready here; at least 1 while any are pending or in hand at any worker."""
+        if self._queue.start_urls is not None:
+            return max(1, len(self._client))
+        return len(self._in_memory) + len(self._client)
+
+    # -- the thread's news -------------------------------------------------------------------------------------------
+
+    def _news(self) -> None:
+        """Have the engine look for requests, or end the crawl if there will be none any more."""
+        if self._client.state is State.FAILED:
+            self._end()
+            return
+        slot: Any = getattr(self._crawler.engine, "_slot", None)
+        if slot is not None:  # without one, the engine looks every 5 s
+            slot.nextcall.schedule()
+
+    def _end(self) -> None:
+        if not self._has_ended:
+            self._has_ended = True
+            error = self._client.failure
+            logger.critical(
+                "The crawl is being ended. %s. What this worker holds goes to others.",
+                error if isinstance(error, UnusableError) else f"The lease client has failed: {error!r}",
+                exc_info=None if isinstance(error, UnusableError) else error,
+            )
+            end_crawl(self._crawler, "fleet_lost" if isinstance(error, UnusableError) else "fleet_failed")
+
+    def _count(self, name: str) -> None:
+        if self._crawler.stats is not None:
+            self._crawler.stats.inc_value(f"bloom/fleet/{name}")
+
+
+def _worker_name(jobdir: Path | None) -> str:
+    """Return the name of this worker: with a job directory, the same after each start there."""
+    host = socket.gethostname()
+    if jobdir is None:
+        return f"{host}-{os.getpid()}-{secrets.token_hex(2)}"
+    return f"{host}-{jobdir.name}-{sha1(str(jobdir).encode(), usedforsecurity=False).hexdigest()[:8]}"
+
+
+def _start_urls(key: str | None, prefix: str, spider: str, server: Server) -> str | None:
+    if key is None:
+        return None
+    key = key % {"spider": spider, "name": spider}
+    tag = f"{{{prefix}:0}}"
+    if server.is_cluster and tag not in key:
+        problem = (
+            f"BLOOM_FLEET_START_URLS is {key!r}, which a cluster may keep on another node than the queue; push to "
+            f"a key with {tag} in its name"
+        )
+        raise SettingsError([problem])
+    return key
+
+
+def _in_crawl(call: Callable[[], None]) -> Callable[[], None]:
+    """Return a function that makes the crawl's thread call *call*, whichever thread calls it."""
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        if not is_reactor_installed():  # a store that is used on its own
+            return lambda: None
+        from twisted.internet import reactor
+
+        of_reactor: Any = reactor  # its type depends on which one is installed
+        return partial(of_reactor.callFromThread, call)
+
+    def soon() -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(call)
+
+    return soon
