@@ -81,6 +81,8 @@ class Store(Protocol):
 
     chain: ScalableBloomFilter
     """The filter, or what this process knows of it."""
+    where: str
+    """Where it is, to be read after "the filter"."""
     add: Callable[[bytes], bool]
     """Remember a fingerprint, and return True if it was new."""
 
@@ -158,6 +160,7 @@ class Crawl:
         options = self.settings.loop_guard
         self.objection = objection_by(options) if options else None
         self._filter = self._scheduler = ""
+        self._make_store: Callable[[Crawler, BloomSettings, Fingerprints], Store] | None = None
         self._answers_for_links = False
         self._add: Callable[[bytes], bool] = self._open_and_add
         self._feeds: list[Feed] = []
@@ -185,6 +188,10 @@ class Crawl:
         """Note that our scheduler, of class *name*, keeps the pending requests."""
         self._scheduler = name
 
+    def use_store(self, make: Callable[[Crawler, BloomSettings, Fingerprints], Store]) -> None:
+        """Keep filter and requests, or the filter alone, where *make* does: on a server."""
+        self._make_store = make
+
     def use_feed(self, feed: Feed) -> None:
         """Make the files of *feed* part of each commit."""
         self._feeds.append(feed)
@@ -202,15 +209,18 @@ class Crawl:
             return
         with log_start_errors(logger):
             opening = Opening(self.crawler, self.settings, self.fingerprints, self._filter, self._scheduler)
-            store: Store = (
-                opening.in_memory() if self.jobdir is None else opening.in_job(self.jobdir, self._prepare_commit)
-            )
+            store: Store
+            if self._make_store is not None:
+                store = self._make_store(self.crawler, self.settings, self.fingerprints)
+            elif self.jobdir is None:
+                store = opening.in_memory()
+            else:
+                store = opening.in_job(self.jobdir, self._prepare_commit)
         self.store, self._add = store, store.add
         if isinstance(self.store, JobStore) and self._scheduler:
             self.crawler.signals.connect(self._restore_spider_state, signal=signals.spider_opened)
         self._timer = repeat(self.tick, TICK_SECONDS)
-        where = "in memory" if self.jobdir is None else f"in {self.jobdir / 'requests.bloom'}"
-        self.progress.opened([name for name in (self._filter, self._scheduler) if name], store.chain, where)
+        self.progress.opened([name for name in (self._filter, self._scheduler) if name], store.chain, store.where)
 
     def close(self) -> None:
         """Write what is left, set the final stats, and close the store. Closing twice is harmless."""

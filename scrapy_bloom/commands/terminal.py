@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich import box
@@ -53,7 +54,7 @@ def write(lines: Iterable[str | Table]) -> None:
         else:
             with output.capture() as drawn:  # printing by itself, rich would end the process when a pipe is closed
                 output.print(each)
-            print(drawn.get(), end="")  # noqa: T201 - likewise
+            print("\n".join(line.rstrip() for line in drawn.get().splitlines()))  # noqa: T201 - likewise
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -94,3 +95,8 @@ def size(nbytes: float) -> str:
         if nbytes >= 1000**power * 0.9995:  # below, it would be rounded to 1,000.0 of the smaller unit
             return f"{nbytes / 1000**power:,.1f} {unit}"
     return f"{nbytes:,.0f} bytes"
+
+
+def utc(moment: float) -> str:
+    """Return *moment*, in seconds since 1970, as ``2026-02-28T12:00:00Z``."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moment))

@@ -18,7 +18,6 @@ from scrapy_bloom.filter.layer import Layer, LayerSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from types import TracebackType
 
     from typing_extensions import Self
 
@@ -37,13 +36,9 @@ class LayerStore:
         self.chain_id = secrets.token_hex(16)
         self.watermark = 0
 
-    def load(self) -> list[Layer]:
-        """Return the layers that are there already, oldest first."""
-        return []
-
-    def load_forgotten(self) -> set[bytes]:
-        """Return the fingerprints that had been forgotten when the layers were closed."""
-        return set()
+    def load(self) -> tuple[list[Layer], set[bytes]]:
+        """Return the layers that are there already, oldest first, and the fingerprints that were forgotten."""
+        return [], set()
 
     def create(self, spec: LayerSpec, created: float) -> Layer:
         """Return a new empty layer, begun at *created*. It costs memory only where it has been touched."""
@@ -109,8 +104,7 @@ class ScalableBloomFilter:
         self._clock = clock
         self._on_checkpoint = on_checkpoint
         self._store = LayerStore() if store is None else store
-        self._layers = self._store.load()
-        self._forgotten = self._store.load_forgotten()
+        self._layers, self._forgotten = self._store.load()
         self._due = math.inf  # when a layer is too old for more fingerprints, or to be kept
         self._since = -math.inf  # what the clock said when that was found; if it says less, it was wrong then
         self._drops = 0
@@ -188,8 +182,8 @@ class ScalableBloomFilter:
         """A number of the caller's, 0 to 2**64 - 1, that outlives the process as the bits do; 0 at first.
 
         Set it after the additions that it stands for. A kill leaves the number that was set last (or 0, if it comes in
-        the nanoseconds of the store). After a power failure it may be older, and it may be newer than the bits: what
-        :attr:`synced` says is on disk.
+        the nanoseconds of the store). After a power failure it may be older than that, and newer than the bits on disk,
+        which :attr:`synced` tells of.
         """
         return self._store.watermark
 
@@ -199,10 +193,7 @@ class ScalableBloomFilter:
 
     @property
     def synced(self) -> int:
-        """The watermark as it was when the last complete sync began: additions up to it survive a power failure.
-
-        0 until the first sync of this process, and in memory.
-        """
+        """The watermark when the last whole sync began: what was added before survives a power failure. 0 at first."""
         return self._store.synced
 
     @property
@@ -226,9 +217,7 @@ class ScalableBloomFilter:
         designed = math.fsum(layer.error_rate for layer in self._layers)
         if self._max_age is not None:
             return max(designed, self._target)
-        return designed + sizing.remaining_error_rate(
-            len(self._layers), target=self._target, tightening=plan.TIGHTENING
-        )
+        return designed + sizing.remaining_error_rate(len(self._layers), self._target, plan.TIGHTENING)
 
     def estimated_error_rate(self) -> float:
         """Return the chance that a fingerprint never added is taken for seen now, from the fill of the layers."""
@@ -237,8 +226,7 @@ class ScalableBloomFilter:
     def expected_false_positives(self) -> float:
         """Return how many new fingerprints are expected to have been taken for seen since the chain began.
 
-        With a maximum age: the number for as many fingerprints as are remembered now; too high until the age has passed
-        once.
+        With a maximum age: of as many as are remembered now; too high until the age has passed once.
         """
         layers = [(layer.spec, layer.count) for layer in self.layers]
         return plan.expected_false_positives(layers, others_come_and_go=self._max_age is not None)
@@ -264,9 +252,7 @@ class ScalableBloomFilter:
         """Return the filter itself."""
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close the filter."""
         self.close()
 
@@ -307,19 +293,15 @@ class ScalableBloomFilter:
     def _arrange(self) -> None:
         """Hand the probes the present layers, newest first, and how many additions the next checkpoint is away."""
         newest = self._layers[-1]
-        is_closed = False
+        left = 0 if newest.is_saturated else newest.capacity - newest.count
         if self._max_age is not None:
             self._since = self._clock()
-            is_closed = plan.is_closed(newest.created, now=self._since, max_age=self._max_age)
-            closing = math.inf if is_closed else newest.created + self._max_age / plan.PERIODS
+            closing = newest.created + self._max_age / plan.PERIODS
+            if self._since >= closing:
+                left, closing = 0, math.inf
             self._due = min(closing, min(layer.created for layer in self._layers) + self._max_age)
-        if newest.is_saturated or is_closed:
-            # The next layer waits for the next new fingerprint: a filter of exactly its capacity costs one layer.
-            quota = 0
-        else:
-            left = newest.capacity - newest.count
-            quota = min(left, max(1, newest.capacity // _CHECKPOINTS_PER_LAYER), _MAX_CHECKPOINT_FINGERPRINTS)
-        self._use_layers(quota)
+        # Without a quota, the next layer waits for the next new fingerprint: exactly the capacity costs one layer.
+        self._use_layers(min(left, max(1, newest.capacity // _CHECKPOINTS_PER_LAYER), _MAX_CHECKPOINT_FINGERPRINTS))
 
     def _use_layers(self, quota: int) -> None:
         self._quota = quota

@@ -108,8 +108,8 @@ class DirectoryStore(LayerStore):
         self._files[-1].write_watermark(number)
         self._watermark = number
 
-    def load(self) -> list[Layer]:
-        """Open the layers, oldest first."""
+    def load(self) -> tuple[list[Layer], set[bytes]]:
+        """Open the layers, oldest first, and return what was forgotten of them."""
         for leftover in self.directory.glob("layer-*.bloom.tmp"):  # creations cut short; they never held anything
             leftover.unlink()
         headers = {path: layerfile.read_header(path) for path in layer_paths(self.directory)}
@@ -117,13 +117,14 @@ class DirectoryStore(LayerStore):
             raise error
         for path in headers:
             self._files.append(layerfile.open_existing(path))
+        forgotten, self._forgotten_length = read_forgotten(self.directory / FORGOTTEN_NAME)
         if not self._files:
-            return []
+            return [], forgotten
         newest = self._files[-1]
         self.chain_id, self._watermark = newest.header.chain_id, newest.header.watermark
-        self.was_unclean = not all(file.header.is_clean for file in self._files)
         if newest.header.oldest is not None:
             self._delete_before(newest.header.oldest)  # what the last process was killed before it could delete
+        self.was_unclean = not all(file.header.is_clean for file in self._files)
         if self.was_unclean:
             logger.warning(
                 "The filter in %s was not closed by its last crawl. It remembers about %s; if the machine went down "
@@ -137,12 +138,7 @@ class DirectoryStore(LayerStore):
         # On disk before the first bit is set: a clean mark over changed bits would look like damage.
         newest.write_state()
         newest.fsync()
-        return [file.layer for file in self._files]
-
-    def load_forgotten(self) -> set[bytes]:
-        """Return the fingerprints noted as forgotten."""
-        fingerprints, self._forgotten_length = read_forgotten(self.directory / FORGOTTEN_NAME)
-        return fingerprints
+        return [file.layer for file in self._files], forgotten
 
     def create(self, spec: LayerSpec, created: float) -> Layer:
         """Create the file of the next layer. On a full disk, keep the layer in memory for now."""

@@ -50,7 +50,7 @@ def next_spec(last: LayerSpec | None, capacity: int, error_rate: float, position
     *position* is its place, from 0, among the layers that share *error_rate*: all of the chain, unless layers are
     dropped for their age. A layer at position 0 need not be larger than the last one.
     """
-    budget = sizing.layer_error_rate(position, target=error_rate, tightening=TIGHTENING)
+    budget = sizing.layer_error_rate(position, error_rate, TIGHTENING)
     if last is None:
         probes = min(sizing.optimal_probes(budget), probing.MAX_PROBES)
         # Random, so that nobody can prepare URLs that fill chosen places, and from the upper half of the 32-bit range:

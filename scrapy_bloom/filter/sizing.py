@@ -1,6 +1,4 @@
-"""Computes how large a bloom filter has to be. Only formulas: no bits, no scheme of probes.
-
-Letters as in the literature, here and in every module of this package:
+"""Computes how large a bloom filter has to be. Letters as in the literature, here and in every module of this package:
 
     n   fingerprints                    m   bits
     k   probes (bits) per fingerprint   p   false-positive rate, a probability
@@ -27,7 +25,7 @@ def bits_per_fingerprint(error_rate: float, probes: int) -> float:
 
 
 def false_positive_rate(bits_per_fingerprint: float, probes: int) -> float:
-    """Return p of a filter with m/n = *bits_per_fingerprint* and k = *probes* independent probes: (1 - e^(-kn/m))^k.
+    """Return p of a filter with m/n = *bits_per_fingerprint* and k independent probes: (1 - e^(-kn/m))^k.
 
     ``probes.py`` says what real probes, which are not quite independent, add to it.
     """
@@ -42,15 +40,12 @@ def fill_ratio(count: float, size_bits: float, probes: int) -> float:
 def count_from_fill(fill: float, size_bits: float, probes: int) -> float:
     """Return the number of fingerprints that explains a fill ratio: n = -(m/k) ln(1 - f), infinite for f >= 1.
 
-    An estimate that can restore a lost counter but not replace one. Source: Whang, Vander-Zanden, Taylor, "A
-    linear-time probabilistic counting algorithm", ACM TODS 15(2), 1990.
+    Source: Whang, Vander-Zanden, Taylor, "A linear-time probabilistic counting algorithm", ACM TODS 15(2), 1990.
     """
-    if fill >= 1:
-        return math.inf
-    return -size_bits / probes * math.log1p(-fill)
+    return math.inf if fill >= 1 else -size_bits / probes * math.log1p(-fill)
 
 
-def layer_error_rate(index: int, *, target: float, tightening: float) -> float:
+def layer_error_rate(index: int, target: float, tightening: float) -> float:
     """Return the error rate that layer *index* may use up, as a probability.
 
     A chain answers "seen" as soon as one layer does, so its own rate is at most the sum over its layers. Giving
@@ -63,6 +58,6 @@ def layer_error_rate(index: int, *, target: float, tightening: float) -> float:
     return target * (1 - tightening) * tightening**index
 
 
-def remaining_error_rate(layers: int, *, target: float, tightening: float) -> float:
+def remaining_error_rate(layers: int, target: float, tightening: float) -> float:
     """Return what is left of *target* for all layers after the first *layers*: the rest of the series, p r^i."""
     return target * tightening**layers

@@ -28,6 +28,7 @@ class MemoryStore:
 
     def __init__(self, chain: ScalableBloomFilter, order: Order) -> None:
         self.chain = chain
+        self.where = "in memory"
         self.add: Callable[[bytes], bool] = chain.add
         self._order = order
         self._frontier = Frontier(is_lifo=order.is_lifo)

@@ -82,7 +82,7 @@ class JobStore:
         key_space: Mapping[str, str] | None,
         prepare: Callable[[Batch], None],
     ) -> None:
-        self.directory = directory
+        self.directory, self.where = directory, f"in {directory}"
         self.commits = 0
         self.unreadable = 0
         """Rows that could not be made requests: a callback was renamed, perhaps. They stay for a later run."""

@@ -29,9 +29,10 @@ _split_base = re.compile(r"(https?://[^/?#]+)([^?#]*/)?").match
 _is_of_site = re.compile(r"/(?!/)[^\x00-\x20]*|(?:https?:)?//[A-Za-z0-9][^\x00-\x20]*").fullmatch
 _is_of_folder = re.compile(r"(?!https?:)[a-z0-9_.~%\-][^\x00-\x20]*", re.IGNORECASE).fullmatch
 
-# A directory, and behind it what neither joining nor quoting changes.
+# A directory, and behind it what neither joining nor quoting changes, if the page's encoding has ASCII as it is.
 _SEGMENT = r"[A-Za-z0-9_~\-][A-Za-z0-9_~\-.]*"
 _PLAIN = r"[A-Za-z0-9_~\-./=&]+"
+_ASCII = "".join(map(chr, range(33, 127)))
 _match_plain = re.compile(
     r"((?:\.\./)*|(?:https?://[a-z0-9.\-]+(?::[0-9]+)?)?/)"
     rf"({_SEGMENT}(?:/{_SEGMENT})*/?(?:\?{_PLAIN})?(?:#{_PLAIN})?)"
@@ -45,7 +46,7 @@ class _Place:
     seen: set[str] = field(default_factory=set)
     unwanted: set[str] = field(default_factory=set)
     directories: dict[str, str] = field(default_factory=dict)
-    """URLs of the directories that links begin with."""
+    """URLs of the directories that links begin with, by their text there."""
 
 
 class LinkMemory:
@@ -75,8 +76,8 @@ class LinkMemory:
             return set(links)
         if self._epoch != crawl.epoch or self._size > MOST_KNOWN:
             self._places, self._size, self._epoch = {}, 0, crawl.epoch
-        site = self._places.setdefault((parts[1], encoding), _Place())
-        folder = self._places.setdefault((parts[1], parts[2] or "/", encoding), _Place())
+        site = self._place(parts[1], encoding)
+        folder = self._place(parts[1], parts[2] or "/", encoding)
 
         wanted = set(links) - site.unwanted - folder.unwanted
         fresh = wanted - site.seen - folder.seen
@@ -84,6 +85,7 @@ class LinkMemory:
         if not fresh:
             crawl.dropped_links(dropped)
             return fresh
+        is_ascii = _ASCII.encode(encoding) == _ASCII.encode()
         page = _fingerprint(base, of_url) if crawl.fingerprints.ignore_fragments else None
         is_page_seen = page is not None and crawl.seen([page])[0]
 
@@ -95,7 +97,7 @@ class LinkMemory:
                 dropped += 1
                 continue
             try:
-                url = _joined(link, base, encoding, folder)
+                url = _joined(link, base, encoding, folder if is_ascii else None)
             except ValueError:
                 if self._is_wanted is None:
                     new.add(link)
@@ -124,6 +126,12 @@ class LinkMemory:
                 self._remember(link, site.unwanted, folder.unwanted)
         return new
 
+    def _place(self, *key: str) -> _Place:
+        place = self._places.get(key)
+        if place is None:
+            place = self._places[key] = _Place()
+        return place
+
     def _remember(self, link: str, of_site: set[str], of_folder: set[str]) -> None:
         if _is_of_site(link):
             of_site.add(link)
@@ -132,10 +140,10 @@ class LinkMemory:
         self._size += 1
 
 
-def _joined(link: str, base: str, encoding: str, folder: _Place) -> str:
-    """Return the URL of *link* on a page of *folder*, as Scrapy makes it; ValueError if there is none."""
+def _joined(link: str, base: str, encoding: str, folder: _Place | None) -> str:
+    """Return the URL of *link* as Scrapy makes it; ValueError if there is none. In a *folder*, much faster."""
     match = _match_plain(link)
-    if match is None:
+    if match is None or folder is None:
         return safe_url_string(urljoin(base, strip_html5_whitespace(link)), encoding=encoding)
     directory = folder.directories.get(match[1])
     if directory is None:

@@ -39,6 +39,10 @@ PLAIN = 0.25  # weight for each parameter of a query, among the kinds of a folde
 STEP = 1.5  # how much dearer each dry page on the way to it makes a kind
 COPY = 4  # a kind that showed plainer pages once more in 1 / COPY of its pages is taken for a copy as a whole
 SECTION = 20
+ROOT = 150
+OPT = 1.0
+PLACE = lambda name: _words('a', name)
+PLACE2 = lambda name: name if name[:1] in "?*" else "/" if name[-1:] == "/" else "?" if name[-1:] == "?" else "leaf"
 
 LONGEST_KEY = 200
 """Bytes of a kind's key."""
@@ -49,6 +53,7 @@ _TOKEN = re.compile(r"(?=.*\d)(?=.*[a-z])[\w~=+-]{16,}", re.IGNORECASE).fullmatc
 _SESSION = re.compile(r"\((?:[A-Z]\([^()]*\))+\)", re.IGNORECASE).fullmatch
 """As ASP.NET writes it without cookies: ``/(S(lit3py55t21z5v55vlm25s55))/orders.aspx``."""
 _SLUG = re.compile(r"[a-z]{2,}[-_+]").search
+_mixed = re.compile(r"(?<![^\W_])(?=[^\W_]*[a-z]\d+[a-z])[^\W_]{9,}", re.IGNORECASE).sub
 _words = re.compile(r"[A-Za-z]+(?:[-_+%][A-Za-z]+)*").sub
 _mask_digits = re.compile(r"\d+").sub
 _split = re.compile(r"(?:[a-z][\w+.-]*:)?(?://)?([^/?#]*)([^?#]*)\??([^#]*)", re.IGNORECASE).match
@@ -61,6 +66,7 @@ def mask(segment: str) -> str:
         return segment
     if segment.isdigit():
         return "N"
+    segment = _mixed("H", segment)
     if _UUID(segment):
         return "UUID"
     if _HASH(segment):
@@ -188,6 +194,7 @@ class Tree:
         self.by_key: dict[str, Kind] = {}
         self.evidence: dict[str, dict[str, Evidence]] = {}
         self.counts: dict[str, int] = {}
+        self.names: dict[str, dict[str, tuple[int, int]]] = {}
         self.merged: list[Kind] = []
 
     def kind_of(self, url: str, level: int) -> Kind:
@@ -227,18 +234,33 @@ class Tree:
             if name != star and name[:1] not in (";", "?") and name:
                 if sort not in parent.wide:
                     alike = [c for c in parent.children.values() if _sort(c) == sort]
-                    if len(alike) >= CHILDREN:
+                    if len(alike) >= (CHILDREN if parent.parent is not self.root else ROOT):
                         parent.wide.add(sort)
                         into = parent.children.get(star) or self._new(parent, star, host, place)
                         for other in alike:
                             if other.size < SECTION and other is not into:
                                 self._merge(other, into, host)
                 if sort in parent.wide:
-                    return parent.children[star]
+                    into = parent.children[star]
+                    if not self._is_section(into, name):
+                        return into
         return self._new(parent, name, host, place)
+
+    def _is_section(self, star: Kind, name: str) -> bool:
+        """Whether so many URLs were under *name* since its folder is wide that it is a kind by itself."""
+        names = self.names.setdefault(star.key, {})
+        found = names.pop(name, None)
+        if found is None and len(names) >= CHILDREN:
+            least = min(names, key=lambda other: names[other][0])
+            found = (names.pop(least)[0],) * 2
+        times, excess = found or (0, 0)
+        names[name] = (times + 1, excess)
+        return times + 1 - excess >= SECTION
 
     def _new(self, parent: Kind, name: str, host: str, place: tuple | None = None) -> Kind:
         kind = Kind(name, key_of(parent.key, name), parent, parent.expects())
+        if kind.key in self.by_key:  # it was merged, and is a section by now: what waits in its lane is its own again
+            self.merged.append(kind)
         parent.children[name] = self.by_key[kind.key] = kind
         self.counts[host] = self.counts.get(host, 0) + 1
         if place:
@@ -247,8 +269,9 @@ class Tree:
             kind.weight = PLAIN ** len(keys)
             found = [f"?{key}" for key in keys]
             if depth > 0:
-                found.append(f"{section} {depth} {_words('a', name)}")
-            kind.alike = tuple(own.setdefault(key, Evidence(kind.begin)) for key in found)
+                found.append(f"{section} {depth} {PLACE(name)}")
+            begin = kind.begin if not OPT else self.root.children[host].expects() * OPT
+            kind.alike = tuple(own.setdefault(key, Evidence(begin)) for key in found)
         return kind
 
     def _merge(self, kind: Kind, into: Kind, host: str) -> None:

@@ -212,7 +212,12 @@ class Novelty:
                 owners[line] = url if owners.get(line) is None else ""
             return ""
         found = Counter(filter(None, map(owners.get, lines)))
-        return found.most_common(1)[0][0] if found else ""
+        twin, votes = found.most_common(1)[0] if found else ("", 0)
+        if len(found) > 1:
+            for line in lines:
+                if owners.get(line) not in (None, twin):
+                    owners[line] = ""
+        return twin if 2 * votes > sum(found.values()) and 2 * votes >= len(lines) else ""
 
 
 class Generations(dict):

@@ -10,6 +10,7 @@ from scrapy_bloom.loops.kinds import Kind, Tree
 
 AHEAD = 3  # URLs waiting per page handed out that count as handed out, too: kinds that breed come later
 FAR = 5
+OWN = 0.5
 TRIED = 100
 
 
@@ -44,7 +45,7 @@ class Node:
             best = self.best
             if best is None or not best.pending:
                 best = self.best = max((c for c in self.children.values() if c.pending), key=lambda c: c.promise)
-            rate = (rate * best.promise) ** 0.5
+            rate = rate**OWN * best.promise ** (1 - OWN)
         if self.parent is not None:
             self._tell(rate)
         self.promise = rate
