@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import pickle
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from scrapy import signals
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from scrapy import Request, Spider
     from scrapy.crawler import Crawler
 
-    from scrapy_bloom.filter.chain import ScalableBloomFilter
     from scrapy_bloom.job.database import Batch, FeedLength
+    from scrapy_bloom.store import Feed, Store
     from scrapy_bloom.url.fingerprint import Fingerprints
 
 logger = logging.getLogger(__name__)
@@ -64,54 +64,6 @@ class Decision(NamedTuple):
     limit: str = ""
     """Name of the limit that it is beyond; "": if it is not new, it is a duplicate."""
     reason: str = ""
-
-
-class Feed(Protocol):
-    """A feed exporter that writes the items of a page when the page is done."""
-
-    def export(self, item: Any) -> None:
-        """Write *item*."""
-
-    def lengths(self) -> list[FeedLength]:
-        """Flush the files that are part of the commit, and return how long they are, if that has changed."""
-
-
-class Store(Protocol):
-    """Where a crawl's memory lives."""
-
-    chain: ScalableBloomFilter
-    """The filter, or what this process knows of it."""
-    where: str
-    """Where it is, to be read after "the filter"."""
-    add: Callable[[bytes], bool]
-    """Remember a fingerprint, and return True if it was new."""
-
-    def seen(self, fingerprints: Sequence[bytes]) -> list[bool]:
-        """Return for each of *fingerprints* whether it was added before. Remembers nothing."""
-
-    def push(self, request: Request, fingerprint: bytes | None) -> bool:
-        """Take in *request*, and return whether it survives the process. Without a fingerprint it is not filtered."""
-
-    def pop(self) -> tuple[Request, bool] | None:
-        """Return the next request, and what :meth:`push` returned for it; None if nothing is to be handed out now."""
-
-    def done(self, request: Request) -> None:
-        """Note that the engine is done with *request*, and its items are in the feeds."""
-
-    def is_handling(self, request: Request) -> bool:
-        """Return whether *request* was handed out and is not done."""
-
-    def forget(self, fingerprint: bytes) -> bool:
-        """Take *fingerprint* back; return False if it was not known."""
-
-    def commit(self) -> None:
-        """Write what is due, without waiting. A timer calls this every :data:`TICK_SECONDS`."""
-
-    def close(self) -> None:
-        """Write what is left, and let go of everything."""
-
-    def __len__(self) -> int:
-        """Return how many requests are pending."""
 
 
 _crawls: WeakKeyDictionary[Crawler, Crawl] = WeakKeyDictionary()
@@ -268,18 +220,6 @@ class Crawl:
         key = b"start %d " % store.state.cycle + self.fingerprints.of_request(request)
         return not store.add(key) and store.state.pending > 0
 
-    def watch_engine(self) -> None:
-        """From now on, learn from Scrapy's engine when it is done with a request."""
-        slot: Any = getattr(self.crawler.engine, "_slot", None)
-        if type(getattr(slot, "inprogress", None)) is set and not slot.inprogress:
-            slot.inprogress = InProgress(self.done)
-        elif self.jobdir is not None:
-            logger.warning(
-                "This Scrapy does not let us see when it is done with a request: after a kill, every page that was "
-                "fetched since the start of this run will be fetched again. Please report it together with the Scrapy "
-                "version."
-            )
-
     def done(self, request: Request) -> None:
         """Write the items of *request*'s page to the feeds, and take it off the store."""
         if self._staged:
@@ -409,20 +349,3 @@ class Crawl:
                 self.store.forget(self.fingerprints.of_request(request))
         except Exception:  # Scrapy would log it without saying what it means
             logger.exception("%s could not be taken back, and counts as seen", request)
-
-
-class InProgress(set["Request"]):
-    """The engine's set of requests that it works on, which tells when one leaves.
-
-    A request enters when the scheduler hands it out. It leaves after its callback's last output was taken, after a
-    redirect or retry was scheduled in its place, or after an error was reported; Scrapy sends no signal then.
-    """
-
-    def __init__(self, left: Callable[[Request], None]) -> None:
-        super().__init__()
-        self._left = left
-
-    def remove(self, request: Request) -> None:
-        """Remove *request*, and report it; KeyError as for any set."""
-        super().remove(request)
-        self._left(request)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scrapy.core.scheduler import BaseScheduler
 from scrapy.utils.misc import build_from_crawler, load_object
@@ -13,6 +13,8 @@ from scrapy_bloom.errors import BloomError
 from scrapy_bloom.startup import log_start_errors
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from scrapy import Request, Spider
     from scrapy.crawler import Crawler
     from scrapy.dupefilters import BaseDupeFilter
@@ -50,8 +52,20 @@ class DurableScheduler(BaseScheduler):
         """Open the job, then the filter. Raises BloomError, before the first request, if the job cannot be used."""
         self.spider = spider
         self.crawl.open()
-        self.crawl.watch_engine()
+        self._watch_engine()
         return self.df.open()
+
+    def _watch_engine(self) -> None:
+        """From now on, learn from Scrapy's engine when it is done with a request."""
+        slot: Any = getattr(self.crawl.crawler.engine, "_slot", None)
+        if type(getattr(slot, "inprogress", None)) is set and not slot.inprogress:
+            slot.inprogress = InProgress(self.crawl.done)
+        elif self.crawl.jobdir is not None:
+            logger.warning(
+                "This Scrapy does not let us see when it is done with a request: after a kill, every page that was "
+                "fetched since the start of this run will be fetched again. Please report it together with the Scrapy "
+                "version."
+            )
 
     def close(self, reason: str) -> Deferred[None] | None:
         """Write what is pending, then close the filter."""
@@ -106,3 +120,20 @@ class DurableScheduler(BaseScheduler):
         self.stats.inc_value("scheduler/dequeued/disk" if found[1] else "scheduler/dequeued/memory")
         self.stats.inc_value("scheduler/dequeued")
         return found[0]
+
+
+class InProgress(set["Request"]):
+    """The engine's set of requests that it works on, which tells when one leaves.
+
+    A request enters when the scheduler hands it out. It leaves after its callback's last output was taken, after a
+    redirect or retry was scheduled in its place, or after an error was reported; Scrapy sends no signal then.
+    """
+
+    def __init__(self, left: Callable[[Request], None]) -> None:
+        super().__init__()
+        self._left = left
+
+    def remove(self, request: Request) -> None:
+        """Remove *request*, and report it; KeyError as for any set."""
+        super().remove(request)
+        self._left(request)

@@ -1,0 +1,61 @@
+"""What a crawl's memory does, wherever it is: in the process, in a job directory, on a server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from scrapy import Request
+
+    from scrapy_bloom.filter.chain import ScalableBloomFilter
+    from scrapy_bloom.job.database import FeedLength
+
+
+class Feed(Protocol):
+    """A feed exporter that writes the items of a page when the page is done."""
+
+    def export(self, item: Any) -> None:
+        """Write *item*."""
+
+    def lengths(self) -> list[FeedLength]:
+        """Flush the files that are part of the commit, and return how long they are, if that has changed."""
+
+
+class Store(Protocol):
+    """Where a crawl's memory lives."""
+
+    chain: ScalableBloomFilter
+    """The filter, or what this process knows of it."""
+    where: str
+    """Where it is, to be read after "the filter"."""
+    add: Callable[[bytes], bool]
+    """Remember a fingerprint, and return True if it was new."""
+
+    def seen(self, fingerprints: Sequence[bytes]) -> list[bool]:
+        """Return for each of *fingerprints* whether it was added before. Remembers nothing."""
+
+    def push(self, request: Request, fingerprint: bytes | None) -> bool:
+        """Take in *request*, and return whether it survives the process. Without a fingerprint it is not filtered."""
+
+    def pop(self) -> tuple[Request, bool] | None:
+        """Return the next request, and what :meth:`push` returned for it; None if nothing is to be handed out now."""
+
+    def done(self, request: Request) -> None:
+        """Note that the engine is done with *request*, and its items are in the feeds."""
+
+    def is_handling(self, request: Request) -> bool:
+        """Return whether *request* was handed out and is not done."""
+
+    def forget(self, fingerprint: bytes) -> bool:
+        """Take *fingerprint* back; return False if it was not known."""
+
+    def commit(self) -> None:
+        """Write what is due, without waiting. A timer calls this every ``TICK_SECONDS``."""
+
+    def close(self) -> None:
+        """Write what is left, and let go of everything."""
+
+    def __len__(self) -> int:
+        """Return how many requests are pending."""
