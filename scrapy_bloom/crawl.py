@@ -117,7 +117,7 @@ class Crawl:
         self._add: Callable[[bytes], bool] = self._open_and_add
         self._feeds: list[Feed] = []
         self._staged: dict[int, list[tuple[Feed, Any]] | None] = {}  # by id() of the request; None: written as it comes
-        self._spider_state = b""
+        self._spider_state: bytes | None = b""  # as written last; None: it cannot be
         self._forgotten = 0
         self.progress = Progress(crawler.stats, debug=crawler.settings.getbool("DUPEFILTER_DEBUG"))
         self.failures = FailureWatch(crawler, self.failed) if self.settings.forget_failed else None
@@ -179,6 +179,7 @@ class Crawl:
         if self.store is None or self.is_closed:
             return
         self.is_closed = True
+        _crawls.pop(self.crawler, None)
         if self._timer is not None:
             self._timer.stop()
         self.progress.closing()
@@ -301,7 +302,7 @@ class Crawl:
         if not self.has_failed:
             try:
                 self.store.commit()
-            except BloomError as error:
+            except Exception as error:  # without commits nothing is kept, so whatever it is ends the crawl
                 self.fail(error)
 
     def _prepare_commit(self, batch: Batch) -> None:
@@ -309,29 +310,31 @@ class Crawl:
         for feed in self._feeds:
             batch.feeds += feed.lengths()
         state = getattr(self.spider, "state", None)
-        if state is not None:
+        if state is not None and self._spider_state is not None:
             try:
                 pickled = pickle.dumps(state, PICKLE_PROTOCOL)
             except Exception as error:  # whatever the spider keeps there; Scrapy will fail on it, too
-                if not self._spider_state:
-                    logger.warning("spider.state cannot be written (%r): a kill loses it", error)
-                pickled = self._spider_state or b" "
-            if pickled != self._spider_state:
-                self._spider_state = batch.notes["spider.state"] = pickled
+                logger.warning("spider.state cannot be written (%r): a kill loses it", error)
+                self._spider_state = None
+            else:
+                if pickled != self._spider_state:
+                    self._spider_state = batch.notes["spider.state"] = pickled
         if isinstance(self.store, JobStore) and (figures := self.progress.figures(self.store)) is not None:
             batch.figures.append(figures)
 
     def _restore_spider_state(self, spider: Spider) -> None:
         """Give *spider* the state of the last commit: Scrapy writes its own at a clean stop only."""
         noted = self.store.noted("spider.state") if isinstance(self.store, JobStore) else None
-        if noted is not None and hasattr(spider, "state"):
-            spider.state = pickle.loads(noted)  # noqa: S301 - as Scrapy does
+        if noted is not None:
+            spider.state = pickle.loads(noted)  # type: ignore[attr-defined]  # noqa: S301 - as Scrapy does both
+        elif not hasattr(spider, "state"):  # a crawl that was refused has left an empty file
+            spider.state = {}  # type: ignore[attr-defined]
 
-    def fail(self, error: BloomError) -> None:
+    def fail(self, error: Exception) -> None:
         """End the crawl because of *error*: what is not committed is fetched again."""
         if not self.has_failed:
             self.has_failed = True
-            logger.critical("The crawl is being ended. %s", error)
+            logger.critical("The crawl is being ended. %s", error, exc_info=not isinstance(error, BloomError))
             end_crawl(self.crawler, "job_damaged")
 
     def failed(self, request: Request, reason: str) -> None:

@@ -107,7 +107,10 @@ class FeedExporter(ScrapyFeedExporter):
         path = _path_of(slot)
         if slot.file is not None and not slot.file.closed:
             slot.file.flush()
-        return FeedLength(path, Path(path).stat().st_size, slot.batch_id, slot.itemcount, slot.uri_template)
+            length = slot.file.tell()
+        else:
+            length = Path(path).stat().st_size
+        return FeedLength(path, length, slot.batch_id, slot.itemcount, slot.uri_template)
 
 
 def _is_committed(slot: FeedSlot) -> bool:
