@@ -1,0 +1,179 @@
+"""Real servers for tests, on free ports of 127.0.0.1: single ones that can be killed, and clusters."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import redis
+
+from scrapy_bloom.fleet.own_server import server_executable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from typing_extensions import Self
+
+PATIENCE = 60
+"""Seconds after which waiting counts as failed."""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_until(is_true: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not is_true():
+        assert time.monotonic() < deadline, f"waited {PATIENCE} s until {what}"
+        time.sleep(0.01)
+
+
+class RedisServer:
+    """A server in *directory*, up between ``with`` and its end unless it is killed. It keeps its data over kills."""
+
+    def __init__(self, directory: Path, *arguments: str, port: int | None = None) -> None:
+        self.port = port or free_port()
+        self.url = f"redis://127.0.0.1:{self.port}"
+        self._directory, self._arguments = directory, arguments
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def client(self) -> Any:
+        return redis.Redis(host="127.0.0.1", port=self.port, protocol=2)
+
+    def start(self) -> None:
+        self._directory.mkdir(exist_ok=True)
+        program = os.environ.get("TEST_REDIS_SERVER") or server_executable(path="")
+        command = [program, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._directory)]
+        command += ["--save", "", "--appendonly", "yes", "--appendfsync", "always", *self._arguments]
+        with (self._directory / "server.log").open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+        wait_until(self._answers, "the server answers")
+
+    def _answers(self) -> bool:
+        with self.client() as client, suppress(redis.ConnectionError):
+            return bool(client.ping())
+        return False
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def pause(self) -> None:
+        """Let it hang: connections stand, nothing is answered."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+
+@contextmanager
+def redis_cluster(directory: Path, nodes: int = 3) -> Iterator[list[RedisServer]]:
+    """Yield the nodes of a whole cluster, and end them afterwards."""
+    started: list[RedisServer] = []
+    try:
+        for i in range(nodes):
+            # The nodes talk to each other on the port that is 10,000 above the clients'.
+            node = RedisServer(directory / f"node{i}", "--cluster-enabled", "yes", port=_port_for_node())
+            node.start()
+            started.append(node)
+        clients = [node.client() for node in started]
+        for i, client in enumerate(clients):
+            slots = range(16_384 * i // nodes, 16_384 * (i + 1) // nodes)
+            client.execute_command("CLUSTER ADDSLOTS", *slots)
+            clients[0].execute_command("CLUSTER MEET", "127.0.0.1", started[i].port)
+        wait_until(lambda: all(_is_whole(client, nodes) for client in clients), "the cluster is whole")
+        for client in clients:
+            client.close()
+        yield started
+    finally:
+        for node in started:
+            node.kill()
+
+
+def _is_whole(client: Any, nodes: int) -> bool:
+    info = client.execute_command("CLUSTER INFO")
+    return bool(info["cluster_state"] == "ok" and info["cluster_known_nodes"] == str(nodes))
+
+
+def _port_for_node() -> int:
+    while True:
+        port = free_port() - 10_000
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
+class LosingProxy:
+    """Forwards to *port* and, once told to, drops an answer and hangs up: the command was carried out, unheard."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"redis://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._to_lose = 0
+        self.lost = 0
+        self._sockets: list[socket.socket] = []
+        self._threads = [threading.Thread(target=self._accept)]
+
+    def lose_next_answer(self) -> None:
+        self._to_lose += 1
+
+    def __enter__(self) -> Self:
+        self._threads[0].start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for one in (self._listener, *self._sockets):
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+        for thread in self._threads:
+            thread.join()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            server = socket.create_connection(("127.0.0.1", self._target))
+            self._sockets += [client, server]
+            for source, sink, is_answer in ((client, server, False), (server, client, True)):
+                thread = threading.Thread(target=self._forward, args=(source, sink, is_answer))
+                self._threads.append(thread)
+                thread.start()
+
+    def _forward(self, source: socket.socket, sink: socket.socket, is_answer: bool) -> None:
+        with suppress(OSError):
+            while data := source.recv(65_536):
+                if is_answer and self._to_lose:
+                    self._to_lose -= 1
+                    self.lost += 1
+                    break
+                sink.sendall(data)
+        for one in (source, sink):
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import random
+import struct
+from math import sqrt
+from typing import TYPE_CHECKING
+
+import pytest
+from scrapy import Spider
+from scrapy.utils.test import get_crawler
+
+from scrapy_bloom.fleet import blocks
+from scrapy_bloom.fleet.shared_filter import SharedFilter
+from scrapy_bloom.settings import BloomSettings
+from scrapy_bloom.url.fingerprint import fingerprints_of
+
+if TYPE_CHECKING:
+    from tests.fleet.servers import RedisServer
+
+SEED = b"0123456789abcdef"
+GOLDEN = (362219721209065, "030001020302000003", "000000280200800018000000044000000002004090000000000100084010000000040400")
+
+
+def keys(count: int, seed: int) -> list[bytes]:
+    rng = random.Random(seed)
+    return [rng.randbytes(20) for _ in range(count)]
+
+
+def bits_of(probes: blocks.Probes) -> int:
+    """The bits of a key in its block, as one number."""
+    words = struct.unpack("<9I", probes.masks)
+    return sum(word << 32 * (4 * i + probes.words[i]) for i, word in enumerate(words))
+
+
+@pytest.mark.parametrize("rate", [1e-1, 1e-2, 1e-3])
+def test_the_rate_is_that_of_the_formula(rate: float) -> None:
+    """A full layer calls as many absent keys present as the formula says, within sampling error."""
+    load = blocks.load_for(rate)
+    count = 300
+    layer = [0] * count
+    for key in keys(round(load * count), seed=1):
+        probes = blocks.probes_of(key, SEED)
+        layer[probes.place % count] |= bits_of(probes)
+    asked = 40_000
+    hits = 0
+    for key in keys(asked, seed=2):
+        probes = blocks.probes_of(key, SEED)
+        bits = bits_of(probes)
+        hits += layer[probes.place % count] & bits == bits
+    # Besides the draw of the keys asked, that of the blocks' loads: 300 are not all blocks.
+    spread = sqrt(rate / asked) + rate * 5 / sqrt(count)
+    assert abs(hits / asked - rate) < 4 * spread
+
+
+def test_a_key_takes_forty_bits_at_most_in_the_first_layer_of_the_default_filter() -> None:
+    """The first layer of a fleet at the default error rate takes 40 bits per URL."""
+    (count, capacity), *_ = blocks.layer_sizes(1_000_000, 0.9e-6)
+    assert count * blocks.BLOCK_BITS / capacity <= 40
+
+
+def test_a_chain_stays_below_its_rate() -> None:
+    """The rates of all layers that a chain may come to have add up to less than its own."""
+    sizes = blocks.layer_sizes(1000, 1e-4)
+    assert sum(blocks.error_rate(capacity / count) for count, capacity in sizes) < 1e-4
+
+
+def test_the_scheme_is_what_it_was() -> None:
+    """Scheme 1 puts a fingerprint where it did when it was released: filters on servers outlive a release."""
+    assert blocks.SCHEME == 1
+    place, words, masks = blocks.probes_of(b"https://example.com/", SEED)
+    assert (place, words.hex(), masks.hex()) == GOLDEN
+
+
+def test_a_server_agrees_with_the_formula(server: RedisServer) -> None:
+    """A filter on a server that has grown over several layers calls no more new keys seen than it may, and knows all
+    that it was given."""
+    crawler = get_crawler(Spider, {"BLOOM_REDIS_URL": server.url, "BLOOM_CAPACITY": 500, "BLOOM_ERROR_RATE": 0.01})
+    crawler._apply_settings()
+    first, second = (
+        SharedFilter(crawler, BloomSettings.from_settings(crawler.settings), fingerprints_of(crawler)) for _ in "ab"
+    )
+    given = keys(3000, seed=3)
+    wrong = sum(not first.add(key) for key in given)
+    assert wrong / len(given) < 0.01
+    assert not any(second.add(key) for key in given)
+    first.close()
+    second.close()
