@@ -15,7 +15,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scrapy_bloom.errors import DamagedError, UnusableError, counted
+from scrapy_bloom.errors import DamagedError, UnusableError
 from scrapy_bloom.filter import layerfile, plan
 from scrapy_bloom.filter.chain import LayerStore, ScalableBloomFilter
 from scrapy_bloom.filter.forgotten import note_forgotten, read_forgotten
@@ -29,9 +29,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-SYNC_INTERVAL = 30.0
-"""Seconds between writing dirty pages to disk; the kernel would do so by itself after about as many."""
-
+SYNC_INTERVAL = 30.0  # seconds; the kernel would write dirty pages to disk by itself after about as many
 FORGOTTEN_NAME = "forgotten"
 _LAYER_NAME = re.compile(r"layer-(\d{3,10})\.bloom", re.ASCII)
 
@@ -87,10 +85,8 @@ class DirectoryStore(LayerStore):
         self._error_rate = error_rate
         self._watermark = 0
         self._files: list[LayerFile] = []
-        self._waiting: list[Layer] = []
-        """Layers in memory, because the disk was full."""
-        self._oldest = 0
-        """Index of the oldest layer that is not too old."""
+        self._waiting: list[Layer] = []  # layers in memory, because the disk was full
+        self._oldest = 0  # index of the oldest layer that is not too old
         self._forgotten_length = 0
         self._syncing = threading.Lock()
         self._stop = threading.Event()
@@ -112,11 +108,14 @@ class DirectoryStore(LayerStore):
         """Open the layers, oldest first, and return what was forgotten of them."""
         for leftover in self.directory.glob("layer-*.bloom.tmp"):  # creations cut short; they never held anything
             leftover.unlink()
-        headers = {path: layerfile.read_header(path) for path in layer_paths(self.directory)}
-        for error in contradictions(headers):
+        paths = layer_paths(self.directory)
+        headers = {index: layerfile.read_header(path) for index, path in paths.items()}
+        for error in contradictions(self.directory, headers):
             raise error
-        for path in headers:
-            self._files.append(layerfile.open_existing(path))
+        for index, header in headers.items():
+            file = LayerFile(paths[index], header)
+            self._files.append(file)
+            layerfile.check_bits(file.path, header, file.layer)
         forgotten, self._forgotten_length = read_forgotten(self.directory / FORGOTTEN_NAME)
         if not self._files:
             return [], forgotten
@@ -125,16 +124,8 @@ class DirectoryStore(LayerStore):
         if newest.header.oldest is not None:
             self._delete_before(newest.header.oldest)  # what the last process was killed before it could delete
         self.was_unclean = not all(file.header.is_clean for file in self._files)
-        if self.was_unclean:
-            logger.warning(
-                "The filter in %s was not closed by its last crawl. It remembers about %s; if the machine went down "
-                "too, those of the last moments may be fetched again.",
-                self.directory,
-                counted(sum(file.layer.count for file in self._files), "URL"),
-            )
-        for file in self._files[:-1]:
-            if not file.header.is_followed:  # the process was killed before it noted that
-                file.write_state(is_clean=file.header.is_clean, is_followed=True)
+        for file in self._files[:-1]:  # the process may have been killed before it noted that
+            file.write_state(is_clean=file.header.is_clean, is_followed=True)
         # On disk before the first bit is set: a clean mark over changed bits would look like damage.
         newest.write_state()
         newest.fsync()
@@ -149,12 +140,9 @@ class DirectoryStore(LayerStore):
             if not self._files:
                 raise
             logger.error(  # noqa: TRY400 - the reason is in the message, a traceback would bury what to do
-                "No room for layer %d of the filter in %s (%s): it lives in memory until there is. Free %s bytes. "
-                "If the process is killed before that, the URLs of this layer will be fetched again.",
-                spec.index,
-                self.directory,
-                error.strerror,
-                f"{spec.nbytes:,}",
+                "No room for layer %d of the filter in %s (%s): it lives in memory until there is. Free %d bytes. "
+                "If the process ends before that, the URLs of this layer will be fetched again.",
+                *(spec.index, self.directory, error.strerror, spec.nbytes),
             )
         layer = super().create(spec, created)
         self._waiting.append(layer)
@@ -174,12 +162,9 @@ class DirectoryStore(LayerStore):
         try:
             self._forgotten_length = note_forgotten(path, fingerprint, forgotten=forgotten, length=length)
         except OSError as error:
-            logger.error(  # noqa: TRY400 - as above
-                "%s could not be written (%s). In this run the change counts; after it, %s",
-                path,
-                error.strerror,
-                "a page that failed may be taken for seen." if forgotten else "a page may be fetched once more.",
-            )
+            effect = "a page that failed may be taken for seen" if forgotten else "a page may be fetched once more"
+            message = "%s could not be written (%s). In this run the change counts; after it, %s."
+            logger.error(message, path, error.strerror, effect)  # noqa: TRY400 - as above
 
     def checkpoint(self) -> None:
         """Save the newest count, and try again to write the layers that wait in memory."""
@@ -213,14 +198,6 @@ class DirectoryStore(LayerStore):
         if self._thread is not None:
             self._thread.join()
         self.checkpoint()
-        for layer in self._waiting:
-            logger.error(
-                "Layer %d of the filter in %s never found room on disk. Its %s will be fetched again when the crawl is "
-                "resumed.",
-                layer.spec.index,
-                self.directory,
-                counted(layer.count, "URL"),
-            )
         try:
             self.sync()
             self._files[-1].write_state(is_clean=True)
@@ -253,12 +230,11 @@ class DirectoryStore(LayerStore):
         logger.error(
             "The filter in %s could not be written to disk (%s). It is complete as long as the machine runs; after a "
             "power failure, URLs may be fetched again.",
-            self.directory,
-            error.strerror,
+            *(self.directory, error.strerror),
         )
 
     def _create_file(self, spec: LayerSpec, created: float) -> LayerFile:
-        header = Header(spec, self.chain_id, self._error_rate, created, self._watermark, oldest=self._oldest)
+        header = Header(spec, self._error_rate, created, self.chain_id, self._watermark, oldest=self._oldest)
         file = layerfile.create(_layer_path(self.directory, spec.index), header)
         if self._files:
             # Done here, since from the append below on the sync thread may write the state of this layer.
@@ -289,31 +265,27 @@ class DirectoryStore(LayerStore):
                     file.path.unlink()
 
 
-def layer_paths(directory: Path) -> list[Path]:
-    """Return the layer files in *directory*, oldest first."""
-    return sorted((path for path in directory.glob("layer-*.bloom") if _LAYER_NAME.fullmatch(path.name)), key=_index_of)
+def layer_paths(directory: Path) -> dict[int, Path]:
+    """Return the layer files in *directory* by index, oldest first."""
+    names = ((_LAYER_NAME.fullmatch(path.name), path) for path in directory.glob("layer-*.bloom"))
+    return dict(sorted((int(name[1]), path) for name, path in names if name))
 
 
-def contradictions(headers: Mapping[Path, Header]) -> Iterator[DamagedError]:
+def contradictions(directory: Path, headers: Mapping[int, Header]) -> Iterator[DamagedError]:
     """Yield an error for each layer that is missing from *headers*, oldest first, or belongs elsewhere."""
     if not headers:
         return
-    first, *_, last = [*headers, *headers]
+    last = max(headers)
     newest = headers[last]
-    begin = _index_of(first) if newest.oldest is None else newest.oldest
-    for index in range(begin, _index_of(last) + 1 + newest.is_followed):
-        if (path := _layer_path(last.parent, index)) not in headers:
-            yield damaged(path, f"the file is missing, and {last.name} shows that there was one")
-    for path, header in headers.items():
-        if header.spec.index != _index_of(path):
-            yield damaged(path, f"it holds layer {header.spec.index}, not layer {_index_of(path)}")
-        if header.chain_id != newest.chain_id:
-            yield damaged(path, f"it belongs to another filter than {last.name}")
+    for index in range(min(headers) if newest.oldest is None else newest.oldest, last + 1 + newest.is_followed):
+        path = _layer_path(directory, index)
+        if index not in headers:
+            yield damaged(path, f"the file is missing, and that of layer {last} shows that there was one")
+        elif headers[index].spec.index != index:
+            yield damaged(path, f"it holds layer {headers[index].spec.index}, not layer {index}")
+        elif headers[index].chain_id != newest.chain_id:
+            yield damaged(path, f"it belongs to another filter than layer {last}")
 
 
 def _layer_path(directory: Path, index: int) -> Path:
     return directory / f"layer-{index:03d}.bloom"
-
-
-def _index_of(path: Path) -> int:
-    return int(path.name.removeprefix("layer-").removesuffix(".bloom"))

@@ -9,7 +9,7 @@ import shutil
 import struct
 import sys
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING
 from zlib import crc32
 
@@ -24,7 +24,7 @@ FORMAT_VERSION = 1
 HEADER_BYTES = 4096
 MAGIC = b"\x89BLOOM\r\n"  # not text, and broken by any transfer that rewrites line ends or strips the eighth bit
 
-_DESIGN = struct.Struct("<8sIIIII4xQQddd16s")  # written once, padded with zeros, with a checksum behind
+_DESIGN = struct.Struct("<8sIII4xQdQIIdd16s")  # written once, padded with zeros, with a checksum behind
 _WATERMARK = struct.Struct("<QI")  # with its checksum
 _STATE = struct.Struct("<QIIII")  # with its checksum
 _CHECKSUM_AT, _WATERMARK_AT, _STATE_AT = 4056, 4060, 4072
@@ -35,9 +35,9 @@ class Header:
     """Everything that stands in a layer file before its bits. What comes after *created* changes."""
 
     spec: LayerSpec
-    chain_id: str  # 32 hexadecimal digits, random, the same in all layers of a chain
     chain_error_rate: float  # p of the whole chain, as set when this layer was created
     created: float  # seconds since 1970 (UTC)
+    chain_id: str  # 32 hexadecimal digits, random, the same in all layers of a chain
     watermark: int = 0  # a number of the caller's; 0 if it contradicts its checksum, as one half written does
     count: int = 0  # fingerprints in the layer, as noted last
     is_clean: bool = False  # whether the file was closed: bits and count are on disk and belong together
@@ -46,21 +46,8 @@ class Header:
 
     def pack(self) -> bytes:
         """Return the bytes in the file."""
-        spec = self.spec
-        design = _DESIGN.pack(
-            MAGIC,
-            FORMAT_VERSION,
-            RUNS_SCHEME,
-            spec.seed,
-            spec.index,
-            spec.probes,
-            spec.capacity,
-            spec.size_bits,
-            spec.error_rate,
-            self.chain_error_rate,
-            self.created,
-            bytes.fromhex(self.chain_id),
-        ).ljust(_CHECKSUM_AT, b"\0")
+        rest = self.chain_error_rate, self.created, bytes.fromhex(self.chain_id)
+        design = _DESIGN.pack(MAGIC, FORMAT_VERSION, RUNS_SCHEME, *astuple(self.spec), *rest).ljust(_CHECKSUM_AT, b"\0")
         return design + _checksum(design) + _packed_watermark(self.watermark) + self.pack_state()
 
     def pack_state(self) -> bytes:
@@ -87,17 +74,12 @@ class LayerFile:
             self._map.madvise(mmap.MADV_RANDOM)
         self.layer = Layer(header.spec, memoryview(self._map)[HEADER_BYTES:], header.created)
 
-    def write_state(
-        self, *, is_clean: bool = False, is_followed: bool | None = None, oldest: int | None = None
-    ) -> None:
-        """Save the count, whether the file is closed, and the others if they are given."""
-        self.header = replace(
-            self.header,
-            count=self.layer.count,
-            is_clean=is_clean,
-            is_followed=self.header.is_followed if is_followed is None else is_followed,
-            oldest=self.header.oldest if oldest is None else oldest,
-        )
+    def write_state(self, *, is_clean: bool = False, is_followed: bool = False, oldest: int = 0) -> None:
+        """Save the count and whether the file is closed; and, if they are news, that it is followed and the oldest."""
+        is_followed = is_followed or self.header.is_followed
+        oldest = max(oldest, self.header.oldest or 0)
+        count = self.layer.count
+        self.header = replace(self.header, count=count, is_clean=is_clean, is_followed=is_followed, oldest=oldest)
         self._map[_STATE_AT:HEADER_BYTES] = self.header.pack_state()
 
     def write_watermark(self, number: int) -> None:
@@ -126,13 +108,14 @@ def create(path: Path, header: Header) -> LayerFile:
     Writes under a temporary name, allocates the space, syncs and renames. Without the allocation, setting a bit on a
     full disk would kill the process with SIGBUS.
     """
-    if HEADER_BYTES + header.spec.nbytes > shutil.disk_usage(path.parent).free:
+    nbytes = HEADER_BYTES + header.spec.nbytes
+    if nbytes > shutil.disk_usage(path.parent).free:
         # ext4 takes all that is free before it finds that it is not enough, and every other process on the disk fails.
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     temporary = path.with_name(path.name + ".tmp")
     try:
         with temporary.open("wb") as file:
-            _allocate(file.fileno(), HEADER_BYTES + header.spec.nbytes)
+            _allocate(file.fileno(), nbytes)
             file.seek(0)
             file.write(header.pack())
             file.flush()
@@ -150,19 +133,8 @@ def create(path: Path, header: Header) -> LayerFile:
     return LayerFile(path, header)
 
 
-def open_existing(path: Path) -> LayerFile:
-    """Check that the file at *path* is whole and consistent, and open it. Raises as the two functions below."""
-    file = LayerFile(path, read_header(path))
-    try:
-        check_bits(path, file.header, file.layer)
-    except BaseException:
-        file.close()
-        raise
-    return file
-
-
 def read_header(path: Path) -> Header:
-    """Read the header of the file at *path* without opening it for writing, and check it against the file's length.
+    """Read the header of the file at *path*, and check it against the file's length. Writes nothing.
 
     Raises:
         DamagedError: Wrong magic, checksum or length.
@@ -176,22 +148,19 @@ def read_header(path: Path) -> Header:
         raise damaged(path, f"it begins with {data[:8]!r} where a filter layer has {MAGIC!r}", 0)
     if length < HEADER_BYTES:
         raise damaged(path, f"the header of {HEADER_BYTES} bytes ends after {length}", length)
-    _, version, scheme, seed, index, probes, capacity, size_bits, rate, chain_rate, created, id_ = _DESIGN.unpack_from(
-        data
-    )
+    _, version, scheme, *design, chain_error_rate, created, chain_id = _DESIGN.unpack_from(data)
     for what, found, known in (("format version", version, FORMAT_VERSION), ("probe scheme", scheme, RUNS_SCHEME)):
         if found != known:  # before the checksum, which another version may keep elsewhere
             advice = f"Upgrade scrapy-bloom; if nobody has run a newer one here, the file is damaged. {_way_out(path)}"
             raise UnusableError(path, f"has the {what} {found}", expected=str(known), advice=advice)
     if data[_CHECKSUM_AT:_WATERMARK_AT] != _checksum(data[:_CHECKSUM_AT]):
         raise damaged(path, "the header contradicts its checksum", _CHECKSUM_AT)
-    spec = LayerSpec(index, capacity, rate, size_bits, probes, seed)
-    if length != HEADER_BYTES + spec.nbytes:
-        raise damaged(path, f"the file has {length} bytes, its header says {HEADER_BYTES + spec.nbytes}", length)
-    header = Header(spec, id_.hex(), chain_rate, created, oldest=None)
+    header = Header(LayerSpec(*design), chain_error_rate, created, chain_id.hex(), oldest=None)
+    if length != (expected := HEADER_BYTES + header.spec.nbytes):
+        raise damaged(path, f"the file has {length} bytes, and its header says {expected}", length)
     if data[-4:] == _checksum(data[_STATE_AT:-4]):
         count, is_clean, is_followed, oldest, _ = _STATE.unpack_from(data, _STATE_AT)
-        header = replace(header, count=count, is_clean=bool(is_clean), is_followed=bool(is_followed), oldest=oldest)
+        header = replace(header, count=count, is_clean=is_clean == 1, is_followed=is_followed == 1, oldest=oldest)
     watermark, _ = _WATERMARK.unpack_from(data, _WATERMARK_AT)
     if data[_WATERMARK_AT:_STATE_AT] == _packed_watermark(watermark):
         return replace(header, watermark=watermark)
@@ -207,13 +176,12 @@ def check_bits(path: Path, header: Header, layer: Layer, *, thorough: bool = Fal
     noted last is more. Looks at a sample; if *thorough*, at all bits.
     """
     if header.count > layer.capacity:
-        problem = f"{header.count} fingerprints are noted in a layer made for {layer.capacity}"
-        raise damaged(path, problem, _STATE_AT)
-    estimate = 0 if header.is_clean else layer.estimated_count()
+        raise damaged(path, f"{header.count} fingerprints are noted in a layer for {layer.capacity}", _STATE_AT)
+    estimate = header.count if header.is_clean else layer.estimated_count()
     layer.count = max(header.count, estimate)
     found = layer.contradiction(thorough=thorough)
-    if found is not None and not header.is_clean and header.count > estimate:
-        layer.count = estimate  # after a power failure, the note may be newer than the bits
+    if found is not None and header.count > estimate:  # after a power failure, the note may be newer than the bits
+        layer.count = estimate
         found = layer.contradiction(thorough=thorough)
     if found is not None:
         raise damaged(path, found, HEADER_BYTES)
@@ -242,8 +210,7 @@ def _allocate(fd: int, nbytes: int) -> None:
         os.posix_fallocate(fd, 0, nbytes)
     except (AttributeError, OSError) as error:
         # macOS and Windows do not have the call, and some network and FUSE file systems refuse it: write zeros there.
-        refusals = {None, errno.EINVAL, errno.ENODEV, errno.ENOSYS, errno.EOPNOTSUPP}
-        if getattr(error, "errno", None) not in refusals:
+        if getattr(error, "errno", None) not in {None, errno.EINVAL, errno.ENODEV, errno.ENOSYS, errno.EOPNOTSUPP}:
             raise
         zeros = memoryview(bytes(1 << 20))
         while nbytes:

@@ -36,18 +36,13 @@ def lock_directory(directory: str | os.PathLike[str]) -> Iterator[None]:
         path.mkdir(parents=True, exist_ok=True)
         fd = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
-        raise UnusableError(
-            f"The directory {path}",
-            f"cannot be used: {'it is a file' if path.is_file() else error.strerror or error}",
-            advice="Check its path, its owner, its permissions and the space on its disk.",
-        ) from error
+        reason = "it is a file" if path.is_file() else error.strerror
+        advice = "Check its path, its owner, its permissions and the space on its disk."
+        raise UnusableError(f"The directory {path}", f"cannot be used: {reason}", advice=advice) from error
     try:
         if not _try_lock(fd):
-            raise InUseError(
-                f"The directory {path}",
-                f"is in use by {owner(path) or 'another process'}",
-                advice="Two processes cannot share a job directory. Stop the other one, or use another directory.",
-            )
+            advice = "Two processes cannot share a job directory. Stop the other one, or use another directory."
+            raise InUseError(f"The directory {path}", f"is in use by {owner(path) or 'a process'}", advice=advice)
         with suppress(OSError):  # a full disk: nobody can be named then
             os.ftruncate(fd, 0)
             os.write(fd, f"process {os.getpid()} on {platform.node()}\n".encode())

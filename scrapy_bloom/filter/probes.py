@@ -14,23 +14,19 @@ writes with one extended slice, in about 100 ns each. With the 128-bit MurmurHas
 CPython ints use 30-bit digits. H >> 98 fits in one, so stride and gap cost 10 ns each. The array is m bits plus a tail
 of padding for runs that start near its end: starts are uniform over [0, m) and the bits are set evenly.
 
-*Why the rate is what it is.* A run of K bits at fill f is all ones by accident with probability f^K. One correlation
-adds to that: a stored run with the same stride, on the same progression and shifted by j places, covers K - |j| of the
-bits at once and leaves only |j| to chance. Each shift happens with probability R n / (m S) for R runs per fingerprint
-and S = 4096 strides, and summed over j this gives
+*Why the rate is what it is.* A run of K bits at fill f is all ones by accident with probability f^K. A stored run with
+the same stride on the same progression, shifted by j places, covers K - |j| of its bits at once and leaves |j| to
+chance. For R runs per fingerprint and S = 4096 strides, and summed over j, that adds c. Two runs of a fingerprint share
+a stride, so they may hit the same stored fingerprint together, if their gaps (one of G = 32,768, with three runs
+65,536) are equal or shifted too. That adds t:
 
-    c = 5/4 * R n / (m S) * (1 + f) / (1 - f)          P(run) = f^K + c
+    c = 5/4 * R n / (m S) * (1 + f) / (1 - f)                       P(run) = f^K + c
+    t = 5/4 * n / (m S) * ((1 + f) / (1 - f))^2 / G                 p = (f^K + c)^2 + t             for two runs
 
 The 5/4 stands for the other progressions that share more than one bit with a run, at strides in ratio 1:2, 1:3, 2:3.
-It measures 1.28, 1.21, 1.18 and 1.13 at K = 7, 10, 11 and 12, so that p is met within 2 % up to k = 22.
-
-The runs of one fingerprint share a stride, so two of them can hit the same stored fingerprint together, if their gaps
-are equal (one chance in G = 32,768, with three runs 65,536) or shifted too. Summed over the shifts of both:
-
-    t = 5/4 * n / (m S) * ((1 + f) / (1 - f))^2 / G          p = (f^K + c)^2 + t             for two runs
-
-Layers are sized with c and t, which costs 1.8 % more bits at p = 2e-7 than k independent probes. One run of 22 bits
-would err 5.7 times as often. ``docs/math.md`` derives and measures this.
+It measures 1.28, 1.21, 1.18 and 1.13 at K = 7, 10, 11 and 12, so that p is met within 2 % up to k = 22. Layers are
+sized with c and t, which costs 1.8 % more bits at p = 2e-7 than k independent probes. One run of 22 bits would err 5.7
+times as often. ``docs/math.md`` derives and measures this.
 """
 
 from __future__ import annotations
@@ -48,9 +44,7 @@ if TYPE_CHECKING:
 
     Table = tuple[bitarray, int]
 
-RUNS_SCHEME = 1
-"""The number of the scheme above, as written into file headers. A better scheme gets the next number."""
-
+RUNS_SCHEME = 1  # the number of the scheme above, as written into file headers; a better one gets the next number
 MAX_PROBES = 36
 _STRIDES = 1 << 12
 _GAPS = {1: 0, 2: 1 << 15, 3: 1 << 16}  # by the number of runs
@@ -143,16 +137,11 @@ def bind(
     forgotten: Collection[bytes] = (),
     recall: Callable[[bytes], bool] = bool,
 ) -> Probes:
-    """Return the operations of a chain with k = *probes*, which has no tables yet.
+    """Return the operations of a chain with k = *probes* and the hash *seed*, which has no tables yet.
 
-    Args:
-        probes: k, from 1 to 36.
-        seed: Seed of the hash.
-        on_quota_spent: Called after the last addition of the quota, and then may call :attr:`Probes.set_tables`.
-            Called before an addition without a quota, and then must.
-        forgotten: Unless it is empty, :attr:`Probes.add` returns what *recall* says about a fingerprint that it finds.
-        recall: Returns whether a fingerprint that was found counts as new.
-
+    *on_quota_spent* is called after the last addition of the quota, and then may call :attr:`Probes.set_tables`; and
+    before an addition without a quota, and then must. Unless *forgotten* is empty, :attr:`Probes.add` returns what
+    *recall* says about a fingerprint that it finds: whether it counts as new.
     """
     length1, length2, length3 = (*run_lengths(probes), 0, 0)[:3]
     gap_bits = 14 if length3 else 15  # of H >> 98, from here on

@@ -1,4 +1,6 @@
-"""Computes how large a bloom filter has to be. Letters as in the literature, here and in every module of this package:
+"""Computes how large a bloom filter has to be.
+
+Letters as in the literature, here and in every module of this package:
 
     n   fingerprints                    m   bits
     k   probes (bits) per fingerprint   p   false-positive rate, a probability

@@ -1,0 +1,196 @@
+"""What can happen to a filter's files, in words, and the processes that it happens to.
+
+Run as ``python -m tests.filter.damage JOB DIRECTORY``, this module is such a process.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import mmap
+import os
+import struct
+import subprocess
+import sys
+from contextlib import contextmanager, suppress
+from hashlib import sha1
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+from scrapy_bloom.filter.directory import open_filter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from scrapy_bloom.filter.chain import ScalableBloomFilter
+
+HEADER_BYTES = 4096
+CHECKSUM_AT, WATERMARK_AT, STATE_AT = 4056, 4060, 4072
+
+
+def fingerprint(number: int) -> bytes:
+    """Return what looks like one of Scrapy's, another for each number."""
+    return sha1(b"%d" % number).digest()
+
+
+def filled(directory: Path, count: int, capacity: int, error_rate: float = 1e-3) -> Path:
+    """Leave a cleanly closed filter with *count* fingerprints and watermark in *directory*, and return that."""
+    with open_filter(directory, capacity, error_rate) as chain:
+        for number in range(count):
+            chain.add(fingerprint(number))
+        chain.watermark = count
+    return directory
+
+
+def knows(chain: ScalableBloomFilter, count: int) -> bool:
+    return all(fingerprint(number) in chain for number in range(count))
+
+
+def layer(directory: Path, index: int = 0) -> Path:
+    return directory / f"layer-{index:03d}.bloom"
+
+
+def read(path: Path, offset: int, length: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(offset)
+        return file.read(length)
+
+
+def overwrite(path: Path, offset: int, content: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(content)
+
+
+def flip_bits(path: Path, offset: int, mask: int = 0xFF) -> None:
+    overwrite(path, offset, bytes([read(path, offset, 1)[0] ^ mask]))
+
+
+def restate(path: Path, count: int, *, clean: bool) -> None:
+    """Write a state with a checksum that fits."""
+    state = struct.pack("<QIII", count, clean, 0, 0)
+    overwrite(path, STATE_AT, state + struct.pack("<I", crc32(state)))
+
+
+@contextmanager
+def running(job: str, directory: Path) -> Iterator[subprocess.Popen[str]]:
+    """Run a job of this module, and kill it at the end: no handler, no finally, no flush."""
+    command = [sys.executable, "-m", "tests.filter.damage", job, str(directory)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+class Done:
+    """A counter that outlives its process as the bits of a filter do, and costs no system call."""
+
+    def __init__(self, path: Path) -> None:
+        if not path.exists():
+            path.write_bytes(bytes(8))
+        with path.open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), 8)
+
+    @property
+    def count(self) -> int:
+        return int.from_bytes(self._map[:], "little")
+
+    @count.setter
+    def count(self, number: int) -> None:
+        self._map[:] = number.to_bytes(8, "little")
+
+
+CAPACITY, STEP = 1_000, 100
+
+
+def add(directory: Path) -> None:
+    """Add fingerprints for ever, from the first that is not done yet, and tell of each step; take every tenth back."""
+    done = Done(directory.with_name("done"))
+    chain = open_filter(directory, CAPACITY)
+    number = done.count
+    while True:
+        chain.add(fingerprint(number))
+        if number % 10 == 0:
+            chain.forget(fingerprint(number))
+        number += 1
+        chain.watermark = number
+        done.count = number
+        if number % STEP == 0:
+            sys.stdout.write(".")
+            sys.stdout.flush()
+
+
+LIMIT = 150_000
+"""Largest file in bytes, between those of the second and the third layer."""
+
+TOTAL = 100_000
+
+
+def crawl_on_a_full_disk(mode: str, directory: Path) -> None:
+    """Fill two layers, then the disk, then go on; print what happened. *mode*: how, and when there is room again."""
+    import resource
+
+    def limit(nbytes: int) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, resource.RLIM_INFINITY))
+
+    def fill_disk() -> None:
+        if how == "limit":
+            limit(LIMIT)
+            return
+        with ballast.open("wb", buffering=0) as file, suppress(OSError):
+            while file.write(bytes(4096)) == 4096:
+                pass
+
+    def make_room() -> None:
+        if how == "limit":
+            limit(resource.RLIM_INFINITY)
+        else:
+            ballast.unlink()
+
+    how, when = mode.split("-")
+    ballast = directory.parent / "ballast"
+    log: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: log.append(record.levelname)  # type: ignore[method-assign]
+    logging.getLogger("scrapy_bloom").addHandler(handler)
+    told: dict[str, Any] = {"log": log}
+    if when == "start":
+        fill_disk()
+        open_filter(directory, 200_000)
+    else:
+        chain = open_filter(directory, 20_000, 1e-3)
+        number = 0
+        for stop, then in ((50_000, fill_disk), (80_000, make_room if when == "soon" else None), (TOTAL, None)):
+            while number < stop:
+                chain.add(fingerprint(number))
+                number += 1
+                told.setdefault("on_disk", len(chain) - 1) if log else None
+            chain.watermark = number
+            then() if then else None
+        told["known"] = knows(chain, TOTAL)
+        chain.sync()
+        told["synced"], told["count"] = chain.synced, len(chain)
+        chain.close()
+        told["at_end"] = list(log)
+        make_room() if when == "never" else None
+    with open_filter(directory, 20_000, 1e-3) as chain:
+        told["after"] = len(chain)
+        told["known_after"] = knows(chain, len(chain))
+        told["watermark"] = chain.watermark
+    json.dump(told, sys.stdout)
+
+
+if __name__ == "__main__":
+    _, job, where = sys.argv
+    if job == "add":
+        add(Path(where))
+    elif job == "hold":
+        open_filter(where).add(b"held")
+        sys.stdout.write(".")
+        sys.stdout.flush()
+        sys.stdin.read()
+        os._exit(3)
+    else:
+        crawl_on_a_full_disk(job, Path(where))

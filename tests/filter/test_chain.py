@@ -1,0 +1,350 @@
+"""The chain keeps its promises, in memory as in files: it knows what it was given, and errs within its bound."""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import shutil
+import tempfile
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from scrapy_bloom.filter import plan, sizing
+from scrapy_bloom.filter import probes as probing
+from scrapy_bloom.filter.chain import LayerStore, ScalableBloomFilter
+from scrapy_bloom.filter.directory import open_filter
+from tests.filter.sampling import FINGERPRINTS, hash_fingerprints, hits, poisson_interval, url_fingerprints
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scrapy_bloom.filter.layer import Layer, LayerSpec
+
+CAPACITIES = st.integers(1, 20)
+RATES = st.sampled_from([0.5, 1e-2, 1e-6, 1e-9])
+SOME = st.one_of(st.binary(max_size=2), st.integers(0, 300).map(b"http://a.example/%d".__mod__))
+
+
+class Contract(RuleBasedStateMachine):
+    """A chain does what a set does, whatever happens to it in between.
+
+    Its layers are so small that, at the least size of a layer, no error rate leaves false positives to be seen.
+    """
+
+    def make(self, capacity: int, error_rate: float) -> ScalableBloomFilter:
+        raise NotImplementedError
+
+    @initialize(capacity=CAPACITIES, error_rate=RATES)
+    def begin(self, capacity: int, error_rate: float) -> None:
+        self.model: set[bytes] = set()
+        self.forgotten: set[bytes] = set()
+        self.watermark = 0
+        self.is_counted = True
+        self.chain = self.make(capacity, error_rate)
+        self.chain_id = self.chain.chain_id
+
+    @rule(fingerprint=SOME)
+    def add(self, fingerprint: bytes) -> None:
+        assert self.chain.add(fingerprint) is (fingerprint not in self.model)
+        assert not self.chain.add(fingerprint)
+        self.model.add(fingerprint)
+        self.forgotten.discard(fingerprint)
+
+    @rule(start=st.integers(0, 300), count=st.integers(1, 60))
+    def add_many(self, start: int, count: int) -> None:
+        for number in range(start, start + count):
+            self.add(b"http://a.example/%d" % number)
+
+    @rule(fingerprint=SOME)
+    def forget(self, fingerprint: bytes) -> None:
+        assert self.chain.forget(fingerprint) is (fingerprint in self.model)
+        if fingerprint in self.model:
+            self.model.discard(fingerprint)
+            self.forgotten.add(fingerprint)
+
+    @rule(fingerprint=SOME)
+    def recall(self, fingerprint: bytes) -> None:
+        assert self.chain.recall(fingerprint) is (fingerprint in self.forgotten)
+        if fingerprint in self.forgotten:
+            self.forgotten.discard(fingerprint)
+            self.model.add(fingerprint)
+
+    @rule(number=st.integers(0, 2**64 - 1))
+    def set_watermark(self, number: int) -> None:
+        self.chain.watermark = self.watermark = number
+
+    @rule()
+    def sync(self) -> None:
+        self.chain.sync()
+
+    @rule(fingerprint=SOME)
+    def ask(self, fingerprint: bytes) -> None:
+        assert (fingerprint in self.chain) is (fingerprint in self.model)
+
+    @invariant()
+    def all_is_in_order(self) -> None:
+        assert all(fingerprint in self.chain for fingerprint in self.model)
+        assert not any(fingerprint in self.chain for fingerprint in self.forgotten)
+        assert self.chain.forgotten == len(self.forgotten)
+        assert self.chain.watermark == self.watermark
+        assert self.chain.chain_id == self.chain_id
+        layers = self.chain.layers
+        if self.is_counted:
+            assert len(self.chain) == len(self.model)
+            assert all(layer.count == layer.capacity for layer in layers[:-1])
+        assert [layer.spec.index for layer in layers] == list(range(len(layers)))
+        assert len({(layer.spec.probes, layer.spec.seed) for layer in layers}) == 1
+        assert all(next_.capacity >= 2 * layer.capacity for layer, next_ in pairwise(layers))
+        for layer in layers:
+            assert layer.count <= layer.capacity
+            assert layer.contradiction(thorough=True) is None
+        assert self.chain.nbytes == sum(len(layer.bits) // 8 for layer in layers)
+        assert self.chain.error_rate >= math.fsum(layer.error_rate for layer in layers)
+        assert 0 <= self.chain.estimated_error_rate() < 1
+
+    def teardown(self) -> None:
+        self.chain.close()
+
+
+class InMemory(Contract):
+    def make(self, capacity: int, error_rate: float) -> ScalableBloomFilter:
+        return ScalableBloomFilter(capacity, error_rate)
+
+
+class InFiles(Contract):
+    def make(self, capacity: int, error_rate: float) -> ScalableBloomFilter:
+        memory = Path("/dev/shm")
+        self.home = Path(tempfile.mkdtemp(dir=memory if memory.is_dir() else None))
+        self.directory = self.home / "0"
+        return open_filter(self.directory, capacity, error_rate)
+
+    @rule(capacity=CAPACITIES, error_rate=RATES)
+    def close_and_open_with_other_parameters(self, capacity: int, error_rate: float) -> None:
+        designs = [layer.spec for layer in self.chain.layers]
+        self.chain.close()
+        self.chain = open_filter(self.directory, capacity, error_rate)
+        assert [layer.spec for layer in self.chain.layers] == designs
+        assert not self.chain.was_unclean
+
+    @rule()
+    def be_killed(self) -> None:
+        """A copy of the files at this moment is what SIGKILL leaves."""
+        copy = self.home / str(int(self.directory.name) + 1)
+        shutil.copytree(self.directory, copy)
+        self.chain.close()
+        self.directory = copy
+        self.chain = open_filter(copy, 1, 1e-6)
+        assert self.chain.was_unclean
+        self.is_counted = False
+
+    def teardown(self) -> None:
+        super().teardown()
+        shutil.rmtree(self.home)
+
+
+for _machine in (InMemory, InFiles):
+    _machine.TestCase.settings = settings(
+        max_examples=20, stateful_step_count=20, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+TestInMemory, TestInFiles = InMemory.TestCase, InFiles.TestCase
+
+
+@pytest.mark.parametrize(("error_rate", "probed"), [(1e-2, 100_000), (1e-3, 200_000)])
+@pytest.mark.parametrize("kind", FINGERPRINTS)
+def test_a_chain_grown_manyfold_stays_within_its_bound(error_rate: float, probed: int, kind: str) -> None:
+    """However far it has grown past its first capacity, a chain errs no more often than it promised."""
+    chain = ScalableBloomFilter(5_000, error_rate)
+    for fingerprint in FINGERPRINTS[kind](200_000, 1):
+        chain.add(fingerprint)
+    assert len(chain.layers) == 6
+    found = hits(chain.__contains__, FINGERPRINTS[kind](probed, 2))
+    assert 0 < found <= poisson_interval(probed * error_rate)[1]
+    assert found <= poisson_interval(probed * chain.estimated_error_rate())[1]
+
+
+def test_the_estimated_rate_is_the_measured_one_within_a_factor_of_two() -> None:
+    """estimated_error_rate() is half to twice what is measured at any moment of a chain's growth."""
+    chain = ScalableBloomFilter(20_000, 0.02)
+    probed = 50_000
+    fingerprints = hash_fingerprints(100_000, 1)
+    for batch in (14_000, 6_000, 20_000, 40_000):
+        for _ in range(batch):
+            chain.add(next(fingerprints))
+        low, high = poisson_interval(hits(chain.__contains__, hash_fingerprints(probed, 2)))
+        assert low / probed / 2 <= chain.estimated_error_rate() <= 2 * high / probed
+        assert chain.estimated_error_rate() <= chain.error_rate
+
+
+def test_the_expected_loss_is_the_measured_one() -> None:
+    """As many new fingerprints are taken for seen as expected_false_positives() says, within sampling error and 5 %."""
+    chain = ScalableBloomFilter(60_000, 0.03)
+    assert chain.expected_false_positives() == chain.estimated_error_rate() == 0
+    for fingerprint in url_fingerprints(600_000, 1):
+        chain.add(fingerprint)
+    lost = 600_000 - len(chain)
+    # Above: a sum over layers counts twice what two layers take for theirs. Below: rates of accepted fingerprints.
+    low, high = poisson_interval(chain.expected_false_positives())
+    assert 0.95 * low <= lost <= 1.05 * high
+    assert lost > 1000
+
+
+@pytest.mark.parametrize("error_rate", [0.5, 1e-2, 1e-4, 1e-6, 1e-8, 1e-10])
+def test_a_fingerprint_costs_what_the_formula_says(error_rate: float) -> None:
+    """Padding aside, a layer takes at most 3 % more bytes than independent probes (sizing.bits_per_fingerprint)."""
+    with ScalableBloomFilter(1_000_000, error_rate) as chain:
+        spec = chain.layers[0].spec
+        formula = 1_000_000 * sizing.bits_per_fingerprint(spec.error_rate, spec.probes) / 8
+        assert formula <= chain.nbytes - probing.padding_bits(spec.probes) / 8 <= 1.03 * formula + 8
+        assert chain.nbytes == plan.first_layer_bytes(1_000_000, error_rate)
+
+
+def test_a_planned_chain_is_the_one_that_grows() -> None:
+    """planned_layers() has the sizes and counts of a chain with as many fingerprints, and so its expected loss."""
+    chain = ScalableBloomFilter(1_000, 1e-9)
+    for number in range(12_345):
+        chain.add(b"%d" % number)
+    planned = plan.planned_layers(12_345, 1_000, 1e-9)
+    assert [(layer.spec.size_bits, layer.count) for layer in chain.layers] == [
+        (spec.size_bits, count) for spec, count in planned
+    ]
+    assert plan.expected_false_positives(planned) == chain.expected_false_positives()
+
+
+@given(capacity=st.integers(1, 300))
+@settings(max_examples=20, deadline=None)
+def test_exactly_its_capacity_costs_one_layer(capacity: int) -> None:
+    """The next layer is made for the first new fingerprint beyond capacity: not before, and not for a duplicate."""
+    chain = ScalableBloomFilter(capacity)
+    for number in range(capacity):
+        chain.add(b"%d" % number)
+    assert not chain.add(b"0")
+    assert [layer.count for layer in chain.layers] == [capacity]
+    assert chain.add(b"new")
+    assert [layer.count for layer in chain.layers] == [capacity, 1]
+    assert chain.layers[1].capacity == 2 * capacity
+
+
+@pytest.mark.parametrize(("capacity", "calls"), [(10, 10), (63, 63), (6_400, 64), (640_000, 64)])
+def test_checkpoints_come_at_least_64_times_a_layer_and_on_growth(capacity: int, calls: int) -> None:
+    """Filling the first layer calls on_checkpoint as documented, with the count up to date, and growth once more."""
+    counts: list[tuple[int, int]] = []
+    chain = ScalableBloomFilter(capacity, 1e-9, on_checkpoint=lambda: counts.append((len(chain), len(chain.layers))))
+    for number in range(capacity):
+        chain.add(b"%d" % number)
+    assert len(counts) == calls
+    chain.add(b"new")
+    assert counts[-2:] == [(capacity, 1), (capacity + 1, 2)]
+    chain.sync()
+    assert len(counts) == calls + 2
+
+
+def test_a_store_may_exchange_the_bits_at_a_checkpoint() -> None:
+    """After a checkpoint the chain works on the buffer that the store put in place."""
+
+    class Moving(LayerStore):
+        def __init__(self) -> None:
+            super().__init__()
+            self.created: list[Layer] = []
+
+        def create(self, spec: LayerSpec, created: float) -> Layer:
+            self.created.append(super().create(spec, created))
+            return self.created[-1]
+
+        def checkpoint(self) -> None:
+            for layer in self.created:
+                layer.bits = layer.bits.copy()
+
+    chain = ScalableBloomFilter(10, 1e-9, store=Moving())
+    assert all(chain.add(b"%d" % number) for number in range(100))
+    assert all(b"%d" % number in chain for number in range(100))
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda chain: chain.add(b"new"),
+        lambda chain: chain.add(b"old"),
+        lambda chain: b"old" in chain,
+        lambda chain: chain.forget(b"old"),
+        lambda chain: chain.sync(),
+    ],
+    ids=["add", "add a duplicate", "in", "forget", "sync"],
+)
+@pytest.mark.parametrize("max_age", [None, 60.0])
+def test_a_closed_filter_refuses_to_answer(use: Callable[[ScalableBloomFilter], object], max_age: float | None) -> None:
+    """After close(), which may come twice, no fingerprint is called seen or new: it is an error, again and again."""
+    with ScalableBloomFilter(100, max_age=max_age) as chain:
+        chain.add(b"old")
+    chain.close()
+    for _ in range(2):
+        with pytest.raises(ValueError, match="closed"):
+            use(chain)
+    assert len(chain) == 1
+
+
+def test_all_that_is_wrong_is_named_at_once() -> None:
+    """Parameters out of range are one ValueError that names each; the ends of the ranges are fine."""
+    with pytest.raises(ValueError, match=r"capacity.*error_rate.*max_age"):
+        ScalableBloomFilter(0, 0.6, max_age=0)
+    for capacity, error_rate in [(-1, 1e-6), (1e6, 1e-6), (1, 0), (1, 9e-11), (1, math.nan), (1, 1)]:
+        with pytest.raises(ValueError, match="must be"):
+            ScalableBloomFilter(capacity, error_rate)  # type: ignore[arg-type]  # a float, too
+    for error_rate in (1e-10, 0.5):
+        assert ScalableBloomFilter(1, error_rate).error_rate == pytest.approx(error_rate)
+
+
+def test_the_promised_rate_covers_the_layers_that_are_there(tmp_path: Path) -> None:
+    """error_rate is the given one, unless older layers were designed for more; then it is theirs and the rest."""
+    with open_filter(tmp_path, 500, 0.05) as chain:
+        for fingerprint in hash_fingerprints(2_000, 1):
+            chain.add(fingerprint)
+        assert len(chain.layers) == 3
+        assert chain.error_rate == pytest.approx(0.05)
+    with open_filter(tmp_path, 9_000, 1e-4) as again:
+        promised = 0.05 * (1 - 0.8**3) + 1e-4 * 0.8**3
+        assert again.error_rate == pytest.approx(promised)
+        for fingerprint in hash_fingerprints(10_000, 2):
+            again.add(fingerprint)
+        assert [layer.capacity for layer in again.layers] == [500, 1000, 2000, 9000]
+        assert again.error_rate == pytest.approx(promised)
+
+
+def test_every_chain_has_a_seed_and_an_id_of_its_own() -> None:
+    """Seeds are random, of 32 bits with the highest set; ids are 32 hexadecimal digits."""
+    chains = [ScalableBloomFilter(1) for _ in range(20)]
+    seeds = {chain.layers[0].spec.seed for chain in chains}
+    # Twenty draws of 31 bits coincide once in ten million runs.
+    assert len(seeds) == len({chain.chain_id for chain in chains}) == 20
+    assert all(2**31 <= seed < 2**32 for seed in seeds)
+    assert all(len(bytes.fromhex(chain.chain_id)) == 16 for chain in chains)
+
+
+def test_any_bytes_are_a_fingerprint_and_nothing_else_is() -> None:
+    """Empty and long fingerprints are told apart; a str is an error, not another fingerprint."""
+    chain = ScalableBloomFilter(100, 1e-9)
+    fingerprints = [b"", b"\0", b"\0\0", b"a" * 10_000, b"a" * 10_001, random.Random(1).randbytes(100_000)]
+    assert [chain.add(fingerprint) for fingerprint in fingerprints] == [True] * len(fingerprints)
+    with pytest.raises(TypeError):
+        chain.add("a")  # type: ignore[arg-type]  # what a caller without types may do
+    assert len(chain) == len(fingerprints)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")  # the child does nothing but add
+def test_a_forked_child_does_not_add_to_its_parents_filter() -> None:
+    """What a child process adds is not taken for seen by its parent, and what the parent added is known to both."""
+    chain = ScalableBloomFilter(1000)
+    chain.add(b"before")
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if b"before" in chain and chain.add(b"child's") else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert b"child's" not in chain
+    assert b"before" in chain

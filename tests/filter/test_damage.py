@@ -1,0 +1,291 @@
+"""What a damaged file does to a filter: it does not open, and says why. Or nothing is lost, and it says so."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from scrapy_bloom.errors import DamagedError, UnusableError
+from scrapy_bloom.filter import layerfile
+from scrapy_bloom.filter.directory import open_filter
+from scrapy_bloom.filter.inspect import inspect_directory
+from scrapy_bloom.filter.layer import LayerSpec
+from scrapy_bloom.filter.layerfile import Header
+from tests.filter.damage import (
+    CHECKSUM_AT,
+    HEADER_BYTES,
+    STATE_AT,
+    WATERMARK_AT,
+    filled,
+    fingerprint,
+    flip_bits,
+    knows,
+    layer,
+    overwrite,
+    read,
+    restate,
+)
+from tests.filter.sampling import questions
+
+GOLDEN = Path(__file__).with_name("golden") / "version-1.bloom"
+HEADER = Header(
+    LayerSpec(index=0, capacity=8, error_rate=0.1, size_bits=49_152, probes=3, seed=0x9E3779B9),
+    chain_id=bytes(range(16)).hex(),
+    chain_error_rate=0.5,
+    created=1_750_000_000.0,
+    watermark=0x0123456789,
+)
+FINGERPRINTS = [b"https://example.com/%d" % number for number in range(5)]
+
+
+@pytest.fixture
+def small(quick_path: Path) -> Path:
+    """A filter of one layer."""
+    return filled(quick_path / "small", 8, capacity=10)
+
+
+@pytest.fixture
+def large(quick_path: Path) -> Path:
+    """A filter of one layer, two thirds full."""
+    return filled(quick_path / "large", 20_000, capacity=30_000)
+
+
+@pytest.fixture
+def three(quick_path: Path) -> Path:
+    """A filter of three layers."""
+    return filled(quick_path / "three", 60, capacity=10)
+
+
+def assert_refused(directory: Path, path: Path) -> None:
+    """Opening is refused by naming *path* and a way out, changes nothing, and the description says the same."""
+    before = {each.name: each.read_bytes() for each in directory.glob("layer-*")}
+    described = inspect_directory(directory)
+    for _ in range(2):
+        with pytest.raises((DamagedError, UnusableError)) as caught:
+            open_filter(directory)
+        assert caught.value.where == str(path)
+        assert str(directory) in caught.value.advice
+        assert str(caught.value) in map(str, described.damage)
+    assert not described.is_clean
+    assert {each.name: each.read_bytes() for each in directory.glob("layer-*")} == before
+
+
+def write_golden(path: Path) -> None:
+    file = layerfile.create(path, HEADER)
+    file.layer.count = sum(map(questions(file.layer).add, FINGERPRINTS))
+    file.write_state(is_clean=True)
+    file.close()
+
+
+def test_the_bytes_written_are_those_of_format_version_1(tmp_path: Path) -> None:
+    """A layer written today is the golden file, byte for byte; a change of format takes a new version number."""
+    write_golden(tmp_path / "layer-000.bloom")
+    assert (tmp_path / "layer-000.bloom").read_bytes() == GOLDEN.read_bytes()
+
+
+def test_the_golden_file_is_read_back(tmp_path: Path) -> None:
+    """A file of the first release opens with its design, count, watermark and id, and the filter goes on."""
+    shutil.copy(GOLDEN, tmp_path / "layer-000.bloom")
+    header = layerfile.read_header(GOLDEN)
+    assert (header.spec, header.chain_error_rate, header.created) == (HEADER.spec, 0.5, HEADER.created)
+    assert (header.count, header.is_clean, header.is_followed, header.oldest) == (5, True, False, 0)
+    with open_filter(tmp_path, 8, 0.5) as chain:
+        assert (chain.watermark, chain.chain_id, chain.was_unclean) == (HEADER.watermark, HEADER.chain_id, False)
+        assert [chain.add(each) for each in FINGERPRINTS] == [False] * 5
+        assert [chain.add(b"https://example.org/%d" % number) for number in range(10)] == [True] * 10
+        assert [each.count for each in chain.layers] == [8, 7]
+
+
+@pytest.mark.parametrize("mask", [0xFF, 0x01, 0x80])
+def test_a_flipped_header_byte_is_refused_or_survived_but_never_overlooked(small: Path, mask: int) -> None:
+    """Each of 4,096 bytes: in the design and the watermark an error; in the state, a recount that forgets none."""
+    path = layer(small)
+    for offset in range(STATE_AT):
+        flip_bits(path, offset, mask)
+        with pytest.raises((DamagedError, UnusableError)) as caught:
+            layerfile.read_header(path)
+        assert caught.value.where == str(path)
+        if offset % 500 == 0:
+            assert_refused(small, path)
+        flip_bits(path, offset, mask)
+    before = path.read_bytes()
+    for offset in range(STATE_AT, HEADER_BYTES):
+        flip_bits(path, offset, mask)
+        with open_filter(small, error_rate=1e-3) as chain:
+            assert chain.was_unclean
+            assert knows(chain, 8)
+            assert chain.watermark == 8
+        path.write_bytes(before)
+
+
+def test_a_watermark_torn_by_a_kill_counts_as_none(small: Path) -> None:
+    """Half of an older number and half of a newer one are no number: 0, and the filter opens."""
+    for offset in range(WATERMARK_AT, STATE_AT):
+        restate(layer(small), 8, clean=False)
+        before = layer(small).read_bytes()
+        flip_bits(layer(small), offset)
+        with open_filter(small) as chain:
+            assert chain.watermark == 0
+            assert knows(chain, 8)
+        layer(small).write_bytes(before)
+
+
+def test_a_file_cut_or_lengthened_anywhere_is_refused(small: Path) -> None:
+    """At a sample of lengths, around every edge, and with a byte too many."""
+    path = layer(small)
+    whole = path.read_bytes()
+    edges = [0, 1, 7, 8, 96, CHECKSUM_AT, STATE_AT, HEADER_BYTES - 1, HEADER_BYTES, HEADER_BYTES + 1, len(whole) - 1]
+    for length in (*edges, *random.Random(20).sample(range(len(whole)), 60)):
+        path.write_bytes(whole[:length])
+        assert_refused(small, path)
+    path.write_bytes(whole + b"\0")
+    assert_refused(small, path)
+
+
+@pytest.mark.parametrize("offset", [8, 12], ids=["format version", "probe scheme"])
+def test_a_file_of_a_newer_version_asks_for_an_upgrade(small: Path, offset: int) -> None:
+    """A version that we do not know is not damage, and it may keep its checksum elsewhere."""
+    overwrite(layer(small), offset, b"\x02")
+    with pytest.raises(UnusableError, match="Upgrade"):
+        open_filter(small)
+    assert_refused(small, layer(small))
+
+
+@pytest.mark.parametrize("damage", ["zeros", "ones", "count", "too many", "ones after a kill", "all ones after a kill"])
+def test_bits_that_contradict_the_count_or_themselves_are_refused(large: Path, damage: str) -> None:
+    """A page of zeros or ones shows in the fill, a wrong count too; after a kill, a block of ones is still found."""
+    path = layer(large)
+    if damage == "count":
+        restate(path, 10_000, clean=True)
+    elif damage == "too many":
+        restate(path, 30_001, clean=True)
+    elif damage == "all ones after a kill":
+        overwrite(path, HEADER_BYTES, b"\xff" * (path.stat().st_size - HEADER_BYTES))
+        restate(path, 20_000, clean=False)
+    elif damage == "ones after a kill":
+        overwrite(path, 5 * 4096, b"\xff" * 64)
+        restate(path, 20_000, clean=False)
+    else:
+        overwrite(path, 6 * 4096, 4096 * (b"\xff" if damage == "ones" else b"\0"))
+    assert_refused(large, path)
+
+
+@pytest.mark.parametrize("noted", [0, 19_990, 20_000])
+def test_a_power_failure_may_leave_any_mix_of_count_and_bits(large: Path, noted: int) -> None:
+    """The noted count of a layer in use may be older than its bits, or newer; then the bits count."""
+    path = layer(large)
+    restate(path, noted, clean=False)
+    with open_filter(large, error_rate=1e-3) as chain:
+        assert len(chain) == pytest.approx(20_000, rel=0.01)
+        assert knows(chain, 20_000)
+    overwrite(path, HEADER_BYTES, bytes(path.stat().st_size - HEADER_BYTES))
+    restate(path, noted, clean=False)
+    with open_filter(large, error_rate=1e-3) as chain:
+        assert len(chain) == 0
+
+
+def test_the_noted_count_of_a_full_layer_outlives_a_kill(quick_path: Path) -> None:
+    """It is exact, where every other estimate falls short of the capacity, and the layer would not look full."""
+    for number in range(5):
+        path = layer(filled(quick_path / str(number), 15_000, capacity=15_000))
+        restate(path, 15_000, clean=False)
+        with open_filter(path.parent, 15_000, 1e-3) as chain:
+            assert len(chain) == 15_000
+
+
+@pytest.mark.parametrize("error_rate", [0.5, 1e-3])
+def test_a_sound_layer_is_never_taken_for_damaged(quick_path: Path, error_rate: float) -> None:
+    """Closed or killed, at any fill, the bits agree with the count; at high error rates each one counted sets more."""
+    count = 0
+    for target in (1_000, 20_000, 150_000, 290_000):
+        with open_filter(quick_path, 300_000, error_rate) as chain:
+            for number in range(count, target):
+                chain.add(b"%d" % number)
+            exact = len(chain)
+        count = target
+        restate(layer(quick_path), exact * 9 // 10, clean=False)
+        assert inspect_directory(quick_path, thorough=True).damage == ()
+        with open_filter(quick_path, 300_000, error_rate) as chain:
+            assert len(chain) == pytest.approx(exact, rel=0.04)
+        restate(layer(quick_path), exact, clean=True)
+
+
+@pytest.mark.parametrize("index", [0, 1, 2])
+def test_a_missing_layer_is_named(three: Path, index: int) -> None:
+    """Files are numbered without a gap, and each notes that another has followed, as soon as it is there."""
+    layer(three, index).unlink()
+    assert_refused(three, layer(three, index))
+    with open_filter(three / "open", 10) as chain:
+        for number in range(11):
+            chain.add(fingerprint(number))
+        shutil.copytree(three / "open", three / "killed")  # as a kill at this moment leaves it
+    layer(three / "killed", 1).unlink()
+    assert_refused(three / "killed", layer(three / "killed", 1))
+
+
+def test_a_layer_in_the_wrong_place_is_named(three: Path, quick_path: Path) -> None:
+    """Each file says which layer of which filter it is."""
+    other = filled(quick_path / "other", 60, capacity=10)
+    original = layer(three, 1).read_bytes()
+    layer(three, 1).write_bytes(layer(other, 1).read_bytes())
+    assert_refused(three, layer(three, 1))
+    layer(three, 1).write_bytes(layer(three, 2).read_bytes())
+    assert_refused(three, layer(three, 1))
+    layer(three, 1).write_bytes(original)
+    with open_filter(three) as chain:
+        assert knows(chain, 60)
+        assert not chain.was_unclean
+
+
+def test_what_is_no_layer_is_left_alone(small: Path) -> None:
+    """Only names that a layer can have are looked at; creations that were cut short are deleted."""
+    copy, torn = small / "layer-000 (copy).bloom", small / "layer-001.bloom.tmp"
+    copy.write_bytes(b"anything")
+    torn.write_bytes(b"anything")
+    with open_filter(small) as chain:
+        assert knows(chain, 8)
+    assert copy.read_bytes() == b"anything"
+    assert not torn.exists()
+
+
+def test_the_state_is_marked_in_use_while_open(small: Path) -> None:
+    """The clean mark goes before the first bit is set and comes back on closing: a copy made between is recounted."""
+    clean = read(layer(small), STATE_AT, 24)
+    with open_filter(small) as chain:
+        assert read(layer(small), STATE_AT, 24) != clean
+        described = inspect_directory(small)
+        assert (described.is_in_use, described.is_clean, described.damage) == (True, False, ())
+        assert described.layers[-1].chain_id == chain.chain_id
+    assert read(layer(small), STATE_AT, 24) == clean
+
+
+def forgotten_by(directory: Path) -> set[int]:
+    with open_filter(directory) as chain:
+        return {number for number in range(8) if fingerprint(number) not in chain}
+
+
+def test_the_list_of_what_was_taken_back_is_torn_or_refused_but_never_misread(small: Path) -> None:
+    """Cut anywhere, whole lines count and more can be added; a flipped byte is damage, or in what was torn."""
+    path = small / "forgotten"
+    assert not path.exists()
+    with open_filter(small) as chain:
+        assert chain.forget(fingerprint(1))
+        assert chain.forget(fingerprint(2))
+        assert chain.add(fingerprint(2))
+        assert chain.forget(fingerprint(3))
+    whole = path.read_bytes()
+    assert forgotten_by(small) == {1, 3}
+    lines = whole.splitlines(keepends=True)
+    for length in range(0, len(whole) - 1, 3):
+        path.write_bytes(whole[:length] + bytes(length % 2 * 5))  # a power failure may leave zeros
+        assert forgotten_by(small) == [set(), {1}, {1, 2}, {1}][whole[:length].count(b"\n")]
+    for at in range(0, len(whole), 2):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        assert_refused(small, path)
+    path.write_bytes(whole[: len(lines[0]) + 7])
+    with open_filter(small) as chain:
+        assert chain.forget(fingerprint(5))
+    assert forgotten_by(small) == {1, 5}

@@ -1,0 +1,128 @@
+"""What is left after ``kill -9``, and on a full disk: everything that was acknowledged."""
+
+from __future__ import annotations
+
+import json
+import platform
+import random
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from scrapy_bloom.errors import InUseError
+from scrapy_bloom.filter.directory import open_filter
+from scrapy_bloom.filter.inspect import inspect_directory
+from scrapy_bloom.filter.lock import lock_directory
+from tests.filter.damage import CAPACITY, STEP, TOTAL, Done, fingerprint, layer, running
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL and no RLIMIT_FSIZE there")
+
+
+def test_a_kill_at_any_moment_forgets_nothing(tmp_path: Path) -> None:
+    """Every fingerprint acknowledged before SIGKILL is known after reopening, those taken back are new, and the
+    watermark is the last that was set, in round after round of growth."""
+    directory, done, random_ = tmp_path / "filter", Done(tmp_path / "done"), random.Random(7)
+    for steps in (1, 3, 5, 9, 30, 70):
+        with running("add", directory) as process:
+            assert process.stdout is not None
+            assert process.stdout.read(steps)
+            moment = done.count + random_.randrange(STEP)
+            while done.count < moment and process.poll() is None:
+                pass
+        described = inspect_directory(directory, thorough=True)
+        assert (described.is_clean, described.is_in_use, described.damage) == (False, False, ())
+        with open_filter(directory, CAPACITY) as chain:
+            count = done.count
+            assert chain.was_unclean
+            assert 0 <= chain.watermark - count <= 1
+            assert described.layers[-1].watermark == chain.watermark
+            assert described.urls == len(chain)
+            for number in range(count):
+                assert (fingerprint(number) in chain) is (number % 10 != 0)
+            assert len(chain) == pytest.approx(0.9 * count, abs=20 + 0.03 * count)
+        with open_filter(directory, CAPACITY) as chain:
+            assert not chain.was_unclean
+            chain.watermark = count  # the next process begins there
+    assert done.count > 118 * STEP
+    assert len(list(directory.glob("layer-*"))) >= 4, "the chain was to grow"
+
+
+def test_the_lock_names_its_holder_and_falls_with_it(tmp_path: Path) -> None:
+    """A second process, filter or command, is refused with pid and host of the first, and let in once it is killed."""
+    with running("hold", tmp_path) as process:
+        assert process.stdout is not None
+        assert process.stdout.read(1)
+        for attempt in (lambda: open_filter(tmp_path), lambda: lock_directory(tmp_path).__enter__()):
+            with pytest.raises(InUseError) as caught:
+                attempt()
+            assert f"process {process.pid} on {platform.node()}" in str(caught.value)
+        assert inspect_directory(tmp_path).is_in_use
+    with open_filter(tmp_path) as chain:
+        assert b"held" in chain
+
+
+@pytest.fixture(params=["limit", "tmpfs"])
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """How a disk gets full, and a directory on it: a limit on the size of files, or a file system of 1 MB."""
+    mount, umount = shutil.which("mount"), shutil.which("umount")
+    if request.param == "limit":
+        yield "limit", tmp_path / "filter"
+        return
+    if not (mount and umount):
+        pytest.skip("there is no mount here")
+    mounting = [mount, "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(tmp_path)]
+    if subprocess.run(mounting, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a tmpfs takes root on Linux")
+    try:
+        yield "tmpfs", tmp_path / "filter"
+    finally:
+        subprocess.run([umount, str(tmp_path)], check=True)
+
+
+def crawl(disk: tuple[str, Path], when: str) -> dict[str, Any]:
+    how, directory = disk
+    command = [sys.executable, "-m", "tests.filter.damage", f"{how}-{when}", str(directory)]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr  # -7 would be SIGBUS
+    told: dict[str, Any] = json.loads(process.stdout)
+    return told
+
+
+def test_a_layer_without_room_lives_in_memory(disk: tuple[str, Path]) -> None:
+    """A full disk does not stop the crawl: one ERROR says so, all is known until the end, and nothing past the last
+    file counts as synced. The layer is lost in the end; what was before it is known to the next process."""
+    told = crawl(disk, "never")
+    assert told["known"]
+    assert told["at_end"] == ["ERROR"]
+    assert told["synced"] < TOTAL
+    assert told["after"] == told["on_disk"]
+    assert told["known_after"]
+    assert told["watermark"] == TOTAL, "a database older than that is refused all the same"
+
+
+def test_a_layer_in_memory_is_written_out_when_there_is_room(disk: tuple[str, Path]) -> None:
+    """At the next checkpoint; after that the filter is as if there had always been room."""
+    told = crawl(disk, "soon")
+    assert told["at_end"] == ["ERROR", "WARNING"]
+    assert told["known"]
+    assert told["known_after"]
+    assert told["after"] == told["count"]
+    assert told["synced"] == told["watermark"] == TOTAL
+
+
+def test_a_filter_cannot_be_begun_without_room(disk: tuple[str, Path]) -> None:
+    """At the very start there is no crawl to save: an error names the directory, and nothing is left behind."""
+    how, directory = disk
+    command = [sys.executable, "-m", "tests.filter.damage", f"{how}-start", str(directory)]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "UnusableError" in process.stderr
+    assert str(directory) in process.stderr
+    assert not layer(directory).exists()
+    assert not list(directory.glob("*.tmp"))

@@ -1,0 +1,276 @@
+"""Scheme 1: which bits a fingerprint owns, for ever, and how often one that was never added finds them all set."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import mmh3
+import pytest
+from bitarray import bitarray
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from scrapy_bloom.filter import probes as probing
+from scrapy_bloom.filter import sizing
+from tests.filter.sampling import (
+    FINGERPRINTS,
+    SEED,
+    designed_layer,
+    fill,
+    fill_spread,
+    hash_fingerprints,
+    hits,
+    poisson_interval,
+    questions,
+    unlimited,
+)
+
+if TYPE_CHECKING:
+    from scrapy_bloom.filter.layer import LayerSpec
+
+PROBES = st.integers(1, probing.MAX_PROBES)
+SEEDS = st.integers(0, 2**32 - 1)
+SIZES = st.one_of(st.integers(1, 200), st.integers(1, 2_000_000))
+
+
+def table(size_bits: int, probes: int) -> tuple[bitarray, int]:
+    return bitarray(size_bits + probing.padding_bits(probes), endian="little"), size_bits
+
+
+def bits_of(fingerprint: bytes, *, seed: int, size_bits: int, probes: int) -> list[int]:
+    """The positions that an empty table has set after the fingerprint was added."""
+    blank = table(size_bits, probes)
+    assert unlimited([blank], probes, seed).add(fingerprint)
+    return list(blank[0].search(1))
+
+
+def by_the_docstring(fingerprint: bytes, *, seed: int, size_bits: int, lengths: tuple[int, ...]) -> list[int]:
+    """The positions as the module's docstring defines them, computed from the digest's bytes."""
+    digest = mmh3.mmh3_x64_128_digest(fingerprint, seed)
+    binary = f"{int.from_bytes(digest, 'little'):0128b}"[::-1]
+
+    def field(first: int, last: int) -> int:
+        return int(binary[first : last + 1][::-1], 2)
+
+    stride = field(98, 109) or 4096
+    start = int(binary[::-1], 2) % size_bits
+    positions = []
+    gaps = (field(113, 127), 0) if len(lengths) < 3 else (field(112, 127), field(82, 97), 0)
+    for length, gap in zip(lengths, gaps, strict=False):
+        positions += [start + j * stride for j in range(length)]
+        start += length * stride + gap
+    return sorted(positions)
+
+
+GOLDEN = [
+    (0x80000001, b"http://a.example/", 1, 1000, [570]),
+    (0xB1005EED, b"", 2, 50000, [1329, 9339]),
+    (0xFFFFFFFF, bytes(range(20)), 7, 1000003, [*range(855550, 858431, 960), *range(869623, 871544, 960)]),
+    (
+        0xB1005EED,
+        b"http://a.example/?q=1",
+        22,
+        32542286,
+        [*range(19973574, 19996515, 2294), *range(20027898, 20050839, 2294)],
+    ),
+    (
+        0x9E3779B9,
+        b"\x00",
+        25,
+        777,
+        [*range(69, 18798, 2341), *range(42667, 59055, 2341), *range(93233, 109621, 2341)],
+    ),
+]
+"""seed, fingerprint, k, m, positions. Written once, from scheme 1 as released; they must never change."""
+
+
+@pytest.mark.parametrize(("seed", "fingerprint", "probes", "size_bits", "positions"), GOLDEN)
+def test_scheme_1_is_frozen(seed: int, fingerprint: bytes, probes: int, size_bits: int, positions: list[int]) -> None:
+    """A fingerprint owns the bits it owned when files were first written with scheme 1."""
+    assert bits_of(fingerprint, seed=seed, size_bits=size_bits, probes=probes) == positions
+    assert probing.RUNS_SCHEME == 1
+
+
+def test_the_split_into_runs_is_frozen() -> None:
+    """Run lengths are part of scheme 1 too: one run for k = 1, two up to 22, three up to 36, longer runs first."""
+    assert {k: probing.run_lengths(k) for k in (1, 2, 3, 7, 22, 23, 24, 25, 36)} == {
+        1: (1,),
+        2: (1, 1),
+        3: (2, 1),
+        7: (4, 3),
+        22: (11, 11),
+        23: (8, 8, 7),
+        24: (8, 8, 8),
+        25: (9, 8, 8),
+        36: (12, 12, 12),
+    }
+
+
+@given(fingerprint=st.binary(max_size=64), seed=SEEDS, size_bits=SIZES, probes=PROBES)
+def test_a_fingerprint_owns_the_bits_that_the_docstring_says(
+    fingerprint: bytes, seed: int, size_bits: int, probes: int
+) -> None:
+    """The positions are those of the documented scheme, for any fingerprint, seed, m and k."""
+    expected = by_the_docstring(fingerprint, seed=seed, size_bits=size_bits, lengths=probing.run_lengths(probes))
+    found = bits_of(fingerprint, seed=seed, size_bits=size_bits, probes=probes)
+    assert found == expected
+    assert len(found) <= probes
+
+
+@given(fingerprints=st.lists(st.binary(max_size=12), max_size=40), seed=SEEDS, size_bits=SIZES, probes=PROBES)
+@example(fingerprints=[b""], seed=0, size_bits=1, probes=36)
+def test_contains_and_add_agree(fingerprints: list[bytes], seed: int, size_bits: int, probes: int) -> None:
+    """add() returns False exactly if contains() was True before, and afterwards contains() always is."""
+    ask = unlimited([table(size_bits, probes)], probes, seed)
+    for fingerprint in fingerprints:
+        was_in = ask.contains(fingerprint)
+        assert ask.add(fingerprint) is not was_in
+        assert ask.contains(fingerprint)
+        assert not ask.add(fingerprint)
+    assert all(ask.contains(fingerprint) for fingerprint in fingerprints)
+
+
+@pytest.mark.parametrize("probes", [1, 12, 30])
+def test_without_tables_questions_are_refused(probes: int) -> None:
+    """Before set_tables(), and after it without tables, both questions raise ValueError and name the fingerprint."""
+    ask = probing.bind(probes, SEED, on_quota_spent=lambda: None)
+    for _ in range(2):
+        for question in (ask.contains, ask.add):
+            with pytest.raises(ValueError, match=r"^the filter is closed; b'key' was neither looked up nor recorded$"):
+                question(b"key")
+        ask.set_tables([table(5000, probes)], 3)
+        assert ask.add(b"key")
+        ask.set_tables((), 0)
+
+
+@pytest.mark.parametrize("probes", [1, 12, 30])
+def test_the_quota_is_counted_and_its_end_is_told(probes: int) -> None:
+    """It is called after the last addition of the quota and before one without a quota, never for what is known."""
+    calls: list[tuple[int, bool]] = []
+    first, second = table(100_000, probes), table(200_000, probes)
+
+    def on_quota_spent() -> None:
+        calls.append((ask.left(), ask.contains(b"2")))
+        if len(calls) == 2:
+            ask.set_tables([second, first], 5)
+
+    ask = probing.bind(probes, SEED, on_quota_spent=on_quota_spent)
+    ask.set_tables([first], 2)
+    assert ask.add(b"1")
+    assert not ask.add(b"1")
+    assert (ask.left(), calls) == (1, [])
+    assert ask.add(b"2")
+    assert calls == [(0, True)]
+    assert not ask.add(b"1")
+    assert len(calls) == 1
+    full = first[0].copy()
+    assert ask.add(b"3")
+    assert calls == [(0, True), (0, True)]
+    assert ask.left() == 4
+    assert first[0] == full
+    assert list(second[0].search(1)) == bits_of(b"3", seed=SEED, size_bits=200_000, probes=probes)
+
+
+@pytest.mark.parametrize("probes", [1, 12, 30])
+def test_forgotten_fingerprints_are_asked_about(probes: int) -> None:
+    """recall() answers for fingerprints that are found while anything is forgotten, in any table, and for no others."""
+    asked: list[bytes] = []
+    forgotten: set[bytes] = set()
+
+    def recall(fingerprint: bytes) -> bool:
+        asked.append(fingerprint)
+        return fingerprint in forgotten
+
+    ask = probing.bind(probes, SEED, on_quota_spent=lambda: None, forgotten=forgotten, recall=recall)
+    old, new = table(100_000, probes), table(100_000, probes)
+    ask.set_tables([old], 10)
+    assert ask.add(b"old")
+    ask.set_tables([new, old], 10)
+    assert ask.add(b"new")
+    assert not ask.add(b"old")
+    assert asked == []
+    forgotten.update({b"new", b"old"})
+    assert ask.add(b"new")
+    assert ask.add(b"old")
+    assert ask.add(b"other")
+    assert not ask.add(b"other")
+    assert asked == [b"new", b"old", b"other"]
+
+
+@pytest.mark.parametrize("probes", [1, 2, 22, 23, 36])
+def test_every_bit_counts(probes: int) -> None:
+    """Clearing any single bit of a fingerprint makes the filter deny it: no probe is skipped."""
+    blank = table(3000, probes)
+    ask = unlimited([blank], probes, SEED)
+    ask.add(b"key")
+    for position in list(blank[0].search(1)):
+        blank[0][position] = 0
+        assert not ask.contains(b"key")
+        blank[0][position] = 1
+    assert ask.contains(b"key")
+
+
+@given(capacity=st.integers(1, 10**10), rate=st.floats(1e-12, 0.5), probes=PROBES)
+def test_layers_are_as_small_as_their_rate_allows(capacity: int, rate: float, probes: int) -> None:
+    """m meets the error rate, and two bits less, or a billionth at sizes where floats are coarser, would not."""
+    size = probing.size_bits(capacity, rate, probes)
+    assert probing.error_rate(sizing.fill_ratio(capacity, size, probes), probes) <= rate
+    fewer = min(size - 2, size * (1 - 1e-9))
+    assert fewer <= 0 or probing.error_rate(sizing.fill_ratio(capacity, fewer, probes), probes) > rate
+    assert size >= capacity * sizing.bits_per_fingerprint(rate, probes)
+
+
+def test_the_ends_of_the_rate_are_exact() -> None:
+    """An empty layer never errs and a full one always does."""
+    assert all(probing.error_rate(0.0, k) == 0 for k in range(1, 37))
+    assert all(probing.error_rate(1.0, k) == 1 for k in range(1, 37))
+
+
+@pytest.mark.parametrize("kind", FINGERPRINTS)
+@pytest.mark.parametrize(
+    ("rate", "capacity", "probed"), [(1e-2, 150_000, 150_000), (1e-3, 150_000, 300_000), (1e-4, 150_000, 700_000)]
+)
+def test_a_full_layer_errs_as_often_as_designed(rate: float, capacity: int, probed: int, kind: str) -> None:
+    """At capacity the measured false-positive rate is the designed one, for hashes and for short URLs."""
+    layer = designed_layer(capacity, rate, sizing.optimal_probes(rate))
+    fill(layer, FINGERPRINTS[kind](capacity, 1))
+    assert_rate(hits(questions(layer).contains, FINGERPRINTS[kind](probed, 2)), probed, layer.spec)
+
+
+def assert_rate(found: int, probed: int, spec: LayerSpec) -> None:
+    theory = probing.error_rate(spec.designed_fill, spec.probes)
+    low, high = poisson_interval(probed * theory, fill_spread(spec.size_bits, spec.probes, spec.designed_fill))
+    # Both edges of the array are thinner: what starts there errs less, in all by up to the share of the edges.
+    edges = 2 * probing.padding_bits(spec.probes) / spec.size_bits
+    assert low * (1 - edges) <= found <= high, f"{found / probed:.3g} measured, {theory:.3g} in theory"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", FINGERPRINTS)
+def test_a_full_layer_errs_as_often_as_designed_at_one_in_a_million(kind: str) -> None:
+    """At p = 1e-6 too, over 2e7 absent fingerprints."""
+    layer = designed_layer(1_000_000, 1e-6, 20)
+    spec = layer.spec
+    fill(layer, FINGERPRINTS[kind](spec.capacity, 1))
+    assert_rate(hits(questions(layer).contains, FINGERPRINTS[kind](20_000_000, 2)), 20_000_000, spec)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("probes", "length"), [(20, 10), (22, 11), (36, 12)])
+def test_the_correlation_of_runs_is_what_layers_are_sized_for(probes: int, length: int) -> None:
+    """In 6e6 absent fingerprints the first run hits as often as f^K + c says, measurably more often than f^K alone."""
+    layer = designed_layer(500_000, 2.0**-probes, probes)
+    spec, bits = layer.spec, layer.bits
+    fill(layer, hash_fingerprints(spec.capacity, 1))
+    digest, probed, found = mmh3.mmh3_x64_128_uintdigest, 6_000_000, 0
+    for fingerprint in hash_fingerprints(probed, 2):
+        h = digest(fingerprint, spec.seed)
+        start = h % spec.size_bits
+        stride = h >> 98 & 0xFFF or 4096
+        found += bits[start : start + length * stride : stride].all()
+    runs = len(probing.run_lengths(probes))
+    with_c = probing.error_rate(spec.designed_fill, probes) ** (1 / runs)
+    low_, high_ = poisson_interval(probed * with_c, fill_spread(spec.size_bits, length, spec.designed_fill))
+    assert low_ * 0.98 <= found <= high_
+    if length == 12:  # where c is a fifth of f^K; at K = 10 it is not five standard errors of this sample
+        assert found > poisson_interval(probed * spec.designed_fill**length)[1]
