@@ -121,13 +121,13 @@ class DirectoryStore(LayerStore):
             return [], forgotten
         newest = self._files[-1]
         self.chain_id, self._watermark = newest.header.chain_id, newest.header.watermark
-        if newest.header.oldest is not None:
-            self._delete_before(newest.header.oldest)  # what the last process was killed before it could delete
+        oldest = min(headers) if newest.header.oldest is None else newest.header.oldest
+        self._delete_before(oldest)  # what the last process was killed before it could delete
         self.was_unclean = not all(file.header.is_clean for file in self._files)
         for file in self._files[:-1]:  # the process may have been killed before it noted that
             file.write_state(is_clean=file.header.is_clean, is_followed=True)
         # On disk before the first bit is set: a clean mark over changed bits would look like damage.
-        newest.write_state()
+        newest.write_state(oldest=oldest)
         newest.fsync()
         return [file.layer for file in self._files], forgotten
 

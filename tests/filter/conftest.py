@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-import os
 import random
 import secrets
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,14 +36,3 @@ def open_files() -> set[str]:
         except OSError:  # the directory of this very listing
             continue
     return {each for each in found if "bloom" in each or each.endswith(("lock", "forgotten"))}
-
-
-@pytest.fixture
-def quick_path(tmp_path: Path) -> Iterator[Path]:
-    """A directory in RAM where there is one, for thousands of openings: a disk takes ten times as long for each."""
-    memory = Path("/dev/shm")
-    if not (memory.is_dir() and os.access(memory, os.W_OK)):
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(dir=memory) as directory:
-        yield Path(directory)

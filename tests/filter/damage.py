@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import logging
 import mmap
-import os
 import struct
 import subprocess
 import sys
@@ -77,7 +76,7 @@ def restate(path: Path, count: int, *, clean: bool) -> None:
 def running(job: str, directory: Path) -> Iterator[subprocess.Popen[str]]:
     """Run a job of this module, and kill it at the end: no handler, no finally, no flush."""
     command = [sys.executable, "-m", "tests.filter.damage", job, str(directory)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             yield process
         finally:
@@ -150,35 +149,32 @@ def crawl_on_a_full_disk(mode: str, directory: Path) -> None:
             ballast.unlink()
 
     how, when = mode.split("-")
+    told: dict[str, Any] = {}
     ballast = directory.parent / "ballast"
     log: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: log.append(record.levelname)  # type: ignore[method-assign]
     logging.getLogger("scrapy_bloom").addHandler(handler)
-    told: dict[str, Any] = {"log": log}
     if when == "start":
         fill_disk()
-        open_filter(directory, 200_000)
-    else:
-        chain = open_filter(directory, 20_000, 1e-3)
-        number = 0
-        for stop, then in ((50_000, fill_disk), (80_000, make_room if when == "soon" else None), (TOTAL, None)):
-            while number < stop:
-                chain.add(fingerprint(number))
-                number += 1
-                told.setdefault("on_disk", len(chain) - 1) if log else None
-            chain.watermark = number
-            then() if then else None
-        told["known"] = knows(chain, TOTAL)
-        chain.sync()
-        told["synced"], told["count"] = chain.synced, len(chain)
-        chain.close()
-        told["at_end"] = list(log)
-        make_room() if when == "never" else None
+    chain = open_filter(directory, 20_000 if when != "start" else 200_000, 1e-3)
+    then = {50_000: fill_disk, 80_000: make_room} if when == "soon" else {50_000: fill_disk}
+    for number in range(TOTAL):
+        chain.add(fingerprint(number))
+        if log and "on_disk" not in told:
+            told["on_disk"] = len(chain) - 1
+        then.get(number, lambda: None)()
+    chain.watermark = TOTAL
+    told["known"] = knows(chain, TOTAL)
+    chain.sync()
+    told["synced"], told["count"] = chain.synced, len(chain)
+    chain.close()
+    told["log"] = log
+    if when == "never":
+        make_room()
     with open_filter(directory, 20_000, 1e-3) as chain:
-        told["after"] = len(chain)
-        told["known_after"] = knows(chain, len(chain))
-        told["watermark"] = chain.watermark
+        told["after"], told["watermark"] = len(chain), chain.watermark
+        told["known_after"] = knows(chain, told["after"])
     json.dump(told, sys.stdout)
 
 
@@ -186,11 +182,5 @@ if __name__ == "__main__":
     _, job, where = sys.argv
     if job == "add":
         add(Path(where))
-    elif job == "hold":
-        open_filter(where).add(b"held")
-        sys.stdout.write(".")
-        sys.stdout.flush()
-        sys.stdin.read()
-        os._exit(3)
     else:
         crawl_on_a_full_disk(job, Path(where))

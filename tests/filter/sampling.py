@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import random
 from mmap import mmap
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scrapy_bloom.filter import probes as probing
@@ -21,13 +19,6 @@ SEED = 0xB1005EED
 
 TAIL = 1e-7
 """Chance that a sound filter leaves one side of an interval; the fixed seeds make it happen always or never."""
-
-
-def printed_table() -> list[tuple[int, int, float]]:
-    """The textbook table: m/n, k, rate."""
-    lines = Path(__file__).with_name("bloom-rates.csv").read_text(encoding="utf-8").splitlines()
-    rows = csv.DictReader(line for line in lines if not line.startswith("#"))
-    return [(int(row["m_over_n"]), int(row["k"]), float(row["rate"])) for row in rows]
 
 
 def poisson_interval(mean: float, spread: float = 0.0) -> tuple[float, float]:

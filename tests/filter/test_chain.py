@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import random
 import shutil
 import tempfile
 from itertools import pairwise
@@ -16,16 +15,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from scrapy_bloom.filter import plan, sizing
-from scrapy_bloom.filter import probes as probing
-from scrapy_bloom.filter.chain import LayerStore, ScalableBloomFilter
+from scrapy_bloom.filter import plan
+from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.filter.directory import open_filter
 from tests.filter.sampling import FINGERPRINTS, hash_fingerprints, hits, poisson_interval, url_fingerprints
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from scrapy_bloom.filter.layer import Layer, LayerSpec
 
 CAPACITIES = st.integers(1, 20)
 RATES = st.sampled_from([0.5, 1e-2, 1e-6, 1e-9])
@@ -120,8 +117,7 @@ class InMemory(Contract):
 
 class InFiles(Contract):
     def make(self, capacity: int, error_rate: float) -> ScalableBloomFilter:
-        memory = Path("/dev/shm")
-        self.home = Path(tempfile.mkdtemp(dir=memory if memory.is_dir() else None))
+        self.home = Path(tempfile.mkdtemp())
         self.directory = self.home / "0"
         return open_filter(self.directory, capacity, error_rate)
 
@@ -169,40 +165,21 @@ def test_a_chain_grown_manyfold_stays_within_its_bound(error_rate: float, probed
     assert found <= poisson_interval(probed * chain.estimated_error_rate())[1]
 
 
-def test_the_estimated_rate_is_the_measured_one_within_a_factor_of_two() -> None:
-    """estimated_error_rate() is half to twice what is measured at any moment of a chain's growth."""
-    chain = ScalableBloomFilter(20_000, 0.02)
-    probed = 50_000
-    fingerprints = hash_fingerprints(100_000, 1)
-    for batch in (14_000, 6_000, 20_000, 40_000):
-        for _ in range(batch):
-            chain.add(next(fingerprints))
-        low, high = poisson_interval(hits(chain.__contains__, hash_fingerprints(probed, 2)))
-        assert low / probed / 2 <= chain.estimated_error_rate() <= 2 * high / probed
-        assert chain.estimated_error_rate() <= chain.error_rate
-
-
 def test_the_expected_loss_is_the_measured_one() -> None:
-    """As many new fingerprints are taken for seen as expected_false_positives() says, within sampling error and 5 %."""
+    """As many new fingerprints are taken for seen as expected_false_positives() says, within sampling error and 5 %;
+    and estimated_error_rate() is half to twice what is measured on the way."""
     chain = ScalableBloomFilter(60_000, 0.03)
     assert chain.expected_false_positives() == chain.estimated_error_rate() == 0
     for fingerprint in url_fingerprints(600_000, 1):
         chain.add(fingerprint)
+        if fingerprint.endswith((b"/20000", b"/100000", b"/599999")):
+            low, high = poisson_interval(hits(chain.__contains__, hash_fingerprints(20_000, 2)))
+            assert low / 20_000 / 2 <= chain.estimated_error_rate() <= 2 * high / 20_000
     lost = 600_000 - len(chain)
     # Above: a sum over layers counts twice what two layers take for theirs. Below: rates of accepted fingerprints.
     low, high = poisson_interval(chain.expected_false_positives())
     assert 0.95 * low <= lost <= 1.05 * high
     assert lost > 1000
-
-
-@pytest.mark.parametrize("error_rate", [0.5, 1e-2, 1e-4, 1e-6, 1e-8, 1e-10])
-def test_a_fingerprint_costs_what_the_formula_says(error_rate: float) -> None:
-    """Padding aside, a layer takes at most 3 % more bytes than independent probes (sizing.bits_per_fingerprint)."""
-    with ScalableBloomFilter(1_000_000, error_rate) as chain:
-        spec = chain.layers[0].spec
-        formula = 1_000_000 * sizing.bits_per_fingerprint(spec.error_rate, spec.probes) / 8
-        assert formula <= chain.nbytes - probing.padding_bits(spec.probes) / 8 <= 1.03 * formula + 8
-        assert chain.nbytes == plan.first_layer_bytes(1_000_000, error_rate)
 
 
 def test_a_planned_chain_is_the_one_that_grows() -> None:
@@ -211,6 +188,7 @@ def test_a_planned_chain_is_the_one_that_grows() -> None:
     for number in range(12_345):
         chain.add(b"%d" % number)
     planned = plan.planned_layers(12_345, 1_000, 1e-9)
+    assert plan.first_layer_bytes(1_000, 1e-9) == planned[0][0].nbytes
     assert [(layer.spec.size_bits, layer.count) for layer in chain.layers] == [
         (spec.size_bits, count) for spec, count in planned
     ]
@@ -243,27 +221,6 @@ def test_checkpoints_come_at_least_64_times_a_layer_and_on_growth(capacity: int,
     assert counts[-2:] == [(capacity, 1), (capacity + 1, 2)]
     chain.sync()
     assert len(counts) == calls + 2
-
-
-def test_a_store_may_exchange_the_bits_at_a_checkpoint() -> None:
-    """After a checkpoint the chain works on the buffer that the store put in place."""
-
-    class Moving(LayerStore):
-        def __init__(self) -> None:
-            super().__init__()
-            self.created: list[Layer] = []
-
-        def create(self, spec: LayerSpec, created: float) -> Layer:
-            self.created.append(super().create(spec, created))
-            return self.created[-1]
-
-        def checkpoint(self) -> None:
-            for layer in self.created:
-                layer.bits = layer.bits.copy()
-
-    chain = ScalableBloomFilter(10, 1e-9, store=Moving())
-    assert all(chain.add(b"%d" % number) for number in range(100))
-    assert all(b"%d" % number in chain for number in range(100))
 
 
 @pytest.mark.parametrize(
@@ -324,16 +281,6 @@ def test_every_chain_has_a_seed_and_an_id_of_its_own() -> None:
     assert len(seeds) == len({chain.chain_id for chain in chains}) == 20
     assert all(2**31 <= seed < 2**32 for seed in seeds)
     assert all(len(bytes.fromhex(chain.chain_id)) == 16 for chain in chains)
-
-
-def test_any_bytes_are_a_fingerprint_and_nothing_else_is() -> None:
-    """Empty and long fingerprints are told apart; a str is an error, not another fingerprint."""
-    chain = ScalableBloomFilter(100, 1e-9)
-    fingerprints = [b"", b"\0", b"\0\0", b"a" * 10_000, b"a" * 10_001, random.Random(1).randbytes(100_000)]
-    assert [chain.add(fingerprint) for fingerprint in fingerprints] == [True] * len(fingerprints)
-    with pytest.raises(TypeError):
-        chain.add("a")  # type: ignore[arg-type]  # what a caller without types may do
-    assert len(chain) == len(fingerprints)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")

@@ -11,7 +11,6 @@ import pytest
 
 from scrapy_bloom.errors import InUseError, UnusableError
 from scrapy_bloom.filter import directory as directories
-from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.filter.directory import open_filter
 from scrapy_bloom.filter.inspect import inspect_directory
 from scrapy_bloom.filter.layer import LayerSpec
@@ -35,23 +34,15 @@ def test_a_thread_syncs_while_the_crawl_goes_on(tmp_path: Path, monkeypatch: pyt
             number += 1
             chain.watermark = number
             assert chain.synced <= chain.watermark
-        assert [each.is_clean for each in inspect_directory(tmp_path).layers][:2] == [True, True]
+        described = inspect_directory(tmp_path)
+        assert [each.is_clean for each in described.layers][:2] == [True, True]
+        assert not described.is_clean
+        assert described.layers[-1].watermark == number
     with open_filter(tmp_path, 500) as chain:
         assert knows(chain, number)
         assert (len(chain), chain.watermark, chain.synced) == (number, number, 0)
         chain.sync()
         assert chain.synced == number
-
-
-def test_a_watermark_passes_to_the_next_layer(tmp_path: Path) -> None:
-    """Whatever layer is the newest has it, from its creation on."""
-    with open_filter(tmp_path, 10) as chain:
-        chain.watermark = 2**64 - 1
-        for number in range(11):
-            chain.add(fingerprint(number))
-        assert [each.watermark for each in inspect_directory(tmp_path).layers] == [2**64 - 1] * 2
-        chain.watermark = 5
-        assert [each.watermark for each in inspect_directory(tmp_path).layers] == [2**64 - 1, 5]
 
 
 def test_a_directory_has_one_owner_at_a_time(tmp_path: Path) -> None:
@@ -91,17 +82,6 @@ def test_a_description_agrees_with_the_filter_and_changes_nothing(tmp_path: Path
     nothing = inspect_directory(tmp_path / "nothing", thorough=True)
     assert (nothing.exists, nothing.layers, nothing.urls, nothing.damage) == (False, (), 0, ())
     assert not (tmp_path / "nothing").exists()
-
-
-def test_files_and_memory_make_the_same_chain(tmp_path: Path) -> None:
-    """Where the layers live changes neither their sizes nor the moment of growth."""
-    memory = ScalableBloomFilter(5, 1e-4)
-    with open_filter(tmp_path, 5, 1e-4) as chain:
-        for number in range(100):
-            assert chain.add(fingerprint(number)) == memory.add(fingerprint(number))
-        assert [(each.count, each.spec.nbytes) for each in chain.layers] == [
-            (each.count, each.spec.nbytes) for each in memory.layers
-        ]
 
 
 def test_the_space_of_a_layer_is_allocated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,13 +129,8 @@ def test_a_filter_begins_or_says_why_not(
     assert not list((tmp_path / "filter").glob("layer-*"))
     with open_filter(tmp_path / "filter") as chain:
         assert chain.add(b"key")
-
-
-def test_a_file_where_the_directory_should_be_is_named(tmp_path: Path) -> None:
-    """A directory that cannot be one is an error before anything else."""
-    (tmp_path / "filter").write_text("not a directory")
-    with pytest.raises(UnusableError, match=str(tmp_path / "filter")):
-        open_filter(tmp_path / "filter")
+    with pytest.raises(UnusableError, match=str(tmp_path / "filter" / "lock")):
+        open_filter(tmp_path / "filter" / "lock")
 
 
 def test_a_disk_that_fails_is_said_and_stops_nothing(
