@@ -11,7 +11,7 @@ import mmap
 import struct
 import subprocess
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from hashlib import sha1
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -127,30 +127,17 @@ LIMIT = 150_000
 TOTAL = 100_000
 
 
-def crawl_on_a_full_disk(mode: str, directory: Path) -> None:
-    """Fill two layers, then the disk, then go on; print what happened. *mode*: how, and when there is room again."""
+def crawl_on_a_full_disk(when: str, directory: Path) -> None:
+    """Fill two layers, then the disk, then go on; print what happened. *when* is there room again: soon or never."""
     import resource
 
-    def limit(nbytes: int) -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, resource.RLIM_INFINITY))
-
     def fill_disk() -> None:
-        if how == "limit":
-            limit(LIMIT)
-            return
-        with ballast.open("wb", buffering=0) as file, suppress(OSError):
-            while file.write(bytes(4096)) == 4096:
-                pass
+        resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, resource.RLIM_INFINITY))
 
     def make_room() -> None:
-        if how == "limit":
-            limit(resource.RLIM_INFINITY)
-        else:
-            ballast.unlink()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
-    how, when = mode.split("-")
     told: dict[str, Any] = {}
-    ballast = directory.parent / "ballast"
     log: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: log.append(record.levelname)  # type: ignore[method-assign]

@@ -71,16 +71,6 @@ def test_a_steady_crawl_has_one_layer_in_each_period() -> None:
     assert all(90 <= layer.capacity <= 250 for layer in chain.layers)
 
 
-def test_without_an_age_the_clock_is_not_asked() -> None:
-    """A filter that keeps everything stays as fast as it was: looking something up reads no clock."""
-    asked: list[int] = []
-    chain = ScalableBloomFilter(10, clock=lambda: asked.append(1) or 0.0)  # type: ignore[func-returns-value]
-    begun = len(asked)
-    chain.add(b"1")
-    assert b"1" in chain
-    assert len(asked) == begun
-
-
 def test_a_clock_that_was_ahead_keeps_nothing_for_longer() -> None:
     """What was added under a clock that is put back while the crawl runs is new again at once, since its age is not
     known; it is not seen until the clock has come that far once more. A correction by a second changes nothing."""

@@ -7,14 +7,13 @@ import random
 import statistics
 
 import pytest
-from bitarray import bitarray
 from hypothesis import given
 from hypothesis import strategies as st
 
 from scrapy_bloom.filter import probes as probing
 from scrapy_bloom.filter import sizing
 from scrapy_bloom.filter.layer import Layer, LayerSpec
-from tests.filter.sampling import SEED, designed_layer, fill, hash_fingerprints, hits, poisson_interval, questions
+from tests.filter.sampling import SEED, designed_layer, fill, hash_fingerprints
 
 PAGE_BITS = 1 << 15
 SAMPLE_BITS = 1 << 23
@@ -103,27 +102,3 @@ def test_damage_that_a_sample_misses_is_found_by_reading_all() -> None:
         assert layer.contradiction() is None or place > 7_000_000  # the thin ends are always looked at
         assert layer.contradiction(thorough=True) is not None
         memory[place : place + len(damage)] = before
-
-
-def test_bits_that_were_set_or_cleared_by_mistake_cost_what_the_docs_say() -> None:
-    """The share x of all bits set turns the rate at the fill f into that at f + x. Of the stored fingerprints,
-    (1 - x/f)^k stay seen when it is cleared: one bit makes 1.4 of them new in a full layer."""
-    full = designed_layer(40_000, 1e-2, 7)
-    fill(full, hash_fingerprints(full.capacity, 1))
-    size_bits, k = full.spec.size_bits, full.spec.probes
-    f = full.bits.count(1, 0, size_bits) / size_bits
-
-    def places(bit: int, share: float) -> list[int]:
-        found = list(full.bits.search(bitarray([bit]), 0, size_bits))
-        return random.Random(5).sample(found, round(share * size_bits))
-
-    ones = places(0, 0.02)
-    full.bits[ones] = 1
-    low, high = poisson_interval(200_000 * probing.error_rate(f + 0.02, k), spread=0.01)
-    assert low <= hits(questions(full).contains, hash_fingerprints(200_000, 2)) <= high
-    full.bits[ones] = 0
-    full.bits[places(1, 0.0035)] = 0
-    new = full.capacity - hits(questions(full).contains, hash_fingerprints(full.capacity, 1))
-    low, high = poisson_interval(full.capacity * (1 - (1 - 0.0035 / f) ** k), spread=0.02)
-    assert low <= new <= high
-    assert new / (0.0035 * size_bits) == pytest.approx(1.4, rel=0.1)
