@@ -23,12 +23,11 @@ from scrapy_bloom.links.memory import LinkMemory
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from parsel import Selector
     from scrapy.http import TextResponse
 
 logger = logging.getLogger(__name__)
 
-_find_hrefs = etree.XPath("descendant-or-self::a/@href | descendant-or-self::area/@href", smart_strings=False)
+_find_hrefs = etree.XPath("//a/@href | //area/@href", smart_strings=False)
 
 _CHANGE_WHAT_IS_A_LINK = {"tags", "attrs", "deny_tags", "deny_attrs", "process_value", "strip", "restrict_text"}
 """Arguments with which the ``href`` of an ``a`` or ``area`` alone does not tell what link it is."""
@@ -77,19 +76,20 @@ class UnseenLinkExtractor(LinkExtractor):
         base = get_base_url(response)
         if not self._is_plain:
             links = super().extract_links(response)
-            new = memory.new([link.url for link in links], base, response.encoding, crawl)
+            new = memory.new([link.url for link in links], base, "utf-8", crawl)  # they are quoted already
             return [link for link in links if link.url in new]
 
-        parts: list[Selector] = [response.selector]
         if self.restrict_xpaths:
-            parts = [part for xpath in self.restrict_xpaths for part in response.xpath(xpath)]
-        hrefs = [href for part in parts for href in _find_hrefs(part.root)]
+            parts = [part.root for xpath in self.restrict_xpaths for part in response.xpath(xpath)]
+            hrefs = [link for part in parts for _, _, link in _links(part)]
+        else:
+            hrefs = _find_hrefs(response.selector.root)
         new = memory.new(hrefs, base, response.encoding, crawl)
         if not new:
             return []
         # Scrapy's own work begins with a list of elements and their links. It takes a third of that work.
         scrapys = self.link_extractor
-        scrapys._iter_links = partial(_new_links, new)  # type: ignore[method-assign]
+        scrapys._iter_links = partial(_links, wanted=new)  # type: ignore[method-assign]
         try:
             return super().extract_links(response)
         finally:
@@ -99,8 +99,9 @@ class UnseenLinkExtractor(LinkExtractor):
         return self._link_allowed(Link(url))
 
 
-def _new_links(new: set[str], part: Any) -> Iterator[tuple[Any, str, str]]:
+def _links(part: Any, wanted: set[str] | None = None) -> Iterator[tuple[Any, str, str]]:
+    """Yield the elements of *part* whose ``href`` is *wanted*, as Scrapy's extractor does."""
     for element in part.iter("a", "area"):
-        link = element.get("href")
-        if link in new:
-            yield element, "href", link
+        href = element.get("href")
+        if href is not None and (wanted is None or href in wanted):
+            yield element, "href", href

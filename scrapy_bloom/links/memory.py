@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MOST_KNOWN = 200_000
 """Links remembered, some 30 MB; past that, all are forgotten and learned anew."""
 
-_split_base = re.compile(r"(https?://[^/?#]+)([^?#]*/)?").match
+_split_base = re.compile(r"([a-z][a-z0-9+.\-]*://[^/?#]*)([^?#]*/)?").match
 
 # What leads to the same URL from every page of a site, and from every page of a folder. Other links, such as "?page=2"
 # and "#top", depend on the page. So may those with spaces and control characters, since some of these are removed.

@@ -1,0 +1,97 @@
+"""A crawl that knows what it has seen, without an engine around it, and pages as it would have downloaded them."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from scrapy import Request, Spider
+from scrapy.http import HtmlResponse
+from scrapy.utils.test import get_crawler
+
+from scrapy_bloom.crawl import Crawl
+from scrapy_bloom.dupefilter import BloomDupeFilter
+from scrapy_bloom.links.spider import UnseenLinks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from scrapy.http import TextResponse
+    from scrapy.link import Link
+
+PAGE = "http://a.example/docs/page.html"
+
+
+class AskingSpider(UnseenLinks, Spider):
+    name = "asking"
+
+
+class OpenCrawl:
+    """A crawl with a filter of ours, and what a test asks of it."""
+
+    def __init__(self, dupefilter: type[BloomDupeFilter], settings: dict[str, Any]) -> None:
+        crawler = get_crawler(AskingSpider, {"BLOOM_CAPACITY": 10_000, **settings})
+        spider = crawler._create_spider()
+        assert isinstance(spider, AskingSpider)
+        self.spider = crawler.spider = spider
+        self.filter = dupefilter.from_crawler(crawler)
+        self.filter.open()
+        self.crawl = Crawl.of(crawler)
+
+    def downloaded(self, response: TextResponse) -> TextResponse:
+        """Return *response* as the answer to a request that this crawl has handed out."""
+        assert self.crawl.store is not None
+        self.crawl.store.push(Request(response.url), None)
+        found = self.crawl.store.pop()
+        assert found is not None
+        response.request = found[0]
+        return response
+
+    def see(self, *urls: str) -> None:
+        for url in urls:
+            self.filter.request_seen(Request(url))
+
+    def stat(self, name: str) -> Any:
+        return self.crawl.stats.get_value(name, 0)
+
+
+@contextmanager
+def opened(dupefilter: type[BloomDupeFilter] = BloomDupeFilter, **settings: Any) -> Iterator[OpenCrawl]:
+    crawl = OpenCrawl(dupefilter, settings)
+    try:
+        yield crawl
+    finally:
+        crawl.filter.close("finished")
+
+
+def page(html: str, url: str = PAGE) -> HtmlResponse:
+    return HtmlResponse(url, body=html, encoding="utf-8", request=Request(url))
+
+
+def page_with(*hrefs: str, url: str = PAGE) -> HtmlResponse:
+    return page("".join(f'<a href="{href}">x</a>' for href in hrefs), url)
+
+
+def urls_of(links: Sequence[Link]) -> list[str]:
+    return [link.url for link in links]
+
+
+def response_of(
+    response_class: type[TextResponse],
+    url: str,
+    base: str | None,
+    encoding: str,
+    elements: Sequence[tuple[str, Sequence[tuple[str, str]], str, str]],
+) -> TextResponse:
+    """Return a page with *elements*, each a tag, its attributes, its text and the class of the ``div`` around it."""
+    made = []
+    for tag, attributes, text, css in elements:
+        attrs = "".join(f' {name}="{value.translate(ESCAPES)}"' for name, value in attributes)
+        made.append(f'<div class="{css}"><{tag}{attrs}>{text}</{tag}></div>')
+    head = "" if base is None else f'<base href="{base}"/>'
+    hidden = '<!-- <a href="a.html">x</a> -->'
+    html = f'<html xmlns:o="urn:o"><head>{head}{hidden}</head><body>{"".join(made)}</body></html>'
+    return response_class(url, body=html, encoding=encoding, request=Request(url))
+
+
+ESCAPES = str.maketrans({"&": "&amp;", '"': "&quot;", "<": "&lt;", "\n": "&#10;", "\t": "&#9;", "\x01": ""})

@@ -1,0 +1,264 @@
+from __future__ import annotations
+
+import logging
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from scrapy import Request
+from scrapy.linkextractors import LinkExtractor
+from scrapy.utils.request import fingerprint
+from scrapy.utils.response import get_base_url
+
+from scrapy_bloom.dupefilter import BloomDupeFilter
+from scrapy_bloom.filter.chain import ScalableBloomFilter
+from scrapy_bloom.links import memory
+from scrapy_bloom.links.extractor import UnseenLinkExtractor
+from tests.links.crawling import OpenCrawl, opened, page, page_with, response_of, urls_of
+from tests.links.strategies import ARGUMENTS, sites
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from scrapy.http import TextResponse
+    from scrapy.link import Link
+
+A, B = "http://a.example/docs/a.html", "http://a.example/docs/b.html"
+
+
+@pytest.fixture
+def crawl() -> Iterator[OpenCrawl]:
+    with opened() as crawl:
+        yield crawl
+
+
+def outcome(extract: Callable[[TextResponse], list[Link]], response: TextResponse) -> Any:
+    """The links, or the type of the exception."""
+    try:
+        return [(link.url, link.text, link.fragment, link.nofollow) for link in extract(response)]
+    except Exception as error:
+        return type(error)
+
+
+def is_known(url: str, known: set[bytes]) -> bool:
+    try:
+        return fingerprint(Request(url)) in known
+    except ValueError:
+        return False
+
+
+@pytest.mark.parametrize("most_known", [3, memory.MOST_KNOWN])
+@hypothesis_settings(max_examples=100)
+@given(
+    arguments=ARGUMENTS,
+    pages=sites(),
+    recorded=st.sets(st.integers(0, 5)),
+    forgotten=st.sets(st.integers(0, 9)),
+)
+def test_the_links_are_those_of_scrapy_without_the_seen_ones(
+    most_known: int, arguments: dict[str, Any], pages: list[Any], recorded: set[int], forgotten: set[int]
+) -> None:
+    """Page by page, while links are requested and forgotten: the same links, order, text, nofollow, and exceptions."""
+    theirs, ours = LinkExtractor(**arguments), UnseenLinkExtractor(**arguments)
+    known: set[bytes] = set()
+    with pytest.MonkeyPatch.context() as patch, opened() as crawl:
+        patch.setattr(memory, "MOST_KNOWN", most_known)
+        for turn, arguments_of_page in enumerate([*pages, *pages]):
+            response = response_of(*arguments_of_page)
+            expected = outcome(theirs.extract_links, response)
+            found = outcome(ours.extract_links, response_of(*arguments_of_page))
+            if isinstance(expected, type):
+                assert found is expected
+                continue
+            if response.selector.type == "html" and "://" in get_base_url(response):
+                expected = [link for link in expected if not is_known(link[0], known)]
+            assert found == expected
+            for number, (url, *_) in enumerate(expected):
+                try:
+                    request = Request(url)
+                except ValueError:
+                    continue
+                if number in recorded:
+                    crawl.filter.request_seen(request)
+                    known.add(fingerprint(request))
+                elif number + turn in forgotten:
+                    crawl.filter.forget(request)
+                    known.discard(fingerprint(request))
+
+
+def test_links_in_every_folder_of_a_site_are_told_apart(crawl: OpenCrawl) -> None:
+    """The same text means another page in another folder; no page of a site is missed, none is asked for twice."""
+    names = ["a.html", "../a.html", "sub/a.html", "/a.html", "b.html?q=1&r=2", "./b.html#top", "#top", "?page=2"]
+    rng = random.Random(1)
+    extractor, usual = UnseenLinkExtractor(), LinkExtractor()
+    queue, missed = ["http://a.example/docs/index.html"], set()
+    crawl.see(*queue)
+    while queue and len(missed) < 300:
+        url = queue.pop(rng.randrange(len(queue)))
+        response = page_with(*rng.sample(names, 6), url=url)
+        found = [
+            link for link in extractor.extract_links(response) if crawl.filter.request_seen(Request(link.url)) is False
+        ]
+        missed |= {link.url for link in usual.extract_links(response)}
+        queue += urls_of(found)
+    assert all(crawl.filter.request_seen(Request(url)) for url in missed)
+    assert len(missed) > 100
+
+
+def test_what_was_seen_is_counted_as_filtered(crawl: OpenCrawl) -> None:
+    """Each different href of a page counts once, on every page; what was not seen does not."""
+    crawl.see(A)
+    extractor = UnseenLinkExtractor()
+    for _ in range(3):
+        assert urls_of(extractor.extract_links(page_with("a.html", "a.html", "/docs/a.html#x", "b.html"))) == [B]
+    assert crawl.stat("bloom/links_dropped") == crawl.stat("dupefilter/filtered") == 6
+
+
+def test_asking_records_nothing(crawl: OpenCrawl) -> None:
+    """A link that was asked about is still new when its request comes, and until then."""
+    extractor = UnseenLinkExtractor()
+    for _ in range(2):
+        assert urls_of(extractor.extract_links(page_with("a.html"))) == [A]
+    assert crawl.filter.request_seen(Request(A)) is False
+    assert extractor.extract_links(page_with("a.html")) == []
+
+
+def test_a_link_that_is_taken_back_comes_out_again(crawl: OpenCrawl) -> None:
+    """What was dropped on a hundred pages is a link again as soon as its fingerprint is taken back."""
+    extractor = UnseenLinkExtractor()
+    crawl.see(A, B)
+    for _ in range(3):
+        assert extractor.extract_links(page_with("a.html", "b.html")) == []
+    crawl.filter.forget(Request(A))
+    assert urls_of(extractor.extract_links(page_with("a.html", "b.html"))) == [A]
+
+
+def test_a_link_seen_too_long_ago_comes_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With BLOOM_MAX_AGE, what is too old is a link again on the first page after that."""
+    now = 1_000_000_000.0
+    monkeypatch.setitem(ScalableBloomFilter.__init__.__kwdefaults__, "clock", lambda: now)
+    with opened(BLOOM_MAX_AGE="7d") as crawl:
+        extractor = UnseenLinkExtractor()
+        crawl.see(A)
+        assert extractor.extract_links(page_with("a.html")) == []
+        now += 8 * 86_400
+        assert urls_of(extractor.extract_links(page_with("a.html"))) == [A]
+
+
+def test_a_tree_that_was_changed_has_the_links_of_the_tree(crawl: OpenCrawl) -> None:
+    """Callbacks that mend the HTML before they extract lose nothing by it."""
+    response = page_with("javascript:go('a.html')")
+    response.selector.root.find(".//a").set("href", "a.html")
+    assert urls_of(UnseenLinkExtractor().extract_links(response)) == [A]
+
+
+def test_links_beyond_a_limit_are_dropped_and_counted_for_it() -> None:
+    """A trap's links never become requests; they count for their limit, and not as duplicates."""
+    with opened(BLOOM_LOOP_GUARD=True) as crawl:
+        extractor = UnseenLinkExtractor()
+        trap = "/a" * 30
+        for _ in range(2):
+            assert urls_of(extractor.extract_links(page_with(trap, "a.html"))) == [A]
+        assert crawl.stat("bloom/loop/depth") > 0
+        assert crawl.stat("dupefilter/filtered") == 0
+
+
+def test_rules_hold_for_links() -> None:
+    """What counts as the same page for requests does so for links."""
+    with opened(BLOOM_URL_RULES=["common"]) as crawl:
+        crawl.see(A)
+        assert UnseenLinkExtractor().extract_links(page_with("a.html?utm_source=x", "a.html")) == []
+
+
+def test_a_rule_that_raises_lets_links_pass() -> None:
+    """As it does for requests, which are let through unchecked."""
+    with opened(BLOOM_URL_RULES=[f"{__name__}.raises_for_a"]) as crawl:
+        crawl.see(B)
+        assert urls_of(UnseenLinkExtractor().extract_links(page_with("a.html", "b.html", "#x"))) == [A, f"{PAGE_A}#x"]
+
+
+PAGE_A = "http://a.example/docs/page.html"
+
+
+def raises_for_a(url: str) -> str:
+    if url.endswith(("/a.html", "/page.html")):
+        raise RuntimeError("broken")
+    return url
+
+
+class KeepsFragments(BloomDupeFilter):
+    def fingerprint(self, request: Request) -> bytes:
+        return request.url.encode()
+
+
+class HasLastWord(BloomDupeFilter):
+    def request_seen(self, request: Request) -> bool:
+        super().request_seen(request)
+        return False
+
+
+class ByUrl:
+    def fingerprint(self, request: Request) -> bytes:
+        return request.url.encode()
+
+
+def test_a_fingerprint_of_the_users_is_the_one_asked_about() -> None:
+    """A fingerprint() that keeps fragments loses no part of a page to another."""
+    with opened(KeepsFragments) as crawl:
+        crawl.see(PAGE_A, f"{PAGE_A}#x", f"{A}#x")
+        found = UnseenLinkExtractor().extract_links(page_with("#x", "#y", "a.html#x", "a.html#y"))
+        assert urls_of(found) == [f"{PAGE_A}#y", f"{A}#y"]
+
+
+@pytest.mark.parametrize(
+    ("dupefilter", "settings"), [(BloomDupeFilter, {"REQUEST_FINGERPRINTER_CLASS": ByUrl}), (HasLastWord, {})]
+)
+def test_where_the_filter_cannot_tell_all_links_come_out(
+    dupefilter: type[BloomDupeFilter], settings: dict[str, Any]
+) -> None:
+    """With a custom fingerprinter, or a request_seen() of the user's, all links come out, and none is counted."""
+    with opened(dupefilter, **settings) as crawl:
+        crawl.see(A)
+        assert urls_of(UnseenLinkExtractor().extract_links(page_with("a.html", "b.html"))) == [A, B]
+        assert crawl.stat("dupefilter/filtered") == 0
+
+
+class OnlyB(UnseenLinkExtractor):
+    def _link_allowed(self, link: Link) -> bool:
+        return link.text == "take me" and super()._link_allowed(link)
+
+
+def test_a_subclass_that_chooses_links_is_asked_about_each(crawl: OpenCrawl) -> None:
+    """An overridden part of Scrapy's extractor may look at anything, the text for example."""
+    extractor = OnlyB()
+    assert extractor.extract_links(page('<a href="a.html">leave me</a>')) == []
+    assert urls_of(extractor.extract_links(page('<a href="a.html">take me</a>'))) == [A]
+    crawl.see(A)
+    assert extractor.extract_links(page('<a href="a.html">take me</a>')) == []
+
+
+def test_without_a_crawl_all_links_come_out_and_a_warning_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever forgets to set DUPEFILTER_CLASS gets Scrapy's extractor, and is told."""
+    extractor = UnseenLinkExtractor()
+    for _ in range(2):
+        assert urls_of(extractor.extract_links(page_with("a.html"))) == [A]
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert "BloomDupeFilter" in record.getMessage()
+
+
+def test_crawls_in_one_process_are_kept_apart() -> None:
+    """An extractor of a class attribute serves several crawls: each drops what it has seen itself."""
+    extractor = UnseenLinkExtractor()
+    with opened() as one, opened() as other:
+        one.see(A)
+        for _ in range(2):
+            assert urls_of(extractor.extract_links(one.downloaded(page_with("a.html", "b.html")))) == [B]
+            assert urls_of(extractor.extract_links(other.downloaded(page_with("a.html", "b.html")))) == [A, B]
+        other.see(B)
+        assert urls_of(extractor.extract_links(other.downloaded(page_with("a.html", "b.html")))) == [A]
+    with opened():
+        assert urls_of(extractor.extract_links(page_with("a.html"))) == [A]
