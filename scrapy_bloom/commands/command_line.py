@@ -23,11 +23,8 @@ if TYPE_CHECKING:
 
 class _Command(NamedTuple):
     module: str
-    """In this package."""
     about: str
-    """What it does, from the verb on."""
     example: str
-    """Arguments that make sense."""
 
 
 COMMANDS = {
@@ -45,7 +42,7 @@ COMMANDS = {
         "crawl", "run a spider in several processes that share its pending requests", "books --workers 4 -o items.jl"
     ),
 }
-"""By the name under which it is typed."""
+"""By the name under which it is typed: the module in this package, what it does, and arguments that make sense."""
 
 
 def main(
@@ -59,16 +56,25 @@ def main(
     Commands that need the *settings* of a project look for those of the working directory if they are None.
     """
     typed = sys.argv[1:] if arguments is None else list(arguments)
+    parser = argparse.ArgumentParser(
+        prog=program,
+        description="Look at jobs of scrapy-bloom, and repair them.",
+        epilog=f"{program} COMMAND --help says more.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, command in COMMANDS.items():
+        about, example = command.about, f"Example: {program} {name} {command.example}"
+        of_command = commands.add_parser(
+            name, help=about, description=f"{about[0].upper()}{about[1:]}.", epilog=example
+        )
+        of_command.add_argument("--json", action="store_true", help="print JSON")
+        if typed[:1] == [name]:
+            module = import_module(f"scrapy_bloom.commands.{command.module}")
+            module.add_arguments(of_command)
     if not typed:
-        _overview(program).print_help(sys.stderr)
+        parser.print_help(sys.stderr)
         return USAGE
-    name = typed[0]
-    if name not in COMMANDS:
-        _overview(program).parse_args(typed)  # prints help or what is wrong, and ends the process
-    module = import_module(f"scrapy_bloom.commands.{COMMANDS[name].module}")
-    parser = _parser(program, name)
-    module.add_arguments(parser)
-    options = parser.parse_args(typed[1:], argparse.Namespace(settings=settings))
+    options = parser.parse_args(typed, argparse.Namespace(settings=settings))
     try:
         code: int = module.run(options)
         sys.stdout.flush()
@@ -89,26 +95,3 @@ def main(
 def _failed(message: str) -> int:
     print(message, file=sys.stderr)  # noqa: T201 - an error is one line, without a traceback
     return USAGE
-
-
-def _overview(program: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=program,
-        description="Look at jobs of scrapy-bloom, and repair them.",
-        epilog=f"{program} COMMAND --help says more.",
-    )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, command in COMMANDS.items():
-        commands.add_parser(name, help=command.about)
-    return parser
-
-
-def _parser(program: str, name: str) -> argparse.ArgumentParser:
-    command = COMMANDS[name]
-    parser = argparse.ArgumentParser(
-        prog=f"{program} {name}",
-        description=f"{command.about[0].upper()}{command.about[1:]}.",
-        epilog=f"Example: {program} {name} {command.example}",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    return parser

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from scrapy_bloom.commands.terminal import OK, show, size, table
+from scrapy_bloom.commands.terminal import OK, show
 from scrapy_bloom.filter.plan import (
     DEFAULT_CAPACITY,
     DEFAULT_ERROR_RATE,
@@ -16,11 +16,6 @@ from scrapy_bloom.filter.plan import (
     planned_layers,
 )
 from scrapy_bloom.fleet.blocks import BLOCK_BITS, layer_sizes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rich.table import Table
 
 SCRAPY_BYTES_PER_URL = 91
 """Of RAM, in the set of Scrapy 2.19's own filter, measured at 10 million URLs by ``python -m benchmarks memory``."""
@@ -41,85 +36,59 @@ MAX_URLS = 10**12
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``plan``."""
-    parser.add_argument("--urls", type=count_argument, required=True, help="URLs of the whole crawl, such as 1e8")
+    parser.add_argument("--urls", type=_count, required=True, help="URLs of the whole crawl, such as 1e8")
     parser.add_argument(
-        "--error-rate", type=rate_argument, default=DEFAULT_ERROR_RATE, help="BLOOM_ERROR_RATE (default: %(default)s)"
+        "--error-rate", type=_rate, default=DEFAULT_ERROR_RATE, help="BLOOM_ERROR_RATE (default: %(default)s)"
     )
 
 
 def run(options: argparse.Namespace) -> int:
     """Print what the crawl will cost."""
-    show(plan(options.urls, options.error_rate), options, _lines)
+    show(plan(options.urls, options.error_rate), options)
     return OK
 
 
 def plan(urls: int, error_rate: float) -> dict[str, Any]:
-    """Return the cost of *urls* different URLs, in plain types, under stable names; bytes are bytes."""
+    """Return the cost of *urls* different URLs, and the settings to paste."""
+    fleet_bytes = layer_sizes(urls, error_rate)[0][0] * BLOCK_BITS // 8
+    scrapy_disk, scrapy_memory = SCRAPY_DISK_BYTES_PER_URL * urls, SCRAPY_BYTES_PER_URL * urls
     return {
         "urls": urls,
         "error_rate": error_rate,
-        "default_capacity": _chain(urls, error_rate, DEFAULT_CAPACITY),
-        "right_capacity": _chain(urls, error_rate, urls),
-        "fleet": {"layers": 1, "memory": layer_sizes(urls, error_rate)[0][0] * BLOCK_BITS // 8},
-        "scrapy": {
-            "disk": SCRAPY_DISK_BYTES_PER_URL * urls,
-            "memory": SCRAPY_BYTES_PER_URL * urls,
-            "expected_lost": 0,
-        },
-        "sqlite": {"disk": round(SQLITE_BYTES_PER_URL * urls), "expected_lost": 0},
-        "redis_set": {"memory": REDIS_SET_BYTES_PER_URL * urls, "expected_lost": 0},
-        "settings": {"BLOOM_CAPACITY": urls, "BLOOM_ERROR_RATE": error_rate},
+        "ways": [
+            _chain("BLOOM_CAPACITY as it is", urls, error_rate, DEFAULT_CAPACITY),
+            _chain("BLOOM_CAPACITY as below", urls, error_rate, urls),
+            _way("the same on a fleet's server", None, fleet_bytes, layers=1),
+            _way("Scrapy's own filter", scrapy_disk, scrapy_memory, lost=0),
+            _way("a table in SQLite", round(SQLITE_BYTES_PER_URL * urls), None, lost=0),
+            _way("a set in Redis, as scrapy-redis has", None, REDIS_SET_BYTES_PER_URL * urls, lost=0),
+        ],
+        "settings": [
+            'ADDONS = {"scrapy_bloom.Addon": 300}',
+            f"BLOOM_CAPACITY = {urls:_}",
+            f"BLOOM_ERROR_RATE = {error_rate!r}",
+        ],
     }
 
 
-def _chain(urls: int, error_rate: float, capacity: int) -> dict[str, Any]:
+def _chain(name: str, urls: int, error_rate: float, capacity: int) -> dict[str, Any]:
     layers = planned_layers(urls, capacity, error_rate)
     nbytes = sum(spec.nbytes for spec, _ in layers)
-    return {
-        "capacity": capacity,
-        "layers": len(layers),
-        "disk": nbytes,
-        "memory": nbytes,
-        "expected_lost": expected_false_positives(layers),
-    }
+    return _way(name, nbytes, nbytes, layers=len(layers), lost=expected_false_positives(layers))
 
 
-def _lines(found: dict[str, Any]) -> Iterator[str | Table]:
-    yield f"{found['urls']:,} URLs at an error rate of {found['error_rate']:g}"
-    yield ""
-    rows = {
-        "BLOOM_CAPACITY as it is": found["default_capacity"],
-        "BLOOM_CAPACITY as below": found["right_capacity"],
-        "the same on a fleet's server": found["fleet"],
-        "Scrapy's own filter": found["scrapy"],
-        "a table in SQLite": found["sqlite"],
-        "a set in Redis, as scrapy-redis has": found["redis_set"],
-    }
-    yield table(
-        ["", "layers", "on disk", "in memory", "pages lost"],
-        [(label, str(cost.get("layers", "")), *_figures(cost)) for label, cost in rows.items()],
-    )
-    yield ""
-    yield "In memory: at most; it is the file's pages, which the system may take back."
-    yield ""
-    yield 'ADDONS = {"scrapy_bloom.Addon": 300}'
-    yield f"BLOOM_CAPACITY = {found['urls']:_}"
-    yield f"BLOOM_ERROR_RATE = {found['error_rate']!r}"
+def _way(
+    name: str, disk: int | None, memory: int | None, *, layers: int | None = None, lost: float | None = None
+) -> dict[str, Any]:
+    """Return one row; memory is what the file's pages take at most, and None is not known or nothing."""
+    return {"way": name, "layers": layers, "bytes_on_disk": disk, "bytes_in_memory": memory, "pages_lost": lost}
 
 
-def _figures(cost: dict[str, Any]) -> list[str]:
-    sizes = [size(cost[where]) if where in cost else "" for where in ("disk", "memory")]
-    lost = cost.get("expected_lost")
-    return [*sizes, "" if lost is None else f"{lost:,.0f}" if lost >= 10 or not lost else f"{lost:.2g}"]
-
-
-def count_argument(text: str) -> int:
-    """Read a number of URLs from the command line."""
+def _count(text: str) -> int:
     return int(_number(text, 1, MAX_URLS, "number"))
 
 
-def rate_argument(text: str) -> float:
-    """Read an error rate from the command line."""
+def _rate(text: str) -> float:
     return _number(text, MIN_ERROR_RATE, MAX_ERROR_RATE, "error rate")
 
 

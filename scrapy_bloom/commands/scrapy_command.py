@@ -9,9 +9,6 @@ from scrapy.commands import ScrapyCommand
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-_RUN_A_SPIDER = {"crawl", "export"}
-"""Commands that take Scrapy's own options, such as ``-s NAME=VALUE``."""
-
 
 class Command(ScrapyCommand):
     """For the entry point ``scrapy.commands``."""
@@ -37,13 +34,13 @@ class Command(ScrapyCommand):
         """Run the command in *args*, which has the options that Scrapy does not know."""
         from scrapy_bloom.commands.command_line import main
 
-        taken = _taken(opts) if args[:1] and args[0] in _RUN_A_SPIDER else []
+        taken = _taken(opts) if args[:1] == ["crawl"] else []
         typed = [*args, *taken, *(["--help"] if opts.wants_help else [])]
         self.exitcode = main(typed, program="scrapy bloom", settings=self.settings)
 
 
 def _taken(opts: Namespace) -> list[str]:
-    """Return the arguments that Scrapy has taken for itself."""
+    """Return the arguments that Scrapy has taken for itself, and that ``crawl`` hands on to its workers."""
     taken = [word for setting in opts.set for word in ("-s", setting)]
     for name in ("logfile", "loglevel"):
         taken += [f"--{name}", getattr(opts, name)] if getattr(opts, name) else []

@@ -15,7 +15,7 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 _T = TypeVar("_T")
 
@@ -32,17 +32,42 @@ PIPE_CLOSED = 141
 
 _WIDE = 250
 """Columns of a table that is written to a file or a pipe, where nothing tells how many there are."""
+_MOST_ROWS = 30
+"""Of a table; JSON has all."""
 
 _ESCAPED = {number: f"\\x{number:02x}" for number in (*range(32), *range(127, 160)) if number != ord("\n")}
 """Control characters: a terminal would obey those in names and URLs that a crawl has found."""
 
 
-def show(found: Any, options: argparse.Namespace, lines: Callable[[Any], Iterable[str | Table]]) -> None:
-    """Print *found*: as JSON with ``--json``, otherwise the *lines* and tables made of it."""
+def show(found: Mapping[str, Any], options: argparse.Namespace) -> None:
+    """Print what a command has *found*, with ``--json`` as it is.
+
+    Otherwise a line for each name and value, then a table for each list of mappings, and each list of sentences.
+    """
     if options.json:
         print(json.dumps(found, indent=2))  # noqa: T201 - commands print here
-    else:
-        write(lines(found))
+        return
+    for name, value in found.items():
+        if not isinstance(value, list):
+            write([f"{name.replace('_', ' '):<20}{_shown(name, value)}"])
+        elif value and isinstance(value[0], dict):
+            rows = [[_shown(column, cell) for column, cell in row.items()] for row in value[:_MOST_ROWS]]
+            write(["", table([column.replace("_", " ") for column in value[0]], rows)])
+            write([f"and {len(value) - _MOST_ROWS:,} more"] if len(value) > _MOST_ROWS else [])
+        elif value:
+            write(["", *value])
+
+
+def _shown(name: str, value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key}: {_shown(key, each) or 'none'}" for key, each in value.items())
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: ""}[value]
+    if name.startswith("bytes"):
+        return size(value)
+    if isinstance(value, float) and value < 10:
+        return f"{value:.2g}"
+    return str(value) if isinstance(value, str) else f"{value:,.0f}"
 
 
 def write(lines: Iterable[str | Table]) -> None:
@@ -63,9 +88,9 @@ def console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, highlight=False, markup=False, width=None if is_terminal else _WIDE)
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, title: str | None = None) -> Table:
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     """Return a table: its first column is aligned left, the others right."""
-    drawn = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False, show_edge=False)
+    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for at, name in enumerate(header):
         drawn.add_column(Text(name), justify="right" if at else "left", overflow="fold")
     for row in rows:
@@ -73,15 +98,10 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, title: str | 
     return drawn
 
 
-def labelled(pairs: Iterable[tuple[str, str]]) -> list[str]:
-    """Return a line for each label with its value, the values below each other."""
-    return [f"{label:<16}{value}" for label, value in pairs]
-
-
-def tracked(items: Iterable[_T], label: str, *, total: int | None = None) -> Iterable[_T]:
+def tracked(items: Iterable[_T], label: str, *, total: int | None = None) -> Iterator[_T]:
     """Iterate over *items*; on a terminal, a bar on standard error shows how many of *total* were read."""
     output = console(stderr=True)
-    return track(items, safe(label), total, console=output, transient=True, disable=not output.is_terminal)
+    yield from track(items, safe(label), total, console=output, transient=True, disable=not output.is_terminal)
 
 
 def safe(text: str) -> str:

@@ -1,0 +1,134 @@
+"""Says whether a job has seen URLs, whether their requests are pending, and what would hold them back."""
+
+from __future__ import annotations
+
+import mmap
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scrapy_bloom.commands.fingerprinting import of_url_in, rules_in, settings_of
+from scrapy_bloom.commands.info import pending_requests
+from scrapy_bloom.commands.terminal import OK, WRONG, show, tracked, write
+from scrapy_bloom.errors import UnusableError
+from scrapy_bloom.filter.chain import LayerStore, ScalableBloomFilter
+from scrapy_bloom.filter.directory import FORGOTTEN_NAME, layer_paths
+from scrapy_bloom.filter.forgotten import read_forgotten
+from scrapy_bloom.filter.layer import Layer
+from scrapy_bloom.filter.layerfile import HEADER_BYTES, read_header
+from scrapy_bloom.job.inspect import inspect_job
+from scrapy_bloom.loops.limits import objection_by
+from scrapy_bloom.settings import BloomSettings
+from scrapy_bloom.url.canonical import canonicalize_url
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterable, Iterator
+
+    from scrapy.settings import Settings
+
+    from scrapy_bloom.job.inspect import JobInfo
+
+_URLS = re.compile(r"[a-z][a-z0-9+.-]*://[^\s<>\"']+", re.IGNORECASE)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``check``."""
+    parser.add_argument("directory", metavar="JOBDIR")
+    parser.add_argument("urls", metavar="URL", nargs="*")
+    parser.add_argument("--file", metavar="FILE", help="check every URL in this list or log, too; - for standard input")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print what is known of each URL."""
+    urls = [*options.urls, *(_urls_in(options.file) if options.file else ())]
+    found = check(options.directory, urls, settings_of(options))
+    if options.json:
+        show({"urls": found}, options)
+    else:
+        write(_lines(found))
+    return OK if all(each["seen"] for each in found) else WRONG
+
+
+def _urls_in(name: str) -> list[str]:
+    text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8", errors="replace")
+    return _URLS.findall(text)
+
+
+def check(directory: str, urls: Iterable[str], settings: Settings) -> list[dict[str, Any]]:
+    """Return what the job in *directory* knows of the plain GET request of each of *urls*.
+
+    Raises:
+        UnusableError: There is no job, its fingerprints are another project's, or a URL is none.
+        SettingsError: The rules of the job or the options of the loop guard cannot be used.
+
+    """
+    job = inspect_job(directory)
+    space = job.state.key_space
+    fingerprint_of = of_url_in(space, directory, settings)
+    fingerprints = {}
+    for url in urls:
+        try:
+            fingerprints[url] = fingerprint_of(url)
+        except ValueError as error:
+            advice = "Give whole URLs, such as https://example.com/."
+            raise UnusableError(repr(url), f"is no URL: {error}", advice=advice) from None
+    guard = BloomSettings.from_settings(settings).loop_guard
+    objection = objection_by(guard) if guard else lambda _: None
+    waiting = _waiting(job, fingerprint_of, set(fingerprints.values()))
+    rules = rules_in(space or {})
+    first: dict[bytes, str] = {}
+    found = []
+    with ScalableBloomFilter(store=_ReadOnlyLayers(job.filter.directory)) as chain:
+        for url, fingerprint in fingerprints.items():
+            same_as = first.setdefault(fingerprint, url)
+            limit = objection(url)
+            found.append(
+                {
+                    "url": url,
+                    "canonical": rules.apply(canonicalize_url(url)),
+                    "fingerprint": fingerprint.hex(),
+                    "same_page_as": None if same_as == url else same_as,
+                    "seen": fingerprint in chain or fingerprint in waiting,
+                    "pending": fingerprint in waiting,
+                    "limit": None if limit is None else f"{limit.limit}: {limit.reason}",
+                }
+            )
+    return found
+
+
+def _waiting(job: JobInfo, fingerprint_of: Callable[[str], bytes], wanted: set[bytes]) -> set[bytes]:
+    """Return which of the *wanted* fingerprints belong to pending requests."""
+    found = set()
+    for each in tracked(pending_requests(job), "Reading the pending requests", total=job.state.pending):
+        is_plain = each.get("method", "GET") == "GET" and not each.get("body")
+        if is_plain and (fingerprint := fingerprint_of(each["url"])) in wanted:
+            found.add(fingerprint)
+    return found
+
+
+class _ReadOnlyLayers(LayerStore):
+    """The layers of a filter as they are in its files, also while a crawl adds to them."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__()
+        self._directory = directory
+
+    def load(self) -> tuple[list[Layer], set[bytes]]:
+        """Return the layers, mapped for reading, and what was taken back."""
+        layers = []
+        for path in layer_paths(self._directory).values():
+            with path.open("rb") as file:
+                data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            layers.append(Layer(read_header(path).spec, data[HEADER_BYTES:]))
+        return layers, read_forgotten(self._directory / FORGOTTEN_NAME)[0]
+
+
+def _lines(found: list[dict[str, Any]]) -> Iterator[str]:
+    for each in found:
+        pending = "  pending" if each["pending"] else ""
+        same = f"  the same page as {each['same_page_as']}" if each["same_page_as"] else ""
+        yield f"{'seen' if each['seen'] else 'new ':<5} {each['canonical']}{pending}{same}"
+        if each["limit"]:
+            yield f"      held back by the limit {each['limit']}"

@@ -1,0 +1,107 @@
+"""Takes the pending requests of a job back to Scrapy's own disk queue.
+
+Starts the crawl, without requests, so that spider, queues and settings are those of the crawl.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scrapy import Spider, signals
+from scrapy.crawler import CrawlerProcess
+from scrapy.utils.conf import arglist_to_dict
+
+from scrapy_bloom.commands.fingerprinting import settings_of
+from scrapy_bloom.commands.terminal import OK, WRONG, show
+from scrapy_bloom.errors import BloomError, UnusableError
+from scrapy_bloom.filter.directory import open_filter
+from scrapy_bloom.job.consistency import check_consistency
+from scrapy_bloom.job.database import NAME, Database
+from scrapy_bloom.job.inspect import DIRECTORY, inspect_job
+from scrapy_bloom.job.takeover import export_queue
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import AsyncIterator
+
+_QUIET: dict[str, Any] = {
+    "ADDONS": {},
+    "DUPEFILTER_CLASS": "scrapy.dupefilters.BaseDupeFilter",
+    "EXTENSIONS": {},
+    "EXTENSIONS_BASE": {},  # spider.state and feeds stay as they are
+    "FEEDS": {},
+    "ITEM_PIPELINES": {},
+    "JOBDIR": None,
+    "LOG_ENABLED": True,
+    "LOG_LEVEL": "WARNING",
+    "SCHEDULER": "scrapy.core.scheduler.Scheduler",
+}
+
+_ADVICE = [
+    'Go on with SCHEDULER = "scrapy.core.scheduler.Scheduler", and keep our DUPEFILTER_CLASS, which knows all pages.',
+    "Scrapy's own filter gets the pending ones, in requests.seen, and would fetch all others again.",
+]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``export``."""
+    parser.add_argument("spider", metavar="SPIDER", help="name of the spider, as for scrapy crawl")
+    parser.add_argument("-s", action="append", default=[], metavar="NAME=VALUE", help="a setting, JOBDIR among them")
+    parser.add_argument("-a", action="append", default=[], metavar="NAME=VALUE", help="an argument of the spider")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Export, and print how many requests there were.
+
+    Raises:
+        BloomError: There is no such spider or job, or a request cannot be read or written. Nothing was changed.
+
+    """
+    settings = settings_of(options).copy()
+    settings.setdict(arglist_to_dict(options.s), priority="cmdline")
+    if not settings["JOBDIR"]:
+        raise UnusableError("JOBDIR", "is not set", advice="Name the job: -s JOBDIR=...")
+    jobdir = inspect_job(settings["JOBDIR"]).directory
+    settings.setdict(_QUIET, priority="cmdline")
+    process = CrawlerProcess(settings)
+    spidercls = spider_class(process, options.spider)
+    crawler = process.create_crawler(type(spidercls.__name__, (_NoRequests, spidercls), {}))
+    outcome: list[int | BloomError] = []
+
+    def export(spider: Spider) -> None:
+        directory = Path(jobdir, DIRECTORY)
+        try:
+            with open_filter(directory) as chain, closing(Database(directory / NAME)) as database:
+                check_consistency(database, chain, spider.name, None)
+                outcome.append(export_queue(jobdir, database, crawler))
+        except BloomError as error:  # raised, Scrapy would bury it
+            outcome.append(error)
+
+    crawler.signals.connect(export, signal=signals.spider_opened)
+    process.crawl(crawler, **arglist_to_dict(options.a))
+    process.start()
+    for found in outcome:
+        if isinstance(found, BloomError):
+            raise found
+        show({"directory": str(jobdir), "exported": found, "advice": _ADVICE}, options)
+        return OK
+    return WRONG  # Scrapy has logged why the spider could not be opened
+
+
+class _NoRequests(Spider):
+    async def start(self) -> AsyncIterator[Any]:
+        """Yield nothing, so that the crawl ends at once."""
+        requests: tuple[Any, ...] = ()
+        for request in requests:
+            yield request
+
+
+def spider_class(process: Any, name: str) -> type[Spider]:
+    """Return the spider *name* of the project. Raises UnusableError if it has none."""
+    try:
+        return process.spider_loader.load(name)  # type: ignore[no-any-return] # Scrapy's loaders are of any type
+    except KeyError:
+        known = ", ".join(process.spider_loader.list()) or "none: no project is here"
+        raise UnusableError(name, "is no spider", expected=known, advice="Run this where scrapy.cfg is.") from None

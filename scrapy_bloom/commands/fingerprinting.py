@@ -1,0 +1,67 @@
+"""Makes the fingerprints of URLs as the crawl does whose job is looked at."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scrapy import Request, Spider
+from scrapy.crawler import Crawler
+from scrapy.utils.misc import build_from_crawler, load_object
+from scrapy.utils.project import get_project_settings
+
+from scrapy_bloom.errors import UnusableError
+from scrapy_bloom.url.fingerprint import fingerprints_of, fingerprints_under
+from scrapy_bloom.url.rules import resolve
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Mapping
+
+    from scrapy.settings import Settings
+
+    from scrapy_bloom.url.fingerprint import Fingerprints
+    from scrapy_bloom.url.rules import Rules
+
+
+def settings_of(options: argparse.Namespace) -> Settings:
+    """Return the settings that Scrapy has handed over, or those of the project around the working directory."""
+    return options.settings or get_project_settings()
+
+
+def fingerprints_by(settings: Settings) -> Fingerprints:
+    """Return how a crawl under *settings* makes fingerprints. Raises SettingsError if its rules cannot be used."""
+    crawler = Crawler(Spider, settings.copy())
+    cls = load_object(settings["REQUEST_FINGERPRINTER_CLASS"])
+    crawler.request_fingerprinter = build_from_crawler(cls, crawler)
+    return fingerprints_of(crawler)
+
+
+def rules_in(space: Mapping[str, str]) -> Rules:
+    """Return the rules that are named in a key space. Raises SettingsError if one of them is not known here."""
+    return resolve(name for name in space.get("rules", "").split(",") if name)
+
+
+def of_url_in(space: Mapping[str, str] | None, where: object, settings: Settings) -> Callable[[str], bytes]:
+    """Return what makes the fingerprint of the plain GET request of a URL. It raises ValueError for what is no URL.
+
+    Args:
+        space: The key space of the job; None if it has none, and that of *settings* is to be used.
+        where: The job, to be named in an error.
+        settings: The project's, in case the fingerprinter is one of its own.
+
+    Raises:
+        UnusableError: The job's fingerprinter is not that of this project.
+        SettingsError: The job's rules are not known here.
+
+    """
+    if space and space["fingerprinter"] == "scrapy":
+        return fingerprints_under(rules_in(space))[1]
+    ours = fingerprints_by(settings)
+    if space and {**ours.space, "w3lib": ""} != {**space, "w3lib": ""}:
+        raise UnusableError(
+            where,
+            f"was filled with fingerprints of {space['fingerprinter']} under the rules {space['rules']!r}",
+            expected=f"{ours.space['fingerprinter']} and {ours.space['rules']!r}, as in this project",
+            advice="Run the command in the project of that crawl, under its settings.",
+        )
+    return ours.of_url or (lambda url: ours.of_request(Request(url)))

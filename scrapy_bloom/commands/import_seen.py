@@ -1,0 +1,146 @@
+"""Marks as seen what another crawl has seen, or takes over a crawl of scrapy-redis.
+
+What it adds stays, so it may be interrupted and repeated.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import sys
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from scrapy.crawler import CrawlerRunner
+
+from scrapy_bloom.commands.export import spider_class
+from scrapy_bloom.commands.fingerprinting import fingerprints_by, of_url_in, settings_of
+from scrapy_bloom.commands.terminal import OK, WRONG, show, tracked
+from scrapy_bloom.errors import UnusableError
+from scrapy_bloom.filter.directory import open_filter
+from scrapy_bloom.job.consistency import check_consistency
+from scrapy_bloom.job.database import NAME, Batch, Database
+from scrapy_bloom.job.inspect import DIRECTORY
+from scrapy_bloom.job.takeover import import_seen, read_fingerprints
+from scrapy_bloom.settings import BloomSettings
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterable, Iterator
+
+    from scrapy.settings import Settings
+
+_HEAD = 1 << 16
+_FINGERPRINTS = re.compile(rb"\0|(?:[0-9a-fA-F]{2}){8,}\r?$", re.MULTILINE)
+"""What a ``requests.seen`` begins with: the length of a fingerprint in two bytes, or a line in hexadecimal."""
+
+_ADVICE = "A requests.seen does not say what made it. If that was something else, its pages are fetched again."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``import``."""
+    parser.add_argument("target", metavar="JOBDIR", help="of a crawl that has been stopped, or a new one")
+    parser.add_argument(
+        "sources",
+        metavar="SOURCE",
+        nargs="+",
+        help="a requests.seen of Scrapy's; or URLs, one a line, also gzipped, - for standard input. If JOBDIR is a "
+        "redis:// server, the spider whose crawl under scrapy-redis is taken over",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Import, and print how much was new."""
+    settings = settings_of(options)
+    if "://" in options.target:
+        show(_take_over(options.target, options.sources[0], settings), options)
+        return OK
+    found = import_into(options.target, options.sources, settings)
+    show(found, options)
+    return WRONG if found["findings"] else OK
+
+
+def import_into(jobdir: str, sources: Iterable[str], settings: Settings) -> dict[str, Any]:
+    """Add what *sources* hold to the filter of *jobdir*, after beginning a job if there is none.
+
+    Raises:
+        InUseError: A crawl is running there.
+        BloomError: The job cannot be opened, or nobody can tell what a source is. What was read before stays.
+        OSError: A source cannot be read.
+
+    """
+    directory = Path(jobdir, DIRECTORY)
+    bloom = BloomSettings.from_settings(settings)
+    for source in sources:
+        if source != "-":
+            Path(source).open("rb").close()  # all of them can be read, or nothing is begun
+    unreadable: list[str] = []
+    found = []
+    with (
+        open_filter(directory, bloom.capacity, bloom.error_rate, max_age=bloom.max_age) as chain,
+        closing(Database(directory / NAME)) as database,
+    ):
+        space = database.state.key_space or fingerprints_by(settings).space
+        check_consistency(database, chain, database.state.spider, None)
+        of_url = of_url_in(space, directory, settings)
+        database.write(Batch(state=replace(database.state, filter=chain.chain_id, key_space=space)))
+        import_seen(directory.parent, chain)  # a crawl does so only with an empty filter
+        for source in sources:
+            read = new = 0
+            for fingerprint in tracked(_fingerprints_in(source, of_url, unreadable), f"Reading {source}"):
+                read, new = read + 1, new + chain.add(fingerprint)
+            found.append({"source": source, "read": read, "new": new})
+        return {
+            "directory": jobdir,
+            "sources": found,
+            "urls": len(chain),
+            "key_space": dict(space),
+            "advice": [_ADVICE],
+            "findings": unreadable,
+        }
+
+
+def _fingerprints_in(source: str, of_url: Callable[[str], bytes], unreadable: list[str]) -> Iterator[bytes]:
+    if source == "-":
+        yield from _of_urls(sys.stdin.buffer, source, of_url, unreadable)
+        return
+    with Path(source).open("rb") as file:
+        head = file.read(_HEAD)
+        file.seek(0)
+        if head.startswith(b"\x1f\x8b"):
+            with gzip.open(file) as unpacked:
+                yield from _of_urls(unpacked, source, of_url, unreadable)
+        elif _FINGERPRINTS.match(head):
+            yield from read_fingerprints(Path(source))
+        elif b"://" in head:
+            yield from _of_urls(file, source, of_url, unreadable)
+        elif head:
+            expected = "URLs, one a line, or a requests.seen of Scrapy's"
+            raise UnusableError(source, f"begins with {head[:40]!r}", expected=expected, advice="Nothing was imported.")
+
+
+def _of_urls(
+    lines: Iterable[bytes] | IO[bytes], source: str, of_url: Callable[[str], bytes], unreadable: list[str]
+) -> Iterator[bytes]:
+    for number, line in enumerate(lines, start=1):
+        url = line.decode(errors="replace").strip()
+        if url and not url.startswith("#"):
+            try:
+                yield of_url(url)
+            except ValueError as error:
+                unreadable.append(f"{source}, line {number}: {error}")
+
+
+def _take_over(server: str, spider_name: str, settings: Settings) -> dict[str, Any]:
+    from scrapy_bloom.fleet.entry import Entries
+    from scrapy_bloom.fleet.server import Address
+    from scrapy_bloom.fleet.takeover import take_over
+
+    runner = CrawlerRunner(settings)
+    crawler = runner.create_crawler(spider_class(runner, spider_name))
+    spider = crawler.spidercls.from_crawler(crawler)
+    bloom = BloomSettings.from_settings(crawler.settings)
+    address = Address.of(server, crawler.settings)
+    return take_over(address, bloom, crawler.settings, spider, Entries(spider, bloom.fleet_secret))._asdict()

@@ -1,0 +1,149 @@
+"""Says what a job directory holds, and with ``--watch`` how its crawl is doing."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import pickle
+import time
+from collections import Counter
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING, Any
+
+from scrapy_bloom.commands.terminal import OK, WRONG, show, utc, write
+from scrapy_bloom.job.database import NAME, unsealed
+from scrapy_bloom.job.inspect import DIRECTORY, inspect_job, read_only
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from scrapy_bloom.job.database import Figures
+    from scrapy_bloom.job.inspect import JobInfo
+
+_MOST_HOSTS, _MOST_KINDS = 1_000, 100
+"""In the JSON, those with the most pending requests first."""
+_WINDOW = 30.0
+"""Seconds over which the speed is averaged."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``info``."""
+    parser.add_argument("directory", metavar="JOBDIR")
+    parser.add_argument(
+        "--watch",
+        metavar="SECONDS",
+        nargs="?",
+        type=_seconds,
+        const=5.0,
+        help="say every so many seconds how a running crawl is doing (default: 5)",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print what the job holds, or with ``--watch`` how its crawl is doing until it ends."""
+    if options.watch is not None:
+        return _watch(options.directory, options.watch, as_json=options.json)
+    found = info(options.directory)
+    show(found, options)
+    return WRONG if found["findings"] else OK
+
+
+def info(directory: str) -> dict[str, Any]:
+    """Return what the job in *directory* holds, in plain types, under stable names. Raises as :func:`inspect_job`."""
+    job = inspect_job(directory)
+    seen, state = job.filter, job.state
+    hosts: Counter[str] = Counter()
+    for lane in job.lanes:
+        hosts[lane.slot] += lane.rows
+    return {
+        "directory": str(job.directory),
+        "spider": state.spider,
+        "runs": state.runs,
+        "begun": utc(min((layer.created for layer in seen.layers), default=0.0)),
+        "in_use": seen.is_in_use,
+        "last_opened_by": seen.owner,
+        "clean": state.clean and not seen.is_in_use,
+        "urls": seen.urls,
+        "urls_are_estimated": not seen.is_clean,
+        "urls_taken_back": seen.forgotten,
+        "pending": state.pending,
+        "hosts": len(hosts),
+        "in_flight": state.in_flight,
+        "failed": len(job.failed),
+        "crawled": _crawled(job.figures),
+        "error_rate_at_most": max((layer.chain_error_rate for layer in seen.layers), default=0.0),
+        "error_rate_now": 1 - math.prod(1 - layer.spec.error_rate_at(layer.count) for layer in seen.layers),
+        "expected_lost": seen.expected_lost,
+        "bytes_of_filter": seen.nbytes,
+        "bytes_on_disk": job.nbytes,
+        "key_space": dict(state.key_space or {}),
+        "layers": [{"layer": each.spec.index, "urls": each.count, "of": each.spec.capacity} for each in seen.layers],
+        "feeds": [{"feed": feed.path, "items": feed.items, "bytes": feed.length} for feed in job.feeds],
+        "pending_by_host": [{"host": host, "pending": count} for host, count in hosts.most_common(_MOST_HOSTS)],
+        "pending_by_kind": _kinds(job),
+        "findings": [f"! {problem}" for problem in seen.damage],
+    }
+
+
+def _crawled(figures: Sequence[Figures]) -> dict[str, Any] | None:
+    """Return what all runs have crawled, and how fast the last run was in its last half minute."""
+    if not figures:
+        return None
+    last = figures[-1]
+    first = next(row for row in figures if row.run == last.run and row.time >= last.time - _WINDOW)
+    return {
+        "pages": last.pages,
+        "duplicates": last.duplicates,
+        "errors": last.failures + last.http_errors + last.spider_errors,
+        "pages_per_minute": round(60 * (last.pages - first.pages) / max(last.time - first.time, 1.0)),
+    }
+
+
+def _kinds(job: JobInfo) -> list[dict[str, Any]]:
+    """Return how many requests of each kind are pending, with an example; nothing if the loop guard is off."""
+    kinds: Counter[str] = Counter()
+    for lane in job.lanes:
+        kinds[lane.kind] += lane.rows
+    del kinds[""]
+    lanes = {lane.kind: lane.id for lane in job.lanes}
+    return [
+        {"kind": kind, "pending": pending, "example": next(pending_requests(job, lanes[kind]), {"url": ""})["url"]}
+        for kind, pending in kinds.most_common(_MOST_KINDS)
+    ]
+
+
+def pending_requests(job: JobInfo, lane: int | None = None) -> Iterator[dict[str, Any]]:
+    """Yield what ``Request.to_dict()`` returned for each pending request of *job*, or of one *lane*, that is whole."""
+    lanes = (-(1 << 63), (1 << 63) - 1) if lane is None else (lane, lane)
+    with closing(read_only(job.directory / DIRECTORY / NAME)) as connection:
+        for row in connection.execute("SELECT lane, id, body FROM request WHERE lane BETWEEN ? AND ?", lanes):
+            with suppress(Exception):  # a damaged row, which `verify` reports, or a class of another project's
+                yield pickle.loads(unsealed(*row) or b"")  # noqa: S301 - as trusted as in the crawl itself
+
+
+def _watch(directory: str, seconds: float, *, as_json: bool) -> int:
+    """Print a line every so many *seconds*, until the crawl ends or somebody presses Ctrl-C."""
+    with suppress(KeyboardInterrupt):
+        while True:
+            found = info(directory)
+            write([json.dumps(found) if as_json else _progress_line(found)])
+            if not found["in_use"]:
+                break
+            time.sleep(seconds)
+    return OK
+
+
+def _progress_line(found: dict[str, Any]) -> str:
+    line = f"{utc(time.time())}, {found['urls']:,} URLs, {found['pending']:,} pending"
+    if crawled := found["crawled"]:
+        line += "".join(f", {crawled[name]:,} {name}" for name in ("pages", "duplicates", "errors"))
+        line += f", {crawled['pages_per_minute']:,} pages/min"
+    return line if found["in_use"] else f"{line}: the crawl has ended"
+
+
+def _seconds(text: str) -> float:
+    with suppress(ValueError):
+        if 0.1 <= (seconds := float(text)) <= 3600:
+            return seconds
+    raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds from 0.1 to 3600")

@@ -1,0 +1,174 @@
+"""Writes one page about a crawl: HTML that needs nothing else.
+
+Names, URLs and findings come from strangers: everything is escaped, no URL is a link, and the page's content policy
+forbids scripts and anything from elsewhere.
+"""
+
+from __future__ import annotations
+
+import time
+from html import escape
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scrapy_bloom.commands import charts
+from scrapy_bloom.commands.info import info
+from scrapy_bloom.commands.plan import SCRAPY_BYTES_PER_URL
+from scrapy_bloom.commands.terminal import OK, show, size, utc
+from scrapy_bloom.errors import counted
+from scrapy_bloom.job.inspect import inspect_job
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from scrapy_bloom.job.database import Figures
+
+_MOST_HOSTS, _LONGEST_NAME = 25, 400
+"""In a table, and in characters."""
+
+_STYLE = """
+:root { color-scheme: light dark; --paper: #fff; --ink: #1d2129; --quiet: #5d6673; --line: #d9dde3; --card: #f6f7f9;
+  --mark: #1f62b0; --warn: #a4500f; }
+@media (prefers-color-scheme: dark) { :root { --paper: #14171c; --ink: #e6e9ee; --quiet: #9aa4b2; --line: #343b45;
+  --card: #1d2229; --mark: #6aa9f0; --warn: #f0a860; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; padding: 1.5rem 1rem 3rem; max-width: 76rem; background: var(--paper); color: var(--ink);
+  font: 1rem/1.5 system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; }
+h1 { font-size: 1.6rem; line-height: 1.2; margin: 0; overflow-wrap: anywhere; }
+h2 { font-size: 1.15rem; margin: 2.5rem 0 .75rem; }
+p { margin: .4rem 0; }
+.quiet { color: var(--quiet); max-width: 46rem; }
+.finding { border-left: 4px solid var(--warn); padding: .4rem .8rem; background: var(--card); overflow-wrap: anywhere; }
+dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.3rem, 1fr)); gap: .75rem; margin: 1.5rem 0; }
+dl div { background: var(--card); border-radius: .5rem; padding: .7rem .9rem; }
+dt, dd small { color: var(--quiet); font-size: .85rem; }
+dd { margin: 0; font-size: 1.45rem; line-height: 1.3; }
+dd small { display: block; }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 27rem), 1fr)); gap: 1.5rem; }
+table { border-collapse: collapse; width: 100%; font-size: .9rem; }
+th { color: var(--quiet); }
+th, td { padding: .35rem 0 .35rem .75rem; border-bottom: 1px solid var(--line); text-align: right; }
+th:first-child, td:first-child { text-align: left; padding-left: 0; overflow-wrap: anywhere; }
+meter { width: 8rem; max-width: 20vw; height: .8rem; }
+"""
+
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``report``."""
+    parser.add_argument("directory", metavar="JOBDIR")
+    parser.add_argument("-o", "--output", type=Path, required=True, help="the page, such as report.html")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the page and say where it is."""
+    text = page(info(options.directory), inspect_job(options.directory).figures)
+    options.output.write_text(text, encoding="utf-8")
+    show({"written": str(options.output)}, options)
+    return OK
+
+
+def page(found: dict[str, Any], course: Sequence[Figures]) -> str:
+    """Return the page about a job: the answer of ``info``, and the figures that its crawl has kept, oldest first."""
+    return "\n".join(_page(found, course)) + "\n"
+
+
+def _page(found: dict[str, Any], course: Sequence[Figures]) -> Iterator[str]:
+    title = _text(f"Crawl report: {Path(found['directory']).absolute().name}")
+    yield '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">'
+    yield f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    yield f"<title>{title}</title>\n<style>{_STYLE}{charts.STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>"
+    state = "Closed cleanly." if found["clean"] else "Not closed by its last crawl."
+    state = "A crawl is running." if found["in_use"] else state
+    yield _note(f"Spider {found['spider']}. {state} Begun {found['begun']}, {counted(found['runs'], 'run')}.")
+    yield from (f'<p class="finding">{_text(finding)}</p>' for finding in found["findings"])
+    yield from _tiles(found, course)
+    yield "<h2>Over time</h2>"
+    yield from _charts(course)
+    yield "<h2>Busiest hosts</h2>"
+    yield _note(f"{counted(found['pending'], 'pending request')} for {counted(found['hosts'], 'host')}.")
+    hosts = [(each["host"], each["pending"]) for each in found["pending_by_host"][:_MOST_HOSTS]]
+    yield from _table(["host", "pending", ""], [(host, f"{count:,}", count / hosts[0][1]) for host, count in hosts])
+    if kinds := found["pending_by_kind"]:
+        yield "<h2>Kinds of URLs that wait</h2>"
+        rows = [(f"{each['kind']}\n{each['example']}", f"{each['pending']:,}") for each in kinds]
+        yield from _table(["kind, with an example", "pending"], rows)
+    yield _note(
+        f"Written by scrapy-bloom, {utc(time.time())}. Expected lost: pages that were not fetched because the filter "
+        "took their URLs for seen, as an expectation. Counts are of all runs; a dotted line begins a run. After a "
+        "kill, the counts of its last seconds are missing."
+    )
+    yield "</body>\n</html>"
+
+
+def _tiles(found: dict[str, Any], course: Sequence[Figures]) -> Iterator[str]:
+    tiles = [("URLs known", f"{found['urls']:,}", "about" if found["urls_are_estimated"] else "")]
+    if course:
+        last = course[-1]
+        errors = last.failures + last.http_errors + last.spider_errors
+        tiles += [
+            ("Pages", f"{last.pages:,}", f"{found['crawled']['pages_per_minute']:,} a minute lately"),
+            ("Duplicates", f"{last.duplicates:,}", ""),
+            ("Errors", f"{errors:,}", ""),
+        ]
+    lost = found["expected_lost"]
+    tiles += [
+        ("Pending", f"{found['pending']:,}", f"{found['failed']:,} failed" if found["failed"] else ""),
+        ("Expected lost", f"{lost:.2g}" if lost >= 0.001 else "under 0.001", "pages, of all URLs"),
+        ("Filter", size(found["bytes_of_filter"]), f"Scrapy's set: {size(found['urls'] * SCRAPY_BYTES_PER_URL)}"),
+    ]
+    yield "<dl>"
+    for label, value, remark in tiles:
+        yield f"<div><dt>{_text(label)}</dt><dd>{_text(value)}<small>{_text(remark)}</small></dd></div>"
+    yield "</dl>"
+
+
+def _charts(course: Sequence[Figures]) -> Iterator[str]:
+    if len(course) < 2:
+        yield _note("The crawl has kept no figures to draw over time.")
+        return
+    hours, runs = [0.0], []  # that the crawl had run: pauses between runs do not count
+    for before, row in pairwise(course):
+        if row.run != before.run:
+            runs.append(hours[-1])
+        hours.append(hours[-1] + (max(row.time - before.time, 0) / 3600 if row.run == before.run else 0))
+
+    def column(name: str) -> list[float]:
+        return [max(getattr(row, name), 0) for row in course]
+
+    drawn = {
+        "Crawled": {"URLs known": "urls", "pages": "pages", "duplicates": "duplicates"},
+        "Waiting": {"pending": "pending"},
+        "Errors": {"HTTP 400 or more": "http_errors", "network": "failures", "callbacks": "spider_errors"},
+    }
+    yield '<div class="charts">'
+    for title, lines in drawn.items():
+        yield charts.time_chart(title, hours, {name: column(of) for name, of in lines.items()}, runs)
+    yield "</div>"
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str | float]]) -> Iterator[str]:
+    """Return a table; a number from 0 to 1 becomes a bar."""
+    yield f"<table><thead><tr>{''.join(f'<th>{_text(name)}</th>' for name in header)}</tr></thead>"
+    yield from (f"<tr>{''.join(f'<td>{_cell(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    yield "</table>"
+
+
+def _cell(cell: str | float) -> str:
+    if isinstance(cell, float):
+        return f'<meter value="{cell:.3f}"></meter>'
+    return "<br>".join(f"<bdi>{_text(line)}</bdi>" for line in cell.split("\n"))
+
+
+def _note(text: str) -> str:
+    return f'<p class="quiet">{_text(text)}</p>'
+
+
+def _text(text: str) -> str:
+    """Return *text* for HTML: escaped, cut, and without characters that change what is around it."""
+    shown = text if len(text) <= _LONGEST_NAME else text[:_LONGEST_NAME] + "…"
+    return escape("".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in shown))

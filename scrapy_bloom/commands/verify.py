@@ -1,0 +1,50 @@
+"""Reads all of a job, reports everything that is wrong with it at once, and with ``--fix`` saves what is whole."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from scrapy_bloom.commands.terminal import OK, WRONG, console, show
+from scrapy_bloom.errors import counted
+from scrapy_bloom.job.verify import fix_job, verify_job
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``verify``."""
+    parser.add_argument("directory", metavar="JOBDIR", help="of a crawl that has been stopped")
+    parser.add_argument(
+        "--fix",
+        action="store_true",
+        help="if the pending requests are damaged or older than the filter: write every request that is whole into a "
+        "new database, give the others up, and keep the damaged file",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print what is wrong, and what was done about it."""
+    with console(stderr=True).status("Reading the whole job"):
+        found = verify(options.directory, fix=options.fix)
+    show(found, options)
+    return OK if found["sound"] else WRONG
+
+
+def verify(directory: str, *, fix: bool = False) -> dict[str, Any]:
+    """Read all of the job in *directory*; with *fix*, repair it if anything is wrong, and read it again.
+
+    Raises:
+        InUseError: A crawl is running there.
+        UnusableError: There is no job, or its filter is damaged and to be fixed.
+
+    """
+    findings, done = verify_job(directory), []
+    if findings and fix:
+        saved, lost = fix_job(directory)
+        requests = counted(saved, "pending request")
+        done = [*findings, f"Saved {requests} in a new database; {lost:,} that were noted could not be saved."]
+        findings = verify_job(directory)
+    elif findings:
+        findings.append("Restore the job from a backup; or save what is whole of its pending requests with --fix.")
+    return {"directory": directory, "sound": not findings, "done": done, "findings": findings}
