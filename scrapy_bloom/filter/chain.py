@@ -12,7 +12,7 @@ import secrets
 import time
 from typing import TYPE_CHECKING, final
 
-from scrapy_bloom.filter import plan, sizing
+from scrapy_bloom.filter import plan
 from scrapy_bloom.filter import probes as probing
 from scrapy_bloom.filter.layer import Layer, LayerSpec
 
@@ -126,13 +126,13 @@ class ScalableBloomFilter:
         if max_age is None:
             self.add = self._probes.add  # type: ignore[assignment, method-assign] # saves a call, see Probes
         self._arrange()
-        if first.index:  # a kill may have come between a drop and the notes of what it left nothing to forget of
-            self._recall_dropped()
+        self._recall_dropped()  # a kill may have come before that
         self._age()
 
     def add(self, fingerprint: bytes) -> bool:
         """Remember *fingerprint*. Return True if it was new, False if it was added before or looks as if it was."""
-        self._age()
+        if not self._since <= self._clock() < self._due:
+            self._age()
         return self._probes.add(fingerprint)
 
     def __contains__(self, fingerprint: bytes) -> bool:
@@ -217,7 +217,7 @@ class ScalableBloomFilter:
         designed = math.fsum(layer.error_rate for layer in self._layers)
         if self._max_age is not None:
             return max(designed, self._target)
-        return designed + sizing.remaining_error_rate(len(self._layers), self._target, plan.TIGHTENING)
+        return designed + self._target * plan.TIGHTENING ** len(self._layers)
 
     def estimated_error_rate(self) -> float:
         """Return the chance that a fingerprint never added is taken for seen now, from the fill of the layers."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import secrets
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from scrapy_bloom.filter import probes as probing
@@ -26,8 +25,8 @@ TIGHTENING = 0.8  # r; at p = 1e-6, 4.1 bytes a fingerprint in a full chain of 1
 PERIODS = 8
 """Periods in one maximum age. A layer takes fingerprints for one period, unless it is full before.
 
-So a fingerprint is forgotten between 7/8 and 8/8 of the age after it was added, and at most nine periods have layers
-at a time, each of which may use up an equal share of the error rate.
+So a fingerprint is forgotten between 7/8 and 8/8 of the age after it was added, and at most nine layers that followed
+a closed one are alive at a time. With those that follow them because they are full, each has an equal share of p.
 """
 
 
@@ -44,26 +43,10 @@ def check_parameters(capacity: int, error_rate: float, max_age: float | None = N
         raise ValueError("; ".join(problems))
 
 
-def next_spec(last: LayerSpec | None, capacity: int, error_rate: float, position: int = 0) -> LayerSpec:
-    """Return the layer of at least *capacity* that follows *last*, or the first one.
-
-    *position* is its place, from 0, among the layers that share *error_rate*: all of the chain, unless layers are
-    dropped for their age. A layer at position 0 need not be larger than the last one.
-    """
-    budget = sizing.layer_error_rate(position, error_rate, TIGHTENING)
-    if last is None:
-        probes = min(sizing.optimal_probes(budget), probing.MAX_PROBES)
-        # Random, so that nobody can prepare URLs that fill chosen places, and from the upper half of the 32-bit range:
-        # under seeds near 0 MurmurHash3 mixes up to 8 bytes badly (with seed 7, 1.2 times theory at p = 1e-2).
-        seed = 1 << 31 | secrets.randbits(31)
-        return LayerSpec.smallest(index=0, capacity=capacity, error_rate=budget, probes=probes, seed=seed)
-    if position:
-        capacity = max(last.capacity * GROWTH, capacity)
-    # With one k for all layers, the runs of a fingerprint are computed once. Tighter layers get more bits instead. That
-    # costs 3 % more than the best k per layer when a chain has grown a thousandfold (p = 1e-6).
-    return LayerSpec.smallest(
-        index=last.index + 1, capacity=capacity, error_rate=budget, probes=last.probes, seed=last.seed
-    )
+def next_spec(last: LayerSpec | None, capacity: int, error_rate: float, position: int) -> LayerSpec:
+    """Return layer number *position* of a chain with these parameters, which follows *last*, or is the first."""
+    capacity = capacity if last is None else max(capacity, GROWTH * last.capacity)
+    return _spec(last, capacity, sizing.layer_error_rate(position, error_rate, TIGHTENING))
 
 
 def next_spec_of_ageing(
@@ -71,21 +54,31 @@ def next_spec_of_ageing(
 ) -> LayerSpec:
     """Return the layer that follows *layers* in a chain whose layers are dropped at *max_age* seconds.
 
-    *capacity* counts the fingerprints of one age. A layer that follows a full one of its own period shares that
-    period's part of *error_rate* with it.
+    *capacity* counts the fingerprints of one age. A layer that follows a full one, before that was closed, shares an
+    equal part of *error_rate* with it.
     """
-    share, error_rate = -(-capacity // PERIODS), error_rate / (PERIODS + 1)
+    share, budget = -(-capacity // PERIODS), sizing.layer_error_rate(0, error_rate / (PERIODS + 1), TIGHTENING)
     if not layers:
-        return next_spec(None, share, error_rate)
-    last, position = layers[-1], 1
-    for earlier, later in reversed(list(pairwise(layer.created for layer in layers))):
-        if is_closed(earlier, now=later, max_age=max_age):
-            break
-        position += 1
-    if is_closed(last.created, now=now, max_age=max_age):
-        # Room for as many as came in the last period, so that a steady crawl has one layer in each.
-        return next_spec(last.spec, max(share, sum(layer.count for layer in layers[-position:])), error_rate)
-    return next_spec(last.spec, share, error_rate, position)
+        return _spec(None, share, budget)
+    last = layers[-1]
+    if not is_closed(last.created, now=now, max_age=max_age):
+        return _spec(last.spec, max(share, GROWTH * last.capacity), TIGHTENING * min(budget, last.error_rate))
+    # Room for as many as came in the last period, so that a steady crawl has one layer in each.
+    recent = sum(layer.count for layer in layers if not is_closed(layer.created, now=last.created, max_age=max_age))
+    return _spec(last.spec, max(share, recent), budget)
+
+
+def _spec(last: LayerSpec | None, capacity: int, budget: float) -> LayerSpec:
+    if last is None:
+        probes = min(sizing.optimal_probes(budget), probing.MAX_PROBES)
+        # Random, so that nobody can prepare URLs that fill chosen places, and from the upper half of the 32-bit range:
+        # under seeds near 0 MurmurHash3 mixes up to 8 bytes badly (with seed 7, 1.2 times theory at p = 1e-2).
+        seed = 1 << 31 | secrets.randbits(31)
+        return LayerSpec.smallest(index=0, capacity=capacity, error_rate=budget, probes=probes, seed=seed)
+    # With one k for all layers, the runs of a fingerprint are computed once. Tighter layers get more bits instead. That
+    # costs 3 % more than the best k per layer when a chain has grown a thousandfold (p = 1e-6).
+    k, seed = last.probes, last.seed
+    return LayerSpec.smallest(index=last.index + 1, capacity=capacity, error_rate=budget, probes=k, seed=seed)
 
 
 def is_expired(created: float, *, now: float, max_age: float) -> bool:
@@ -114,7 +107,7 @@ def planned_layers(count: int, capacity: int, error_rate: float) -> list[tuple[L
 
 def first_layer_bytes(capacity: int, error_rate: float) -> int:
     """Return the bytes that a chain begins with: the bit array of a layer of *capacity*."""
-    return next_spec(None, capacity, error_rate).nbytes
+    return next_spec(None, capacity, error_rate, 0).nbytes
 
 
 def expected_false_positives(layers: Sequence[tuple[LayerSpec, int]], *, others_come_and_go: bool = False) -> float:

@@ -53,13 +53,8 @@ def layer_error_rate(index: int, target: float, tightening: float) -> float:
     A chain answers "seen" as soon as one layer does, so its own rate is at most the sum over its layers. Giving
     each layer a geometrically smaller share keeps that sum below *target* however long the crawl gets:
 
-        p_i = p (1 - r) r^i        p_0 + p_1 + ... = p
+        p_i = p (1 - r) r^i        p_0 + p_1 + ... = p        after j layers, p r^j is left for the rest
 
     with p = *target* and r = *tightening*, both in (0, 1), and i = *index* counted from 0. Source: Almeida et al. 2007.
     """
     return target * (1 - tightening) * tightening**index
-
-
-def remaining_error_rate(layers: int, target: float, tightening: float) -> float:
-    """Return what is left of *target* for all layers after the first *layers*: the rest of the series, p r^i."""
-    return target * tightening**layers
