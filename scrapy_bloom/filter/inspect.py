@@ -33,7 +33,17 @@ class FilterDescription:
     forgotten: int  # URLs taken back because their requests failed
     is_in_use: bool  # whether a process holds the directory's lock
     owner: str  # the last process that held it, in words, or nothing
-    damage: tuple[BloomError, ...]  # what is wrong, with what to do
+    damage: tuple[str, ...]  # what is wrong, in sentences with what to do
+
+    @property
+    def chain_id(self) -> str:
+        """Id of the chain, as its newest layer has it; empty if none can be read."""
+        return self.layers[-1].chain_id if self.layers else ""
+
+    @property
+    def watermark(self) -> int:
+        """The watermark of the newest layer; 0 if none can be read."""
+        return self.layers[-1].watermark if self.layers else 0
 
     @property
     def urls(self) -> int:
@@ -80,9 +90,8 @@ def inspect_directory(directory: str | os.PathLike[str], *, thorough: bool = Fal
             damage.append(UnusableError(file, f"cannot be read: {error}", advice="Check owner, permissions and disk."))
     if len(headers) == len(paths):
         damage += contradictions(path, headers)
-    return FilterDescription(
-        path, bool(paths), tuple(headers.values()), len(forgotten), is_locked(path), owner(path), tuple(damage)
-    )
+    layers, problems = tuple(headers.values()), tuple(map(str, damage))
+    return FilterDescription(path, bool(paths), layers, len(forgotten), is_locked(path), owner(path), problems)
 
 
 def _counted(path: Path, header: Header, *, thorough: bool) -> Header:

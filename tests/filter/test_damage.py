@@ -67,7 +67,7 @@ def assert_refused(directory: Path, path: Path) -> None:
             open_filter(directory)
         assert caught.value.where == str(path)
         assert str(directory) in caught.value.advice
-        assert str(caught.value) in map(str, described.damage)
+        assert str(caught.value) in described.damage
     assert not described.is_clean
     assert {each.name: each.read_bytes() for each in directory.glob("layer-*")} == before
 

@@ -39,7 +39,7 @@ def test_a_kill_at_any_moment_forgets_nothing(tmp_path: Path) -> None:
             count = done.count
             assert chain.was_unclean
             assert 0 <= chain.watermark - count <= 1
-            assert described.layers[-1].watermark == chain.watermark
+            assert described.watermark == chain.watermark
             assert described.urls == len(chain)
             for number in range(count):
                 assert (fingerprint(number) in chain) is (number % 10 != 0)
