@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from functools import partial
 from typing import TYPE_CHECKING
 
 from scrapy_bloom.crawl import Crawl, Mark
@@ -14,7 +13,9 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from typing_extensions import Self
 
-    from scrapy_bloom.crawl import Store
+    from scrapy_bloom.settings import BloomSettings
+    from scrapy_bloom.store import Store
+    from scrapy_bloom.url.fingerprint import Fingerprints
 
 logger = logging.getLogger(__name__)
 
@@ -35,12 +36,11 @@ class FleetScheduler(DurableScheduler):
     def from_crawler(cls, crawler: Crawler) -> Self:
         """Build the scheduler of *crawler*, and its duplicate filter."""
         with log_start_errors(logger):
-            crawl = Crawl.of(crawler)
-            crawl.use_store(partial(_fleet_store, crawl))
+            Crawl.of(crawler).use_store(_fleet_store)
         return super().from_crawler(crawler)
 
 
-def _fleet_store(crawl: Crawl) -> Store:
+def _fleet_store(crawler: Crawler, settings: BloomSettings, fingerprints: Fingerprints) -> Store:
     from scrapy_bloom.fleet.store import FleetStore  # imports redis
 
-    return FleetStore(crawl.crawler, crawl.settings, crawl.fingerprints, mark=Mark(is_in_queue=True))
+    return FleetStore(crawler, settings, fingerprints, mark=Mark(is_in_queue=True))

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from typing_extensions import Self
 
-    from scrapy_bloom.crawl import Store
+    from scrapy_bloom.settings import BloomSettings
+    from scrapy_bloom.store import Store
+    from scrapy_bloom.url.fingerprint import Fingerprints
 
 
 class RedisBloomDupeFilter(BloomDupeFilter):
@@ -45,7 +47,7 @@ class RedisBloomDupeFilter(BloomDupeFilter):
                     "RedisBloomDupeFilter calls them seen. Set SCHEDULER = 'scrapy_bloom.FleetScheduler'"
                 )
                 raise SettingsError([problem])
-            Crawl.of(crawler).use_store(lambda: _shared_filter(Crawl.of(crawler)))
+            Crawl.of(crawler).use_store(_shared_filter)
         return super().from_crawler(crawler)
 
     @classmethod
@@ -68,7 +70,7 @@ class RedisBloomDupeFilter(BloomDupeFilter):
             store.clear()
 
 
-def _shared_filter(crawl: Crawl) -> Store:
+def _shared_filter(crawler: Crawler, settings: BloomSettings, fingerprints: Fingerprints) -> Store:
     from scrapy_bloom.fleet.shared_filter import SharedFilter  # imports redis
 
-    return SharedFilter(crawl.crawler, crawl.settings, crawl.fingerprints)
+    return SharedFilter(crawler, settings, fingerprints)

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.fleet.servers import redis_cluster
+from tests.fleet.site import Site, start, workers
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.fleet.servers import RedisServer
+
+
+def test_kills_of_workers_and_server_lose_no_page(mortal: RedisServer, tmp_path: Path) -> None:
+    """Two workers, three of them killed and the server once, fetch all pages and end by themselves."""
+    with Site(pages=150) as site, workers(site, mortal.url, 2) as running:
+        for round_ in range(3):
+            site.wait_for(20 + 30 * round_)
+            running.pop(0).kill()
+            if round_ == 1:
+                mortal.kill()
+                mortal.start()
+            running.append(start(site, mortal.url))
+        for worker in running:
+            assert worker.finish()["finish_reason"] == "finished", worker.log
+        assert not site.missing()
+
+
+def test_items_are_written_before_their_page_is_acknowledged(mortal: RedisServer, tmp_path: Path) -> None:
+    """No item is lost to kills; twice are at most those of pages that were fetched twice."""
+    files = [tmp_path / f"items-{i}.jl" for i in range(3)]
+
+    def feed(number: int) -> dict[str, Any]:
+        return {
+            "FEEDS": {str(files[number]): {"format": "jsonlines"}},
+            "EXTENSIONS": {"scrapy.extensions.feedexport.FeedExporter": None, "scrapy_bloom.feeds.FeedExporter": 0},
+        }
+
+    with Site(pages=100) as site, workers(site, mortal.url, 0) as running:
+        running.append(start(site, mortal.url, **feed(0)))
+        site.wait_for(30)
+        running.pop().kill()
+        running += [start(site, mortal.url, **feed(number)) for number in (1, 2)]
+        for worker in running:
+            worker.finish()
+        lines = [line for path in files for line in path.read_text().splitlines() if line.endswith("}")]
+        urls = [json.loads(line)["url"] for line in lines]
+        assert {url.rpartition("/")[2] for url in urls} == {str(i) for i in range(100)}
+        assert len(urls) <= sum(site.hits.values())
+
+
+def test_a_bug_in_the_thread_ends_the_crawl_with_a_reason(server: RedisServer) -> None:
+    """When the lease client's thread dies of a bug, the crawl ends and says why, instead of hanging."""
+    with Site(pages=20) as site, workers(site, server.url, 1) as running, server.client() as redis:
+        site.gate.clear()
+        site.wait_for(2)
+        redis.delete("{bloom:site:0}:workers")
+        redis.set("{bloom:site:0}:workers", "no sorted set")
+        site.gate.set()
+        assert running[0].finish()["finish_reason"] == "fleet_failed", running[0].log
+        assert "CRITICAL" in running[0].log
+
+
+def test_a_lost_queue_ends_the_crawl_with_a_reason(server: RedisServer) -> None:
+    """When the server has lost the queue, its workers say so and end."""
+    with Site(pages=20) as site, workers(site, server.url, 1) as running, server.client() as redis:
+        site.gate.clear()
+        site.wait_for(2)
+        redis.flushall()
+        site.gate.set()
+        assert running[0].finish()["finish_reason"] == "fleet_lost", running[0].log
+
+
+def test_an_interrupted_crawl_is_gone_on_with(server: RedisServer) -> None:
+    """Ctrl-C finishes the pages in hand; the next start fetches the rest, and no page twice."""
+    with Site(pages=60) as site, workers(site, server.url, 1) as running:
+        site.wait_for(20)
+        running.pop().interrupt()
+        running.append(start(site, server.url))
+        running[0].finish()
+        assert not site.missing()
+        assert max(site.hits.values()) == 1
+
+
+def test_a_start_url_is_fetched_once_by_all(server: RedisServer) -> None:
+    """Unfiltered start requests of several workers are fetched once, and a worker that joins the end ends at once."""
+    with Site(pages=30) as site, workers(site, server.url, 2) as running:
+        for worker in running:
+            worker.finish()
+        running.append(start(site, server.url))
+        assert running[-1].finish()["finish_reason"] == "finished"
+        assert site.hits[0] == 1
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_a_cluster_shares_a_queue_among_its_nodes(tmp_path: Path, kill: bool) -> None:
+    """On a cluster of three nodes, with a worker killed or not, all pages are fetched and all workers end."""
+    with redis_cluster(tmp_path) as nodes, Site(pages=80) as site, workers(site, nodes[0].url, 2) as running:
+        site.wait_for(20)
+        if kill:
+            running.pop(0).kill()
+            running.append(start(site, nodes[1].url))
+        for worker in running:
+            assert worker.finish()["finish_reason"] == "finished", worker.log
+        assert not site.missing()
+        assert all(node.client().dbsize() for node in nodes)

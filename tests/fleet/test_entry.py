@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import datetime
+import pickle
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scrapy import FormRequest, Request, Spider
+
+from scrapy_bloom.fleet.entry import SIGNED, Entries
+
+SECRET = "a secret of some length"
+scalars = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text() | st.binary() | st.floats(allow_nan=False)
+hashables = st.integers(-100, 100) | st.text() | st.binary()
+plain = st.recursive(
+    scalars | st.frozensets(hashables) | st.sets(hashables),
+    lambda inner: st.lists(inner) | st.dictionaries(hashables, inner) | st.tuples(inner, inner),
+    max_leaves=8,
+)
+
+
+class PageSpider(Spider):
+    name = "pages"
+
+    def parse_item(self, response: Any) -> None:
+        pass
+
+
+class Harmful:
+    """Leaves a trace when it is unpickled."""
+
+    done: list[str] = []  # noqa: RUF012 - the trace
+
+    def __reduce__(self) -> Any:
+        return (Harmful.done.append, ("unpickled",))
+
+
+@given(meta=st.dictionaries(st.text(), plain), headers=st.dictionaries(st.sampled_from(["A", "B"]), st.binary()))
+def test_a_request_of_plain_types_comes_back_as_it_was(meta: dict[str, Any], headers: dict[str, bytes]) -> None:
+    """Whatever plain types a request holds, the entry brings them back."""
+    spider = PageSpider()
+    meta.pop("bloom", None)
+    request = Request(
+        "https://example.com/", spider.parse_item, "POST", headers, b"\x00body", meta=meta, priority=-3, cb_kwargs=meta
+    )
+    back = Entries(spider).read(Entries(spider).write(request))
+    assert back.to_dict(spider=spider) == request.to_dict(spider=spider)
+
+
+def test_a_form_request_keeps_its_class() -> None:
+    """A request of another class comes back as that, if the worker has imported it."""
+    back = Entries(None).read(Entries(None).write(FormRequest("https://example.com/", formdata={"a": "b"})))
+    assert type(back) is FormRequest
+    assert back.body == b"a=b"
+
+
+def test_what_needs_a_pickle_needs_the_secret() -> None:
+    """A request that only a pickle can hold is refused without a secret, and comes back with it."""
+    request = Request("https://example.com/", meta={"day": datetime.date(2024, 1, 2)})
+    with pytest.raises(ValueError, match="datetime"):
+        Entries(None).write(request)
+    entry = Entries(None, SECRET).write(request)
+    assert Entries(None, SECRET).read(entry).meta["day"] == datetime.date(2024, 1, 2)
+    for reader in (Entries(None), Entries(None, "another secret of length")):
+        with pytest.raises(ValueError):
+            reader.read(entry)
+
+
+@pytest.mark.parametrize("secret", [None, SECRET])
+def test_no_pickle_is_loaded_unless_it_is_signed(secret: str | None) -> None:
+    """A pickle that somebody wrote to the server without the secret runs nothing in a worker."""
+    body = pickle.dumps({0: "https://example.com/", 7: Harmful()})
+    for entry in (body, SIGNED + body, SIGNED + bytes(32) + body):
+        with pytest.raises(ValueError):
+            Entries(None, secret).read(entry)
+    assert not Harmful.done
+
+
+@given(st.binary() | st.binary().map(lambda body: b"M" + body))
+def test_hostile_bytes_are_refused_with_one_error(entry: bytes) -> None:
+    """Whatever lies on the server, reading it is a request or a ValueError, and never another exception."""
+    try:
+        Entries(PageSpider()).read(entry)
+    except ValueError:
+        pass
+
+
+def test_no_entry_makes_a_worker_import_a_class() -> None:
+    """A class that the process has not imported, or that is no request, is refused."""
+    for path in ("this.d", "subprocess.Popen", "scrapy.Spider"):
+        request = Request("https://example.com/")
+        entry = Entries(None).write(request)
+        hostile = bytearray(entry)
+        hostile[1] += 1  # one field more
+        hostile += b"\x0d" + bytes([0xA0 + len(path)]) + path.encode()
+        with pytest.raises(ValueError, match="class"):
+            Entries(None).read(bytes(hostile))
+
+
+@pytest.mark.parametrize(
+    ("pushed", "expected"),
+    [
+        (b"https://example.com/a", ("https://example.com/a", "GET", {})),
+        (b'{"url": "https://example.com/b", "meta": {"n": 1}}', ("https://example.com/b", "GET", {"n": 1})),
+        (b'{"url": "https://example.com/c", "method": "POST"}', ("https://example.com/c", "POST", {})),
+    ],
+)
+def test_a_pushed_start_url_is_a_url_or_json(pushed: bytes, expected: tuple[str, str, dict[str, int]]) -> None:
+    """What others push becomes a request that is not filtered."""
+    (request,) = Entries(PageSpider()).requests_of(pushed)
+    assert (request.url, request.method, request.meta) == expected
+    assert request.dont_filter

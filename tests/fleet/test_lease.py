@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import hashlib
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from scrapy_bloom.fleet.lease import Done, LeaseClient, State
+from scrapy_bloom.fleet.queue import Link, Queue, Ticket
+from scrapy_bloom.fleet.server import Address, Server
+from tests.fleet.servers import LosingProxy, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.fleet.servers import RedisServer
+
+    Join = Callable[..., LeaseClient]
+
+
+def link(name: str) -> Link:
+    return Link(0, hashlib.sha1(name.encode()).digest(), "h", 0, is_lifo=True, entry=name.encode())
+
+
+@pytest.fixture
+def join() -> Iterator[Join]:
+    joined: list[tuple[LeaseClient, Server]] = []
+
+    def join(url: str, name: str = "one", news: Callable[[], None] = lambda: None, **options: Any) -> LeaseClient:
+        server = Server(Address(url, {}))
+        client = LeaseClient(Queue(server, "bloom:test", **options), name, ahead=4, news=news)
+        joined.append((client, server))
+        client.open()
+        return client
+
+    yield join
+    for client, server in joined:
+        client.close()
+        server.close()
+
+
+def take(client: LeaseClient) -> tuple[Ticket, bytes]:
+    found: list[tuple[Ticket, bytes]] = []
+
+    def has_one() -> bool:
+        if not found and (one := client.next()) is not None:
+            found.append(one)
+        return bool(found)
+
+    wait_until(has_one, "a request is ready")
+    return found[0]
+
+
+def crawl(client: LeaseClient, pages: int, seen: list[bytes]) -> None:
+    """Crawl a chain of pages, each of which links to the next."""
+    client.send(link("0"))
+    while len(client):
+        if (found := client.next()) is None:
+            threading.Event().wait(0.005)
+            continue
+        ticket, entry = found
+        seen.append(entry)
+        if int(entry) + 1 < pages:
+            client.send(link(str(int(entry) + 1)))
+        client.send(Done(ticket, 0))
+
+
+def test_a_thread_that_dies_of_a_bug_ends_in_the_state_failed(join: Join, server: RedisServer) -> None:
+    """When the thread meets what nobody expected, the client says so and brings news, instead of being silent."""
+    news = threading.Event()
+    client = join(server.url, news=news.set)
+    with server.client() as redis:
+        redis.delete("{bloom:test:0}:workers")
+        redis.set("{bloom:test:0}:workers", "no sorted set")
+    wait_until(lambda: client.state is State.FAILED, "the client has failed")
+    assert client.failure is not None
+    assert news.wait(10)
+    assert client.next() is None
+
+
+def test_a_server_that_comes_back_gets_what_waited(join: Join, mortal: RedisServer) -> None:
+    """While the server is away nothing is lost, and it is all delivered afterwards."""
+    client = join(mortal.url)
+    client.send(link("page"))
+    ticket, _ = take(client)
+    mortal.kill()
+    client.send(link("found meanwhile"))
+    client.send(Done(ticket, 0))
+    wait_until(lambda: client.state is State.WAITING, "the client notices")
+    mortal.start()
+    ticket, entry = take(client)
+    assert entry == b"found meanwhile"
+    client.send(Done(ticket, 0))
+    wait_until(lambda: not len(client), "the end is seen")
+
+
+def test_lost_answers_lose_no_request(join: Join, server: RedisServer) -> None:
+    """Answers that are lost on the way back, again and again, lose no page and hand out none twice."""
+    with LosingProxy(server.port) as proxy:
+        client = join(proxy.url)
+        ended = threading.Event()
+
+        def lose() -> None:
+            while not ended.wait(0.15):
+                proxy.lose_next_answer()
+
+        thread = threading.Thread(target=lose)
+        thread.start()
+        seen: list[bytes] = []
+        try:
+            crawl(client, 25, seen)
+        finally:
+            ended.set()
+            thread.join()
+        assert proxy.lost > 1
+        assert seen == [b"%d" % i for i in range(25)]
+        client.close()
+
+
+def test_a_worker_that_slept_over_its_lease_goes_on(join: Join, server: RedisServer) -> None:
+    """A worker that others have given up joins again, and its acknowledgement of before counts for nothing."""
+    slow, other = join(server.url, "slow"), None
+    slow.send(link("page"))
+    ticket, _ = take(slow)
+    with server.client() as redis:  # what the server does once the lease has run out
+        (token,) = redis.zrange("{bloom:test:0}:workers", 0, 0)
+        redis.zadd("{bloom:test:0}:workers", {token: 1})
+        other = join(server.url, "other")
+        again, entry = take(other)
+        assert (entry, again) == (b"page", ticket)
+        slow.send(link("found by the slow one"))
+        slow.send(Done(ticket, 0))
+        wait_until(lambda: slow.counts["stale"], "its acknowledgement is refused")
+        assert redis.hlen("{bloom:test:0}:requests") == 2
+        assert slow.counts["lease_lost"] == 1
+
+
+def test_what_was_not_begun_goes_back_when_a_worker_closes(join: Join, server: RedisServer) -> None:
+    """A worker that closes gives back what it held, at once and unsuspected."""
+    one = join(server.url)
+    for i in range(3):
+        one.send(link(str(i)))
+    take(one)
+    one.close()
+    assert one.state is State.CLOSED
+    other = join(server.url, "other")
+    assert sorted(take(other)[1] for _ in range(3)) == [b"0", b"1", b"2"]
+
+
+def test_the_end_is_seen_by_all(join: Join, server: RedisServer) -> None:
+    """No worker ends while another has a page in hand, and all do afterwards."""
+    one, other = join(server.url), join(server.url, "other")
+    one.send(link("page"))
+    ticket, _ = take(one)
+    wait_until(lambda: len(other), "the other waits")
+    one.send(link("next"))
+    one.send(Done(ticket, 0))
+    (client, (ticket, _)) = (one, take(one)) if len(one) > len(other) else (other, take(other))
+    client.send(Done(ticket, 0))
+    wait_until(lambda: not len(one) and not len(other), "both see the end")

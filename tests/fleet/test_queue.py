@@ -1,0 +1,265 @@
+from __future__ import annotations
+
+import hashlib
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import redis
+
+from scrapy_bloom.errors import UnusableError
+from scrapy_bloom.fleet.queue import CRASH_LIMIT, LeaseLostError, Link, Queue, Ticket, score_of
+from scrapy_bloom.fleet.server import Address, Server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.fleet.servers import RedisServer
+
+
+def print_of(name: str) -> bytes:
+    return hashlib.sha1(name.encode()).digest()
+
+
+def link(name: str, *, slot: str = "h", priority: int = 0, is_lifo: bool = True, is_filtered: bool = True) -> Link:
+    score = score_of(priority, is_start=False)
+    return Link(0, print_of(name) if is_filtered else None, slot, score, is_lifo, name.encode())
+
+
+class Worker:
+    """Numbers the calls of one worker's life, as the lease client does."""
+
+    def __init__(self, queue: Queue, name: str) -> None:
+        self.queue, self.token = queue, f"token of {name}"
+        self.number = 0
+        queue.open(self.token, name)
+
+    def take(self, most: int = 100) -> dict[str, Ticket]:
+        self.number += 1
+        found = self.queue.take(0, self.token, self.number, most).found
+        return {entry.decode(): ticket for ticket, entry in found}
+
+    def finish(self, *links: Link, done: Any = (), forget: Any = ()) -> Any:
+        self.number += 1
+        return self.queue.finish(0, self.token, self.number, links, [ticket.id for ticket in done], forget)
+
+
+@pytest.fixture
+def make(server: RedisServer) -> Iterator[Any]:
+    opened = []
+
+    def make(**options: Any) -> Queue:
+        connection = Server(Address(server.url, {}))
+        opened.append(connection)
+        return Queue(connection, "bloom:test", **{"capacity": 100, **options})
+
+    yield make
+    for connection in opened:
+        connection.close()
+
+
+def test_a_url_is_enqueued_once_whoever_finds_it(make: Any) -> None:
+    """Two workers that find the same links enqueue each once; unfiltered ones each time."""
+    one, other = Worker(make(), "one"), Worker(make(), "other")
+    assert one.finish(link("a"), link("b"), link("a")).new == 2
+    assert other.finish(link("b"), link("c"), link("c", is_filtered=False)).new == 2
+    assert sorted(one.take()) == ["a", "b", "c"]
+
+
+def test_a_call_that_is_made_twice_counts_once(make: Any) -> None:
+    """A worker whose answer got lost repeats the call, and nothing is enqueued, handed out or acknowledged twice."""
+    queue = make()
+    queue.open("token", "one")
+    links = [link("a", is_filtered=False)]
+    assert queue.finish(0, "token", 1, links, []).outstanding == 1
+    assert queue.finish(0, "token", 1, links, []).outstanding == 1
+    first = queue.take(0, "token", 1, 5)
+    assert queue.take(0, "token", 1, 5).found == first.found != []
+    assert queue.take(0, "token", 2, 5).found == []
+
+
+def test_a_worker_that_lost_its_lease_cannot_acknowledge_what_another_has(make: Any) -> None:
+    """After its lease has run out, a worker's acknowledgement counts for nothing, and its links still arrive."""
+    slow, other = Worker(make(lease_seconds=0.05), "slow"), Worker(make(lease_seconds=60), "other")
+    slow.finish(link("page"))
+    held = slow.take()
+    with pytest.raises(LeaseLostError):
+        while not (found := other.take()):
+            time.sleep(0.01)
+        slow.take()
+    assert list(found) == ["page"]
+    answer = slow.finish(link("found by the slow one"), done=held.values())
+    assert (answer.new, answer.refused, answer.outstanding) == (1, 1, 2)
+    assert other.finish(done=found.values()).refused == 0
+
+
+def test_a_new_life_takes_over_what_the_last_one_held(make: Any) -> None:
+    """A worker that is killed and started under its name gets what it held at once."""
+    first = Worker(make(), "one")
+    first.finish(link("a"))
+    assert list(first.take()) == ["a"]
+    second = Queue(first.queue.server, "bloom:test")
+    second.open("new token", "one")
+    assert [entry for _, entry in second.take(0, "new token", 1, 5).found] == [b"a"]
+
+
+def test_a_request_that_kills_its_worker_is_dead_lettered(make: Any) -> None:
+    """A request in hand at each of several crashes is taken out, and what was in hand beside it is not."""
+    queue = make()
+    Worker(queue, "first").finish(link("harmful"), *[link(f"harmless {i}") for i in range(5)])
+    done: set[str] = set()
+    for life in range(20):
+        worker = Worker(queue, "first")
+        worker.token = f"life {life}"
+        queue.open(worker.token, "first")
+        found = worker.take()
+        if not found:
+            break
+        if "harmful" not in found:
+            worker.finish(done=found.values())
+            done |= set(found)
+    assert done == {f"harmless {i}" for i in range(5)}
+    assert life > CRASH_LIMIT
+    assert worker.finish().outstanding == 0
+
+
+@pytest.mark.parametrize(("is_lifo", "order"), [(True, "cba"), (False, "abc")])
+def test_the_order_is_that_of_scrapys_queues(make: Any, is_lifo: bool, order: str) -> None:
+    """Higher priorities come first, and within one what came last or first."""
+    worker = Worker(make(), "one")
+    worker.finish(*[link(name, is_lifo=is_lifo) for name in "abc"], link("urgent", priority=1), link("later", priority=-1))
+    assert list(worker.take()) == ["urgent", *order, "later"]
+
+
+def test_slots_take_turns(make: Any) -> None:
+    """A worker gets requests of all hosts, those with fewest in hand first."""
+    worker = Worker(make(), "one")
+    worker.finish(*[link(f"a{i}", slot="a") for i in range(20)], link("b0", slot="b"), link("b1", slot="b"))
+    assert sorted(name[0] for name in worker.take(4)) == ["a", "a", "b", "b"]
+
+
+def test_with_a_delay_a_host_belongs_to_one_worker(make: Any) -> None:
+    """With DOWNLOAD_DELAY the requests of a host go to one worker, until it has none or is gone."""
+    one, other = Worker(make(is_exclusive=True), "one"), Worker(make(is_exclusive=True), "other")
+    one.finish(*[link(f"{slot}{i}", slot=slot) for slot in "ab" for i in range(3)])
+    first = one.take(1)
+    (slot,) = {name[0] for name in first}
+    second = other.take()
+    assert {name[0] for name in second} == {"ab".replace(slot, "")}
+    one.finish(done=first.values())
+    assert not other.take()
+    one.queue.leave(one.token)
+    assert {name[0] for name in other.take()} == {slot}
+
+
+def test_a_full_server_refuses_all_of_a_call_and_renews_leases(make: Any, server: RedisServer) -> None:
+    """A server without room takes no link of a call and acknowledges none of its pages; leases go on."""
+    worker = Worker(make(), "one")
+    worker.finish(link("page"))
+    held = worker.take()
+    with server.client() as client:
+        client.config_set("maxmemory", 1)
+        with pytest.raises(redis.exceptions.ResponseError):
+            worker.finish(*[link(f"link {i}") for i in range(50)], done=held.values())
+        worker.number -= 1
+        assert worker.queue.take(0, worker.token, 0, 0).outstanding == 1
+        client.config_set("maxmemory", 0)
+    answer = worker.finish(*[link(f"link {i}") for i in range(50)], done=held.values())
+    assert (answer.new, answer.refused) == (50, 0)
+
+
+def test_a_full_server_takes_acknowledgements(make: Any, server: RedisServer) -> None:
+    """Pages without new links are acknowledged by a server without room: that makes room."""
+    worker = Worker(make(), "one")
+    worker.finish(link("page"))
+    held = worker.take()
+    with server.client() as client:
+        client.config_set("maxmemory", 1)
+        assert worker.finish(done=held.values()).outstanding == 0
+
+
+@pytest.mark.parametrize("key", ["requests", "pending:h", "slots", "active", "held:token of one", "names"])
+def test_a_lost_key_ends_in_no_hang(make: Any, server: RedisServer, key: str) -> None:
+    """Whichever key of the queue is lost, what is left is handed out, what is missing is counted, and the end comes."""
+    worker = Worker(make(), "one")
+    worker.finish(*[link(name) for name in "abcd"])
+    held = worker.take(2)
+    with server.client() as client:
+        assert client.delete(f"{worker.queue.key(0)}:{key}") == 1
+    done, missing = set(held), 0
+    worker.finish(done=held.values())
+    for _ in range(4):
+        worker.number += 1
+        answer = worker.queue.take(0, worker.token, worker.number, 10)
+        missing += answer.missing
+        done |= {entry.decode() for _, entry in answer.found}
+        worker.finish(done=[ticket for ticket, _ in answer.found])
+    assert len(done) + missing == 4
+    assert worker.finish().outstanding == 0
+
+
+def test_a_queue_that_is_gone_is_said(make: Any, server: RedisServer) -> None:
+    """Once the state of the queue is lost, taking and finishing raise, and a worker does not begin it anew."""
+    worker = Worker(make(), "one")
+    with server.client() as client:
+        client.flushall()
+    with pytest.raises(UnusableError):
+        worker.take()
+    with pytest.raises(UnusableError):
+        worker.finish(link("a"))
+    assert not worker.queue.rejoin("new token", "one")
+
+
+def test_a_lost_part_of_the_filter_is_counted(make: Any, server: RedisServer) -> None:
+    """When bits of the filter are lost, URLs are enqueued again, and workers are told."""
+    worker = Worker(make(), "one")
+    worker.finish(link("a"))
+    with server.client() as client:
+        for key in client.scan_iter(match="*:bits:*"):
+            client.delete(key)
+    answer = worker.finish(link("a"))
+    assert (answer.new, answer.lost) == (1, 1)
+
+
+def test_workers_with_other_rules_are_refused(make: Any) -> None:
+    """A queue keeps the key space it began with, and refuses workers with another."""
+    make(key_space="these rules").open("token", "one")
+    with pytest.raises(UnusableError, match="those rules"):
+        make(key_space="those rules").open("other token", "other")
+
+
+def test_a_forgotten_url_is_new_once_more(make: Any) -> None:
+    """What failed and is forgotten is enqueued again when a link leads to it, once."""
+    worker = Worker(make(), "one")
+    worker.finish(link("a"))
+    worker.finish(forget=[print_of("a")])
+    assert [worker.finish(link("a")).new for _ in range(2)] == [1, 0]
+
+
+def test_urls_are_forgotten_with_their_layer(make: Any, server: RedisServer) -> None:
+    """With a maximum age a URL is new again once its layer is older than that, and not before."""
+    worker = Worker(make(max_age=0.4), "one")
+    worker.finish(link("a"))
+    assert worker.finish(link("a")).new == 0
+    began = time.monotonic()
+    while not worker.finish(link("a")).new:
+        assert time.monotonic() < began + 30
+        time.sleep(0.05)
+    assert time.monotonic() >= began + 0.3
+    with server.client() as client:
+        assert len(list(client.scan_iter(match="*:bits:*"))) == 1
+
+
+@pytest.mark.parametrize("kind", ["list", "set", "zset"])
+def test_pushed_start_urls_are_taken_when_nothing_is_pending(make: Any, server: RedisServer, kind: str) -> None:
+    """What is pushed to a list, a set or a sorted set becomes requests, once."""
+    worker = Worker(make(start_urls="pushed"), "one")
+    with server.client() as client:
+        for name in ("a", "b"):
+            if kind == "zset":
+                client.zadd("pushed", {name: 1})
+            else:
+                (client.rpush if kind == "list" else client.sadd)("pushed", name)
+    worker.take()
+    assert sorted(worker.take()) == ["Ua", "Ub"]
+    assert not worker.take()
