@@ -122,9 +122,9 @@ class ScalableBloomFilter:
         self._probes = probing.bind(
             first.probes, first.seed, on_quota_spent=self._on_quota_spent, forgotten=self._forgotten, recall=self.recall
         )
-        self._contains = self._probes.contains
-        if max_age is None:
-            self.add = self._probes.add  # type: ignore[assignment, method-assign] # saves a call, see Probes
+        if max_age is None:  # saves a call, see Probes
+            self.add = self._probes.add  # type: ignore[assignment, method-assign]
+            self.contains = self._probes.contains  # type: ignore[assignment, method-assign]
         self._arrange()
         self._recall_dropped()  # a kill may have come before that
         self._age()
@@ -135,11 +135,14 @@ class ScalableBloomFilter:
             self._age()
         return self._probes.add(fingerprint)
 
+    def contains(self, fingerprint: bytes) -> bool:
+        """Return whether *fingerprint* was added before. False is certain, True is probable."""
+        self._age()
+        return self._probes.contains(fingerprint)
+
     def __contains__(self, fingerprint: bytes) -> bool:
         """Return whether *fingerprint* was added before. False is certain, True is probable."""
-        if self._max_age is not None:
-            self._age()
-        return self._contains(fingerprint) and not (self._forgotten and fingerprint in self._forgotten)
+        return self.contains(fingerprint)
 
     def __len__(self) -> int:
         """Return the number of fingerprints accepted as new and not forgotten."""
@@ -189,6 +192,8 @@ class ScalableBloomFilter:
 
     @watermark.setter
     def watermark(self, number: int) -> None:
+        if self._closed:
+            raise ValueError("the filter is closed; the watermark was not set")
         self._store.watermark = number
 
     @property
@@ -287,7 +292,11 @@ class ScalableBloomFilter:
 
     def _recall_dropped(self) -> None:
         """Recall what was forgotten and is in no layer any more: nothing is left to forget."""
-        for fingerprint in [one for one in self._forgotten if not self._contains(one)]:
+        forgotten = set(self._forgotten)
+        self._forgotten.clear()  # for the moment: what is forgotten is not contained
+        held = {one for one in forgotten if self._probes.contains(one)}
+        self._forgotten |= forgotten
+        for fingerprint in forgotten - held:
             self.recall(fingerprint)
 
     def _arrange(self) -> None:

@@ -148,13 +148,14 @@ def bind(
     digest: Callable[[bytes, int], int] = _refuse
     newest, size = _NO_TABLE
     tables: Sequence[Table] = ()
-    older: Sequence[Table] = ()
+    has_older = False
     left = 0
 
-    def is_set_in(h: int, some: Sequence[Table]) -> bool:
+    def contains(fingerprint: bytes) -> bool:
+        h = digest(fingerprint, seed)
         top = h >> 98
         stride = top & 0xFFF or 4096
-        for bits, m in some:
+        for bits, m in tables:
             start = h % m
             # Testing one bit first settles half of the absent fingerprints, in 30 ns instead of 170.
             if bits[start]:
@@ -163,15 +164,10 @@ def bind(
                     start = end + (top >> gap_bits)
                     end = start + length2 * stride
                     if bits[start:end:stride].all():
-                        if not length3:
-                            return True
                         start = end + (h >> 82 & 0xFFFF)
-                        if bits[start : start + length3 * stride : stride].all():
-                            return True
+                        if not length3 or bits[start : start + length3 * stride : stride].all():
+                            return fingerprint not in forgotten
         return False
-
-    def contains(fingerprint: bytes) -> bool:
-        return is_set_in(digest(fingerprint, seed), tables)
 
     # Inlined for the newest table, which holds most duplicates and takes every new fingerprint.
     def add(fingerprint: bytes) -> bool:
@@ -193,7 +189,8 @@ def bind(
                 )
             ):
                 return recall(fingerprint) if forgotten else False
-            if older and is_set_in(h, older):
+            # Looking at the newest table again takes a tenth of the time.
+            if has_older and (fingerprint in forgotten or contains(fingerprint)):
                 return recall(fingerprint) if forgotten else False
             if left:
                 break
@@ -209,8 +206,8 @@ def bind(
         return True
 
     def set_tables(tables_: Sequence[Table], quota: int) -> None:
-        nonlocal digest, newest, size, tables, older, left
-        tables, older, left = tables_, tables_[1:], quota
+        nonlocal digest, newest, size, tables, has_older, left
+        tables, has_older, left = tables_, len(tables_) > 1, quota
         newest, size = tables[0] if tables else _NO_TABLE
         digest = _refuse
         if tables:

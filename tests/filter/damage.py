@@ -50,12 +50,6 @@ def layer(directory: Path, index: int = 0) -> Path:
     return directory / f"layer-{index:03d}.bloom"
 
 
-def read(path: Path, offset: int, length: int) -> bytes:
-    with path.open("rb") as file:
-        file.seek(offset)
-        return file.read(length)
-
-
 def overwrite(path: Path, offset: int, content: bytes) -> None:
     with path.open("r+b") as file:
         file.seek(offset)
@@ -63,7 +57,11 @@ def overwrite(path: Path, offset: int, content: bytes) -> None:
 
 
 def flip_bits(path: Path, offset: int, mask: int = 0xFF) -> None:
-    overwrite(path, offset, bytes([read(path, offset, 1)[0] ^ mask]))
+    with path.open("r+b") as file:
+        file.seek(offset)
+        flipped = bytes([file.read(1)[0] ^ mask])
+        file.seek(offset)
+        file.write(flipped)
 
 
 def restate(path: Path, count: int, *, clean: bool) -> None:

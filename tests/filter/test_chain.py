@@ -217,8 +217,9 @@ def test_checkpoints_come_at_least_64_times_a_layer_and_on_growth(capacity: int,
         lambda chain: b"old" in chain,
         lambda chain: chain.forget(b"old"),
         lambda chain: chain.sync(),
+        lambda chain: setattr(chain, "watermark", 1),
     ],
-    ids=["add", "add a duplicate", "in", "forget", "sync"],
+    ids=["add", "add a duplicate", "in", "forget", "sync", "watermark"],
 )
 @pytest.mark.parametrize("max_age", [None, 60.0])
 def test_a_closed_filter_refuses_to_answer(use: Callable[[ScalableBloomFilter], object], max_age: float | None) -> None:

@@ -68,13 +68,6 @@ def test_a_real_layer_shows_the_printed_rates(bits: int, probes: int) -> None:
     assert low * (1 - thin) <= found <= high * with_runs
 
 
-@given(rate=RATES, probes=PROBES)
-def test_bits_per_fingerprint_and_rate_invert_each_other(rate: float, probes: int) -> None:
-    """The rate of a filter sized for p is p."""
-    bits = sizing.bits_per_fingerprint(rate, probes)
-    assert sizing.false_positive_rate(bits, probes) == pytest.approx(rate, rel=1e-6)
-
-
 @given(count=st.integers(1, 10**9), bits=st.floats(2, 100), probes=PROBES)
 def test_count_and_fill_invert_each_other(count: int, bits: float, probes: int) -> None:
     """The count that explains the fill of n fingerprints is n; a filter without an empty bit explains any."""
