@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from parsel import Selector, SelectorList
 from scrapy.http import TextResponse
@@ -51,16 +51,16 @@ class UnseenLinks:
         memory = self._link_memory
         if memory is None:
             memory = self._link_memory = LinkMemory()
-        as_selectors = isinstance(links, SelectorList)
+        # follow_all() leaves out selectors without a link, but only in a list of their own.
+        kind: Any = type(links) if isinstance(links, SelectorList) else list
         links = list(links)
         hrefs = [_href(link) for link in links]
-        base, encoding = "http://unknown.invalid/", "utf-8"  # a site that has no pages, so relative links pass
+        base, encoding = "http://unknown.invalid/", "utf-8"  # a site without pages, so relative links pass
         if isinstance(response, TextResponse):
             base, encoding = get_base_url(response), response.encoding
         new = memory.new([href for href in hrefs if href is not None], base, encoding, Crawl.of(self.crawler))
-        links = [link for link, href in zip(links, hrefs, strict=True) if href is None or href in new]
-        # follow_all() leaves out selectors without a link, but only in a list of their own.
-        return SelectorList(links) if as_selectors else links  # type: ignore[type-var] # then all are selectors
+        kept: list[LinkT] = kind(link for link, href in zip(links, hrefs, strict=True) if href is None or href in new)
+        return kept
 
 
 def _href(link: Link | str | Selector) -> str | None:

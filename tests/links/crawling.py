@@ -39,7 +39,6 @@ class OpenCrawl:
         self.crawl = Crawl.of(crawler)
 
     def downloaded(self, response: TextResponse) -> TextResponse:
-        """Return *response* as the answer to a request that this crawl has handed out."""
         assert self.crawl.store is not None
         self.crawl.store.push(Request(response.url), None)
         found = self.crawl.store.pop()
@@ -64,34 +63,13 @@ def opened(dupefilter: type[BloomDupeFilter] = BloomDupeFilter, **settings: Any)
         crawl.filter.close("finished")
 
 
-def page(html: str, url: str = PAGE) -> HtmlResponse:
-    return HtmlResponse(url, body=html, encoding="utf-8", request=Request(url))
+def page(html: str) -> HtmlResponse:
+    return HtmlResponse(PAGE, body=html, encoding="utf-8", request=Request(PAGE))
 
 
-def page_with(*hrefs: str, url: str = PAGE) -> HtmlResponse:
-    return page("".join(f'<a href="{href}">x</a>' for href in hrefs), url)
+def page_with(*hrefs: str) -> HtmlResponse:
+    return page("".join(f'<a href="{href}">x</a>' for href in hrefs))
 
 
 def urls_of(links: Sequence[Link]) -> list[str]:
     return [link.url for link in links]
-
-
-def response_of(
-    response_class: type[TextResponse],
-    url: str,
-    base: str | None,
-    encoding: str,
-    elements: Sequence[tuple[str, Sequence[tuple[str, str]], str, str]],
-) -> TextResponse:
-    """Return a page with *elements*, each a tag, its attributes, its text and the class of the ``div`` around it."""
-    made = []
-    for tag, attributes, text, css in elements:
-        attrs = "".join(f' {name}="{value.translate(ESCAPES)}"' for name, value in attributes)
-        made.append(f'<div class="{css}"><{tag}{attrs}>{text}</{tag}></div>')
-    head = "" if base is None else f'<base href="{base}"/>'
-    hidden = '<!-- <a href="a.html">x</a> -->'
-    html = f'<html xmlns:o="urn:o"><head>{head}{hidden}</head><body>{"".join(made)}</body></html>'
-    return response_class(url, body=html, encoding=encoding, request=Request(url))
-
-
-ESCAPES = str.maketrans({"&": "&amp;", '"': "&quot;", "<": "&lt;", "\n": "&#10;", "\t": "&#9;", "\x01": ""})
