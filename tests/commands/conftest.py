@@ -1,0 +1,161 @@
+"""A project, a site, and jobs that real crawls have left; made once in each process, and copied for each test."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from scrapy_bloom.commands.command_line import main
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Answer = Callable[..., tuple[int, Any]]
+    Scrapy = Callable[..., subprocess.CompletedProcess[str]]
+
+ROOT = Path(__file__).parents[2]
+PAGES = 80
+
+SETTINGS = """
+BOT_NAME = "shop"
+SPIDER_MODULES = ["shop.spiders"]
+DUPEFILTER_CLASS = "scrapy_bloom.dupefilter.BloomDupeFilter"
+SCHEDULER = "scrapy_bloom.scheduler.DurableScheduler"
+EXTENSIONS = {"scrapy.extensions.feedexport.FeedExporter": None, "scrapy_bloom.feeds.FeedExporter": 0}
+BLOOM_FORGET_FAILED = True
+BLOOM_CAPACITY = 40
+RETRY_ENABLED = False
+TELNETCONSOLE_ENABLED = False
+LOG_LEVEL = "INFO"
+"""
+
+SPIDERS = """
+import os, scrapy
+
+class Books(scrapy.Spider):
+    name = "books"
+    start_urls = [os.environ.get("SITE", "http://127.0.0.1:1") + "/0"]
+
+    def parse(self, response):
+        yield {"url": response.url}
+        for link in response.css("a::attr(href)").getall():
+            yield response.follow(link, callback=self.parse)
+"""
+
+
+class Site:
+    """Pages ``/0`` to ``/79``, each linking to its children and to the one before; ``/broken`` fails as long as it is
+    told to."""
+
+    def __init__(self) -> None:
+        self.hits: list[str] = []
+        self.is_broken = True
+        site = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                site.hits.append(self.path)
+                number = int(self.path[1:]) if self.path[1:].isdecimal() else None
+                links = ["/broken", "/0?b=2&a=1", "/0?a=1&b=2"] if self.path == "/0" else ["/0"]
+                if number is not None:
+                    links += [f"/{child}" for child in (2 * number + 1, 2 * number + 2) if child < PAGES]
+                body = "".join(f'<a href="{link}">x</a>' for link in links).encode()
+                self.send_response(500 if self.path == "/broken" and site.is_broken else 200)
+                self.send_header("Content-Type", "text/html")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of the base class
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def pages(self) -> set[int]:
+        """The numbers of the pages that were fetched."""
+        return {int(path[1:]) for path in self.hits if path[1:].isdecimal()}
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture(scope="session")
+def site() -> Iterator[Site]:
+    site = Site()
+    yield site
+    site.close()
+
+
+@pytest.fixture(scope="session")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with the spider ``books`` and our command."""
+    project = tmp_path_factory.mktemp("project")
+    (project / "shop").mkdir()
+    (project / "scrapy.cfg").write_text("[settings]\ndefault = shop.settings\n")
+    (project / "shop" / "__init__.py").touch()
+    commands = 'COMMANDS_MODULE = "shop.commands"\n'  # as the entry point does in an installation
+    (project / "shop" / "settings.py").write_text(SETTINGS + commands)
+    (project / "shop" / "spiders.py").write_text(SPIDERS)
+    (project / "shop" / "commands").mkdir()
+    (project / "shop" / "commands" / "__init__.py").touch()
+    bloom = "from scrapy_bloom.commands.scrapy_command import Command as C\n\n\nclass Command(C):\n    pass\n"
+    (project / "shop" / "commands" / "bloom.py").write_text(bloom)
+    return project
+
+
+@pytest.fixture(scope="session")
+def scrapy(project: Path, site: Site) -> Scrapy:
+    """Runs ``scrapy`` in the project; returns what it printed."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "SITE": site.url}
+    environment.pop("SCRAPY_SETTINGS_MODULE", None)
+
+    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "scrapy", *map(str, arguments)]
+        return subprocess.run(
+            command, cwd=project, env=environment, capture_output=True, text=True, check=False, timeout=60
+        )
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def left(tmp_path_factory: pytest.TempPathFactory, scrapy: Callable[..., subprocess.CompletedProcess[str]]) -> Path:
+    """A job that was stopped in the middle: pages pending, one failed, a feed begun. Not to be changed."""
+    jobdir = tmp_path_factory.mktemp("left") / "books"
+    feed = f"{jobdir}.jl"
+    stopped = scrapy("crawl", "books", "-s", f"JOBDIR={jobdir}", "-s", "CLOSESPIDER_PAGECOUNT=25", "-o", feed)
+    assert stopped.returncode == 0, stopped.stderr
+    return jobdir
+
+
+@pytest.fixture
+def job(left: Path, tmp_path: Path) -> Path:
+    """A copy of that job."""
+    return shutil.copytree(left, tmp_path / "books")
+
+
+@pytest.fixture
+def answer(capsys: pytest.CaptureFixture[str]) -> Answer:
+    """Runs a command with ``--json``; returns its exit code, and what it printed: an object, or an error as a line."""
+
+    def run(*arguments: object) -> tuple[int, Any]:
+        code = main([*map(str, arguments), "--json"])
+        told = capsys.readouterr()
+        if told.out:
+            return code, json.loads(told.out)
+        assert told.err.count("\n") == 1, told.err
+        return code, told.err.strip()
+
+    return run

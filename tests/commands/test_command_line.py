@@ -1,0 +1,130 @@
+"""``python -m scrapy_bloom`` and ``scrapy bloom``: exit codes, help, and what reaches a terminal."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scrapy_bloom.commands.command_line import COMMANDS, main
+from scrapy_bloom.commands.terminal import OK, PIPE_CLOSED, USAGE, table, tracked, write
+
+ROOT = Path(__file__).parents[2]
+ELSEWHERE = {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+def test_every_command_is_documented(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each has its row in docs/commands.md, and its help ends with an example."""
+    page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `(\w+)", page, re.MULTILINE)) == COMMANDS.keys()
+    for name in COMMANDS:
+        with pytest.raises(SystemExit) as ended:
+            main([name, "--help"])
+        assert ended.value.code == OK
+        assert f"Example: python -m scrapy_bloom {name} " in capsys.readouterr().out
+
+
+def test_the_documentation_shows_the_real_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    """docs/commands.md has what `plan` prints."""
+    assert main(["plan", "--urls", "1e8"]) == OK
+    page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    assert f"```text\n{capsys.readouterr().out}```" in page
+
+
+def test_without_a_command_all_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    """On standard error, as nothing was done."""
+    assert main([]) == USAGE
+    told = capsys.readouterr()
+    assert not told.out
+    assert all(re.search(rf"^ +{name} ", told.err, re.MULTILINE) for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", ["info", "verify", "check", "report", "requeue"])
+def test_no_job_is_one_line_that_names_the_directory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    """The exit code tells a directory without a job from findings, and nothing is made there."""
+    more = {"check": ["http://a.example/"], "report": ["-o", str(tmp_path / "page.html")]}.get(name, [])
+    nowhere = tmp_path / "nowhere"
+    assert main([name, str(nowhere), *more]) == USAGE
+    told = capsys.readouterr()
+    assert (told.out, told.err.count("\n"), str(nowhere) in told.err) == ("", 1, True)
+    assert not any(tmp_path.iterdir())
+
+
+def test_the_module_runs_as_a_program() -> None:
+    """It prints to standard output and returns the exit code of the command."""
+    command = [sys.executable, "-m", "scrapy_bloom", "plan", "--urls"]
+    ran = subprocess.run([*command, "1e6"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
+    assert "BLOOM_CAPACITY = 1_000_000\n" in ran.stdout
+    assert (
+        subprocess.run([*command, "none"], cwd=ROOT, capture_output=True, check=False, timeout=60).returncode == USAGE
+    )
+
+
+def test_scrapy_hands_its_arguments_on(tmp_path: Path) -> None:
+    """`scrapy bloom` gives the same answers and exit codes, also for options that Scrapy does not know."""
+    program = """
+import sys, scrapy.cmdline
+from scrapy_bloom.commands.scrapy_command import Command
+scrapy.cmdline._get_commands_dict = lambda *_: {"bloom": Command()}  # as if installed
+scrapy.cmdline.execute(["scrapy", "bloom", *sys.argv[1:]])
+"""
+    command = [sys.executable, "-c", program, "plan", "--urls", "1e6", "--json"]
+    ran = subprocess.run(command, cwd=tmp_path, env=ELSEWHERE, capture_output=True, text=True, check=False, timeout=60)
+    assert (ran.returncode, ran.stderr) == (OK, "")
+    assert '"urls": 1000000' in ran.stdout
+
+
+def test_scrapy_starts_no_slower(tmp_path: Path) -> None:
+    """The entry point, which every `scrapy` command imports, brings in nothing but itself."""
+    program = """
+import sys, scrapy.cmdline, scrapy.commands
+before = set(sys.modules)
+import scrapy_bloom.commands.scrapy_command
+print(*sorted(set(sys.modules) - before))
+"""
+    command = [sys.executable, "-c", program]
+    ran = subprocess.run(command, cwd=tmp_path, env=ELSEWHERE, capture_output=True, text=True, check=True, timeout=60)
+    names = ["scrapy_bloom", "scrapy_bloom.commands", "scrapy_bloom.commands.scrapy_command"]
+    assert ran.stdout.split() == names
+
+
+def test_a_reader_that_has_had_enough_is_no_error(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with `| head`: nothing is said, and the exit code is that of a program that SIGPIPE ends."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as nobody_reads:
+        monkeypatch.setattr(sys, "stdout", nobody_reads)
+        assert main(["plan", "--urls", "1e6"]) == PIPE_CLOSED
+    monkeypatch.undo()
+    assert not capsys.readouterr().err
+
+
+def test_names_that_a_crawl_has_found_cannot_talk_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """Control characters are written out, and square brackets are no markup."""
+    write([table(["host", "pending"], [["a\x1b[31m.example", "12"], ["[bold]b", "3"]]), "line\x07"])
+    header, _, *rows, line = capsys.readouterr().out.splitlines()
+    assert [each.split() for each in (header, *rows)] == [
+        ["host", "pending"],
+        ["a\\x1b[31m.example", "12"],
+        ["[bold]b", "3"],
+    ]
+    assert line == "line\\x07"
+
+
+def test_a_bar_is_shown_on_a_terminal_only(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes to standard error, beside the output, and the items come through unchanged."""
+    assert list(tracked(iter([1, 2, 3]), "Counting")) == [1, 2, 3]
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    assert list(tracked([1, 2, 3], "Counting")) == [1, 2, 3]
+    told = capsys.readouterr()
+    assert (told.out, "Counting" in told.err) == ("", True)

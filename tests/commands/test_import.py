@@ -1,0 +1,99 @@
+"""``import``: what other crawls have seen is seen here, too, and nothing else is."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from scrapy import Request
+from scrapy.settings import Settings
+
+from scrapy_bloom.commands.command_line import main
+from scrapy_bloom.commands.import_seen import import_into
+from scrapy_bloom.commands.terminal import OK, USAGE, WRONG
+from scrapy_bloom.filter.directory import open_filter
+from scrapy_bloom.url.fingerprint import fingerprint
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.commands.conftest import Answer, Scrapy, Site
+
+
+URLS = [f"http://a.example/{number}" for number in range(50)]
+FINGERPRINTS = {fingerprint(Request(url)) for url in URLS}
+BINARY = b"".join(b"\0\x14" + each for each in FINGERPRINTS)
+TEXT = b"".join(each.hex().encode() + b"\n" for each in FINGERPRINTS)
+LIST = "# what was crawled\n\n{}\n".format("\n".join(URLS)).encode()
+
+
+def known(job: Path) -> set[bytes]:
+    with open_filter(job / "requests.bloom") as chain:
+        assert len(chain) == len(FINGERPRINTS)
+        return {each for each in FINGERPRINTS if each in chain}
+
+
+@pytest.mark.parametrize("content", [BINARY, TEXT, LIST, gzip.compress(LIST)], ids=["2.19", "2.18", "URLs", "gzip"])
+def test_what_others_have_seen_is_known(tmp_path: Path, content: bytes, answer: Answer) -> None:
+    """A requests.seen in either format or a list of URLs makes a filter that knows just those; twice counts once."""
+    (tmp_path / "seen").write_bytes(content)
+    for new in (50, 0):
+        code, found = answer("import", tmp_path / "job", tmp_path / "seen")
+        assert (code, found["urls"], found["findings"]) == (OK, 50, [])
+        assert [(each["read"], each["new"]) for each in found["sources"]] == [(50, new)]
+    assert known(tmp_path / "job") == FINGERPRINTS
+
+
+def test_standard_input_is_a_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in ``zcat old.gz | scrapy bloom import jobs/books -``."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(LIST)))
+    assert main(["import", str(tmp_path), "-"]) == OK
+    assert known(tmp_path) == FINGERPRINTS
+
+
+def test_what_scrapys_own_filter_knew_comes_first(tmp_path: Path) -> None:
+    """A crawl would take its requests.seen over only with an empty filter."""
+    (tmp_path / "requests.seen").write_bytes(BINARY)
+    (tmp_path / "list").write_text(URLS[0])
+    assert import_into(str(tmp_path), [str(tmp_path / "list")], Settings())["sources"][0]["new"] == 0
+    assert known(tmp_path) == FINGERPRINTS
+
+
+def test_lines_that_are_no_urls_are_findings(tmp_path: Path, answer: Answer) -> None:
+    """Each is told with its line, and all others are imported."""
+    (tmp_path / "list").write_bytes(b"what?\n" + LIST)
+    code, found = answer("import", tmp_path, tmp_path / "list")
+    assert (code, found["urls"], len(found["findings"])) == (WRONG, 50, 1)
+    assert "line 1" in found["findings"][0]
+
+
+def test_what_cannot_be_read_is_one_line(tmp_path: Path, answer: Answer) -> None:
+    """A file that is not there begins no job; neither that nor something else than a list marks anything as seen."""
+    code, error = answer("import", tmp_path / "job", tmp_path / "nowhere")
+    assert (code, str(tmp_path / "nowhere") in error) == (USAGE, True)
+    assert not (tmp_path / "job").exists()
+    (tmp_path / "other").write_bytes(b"hello\nworld\n")
+    code, error = answer("import", tmp_path / "job", tmp_path / "other")
+    assert (code, str(tmp_path / "other") in error) == (USAGE, True)
+
+
+def test_a_job_in_use_is_left_alone(tmp_path: Path, answer: Answer) -> None:
+    """As long as a crawl has it open, nothing is added."""
+    (tmp_path / "list").write_bytes(LIST)
+    with open_filter(tmp_path / "job" / "requests.bloom") as chain:
+        assert answer("import", tmp_path / "job", tmp_path / "list")[0] == USAGE
+        assert len(chain) == 0
+
+
+def test_a_crawl_does_not_fetch_what_was_imported(tmp_path: Path, scrapy: Scrapy, site: Site) -> None:
+    """Pages in the list are duplicates from the first link on; the others are fetched, and the job is the crawl's."""
+    skipped = set(range(40, 80))
+    (tmp_path / "list").write_text("\n".join(f"{site.url}/{number}" for number in skipped))
+    assert scrapy("bloom", "import", tmp_path / "job", tmp_path / "list").returncode == OK
+    site.hits.clear()
+    crawled = scrapy("crawl", "books", "-s", f"JOBDIR={tmp_path / 'job'}")
+    assert crawled.returncode == OK, crawled.stderr
+    assert site.pages() == set(range(40))

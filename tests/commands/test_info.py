@@ -1,0 +1,105 @@
+"""``info``: what a job holds, read without changing a byte of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scrapy_bloom.commands.command_line import main
+from scrapy_bloom.commands.terminal import OK, WRONG
+from tests.commands.conftest import ROOT
+
+if TYPE_CHECKING:
+    import pytest
+
+    from tests.commands.conftest import Answer, Site
+
+
+def state_of(directory: Path) -> dict[str, tuple[int, bytes]]:
+    files = (path for path in directory.rglob("*") if path.is_file() and not path.name.endswith("-shm"))
+    return {str(path): (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
+
+
+def test_a_stopped_job_is_described(left: Path, answer: Answer) -> None:
+    """Every URL that the filter knows is fetched or pending; spider, feed, failures and the clean stop are told; and
+    nothing is changed."""
+    before = state_of(left)
+    code, found = answer("info", left)
+    assert (code, found["spider"], found["clean"], found["in_use"], found["findings"]) == (OK, "books", True, False, [])
+    with closing(sqlite3.connect(f"file:{left}/requests.bloom/job.sqlite?mode=ro", uri=True)) as database:
+        assert found["pending"] == database.execute("SELECT count(*) FROM request").fetchone()[0] > 0
+    assert found["pending_by_host"] == [{"host": "127.0.0.1", "pending": found["pending"]}]
+    assert sum(layer["urls"] for layer in found["layers"]) == found["urls"] >= found["pending"] + 25
+    assert found["pages"] >= 25
+    assert found["failed"] > 0
+    (feed,) = found["feeds"]
+    assert Path(feed["feed"]).stat().st_size == feed["bytes"]
+    assert found["bytes_on_disk"] == sum(path.stat().st_size for path in (left / "requests.bloom").iterdir())
+    assert before.items() <= state_of(left).items()
+
+
+def test_people_are_told_the_same(left: Path, answer: Answer, capsys: pytest.CaptureFixture[str]) -> None:
+    """The lines have the figures of the JSON."""
+    _, found = answer("info", left)
+    assert main(["info", str(left)]) == OK
+    shown = capsys.readouterr().out
+    for name in ("pending", "urls", "pages", "spider"):
+        assert re.search(rf"^{name} +{found[name]}$", shown, re.MULTILINE)
+    assert re.search(rf"^127\.0\.0\.1 +{found['pending']}$", shown, re.MULTILINE)
+
+
+def test_watching_ends_with_the_crawl(left: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where no crawl is running, it is one line."""
+    assert main(["info", str(left), "--watch", "--json"]) == OK
+    assert json.loads(capsys.readouterr().out)["in_use"] is False
+
+
+def test_a_running_and_a_killed_crawl_are_told(tmp_path: Path, project: Path, site: Site, answer: Answer) -> None:
+    """Beside a crawl, what is pending at its last commit; after kill -9, the same, and that it was not closed."""
+    command = [sys.executable, "-m", "scrapy", "crawl", "books", "-s", f"JOBDIR={tmp_path}", "-s", "DOWNLOAD_DELAY=0.1"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "SITE": site.url}
+    with subprocess.Popen(command, cwd=project, env=environment, stderr=subprocess.DEVNULL) as process:
+        try:
+            found: dict[str, Any] = {}
+            while not found.get("pending"):
+                assert process.poll() is None
+                time.sleep(0.05)
+                code, told = answer("info", tmp_path)
+                found = told if code == OK else {}  # it is about to begin
+            assert (found["in_use"], found["clean"]) == (True, False)
+        finally:
+            process.send_signal(signal.SIGKILL)
+    code, found = answer("info", tmp_path)
+    assert (code, found["in_use"], found["clean"], found["urls_are_estimated"]) == (OK, False, False, True)
+    assert found["pending"] > 0
+
+
+def test_a_damaged_layer_is_a_finding(job: Path, answer: Answer) -> None:
+    """It is named, the exit code says so, and the rest is told all the same."""
+    path = job / "requests.bloom" / "layer-000.bloom"
+    with path.open("r+b") as file:
+        file.seek(20)
+        file.write(b"\xff\xff")
+    code, found = answer("info", job)
+    assert code == WRONG
+    assert str(path) in found["findings"][0]
+    assert found["pending"] > 0
+
+
+def test_a_damaged_database_is_one_line(job: Path, answer: Answer) -> None:
+    """It names the file, and says what to do."""
+    path = job / "requests.bloom" / "job.sqlite"
+    path.write_bytes(b"\0" * 200)
+    code, error = answer("info", job)
+    assert code == 2
+    assert str(path) in error
+    assert "verify --fix" in error

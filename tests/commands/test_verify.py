@@ -1,0 +1,94 @@
+"""``verify``: everything that is wrong is told at once, and ``--fix`` saves what is whole."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from scrapy_bloom.commands.terminal import OK, USAGE, WRONG
+from scrapy_bloom.filter.lock import lock_directory
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.commands.conftest import Answer, Scrapy, Site
+
+
+def change(job: Path, statement: str) -> None:
+    with closing(sqlite3.connect(job / "requests.bloom" / "job.sqlite")) as database, database:
+        database.execute(statement)
+
+
+def cut_in_two(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size // 2)
+
+
+def test_a_sound_job_is_said_to_be_sound(job: Path, answer: Answer) -> None:
+    """With --fix, nothing is done to it."""
+    for options in ([], ["--fix"]):
+        code, found = answer("verify", job, *options)
+        assert (code, found) == (OK, {"directory": str(job), "sound": True, "done": [], "findings": []})
+
+
+DAMAGES = {
+    "a request": lambda job: change(job, "UPDATE request SET body = x'00' WHERE id = (SELECT max(id) FROM request)"),
+    "a queue": lambda job: change(job, "DELETE FROM request WHERE id = (SELECT max(id) FROM request)"),
+    "the name of a queue": lambda job: change(job, "UPDATE lane SET slot = 'elsewhere.example'"),
+    "the state": lambda job: change(job, "UPDATE state SET body = x'00' WHERE key = 'job'"),
+    "an older database": lambda job: change(job, "DELETE FROM state WHERE key = 'job'"),
+    "half a database": lambda job: cut_in_two(job / "requests.bloom" / "job.sqlite"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_to_pending_requests_is_found_and_repaired(job: Path, answer: Answer, damage: str) -> None:
+    """Each is a finding that says what to do; --fix keeps the damaged file, and makes a job that is sound."""
+    DAMAGES[damage](job)
+    code, found = answer("verify", job)
+    assert (code, found["sound"]) == (WRONG, False)
+    assert "--fix" in found["findings"][-1]
+    code, found = answer("verify", job, "--fix")
+    assert (code, found["sound"], found["findings"]) == (OK, True, [])
+    assert (job / "requests.bloom" / "job.sqlite.damaged").exists()
+    assert answer("info", job)[0] == OK
+
+
+def test_a_damaged_filter_is_for_people_to_repair(job: Path, answer: Answer) -> None:
+    """All layers that are damaged are named; --fix refuses to touch them."""
+    layers = [job / "requests.bloom" / f"layer-00{number}.bloom" for number in range(2)]
+    for path in layers:
+        path.write_bytes(path.read_bytes()[:9000] + b"\xff" * 300 + path.read_bytes()[9300:])
+    code, found = answer("verify", job)
+    assert code == WRONG
+    assert all(any(str(path) in finding for finding in found["findings"]) for path in layers)
+    code, error = answer("verify", job, "--fix")
+    assert (code, str(job) in error) == (USAGE, True)
+
+
+def test_a_job_in_use_is_left_alone(job: Path, answer: Answer) -> None:
+    """The process that has it is named."""
+    with lock_directory(job / "requests.bloom"):
+        code, error = answer("verify", job)
+    assert (code, "process" in error) == (USAGE, True)
+
+
+def test_a_repaired_job_is_crawled_to_its_end(
+    job: Path,
+    scrapy: Scrapy,
+    answer: Answer,
+    site: Site,
+) -> None:
+    """Layers that were deleted for damage, as the advice says, cost fetches only, and a request that was given up is
+    found again by a link: every page is fetched."""
+    DAMAGES["a request"](job)
+    assert answer("verify", job, "--fix")[0] == OK
+    for path in (job / "requests.bloom").glob("layer-*"):
+        path.unlink()
+    site.hits.clear()
+    crawled = scrapy("crawl", "books", "-s", f"JOBDIR={job}")
+    assert crawled.returncode == OK, crawled.stderr
+    assert site.pages() == set(range(80))
