@@ -1,4 +1,4 @@
-"""Crawl the site argv[1] with the spiders argv[2] in one process, under settings argv[3], and print what each fetched."""
+"""Crawl the site argv[1] with the spiders argv[2] in one process, settings argv[3], and print what each fetched."""
 
 from __future__ import annotations
 
