@@ -100,6 +100,7 @@ class JobStore:
             self.abandon()
             raise
         self.add: Callable[[bytes], bool] = self._add
+        self._contains = self.chain.contains
         self._disk = Frontier(is_lifo=order.is_lifo, read=self._read)
         self._memory = Frontier(is_lifo=order.is_lifo, active=self._disk.active)
         self._in_flight: dict[int, tuple[str, int, int, Request]] = {}  # by id() of the request: slot, lane, row
@@ -201,7 +202,7 @@ class JobStore:
         if (
             fingerprint in self._batch.fingerprints
             or fingerprint in self._writing_batch.fingerprints
-            or fingerprint in self.chain
+            or self._contains(fingerprint)
             or (self._unsaved is not None and fingerprint in self._unsaved)
         ):
             return False
