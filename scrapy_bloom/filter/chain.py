@@ -77,8 +77,6 @@ class ScalableBloomFilter:
         max_age: Seconds after which a fingerprint is forgotten, and is new again: between 7/8 and 8/8 of that after it
             was added. None: never. With an age, *capacity* counts the fingerprints of one age.
         clock: Returns the time in seconds since 1970.
-        on_checkpoint: Called at least 64 times per layer while it fills (at every addition if it holds under 64),
-            after the first addition to a new layer, when layers are dropped, and by :meth:`sync`.
         store: Where the layers live; anonymous memory if None. Layers that it already holds keep their design;
             the arguments above apply to new ones.
 
@@ -94,7 +92,6 @@ class ScalableBloomFilter:
         *,
         max_age: float | None = None,
         clock: Callable[[], float] = time.time,
-        on_checkpoint: Callable[[], None] | None = None,
         store: LayerStore | None = None,
     ) -> None:
         plan.check_parameters(capacity, error_rate, max_age)
@@ -102,7 +99,6 @@ class ScalableBloomFilter:
         self._target = error_rate
         self._max_age = max_age
         self._clock = clock
-        self._on_checkpoint = on_checkpoint
         self._store = LayerStore() if store is None else store
         self._layers, self._forgotten = self._store.load()
         self._due = math.inf  # when a layer is too old for more fingerprints, or to be kept
@@ -287,8 +283,6 @@ class ScalableBloomFilter:
             self._drops += 1
             self._store.drop(self._layers[0].spec.index)
             self._recall_dropped()
-            if self._on_checkpoint is not None:
-                self._on_checkpoint()
 
     def _recall_dropped(self) -> None:
         """Recall what was forgotten and is in no layer any more: nothing is left to forget."""
@@ -326,8 +320,6 @@ class ScalableBloomFilter:
         self._settle()
         self._store.checkpoint()
         self._arrange()
-        if self._on_checkpoint is not None:
-            self._on_checkpoint()
 
     def _on_quota_spent(self) -> None:
         """Save the counts after the last addition of the quota; with no quota left, add a layer first."""

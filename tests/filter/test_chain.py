@@ -195,20 +195,6 @@ def test_a_planned_chain_is_the_one_that_grows() -> None:
     assert plan.expected_false_positives(planned) == chain.expected_false_positives()
 
 
-@pytest.mark.parametrize(("capacity", "calls"), [(10, 10), (63, 63), (6_400, 64)])
-def test_checkpoints_come_at_least_64_times_a_layer_and_on_growth(capacity: int, calls: int) -> None:
-    """Filling the first layer calls on_checkpoint as documented, with the count up to date, and growth once more."""
-    counts: list[tuple[int, int]] = []
-    chain = ScalableBloomFilter(capacity, 1e-9, on_checkpoint=lambda: counts.append((len(chain), len(chain.layers))))
-    for number in range(capacity):
-        chain.add(b"%d" % number)
-    assert len(counts) == calls
-    chain.add(b"new")
-    assert counts[-2:] == [(capacity, 1), (capacity + 1, 2)]
-    chain.sync()
-    assert len(counts) == calls + 2
-
-
 @pytest.mark.parametrize(
     "use",
     [
