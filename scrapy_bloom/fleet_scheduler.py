@@ -43,4 +43,4 @@ class FleetScheduler(DurableScheduler):
 def _fleet_store(crawler: Crawler, settings: BloomSettings, fingerprints: Fingerprints) -> Store:
     from scrapy_bloom.fleet.store import FleetStore  # imports redis
 
-    return FleetStore(crawler, settings, fingerprints, mark=Mark(is_in_queue=True))
+    return FleetStore(crawler, settings, fingerprints, flush=Crawl.of(crawler).flush_feeds, mark=Mark(is_in_queue=True))

@@ -57,6 +57,7 @@ class FleetStore:
         crawler: Its spider is open.
         settings: The crawl's.
         fingerprints: How requests become fingerprints.
+        flush: Writes what is buffered of items; called before pages are acknowledged.
         mark: What stands under our key in ``request.meta`` of a start request that the queue has had.
 
     Raises:
@@ -65,7 +66,13 @@ class FleetStore:
     """
 
     def __init__(
-        self, crawler: Crawler, settings: BloomSettings, fingerprints: Fingerprints, *, mark: object = True
+        self,
+        crawler: Crawler,
+        settings: BloomSettings,
+        fingerprints: Fingerprints,
+        *,
+        flush: Callable[[], None],
+        mark: object = True,
     ) -> None:
         spider = crawler.spider
         name = spider.name if spider is not None else "spider"
@@ -73,7 +80,7 @@ class FleetStore:
         has_delay = own.getfloat("DOWNLOAD_DELAY") > 0 or getattr(spider, "download_delay", 0) > 0
         order = Order.of(own, in_job=True)
         self._order = order._replace(by_slot=True) if has_delay else order
-        self._crawler, self._fingerprints, self._mark = crawler, fingerprints, mark
+        self._crawler, self._fingerprints, self._mark, self._flush = crawler, fingerprints, mark, flush
         self._locks = ExitStack()
         jobdir = Path(own["JOBDIR"]).absolute() if own["JOBDIR"] else None
         if jobdir is not None:  # two workers of one name would take each other's requests
@@ -116,6 +123,7 @@ class FleetStore:
         self._in_memory: deque[Request] = deque()  # that cannot be written to the server
         self._waiting: dict[int, set[int]] = {}  # by id() of one of those: the requests it may have come from
         self._finished: dict[int, tuple[Done, Request]] = {}  # of these, those that are done and not acknowledged yet
+        self._done: list[Done] = []
         self._starts: Counter[bytes] = Counter()
         self._has_ended = False
         self._open(name)
@@ -231,17 +239,17 @@ class FleetStore:
         self._client.send(Done(ticket, self._size_of_items()))
 
     def done(self, request: Request) -> None:
-        """Acknowledge *request*, with the next call."""
+        """Acknowledge *request*, with the next commit."""
         ticket, _ = self._in_flight.pop(id(request), (None, None))
         if ticket is not None:
             done = Done(ticket, self._size_of_items())
             if any(id(request) in pages for pages in self._waiting.values()):
                 self._finished[id(request)] = (done, request)
             else:
-                self._client.send(done)
+                self._done.append(done)
         for page in self._waiting.pop(id(request), ()):
             if page in self._finished and not any(page in pages for pages in self._waiting.values()):
-                self._client.send(self._finished.pop(page)[0])
+                self._done.append(self._finished.pop(page)[0])
 
     def _size_of_items(self) -> int:
         return self._journal.mark() if self._journal is not None else 0
@@ -256,14 +264,21 @@ class FleetStore:
         return self.chain.forget(fingerprint)
 
     def commit(self) -> None:
-        """Set the stats, and end the crawl if the lease client has failed."""
-        self._news()
+        """Acknowledge what is done, and end the crawl if the lease client has failed."""
+        if self._done:
+            self._flush()
+            done, self._done = self._done, []
+            for each in done:
+                self._client.send(each)
+        if self._client.state is State.FAILED:
+            self._end()
         for name, value in self._client.counts.items():
             if self._crawler.stats is not None:
                 self._crawler.stats.set_value(f"bloom/fleet/{name}", value)
 
     def close(self) -> None:
         """Deliver what is left, give back what was not begun, and let go of everything."""
+        self.commit()
         self._client.close()
         self.commit()
         self._server.close()

@@ -135,6 +135,9 @@ class LosingProxy:
         self.url = f"redis://127.0.0.1:{self._listener.getsockname()[1]}"
         self._to_lose = 0
         self.lost = 0
+        self.gate = threading.Event()
+        """While it is not set, nothing gets through."""
+        self.gate.set()
         self._sockets: list[socket.socket] = []
         self._threads = [threading.Thread(target=self._accept)]
 
@@ -146,6 +149,7 @@ class LosingProxy:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.gate.set()
         for one in (self._listener, *self._sockets):
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
@@ -173,6 +177,7 @@ class LosingProxy:
                     self._to_lose -= 1
                     self.lost += 1
                     break
+                self.gate.wait(PATIENCE)
                 sink.sendall(data)
         for one in (source, sink):
             with suppress(OSError):

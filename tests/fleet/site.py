@@ -1,6 +1,6 @@
 """A small site on loopback that counts its hits, and a spider for it that runs in processes of their own.
 
-    with Site(pages=200) as site, start_worker(site, server.url) as worker: ...
+with Site(pages=200) as site, start_worker(site, server.url) as worker: ...
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Site:
             self.gate.wait(PATIENCE)
         rng = random.Random(page)
         found = [i for i in (2 * page + 1, 2 * page + 2) if i < self.pages]
-        found += [rng.randrange(self.pages) for _ in range(self.links)]
+        found += [rng.randrange(1, self.pages) for _ in range(self.links)]
         return "".join(f'<a href="/page/{i}">to</a>\n' for i in found).encode()
 
     def wait_for(self, hits: int) -> None:
@@ -117,8 +117,9 @@ class Worker:
         self.log = ""
 
     def kill(self) -> None:
-        self.process.kill()
-        self.process.communicate()
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.communicate()
 
     def interrupt(self) -> None:
         self.process.send_signal(signal.SIGINT)

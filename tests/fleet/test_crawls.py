@@ -78,7 +78,8 @@ def test_an_interrupted_crawl_is_gone_on_with(server: RedisServer) -> None:
     """Ctrl-C finishes the pages in hand; the next start fetches the rest, and no page twice."""
     with Site(pages=60) as site, workers(site, server.url, 1) as running:
         site.wait_for(20)
-        running.pop().interrupt()
+        running[0].interrupt()
+        running.pop().finish()
         running.append(start(site, server.url))
         running[0].finish()
         assert not site.missing()

@@ -12,7 +12,9 @@ from scrapy import FormRequest, Request, Spider
 from scrapy_bloom.fleet.entry import SIGNED, Entries
 
 SECRET = "a secret of some length"
-scalars = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text() | st.binary() | st.floats(allow_nan=False)
+scalars = (
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text() | st.binary() | st.floats(allow_nan=False)
+)
 hashables = st.integers(-100, 100) | st.text() | st.binary()
 plain = st.recursive(
     scalars | st.frozensets(hashables) | st.sets(hashables),

@@ -127,7 +127,9 @@ def test_a_request_that_kills_its_worker_is_dead_lettered(make: Any) -> None:
 def test_the_order_is_that_of_scrapys_queues(make: Any, is_lifo: bool, order: str) -> None:
     """Higher priorities come first, and within one what came last or first."""
     worker = Worker(make(), "one")
-    worker.finish(*[link(name, is_lifo=is_lifo) for name in "abc"], link("urgent", priority=1), link("later", priority=-1))
+    worker.finish(
+        *[link(name, is_lifo=is_lifo) for name in "abc"], link("urgent", priority=1), link("later", priority=-1)
+    )
     assert list(worker.take()) == ["urgent", *order, "later"]
 
 
