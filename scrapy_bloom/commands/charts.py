@@ -69,7 +69,7 @@ def time_chart(
     for number, (name, values) in enumerate(lines.items()):
         points = [(x(hours[at]), y(values[at])) for at in (*shown, len(hours) - 1)]
         parts.append(_path(points, f"line{number}"))
-        legend += f'<span class="line{number}">{_DASHES[number]} {escape(name)} {short(values[-1])}</span>'
+        legend += f'<span class="line{number}">{_DASHES[number]} {escape(name)} {short(values[-1])}</span> '
     caption = f"<figcaption><b>{escape(title)}</b>{legend}</figcaption>"
     return "\n".join(["<figure>", caption, *parts, "</svg>", "</figure>"])
 

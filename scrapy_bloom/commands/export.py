@@ -53,12 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Export, and print how many requests there were.
-
-    Raises:
-        BloomError: There is no such spider or job, or a request cannot be read or written. Nothing was changed.
-
-    """
+    """Export, and print how many requests there were. Whatever it raises, nothing was changed."""
     settings = settings_of(options).copy()
     settings.setdict(arglist_to_dict(options.s), priority="cmdline")
     if not settings["JOBDIR"]:

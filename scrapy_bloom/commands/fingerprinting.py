@@ -38,16 +38,14 @@ def fingerprints_by(settings: Settings) -> Fingerprints:
 
 def rules_in(space: Mapping[str, str]) -> Rules:
     """Return the rules that are named in a key space. Raises SettingsError if one of them is not known here."""
-    return resolve(name for name in space.get("rules", "").split(",") if name)
+    return resolve(space.get("rules", ""))
 
 
 def of_url_in(space: Mapping[str, str] | None, where: object, settings: Settings) -> Callable[[str], bytes]:
     """Return what makes the fingerprint of the plain GET request of a URL. It raises ValueError for what is no URL.
 
-    Args:
-        space: The key space of the job; None if it has none, and that of *settings* is to be used.
-        where: The job, to be named in an error.
-        settings: The project's, in case the fingerprinter is one of its own.
+    Made as in the job at *where*, which has the key space *space*; if that is None, or has a fingerprinter of the
+    project's, as by a crawl under *settings*.
 
     Raises:
         UnusableError: The job's fingerprinter is not that of this project.

@@ -11,7 +11,7 @@ import sys
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from scrapy.crawler import CrawlerRunner
 
@@ -23,7 +23,7 @@ from scrapy_bloom.filter.directory import open_filter
 from scrapy_bloom.job.consistency import check_consistency
 from scrapy_bloom.job.database import NAME, Batch, Database
 from scrapy_bloom.job.inspect import DIRECTORY
-from scrapy_bloom.job.takeover import import_seen, read_fingerprints
+from scrapy_bloom.job.takeover import import_seen_as_it_is, read_fingerprints
 from scrapy_bloom.settings import BloomSettings
 
 if TYPE_CHECKING:
@@ -65,11 +65,8 @@ def run(options: argparse.Namespace) -> int:
 def import_into(jobdir: str, sources: Iterable[str], settings: Settings) -> dict[str, Any]:
     """Add what *sources* hold to the filter of *jobdir*, after beginning a job if there is none.
 
-    Raises:
-        InUseError: A crawl is running there.
-        BloomError: The job cannot be opened, or nobody can tell what a source is. What was read before stays.
-        OSError: A source cannot be read.
-
+    Raises UnusableError if the job cannot be opened, and UnusableError or OSError if a source cannot be read. What was
+    read before stays.
     """
     directory = Path(jobdir, DIRECTORY)
     bloom = BloomSettings.from_settings(settings)
@@ -86,20 +83,14 @@ def import_into(jobdir: str, sources: Iterable[str], settings: Settings) -> dict
         check_consistency(database, chain, database.state.spider, None)
         of_url = of_url_in(space, directory, settings)
         database.write(Batch(state=replace(database.state, filter=chain.chain_id, key_space=space)))
-        import_seen(directory.parent, chain)  # a crawl does so only with an empty filter
+        import_seen_as_it_is(directory.parent, chain)  # a crawl does so only with an empty filter
         for source in sources:
             read = new = 0
             for fingerprint in tracked(_fingerprints_in(source, of_url, unreadable), f"Reading {source}"):
                 read, new = read + 1, new + chain.add(fingerprint)
             found.append({"source": source, "read": read, "new": new})
-        return {
-            "directory": jobdir,
-            "sources": found,
-            "urls": len(chain),
-            "key_space": dict(space),
-            "advice": [_ADVICE],
-            "findings": unreadable,
-        }
+        told = {"directory": jobdir, "urls": len(chain), "key_space": dict(space), "sources": found}
+        return {**told, "advice": [_ADVICE], "findings": unreadable}
 
 
 def _fingerprints_in(source: str, of_url: Callable[[str], bytes], unreadable: list[str]) -> Iterator[bytes]:
@@ -122,7 +113,7 @@ def _fingerprints_in(source: str, of_url: Callable[[str], bytes], unreadable: li
 
 
 def _of_urls(
-    lines: Iterable[bytes] | IO[bytes], source: str, of_url: Callable[[str], bytes], unreadable: list[str]
+    lines: Iterable[bytes], source: str, of_url: Callable[[str], bytes], unreadable: list[str]
 ) -> Iterator[bytes]:
     for number, line in enumerate(lines, start=1):
         url = line.decode(errors="replace").strip()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import pickle
@@ -12,32 +11,27 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.commands.terminal import OK, WRONG, show, utc, write
-from scrapy_bloom.job.database import NAME, unsealed
+from scrapy_bloom.job.database import NAME, Figures, unsealed
 from scrapy_bloom.job.inspect import DIRECTORY, inspect_job, read_only
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterator, Sequence
 
-    from scrapy_bloom.job.database import Figures
     from scrapy_bloom.job.inspect import JobInfo
 
 _MOST_HOSTS, _MOST_KINDS = 1_000, 100
 """In the JSON, those with the most pending requests first."""
 _WINDOW = 30.0
 """Seconds over which the speed is averaged."""
+_WATCHED = ("pages", "pages_per_minute", "urls", "duplicates", "errors", "pending", "in_flight")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``info``."""
     parser.add_argument("directory", metavar="JOBDIR")
-    parser.add_argument(
-        "--watch",
-        metavar="SECONDS",
-        nargs="?",
-        type=_seconds,
-        const=5.0,
-        help="say every so many seconds how a running crawl is doing (default: 5)",
-    )
+    watch = "say every so many seconds how a running crawl is doing (default: 5)"
+    parser.add_argument("--watch", metavar="SECONDS", nargs="?", type=float, const=5.0, help=watch)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -71,7 +65,7 @@ def info(directory: str) -> dict[str, Any]:
         "hosts": len(hosts),
         "in_flight": state.in_flight,
         "failed": len(job.failed),
-        "crawled": _crawled(job.figures),
+        **_crawled(job.figures),
         "error_rate_at_most": max((layer.chain_error_rate for layer in seen.layers), default=0.0),
         "error_rate_now": 1 - math.prod(1 - layer.spec.error_rate_at(layer.count) for layer in seen.layers),
         "expected_lost": seen.expected_lost,
@@ -82,16 +76,14 @@ def info(directory: str) -> dict[str, Any]:
         "feeds": [{"feed": feed.path, "items": feed.items, "bytes": feed.length} for feed in job.feeds],
         "pending_by_host": [{"host": host, "pending": count} for host, count in hosts.most_common(_MOST_HOSTS)],
         "pending_by_kind": _kinds(job),
-        "findings": [f"! {problem}" for problem in seen.damage],
+        "findings": list(map(str, seen.damage)),
     }
 
 
-def _crawled(figures: Sequence[Figures]) -> dict[str, Any] | None:
+def _crawled(figures: Sequence[Figures]) -> dict[str, int]:
     """Return what all runs have crawled, and how fast the last run was in its last half minute."""
-    if not figures:
-        return None
-    last = figures[-1]
-    first = next(row for row in figures if row.run == last.run and row.time >= last.time - _WINDOW)
+    last = figures[-1] if figures else Figures(*[0] * len(Figures._fields))
+    first = next((row for row in figures if row.run == last.run and row.time >= last.time - _WINDOW), last)
     return {
         "pages": last.pages,
         "duplicates": last.duplicates,
@@ -127,23 +119,10 @@ def _watch(directory: str, seconds: float, *, as_json: bool) -> int:
     with suppress(KeyboardInterrupt):
         while True:
             found = info(directory)
-            write([json.dumps(found) if as_json else _progress_line(found)])
+            counts = ", ".join(f"{found[name]:,} {name.replace('_', ' ')}" for name in _WATCHED)
+            end = "" if found["in_use"] else "; the crawl has ended"
+            write([json.dumps(found) if as_json else f"{utc(time.time())}: {counts}{end}"])
             if not found["in_use"]:
                 break
-            time.sleep(seconds)
+            time.sleep(max(seconds, 0.1))
     return OK
-
-
-def _progress_line(found: dict[str, Any]) -> str:
-    line = f"{utc(time.time())}, {found['urls']:,} URLs, {found['pending']:,} pending"
-    if crawled := found["crawled"]:
-        line += "".join(f", {crawled[name]:,} {name}" for name in ("pages", "duplicates", "errors"))
-        line += f", {crawled['pages_per_minute']:,} pages/min"
-    return line if found["in_use"] else f"{line}: the crawl has ended"
-
-
-def _seconds(text: str) -> float:
-    with suppress(ValueError):
-        if 0.1 <= (seconds := float(text)) <= 3600:
-            return seconds
-    raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds from 0.1 to 3600")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import math
+from contextlib import suppress
 from typing import Any
 
 from scrapy_bloom.commands.terminal import OK, show
@@ -21,15 +21,11 @@ SCRAPY_BYTES_PER_URL = 91
 """Of RAM, in the set of Scrapy 2.19's own filter, measured at 10 million URLs by ``python -m benchmarks memory``."""
 
 SCRAPY_DISK_BYTES_PER_URL = 22
-"""In the ``requests.seen`` of Scrapy 2.19: two bytes for the length, 20 for the fingerprint."""
-
-SQLITE_BYTES_PER_URL = 27.8
-"""On disk, in a table of 20-byte fingerprints that is its own index (``WITHOUT ROWID``), measured at 1 million URLs by
-``python -m benchmarks memory``."""
+"""In its ``requests.seen``: two bytes for the length, 20 for the fingerprint."""
 
 REDIS_SET_BYTES_PER_URL = 88
 """Of the server's RAM, in scrapy-redis' set of 40-character digests: ``MEMORY USAGE`` at 200,000 URLs, measured by
-``python -m benchmarks fleet``. The set's table doubles as it grows, so it varies by a fifth with the count."""
+``python -m benchmarks fleet``; it varies by a fifth with the count."""
 
 MAX_URLS = 10**12
 
@@ -60,7 +56,6 @@ def plan(urls: int, error_rate: float) -> dict[str, Any]:
             _chain("BLOOM_CAPACITY as below", urls, error_rate, urls),
             _way("the same on a fleet's server", None, fleet_bytes, layers=1),
             _way("Scrapy's own filter", scrapy_disk, scrapy_memory, lost=0),
-            _way("a table in SQLite", round(SQLITE_BYTES_PER_URL * urls), None, lost=0),
             _way("a set in Redis, as scrapy-redis has", None, REDIS_SET_BYTES_PER_URL * urls, lost=0),
         ],
         "settings": [
@@ -93,10 +88,7 @@ def _rate(text: str) -> float:
 
 
 def _number(text: str, least: float, most: float, what: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not least <= number <= most:
-        raise argparse.ArgumentTypeError(f"{text!r} is no {what} from {least:g} to {most:g}")
-    return number
+    with suppress(ValueError):
+        if least <= float(text) <= most:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is no {what} from {least:g} to {most:g}")

@@ -86,7 +86,7 @@ def _page(found: dict[str, Any], course: Sequence[Figures]) -> Iterator[str]:
     state = "A crawl is running." if found["in_use"] else state
     yield _note(f"Spider {found['spider']}. {state} Begun {found['begun']}, {counted(found['runs'], 'run')}.")
     yield from (f'<p class="finding">{_text(finding)}</p>' for finding in found["findings"])
-    yield from _tiles(found, course)
+    yield from _tiles(found)
     yield "<h2>Over time</h2>"
     yield from _charts(course)
     yield "<h2>Busiest hosts</h2>"
@@ -105,21 +105,17 @@ def _page(found: dict[str, Any], course: Sequence[Figures]) -> Iterator[str]:
     yield "</body>\n</html>"
 
 
-def _tiles(found: dict[str, Any], course: Sequence[Figures]) -> Iterator[str]:
-    tiles = [("URLs known", f"{found['urls']:,}", "about" if found["urls_are_estimated"] else "")]
-    if course:
-        last = course[-1]
-        errors = last.failures + last.http_errors + last.spider_errors
-        tiles += [
-            ("Pages", f"{last.pages:,}", f"{found['crawled']['pages_per_minute']:,} a minute lately"),
-            ("Duplicates", f"{last.duplicates:,}", ""),
-            ("Errors", f"{errors:,}", ""),
-        ]
+def _tiles(found: dict[str, Any]) -> Iterator[str]:
     lost = found["expected_lost"]
-    tiles += [
-        ("Pending", f"{found['pending']:,}", f"{found['failed']:,} failed" if found["failed"] else ""),
-        ("Expected lost", f"{lost:.2g}" if lost >= 0.001 else "under 0.001", "pages, of all URLs"),
-        ("Filter", size(found["bytes_of_filter"]), f"Scrapy's set: {size(found['urls'] * SCRAPY_BYTES_PER_URL)}"),
+    scrapy = f"Scrapy's set: {size(found['urls'] * SCRAPY_BYTES_PER_URL)}"
+    tiles = [
+        ("URLs known", f"{found['urls']:,}", "about" if found["urls_are_estimated"] else ""),
+        ("Pages", f"{found['pages']:,}", f"{found['pages_per_minute']:,} a minute" if found["in_use"] else ""),
+        ("Duplicates", f"{found['duplicates']:,}", ""),
+        ("Errors", f"{found['errors']:,}", f"{found['failed']:,} pages given up" if found["failed"] else ""),
+        ("Pending", f"{found['pending']:,}", f"and {found['in_flight']:,} in flight" if found["in_use"] else ""),
+        ("Expected lost", f"{lost:.2g}" if lost >= 0.001 else "< 0.001", "pages, of all URLs"),
+        ("Filter", size(found["bytes_of_filter"]), scrapy),
     ]
     yield "<dl>"
     for label, value, remark in tiles:

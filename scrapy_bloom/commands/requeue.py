@@ -25,12 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """List what has failed, and put it back.
-
-    Raises:
-        BloomError: There is no job, a crawl is running in it, or its database cannot be read.
-
-    """
+    """List what has failed, and put it back. Raises UnusableError if a crawl is running there."""
     failed = inspect_job(options.directory).failed
     shown = [{"failed": each.url, "why": each.reason, "when": utc(each.time)} for each in failed]
     requeued = 0 if options.list or not failed else requeue(options.directory)

@@ -19,16 +19,11 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-OK = 0
-"""All is well."""
-WRONG = 1
-"""There are findings, or (``check``) a URL is new."""
-USAGE = 2
-"""There is no such job, it cannot be used, or the arguments make no sense. argparse returns this number, too."""
-INTERRUPTED = 130
-"""Ctrl-C: the exit code that a shell reports for SIGINT."""
-PIPE_CLOSED = 141
-"""Nobody reads the output any more, as after `| head`: the exit code that a shell reports for SIGPIPE."""
+OK, WRONG, USAGE = 0, 1, 2
+"""Exit codes: all is well; there are findings, or (``check``) a URL is new; there is no such job, it cannot be used, or
+the arguments make no sense, for which argparse has the same number."""
+INTERRUPTED, PIPE_CLOSED = 130, 141
+"""Exit codes that a shell reports for SIGINT, and for SIGPIPE: nobody reads the output any more, as after `| head`."""
 
 _WIDE = 250
 """Columns of a table that is written to a file or a pipe, where nothing tells how many there are."""
@@ -55,7 +50,7 @@ def show(found: Mapping[str, Any], options: argparse.Namespace) -> None:
             write(["", table([column.replace("_", " ") for column in value[0]], rows)])
             write([f"and {len(value) - _MOST_ROWS:,} more"] if len(value) > _MOST_ROWS else [])
         elif value:
-            write(["", *value])
+            write(["", *(f"! {line}" if name == "findings" else line for line in value)])
 
 
 def _shown(name: str, value: Any) -> str:

@@ -34,10 +34,7 @@ def run(options: argparse.Namespace) -> int:
 def verify(directory: str, *, fix: bool = False) -> dict[str, Any]:
     """Read all of the job in *directory*; with *fix*, repair it if anything is wrong, and read it again.
 
-    Raises:
-        InUseError: A crawl is running there.
-        UnusableError: There is no job, or its filter is damaged and to be fixed.
-
+    Raises UnusableError if there is no job, a crawl is running there, or its filter is damaged and to be fixed.
     """
     findings, done = verify_job(directory), []
     if findings and fix:
