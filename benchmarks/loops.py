@@ -16,7 +16,7 @@ from scrapy.http import HtmlResponse, Request, TextResponse
 from benchmarks.sites import Site, site
 from scrapy_bloom.old.filter.chain import ScalableBloomFilter
 from scrapy_bloom.loops.limits import LoopOptions, objection_by
-from scrapy_bloom.loops.novelty import Novelty
+from scrapy_bloom.loops.novelty import NOTHING, Novelty
 from scrapy_bloom.loops.share import Share
 
 _hrefs = re.compile(rb'<a href="?([^">]*)').findall
@@ -40,7 +40,7 @@ def crawl(drawn: Site, budget: float = 2.0, *, fifo: bool = False, at=(1, 1.5, 2
     result = Result()
 
     def push(url, origin):
-        mark = share.lane_of(url, origin)
+        mark = share.mark(url, origin)
         lanes.setdefault(mark.lane, []).append((url, mark))
         share.waiting(group, mark.lane, 1)
 
@@ -49,7 +49,7 @@ def crawl(drawn: Site, budget: float = 2.0, *, fifo: bool = False, at=(1, 1.5, 2
     got = 0
     marks = [int(honest * f) for f in at]
     started = time.process_time()
-    while group.lanes and result.pages < honest * budget:
+    while len(group) and result.pages < honest * budget:
         if result.pages % 20 == 0 and share.is_over([group]):
             result.ended = True
             break
@@ -64,7 +64,7 @@ def crawl(drawn: Site, budget: float = 2.0, *, fifo: bool = False, at=(1, 1.5, 2
             if target in seen:
                 result.pages += 1
                 result.by_part[drawn.part_of(asked)] += 1
-                share.page_done(mark, False)
+                share.page_done(mark, NOTHING)
                 continue
             seen.add(target)
             url = target
@@ -75,12 +75,12 @@ def crawl(drawn: Site, budget: float = 2.0, *, fifo: bool = False, at=(1, 1.5, 2
         if result.pages in marks:
             result.at[at[marks.index(result.pages)]] = got / honest
         if answer.status != 200:
-            share.page_done(mark, False)
+            share.page_done(mark, NOTHING)
             continue
         kind = HtmlResponse if "html" in answer.headers["Content-Type"] else TextResponse
         response = kind(url, body=answer.body, encoding="utf-8")
         brought = novelty.brought(response)
-        origin = share.page_done(mark, brought.is_news, brought.twin, url)
+        origin = share.page_done(mark, brought, url)
         if kind is HtmlResponse:
             found = [unescape(h.decode()) for h in _hrefs(answer.body)]
         else:
@@ -94,7 +94,7 @@ def crawl(drawn: Site, budget: float = 2.0, *, fifo: bool = False, at=(1, 1.5, 2
     result.cpu = time.process_time() - started
     for f in at:
         result.at.setdefault(f, got / honest)
-    result.waiting = sum(group.lanes.values())
+    result.waiting = len(group)
     result.missing = Counter(drawn.honest[u] for u in drawn.honest if u not in seen)
     result.share = share
     result.lanes = lanes
@@ -125,10 +125,15 @@ def main(arguments: list[str] | None = None) -> None:
         scores.append(best * 100)
         ratios.append(trap / largest)
         print(
-            seed, len(drawn.honest), " ".join(f"{f}: {v * 100:.1f}" for f, v in r.at.items()),
-            f"trap {trap / largest:.2f} pages {r.pages / len(drawn.honest):.2f}x ended {r.ended} waiting {r.waiting} cpu {r.cpu:.1f}s kinds {len(r.share.tree.by_key)}", flush=True
+            seed,
+            len(drawn.honest),
+            " ".join(f"{f}: {v * 100:.1f}" for f, v in r.at.items()),
+            f"trap {trap / largest:.2f} pages {r.pages / len(drawn.honest):.2f}x ended {r.ended} waiting {r.waiting} cpu {r.cpu:.1f}s kinds {len(r.share._tree.by_key)}",
+            flush=True,
         )
-    print(f"median {statistics.median(scores):.1f} mean {statistics.mean(scores):.1f} worst {min(scores):.1f}; trap median {statistics.median(ratios):.2f} worst {max(ratios):.2f}")
+    print(
+        f"median {statistics.median(scores):.1f} mean {statistics.mean(scores):.1f} worst {min(scores):.1f}; trap median {statistics.median(ratios):.2f} worst {max(ratios):.2f}"
+    )
 
 
 if __name__ == "__main__":

@@ -1,16 +1,16 @@
 """Kinds of URLs: a tree for each host of its folders, names and queries, with what differs inside a kind masked.
 
     https://example.com/shop/shoes/4711?colour=red&page=3
-        example.com                     the host
-        example.com/shop/               its folders, from the outside in
-        example.com/shop/shoes/
-        example.com/shop/shoes/N?       the last name, with any query
-        example.com/shop/shoes/N??2     two parameters
-        example.com/shop/shoes/N??2colour&page
+        example.com                       the host
+        example.com/shop/                 its folders, from the outside in: words are one kind, ``*/``, ...
+        example.com/shop/*/
+        example.com/shop/*/N?             the last name, with any query
+        example.com/shop/*/N??2           two parameters
+        example.com/shop/*/N??2colour&page
+        example.com/shop/*/N??2colour&page^1    one dry page on the way to it: what requests wait in
 
-Without a query, the last name is a kind if it has digits (``N``, ``topic-N.html``); names in letters alone are one kind,
-``*``, in each folder. A node with more than CHILDREN children is *wide*: those that had few URLs are merged into one
-child, ``*``, and new ones go there at once.
+Sections, which are the first folders and names of a host, have kinds of their own up to SECTIONS. Below them, a word is
+one of many, ``*``, until SECTION URLs were found under it. So kinds never merge, and a request stays where it waits.
 """
 
 from __future__ import annotations
@@ -18,33 +18,47 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from hashlib import blake2b
+from struct import Struct
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from scrapy_bloom.loops.share import Node
+
+# What is learned, and how fast. docs/loops.md shows what halving and doubling does.
+BEGIN = 4
+"""Pages that a new kind's expectation counts for."""
+
+FIRST = 6
+"""First pages of each kind, from which its parent learns what to expect of new ones."""
+
+LATELY = 64
+"""Pages after which older ones count half."""
+
+STEP = 1.5
+"""How much less is expected of a URL for each dry page on the way to it."""
+
+COPY = 4
+"""A kind that showed plainer pages once more in 1 / COPY of its pages is a copy as a whole."""
+
+SECTION = 20
+"""URLs under a word that make it a kind by itself."""
+
+# Bounds of memory and of keys.
+SECTIONS = 150
+"""First folders of a host with kinds of their own."""
+
 CHILDREN = 40
-"""Children of one node, folders, names and queries each for themselves, before they count as one kind."""
+"""Other children of a kind that have kinds of their own."""
 
 DEEPEST = 8
-"""Folders of a path that are kinds of their own. What is deeper belongs to the deepest."""
+"""Folders of a path that are told apart."""
 
-MOST_KINDS = 4_000
-"""Kinds of one host, 4 MB. After that, new URLs belong to the nearest kind that there is."""
+MOST_KINDS = 5_000
+"""Kinds of one host, some 5 MB. After that, new URLs belong to the nearest kind that there is."""
 
-BEGIN = 4  # pages that a new kind's expectation counts for
-FIRST = 6  # first pages of each kind, from which its parent learns what to expect of new ones
-LATELY = 64  # pages after which older ones count half
-PLAIN = 0.25  # weight for each parameter of a query, among the kinds of a folder
-STEP = 1.5  # how much dearer each dry page on the way to it makes a kind
-COPY = 4  # a kind that showed plainer pages once more in 1 / COPY of its pages is taken for a copy as a whole
-SECTION = 20
-ROOT = 150
-OPT = 1.0
-PLACE = lambda name: _words('a', name)
-PLACE2 = lambda name: name if name[:1] in "?*" else "/" if name[-1:] == "/" else "?" if name[-1:] == "?" else "leaf"
-
-LONGEST_KEY = 200
+LONGEST_KEY = 190
 """Bytes of a kind's key."""
 
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.IGNORECASE).fullmatch
@@ -54,9 +68,11 @@ _SESSION = re.compile(r"\((?:[A-Z]\([^()]*\))+\)", re.IGNORECASE).fullmatch
 """As ASP.NET writes it without cookies: ``/(S(lit3py55t21z5v55vlm25s55))/orders.aspx``."""
 _SLUG = re.compile(r"[a-z]{2,}[-_+]").search
 _mixed = re.compile(r"(?<![^\W_])(?=[^\W_]*[a-z]\d+[a-z])[^\W_]{9,}", re.IGNORECASE).sub
-_words = re.compile(r"[A-Za-z]+(?:[-_+%][A-Za-z]+)*").sub
+"""Letters and digits in turn: a token with something before or behind it."""
 _mask_digits = re.compile(r"\d+").sub
-_split = re.compile(r"(?:[a-z][\w+.-]*:)?(?://)?([^/?#]*)([^?#]*)\??([^#]*)", re.IGNORECASE).match
+_has_letter = re.compile(r"[^\W\d_NH]").search
+_split = re.compile(r"(?:[a-z][\w+.-]*:)?(?://)?([^/?#]*)([^?#]*)\??([^#]*)", re.IGNORECASE | re.DOTALL).match
+_statistics = Struct("<8I4d")
 
 
 @lru_cache(4_096)
@@ -97,8 +113,8 @@ def names_of(url: str) -> tuple[str, list[str], list[str]]:
     if keys:
         names += [f"{leaf}?", f"?{len(keys)}", "&".join(keys)[:90]]
     else:
-        names.append(leaf if "N" in leaf or leaf in ("", "HASH", "UUID", "TOKEN") else "*")
-    return host.lower(), names, keys
+        names.append(leaf)
+    return host.lower()[:100], names, keys
 
 
 class Evidence:
@@ -120,9 +136,14 @@ class Evidence:
             self.pages /= 2
             self.news /= 2
 
+    def credit(self) -> None:
+        """Count what its links brought as its own: a list's news are its items."""
+        if self.news + 1 <= self.pages:
+            self.news += 1
+
     def rate(self) -> float:
-        """Return the share of pages that bring something, lately; the expectation counts for BEGIN pages."""
-        return min(1.0, (self.news + BEGIN * self.begin) / (self.pages + BEGIN))
+        """Return the share of pages that bring something, lately: (news + b n) / (pages + n) with n = BEGIN."""
+        return (self.news + BEGIN * self.begin) / (self.pages + BEGIN)
 
 
 class Kind(Evidence):
@@ -130,20 +151,19 @@ class Kind(Evidence):
 
     __slots__ = (
         "alike", "children", "copied", "first_news", "first_pages", "given", "is_changed", "judged", "key", "level",
-        "name", "nodes", "parent", "since", "size", "weight", "wide",
+        "name", "nodes", "parent", "since", "size", "words",
     )  # fmt: skip
 
     def __init__(self, name: str, key: str, parent: Kind | None, begin: float) -> None:
         super().__init__(begin)
         self.name, self.key, self.parent = name, key, parent
+        self.level = int(name[1:]) if name[:1] == "^" else 0
         self.children: dict[str, Kind] = {}
+        self.words: dict[str, tuple[int, int]] = {}  # found below it in letters alone: URLs, and by how many too high
         self.alike: tuple[Evidence, ...] = ()
         self.nodes: list[Node] = []  # one for each group that it waits in
-        self.wide: set[str] = set()
-        self.weight = 1.0
-        self.level = -1  # dry pages on the way, if that is what tells it from its siblings
         self.size = self.given = self.judged = self.since = self.copied = 0
-        self.first_pages = self.first_news = 0.0  # of its children
+        self.first_pages = self.first_news = 0  # of its children
         self.is_changed = True
 
     def path(self) -> Iterator[Kind]:
@@ -158,17 +178,18 @@ class Kind(Evidence):
         return (self.first_news + BEGIN * self.rate()) / (self.first_pages + BEGIN)
 
     def rate(self) -> float:
-        """Return the share of its pages that bring something; copies of other kinds count against it."""
-        if self.level > 0 and self.parent is not None:
-            begin = self.parent.rate() * STEP**-self.level
+        """Return the share of its pages that bring something; copies of other kinds' pages count against it."""
+        if self.level and self.parent is not None:
+            begin = self.parent.rate() / STEP**self.level
         elif self.alike:
-            begin = min(evidence.rate() for evidence in self.alike)
+            begin = min([evidence.rate() for evidence in self.alike])
         else:
             begin = self.begin
-        own = max(0.02, 1 - COPY * self.copied / (self.judged + BEGIN))
-        return own * min(1.0, (self.news + BEGIN * begin) / (self.pages + BEGIN))
+        rate = (self.news + BEGIN * begin) / (self.pages + BEGIN)
+        return rate * max(0.02, 1 - COPY * self.copied / (self.judged + BEGIN)) if self.copied else rate
 
     def note(self, is_news: bool) -> None:
+        """Count a page."""
         super().note(is_news)
         self.judged += 1
         self.since = 0 if is_news else self.since + 1
@@ -178,12 +199,40 @@ class Kind(Evidence):
             self.parent.first_news += is_news
 
     def credit(self) -> None:
-        """Count what its links brought as its own: a list's news are its items."""
-        self.since = 0
-        if self.news + 1 <= self.pages:
-            self.news += 1
-            if self.parent is not None and self.judged <= FIRST and self.parent.first_news + 1 <= self.parent.first_pages:
-                self.parent.first_news += 1
+        """Count what its links brought as its own, in its parent's expectation, too."""
+        self.since, self.is_changed = 0, True
+        parent = self.parent
+        if parent is not None and self.judged <= FIRST and self.news + 1 <= self.pages:
+            parent.first_news = min(parent.first_pages, parent.first_news + 1)
+        super().credit()
+
+    def is_kind(self, word: str, *, most: int) -> bool:
+        """Count a URL under *word*, and return whether there were SECTION of them for certain.
+
+        Space-Saving (Metwally, Agrawal, El Abbadi, "Efficient Computation of Frequent and Top-k Elements in Data
+        Streams", ICDT 2005) with *most* counters, so that a folder of any size takes bounded memory.
+        """
+        found = self.words.pop(word, None)
+        if found is None:
+            found = (0, 0)
+            if len(self.words) >= most:
+                least = self.words.pop(min(self.words, key=lambda other: self.words[other][0]))[0]
+                found = (least, least)
+        self.words[word] = (found[0] + 1, found[1])
+        return found[0] + 1 - found[1] >= SECTION
+
+    def dump(self) -> bytes:
+        """Return what is known of it, for :meth:`load`."""
+        counts = (self.size, self.given, self.judged, self.since, self.copied, self.first_pages, self.first_news, 0)
+        key = f"{self.parent.key if self.parent else ''}\0{self.name}".encode()
+        return _statistics.pack(*counts, self.pages, self.news, self.begin, 0.0) + key
+
+    def load(self, row: bytes) -> None:
+        """Go on with what :meth:`dump` returned."""
+        values = _statistics.unpack_from(row)
+        self.size, self.given, self.judged, self.since, self.copied, self.first_pages, self.first_news = values[:7]
+        self.pages, self.news, self.begin = values[8:11]
+        self.is_changed = False
 
 
 class Tree:
@@ -194,116 +243,71 @@ class Tree:
         self.by_key: dict[str, Kind] = {}
         self.evidence: dict[str, dict[str, Evidence]] = {}
         self.counts: dict[str, int] = {}
-        self.names: dict[str, dict[str, tuple[int, int]]] = {}
-        self.merged: list[Kind] = []
 
     def kind_of(self, url: str, level: int) -> Kind:
         """Return the kind of *url* with *level* dry pages on the way to it, and count it."""
         host, names, keys = names_of(url)
         kind = self._child(self.root, host, host)
         kind.size += 1
-        section = names[0]
         for depth, name in enumerate(names):
-            kind = self._child(kind, name, host, (section, depth, keys if depth == len(names) - 1 else ()))
+            kind = self._child(kind, name, host, names[0], depth, keys if depth == len(names) - 1 else ())
             kind.size += 1
-        lane = kind.children.get(f"^{level}")
-        if lane is None:
-            lane = self._new(kind, f"^{level}", host)
-            lane.level = level
+        lane = kind.children.get(f"^{level}") or self.new(kind, f"^{level}", host)
+        lane.size += 1
         return lane
 
     def find(self, url: str) -> Kind | None:
-        """Return the nearest known kind of *url*, without its level."""
+        """Return the nearest known kind of *url*, without its level, and without counting it."""
         host, names, _ = names_of(url)
         kind = self.root.children.get(host)
         for name in names if kind is not None else ():
-            sort = "/" if name[-1:] == "/" else "?" if name[-1:] == "?" else "&" if kind.name[:1] == "?" else ""
-            child = kind.children.get(name) or kind.children.get("*" + sort)
+            child = kind.children.get(name) or kind.children.get("*" + _end(kind, name))
             if child is None:
-                return kind
+                break
             kind = child
         return kind
 
-    def _child(self, parent: Kind, name: str, host: str, place: tuple | None = None) -> Kind:
-        child = parent.children.get(name)
+    def _child(self, kind: Kind, name: str, host: str, section: str = "", depth: int = 0, keys: object = ()) -> Kind:
+        child = kind.children.get(name)
         if child is not None:
             return child
-        if parent is not self.root:
-            sort = "/" if name[-1:] == "/" else "?" if name[-1:] == "?" else "&" if parent.name[:1] == "?" else ""
-            star = "*" + sort
-            if name != star and name[:1] not in (";", "?") and name:
-                if sort not in parent.wide:
-                    alike = [c for c in parent.children.values() if _sort(c) == sort]
-                    if len(alike) >= (CHILDREN if parent.parent is not self.root else ROOT):
-                        parent.wide.add(sort)
-                        into = parent.children.get(star) or self._new(parent, star, host, place)
-                        for other in alike:
-                            if other.size < SECTION and other is not into:
-                                self._merge(other, into, host)
-                if sort in parent.wide:
-                    into = parent.children[star]
-                    if not self._is_section(into, name):
-                        return into
-        return self._new(parent, name, host, place)
+        if depth or kind is not self.root:
+            is_full = self.counts.get(host, 0) >= MOST_KINDS
+            end = _end(kind, name)
+            most = CHILDREN if depth else SECTIONS
+            if end in ("", "/") and depth and _has_letter(name):
+                is_one_of_many = True
+            else:
+                is_one_of_many = bool(name) and name[0] not in "?;" and len(kind.children) >= most
+            if (is_one_of_many and not kind.is_kind(name, most=CHILDREN)) or is_full:
+                name = "*" + end
+                child = kind.children.get(name)
+                if child is not None:
+                    return child
+                if is_full:
+                    return kind
+        return self.new(kind, name, host, section, depth, keys)
 
-    def _is_section(self, star: Kind, name: str) -> bool:
-        """Whether so many URLs were under *name* since its folder is wide that it is a kind by itself."""
-        names = self.names.setdefault(star.key, {})
-        found = names.pop(name, None)
-        if found is None and len(names) >= CHILDREN:
-            least = min(names, key=lambda other: names[other][0])
-            found = (names.pop(least)[0],) * 2
-        times, excess = found or (0, 0)
-        names[name] = (times + 1, excess)
-        return times + 1 - excess >= SECTION
-
-    def _new(self, parent: Kind, name: str, host: str, place: tuple | None = None) -> Kind:
-        kind = Kind(name, key_of(parent.key, name), parent, parent.expects())
-        if kind.key in self.by_key:  # it was merged, and is a section by now: what waits in its lane is its own again
-            self.merged.append(kind)
-        parent.children[name] = self.by_key[kind.key] = kind
+    def new(self, parent: Kind, name: str, host: str, section: str = "", depth: int = 0, keys: object = ()) -> Kind:
+        """Make a kind below *parent*; it begins as URLs alike elsewhere on the host went, or as its siblings did."""
+        key = parent.key + name
+        if len(key.encode()) > LONGEST_KEY:
+            digest = blake2b(key.encode(), digest_size=12).hexdigest()
+            key = f"{key.encode()[: LONGEST_KEY - 40].decode(errors='ignore')}#{digest}"
+        kind = Kind(name, key, parent, parent.expects())
+        parent.children[name] = self.by_key[key] = kind
         self.counts[host] = self.counts.get(host, 0) + 1
-        if place:
-            section, depth, keys = place
+        if section:
             own = self.evidence.setdefault(host, {})
-            kind.weight = PLAIN ** len(keys)
+            # A place never seen may bring what the way to it did not: it begins as the host's sections did.
+            begin = self.root.children[host].expects()
             found = [f"?{key}" for key in keys]
             if depth > 0:
-                found.append(f"{section} {depth} {PLACE(name)}")
-            begin = kind.begin if not OPT else self.root.children[host].expects() * OPT
-            kind.alike = tuple(own.setdefault(key, Evidence(begin)) for key in found)
+                found.append(f"{section} {depth} {name}")
+            kind.alike = tuple([own.setdefault(part, Evidence(begin)) for part in found])
         return kind
 
-    def _merge(self, kind: Kind, into: Kind, host: str) -> None:
-        """Add what is known of *kind* to *into*; what waits in its lanes belongs there now."""
-        for name in ("size", "given", "judged", "copied", "pages", "news", "first_pages", "first_news"):
-            setattr(into, name, getattr(into, name) + getattr(kind, name))
-        while into.pages > LATELY:
-            into.pages /= 2
-            into.news /= 2
-        for name, child in list(kind.children.items()):
-            target = into.children.get(name)
-            if target is None:
-                target = self._new(into, name, host)
-                target.level, target.weight, target.alike = child.level, child.weight, child.alike
-            self._merge(child, target, host)
-        if kind.parent is not None:
-            kind.parent.children.pop(kind.name, None)
-        self.by_key[kind.key] = into
-        self.merged.append(kind)
 
-
-def _sort(kind: Kind) -> str:
-    name, parent = kind.name, kind.parent
-    if name[:1] in ("^", ";", "?") or not name:
-        return "^"
-    return "/" if name[-1:] == "/" else "?" if name[-1:] == "?" else "&" if parent and parent.name[:1] == "?" else ""
-
-
-def key_of(parent: str, name: str) -> str:
-    """Return the key of the kind *name* below *parent*: readable, and at most LONGEST_KEY bytes."""
-    key = parent + name
-    encoded = key.encode()
-    if len(encoded) <= LONGEST_KEY:
-        return key
-    return encoded[: LONGEST_KEY - 40].decode(errors="ignore") + "#" + blake2b(encoded, digest_size=12).hexdigest()
+def _end(parent: Kind, name: str) -> str:
+    """Return what kinds that stand for many are told apart by: folder, last name, last name with a query, query."""
+    return "&" if parent.name[:1] == "?" else name[-1:] if name[-1:] in "/?" else ""

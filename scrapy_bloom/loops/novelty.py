@@ -95,6 +95,9 @@ class Brought(NamedTuple):
     """The URL of the page that showed the same before, if this one is no news and there is one."""
 
 
+NOTHING = Brought(is_news=False)
+
+
 class Novelty:
     """Remembers what pages have shown: pieces of text by *add*, which returns whether a key is new."""
 

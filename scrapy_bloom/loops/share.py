@@ -1,232 +1,271 @@
-"""Shares a crawl among the kinds of its URLs by what their pages bring."""
+"""Shares a crawl among the kinds of its URLs by what their pages bring: the order of requests of equal priority.
+
+Handing out a request walks down the tree of kinds, each time to the child whose next page costs least:
+
+    cost = (pages handed out + URLs waiting) ^ POWER / promise          promise = rate^OWN * best^(1 - OWN)
+
+where *rate* is the share of its pages that bring something (:meth:`Kind.rate`), and *best* the promise of its best child.
+Of the URLs waiting, at most AHEAD per page handed out count. So a kind that brings nothing comes last without being cut
+off, an endless one levels off with the others, and what breeds comes later.
+
+How the frontier uses it (a *lane* is a queue of requests of one download slot, priority and kind):
+
+    share = Share(options)
+    mark = share.mark(url, origin)       when a request is pushed: mark.lane is the kind that its lane is of; origin is what
+                                         page_done() returned for the page with the link, None for a start request
+    group = share.group()                one for each slot, priority and is_start; forget it when it is empty
+    share.waiting(group, lane, 1)        after each push; with the number of rows of a lane when a job is opened
+    lane = share.choose(group)           which of the group's lanes is next
+    share.handed_out(group, lane)        after a request of it was popped
+    origin = share.page_done(mark, brought, url)     when its response comes, before its links are pushed; Brought(False) for
+                                         a redirect to a page that was seen, an error, or nothing at all
+    share.is_over(groups)                whether all that waits has run dry: then the crawl ends, and it stays in the queue
+    share.report(groups)                 what waits, by kind
+    share.changed() -> {key: bytes}      what is to be stored with a commit; share.load(rows) when a job is opened, first
+    share.score(mark) -> float           in a fleet: one number, least first
+
+A mark is a small tuple, which travels in ``request.meta`` and can be pickled. Lanes are named by text of at most 200
+bytes, which means the same after a restart.
+"""
 
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
 from itertools import count
+from typing import TYPE_CHECKING, NamedTuple
 
 from scrapy_bloom.loops.kinds import Kind, Tree
 
-AHEAD = 3  # URLs waiting per page handed out that count as handed out, too: kinds that breed come later
-FAR = 5
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from scrapy_bloom.loops.novelty import Brought
+
+AHEAD = 3
+"""URLs waiting per page handed out that count as handed out, too: kinds that breed come later."""
+
 OWN = 0.5
-TRIED = 100
+"""How much of a kind's promise is its own rate; the rest is its best child's promise."""
+
+POWER = 1.5
+"""How much dearer the pages of a kind become with their number."""
+
+FAR = 5
+"""Dry pages on the way to a URL that are told apart."""
+
+TRIED = 60
+"""Pages in a row that bring nothing, after which a section has run dry."""
 
 
-@dataclass(slots=True)
-class Mark:
-    """What a request carries: its lane, the lane of the page that linked to it, and how far it is from news."""
+class Mark(NamedTuple):
+    """What a request carries along, and what its page hands on to its links."""
 
     lane: str
     source: str = ""
+    """The lane of the page that linked to it."""
     dry: int = 0
+    """Pages on the way that brought nothing, since the last that did."""
 
 
 class Node:
-    """A kind in one group: what waits of it there."""
+    """A kind in one group: what waits of it there, and what its next page costs."""
 
-    __slots__ = ("best", "children", "cost", "heap", "kind", "lanes", "parent", "pending", "promise")
+    __slots__ = ("best", "children", "cost", "heap", "kind", "parent", "promise", "waiting")
 
     def __init__(self, kind: Kind, parent: Node | None) -> None:
         self.kind, self.parent = kind, parent
         self.children: dict[str, Node] = {}
-        self.lanes: dict[str, int] = {}
-        self.heap: list[tuple[float, int, Node]] = []
-        self.pending = 0
+        self.heap: list[tuple[float, int, Node]] = []  # of children, by cost; an entry counts if its cost is the node's
+        self.waiting = 0
         self.cost = self.promise = 0.0
         self.best: Node | None = None
 
     def weigh(self) -> float:
-        """Return the cost of the next page, after what is known now."""
+        """Return what the next page costs, after what is known now."""
         kind = self.kind
-        rate = kind.rate()
+        promise = kind.rate()
         if self.children:
-            best = self.best
-            if best is None or not best.pending:
-                best = self.best = max((c for c in self.children.values() if c.pending), key=lambda c: c.promise)
-            rate = rate**OWN * best.promise ** (1 - OWN)
-        if self.parent is not None:
-            self._tell(rate)
-        self.promise = rate
-        had = kind.given + min(self.pending, AHEAD * kind.given) + 1
-        return had / (kind.weight * rate + 1e-9)
-
-    def _tell(self, promise: float) -> None:
+            if self.best is None:
+                self.best = max(self.children.values(), key=lambda child: child.promise)
+            promise = promise**OWN * self.best.promise ** (1 - OWN)
         parent = self.parent
-        best = parent.best
-        if best is self:
-            if promise < self.promise:
-                self.promise = promise
+        if parent is not None:
+            if parent.best is None or promise > parent.best.promise:
+                parent.best = self
+            elif parent.best is self and promise < self.promise:
                 parent.best = None
-        elif best is None or promise > best.promise:
-            parent.best = self
+        self.promise = promise
+        had = kind.given + min(self.waiting, AHEAD * kind.given) + 1
+        return float(had**POWER / (promise + 1e-9))
+
+    def walk(self) -> Iterator[Node]:
+        """Yield this node and all below it."""
+        yield self
+        for child in self.children.values():
+            yield from child.walk()
 
 
 class Group:
-    """Lanes of one slot and priority, among which pages are shared."""
+    """The lanes of one slot and priority, among which pages are shared."""
+
+    __slots__ = ("root",)
 
     def __init__(self, root: Kind) -> None:
         self.root = Node(root, None)
-        self.lanes: dict[str, int] = {}
-        self.merges = 0
+
+    def __len__(self) -> int:
+        """Return how many requests wait in it."""
+        return self.root.waiting
 
 
 class Share:
-    """Knows all kinds, and chooses among the lanes of a group."""
+    """Knows all kinds of a crawl, and chooses among the lanes of a group."""
 
     def __init__(self) -> None:
-        self.tree = Tree()
-        self.sequence = count()
+        self._tree = Tree()
+        self._sequence = count()
+
+    def mark(self, url: str, origin: Mark | None) -> Mark:
+        """Return the mark of a new request for *url*, to which a page linked that is done."""
+        dry = min(origin.dry, FAR) if origin else 0
+        return Mark(self._tree.kind_of(url, dry).key, origin.lane if origin else "", dry)
 
     def group(self) -> Group:
-        return Group(self.tree.root)
-
-    def lane_of(self, url: str, origin: Mark | None) -> Mark:
-        dry = min(origin.dry, FAR) if origin else 0
-        kind = self.tree.kind_of(url, dry)
-        return Mark(kind.key, origin.lane if origin else "", dry)
-
-    # -- groups
+        """Return a group without lanes."""
+        return Group(self._tree.root)
 
     def waiting(self, group: Group, lane: str, change: int) -> None:
-        left = group.lanes.get(lane, 0) + change
-        if left:
-            group.lanes[lane] = left
-        else:
-            del group.lanes[lane]
-        if group.merges != len(self.tree.merged):
-            self._regroup(group)
-        else:
-            self._count(group, lane, change)
-
-    def _regroup(self, group: Group) -> None:
-        for node in self._nodes(group.root):
-            if node in node.kind.nodes:
-                node.kind.nodes.remove(node)
-        group.root = Node(self.tree.root, None)
-        group.merges = len(self.tree.merged)
-        for lane, waiting in group.lanes.items():
-            self._count(group, lane, waiting)
-
-    def _nodes(self, node: Node):
-        yield node
-        for child in node.children.values():
-            yield from self._nodes(child)
-
-    def _count(self, group: Group, lane: str, change: int) -> None:
-        kinds = [*self.tree.by_key[lane].path()]
+        """Count requests that wait in *lane*, or that do not any more."""
         node = group.root
         path = [node]
-        for kind in reversed(kinds[:-1]):
+        for kind in reversed([*self._lane(lane).path()][:-1]):
             child = node.children.get(kind.name)
             if child is None:
                 child = node.children[kind.name] = Node(kind, node)
                 kind.nodes.append(child)
             path.append(child)
             node = child
-        left = node.lanes.get(lane, 0) + change
-        if left > 0:
-            node.lanes[lane] = left
-        else:
-            node.lanes.pop(lane, None)
         for node in reversed(path):
-            node.pending += change
-            if node.parent is not None:
-                if not node.pending:
-                    node.parent.children.pop(node.kind.name, None)
-                    node.kind.nodes.remove(node)
-                    if node.parent.best is node:
-                        node.parent.best = None
-                elif change > 0 and node.pending == change:
-                    self._push(node)
+            node.waiting += change
+            parent = node.parent
+            if parent is None:
+                continue
+            if not node.waiting:
+                del parent.children[node.kind.name]
+                node.kind.nodes.remove(node)
+                if parent.best is node:
+                    parent.best = None
+            elif node.waiting == change:
+                self._queue(node, node.weigh())
 
-    def _push(self, node: Node) -> None:
-        node.cost = node.weigh()
-        heapq.heappush(node.parent.heap, (node.cost, next(self.sequence), node))
+    def _lane(self, key: str) -> Kind:
+        """Return the kind of a lane; a lane that nothing is known of, after a crash, is a kind of its own."""
+        kind = self._tree.by_key.get(key)
+        return self._tree.new(self._tree.root, key, key) if kind is None else kind
+
+    def _queue(self, node: Node, cost: float) -> None:
+        node.cost = cost
+        if node.parent is not None:
+            heapq.heappush(node.parent.heap, (cost, next(self._sequence), node))
 
     def choose(self, group: Group) -> str:
-        if group.merges != len(self.tree.merged):
-            self._regroup(group)
+        """Return the lane whose turn it is, of a group in which requests wait: in O(log n) of its kinds."""
         node = group.root
         while node.children:
             node = self._cheapest(node)
-        return next(iter(node.lanes))
+        return node.kind.key
 
     def _cheapest(self, parent: Node) -> Node:
         heap = parent.heap
         while True:
             cost, _, node = heap[0]
-            if not node.pending or cost != node.cost or parent.children.get(node.kind.name) is not node:
+            if not node.waiting or cost != node.cost:  # it has no more requests, or became cheaper since
                 heapq.heappop(heap)
                 continue
             now = node.weigh()
             if now <= cost * 1.0001:
                 return node
             node.cost = now
-            heapq.heapreplace(heap, (now, next(self.sequence), node))
+            heapq.heapreplace(heap, (now, next(self._sequence), node))
 
     def handed_out(self, group: Group, lane: str) -> None:
-        for kind in self.tree.by_key[lane].path():
+        """Count that a request of *lane* is fetched."""
+        for kind in self._lane(lane).path():
             kind.given += 1
+            kind.is_changed = True
         self.waiting(group, lane, -1)
 
-    # -- pages
-
-    def page_done(self, mark: Mark, is_news: bool, twin: str = "", url: str = "") -> Mark:
-        kind = self.tree.by_key[mark.lane]
-        own = list(kind.path())
-        others: list[Kind] = []
-        if twin and not is_news:
-            other = self.tree.find(twin)
-            if other is not None and other is not kind.parent:
-                theirs = list(other.path())
-                if plainness(url) < plainness(twin):
-                    is_news = True
-                    for k in theirs:
-                        if k not in own:
-                            k.copied += 1
-                            k.news = max(0.0, k.news - 1)
-                elif plainness(url) > plainness(twin):
-                    for k in own:
-                        if k not in theirs:
-                            k.copied += 1
-        own_evidence = {id(e): e for k in own for e in k.alike}
-        for k in own:
-            k.note(is_news)
-        for e in own_evidence.values():
-            e.note(is_news)
+    def page_done(self, mark: Mark, brought: Brought, url: str = "") -> Mark:
+        """Learn what the page at *url* brought; return what its links are to carry."""
+        own = [*self._lane(mark.lane).path()]
+        is_news = brought.is_news
+        twin = self._tree.find(brought.twin) if brought.twin and not is_news else None
+        if twin is not None:
+            is_news = self._compare(own, [*twin.path()], url, brought.twin)
+        parts = {id(part): part for kind in own for part in kind.alike}
+        for kind in own:
+            kind.note(is_news)
+        for part in parts.values():
+            part.note(is_news)
         touched = own
         if is_news and mark.source:
-            source = self.tree.by_key[mark.source]
-            for k in source.path():
-                if k not in own:
-                    k.credit()
-                    touched = touched + [k]
-                for e in k.alike:
-                    if id(e) not in own_evidence and e.news + 1 <= e.pages:
-                        e.news += 1
-        for k in touched:
-            self._touch(k)
+            others = [kind for kind in self._lane(mark.source).path() if kind not in own]
+            parts = {id(part): part for kind in others for part in kind.alike if id(part) not in parts}
+            for each in (*others, *parts.values()):
+                each.credit()
+            touched = own + others
+        for kind in touched:
+            for node in kind.nodes:
+                cost = node.weigh()
+                if cost < node.cost * 0.999:  # dearer ones are found when it is their turn
+                    self._queue(node, cost)
         return Mark(mark.lane, mark.source, 0 if is_news else mark.dry + 1)
 
-    def _touch(self, kind: Kind) -> None:
-        for node in kind.nodes:
-            if node.parent is not None and node.pending:
-                cost = node.weigh()
-                if cost < node.cost * 0.999:
-                    node.cost = cost
-                    heapq.heappush(node.parent.heap, (cost, next(self.sequence), node))
+    def _compare(self, own: list[Kind], others: list[Kind], url: str, twin: str) -> bool:
+        """Return whether *url* is the original of *twin*, which showed the same; the copy counts against its kinds."""
+        if others[0] in own or plainness(url) == plainness(twin):
+            return False
+        is_original = plainness(url) < plainness(twin)
+        copies, originals = (others, own) if is_original else (own, others)
+        for kind in copies:
+            if kind not in originals:
+                kind.copied += 1
+                kind.news -= min(kind.news, float(is_original))
+        return is_original
 
-    def is_over(self, groups) -> bool:
-        for group in groups:
-            for host in group.root.children.values():
-                for section in host.children.values():
-                    if section.kind.since < TRIED:
-                        return False
-        return True
+    def is_over(self, groups: Iterable[Group]) -> bool:
+        """Whether all that waits in *groups* belongs to sections that have run dry."""
+        return all(
+            section.kind.since >= TRIED
+            for group in groups
+            for host in group.root.children.values()
+            for section in host.children.values()
+        )
+
+    def report(self, groups: Iterable[Group]) -> list[tuple[str, int, int, int, float]]:
+        """Return lane, URLs waiting, pages handed out, pages without news since the last, and rate; most first."""
+        lanes = [node for group in groups for node in group.root.walk() if not node.children and node.parent]
+        rows = [(n.kind.key, n.waiting, n.kind.given, n.kind.since, n.kind.rate()) for n in lanes]
+        return sorted(rows, key=lambda row: -row[1])
+
+    def score(self, mark: Mark) -> float:
+        """Return what a page costs that is pushed now: for queues that keep one number for each request, least first."""
+        kinds = [*self._lane(mark.lane).path()][:-2]
+        return max(kind.size**POWER / (kind.rate() + 1e-9) for kind in kinds)
+
+    def changed(self) -> dict[str, bytes]:
+        """Return what was learned since this was last asked, by key."""
+        kinds = [kind for kind in self._tree.by_key.values() if kind.is_changed]
+        for kind in kinds:
+            kind.is_changed = False
+        return {kind.key: kind.dump() for kind in kinds}
+
+    def load(self, rows: Mapping[str, bytes]) -> None:
+        """Go on with what :meth:`changed` returned in earlier runs."""
+        self._tree.load(rows)
 
 
 def plainness(url: str) -> tuple[int, int, int]:
+    """Return what tells an original from its copies: parameters, folders, length; the least is the original."""
     path, _, query = url.partition("?")
-    return ((query.count("&") + 1) * bool(query) + (";" in url), path.count("/"), len(url))
+    return ((query.count("&") + 1) * bool(query) + path.count(";"), path.count("/"), len(url))
