@@ -82,5 +82,7 @@ def inspect_job(jobdir: str | os.PathLike[str]) -> JobInfo:
 
 
 def read_only(path: Path) -> sqlite3.Connection:
-    """Return a connection to the database at *path* that cannot change it."""
-    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
+    """Return a connection to the database at *path* that cannot change it, and leaves no file beside a closed one."""
+    has_log = path.with_name(f"{path.name}-wal").exists()
+    uri = f"{path.absolute().as_uri()}?mode=ro" + ("" if has_log else "&immutable=1")
+    return sqlite3.connect(uri, uri=True, isolation_level=None)
