@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from scrapy import Request, Spider
     from scrapy.crawler import Crawler
 
-    from scrapy_bloom.job.database import Batch, FeedLength
+    from scrapy_bloom.job.database import Batch
+    from scrapy_bloom.job.feedfile import FeedLength
     from scrapy_bloom.store import Feed, Store
     from scrapy_bloom.url.fingerprint import Fingerprints
 
@@ -231,9 +232,14 @@ class Crawl:
         assert self.store is not None  # noqa: S101 - it handed out the request
         self.store.done(request)
 
-    def feed_begun(self, template: str) -> FeedLength | None:
-        """Return the file of the feed *template* that an unfinished job was writing; None if it has to begin one."""
-        return self.store.feed_begun(template) if isinstance(self.store, JobStore) else None
+    @property
+    def commits_feeds(self) -> bool:
+        """Whether feeds are part of commits: in a job whose requests we keep, too."""
+        return isinstance(self.store, JobStore) and bool(self._scheduler)
+
+    def feed_begun(self, template: str, path: str) -> FeedLength | None:
+        """Return the file of the feed *template*, if possible *path*, that an unfinished job was writing."""
+        return self.store.feed_begun(template, path) if isinstance(self.store, JobStore) else None
 
     def feed_begins(self, feed: FeedLength) -> None:
         """Note that the file *feed* is about to be written."""

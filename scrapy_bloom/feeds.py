@@ -9,15 +9,17 @@ from __future__ import annotations
 import csv
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from scrapy.extensions.feedexport import FeedExporter as ScrapyFeedExporter
 from scrapy.extensions.feedexport import FileFeedStorage
 
 from scrapy_bloom.crawl import Crawl
-from scrapy_bloom.job.database import FeedLength
+from scrapy_bloom.job.feedfile import FeedFile, FeedLength
 
 if TYPE_CHECKING:
+    from typing import IO
+
     from scrapy import Spider
     from scrapy.crawler import Crawler
     from scrapy.extensions.feedexport import FeedSlot
@@ -41,34 +43,42 @@ class FeedExporter(ScrapyFeedExporter):
         self.crawl = Crawl.of(crawler)
         self.crawl.use_feed(self)
         self._noted: dict[str, FeedLength] = {}  # by path, as noted last
-        self._finished: list[FeedLength] = []
+        self._finished: list[FeedSlot] = []
 
     def open_spider(self, spider: Spider) -> None:
         """Open the feeds; go on with those that an unfinished job has begun."""
         super().open_spider(spider)
         if self.crawl.jobdir is None:
             return
-        self.slots = [self._resumed(slot) if _is_committed(slot) else slot for slot in self.slots]
+        self.slots = [self._resumed(slot) if self._can_commit(slot) else slot for slot in self.slots]
         others = [slot.uri for slot in self.slots if not _is_committed(slot)]
         if others:
             logger.info(
                 "%s: a kill may lose items of this feed or give them twice, since it is not JSON lines or CSV in a "
-                "local, uncompressed file",
+                "local, uncompressed file%s",
                 ", ".join(others),
+                "" if self.crawl.commits_feeds else ", or the scheduler is not ours",
             )
+
+    def _can_commit(self, slot: FeedSlot) -> bool:
+        return (
+            self.crawl.commits_feeds
+            and type(slot.storage) is FileFeedStorage
+            and slot.format in COMMITTED_FORMATS
+            and "postprocessing" not in slot.feed_options
+        )
 
     def _resumed(self, slot: FeedSlot) -> FeedSlot:
         """Return *slot*, or one that goes on with the file that was being written when the job ended."""
-        begun = self.crawl.feed_begun(slot.uri_template)
-        if begun is not None and (slot.feed_options["batch_item_count"] or begun.path == _path_of(slot)):
+        path = _path_of(slot)
+        begun = self.crawl.feed_begun(slot.uri_template, path)
+        goes_on = begun is not None and (bool(slot.feed_options["batch_item_count"]) or begun.path == path)
+        if begun is not None and goes_on:
             slot = self._start_new_batch(begun.batch, begun.path, slot.feed_options, slot.spider, slot.uri_template)
             slot.itemcount = begun.items
-            slot.storage.write_mode = "ab"  # type: ignore[attr-defined] # _is_committed() has looked at its class
-        else:
-            self._begin(slot)
-        path = Path(_path_of(slot))
-        if slot.format == "csv" and slot.storage.write_mode == "ab" and path.is_file() and path.stat().st_size:  # type: ignore[attr-defined] # likewise
-            slot.feed_options = _without_header(slot.feed_options, path)
+        self._begin(slot, goes_on=goes_on)
+        if goes_on:
+            slot.start_exporting()  # Scrapy closes a feed that has items
         return slot
 
     def item_scraped(self, item: Any, spider: Spider, response: Response | None = None) -> None:  # noqa: ARG002 - Scrapy's arguments
@@ -76,54 +86,69 @@ class FeedExporter(ScrapyFeedExporter):
         self.crawl.stage(None if response is None else response.request, self, item)
 
     def export(self, item: Any) -> None:
-        """Write *item* to the feeds."""
+        """Write *item* to the feeds. Never raises: other items of its page wait to be written."""
         before = self.slots
         assert self.crawl.spider is not None  # noqa: S101 - it has scraped the item
-        super().item_scraped(item, self.crawl.spider)
+        try:
+            super().item_scraped(item, self.crawl.spider)
+        except Exception:  # as Scrapy does: an item of a type that the format cannot hold, say
+            logger.exception("An item could not be written to the feeds: %r", item)
         for old, new in zip(before, self.slots, strict=True):
             if old is not new and _is_committed(old):
-                self._finished.append(self._length(old)._replace(is_finished=True))
+                self._finished.append(old)
                 self._begin(new)
 
-    def _begin(self, slot: FeedSlot) -> None:
-        """Tell the job of the file of *slot*, so that the next run can cut it to what was in it before."""
+    def _begin(self, slot: FeedSlot, *, goes_on: bool = False) -> None:
+        """Make the file of *slot* part of the commits. The job knows of it from now on, and cuts it after a kill."""
+        storage: Any = slot.storage
+        slot.storage = _CommittedStorage(storage.path, "ab" if goes_on else storage.write_mode)
         path = Path(_path_of(slot))
-        keeps = slot.storage.write_mode == "ab" and path.is_file()  # type: ignore[attr-defined] # _is_committed() has looked at its class
-        length = path.stat().st_size if keeps else 0
+        length = path.stat().st_size if slot.storage.write_mode == "ab" and path.is_file() else 0
+        if slot.format == "csv" and length:
+            slot.feed_options = _without_header(slot.feed_options, path)
         self.crawl.feed_begins(FeedLength(str(path), length, slot.batch_id, slot.itemcount, slot.uri_template))
 
     def lengths(self) -> list[FeedLength]:
-        """Flush the files that are part of the commit, and return how long they are, if that has changed."""
-        changed, self._finished = self._finished, []
-        for slot in self.slots:
-            if _is_committed(slot) and slot.file is not None:
-                length = self._length(slot)
-                if self._noted.get(length.path) != length:
-                    self._noted[length.path] = length
-                    changed.append(length)
+        """Write the files that are part of the commit, and return how long they are, if that has changed.
+
+        Raises:
+            OSError: The disk is full, say. Nothing is lost: the next call tries again.
+
+        """
+        lengths = []
+        for slot in [*self._finished, *self.slots]:
+            file: Any = slot.file
+            if isinstance(file, FeedFile):
+                file.settle()
+                ids = (slot.batch_id, slot.itemcount, slot.uri_template)
+                lengths.append(FeedLength(_path_of(slot), file.length, *ids, slot in self._finished))
+        self._finished.clear()
+        changed = [length for length in lengths if self._noted.get(length.path) != length]
+        self._noted.update((length.path, length) for length in changed)
         return changed
 
-    def _length(self, slot: FeedSlot) -> FeedLength:
-        path = _path_of(slot)
-        if slot.file is not None and not slot.file.closed:
-            slot.file.flush()
-            length = slot.file.tell()
-        else:
-            length = Path(path).stat().st_size
-        return FeedLength(path, length, slot.batch_id, slot.itemcount, slot.uri_template)
+
+class _CommittedStorage:
+    """A feed storage: a local file that is written by commits."""
+
+    def __init__(self, path: str, write_mode: str) -> None:
+        self.path, self.write_mode = path, write_mode
+
+    def open(self, spider: Spider) -> IO[bytes]:  # noqa: ARG002 - Scrapy's arguments
+        file: Any = FeedFile(Path(self.path), self.write_mode)
+        return cast("IO[bytes]", file)
+
+    def store(self, file: IO[bytes]) -> None:
+        file.close()
 
 
 def _is_committed(slot: FeedSlot) -> bool:
-    return (
-        isinstance(slot.storage, FileFeedStorage)
-        and slot.format in COMMITTED_FORMATS
-        and "postprocessing" not in slot.feed_options
-    )
+    return isinstance(slot.storage, _CommittedStorage)
 
 
 def _path_of(slot: FeedSlot) -> str:
-    assert isinstance(slot.storage, FileFeedStorage)  # noqa: S101 - _is_committed() has looked
-    return str(Path(slot.storage.path).absolute())
+    storage: Any = slot.storage  # Scrapy's for local files, or the one above
+    return str(Path(storage.path).absolute())
 
 
 def _without_header(options: dict[str, Any], path: Path) -> dict[str, Any]:

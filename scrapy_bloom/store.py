@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from scrapy import Request
 
     from scrapy_bloom.filter.chain import ScalableBloomFilter
-    from scrapy_bloom.job.database import FeedLength
+    from scrapy_bloom.job.feedfile import FeedLength
 
 
 class Feed(Protocol):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
 from scrapy_bloom.errors import DamagedError, UnusableError
+from scrapy_bloom.job.feedfile import FeedLength
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,9 +34,9 @@ SCHEMA = """
 CREATE TABLE IF NOT EXISTS lane
     (id INTEGER PRIMARY KEY, slot TEXT, priority INTEGER, is_start INTEGER, kind TEXT, rows INTEGER);
 CREATE TABLE IF NOT EXISTS request (lane INTEGER, id INTEGER, body BLOB, PRIMARY KEY (lane, id)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS state (key TEXT PRIMARY KEY, body BLOB);
+CREATE TABLE IF NOT EXISTS state (key TEXT PRIMARY KEY, body BLOB) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS redo (id INTEGER PRIMARY KEY, first_id INTEGER, last_id INTEGER, body BLOB);
-CREATE TABLE IF NOT EXISTS feed (path TEXT PRIMARY KEY, length INTEGER, batch INTEGER, items INTEGER, template TEXT);
+CREATE TABLE IF NOT EXISTS feed (path TEXT PRIMARY KEY, body BLOB) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS kind (key TEXT PRIMARY KEY, body BLOB);
 CREATE TABLE IF NOT EXISTS failed
     (id INTEGER PRIMARY KEY AUTOINCREMENT, url TEXT, host TEXT, reason TEXT, time REAL, body BLOB);
@@ -54,6 +55,10 @@ class LaneRow(NamedTuple):
     is_start: bool
     kind: str
     rows: int
+
+    def is_sound(self) -> bool:
+        """Return whether each value has the type that was stored: in a damaged row it can be any."""
+        return tuple(map(type, self)) == (int, str, int, int, str, int)
 
 
 class Figures(NamedTuple):
@@ -131,20 +136,6 @@ class Batch:
         return not any(parts)
 
 
-class FeedLength(NamedTuple):
-    """A feed file as long as it is when all pages of a batch of changes are done."""
-
-    path: str
-    length: int
-    batch: int
-    """Number of the file among the batches of its feed, from 1."""
-    items: int
-    template: str
-    """The feed, as it stands in ``FEEDS``."""
-    is_finished: bool = False
-    """Whether no more is written to the file, so that no later run has to cut it."""
-
-
 class Database:
     """The database of one job: a writer for the thread that commits, a reader for the crawl."""
 
@@ -208,7 +199,7 @@ class Database:
                     "UPDATE lane SET rows = rows + changed.by FROM changed WHERE lane.id = changed.id",
                     _flat(some),
                 )
-            self._insert("INSERT OR REPLACE INTO feed VALUES", [feed[:-1] for feed in batch.feeds])
+            self._insert("INSERT OR REPLACE INTO feed VALUES", [(feed.path, feed.pack()) for feed in batch.feeds])
             for feed in batch.feeds:
                 if feed.is_finished:
                     run("DELETE FROM feed WHERE path = ?", (feed.path,))
@@ -255,25 +246,32 @@ class Database:
             query = "SELECT id, body FROM request WHERE lane = ? AND id < ? ORDER BY id DESC LIMIT ?"
         else:
             query = "SELECT id, body FROM request WHERE lane = ? AND id > ? ORDER BY id LIMIT ?"
-        try:
-            found = self.reader.execute(query, (lane, edge, most)).fetchall()
-        except sqlite3.Error as error:
-            raise damaged(self.path, error) from error
+        found = self._select(query, lane, edge, most)
         rows = [
             (id_, row[4:])
             for id_, row in found
-            if crc32(memoryview(row)[4:], crc32(_PLACE.pack(lane, id_))).to_bytes(4, "little") == row[:4]
+            if type(row) is bytes
+            and crc32(memoryview(row)[4:], crc32(_PLACE.pack(lane, id_))).to_bytes(4, "little") == row[:4]
         ]
         if len(rows) < len(found) or not found:
             problem = "a pending request contradicts its checksum" if found else "pending requests are missing"
             raise DamagedError(self.path, problem, advice=advice(self.path))
         return rows
 
+    def _select(self, query: str, *values: object) -> list[Any]:
+        try:
+            return self.reader.execute(query, values).fetchall()
+        except sqlite3.Error as error:
+            raise damaged(self.path, error) from error
+
     def bodies(self) -> Iterator[bytes]:
         """Yield the body of every row that is whole."""
-        for lane, id_, row in self.reader.execute("SELECT lane, id, body FROM request"):
-            if (body := unsealed(lane, id_, row)) is not None:
-                yield body
+        try:
+            for lane, id_, row in self.reader.execute("SELECT lane, id, body FROM request"):
+                if (body := unsealed(lane, id_, row)) is not None:
+                    yield body
+        except sqlite3.Error as error:
+            raise damaged(self.path, error) from error
 
     def lanes(self) -> list[LaneRow]:
         """Return the lanes that have rows.
@@ -282,7 +280,9 @@ class Database:
             DamagedError: Their rows do not add up to what the last commit noted.
 
         """
-        found = [LaneRow(*row) for row in self.reader.execute("SELECT * FROM lane WHERE rows != 0")]
+        found = [LaneRow(*row) for row in self._select("SELECT * FROM lane WHERE rows != 0")]
+        if not all(lane.is_sound() for lane in found):
+            raise DamagedError(self.path, "a lane has values that none can have", advice=advice(self.path))
         if (total := sum(lane.rows for lane in found)) != self.state.pending:
             problem = f"its lanes have {total:,} requests, and {self.state.pending:,} were noted"
             raise DamagedError(self.path, problem, advice=advice(self.path))
@@ -291,29 +291,32 @@ class Database:
     def redo(self) -> list[tuple[int, list[bytes]]]:
         """Return the redo list: of each commit the last id before it, and its fingerprints. Skips damaged rows."""
         commits = []
-        for first_id, body in self.reader.execute("SELECT first_id, body FROM redo ORDER BY id"):
+        for first_id, body in self._select("SELECT first_id, body FROM redo ORDER BY id"):
             packed, prints, at = without_crc(body), [], 0
             while packed is not None and at < len(packed):
                 length = int.from_bytes(packed[at : at + 2], "little")
                 prints.append(packed[at + 2 : at + 2 + length])
                 at += 2 + length
-            if packed is not None:
+            if packed is not None and isinstance(first_id, int):
                 commits.append((first_id, prints))
         return commits
 
     def note(self, key: str) -> bytes | None:
         """Return the note *key* of the last commit; None if there is none, or it contradicts its checksum."""
-        found = self.reader.execute("SELECT body FROM state WHERE key = ?", (key,)).fetchone()
-        return without_crc(found[0]) if found else None
+        found = self._select("SELECT body FROM state WHERE key = ?", key)
+        return without_crc(found[0][0]) if found else None
 
     def last_figures(self) -> Figures | None:
         """Return the newest figures; None if there are none."""
-        found = self.reader.execute("SELECT * FROM figures ORDER BY time DESC LIMIT 1").fetchone()
-        return Figures(*found) if found else None
+        found = self._select("SELECT * FROM figures ORDER BY time DESC LIMIT 1")
+        return Figures(*found[0]) if found and all(isinstance(each, (int, float)) for each in found[0]) else None
 
     def feeds(self) -> list[FeedLength]:
-        """Return the feed files, as long as they were at the last commit."""
-        return [FeedLength(*row) for row in self.reader.execute("SELECT * FROM feed")]
+        """Return the feed files, as long as they were at the last commit. DamagedError if that is damaged."""
+        found = [FeedLength.unpack(*row) for row in self._select("SELECT * FROM feed")]
+        if None in found:
+            raise DamagedError(self.path, "the length of a feed contradicts its checksum", advice=advice(self.path))
+        return [feed for feed in found if feed is not None]
 
     def clear_requests(self) -> None:
         """Delete all requests: they are somewhere else now."""

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.filter.inspect import FilterDescription, inspect_directory
-from scrapy_bloom.job.database import NAME, FeedLength, Figures, LaneRow, State, check_format, damaged, read_state
+from scrapy_bloom.job.database import NAME, Figures, LaneRow, State, check_format, damaged, read_state
+from scrapy_bloom.job.feedfile import FeedLength
 
 if TYPE_CHECKING:
     import os
@@ -70,7 +71,11 @@ def inspect_job(jobdir: str | os.PathLike[str]) -> JobInfo:
                 filter=inspect_directory(directory),
                 state=read_state(connection, path),
                 lanes=tuple(LaneRow(*row) for row in connection.execute("SELECT * FROM lane WHERE rows > 0")),
-                feeds=tuple(FeedLength(*row) for row in connection.execute("SELECT * FROM feed")),
+                feeds=tuple(
+                    feed
+                    for row in connection.execute("SELECT * FROM feed")
+                    if (feed := FeedLength.unpack(*row)) is not None
+                ),
                 figures=tuple(Figures(*row) for row in connection.execute("SELECT * FROM figures ORDER BY time")),
                 failed=tuple(
                     Failed(*row) for row in connection.execute("SELECT id, url, host, reason, time FROM failed")

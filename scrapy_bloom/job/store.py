@@ -14,13 +14,11 @@ the page anew. A database that ends below the watermark is an older copy, and is
 from __future__ import annotations
 
 import logging
-import os
 import sqlite3
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scrapy.utils.httpobj import urlparse_cached
@@ -31,16 +29,19 @@ from scrapy_bloom.filter.directory import open_filter
 from scrapy_bloom.job import serialize
 from scrapy_bloom.job.consistency import check_consistency
 from scrapy_bloom.job.database import NAME, Batch, Database, LaneRow, damaged
+from scrapy_bloom.job.feedfile import cut_feeds
 from scrapy_bloom.job.frontier import Frontier
 from scrapy_bloom.job.memory import key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from concurrent.futures import Future
+    from pathlib import Path
 
     from scrapy import Request, Spider
 
-    from scrapy_bloom.job.database import FeedLength, Figures
+    from scrapy_bloom.job.database import Figures
+    from scrapy_bloom.job.feedfile import FeedLength
     from scrapy_bloom.job.frontier import Lane, Order
     from scrapy_bloom.settings import BloomSettings
 
@@ -163,28 +164,18 @@ class JobStore:
         return added
 
     def cut_feeds(self) -> None:
-        """Cut the feed files to their lengths at the last commit: what comes after is of pages that were not done."""
-        if self.state.clean and not self.state.pending:
-            return  # its files are whoever's who has waited for them
-        for feed in self.database.feeds():
-            try:
-                length = Path(feed.path).stat().st_size
-                if length > feed.length:
-                    os.truncate(feed.path, feed.length)
-            except OSError:
-                length = 0
-            if length < feed.length:
-                missed = feed.length - length
-                logger.warning(
-                    "%s has %s fewer than this job has written to it; their items are not written again",
-                    feed.path,
-                    counted(missed, "byte"),
-                )
+        """Cut the feed files to their lengths at the last commit; a job that begins anew forgets them."""
+        state, feeds = self.database.state, self.database.feeds()
+        over = [] if state.clean and not state.pending else cut_feeds(feeds)
+        if not state.pending:
+            over = [feed._replace(is_finished=True) for feed in feeds]
+        if over:
+            self.database.write(Batch(feeds=over, state=state))
 
-    def feed_begun(self, template: str) -> FeedLength | None:
-        """Return the file of the feed *template* that an unfinished job was writing; None if it has to begin one."""
+    def feed_begun(self, template: str, path: str) -> FeedLength | None:
+        """Return the file, if possible *path*, of the feed *template* that an unfinished job was writing."""
         begun = [feed for feed in self.database.feeds() if feed.template == template]
-        return max(begun, key=lambda feed: feed.batch) if begun and self.database.state.pending else None
+        return max(begun, key=lambda feed: feed.path == path, default=None)
 
     def feed_begins(self, feed: FeedLength) -> None:
         """Note *feed*, a file that is about to be written, at once: the next run has to cut whatever a kill leaves."""
@@ -326,7 +317,11 @@ class JobStore:
         if self._writing is not None:
             return
         self._began = time.monotonic()
-        self._prepare(self._batch)
+        try:
+            self._prepare(self._batch)
+        except OSError as error:  # a feed has no room
+            self._explain(error)
+            return
         state = replace(self.state, last_id=self._last_id, in_flight=len(self._in_flight))
         if self._batch.is_empty() and self.commits and state == self.state:
             return
@@ -371,6 +366,7 @@ class JobStore:
         batch.added.update(since.added)
         batch.fingerprints.update(since.fingerprints)
         batch.notes.update(since.notes)
+        batch.kinds.update(since.kinds)
         batch.failed += since.failed
         batch.figures += since.figures
         for lane, id_ in since.done:

@@ -1,0 +1,135 @@
+"""The feed files of a job: written when a commit begins, and cut to their length at the last one after a kill."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from zlib import crc32
+
+from scrapy_bloom.errors import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import BinaryIO
+
+logger = logging.getLogger(__name__)
+
+WRITE_AT = 1 << 20
+"""Bytes that wait in memory before they are written between two commits."""
+
+
+class FeedLength(NamedTuple):
+    """A feed file as long as it is when all pages of a batch of changes are done."""
+
+    path: str
+    length: int
+    batch: int
+    """Number of the file among the batches of its feed, from 1."""
+    items: int
+    template: str
+    """The feed, as it stands in ``FEEDS``."""
+    is_finished: bool = False
+    """Whether no more is written to the file, so that no later run has to cut it."""
+
+    def pack(self) -> bytes:
+        """Return the bytes in the database: a length that a flipped bit made smaller would cut items off."""
+        body = json.dumps(self[:-1]).encode()
+        return crc32(body).to_bytes(4, "little") + body
+
+    @classmethod
+    def unpack(cls, path: object, stored: object) -> FeedLength | None:
+        """Return what was packed for *path*; None if it is damaged."""
+        if not isinstance(stored, bytes) or crc32(stored[4:]).to_bytes(4, "little") != stored[:4]:
+            return None
+        feed = cls(*json.loads(stored[4:]))
+        return feed if feed.path == path else None
+
+
+class FeedFile(io.RawIOBase):
+    """The file of a feed. What is written waits in memory until :meth:`settle`, also while the disk has no room."""
+
+    def __init__(self, path: Path, mode: str) -> None:
+        super().__init__()
+        self.length = 0
+        """Bytes that are in the file."""
+        self._path, self._mode = path, mode
+        self._waiting = bytearray()
+        self._file: BinaryIO | Any = None
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def write(self, data: Any) -> int:
+        """Take *data* in."""
+        self._waiting += data
+        if len(self._waiting) >= WRITE_AT:
+            with suppress(OSError):  # the next commit says so
+                self.settle()
+        return len(data)
+
+    def settle(self) -> None:
+        """Write what waits. Raise OSError if that fails: what is not written waits on."""
+        if self._file is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            if self._mode == "ab" and not _ends_a_line(self._path):
+                self._waiting[:0] = b"\n"
+            self._file = self._path.open(self._mode, buffering=0)
+        while self._waiting:
+            written = self._file.write(self._waiting)
+            del self._waiting[:written]
+        self.length = self._file.tell()
+        if self.closed:
+            self._file.close()
+
+    def close(self) -> None:
+        """Let no more be written. The file is closed by the commit that writes the last of it."""
+        if not self.closed:
+            super().close()
+            with suppress(OSError):
+                self.settle()
+
+
+def _ends_a_line(path: Path) -> bool:
+    """Return whether the file at *path* is empty, missing or ends a line; one that was cut would tear the next."""
+    try:
+        with path.open("rb") as file:
+            file.seek(-min(4, file.seek(0, os.SEEK_END)), os.SEEK_END)
+            return b"\n" in (file.read() or b"\n")  # of UTF-16 or UTF-32, too
+    except OSError:
+        return True
+
+
+def cut_feeds(feeds: Sequence[FeedLength]) -> list[FeedLength]:
+    """Cut the files of *feeds* to their lengths at the last commit: what comes after is of pages that were not done.
+
+    Return those that were begun since, after others of their feed that are not finished. Nothing is left of them.
+    """
+    first: dict[str, int] = {}
+    for feed in feeds:
+        first[feed.template] = min(feed.batch, first.get(feed.template, feed.batch))
+    begun_since = []
+    for feed in feeds:
+        path = Path(feed.path)
+        try:
+            length = path.stat().st_size
+            if length > feed.length:
+                os.truncate(path, feed.length)
+        except OSError:
+            length = 0
+        if length < feed.length:
+            logger.warning(
+                "%s has %s fewer than this job has written to it; their items are not written again",
+                feed.path,
+                counted(feed.length - length, "byte"),
+            )
+        if feed.batch > first[feed.template]:
+            begun_since.append(feed._replace(is_finished=True))
+            if not feed.length and path.is_file():
+                path.unlink()
+    return begun_since
