@@ -116,8 +116,9 @@ class OwnServer:
                 pass_fds=tuple(self._inherited),
                 preexec_fn=_ends_with_parent(os.getpid()),
             )
-        with suppress(BrokenPipeError):
-            self._process.communicate(configuration.encode(), timeout=0)
+        assert self._process.stdin is not None  # noqa: S101 - it was asked for
+        with suppress(BrokenPipeError), self._process.stdin as pipe:  # it has ended already; its log says why
+            pipe.write(configuration.encode())
         self._wait()
 
     def _wait(self) -> None:

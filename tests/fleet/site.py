@@ -111,7 +111,8 @@ class Worker:
 
     def __init__(self, url: str, settings: dict[str, Any]) -> None:
         command = [sys.executable, "-m", "tests.fleet.site", url, json.dumps(settings)]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+        environment = {**os.environ, "PYTHONPATH": path}
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment, cwd=ROOT)
         self.log = ""

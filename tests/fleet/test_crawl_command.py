@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.fleet.servers import PATIENCE, wait_until
+from tests.fleet.site import ROOT, Site
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SPIDER = """
+import scrapy
+
+class SiteSpider(scrapy.Spider):
+    name = "site"
+
+    def __init__(self, url, **kwargs):
+        super().__init__(**kwargs)
+        self.start_urls = [url]
+
+    def parse(self, response):
+        for part in ("a", "b"):
+            yield {"url": response.url, "part": part}
+        yield from response.follow_all(css="a")
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "scrapy.cfg").write_text("[settings]\ndefault = shop.settings\n")
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "__init__.py").touch()
+    (tmp_path / "shop" / "settings.py").write_text(
+        "SPIDER_MODULES = ['shop.spiders']\nTELNETCONSOLE_ENABLED = False\nCONCURRENT_REQUESTS = 4\n"
+    )
+    (tmp_path / "shop" / "spiders.py").write_text(SPIDER)
+    return tmp_path
+
+
+class Crawl:
+    """``scrapy bloom crawl`` in a process of its own."""
+
+    def __init__(self, project: Path, site: Site, *arguments: str) -> None:
+        command = [sys.executable, "-m", "scrapy_bloom", "crawl", "site", "-a", f"url={site.url}", "--json"]
+        command += ["-o", "items.jl", *arguments]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
+        with (project / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=project, env=environment
+            )
+        self.project = project
+
+    def finish(self) -> dict[str, Any]:
+        try:
+            out, _ = self.process.communicate(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.communicate()
+            raise AssertionError(self.log()) from None
+        assert out, self.log()
+        found: dict[str, Any] = json.loads(out)
+        return {**found, "code": self.process.returncode}
+
+    def wait_for(self, site: Site, hits: int) -> None:
+        wait_until(lambda: sum(site.hits.values()) >= hits or self.process.poll() is not None, "pages are fetched")
+        assert self.process.poll() is None, self.log()
+
+    def log(self) -> str:
+        return (self.project / "log").read_text(errors="replace")
+
+    def children(self, command: str) -> list[int]:
+        """The processes of this crawl whose command line holds *command*."""
+        found = []
+        for pid in self._descendants():
+            try:
+                with open(f"/proc/{pid}/cmdline", "rb") as file:
+                    if command.encode() in file.read():
+                        found.append(pid)
+            except OSError:
+                pass
+        return found
+
+    def _descendants(self) -> list[int]:
+        with open(f"/proc/{self.process.pid}/task/{self.process.pid}/children") as file:
+            return [int(pid) for pid in file.read().split()]
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with Site(pages=60) as site:
+        yield site
+
+
+def items_of(project: Path) -> Counter[str]:
+    lines = (project / "items.jl").read_text().splitlines()
+    items = Counter(json.dumps(json.loads(line)) for line in lines)
+    return Counter({item.replace("127.0.0.1", ""): count for item, count in items.items()})
+
+
+def assert_each_item_once(project: Path, site: Site) -> None:
+    items = items_of(project)
+    assert len(items) == 2 * site.pages
+    assert set(items.values()) == {1}
+
+
+def test_each_item_is_in_the_file_once_though_workers_and_server_are_killed(project: Path, site: Site) -> None:
+    """Workers and the server are killed and started again; each item of each page is in the one file once."""
+    crawl = Crawl(project, site, "--workers", "2", "-s", "JOBDIR=job", "-s", "DOWNLOAD_DELAY=0")
+    crawl.wait_for(site, 15)
+    os.kill(crawl.children("crawl_worker")[0], signal.SIGKILL)
+    crawl.wait_for(site, 30)
+    os.kill(crawl.children("-server")[0], signal.SIGKILL)
+    found = crawl.finish()
+    assert (found["code"], found["outcome"]) == (0, "finished"), crawl.log()
+    assert found["items_in_file"] == 2 * site.pages
+    assert sum(worker["deaths"] for worker in found["workers"]) == 1
+    assert not site.missing()
+    assert_each_item_once(project, site)
+
+
+def test_the_same_command_goes_on_after_ctrl_c(project: Path, site: Site) -> None:
+    """Ctrl-C stops the crawl with an exit code of its own; the same command fetches the rest."""
+    crawl = Crawl(project, site, "--workers", "2", "-s", "JOBDIR=job")
+    crawl.wait_for(site, 15)
+    crawl.process.send_signal(signal.SIGINT)
+    found = crawl.finish()
+    assert (found["code"], found["outcome"]) == (3, "stopped"), crawl.log()
+    assert Crawl(project, site, "--workers", "2", "-s", "JOBDIR=job").finish()["code"] == 0
+    assert_each_item_once(project, site)
+
+
+def test_the_same_command_goes_on_after_a_kill_of_the_command_itself(project: Path, site: Site) -> None:
+    """If the process that runs the crawl is killed, its workers and its server end, and the next start goes on."""
+    crawl = Crawl(project, site, "--workers", "2", "-s", "JOBDIR=job")
+    crawl.wait_for(site, 15)
+    left = crawl.children("crawl_worker") + crawl.children("-server")
+    crawl.process.kill()
+    crawl.process.communicate()
+    wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in left), "nothing of it is left")
+    assert Crawl(project, site, "--workers", "1", "-s", "JOBDIR=job").finish()["code"] == 0
+    assert_each_item_once(project, site)
+
+
+def test_a_worker_that_cannot_start_ends_the_crawl(project: Path, site: Site) -> None:
+    """A spider that fails at once is not started for ever."""
+    (project / "shop" / "settings.py").open("a").write("EXTENSIONS = {'no.such.Extension': 1}\n")
+    found = Crawl(project, site, "--workers", "1").finish()
+    assert found["code"] == 1
+    assert found["outcome"].startswith("failed")
