@@ -35,7 +35,7 @@ def test_a_stopped_job_is_described(left: Path, answer: Answer) -> None:
     before = state_of(left)
     code, found = answer("info", left)
     assert (code, found["spider"], found["clean"], found["in_use"], found["findings"]) == (OK, "books", True, False, [])
-    with closing(sqlite3.connect(f"file:{left}/requests.bloom/job.sqlite?mode=ro", uri=True)) as database:
+    with closing(sqlite3.connect(f"file:{left}/requests.bloom/job.sqlite?immutable=1", uri=True)) as database:
         assert found["pending"] == database.execute("SELECT count(*) FROM request").fetchone()[0] > 0
     assert found["pending_by_host"] == [{"host": "127.0.0.1", "pending": found["pending"]}]
     assert sum(layer["urls"] for layer in found["layers"]) == found["urls"] >= found["pending"] + 25
