@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from scrapy.extensions.feedexport import FeedExporter as ScrapyFeedExporter
-from scrapy.extensions.feedexport import FileFeedStorage
+from scrapy.extensions.feedexport import FileFeedStorage as ScrapyFileFeedStorage
 
 from scrapy_bloom.crawl import Crawl
 from scrapy_bloom.job.feedfile import FeedFile, FeedLength
@@ -63,7 +63,7 @@ class FeedExporter(ScrapyFeedExporter):
     def _can_commit(self, slot: FeedSlot) -> bool:
         return (
             self.crawl.commits_feeds
-            and type(slot.storage) is FileFeedStorage
+            and type(slot.storage) is ScrapyFileFeedStorage
             and slot.format in COMMITTED_FORMATS
             and "postprocessing" not in slot.feed_options
         )
@@ -101,7 +101,7 @@ class FeedExporter(ScrapyFeedExporter):
     def _begin(self, slot: FeedSlot, *, goes_on: bool = False) -> None:
         """Make the file of *slot* part of the commits. The job knows of it from now on, and cuts it after a kill."""
         storage: Any = slot.storage
-        slot.storage = _CommittedStorage(storage.path, "ab" if goes_on else storage.write_mode)
+        slot.storage = FileFeedStorage(storage.path, "ab" if goes_on else storage.write_mode)
         path = Path(_path_of(slot))
         length = path.stat().st_size if slot.storage.write_mode == "ab" and path.is_file() else 0
         if slot.format == "csv" and length:
@@ -128,22 +128,24 @@ class FeedExporter(ScrapyFeedExporter):
         return changed
 
 
-class _CommittedStorage:
-    """A feed storage: a local file that is written by commits."""
+class FileFeedStorage:
+    """A local file that is written by commits. Scrapy's stats have the name of the class, and keep it."""
 
     def __init__(self, path: str, write_mode: str) -> None:
         self.path, self.write_mode = path, write_mode
 
     def open(self, spider: Spider) -> IO[bytes]:  # noqa: ARG002 - Scrapy's arguments
+        """Return a file that waits for commits."""
         file: Any = FeedFile(Path(self.path), self.write_mode)
         return cast("IO[bytes]", file)
 
     def store(self, file: IO[bytes]) -> None:
+        """Close *file*."""
         file.close()
 
 
 def _is_committed(slot: FeedSlot) -> bool:
-    return isinstance(slot.storage, _CommittedStorage)
+    return isinstance(slot.storage, FileFeedStorage)
 
 
 def _path_of(slot: FeedSlot) -> str:

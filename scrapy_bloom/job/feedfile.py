@@ -15,7 +15,6 @@ from scrapy_bloom.errors import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import BinaryIO
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +58,8 @@ class FeedFile(io.RawIOBase):
         """Bytes that are in the file."""
         self._path, self._mode = path, mode
         self._waiting = bytearray()
-        self._file: BinaryIO | Any = None
+        self._file: Any = None
+        self._is_whole = False
 
     def writable(self) -> bool:
         """Return True."""
@@ -75,6 +75,8 @@ class FeedFile(io.RawIOBase):
 
     def settle(self) -> None:
         """Write what waits. Raise OSError if that fails: what is not written waits on."""
+        if self._is_whole:
+            return
         if self._file is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             if self._mode == "ab" and not _ends_a_line(self._path):
@@ -86,13 +88,13 @@ class FeedFile(io.RawIOBase):
         self.length = self._file.tell()
         if self.closed:
             self._file.close()
+            self._is_whole = True
 
     def close(self) -> None:
         """Let no more be written. The file is closed by the commit that writes the last of it."""
-        if not self.closed:
-            super().close()
-            with suppress(OSError):
-                self.settle()
+        super().close()
+        with suppress(OSError):
+            self.settle()
 
 
 def _ends_a_line(path: Path) -> bool:
