@@ -39,9 +39,10 @@ class RedisBloomDupeFilter(BloomDupeFilter):
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
         """Build the filter of *crawler*."""
-        scheduler = load_object(crawler.settings["SCHEDULER"])
-        if not issubclass(scheduler, FleetScheduler):
-            if issubclass(scheduler, DurableScheduler):
+        # Not issubclass(): to that, all of Scrapy's schedulers are each other's subclasses.
+        bases = load_object(crawler.settings["SCHEDULER"]).__mro__
+        if FleetScheduler not in bases:
+            if DurableScheduler in bases:
                 problem = (
                     "SCHEDULER is DurableScheduler, whose requests are lost to the others when this worker is, while "
                     "RedisBloomDupeFilter calls them seen. Set SCHEDULER = 'scrapy_bloom.FleetScheduler'"

@@ -201,6 +201,7 @@ class _Crawl:
         order = {
             "spider": options.spider,
             "arguments": options.arguments,
+            "has_own_server": self._server is not None,
             "settings": {**typed, **shared, **({"BLOOM_REDIS_URL": url} if url else {})},
             "path": [str(Path(place).absolute()) for place in sys.path],
         }

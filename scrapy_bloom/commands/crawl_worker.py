@@ -75,7 +75,7 @@ def main() -> None:
     if not line.endswith(b"\n"):
         sys.exit(1)  # the process that runs the crawl has died before it could say what to do
     order: dict[str, Any] = json.loads(line)
-    threading.Thread(target=_obey, args=(pipe,), name="scrapy-bloom pipe", daemon=True).start()
+    threading.Thread(target=_obey, args=(pipe, order["has_own_server"]), name="scrapy-bloom pipe", daemon=True).start()
     sys.path[:] = order["path"]
     settings = get_project_settings()
     settings.setdict(order["settings"], "cmdline")
@@ -87,9 +87,11 @@ def main() -> None:
     cmdline.execute(["scrapy", "crawl", order["spider"], *arguments], settings)
 
 
-def _obey(pipe: IO[bytes]) -> None:
+def _obey(pipe: IO[bytes], has_own_server: bool) -> None:
     while pipe.readline():
         _interrupt()
+    if has_own_server:  # it has ended, too, and takes no more acknowledgements
+        os._exit(1)
     threading.Timer(ORPHAN_SECONDS, os._exit, [1]).start()
     _interrupt()
 

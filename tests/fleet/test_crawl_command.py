@@ -152,7 +152,7 @@ def test_the_same_command_goes_on_after_a_kill_of_the_command_itself(project: Pa
 
 def test_a_worker_that_cannot_start_ends_the_crawl(project: Path, site: Site) -> None:
     """A spider that fails at once is not started for ever."""
-    (project / "shop" / "settings.py").open("a").write("EXTENSIONS = {'no.such.Extension': 1}\n")
+    (project / "shop" / "settings.py").write_text("SPIDER_MODULES = ['shop.spiders']\nDOWNLOADER = 'no.such.Downloader'\n")
     found = Crawl(project, site, "--workers", "1").finish()
     assert found["code"] == 1
     assert found["outcome"].startswith("failed")

@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from scrapy import Request, Spider
+from scrapy.utils.test import get_crawler
+
+from scrapy_bloom.errors import SettingsError, UnusableError
+from scrapy_bloom.redis_dupefilter import RedisBloomDupeFilter
+from tests.fleet.servers import LosingProxy, redis_cluster
+from tests.fleet.site import Site, workers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.fleet.servers import RedisServer
+
+    Make = Callable[..., RedisBloomDupeFilter]
+
+
+@pytest.fixture
+def make() -> Iterator[Make]:
+    made = []
+
+    def make(url: str, **settings: Any) -> RedisBloomDupeFilter:
+        crawler = get_crawler(Spider, {"BLOOM_REDIS_URL": url, "BLOOM_CAPACITY": 1000, **settings})
+        crawler._apply_settings()
+        crawler.spider = Spider("pages")
+        dupefilter = RedisBloomDupeFilter.from_crawler(crawler)
+        dupefilter.open()
+        made.append(dupefilter)
+        return dupefilter
+
+    yield make
+    for dupefilter in made:
+        dupefilter.close("finished")
+
+
+def requests(count: int, first: int = 0) -> list[Request]:
+    return [Request(f"https://example.com/{i}") for i in range(first, first + count)]
+
+
+def new(dupefilter: RedisBloomDupeFilter, asked: list[Request]) -> list[bool]:
+    return [not dupefilter.request_seen(request) for request in asked]
+
+
+def stat(dupefilter: RedisBloomDupeFilter, name: str) -> int:
+    return int(dupefilter.crawl.stats.get_value(name, 0))
+
+
+def test_a_request_is_new_to_one_process_only(make: Make, server: RedisServer) -> None:
+    """Of several processes with one filter, each request is new to the first that asks."""
+    one, other = make(server.url), make(server.url)
+    assert all(new(one, requests(50)))
+    assert new(other, requests(100)) == [False] * 50 + [True] * 50
+    assert not any(new(one, requests(100)))
+
+
+def test_what_this_process_has_seen_costs_no_call(make: Make, server: RedisServer) -> None:
+    """A duplicate that this process knows is not asked of the server, and a new request is one call."""
+    dupefilter = make(server.url)
+    with server.client() as client:
+        client.config_resetstat()
+        new(dupefilter, requests(20) * 10)
+        assert client.info("commandstats")["cmdstat_evalsha"]["calls"] == 20
+
+
+def test_requests_pass_while_the_server_is_away(make: Make, mortal: RedisServer, caplog: Any) -> None:
+    """While the server is away new requests pass, once each, counted and said once; what was seen stays seen."""
+    dupefilter = make(mortal.url)
+    new(dupefilter, requests(10))
+    mortal.kill()
+    assert not any(new(dupefilter, requests(9)))
+    assert all(new(dupefilter, requests(30, first=100)))
+    assert not any(new(dupefilter, requests(30, first=100)))
+    assert stat(dupefilter, "bloom/redis/passed") == 30
+    said = [record for record in caplog.records if record.levelname == "WARNING" and mortal.url[8:] in record.message]
+    assert len(said) == 1
+
+
+def test_nothing_is_called_seen_that_was_not(make: Make, server: RedisServer) -> None:
+    """A request whose answer was lost passes; asked again, it passes rather than that its page is lost."""
+    with LosingProxy(server.port) as proxy:
+        dupefilter = make(proxy.url)
+        new(dupefilter, requests(1))
+        proxy.lose_next_answer()
+        assert all(new(dupefilter, requests(1, first=5)))
+        assert proxy.lost == 1
+        dupefilter.close("finished")
+    assert new(make(server.url), requests(1, first=5)) == [False]  # the server had it; nobody else has to fetch it
+
+
+def test_a_full_server_lets_requests_pass(make: Make, server: RedisServer) -> None:
+    """A server without room for new bits lets requests pass, and still knows what it knew."""
+    dupefilter, other = make(server.url), make(server.url)
+    new(dupefilter, requests(20))
+    with server.client() as client:
+        client.config_set("maxmemory", 1)
+        assert not any(new(other, requests(20)))
+        assert all(new(other, requests(20, first=100)))
+        client.config_set("maxmemory", 0)
+
+
+def test_a_filter_that_was_lost_is_begun_anew(make: Make, server: RedisServer) -> None:
+    """When the server has lost the filter, processes go on, and share the new one."""
+    one, other = make(server.url), make(server.url)
+    new(one, requests(10))
+    with server.client() as client:
+        client.flushall()
+    assert all(new(one, requests(10, first=20)))
+    assert not any(new(other, requests(10, first=20)))
+
+
+def test_other_rules_are_refused(make: Make, server: RedisServer) -> None:
+    """A filter of fingerprints that other rules made is refused."""
+    make(server.url)
+    with pytest.raises(UnusableError):
+        make(server.url, BLOOM_URL_RULES=["tracking"])
+
+
+def test_durable_scheduler_is_refused(server: RedisServer) -> None:
+    """A queue that is one worker's does not go with a filter that is all workers'."""
+    crawler = get_crawler(
+        Spider, {"SCHEDULER": "scrapy_bloom.scheduler.DurableScheduler", "BLOOM_REDIS_URL": server.url}
+    )
+    crawler._apply_settings()
+    with pytest.raises(SettingsError, match="FleetScheduler"):
+        RedisBloomDupeFilter.from_crawler(crawler)
+
+
+def test_a_cluster_shares_the_filter_among_its_nodes(make: Make, tmp_path: Path) -> None:
+    """On a cluster the filter is spread over all nodes, and as exact."""
+    with redis_cluster(tmp_path) as nodes:
+        one, other = make(nodes[0].url), make(nodes[1].url)
+        assert all(new(one, requests(200)))
+        assert not any(new(other, requests(200)))
+        for node in nodes:
+            with node.client() as client:
+                assert client.dbsize()
+        for dupefilter in (one, other):
+            dupefilter.close("finished")
+
+
+@pytest.mark.parametrize("scheduler", ["scrapy.core.scheduler.Scheduler", "scrapy_redis.scheduler.Scheduler"])
+def test_any_scheduler_can_have_it(server: RedisServer, scheduler: str) -> None:
+    """Under Scrapy's scheduler or that of scrapy-redis, two workers fetch each page once between them."""
+    settings = {
+        "SCHEDULER": scheduler,
+        "DUPEFILTER_CLASS": "scrapy_bloom.redis_dupefilter.RedisBloomDupeFilter",
+        "REDIS_URL": server.url,
+        "SCHEDULER_PERSIST": True,
+    }
+    with Site(pages=40) as site, workers(site, server.url, 2, **settings) as running:
+        for worker in running:
+            worker.finish()
+        assert not site.missing()
+        assert max(count for page, count in site.hits.items() if page) == 1
+
+
