@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from scrapy_bloom.middleware import LoopGuardMiddleware
 from scrapy_bloom.startup import job_directory, log_start_errors
 
 if TYPE_CHECKING:
@@ -44,9 +45,7 @@ class Addon:
                 settings["EXTENSIONS"].set(_SCRAPYS_FEEDS, None, "addon")
                 settings["EXTENSIONS"].set("scrapy_bloom.FeedExporter", extensions[_SCRAPYS_FEEDS], "addon")
         if has_guard:
-            settings.setdefault_in_component_priority_dict(
-                "SPIDER_MIDDLEWARES", "scrapy_bloom.LoopGuardMiddleware", 950
-            )
+            settings.setdefault_in_component_priority_dict("SPIDER_MIDDLEWARES", LoopGuardMiddleware, 950)
 
 
 _SCRAPYS_FEEDS = "scrapy.extensions.feedexport.FeedExporter"

@@ -16,16 +16,19 @@ from weakref import WeakKeyDictionary
 
 from scrapy import signals
 
-from scrapy_bloom.errors import BloomError
+from scrapy_bloom.errors import BloomError, counted
 from scrapy_bloom.failures import FailureWatch
+from scrapy_bloom.guard import LoopGuard
+from scrapy_bloom.job.memory import MemoryStore
 from scrapy_bloom.job.serialize import PICKLE_PROTOCOL
 from scrapy_bloom.job.store import JobStore
 from scrapy_bloom.job.takeover import unblock_scrapys_scheduler
-from scrapy_bloom.loops.limits import objection_by
+from scrapy_bloom.loops.share import Mark
 from scrapy_bloom.opening import Opening
 from scrapy_bloom.progress import Progress
 from scrapy_bloom.settings import BloomSettings
 from scrapy_bloom.startup import end_crawl, job_directory, log_start_errors, looks_only, repeat
+from scrapy_bloom.store import MARK
 from scrapy_bloom.url.fingerprint import fingerprints_of
 
 if TYPE_CHECKING:
@@ -42,17 +45,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.2
-MARK = "bloom"
-"""Our one key in ``request.meta``; a :class:`Mark` stands under it."""
+LOOK_EVERY = 32
+"""Requests handed out between two looks at whether the loop guard ends the crawl."""
 MOST_ITEMS_WAITING = 10_000
 """Items of one page that wait for it to be done; a page with more is written as it comes."""
-
-
-class Mark(NamedTuple):
-    """What a request carries along with it."""
-
-    is_in_queue: bool = False
-    """Whether it is a start request that the queue has had, or comes from one: a retry, a link with its meta."""
 
 
 class Decision(NamedTuple):
@@ -111,7 +107,7 @@ class Crawl:
         self.decision: Decision | None = None
         """The last one."""
         options = self.settings.loop_guard
-        self.objection = objection_by(options) if options else None
+        self.guard = LoopGuard(options) if options else None
         self._filter = self._scheduler = ""
         self._make_store: Callable[[Crawler, BloomSettings, Fingerprints], Store] | None = None
         self._answers_for_links = False
@@ -120,6 +116,7 @@ class Crawl:
         self._staged: dict[int, list[tuple[Feed, Any]] | None] = {}  # by id() of the request; None: written as it comes
         self._spider_state: bytes | None = b""  # as written last; None: it cannot be
         self._forgotten = 0
+        self._looks, self._was_over = 0, False
         self.progress = Progress(crawler.stats, debug=crawler.settings.getbool("DUPEFILTER_DEBUG"))
         self.failures = FailureWatch(crawler, self.failed) if self.settings.forget_failed else None
 
@@ -149,6 +146,11 @@ class Crawl:
         """Make the files of *feed* part of each commit."""
         self._feeds.append(feed)
 
+    def flush_feeds(self) -> None:
+        """Hand what was written to the feeds to the operating system: a kill does not lose it."""
+        for feed in self._feeds:
+            feed.flush()
+
     # -- opening and closing -----------------------------------------------------------------------------------------
 
     def open(self) -> None:
@@ -161,7 +163,7 @@ class Crawl:
         if self.store is not None:
             return
         with log_start_errors(logger):
-            opening = Opening(self.crawler, self.settings, self.fingerprints, self._filter, self._scheduler)
+            opening = Opening(self.crawler, self.settings, self.fingerprints, self._filter, self._scheduler, self.guard)
             store: Store
             if self._make_store is not None:
                 store = self._make_store(self.crawler, self.settings, self.fingerprints)
@@ -181,6 +183,7 @@ class Crawl:
             return
         self.is_closed = True
         _crawls.pop(self.crawler, None)
+        self._tell_of_left()
         if self._timer is not None:
             self._timer.stop()
         self.progress.closing()
@@ -201,7 +204,7 @@ class Crawl:
 
     def decide(self, request: Request) -> Decision:
         """Decide whether *request* is to be fetched, and remember it if so."""
-        if self.objection is not None and (objection := self.objection(request.url)) is not None:
+        if self.guard is not None and (objection := self.guard.objection(request.url)) is not None:
             # A trap's URLs take no room in the filter.
             self.decision = Decision(request, False, None, objection.limit, objection.reason)
         else:
@@ -218,7 +221,7 @@ class Crawl:
         store = self.store
         if not isinstance(store, JobStore) or MARK in request.meta:
             return False
-        request.meta[MARK] = Mark(is_in_queue=True)
+        request.meta[MARK] = Mark("")
         key = b"start %d " % store.state.cycle + self.fingerprints.of_request(request)
         return not store.add(key) and store.state.pending > 0
 
@@ -229,6 +232,8 @@ class Crawl:
                 feed.export(item)
         if self.failures is not None:
             self.failures.done(request)
+        if self.guard is not None:
+            self.guard.done(request)
         assert self.store is not None  # noqa: S101 - it handed out the request
         self.store.done(request)
 
@@ -267,6 +272,32 @@ class Crawl:
             for each, item_ in waiting:
                 each.export(item_)
 
+    def is_over(self) -> bool:
+        """Return whether all that is pending belongs to kinds that have run dry: then the loop guard ends the crawl."""
+        return isinstance(self.store, (JobStore, MemoryStore)) and self.store.frontier.is_over()
+
+    def waits_no_longer(self) -> bool:
+        """Return :meth:`is_over`, looked at now and then: a look takes a microsecond for each section that ran dry."""
+        self._looks += 1
+        if self._was_over or self._looks % LOOK_EVERY == 0:
+            self._was_over = self.is_over()
+        return self._was_over
+
+    def _tell_of_left(self) -> None:
+        if self.guard is None or not self.is_over():
+            return
+        assert isinstance(self.store, (JobStore, MemoryStore))  # noqa: S101 - is_over() has looked
+        kinds = self.guard.share.report(self.store.frontier.groups())
+        self.stats.set_value("bloom/loop/left", len(self.store))
+        stays = "they stay in the queue" if self.jobdir else "without a JOBDIR they are lost"
+        logger.info(
+            "The loop guard ends the crawl: %s of %s have brought nothing new for long; %s. Most: %s",
+            counted(len(self.store), "pending request"),
+            counted(len(kinds), "kind"),
+            stays,
+            ", ".join(f"{kind} ({waiting:,})" for kind, waiting, *_ in kinds[:5]),
+        )
+
     # -- for links ---------------------------------------------------------------------------------------------------
 
     def seen(self, fingerprints: Sequence[bytes]) -> list[bool]:
@@ -286,9 +317,9 @@ class Crawl:
 
     def within_limits(self, urls: Sequence[str]) -> list[bool]:
         """Return for each of *urls* whether the limits of the loop guard allow it; count those they do not."""
-        if self.objection is None:
+        if self.guard is None:
             return [True] * len(urls)
-        objections = [self.objection(url) for url in urls]
+        objections = [self.guard.objection(url) for url in urls]
         for url, objection in zip(urls, objections, strict=True):
             if objection is not None:
                 self.progress.beyond_limit(url, objection.limit, objection.reason)

@@ -108,6 +108,12 @@ class FeedExporter(ScrapyFeedExporter):
             slot.feed_options = _without_header(slot.feed_options, path)
         self.crawl.feed_begins(FeedLength(str(path), length, slot.batch_id, slot.itemcount, slot.uri_template))
 
+    def flush(self) -> None:
+        """Hand what was written to the operating system."""
+        for slot in self.slots:
+            if slot.file is not None and not slot.file.closed:
+                slot.file.flush()
+
     def lengths(self) -> list[FeedLength]:
         """Write the files that are part of the commit, and return how long they are, if that has changed.
 

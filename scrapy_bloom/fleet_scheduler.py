@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from scrapy_bloom.crawl import Crawl, Mark
+from scrapy_bloom.crawl import Crawl
+from scrapy_bloom.loops.share import Mark
 from scrapy_bloom.scheduler import DurableScheduler
 from scrapy_bloom.startup import log_start_errors
 
@@ -43,4 +44,4 @@ class FleetScheduler(DurableScheduler):
 def _fleet_store(crawler: Crawler, settings: BloomSettings, fingerprints: Fingerprints) -> Store:
     from scrapy_bloom.fleet.store import FleetStore  # imports redis
 
-    return FleetStore(crawler, settings, fingerprints, flush=Crawl.of(crawler).flush_feeds, mark=Mark(is_in_queue=True))
+    return FleetStore(crawler, settings, fingerprints, flush=Crawl.of(crawler).flush_feeds, mark=Mark(""))

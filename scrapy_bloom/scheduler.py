@@ -73,8 +73,8 @@ class DurableScheduler(BaseScheduler):
         return self.df.close(reason)
 
     def has_pending_requests(self) -> bool:
-        """Return whether requests are pending."""
-        return len(self) > 0
+        """Return whether requests are pending that are to be fetched: not those that the loop guard leaves."""
+        return len(self) > 0 and not self.crawl.is_over()
 
     def __len__(self) -> int:
         return 0 if self.crawl.store is None or self.crawl.has_failed else len(self.crawl.store)
@@ -94,6 +94,8 @@ class DurableScheduler(BaseScheduler):
         elif request.meta.get("is_start_request") and crawl.was_asked_for(request):
             return False
         assert crawl.store is not None  # noqa: S101 - open() has opened it
+        if crawl.guard is not None and crawl.guard.is_open:
+            crawl.guard.mark(request)
         try:
             is_durable = crawl.store.push(request, fingerprint)
         except BloomError as error:
@@ -108,7 +110,7 @@ class DurableScheduler(BaseScheduler):
     def next_request(self) -> Request | None:
         """Return the next request, or None."""
         crawl = self.crawl
-        if crawl.has_failed or crawl.store is None:
+        if crawl.has_failed or crawl.store is None or (crawl.guard is not None and crawl.waits_no_longer()):
             return None
         try:
             found = crawl.store.pop()

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+MARK = "bloom"
+"""Our one key in ``request.meta``; a :class:`scrapy_bloom.loops.share.Mark` stands under it."""
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -18,6 +21,9 @@ class Feed(Protocol):
 
     def export(self, item: Any) -> None:
         """Write *item*."""
+
+    def flush(self) -> None:
+        """Hand what was written to the operating system."""
 
     def lengths(self) -> list[FeedLength]:
         """Flush the files that are part of the commit, and return how long they are, if that has changed."""

@@ -203,7 +203,9 @@ class Database:
             for feed in batch.feeds:
                 if feed.is_finished:
                     run("DELETE FROM feed WHERE path = ?", (feed.path,))
-            self._insert("INSERT OR REPLACE INTO kind VALUES", list(batch.kinds.items()))
+            self._insert(
+                "INSERT OR REPLACE INTO kind VALUES", [(key, with_crc(body)) for key, body in batch.kinds.items()]
+            )
             self._insert("INSERT INTO failed (url, host, reason, time, body) VALUES", batch.failed)
             self._insert("INSERT OR REPLACE INTO figures VALUES", batch.figures)
             if batch.figures:
@@ -310,6 +312,11 @@ class Database:
         """Return the newest figures; None if there are none."""
         found = self._select("SELECT * FROM figures ORDER BY time DESC LIMIT 1")
         return Figures(*found[0]) if found and all(isinstance(each, (int, float)) for each in found[0]) else None
+
+    def kinds(self) -> dict[str, bytes]:
+        """Return what is known of each kind of URLs, by its key."""
+        rows = self.reader.execute("SELECT key, body FROM kind")
+        return {key: body for key, stored in rows if (body := without_crc(stored)) is not None}
 
     def feeds(self) -> list[FeedLength]:
         """Return the feed files, as long as they were at the last commit. DamagedError if that is damaged."""

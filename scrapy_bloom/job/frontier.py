@@ -16,12 +16,13 @@ from scrapy.utils.misc import load_object
 from scrapy_bloom.errors import SettingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from scrapy.settings import BaseSettings
     from typing_extensions import Self
 
     from scrapy_bloom.job.database import LaneRow
+    from scrapy_bloom.loops.share import Group, Share
 
 READ_ROWS = 64
 """Rows that a lane reads at once."""
@@ -124,14 +125,20 @@ class Lane:
             self.ahead, self.edge = [], _BEYOND
 
 
-class Slot:
-    """The lanes of one download slot. The most urgent is next; at equal priority, start requests come last."""
+Place = tuple[int, bool]
+"""The negative priority of a request, and whether it is a start request: the least is next."""
 
-    __slots__ = ("lanes", "next")
+
+class Slot:
+    """The lanes of one download slot, by place and kind. The most urgent place is next."""
+
+    __slots__ = ("groups", "next", "places")
 
     def __init__(self) -> None:
-        self.lanes: dict[tuple[int, bool], Lane] = {}
-        self.next: tuple[int, bool] | None = None
+        self.places: dict[Place, dict[str, Lane]] = {}
+        self.groups: dict[Place, Group] = {}
+        """What the share knows of the kinds of a place."""
+        self.next: Place | None = None
 
 
 class Frontier:
@@ -141,6 +148,7 @@ class Frontier:
         is_lifo: Whether the last request in is the first out; for start requests, whether that is so for them.
         read: Returns the next rows of a lane, at most so many; None in memory.
         active: By slot, how many requests were handed out and are not done; several frontiers may share it.
+        share: Says which kind of a place is next; None: there is one lane in each. What has no kind comes first.
 
     """
 
@@ -150,15 +158,16 @@ class Frontier:
         is_lifo: tuple[bool, bool],
         read: Callable[[Lane, int], list[tuple[int, Any]]] | None = None,
         active: Counter[str] | None = None,
+        share: Share | None = None,
     ) -> None:
         self._is_lifo = is_lifo
         self.read = read
+        self._share = share
         self.active: Counter[str] = Counter() if active is None else active
         self.taken: set[int] = set()
         """Ids of rows in the file that were handed out, or are done and still to be deleted."""
-        self._slots: dict[
-            str, Slot | list[LaneRow]
-        ] = {}  # as stored, until its turn: 100,000 hosts open in half the time
+        # Lanes stay as they are stored until it is their slot's turn: 100,000 hosts open in half the time.
+        self._slots: dict[str, Slot | list[LaneRow]] = {}
         self._turns: deque[str] = deque()
         self.size = 0
         """How many requests are pending."""
@@ -177,36 +186,55 @@ class Frontier:
     def push(self, key: LaneKey, id_: int, request: Any) -> Lane:
         """Take in *request*, and return its lane. *id_* is larger than any before."""
         slot = self._slots.get(key.slot)
-        lane = None if slot is None or isinstance(slot, list) else slot.lanes.get((-key.priority, key.is_start))
+        place = (-key.priority, key.is_start)
+        if slot is None or isinstance(slot, list) or place not in slot.places:
+            slot = self._new_place(key.slot, place)
+        kinds = slot.places[place]
+        lane = kinds.get(key.kind)
         if lane is None:
-            lane = self._new_lane(key)
+            lane = kinds[key.kind] = Lane(key, is_lifo=self._is_lifo[key.is_start])
         lane.fresh.append((id_, request))
         self.size += 1
+        if key.kind and self._share is not None:
+            self._share.waiting(slot.groups[place], key.kind, 1)
         return lane
 
-    def _new_lane(self, key: LaneKey) -> Lane:
-        slot = self._slots.get(key.slot)
+    def _new_place(self, name: str, place: Place) -> Slot:
+        slot = self._slots.get(name)
         if slot is None:
-            slot = self._slots[key.slot] = Slot()
-            self._turns.append(key.slot)
+            slot = self._slots[name] = Slot()
+            self._turns.append(name)
         elif isinstance(slot, list):
-            slot = self._opened(key.slot, slot)
-        place = (-key.priority, key.is_start)
-        lane = slot.lanes.get(place)
-        if lane is None:
-            lane = slot.lanes[place] = Lane(key, is_lifo=self._is_lifo[key.is_start])
-            if slot.next is None or place < slot.next:
-                slot.next = place
-        return lane
+            slot = self._opened(name, slot)
+        if place not in slot.places:
+            slot.places[place] = {}
+            if self._share is not None:
+                slot.groups[place] = self._share.group()
+            slot.next = min(slot.places)
+        return slot
 
     def _opened(self, name: str, rows: list[LaneRow]) -> Slot:
         slot = self._slots[name] = Slot()
         for row in rows:
             key = LaneKey(row.slot, row.priority, bool(row.is_start), row.kind)
+            place = (-key.priority, key.is_start)
             lane = Lane(key, is_lifo=self._is_lifo[key.is_start], stored=row.rows)
-            slot.lanes[-key.priority, key.is_start] = lane
-        slot.next = min(slot.lanes)
+            self._new_place(name, place).places[place][key.kind] = lane
+            if key.kind and self._share is not None:
+                self._share.waiting(slot.groups[place], key.kind, row.rows)
         return slot
+
+    def groups(self) -> Iterator[Group]:
+        """Yield what the share knows of each place in which requests with a kind wait."""
+        for name, slot in list(self._slots.items()):
+            yield from (self._opened(name, slot) if isinstance(slot, list) else slot).groups.values()
+
+    def is_over(self) -> bool:
+        """Return whether all that is pending has run dry, as the share sees it."""
+        if self._share is None or not self.size:
+            return False
+        groups = list(self.groups())
+        return sum(map(len, groups)) == self.size and self._share.is_over(groups)
 
     def pop(self) -> tuple[Lane, int, Any] | None:
         """Return the next request with its lane and id; None if nothing is pending. Its slot counts as active now."""
@@ -216,14 +244,25 @@ class Frontier:
         slot = self._slots[name]
         if isinstance(slot, list):
             slot = self._opened(name, slot)
-        assert slot.next is not None  # noqa: S101 - a slot without requests is deleted
-        lane = slot.lanes[slot.next]
+        place = slot.next
+        assert place is not None  # noqa: S101 - a slot without requests is deleted
+        kinds = slot.places[place]
+        if self._share is None or "" in kinds:
+            kind = "" if "" in kinds else next(iter(kinds))
+        else:
+            kind = self._share.choose(slot.groups[place])
+        lane = kinds[kind]
         id_, request = lane.pop(self)
         self.size -= 1
         self.active[name] += 1
+        if kind and self._share is not None:
+            self._share.handed_out(slot.groups[place], kind)
         if not (lane.fresh or lane.ahead or lane.stored):
-            del slot.lanes[slot.next]
-            slot.next = min(slot.lanes, default=None)
+            del kinds[kind]
+            if not kinds:
+                del slot.places[place]
+                slot.groups.pop(place, None)
+                slot.next = min(slot.places, default=None)
             if slot.next is None:
                 del self._slots[name]
                 self._turns.pop()

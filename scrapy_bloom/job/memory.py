@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from scrapy.utils.httpobj import urlparse_cached
 
 from scrapy_bloom.job.frontier import Frontier, LaneKey
+from scrapy_bloom.store import MARK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from scrapy_bloom.filter.chain import ScalableBloomFilter
     from scrapy_bloom.job.frontier import Order
+    from scrapy_bloom.loops.share import Share
 
 
 class MemoryStore:
@@ -23,20 +25,21 @@ class MemoryStore:
     Args:
         chain: The filter, open.
         order: The order in which requests are handed out.
+        share: Shares the crawl among kinds of URLs, within that order; None: nothing does.
 
     """
 
-    def __init__(self, chain: ScalableBloomFilter, order: Order) -> None:
+    def __init__(self, chain: ScalableBloomFilter, order: Order, share: Share | None = None) -> None:
         self.chain = chain
         self.where = "in memory"
         self.add: Callable[[bytes], bool] = chain.add
         self._order = order
-        self._frontier = Frontier(is_lifo=order.is_lifo)
+        self.frontier = Frontier(is_lifo=order.is_lifo, share=share)
         self._last_id = 0
         self._in_flight: dict[int, tuple[str, Request]] = {}  # by id() of the request, which is kept alive here
 
     def __len__(self) -> int:
-        return self._frontier.size
+        return self.frontier.size
 
     def seen(self, fingerprints: Sequence[bytes]) -> list[bool]:
         """Return for each of *fingerprints* whether it was added before. Remembers nothing."""
@@ -45,12 +48,12 @@ class MemoryStore:
     def push(self, request: Request, fingerprint: bytes | None) -> bool:  # noqa: ARG002 - as in every store
         """Take in *request*, and return False: it does not survive the process."""
         self._last_id += 1
-        self._frontier.push(key_of(request, self._order), self._last_id, request)
+        self.frontier.push(key_of(request, self._order), self._last_id, request)
         return False
 
     def pop(self) -> tuple[Request, bool] | None:
         """Return the next request, and False: it does not survive the process. None if nothing is pending."""
-        found = self._frontier.pop()
+        found = self.frontier.pop()
         if found is None:
             return None
         lane, _, request = found
@@ -61,7 +64,7 @@ class MemoryStore:
         """Note that the engine is done with *request*."""
         found = self._in_flight.pop(id(request), None)
         if found is not None:
-            self._frontier.done(found[0])
+            self.frontier.done(found[0])
 
     def is_handling(self, request: Request) -> bool:
         """Return whether *request* was handed out and is not done."""
@@ -79,11 +82,12 @@ class MemoryStore:
         self.chain.close()
 
 
-def key_of(request: Request, order: Order, kind: str = "") -> LaneKey:
+def key_of(request: Request, order: Order) -> LaneKey:
     """Return the lane that *request* waits in. A slot is named as by Scrapy's downloader."""
     slot = ""
     if order.by_slot:
         named = request.meta.get("download_slot")
         slot = urlparse_cached(request).hostname or "" if named is None else named
     is_start = order.start_apart and bool(request.meta.get("is_start_request"))
-    return LaneKey(slot, request.priority, is_start, kind)
+    mark = request.meta.get(MARK)
+    return LaneKey(slot, request.priority, is_start, "" if mark is None else mark.lane)

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from scrapy_bloom.job.database import Figures
     from scrapy_bloom.job.feedfile import FeedLength
     from scrapy_bloom.job.frontier import Lane, Order
+    from scrapy_bloom.loops.share import Share
     from scrapy_bloom.settings import BloomSettings
 
 logger = logging.getLogger(__name__)
@@ -66,6 +67,7 @@ class JobStore:
         spider_name: It owns the job.
         key_space: What makes the fingerprints; None if they are not ours.
         prepare: Called before each commit with its batch, to add feeds, notes and figures of that moment.
+        share: Shares the crawl among kinds of URLs, within that order; None: nothing does.
 
     Raises:
         BloomError: The job is in use, damaged, another spider's, or its parts are of different moments.
@@ -82,11 +84,14 @@ class JobStore:
         spider_name: str,
         key_space: Mapping[str, str] | None,
         prepare: Callable[[Batch], None],
+        share: Share | None = None,
     ) -> None:
         self.directory, self.where = directory, f"in {directory}"
         self.commits = 0
+        self._others: list[ScalableBloomFilter] = []
         self.unreadable = 0
         """Rows that could not be made requests: a callback was renamed, perhaps. They stay for a later run."""
+        self._share = share
         self._spider, self._spider_name, self._key_space = spider, spider_name, key_space
         self._order, self._prepare = order, prepare
         self.chain = open_filter(directory, settings.capacity, settings.error_rate, max_age=settings.max_age)
@@ -102,8 +107,8 @@ class JobStore:
             raise
         self.add: Callable[[bytes], bool] = self._add
         self._contains = self.chain.contains
-        self._disk = Frontier(is_lifo=order.is_lifo, read=self._read)
-        self._memory = Frontier(is_lifo=order.is_lifo, active=self._disk.active)
+        self.frontier = Frontier(is_lifo=order.is_lifo, read=self._read, share=share)
+        self._memory = Frontier(is_lifo=order.is_lifo, active=self.frontier.active)
         self._in_flight: dict[int, tuple[str, int, int, Request]] = {}  # by id() of the request: slot, lane, row
         self._batch, self._writing_batch = Batch(), Batch()
         self._lanes: dict[int, Lane] = {}  # of the batch, by id
@@ -116,6 +121,10 @@ class JobStore:
         self._retry_at = 0.0
         self._is_failing = False
 
+    def close_also(self, other: ScalableBloomFilter) -> None:
+        """Close *other*, which is kept in the same directory, with the store."""
+        self._others.append(other)
+
     def begin(self, *, writes_at_once: bool) -> None:
         """Take in the pending requests, and note that a run has begun.
 
@@ -124,7 +133,9 @@ class JobStore:
         """
         if writes_at_once:
             self.add = self.chain.add
-        self._disk.restore(self.database.lanes())
+        if self._share is not None:
+            self._share.load(self.database.kinds())
+        self.frontier.restore(self.database.lanes())
         before = self.database.state
         self.state = replace(
             before,
@@ -139,7 +150,7 @@ class JobStore:
         self._wait()
 
     def __len__(self) -> int:
-        return self._disk.size + self._memory.size
+        return self.frontier.size + self._memory.size
 
     # -- opening -----------------------------------------------------------------------------------------------------
 
@@ -149,7 +160,8 @@ class JobStore:
         lacks = self.chain.watermark < (redo[0][0] if redo else self.state.last_id)
         for _, fingerprints in redo:
             for fingerprint in fingerprints:
-                self.chain.add(fingerprint)
+                if not self.chain.is_forgotten(fingerprint):  # taken back after that commit
+                    self.chain.add(fingerprint)
         if not lacks:
             self.chain.watermark = self.state.last_id
         return lacks
@@ -211,7 +223,8 @@ class JobStore:
             return True
         if fingerprint in self._writing_batch.fingerprints:
             self._wait()
-        return self.chain.forget(fingerprint)
+        is_unsaved = self._unsaved is not None and self._unsaved.forget(fingerprint)
+        return self.chain.forget(fingerprint) or is_unsaved
 
     def push(self, request: Request, fingerprint: bytes | None) -> bool:
         """Take in *request*, and return whether the next commit makes it durable.
@@ -227,7 +240,7 @@ class JobStore:
             self._memory.push(key, self._last_id, request)
             self._keep_unsaved(request, fingerprint, error)
             return False
-        lane = self._disk.push(key, self._last_id, body)
+        lane = self.frontier.push(key, self._last_id, body)
         self._lanes[lane.id] = lane
         self._batch.added[self._last_id] = (lane.id, body)
         if len(self._batch.added) + len(self._batch.done) >= COMMIT_ROWS and time.monotonic() >= self._retry_at:
@@ -255,13 +268,13 @@ class JobStore:
             lane, _, request = found
             self._in_flight[id(request)] = (lane.key.slot, 0, 0, request)
             return request, False
-        while (found := self._disk.pop()) is not None:
+        while (found := self.frontier.pop()) is not None:
             lane, id_, body = found
-            self._disk.taken.add(id_)
+            self.frontier.taken.add(id_)
             try:
                 request = serialize.loads(body, self._spider)
             except Exception:  # whatever unpickling or the user's classes raise
-                self._disk.done(lane.key.slot)
+                self.frontier.done(lane.key.slot)
                 self.unreadable += 1
                 if self.unreadable == 1:
                     logger.exception("A pending request of %s cannot be read; a later run tries again", lane.key.slot)
@@ -275,11 +288,11 @@ class JobStore:
         slot, lane, id_, _ = self._in_flight.pop(id(request), (None, 0, 0, None))
         if slot is None:
             return
-        self._disk.done(slot)
+        self.frontier.done(slot)
         if id_ and self._batch.added.pop(id_, None) is None:
             self._batch.done.append((lane, id_))
         else:
-            self._disk.taken.discard(id_)
+            self.frontier.taken.discard(id_)
 
     def is_handling(self, request: Request) -> bool:
         """Return whether *request* was handed out and is not done."""
@@ -322,6 +335,8 @@ class JobStore:
         except OSError as error:  # a feed has no room
             self._explain(error)
             return
+        if self._share is not None:
+            self._batch.kinds.update(self._share.changed())
         state = replace(self.state, last_id=self._last_id, in_flight=len(self._in_flight))
         if self._batch.is_empty() and self.commits and state == self.state:
             return
@@ -353,7 +368,7 @@ class JobStore:
         for fingerprint in batch.fingerprints:
             self.chain.add(fingerprint)
         self.chain.watermark = batch.state.last_id
-        self._disk.taken.difference_update(id_ for _, id_ in batch.done)
+        self.frontier.taken.difference_update(id_ for _, id_ in batch.done)
         for lane in self._writing_lanes.values():
             lane.written(batch.state.last_id)
         self.commits += 1
@@ -373,7 +388,7 @@ class JobStore:
             if batch.added.pop(id_, None) is None:
                 batch.done.append((lane, id_))
             else:
-                self._disk.taken.discard(id_)
+                self.frontier.taken.discard(id_)
 
     def _explain(self, error: BaseException) -> None:
         if isinstance(error, sqlite3.Error) and not isinstance(error, sqlite3.OperationalError):
@@ -398,7 +413,7 @@ class JobStore:
         self._wait()
         is_written = self._batch.is_empty() and not self._is_failing
         self._thread.shutdown()
-        self.chain.close()
+        self._close_filters()
         if is_written:
             self.database.write(Batch(state=replace(self.state, in_flight=0, clean=True)), redo_until=self._last_id)
         else:
@@ -412,4 +427,8 @@ class JobStore:
         """Close the files of a crawl that does not begin, and change nothing."""
         with suppress(AttributeError):  # it could not be opened
             self.database.close()
-        self.chain.close()
+        self._close_filters()
+
+    def _close_filters(self) -> None:
+        for chain in (self.chain, *self._others):
+            chain.close()

@@ -1,0 +1,78 @@
+"""The loop guard of a crawl: the limits of URLs, and the share of the crawl that each kind of URLs gets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scrapy_bloom.loops.limits import allowed_by, objection_by
+from scrapy_bloom.loops.novelty import NOTHING, Novelty
+from scrapy_bloom.loops.share import Mark, Share
+from scrapy_bloom.store import MARK
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scrapy import Request
+    from scrapy.http import Response
+
+    from scrapy_bloom.loops.limits import LoopOptions
+
+
+class LoopGuard:
+    """What one crawl knows of the kinds of its URLs.
+
+    Args:
+        options: The limits, and what is let through.
+
+    """
+
+    def __init__(self, options: LoopOptions) -> None:
+        self.objection = objection_by(options)
+        self.share = Share()
+        self._is_allowed = allowed_by(options)
+        self._novelty: Novelty | None = None
+        self._judged: set[int] = set()  # id() of requests whose page has been
+
+    def open(self, add: Callable[[bytes], bool]) -> None:
+        """Begin; *add* remembers a piece of a page, and returns whether it is new."""
+        self._novelty = Novelty(add)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it shares the crawl, and does not only limit URLs: not so in a fleet."""
+        return self._novelty is not None
+
+    def mark(self, request: Request) -> None:
+        """Note in *request*, which is about to be queued, of which kind it is."""
+        url = _asked_for(request)
+        if self._is_allowed(url):
+            request.meta[MARK] = Mark("")
+        else:
+            request.meta[MARK] = self.share.mark(url, request.meta.get(MARK))
+
+    def judge(self, response: Response) -> Mark | None:
+        """Learn what *response* brought; return what its links are to carry."""
+        request = response.request
+        mark = None if request is None else request.meta.get(MARK)
+        if request is None or mark is None or self._novelty is None:
+            return None
+        self._judged.add(id(request))
+        brought = self._novelty.brought(response) if _tells_something(response) else NOTHING
+        return self.share.page_done(mark, brought, _asked_for(request)) if mark.lane else mark
+
+    def done(self, request: Request) -> None:
+        """Note that the engine is done with *request*: without a page, it has brought nothing."""
+        if id(request) in self._judged:
+            self._judged.discard(id(request))
+        elif (mark := request.meta.get(MARK)) is not None and mark.lane:
+            self.share.page_done(mark, NOTHING, _asked_for(request))
+
+
+def _asked_for(request: Request) -> str:
+    redirected = request.meta.get("redirect_urls")
+    return str(redirected[0]) if redirected else request.url
+
+
+def _tells_something(response: Response) -> bool:
+    """Return whether *response* is a page: refusals, faults and answers without a body are none."""
+    return response.status < 400 and response.status not in {204, 304}
