@@ -23,6 +23,7 @@ from scrapy import Request
 from scrapy.utils.request import request_from_dict
 
 from scrapy_bloom.errors import MissingPackageError
+from scrapy_bloom.store import MARK
 
 try:
     import msgpack  # type: ignore[import-untyped]  # it has no types
@@ -38,9 +39,6 @@ MAX_BYTES = 16 << 20
 """Most bytes of an entry. A larger request is neither written nor read."""
 
 PLAIN, SIGNED, PUSHED = b"M", b"S", b"U"
-
-MARK = "bloom"
-"""Our key in ``request.meta``, which says what this process knows of a request, and stays in it."""
 
 _TUPLE, _SET, _FROZENSET = 1, 2, 3
 _MAC_BYTES = 32
@@ -68,7 +66,7 @@ class Entries:
 
         """
         fields = request.to_dict(spider=self._spider)
-        fields["meta"].pop(MARK, None)  # to_dict() has copied it
+        fields["meta"].pop(MARK, None)  # what this process knows of it; to_dict() has copied meta
         is_plain = "_class" not in fields  # another class may have other defaults
         kept = {
             _NUMBERS.get(name, name): value
