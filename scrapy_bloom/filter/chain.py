@@ -165,6 +165,10 @@ class ScalableBloomFilter:
         self._store.note_forgotten(fingerprint, forgotten=False)
         return True
 
+    def is_forgotten(self, fingerprint: bytes) -> bool:
+        """Return whether *fingerprint* was taken back and has not been added again."""
+        return fingerprint in self._forgotten
+
     @property
     def forgotten(self) -> int:
         """How many fingerprints are forgotten and have not been added again."""
