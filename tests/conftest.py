@@ -1,0 +1,17 @@
+from __future__ import annotations
+
+import signal
+
+from hypothesis import HealthCheck, settings
+from scrapy.utils.reactor import install_reactor
+
+# Machines that run several suites at once are slow now and then; time is measured in benchmarks, not here.
+settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("default")
+
+# Up to Scrapy 2.13 get_crawler() asks which reactor is installed; a crawl would install this one, too.
+install_reactor("twisted.internet.asyncioreactor.AsyncioSelectorReactor")
+
+# A shell that starts the tests in the background has SIGINT ignored, and so would the processes that tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)

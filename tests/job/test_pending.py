@@ -1,0 +1,186 @@
+"""One model of "pending requests", which the schedulers in memory and in a job are run against, with kills."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from scrapy import Request
+
+from scrapy_bloom.job import store
+from tests.support.engine import Engine, opened, snapshot
+
+URLS = [f"http://host-{n % 3}.example/{n}" for n in range(7)]
+PENDING, DONE = "pending", "done"
+
+
+class PendingRequests(RuleBasedStateMachine):
+    """A crawl without a disk: the model, and what holds in every store."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.directory = Path(tempfile.mkdtemp())
+        self.runs = 0
+        self.is_seen: dict[str, str] = {}
+        self.queue: list[str] = []
+        self.in_flight: list[Request] = []
+        self.in_memory: set[str] = set()
+        self.engine = self.open()
+
+    def open(self, directory: Path | None = None) -> Engine:
+        return Engine(directory)
+
+    def teardown(self) -> None:
+        self.engine.stop()
+        shutil.rmtree(self.directory)
+
+    @rule(url=st.sampled_from(URLS), priority=st.integers(0, 1), kind=st.sampled_from(["", "", "again", "memory"]))
+    def push(self, url: str, priority: int, kind: str) -> None:
+        meta = {"unserializable": lambda: None} if kind == "memory" else {}
+        request = Request(url, priority=priority, dont_filter=kind == "again", meta=meta)
+        is_new = kind == "again" or url not in self.is_seen
+        assert self.engine.push(request) == [is_new]
+        if is_new:
+            self.in_memory.discard(url)
+            if kind == "memory":
+                self.in_memory.add(url)
+            if kind != "again":
+                self.is_seen[url] = PENDING
+            self.queue.append(url)
+
+    @rule(times=st.integers(1, 3))
+    def start(self, times: int) -> None:
+        for _ in range(times):
+            request = self.engine.start()
+            assert (request is None) == (not self.queue)
+            if request is not None:
+                self.queue.remove(request.url)
+                self.in_flight.append(request)
+
+    @rule(place=st.integers(0, 100))
+    def end(self, place: int) -> None:
+        if not self.in_flight:
+            return
+        request = self.in_flight.pop(place % len(self.in_flight))
+        self.engine.end(request)
+        if self.is_seen.get(request.url) == PENDING:
+            self.is_seen[request.url] = DONE
+
+    @rule(place=st.integers(0, 100))
+    def forget(self, place: int) -> None:
+        """Take back a page that is done, as with ``BLOOM_FORGET_FAILED``."""
+        done = sorted(url for url, state in self.is_seen.items() if state == DONE)
+        if done:
+            url = done[place % len(done)]
+            self.engine.crawl.forget(Request(url))
+            del self.is_seen[url]
+
+    @invariant()
+    def as_many_are_pending(self) -> None:
+        assert len(self.engine.scheduler) == len(self.queue)
+
+    @invariant()
+    def links_are_answered(self) -> None:
+        assert self.answers() == [url in self.is_seen for url in URLS]
+
+    def answers(self) -> list[bool]:
+        fingerprints = [self.engine.crawl.fingerprints.of_request(Request(url)) for url in URLS]
+        return self.engine.crawl.seen(fingerprints)
+
+
+class PendingInJob(PendingRequests):
+    """A crawl with a job directory, which is stopped, killed and resumed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._committed()
+
+    def open(self, directory: Path | None = None) -> Engine:
+        return Engine(directory or self._next_directory())
+
+    def _durable(self, urls: list[str]) -> list[str]:
+        return [url for url in urls if url not in self.in_memory]
+
+    def _committed(self) -> None:
+        self.unfinished = self._durable(self.queue + [request.url for request in self.in_flight])
+        self.known = set(self._durable(list(self.is_seen)))
+        self.pushed: list[str] = []
+        self.ended: list[str] = []
+
+    @rule(url=st.sampled_from(URLS), priority=st.integers(0, 1), kind=st.sampled_from(["", "", "again", "memory"]))
+    def push(self, url: str, priority: int, kind: str) -> None:
+        before = len(self.queue)
+        super().push(url, priority, kind)
+        self.pushed += self._durable(self.queue[before:])
+
+    @rule(place=st.integers(0, 100))
+    def end(self, place: int) -> None:
+        before = [request.url for request in self.in_flight]
+        super().end(place)
+        after = [request.url for request in self.in_flight]
+        self.ended += (Counter(before) - Counter(after)).elements()
+
+    @rule(place=st.integers(0, 100))
+    def forget(self, place: int) -> None:
+        super().forget(place)
+        self.known &= self.is_seen.keys()
+
+    @rule(whole=st.booleans())
+    def commit(self, whole: bool) -> None:
+        self.engine.commit(whole=whole)
+        self._committed()
+
+    @rule()
+    def begin_a_commit(self) -> None:
+        self.engine.crawl.tick()
+
+    @rule()
+    def stop(self) -> None:
+        while self.in_flight:
+            self.end(0)
+        self._committed()
+        directory = self.engine.jobdir
+        self.engine.stop()
+        assert directory is not None
+        self._resume(directory)
+
+    @rule()
+    def kill(self) -> None:
+        copy = self._next_directory()
+        assert self.engine.jobdir is not None
+        snapshot(self.engine.jobdir, copy)
+        self.engine.stop()
+        self._resume(copy)
+
+    def _resume(self, directory: Path) -> None:
+        """Nothing pending is lost, nothing done at the last commit comes back, and nothing lost counts as seen."""
+        with opened(Path(shutil.copytree(directory, self._next_directory()))) as probe:
+            found = Counter(probe.drain())
+        assert Counter(self.unfinished) - Counter(self.ended) <= found <= Counter(self.unfinished + self.pushed)
+        self.engine = self.open(directory)
+        seen = {url for url, is_seen in zip(URLS, self.answers(), strict=True) if is_seen}
+        done = {url for url, was in self.is_seen.items() if was == DONE and url not in self.in_memory}
+        assert self.known <= seen <= found.keys() | done
+        self.queue, self.in_flight, self.in_memory = list(found.elements()), [], set()
+        self.is_seen = {url: PENDING if url in found else DONE for url in seen}
+        self._committed()
+
+    def _next_directory(self) -> Path:
+        self.runs += 1
+        return self.directory / str(self.runs)
+
+
+SOME = settings(max_examples=20, stateful_step_count=40, phases=[Phase.generate])
+
+
+@pytest.mark.parametrize("machine", [PendingRequests, PendingInJob])
+def test_no_pending_request_is_lost(machine: type[PendingRequests], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is pushed, handed out, done, taken back, committed, stopped and killed, pages are pending or new."""
+    monkeypatch.setattr(store, "COMMIT_SECONDS", 0.0)
+    run_state_machine_as_test(machine, settings=SOME)  # type: ignore[no-untyped-call]

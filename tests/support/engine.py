@@ -1,0 +1,175 @@
+"""A crawl whose engine the test plays: a real scheduler and filter, opened over an engine that downloads nothing."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from scrapy import Request, Spider
+from scrapy.core.downloader import Slot
+from scrapy.core.engine import _Slot
+from scrapy.utils.misc import build_from_crawler, load_object
+from scrapy.utils.reactor import CallLaterOnce, install_reactor, is_reactor_installed
+from scrapy.utils.test import get_crawler
+
+from scrapy_bloom.crawl import Crawl
+from scrapy_bloom.dupefilter import BloomDupeFilter
+from scrapy_bloom.job.store import JobStore
+from scrapy_bloom.scheduler import DurableScheduler
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+OUR_FILTER = f"{BloomDupeFilter.__module__}.BloomDupeFilter"
+OUR_SCHEDULER = f"{DurableScheduler.__module__}.DurableScheduler"
+SCRAPYS_FILTER = "scrapy.dupefilters.RFPDupeFilter"
+SCRAPYS_SCHEDULER = "scrapy.core.scheduler.Scheduler"
+OURS = {"DUPEFILTER_CLASS": OUR_FILTER, "SCHEDULER": OUR_SCHEDULER}
+SCRAPYS = {"DUPEFILTER_CLASS": SCRAPYS_FILTER, "SCHEDULER": SCRAPYS_SCHEDULER}
+PATIENCE = 60.0
+"""Seconds after which a wait is given up as failed."""
+_BASES = ("DOWNLOAD_HANDLERS", "EXTENSIONS", "DOWNLOADER_MIDDLEWARES", "SPIDER_MIDDLEWARES")
+NOTHING_ELSE: dict[str, Any] = {f"{name}_BASE": {} for name in _BASES}
+BY_HOST = "scrapy.pqueues.DownloaderAwarePriorityQueue"
+BY_PRIORITY = "scrapy.pqueues.ScrapyPriorityQueue"
+
+if not is_reactor_installed():  # by the tests' conftest, but not for a script
+    install_reactor("twisted.internet.asyncioreactor.AsyncioSelectorReactor")
+
+
+class PlainSpider(Spider):
+    name = "site"
+    state: dict[str, Any]
+
+    def parse_other(self, response: Any) -> None:
+        pass
+
+
+class Engine:
+    """A scheduler, and the engine's part in hands of the test: requests go to the downloader, and end."""
+
+    def __init__(
+        self, jobdir: Path | None, settings: dict[str, Any] | None = None, spider: type[Spider] = PlainSpider
+    ) -> None:
+        self.jobdir = jobdir
+        usual = {
+            "JOBDIR": str(jobdir) if jobdir else None,
+            "BLOOM_CAPACITY": 10_000,
+            "SCHEDULER_PRIORITY_QUEUE": BY_HOST,
+        }
+        self.crawler = get_crawler(spider, {**NOTHING_ELSE, **usual, **OURS, **(settings or {})})
+        self.spider = self.crawler.spider = self.crawler._create_spider()
+        self.spider.state = {}
+        self.engine = self.crawler.engine = self.crawler._create_engine()
+        self.engine.spider = self.spider
+        scheduler: Any = build_from_crawler(load_object(self.crawler.settings["SCHEDULER"]), self.crawler)
+        self.scheduler = scheduler
+        self.engine._slot = _Slot(False, CallLaterOnce(lambda: None), self.scheduler)
+        try:
+            self.scheduler.open(self.spider)
+        except BaseException:
+            self.engine.downloader.close()
+            raise
+        self.crawl = Crawl.of(self.crawler)
+        self._commits = 0
+
+    @property
+    def store(self) -> Any:
+        assert self.crawl.store is not None
+        return self.crawl.store
+
+    def stat(self, name: str) -> Any:
+        assert self.crawler.stats is not None
+        return self.crawler.stats.get_value(name, 0)
+
+    def push(self, *requests: Request) -> list[bool]:
+        return [self.scheduler.enqueue_request(request) for request in requests]
+
+    def start(self) -> Request | None:
+        """What the engine does to download the next request: it is in progress, and active in its slot.
+
+        Scrapy's scheduler answers None once for each empty queue that a request which cannot be serialized has left in
+        its priority queue; the engine comes back later.
+        """
+        request = self.scheduler.next_request()
+        while request is None and not self.crawl.has_failed and self.scheduler.has_pending_requests():
+            request = self.scheduler.next_request()
+        if request is not None:
+            self.engine._slot.add_request(request)
+            self._slot(request).active.add(request)
+        return request
+
+    def end(self, request: Request) -> None:
+        """What the engine does when it is done with *request*."""
+        self._slot(request).active.discard(request)
+        self.engine._slot.remove_request(request)
+
+    def _slot(self, request: Request) -> Slot:
+        downloader = self.engine.downloader
+        return downloader.slots.setdefault(downloader.get_slot_key(request), Slot(8, 0.0, 0.0))
+
+    def drain(self) -> list[str]:
+        """Crawl all that is left, one request at a time, and return the URLs in order."""
+        urls = []
+        while (request := self.start()) is not None:
+            urls.append(request.url)
+            self.end(request)
+        return urls
+
+    def commit(self, *, whole: bool = True) -> None:
+        """Commit all up to now; unless *whole*, stop when the transaction is written and no bit is set."""
+        store = self.crawl.store
+        if not isinstance(store, JobStore):
+            return
+        self._commits += 1
+        self.spider.state["commits"] = self._commits  # so that there is something to commit
+        until, runs = time.monotonic() + PATIENCE, store.state.runs
+        noted = b"(%d, %d)" % (runs, self._commits)
+        self.spider.state["noted"] = noted
+        while noted not in (store.noted("spider.state") or b""):
+            assert time.monotonic() < until
+            self.crawl.tick()
+            time.sleep(0.0002)  # so that the thread gets its turn
+        while whole and store.chain.watermark < store.state.last_id:
+            assert time.monotonic() < until
+            self.crawl.tick()
+
+    def stop(self) -> None:
+        """A clean stop, after all that was in progress has ended."""
+        for request in list(self.engine._slot.inprogress):
+            self.end(request)
+        self.scheduler.close("finished")
+        self.engine.downloader.close()
+
+    def killed(self, copy: Path) -> Path:
+        """Copy the files of the job as a kill at this moment would leave them, and return the copy. Then stop."""
+        assert self.jobdir is not None
+        snapshot(self.jobdir, copy)
+        self.stop()
+        return copy
+
+
+@contextmanager
+def opened(jobdir: Path | None, settings: dict[str, Any] | None = None, **others: Any) -> Iterator[Engine]:
+    engine = Engine(jobdir, settings, **others)
+    try:
+        yield engine
+    finally:
+        engine.stop()
+
+
+def snapshot(directory: Path, copy: Path) -> None:
+    """Copy *directory*, in which a commit may be under way, as it is at one moment.
+
+    If the database has not changed between two copies of it, the log copied in between belongs to it.
+    """
+    contents: list[dict[Path, bytes]] = [{}]
+    while len(contents) < 2 or contents[-1] != contents[-2]:
+        files = [path for path in directory.rglob("*") if path.is_file() and path.suffix != ".bloom"]
+        contents.append({path.relative_to(directory): path.read_bytes() for path in sorted(files)})
+    shutil.copytree(directory, copy, ignore=lambda _, names: [name for name in names if name.startswith("job.sqlite")])
+    for path, content in contents[-1].items():
+        (copy / path).write_bytes(content)
