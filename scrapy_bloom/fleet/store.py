@@ -20,7 +20,7 @@ from scrapy.utils.reactor import is_reactor_installed
 from scrapy_bloom.errors import SettingsError, UnusableError
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.filter.lock import lock_directory
-from scrapy_bloom.fleet.entry import MARK, PUSHED, Entries
+from scrapy_bloom.fleet.entry import PUSHED, Entries
 from scrapy_bloom.fleet.journal import Journal
 from scrapy_bloom.fleet.lease import Bury, Done, Forget, LeaseClient, State
 from scrapy_bloom.fleet.queue import Link, Queue, Ticket, key_space, score_of
@@ -30,7 +30,9 @@ from scrapy_bloom.fleet.takeover import fingerprint_of as fingerprint_of_scrapy_
 from scrapy_bloom.fleet.takeover import left_by_scrapy_redis
 from scrapy_bloom.job.frontier import Order
 from scrapy_bloom.job.memory import key_of as lane_of
+from scrapy_bloom.loops.share import Mark
 from scrapy_bloom.startup import end_crawl
+from scrapy_bloom.store import MARK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -58,7 +60,6 @@ class FleetStore:
         settings: The crawl's.
         fingerprints: How requests become fingerprints.
         flush: Writes what is buffered of items; called before pages are acknowledged.
-        mark: What stands under our key in ``request.meta`` of a start request that the queue has had.
 
     Raises:
         BloomError: The server cannot be used, or its queue is not for this version or these settings.
@@ -72,7 +73,6 @@ class FleetStore:
         fingerprints: Fingerprints,
         *,
         flush: Callable[[], None],
-        mark: object = True,
     ) -> None:
         spider = crawler.spider
         name = spider.name if spider is not None else "spider"
@@ -80,7 +80,7 @@ class FleetStore:
         has_delay = own.getfloat("DOWNLOAD_DELAY") > 0 or getattr(spider, "download_delay", 0) > 0
         order = Order.of(own, in_job=True)
         self._order = order._replace(by_slot=True) if has_delay else order
-        self._crawler, self._fingerprints, self._mark, self._flush = crawler, fingerprints, mark, flush
+        self._crawler, self._fingerprints, self._flush = crawler, fingerprints, flush
         self._locks = ExitStack()
         jobdir = Path(own["JOBDIR"]).absolute() if own["JOBDIR"] else None
         if jobdir is not None:  # two workers of one name would take each other's requests
@@ -225,7 +225,7 @@ class FleetStore:
                 self._client.send(Bury(ticket, "malformed"))
                 continue
             if request.meta.get("is_start_request"):
-                request.meta[MARK] = self._mark
+                request.meta[MARK] = Mark("")
             self._in_flight[id(request)] = (ticket, request)
             return request, True
         return None
