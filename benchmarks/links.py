@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from benchmarks import measure
+from benchmarks.measure import Side
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
 SCRAPY, ASKING, EXTRACTOR, FLOOR = "Scrapy", "UnseenLinks", "UnseenLinkExtractor", "the floor: no links followed"
 BLOOM = {"DUPEFILTER_CLASS": "scrapy_bloom.dupefilter.BloomDupeFilter"}
@@ -37,55 +38,30 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--links", type=int, default=150, help="with that many links each (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="crawls of each kind (default: %(default)s)")
-    parser.add_argument("--addon", action="store_true", help="crawl ours with the add-on, and a job directory")
     parser.add_argument("--items", type=int, help="CONCURRENT_ITEMS of all crawls (default: that of Scrapy)")
-    parser.add_argument("--large", action="store_true", help="the same as --pages 2000 --rounds 5")
 
 
-def run(options: argparse.Namespace) -> measure.Picture:
+def run(options: argparse.Namespace) -> None:
     """Measure and print a table."""
     measure.print_environment("Scrapy", "lxml")
-    rounds = max(5, options.rounds) if options.large else options.rounds
-    pages = options.pages or (None if options.html else 2_000 if options.large else 400)
-    site = [*(["--dir", str(options.html)] if options.html else ["--links", str(options.links)])]
+    pages = options.pages or (None if options.html else 400)
+    site = ["--dir", str(options.html)] if options.html else ["--links", str(options.links)]
     site += ["--pages", str(pages)] if pages else []
-    name = f"{options.html}" if options.html else f"{pages:,} generated pages with {options.links} links each"
+    settings = {"CONCURRENT_ITEMS": options.items} if options.items else {}
     with served(site) as url, TemporaryDirectory() as directory:
-        pages_file = str(Path(directory, "pages.json"))
-
-        def crawl(side: str) -> dict[str, Any]:
-            settings: dict[str, Any] = {} if side == SCRAPY else dict(BLOOM)
-            if options.items:
-                settings["CONCURRENT_ITEMS"] = options.items
-            with TemporaryDirectory() as jobdir:
-                if options.addon and side != SCRAPY:
-                    settings |= {"ADDONS": {"scrapy_bloom.Addon": 300}, "JOBDIR": jobdir}
-                return measure.in_own_process(crawled, url, side, settings, pages_file)
-
-        crawl(EXTRACTOR)  # its pages are those of the floor, and nobody is timed while the server's memory is cold
-        calls: dict[str, Callable[[], dict[str, Any]]] = {
-            side: lambda side=side: crawl(side)  # type: ignore[misc]
-            for side in (SCRAPY, ASKING, EXTRACTOR, FLOOR)
+        common = {"url": url, "pages_file": str(Path(directory, "pages.json"))}
+        sides = {
+            side: Side(crawled, {**common, "side": side, "settings": settings | ({} if side == SCRAPY else BLOOM)})
+            for side in (EXTRACTOR, SCRAPY, ASKING, FLOOR)
         }
-        found = measure.side_by_side(calls, rounds)
-    crawls = [crawl for side in found.values() for crawl in side]
-    if len({crawl["pages_digest"] for crawl in crawls}) != 1:
-        raise AssertionError(f"not all crawls fetched the same pages: {[crawl['pages'] for crawl in crawls]}")
-
-    print(f"{name}, all pages parsed; medians of {rounds} interleaved crawls (lowest-highest), CPU of the crawler\n")
-    ratios = {}
-    rows = []
-    for side, ones in found.items():
-        cpu = [one["cpu"] for one in ones]
-        ratios[side] = measure.ratios([one["cpu"] for one in found[SCRAPY]], cpu)
-        numbers = [f"{measure.Spread.of([one[number] for one in ones]):,.0f}" for number in ("pages", "filtered")]
-        rows.append([side, f"{ratios[side]:.2f}", f"{measure.Spread.of(cpu).median:.2f}", *numbers])
-    measure.print_table(["", "times as fast, CPU", "CPU s", "pages fetched", "links filtered"], rows)
-    print("All crawls fetched the same pages.")
-    if options.html:
-        target = f"links, times as fast as Scrapy with {EXTRACTOR}"
-        measure.print_target(target, ratios[EXTRACTOR].median, at_least=3.3)
-    return measure.Picture(f"A crawl of {name}", "times as fast as Scrapy", ratios)
+        # Its pages are those of the floor, and nobody is timed while the server's memory is cold.
+        measure.in_own_process(sides[EXTRACTOR])
+        found = measure.side_by_side(sides, options.rounds)
+    if len({crawl["digest"] for crawls in found.values() for crawl in crawls}) != 1:
+        raise AssertionError("not all crawls fetched the same pages")
+    name = options.html or f"{pages:,} generated pages with {options.links} links each"
+    columns = {"cpu": ("CPU s", ".2f"), "pages": ("pages", ",.0f"), "filtered": ("links filtered", ",.0f")}
+    measure.print_figures(f"{name}, every page parsed", found, columns)
 
 
 @contextmanager
@@ -177,6 +153,6 @@ def crawled(url: str, side: str, settings: dict[str, Any], pages_file: str) -> d
     return {
         "cpu": cpu,
         "pages": len(pages),
-        "pages_digest": sha256("\n".join(sorted(pages)).encode()).hexdigest(),
+        "digest": sha256("\n".join(sorted(pages)).encode()).hexdigest(),
         "filtered": stats.get("dupefilter/filtered", 0),
     }

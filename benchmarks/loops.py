@@ -14,7 +14,7 @@ from urllib.parse import urljoin
 from scrapy.http import HtmlResponse, Request, TextResponse
 
 from benchmarks.sites import Site, site
-from scrapy_bloom.old.filter.chain import ScalableBloomFilter
+from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.loops.limits import LoopOptions, objection_by
 from scrapy_bloom.loops.novelty import NOTHING, Novelty
 from scrapy_bloom.loops.share import Share

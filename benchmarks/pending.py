@@ -1,300 +1,160 @@
-"""Many pending requests: opening after a kill, memory and disk, and a disk that takes its time.
+"""Pending requests: pushing and handing out with few and many hosts, opening after a kill, memory and disk.
 
-The frontier is filled by the database's own writes, since pushing millions of requests takes longer than all the rest.
-Then it is opened in one process after another, each of which takes requests out of the file, puts as many in and dies.
-Scrapy's side is filled by its scheduler, and is Scrapy's queue with Scrapy's filter. The slow disk is a library that
-makes every fsync() and fdatasync() of the process wait, loaded before libc (LD_PRELOAD), so that SQLite's own calls and
-those of the filter are slow, in whatever thread; it needs a C compiler. Every measurement is in a process of its own.
+A scheduler with its filter is called as the engine does. First many requests are pushed, then one is handed out and
+one pushed in turn, with 16 in flight, as in a crawl; CPU time of all threads, with the commits in that time.
+Scrapy's scheduler keeps its requests in memory there: on disk it opens a file per host, and ends with "Too many open files" at a
+few thousand. Then jobs are left by ``kill -9`` and opened in new processes, which die in turn.
 """
 
 from __future__ import annotations
 
-import ctypes
-import logging
-import os
-import pickle
-import shutil
-import subprocess
+import gc
+import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from unittest import mock
 
-from benchmarks import frontier, measure
-from benchmarks.crawl import served
+from benchmarks import measure
 
 if TYPE_CHECKING:
     import argparse
 
-OURS, SCRAPYS = "ours", "Scrapy's"
-SIDES = {
-    OURS: ("scrapy_bloom.DurableScheduler", "scrapy_bloom.BloomDupeFilter"),
-    SCRAPYS: ("scrapy.core.scheduler.Scheduler", "scrapy.dupefilters.RFPDupeFilter"),
-}
-HOSTS = 3
-FEW = 10_000
+WORK_SECONDS = 2.0
+"""After which a side has shown what handing out costs."""
+TURNS = 20_000
 STEPS = 3_000
-OPEN_SECONDS = {1_000_000: 1.0, 10_000_000: 3.0}
-_FILL_ROWS = 50_000
-
-_SLOW_SYNC = """
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <stdlib.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-static int all = 0, of_main_thread = 0;
-int syncs(void) { return all; }
-int syncs_of_main_thread(void) { return of_main_thread; }
-static void wait_for_disk(void) {
-    __sync_fetch_and_add(&all, 1);
-    if (syscall(SYS_gettid) == getpid()) __sync_fetch_and_add(&of_main_thread, 1);
-    usleep(atoi(getenv("SLOW_SYNC_MS")) * 1000);
-}
-int fsync(int fd) { wait_for_disk(); return ((int (*)(int)) dlsym(RTLD_NEXT, "fsync"))(fd); }
-int fdatasync(int fd) { wait_for_disk(); return ((int (*)(int)) dlsym(RTLD_NEXT, "fdatasync"))(fd); }
-"""
-
-_LIGHT = {
-    "CONCURRENT_REQUESTS": 4,
-    "CONCURRENT_REQUESTS_PER_DOMAIN": 4,
-    "DOWNLOAD_DELAY": 0.04,
-    "RANDOMIZE_DOWNLOAD_DELAY": False,
-    "BLOOM_SYNC_INTERVAL": 1.0,  # 30 seconds would be longer than the crawl
-}
-"""Settings of crawls that wait for their pages, 25 a second at most, and not for the CPU."""
-
-_FULL = {"BLOOM_SYNC_INTERVAL": 1.0}
-"""Settings of crawls at full speed. They fetch more pages, to take some seconds as well."""
-
-_MORE_PAGES = 5
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add what can be chosen on the command line."""
-    parser.add_argument("--pending", type=int, default=100_000, help="requests to open (default: %(default)s)")
-    parser.add_argument("--beside", type=int, default=30_000, help="requests beside Scrapy's (default: %(default)s)")
-    parser.add_argument("--pages", type=int, default=200, help="pages of each crawl (default: %(default)s)")
-    parser.add_argument(
-        "--rounds", type=int, default=3, help="default: %(default)s; of openings twice as many, less one"
-    )
-    parser.add_argument("--sync-ms", type=int, default=200, help="milliseconds per fsync (default: %(default)s)")
-    parser.add_argument(
-        "--large",
-        action="store_true",
-        help="the same as --pending 10000000 --beside 300000 --pages 500, with a row for 1,000,000 pending as well",
-    )
+    parser.add_argument("--hosts", type=int, nargs="+", default=[10, 100_000], help="default: %(default)s")
+    parser.add_argument("--requests", type=int, default=200_000, help="for these hosts (default: %(default)s)")
+    parser.add_argument("--pending", type=int, default=300_000, help="after a kill (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="default: %(default)s")
+    parser.add_argument("--large", action="store_true", help="10 million after a kill: 15 minutes, 2 GB of disk")
 
 
-def run(options: argparse.Namespace) -> measure.Picture:
-    """Measure and print four tables."""
+def run(options: argparse.Namespace) -> None:
+    """Measure and print three kinds of tables."""
     measure.print_environment("Scrapy", "queuelib")
-    pending = [FEW, 1_000_000, 10_000_000] if options.large else [min(FEW, options.pending), options.pending]
-    _open_after_a_kill(pending, 2 * options.rounds - 1)
-    _beside_scrapy(300_000 if options.large else options.beside)
-    return _slow_disk(500 if options.large else options.pages, options.rounds, options.sync_ms)
+    for hosts in options.hosts:
+        sides = {
+            name: measure.Side(handed_out, {"scheduler": path, "hosts": hosts, "requests": options.requests})
+            for name, path in measure.SCHEDULERS.items()
+        }
+        found = measure.side_by_side(measure.with_old(sides, options.old), options.rounds)
+        columns = {"push_us": ("to push, us", ".1f"), "turn_us": ("to hand out and push, us", ".1f")}
+        measure.print_figures(f"{options.requests:,} requests to {hosts:,} hosts", found, columns)
+
+    sides = {
+        name: measure.Side(held, {"scheduler": path, "pending": options.pending})
+        for name, path in measure.SCHEDULERS.items()
+    }
+    found = measure.side_by_side(measure.with_old(sides, options.old), options.rounds)
+    columns = {
+        "ram_mb": ("RAM more, MB", ".1f"),
+        "running_mb": ("disk while running, MB", ".1f"),
+        "stopped_mb": ("disk after a stop, MB", ".1f"),
+    }
+    measure.print_figures(f"{options.pending:,} pending, with JOBDIR", found, columns)
+    _open_after_a_kill(10_000_000 if options.large else options.pending, options)
 
 
-def _open_after_a_kill(counts: list[int], rounds: int) -> None:
+def _open_after_a_kill(pending: int, options: argparse.Namespace) -> None:
+    with tempfile.TemporaryDirectory() as temporary:
+        sides = measure.with_old({measure.OURS: measure.Side(opened, {"pending": pending})}, options.old)
+        for number, (name, side) in enumerate(sides.items()):
+            jobdir = str(Path(temporary, str(number)))
+            measure.in_own_process(leave, jobdir, pending, package=side.package)
+            sides[name] = side._replace(arguments={"jobdir": jobdir, "pending": pending})
+        found = measure.side_by_side(sides, 2 * options.rounds - 1)
+    columns = {
+        "seconds": ("s to open, by the clock", ".3f"),
+        "turn_us": ("to hand out and push, us", ".1f"),
+        "peak_mb": ("peak RAM, MB", ".0f"),
+        "disk_mb": ("disk, MB", ".0f"),
+    }
+    measure.print_figures(f"{pending:,} pending, after a kill", found, columns)
+
+
+def _settings(scheduler: str, jobdir: str | None) -> dict[str, Any]:
+    name = next(name for name, path in measure.SCHEDULERS.items() if path == scheduler)
+    settings = {"SCHEDULER": scheduler, "DUPEFILTER_CLASS": measure.DUPEFILTERS[name], "JOBDIR": jobdir}
+    return {**settings, "SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.DownloaderAwarePriorityQueue"}
+
+
+def handed_out(scheduler: str, hosts: int, requests: int) -> measure.Figures:
+    """Return what it takes to push one of *requests* requests, and to hand out one and push another."""
+    from benchmarks.engine import IN_FLIGHT, Engine, request_of
+
     with tempfile.TemporaryDirectory() as directory:
-        jobs = {count: str(Path(directory, str(count))) for count in counts}
-        for count, job in jobs.items():
-            measure.in_own_process(_left_by_a_kill, jobdir=job, pending=count)
-        found = measure.side_by_side(
-            {
-                count: lambda count=count, job=job: measure.in_own_process(_opening, jobdir=job, pending=count)
-                for count, job in jobs.items()
-            },
-            rounds,
-        )
-    print(
-        f"Opening a job after a kill, then {STEPS:,} requests popped and done, and as many pushed; CPU time of all "
-        f"threads for each,\nmedians of {rounds} interleaved rounds (lowest-highest)\n"
-    )
-    rows = []
-    targets = []
-    for count, ones in found.items():
-        opening, ram, step = (
-            measure.Spread.of([one[name] for one in ones]) for name in ("open_s", "ram_mb", "step_us")
-        )
-        ratio = measure.ratios([one["step_us"] for one in ones], [one["step_us"] for one in found[counts[0]]])
-        rows.append([f"{count:,} pending", f"{opening:.3f}", f"{ram.high:.0f}", f"{step:.0f}", f"{ratio:.2f}"])
-        if count in OPEN_SECONDS:
-            targets += [
-                (f"pending, s to open {count:,}, at most in any round", opening.high, OPEN_SECONDS[count]),
-                (f"pending, MB of RAM with {count:,}", ram.high, 300),
-            ]
-        if count > FEW:
-            # Equal, as far as a machine can tell: the medians of the first row's own halves differ by as much.
-            targets.append((f"pending, a request with {count:,} over one with {FEW:,}", ratio.median, 1.1))
-    measure.print_table(["", "opening, s", "RAM of the process, MB", "a request, us", "over the first row"], rows)
-    for what, value, at_most in targets:
-        measure.print_target(what, value, at_most=at_most)
-    print()
+        engine = Engine(_settings(scheduler, directory if scheduler == measure.SCHEDULERS[measure.OURS] else None))
+        pushed = [request_of(number, hosts) for number in range(requests)]
+        others = [request_of(requests + number, hosts) for number in range(TURNS)]
+        gc.collect()
+        gc.disable()
+        start = time.process_time()
+        while pushed:
+            engine.scheduler.enqueue_request(pushed.pop())
+        push = time.process_time() - start
+        for _ in range(min(IN_FLIGHT, requests)):
+            engine.start()
+        start = time.process_time()
+        while others and time.process_time() - start < WORK_SECONDS:
+            engine.scheduler.enqueue_request(others.pop())
+            engine.start()
+            engine.end()
+        turn = (time.process_time() - start) / (TURNS - len(others))
+        engine.stop()
+    return {"push_us": push / requests * 1e6, "turn_us": turn * 1e6}
 
 
-def _beside_scrapy(count: int) -> None:
-    found = {side: measure.in_own_process(_beside, side=side, pending=count) for side in SIDES}
-    print(f"{count:,} requests pushed and pending, queue and filter together\n")
-    names = ("ram_mb", "disk_running_mb", "disk_mb")
-    measure.print_table(
-        ["", "RAM more, MB", "disk while running, MB", "disk after a stop, MB"],
-        [[side, *(f"{one[name]:.1f}" for name in names)] for side, one in found.items()],
-    )
-    for name, what in (("ram_mb", "RAM"), ("disk_mb", "disk")):
-        ratio = found[OURS][name] / max(found[SCRAPYS][name], 0.1)
-        measure.print_target(f"pending, {what} with {count:,} over Scrapy's", ratio, at_most=1.0)
-    print()
+def held(scheduler: str, pending: int) -> measure.Figures:
+    """Return what *pending* requests take of memory and disk, filter included."""
+    from benchmarks.engine import Engine, request_of
 
-
-def _slow_disk(pages: int, rounds: int, sync_ms: int) -> measure.Picture:
-    fast, slow = "a fast disk", f"{sync_ms} ms per fsync"
-    speeds = {"at most 25 pages a second": (pages, _LIGHT), "as fast as it can": (_MORE_PAGES * pages, _FULL)}
-    if shutil.which("cc") is None:
-        print("No C compiler (cc) to make a slow disk with: the crawls are left out.\n")
-        return measure.Picture("A crawl with JOBDIR", "pages a minute", {})
-    with (
-        served(["--pages", str(_MORE_PAGES * pages + frontier.SEEDS + frontier.RESERVE), "--links", "5"]) as url,
-        tempfile.TemporaryDirectory() as directory,
-    ):
-        library = Path(directory, "slow_sync.so")
-        source = library.with_suffix(".c")
-        source.write_text(_SLOW_SYNC, encoding="ascii")
-        subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
-        job = Path(directory, "job")
-        measure.in_own_process(_filled, jobdir=str(job), url=url)
-
-        def crawled(speed: str, ms: int) -> dict[str, float]:
-            count, settings = speeds[speed]
-            environment = {"LD_PRELOAD": str(library), "SLOW_SYNC_LIBRARY": str(library), "SLOW_SYNC_MS": str(ms)}
-            with tempfile.TemporaryDirectory(dir=directory) as copies:
-                copy = shutil.copytree(job, Path(copies, "job"))
-                with mock.patch.dict(os.environ, environment):
-                    return measure.in_own_process(_crawled, jobdir=str(copy), url=url, pages=count, settings=settings)
-
-        found = measure.side_by_side(
-            {
-                (speed, disk): lambda speed=speed, ms=ms: crawled(speed, ms)
-                for speed in speeds
-                for disk, ms in ((fast, 0), (slow, sync_ms))
-            },
-            rounds,
-        )
-    rates = {side: [speeds[side[0]][0] / one["wall"] * 60 for one in ones] for side, ones in found.items()}
-    drawn = {", ".join(side): measure.Spread.of(rate) for side, rate in rates.items()}
-    ratios = {speed: measure.ratios(rates[speed, slow], rates[speed, fast]) for speed in speeds}
-    print(
-        f"{pages:,} pages with 5 links each, or {_MORE_PAGES * pages:,} at full speed, from the first to the last; "
-        f"medians of {rounds} interleaved crawls\n"
-    )
-    rows = []
-    for (speed, disk), ones in found.items():
-        rate = drawn[f"{speed}, {disk}"]
-        syncs = [f"{measure.Spread.of([one[name] for one in ones]):.0f}" for name in ("syncs", "syncs_of_reactor")]
-        over = f"{ratios[speed]:.2f}" if disk == slow else "1.00"
-        rows.append([f"{speed}, {disk}", f"{rate.median:.0f}", over, *syncs])
-    measure.print_table(
-        ["", "pages a minute", "over a fast disk", "fsyncs", "of these in the reactor's thread"],
-        rows,
-    )
-    for speed, ratio in ratios.items():
-        measure.print_target(
-            f"pending, {speed}: pages a minute at {slow} over a fast disk", ratio.median, at_least=0.95
-        )
-    waits = max(one["syncs_of_reactor"] for ones in found.values() for one in ones)
-    measure.print_target("pending, fsyncs that the reactor waited for, at most in any crawl", waits, at_most=0)
-    print()
-    return measure.Picture("Crawls with JOBDIR", "pages a minute", drawn)
-
-
-# -- in processes of their own -----------------------------------------------------------------------------------------
-
-
-def _calls(jobdir: str) -> Any:
-    from tests.old.support.schedulers import EngineCalls
-
-    logging.disable(logging.WARNING)  # that the job was killed
-    return EngineCalls(Path(jobdir), **{**frontier.SETTINGS, "BLOOM_SYNC_INTERVAL": 0})
-
-
-def _left_by_a_kill(jobdir: str, pending: int) -> dict[str, float]:
-    from scrapy import Request
-
-    from scrapy_bloom.old.frontier.database import Batch
-
-    calls = _calls(jobdir)
-    for host in range(HOSTS):
-        calls.push(Request(f"http://host-{host}.example/"))
-    calls.commit()
-    journal = calls.scheduler._journal
-    database = journal.database
-    lanes = {int(lane.name.split(".")[0].rpartition("-")[2]): lane.id for lane in database.lanes()}
-    while journal.last_id < pending:
-        added = {}
-        for number in range(journal.last_id + 1, min(journal.last_id + _FILL_ROWS, pending) + 1):
-            url = f"http://host-{number % HOSTS}.example/products/{number}?page={number % 7}"
-            request = {"url": url, "meta": {"depth": number % 9, "link_text": "a link"}}
-            added[number] = (lanes[number % HOSTS], pickle.dumps(request, protocol=4))
-        journal.last_id = max(added)
-        database.write(Batch({}, added, [], 0, journal.last_id))
-    calls.scheduler._note(journal.last_id)  # as after the commits that would have written all this
-    calls.push(Request("http://host-0.example/last"))
-    calls.commit()
-    calls.die()
-    return {}
-
-
-def _opening(jobdir: str, pending: int) -> dict[str, float]:
-    from scrapy import Request
-
-    with tempfile.TemporaryDirectory() as other:
-        _calls(other).stop()  # so that the time to import Scrapy is not in that of opening
-    start = time.perf_counter()
-    calls = _calls(jobdir)
-    opening = time.perf_counter() - start
-    if len(calls.scheduler) < pending:
-        raise AssertionError(f"{len(calls.scheduler):,} requests are pending, not {pending:,}")
-    steps = min(STEPS, pending // 2)
-    start = time.process_time()
-    for _ in range(steps):
-        calls.end(calls.start())
-    first = calls.scheduler._journal.last_id
-    for number in range(first, first + steps):
-        calls.push(Request(f"http://host-{number % HOSTS}.example/new/{number}"))
-    calls.commit()
-    step = (time.process_time() - start) / steps
-    ram = measure.peak_bytes()
-    calls.die()
-    return {"open_s": opening, "step_us": step * 1e6, "ram_mb": ram / 1e6}
-
-
-def _beside(side: str, pending: int) -> dict[str, float]:
-    from tests.old.support.schedulers import EngineCalls
-
-    logging.disable(logging.WARNING)
-    scheduler, dupefilter = SIDES[side]
-    if hasattr(os, "sync"):
-        os.sync()  # or the disk is busy with what was measured before, and what waits to be written waits in memory
     with tempfile.TemporaryDirectory() as directory:
-        calls = EngineCalls(Path(directory), scheduler, **{**frontier.SETTINGS, "DUPEFILTER_CLASS": dupefilter})
+        engine = Engine(_settings(scheduler, directory))
         before = measure.resident_bytes()
-        frontier._push(calls, 0, pending)
-        ram = measure.resident_bytes() - before
-        running = _disk(directory)
-        calls.stop()
-        return {"ram_mb": ram / 1e6, "disk_running_mb": running / 1e6, "disk_mb": _disk(directory) / 1e6}
+        for number in range(pending):
+            engine.scheduler.enqueue_request(request_of(number, hosts=3))
+        ram, running = measure.resident_bytes() - before, measure.disk_bytes(directory)
+        engine.stop()
+        stopped = measure.disk_bytes(directory)
+    return {"ram_mb": ram / 1e6, "running_mb": running / 1e6, "stopped_mb": stopped / 1e6}
 
 
-def _disk(directory: str) -> int:
-    return sum(path.stat().st_blocks * 512 for path in Path(directory).rglob("*") if path.is_file())
+def leave(jobdir: str, pending: int) -> None:
+    """Push *pending* requests, and die."""
+    from benchmarks.engine import Engine, request_of
+
+    engine = Engine(_settings(measure.SCHEDULERS[measure.OURS], jobdir))
+    for number in range(pending):
+        engine.scheduler.enqueue_request(request_of(number, hosts=3))
+    measure.die_with({})
 
 
-def _filled(jobdir: str, url: str) -> dict[str, float]:
-    return frontier._fill(SIDES[OURS][0], jobdir, url, 0)
+def opened(jobdir: str, pending: int) -> measure.Figures:
+    """Open the job, hand out some requests and push as many, and die."""
+    from benchmarks.engine import Engine, request_of
 
-
-def _crawled(jobdir: str, url: str, pages: int, settings: dict[str, Any]) -> dict[str, float]:
-    library = ctypes.CDLL(os.environ["SLOW_SYNC_LIBRARY"])  # the one that is loaded already
-    clocks = {"syncs": library.syncs, "syncs_of_reactor": library.syncs_of_main_thread}
-    return frontier._crawl(SIDES[OURS][0], jobdir, url, pages, settings, clocks)
+    ours = measure.SCHEDULERS[measure.OURS]
+    with tempfile.TemporaryDirectory() as other:
+        Engine(_settings(ours, other)).stop()  # the time to import Scrapy is not that of opening
+    start = time.perf_counter()
+    engine = Engine(_settings(ours, jobdir))
+    seconds = time.perf_counter() - start
+    if len(engine.scheduler) < pending * 0.9 - STEPS * 10:  # each round takes some, and the last second is not kept
+        sys.exit(f"only {len(engine.scheduler):,} of {pending:,} requests are pending")
+    steps = min(STEPS, len(engine.scheduler) // 2)
+    others = [request_of(time.time_ns() + number, hosts=3) for number in range(steps)]
+    start = time.process_time()
+    for request in others:
+        engine.scheduler.enqueue_request(request)
+        engine.start()
+        engine.end()
+    figures = {"seconds": seconds, "turn_us": (time.process_time() - start) / steps * 1e6}
+    figures |= {"peak_mb": measure.peak_bytes() / 1e6, "disk_mb": measure.disk_bytes(jobdir) / 1e6}
+    measure.die_with(figures)
+    return figures

@@ -1,15 +1,11 @@
-"""How long a resumed crawl waits for its duplicate filter: this filter against Scrapy's own.
+"""How long a resumed crawl waits for its duplicate filter: ours, closed or killed, and Scrapy's own.
 
-Every opening is in a process of its own, so that nothing is warm but the page cache; timed is the opening alone, by the
-clock, without imports. "After a kill" is the opening that has to count the bits anew.
+Every opening is in a process of its own, so that nothing is warm but the page cache. Timed is the opening alone, by the
+clock, without imports.
 """
 
 from __future__ import annotations
 
-import json
-import logging
-import os
-import shutil
 import sys
 import tempfile
 import time
@@ -24,66 +20,52 @@ if TYPE_CHECKING:
 
     from scrapy import Request
 
-OURS, KILLED, SCRAPY = "scrapy-bloom", "scrapy-bloom, after a kill", "Scrapy"
+KILLED = "scrapy-bloom, after a kill"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add what can be chosen on the command line."""
     parser.add_argument("--urls", type=int, default=1_000_000, help="URLs known (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=5, help="openings of each (default: %(default)s)")
-    parser.add_argument(
-        "--large", action="store_true", help="the same as --urls 10000000: 1.5 GB of RAM, 300 MB of disk"
-    )
+    parser.add_argument("--large", action="store_true", help="the same as --urls 10000000: 1.5 GB of RAM")
 
 
-def run(options: argparse.Namespace) -> measure.Picture:
+def run(options: argparse.Namespace) -> None:
     """Measure and print a table."""
     measure.print_environment("Scrapy", "bitarray")
     count = 10_000_000 if options.large else options.urls
     with tempfile.TemporaryDirectory() as temporary:
-        directories = {side: Path(temporary, str(number)) for number, side in enumerate((OURS, KILLED, SCRAPY))}
-        _fill_ours(directories[OURS], count)
-        shutil.copytree(directories[OURS], directories[KILLED])
-        # Leaves the filter unclean for the first round.
-        measure.in_own_process(_opened, KILLED, str(directories[KILLED]), count)
-        _fill_theirs(directories[SCRAPY], count)
-        disk = {
-            side: sum(path.stat().st_size for path in directory.rglob("*") if path.is_file()) / 1e6
-            for side, directory in directories.items()
-        }
         sides = {
-            side: lambda side=side, place=str(place): measure.in_own_process(_opened, side, place, count)
-            for side, place in directories.items()
+            measure.OURS: measure.Side(open_ours, {"count": count}),
+            KILLED: measure.Side(open_ours, {"count": count, "dies": True}),
+            "Scrapy": measure.Side(open_scrapys, {"count": count}),
         }
+        sides = measure.with_old(sides, options.old)
+        for number, (name, side) in enumerate(sides.items()):
+            directory = str(Path(temporary, str(number)))
+            fill = fill_ours if side.function is open_ours else fill_scrapys
+            measure.in_own_process(fill, directory, count, package=side.package)
+            sides[name] = side._replace(arguments={**side.arguments, "directory": directory})
+        sides[KILLED]()  # leaves the filter as a kill does for the first round
         found = measure.side_by_side(sides, options.rounds)
-    print(f"{count:,} fingerprints; Scrapy's time over ours, medians of {options.rounds} rounds (lowest-highest)\n")
-    rows = []
-    seconds = {side: [one["seconds"] for one in ones] for side, ones in found.items()}
-    for side, ones in found.items():
-        ratio = measure.ratios(seconds[SCRAPY], seconds[side])
-        peak = measure.Spread.of([one["peak_mb"] for one in ones]).median
-        median = measure.Spread.of(seconds[side]).median
-        rows.append([side, f"{ratio:.0f}", f"{median:.4f}", f"{peak:.0f}", f"{disk[side]:.0f}"])
-    measure.print_table(["", "times as fast", "seconds", "peak RSS, MB", "on disk, MB"], rows)
-    middles = {side: measure.Spread.of(values) for side, values in seconds.items()}
-    measure.print_target(f"reopen, seconds for {count:,} URLs", middles[OURS].median, at_most=0.1)
-    return measure.Picture(f"Opening {count:,} fingerprints", "seconds", middles)
+    columns = {"seconds": ("s to open", ".4f"), "peak_mb": ("peak RAM, MB", ".0f"), "disk_mb": ("disk, MB", ".0f")}
+    measure.print_figures(f"{count:,} fingerprints", found, columns)
 
 
 def _fingerprint(number: int) -> bytes:
     return sha1(b"%d" % number).digest()
 
 
-def _fill_ours(directory: Path, count: int) -> None:
+def fill_ours(directory: str, count: int) -> None:
     """Leave a cleanly closed filter of this package."""
     from scrapy_bloom import open_filter
 
-    with open_filter(directory / "requests.bloom") as chain:
+    with open_filter(directory) as chain:
         for number in range(count):
             chain.add(_fingerprint(number))
 
 
-def _fill_theirs(directory: Path, count: int) -> None:
+def fill_scrapys(directory: str, count: int) -> None:
     """Write ``requests.seen`` in the format that the installed Scrapy writes itself."""
     from scrapy import Request
     from scrapy.dupefilters import RFPDupeFilter
@@ -92,57 +74,53 @@ def _fill_theirs(directory: Path, count: int) -> None:
         def fingerprint(self, request: Request) -> bytes:  # noqa: ARG002 - as Scrapy calls it
             return _fingerprint(0)
 
-    directory.mkdir()
-    theirs = RFPDupeFilter(str(directory), fingerprinter=First())
+    seen = Path(directory, "requests.seen")
+    seen.parent.mkdir()
+    theirs = RFPDupeFilter(directory, fingerprinter=First())
     theirs.request_seen(Request("https://example.com"))
     theirs.close("finished")
-    seen = directory / "requests.seen"
     is_binary = seen.read_bytes().startswith(b"\0\x14")
     with seen.open("ab") as file:
         for number in range(1, count):
             file.write(b"\0\x14" + _fingerprint(number) if is_binary else _fingerprint(number).hex().encode() + b"\n")
 
 
-def _open_ours(directory: Path, count: int, *, then_die: bool) -> float:
-    """Return the seconds that opening takes, after a check that the URLs are known; close unless *then_die*."""
+def open_ours(directory: str, count: int, dies: bool = False) -> measure.Figures:
+    """Open the filter, check that it knows what it should, and close it or die."""
     from scrapy_bloom import open_filter
 
     start = time.perf_counter()
-    chain = open_filter(directory / "requests.bloom")
-    elapsed = time.perf_counter() - start
+    chain = open_filter(directory)
+    seconds = time.perf_counter() - start
     if not all(_fingerprint(number) in chain for number in range(0, count, max(1, count // 1000))):
-        raise AssertionError("the filter has forgotten fingerprints")
-    if not then_die:
-        chain.close()
-    return elapsed
+        sys.exit("the filter has forgotten fingerprints")
+    figures = _figures(directory, seconds)
+    if dies:
+        measure.die_with(figures)
+    chain.close()
+    return figures
 
 
-def _open_theirs(directory: Path, count: int) -> float:
-    """Return the seconds that Scrapy's filter takes, after a check that it has all fingerprints."""
+def open_scrapys(directory: str, count: int) -> measure.Figures:
+    """Open Scrapy's filter, and check that it has as many fingerprints as it should."""
     from scrapy.dupefilters import RFPDupeFilter
     from scrapy.utils.request import RequestFingerprinter
 
     fingerprinter = RequestFingerprinter()
     start = time.perf_counter()
-    theirs = RFPDupeFilter(str(directory), fingerprinter=fingerprinter)
-    elapsed = time.perf_counter() - start
-    fingerprints = theirs.__dict__.get("_fingerprints") or theirs.__dict__["fingerprints"]  # set of bytes or of hex
-    if len(fingerprints) != count:
-        raise AssertionError(f"Scrapy's filter knows {len(fingerprints)} of {count} fingerprints")
+    theirs = RFPDupeFilter(directory, fingerprinter=fingerprinter)
+    seconds = time.perf_counter() - start
+    known = theirs.__dict__.get("_fingerprints") or theirs.__dict__["fingerprints"]  # bytes from 2.19 on, else hex
+    if len(known) != count:
+        sys.exit(f"Scrapy's filter knows {len(known)} of {count} fingerprints")
+    figures = _figures(directory, seconds)
     theirs.close("finished")
-    return elapsed
+    return figures
 
 
-def _opened(side: str, directory: str, count: int) -> dict[str, float]:
-    """Open a filter and print what that took; the process ends in here, without closing the filter to be killed."""
-    import resource  # Windows has none, and shall run the other benchmarks
-
-    logging.disable(logging.WARNING)  # that the filter was not closed is the point
-    if side == SCRAPY:
-        seconds = _open_theirs(Path(directory), count)
-    else:
-        seconds = _open_ours(Path(directory), count, then_die=side == KILLED)
-    # Kilobytes on Linux, bytes on macOS.
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
-    print(json.dumps({"seconds": seconds, "peak_mb": peak}), flush=True)
-    os._exit(0)
+def _figures(directory: str, seconds: float) -> measure.Figures:
+    return {
+        "seconds": seconds,
+        "peak_mb": measure.peak_bytes() / 1e6,
+        "disk_mb": measure.disk_bytes(directory) / 1e6,
+    }

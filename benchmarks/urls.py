@@ -1,18 +1,13 @@
-"""URLs to measure with: composed ones like those of real pages, the links of HTML files, lists of URLs."""
+"""Composes URLs like the links of real pages."""
 
 from __future__ import annotations
 
-import gzip
 import random
-from html.parser import HTMLParser
-from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urljoin
-
-from scrapy import Request
+from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 _SECTIONS = ("news", "world", "about", "product", "category", "article", "review", "index", "list", "view", "help")
 _THINGS = ("forum", "thread", "user", "profile", "image", "download", "archive", "2024", "summer", "large", "garden")
@@ -51,43 +46,3 @@ def composed_urls(count: int, seed: int) -> list[str]:
     ]
     chosen = rng.choices([kind for _, kind in kinds], weights=[weight for weight, _ in kinds], k=count)
     return [kind() for kind in chosen]
-
-
-class _Links(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.hrefs: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag == "a":
-            self.hrefs += [value for name, value in attrs if name == "href" and value]
-
-
-def html_urls(directory: Path, base: str) -> list[str]:
-    """Return every web link of the HTML files below *directory*, as a crawl that starts at *base* would see it."""
-    urls = []
-    for page in sorted(directory.rglob("*.html")):
-        parser = _Links()
-        parser.feed(page.read_text(encoding="utf-8", errors="replace"))
-        page_url = urljoin(base, quote(page.relative_to(directory).as_posix()))
-        urls += [urljoin(page_url, href) for href in parser.hrefs]
-    return [url for url in urls if url.startswith(("http://", "https://"))]
-
-
-def file_urls(path: Path) -> list[str]:
-    """Return the URLs of a text file, one a line, gzipped or not."""
-    opener: Any = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rt", encoding="utf-8", errors="replace") as lines:
-        return [line for line in map(str.strip, lines) if line]
-
-
-def accepted(urls: list[str]) -> list[str]:
-    """Return those of *urls* that Scrapy makes requests of."""
-    kept = []
-    for url in urls:
-        try:
-            Request(url)
-        except ValueError:
-            continue
-        kept.append(url)
-    return kept

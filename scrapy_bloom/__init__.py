@@ -1,33 +1,35 @@
-"""A duplicate filter for large Scrapy crawls: a few bytes per URL, with its error stated, bounded and reported."""
+"""A crawl memory for Scrapy: a few bytes per URL, with its error stated; no page and no item lost to ``kill -9``."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from scrapy_bloom.old.addon import Addon
-    from scrapy_bloom.old.crawl.loop_guard_middleware import LoopGuardMiddleware
-    from scrapy_bloom.old.dupefilter import BloomDupeFilter
-    from scrapy_bloom.old.files.directory import open_filter
-    from scrapy_bloom.old.filter.chain import ScalableBloomFilter
-    from scrapy_bloom.old.fleet_scheduler import FleetScheduler
-    from scrapy_bloom.old.frontier.scheduler import DurableScheduler
-    from scrapy_bloom.old.frontier.slots import SlotQueue
-    from scrapy_bloom.old.link_extractor import UnseenLinkExtractor
-    from scrapy_bloom.old.links import UnseenLinks
-    from scrapy_bloom.old.redis_dupefilter import RedisBloomDupeFilter
-    from scrapy_bloom.old.url.canonical import canonicalize_url
-    from scrapy_bloom.old.url.fingerprint import RequestFingerprinter, fingerprint
+    from scrapy_bloom.addon import Addon
+    from scrapy_bloom.dupefilter import BloomDupeFilter
+    from scrapy_bloom.errors import BloomError
+    from scrapy_bloom.feeds import FeedExporter
+    from scrapy_bloom.filter.chain import ScalableBloomFilter
+    from scrapy_bloom.filter.directory import open_filter
+    from scrapy_bloom.fleet_scheduler import FleetScheduler
+    from scrapy_bloom.links.extractor import UnseenLinkExtractor
+    from scrapy_bloom.links.spider import UnseenLinks
+    from scrapy_bloom.middleware import LoopGuardMiddleware
+    from scrapy_bloom.redis_dupefilter import RedisBloomDupeFilter
+    from scrapy_bloom.scheduler import DurableScheduler
+    from scrapy_bloom.url.canonical import canonicalize_url
+    from scrapy_bloom.url.fingerprint import RequestFingerprinter, fingerprint
 
 __all__ = [
     "Addon",
     "BloomDupeFilter",
+    "BloomError",
     "DurableScheduler",
+    "FeedExporter",
     "FleetScheduler",
     "LoopGuardMiddleware",
     "RedisBloomDupeFilter",
     "RequestFingerprinter",
     "ScalableBloomFilter",
-    "SlotQueue",
     "UnseenLinkExtractor",
     "UnseenLinks",
     "canonicalize_url",
@@ -36,28 +38,29 @@ __all__ = [
 ]
 
 _HOME = {
-    "Addon": "scrapy_bloom.old.addon",
-    "BloomDupeFilter": "scrapy_bloom.old.dupefilter",
-    "DurableScheduler": "scrapy_bloom.old.frontier.scheduler",
-    "FleetScheduler": "scrapy_bloom.old.fleet_scheduler",
-    "LoopGuardMiddleware": "scrapy_bloom.old.crawl.loop_guard_middleware",
-    "RedisBloomDupeFilter": "scrapy_bloom.old.redis_dupefilter",
-    "RequestFingerprinter": "scrapy_bloom.old.url.fingerprint",
-    "ScalableBloomFilter": "scrapy_bloom.old.filter.chain",
-    "SlotQueue": "scrapy_bloom.old.frontier.slots",
-    "UnseenLinkExtractor": "scrapy_bloom.old.link_extractor",
-    "UnseenLinks": "scrapy_bloom.old.links",
-    "canonicalize_url": "scrapy_bloom.old.url.canonical",
-    "fingerprint": "scrapy_bloom.old.url.fingerprint",
-    "open_filter": "scrapy_bloom.old.files.directory",
+    "Addon": "addon",
+    "BloomDupeFilter": "dupefilter",
+    "BloomError": "errors",
+    "DurableScheduler": "scheduler",
+    "FeedExporter": "feeds",
+    "FleetScheduler": "fleet_scheduler",
+    "LoopGuardMiddleware": "middleware",
+    "RedisBloomDupeFilter": "redis_dupefilter",
+    "RequestFingerprinter": "url.fingerprint",
+    "ScalableBloomFilter": "filter.chain",
+    "UnseenLinkExtractor": "links.extractor",
+    "UnseenLinks": "links.spider",
+    "canonicalize_url": "url.canonical",
+    "fingerprint": "url.fingerprint",
+    "open_filter": "filter.directory",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is asked for, so that ``scrapy_bloom.old.filter`` can be used without Scrapy."""
+    """Import a public name when it is asked for, so that ``scrapy_bloom.filter`` can be used without Scrapy."""
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+    return getattr(import_module(f"scrapy_bloom.{_HOME[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -1,0 +1,90 @@
+"""Calls a scheduler as Scrapy's engine does, without an event loop: nothing is downloaded."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from scrapy import Request, Spider
+from scrapy.core.downloader import Slot
+from scrapy.core.engine import _Slot
+from scrapy.utils.misc import build_from_crawler, load_object
+from scrapy.utils.reactor import CallLaterOnce, install_reactor, is_reactor_installed
+from scrapy.utils.test import get_crawler
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+QUIET = {
+    name: {}
+    for name in ("DOWNLOAD_HANDLERS_BASE", "EXTENSIONS_BASE", "DOWNLOADER_MIDDLEWARES_BASE", "SPIDER_MIDDLEWARES_BASE")
+}
+IN_FLIGHT = 16
+"""Requests with the downloader: Scrapy's default for ``CONCURRENT_REQUESTS``."""
+
+
+class PlainSpider(Spider):
+    """Owns the jobs."""
+
+    name = "site"
+
+
+def quiet_crawler(settings: Mapping[str, Any]) -> Any:
+    """Return a crawler with *settings* and nothing that is not measured."""
+    logging.disable(logging.WARNING)
+    if not is_reactor_installed():
+        install_reactor("twisted.internet.asyncioreactor.AsyncioSelectorReactor")
+    return get_crawler(PlainSpider, {**QUIET, **settings})
+
+
+class Engine:
+    """A scheduler, open, with the engine that it looks at.
+
+    Args:
+        settings: Of the crawl; with ``SCHEDULER``.
+
+    """
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        crawler = quiet_crawler(settings)
+        crawler.spider = crawler._create_spider()
+        self._engine = crawler.engine = crawler._create_engine()
+        self._engine.spider = crawler.spider
+        self.scheduler: Any = build_from_crawler(load_object(crawler.settings["SCHEDULER"]), crawler)
+        self._engine._slot = _Slot(False, CallLaterOnce(lambda: None), self.scheduler)
+        self.scheduler.open(crawler.spider)
+        self._in_flight: deque[Request] = deque()
+
+    def start(self) -> None:
+        """Hand the next request to the downloader."""
+        request = self.scheduler.next_request()
+        if request is None:
+            raise AssertionError("nothing is pending")
+        self._engine._slot.add_request(request)
+        slots = self._engine.downloader.slots
+        slot = slots.setdefault(self._engine.downloader.get_slot_key(request), Slot(8, 0.0, 0.0))
+        slot.active.add(request)
+        self._in_flight.append(request)
+
+    def end(self) -> None:
+        """Be done with the request that was handed out first."""
+        request = self._in_flight.popleft()
+        downloader = self._engine.downloader
+        key = downloader.get_slot_key(request)
+        downloader.slots[key].active.discard(request)
+        if not downloader.slots[key].active:
+            del downloader.slots[key]  # as Scrapy does in time
+        self._engine._slot.remove_request(request)
+
+    def stop(self) -> None:
+        """Stop cleanly: all that is in flight is done, all that is pending is written."""
+        while self._in_flight:
+            self.end()
+        self.scheduler.close("finished")
+
+
+def request_of(number: int, hosts: int) -> Request:
+    """Return request *number*, one of many to *hosts* hosts, with the meta of an ordinary crawl."""
+    url = f"http://www.host-{number % hosts}.example/products/{number}?page={number % 7}"
+    return Request(url, meta={"depth": number % 9, "link_text": "a link"})
