@@ -6,7 +6,6 @@ import logging
 from typing import TYPE_CHECKING
 
 from scrapy_bloom.crawl import Crawl
-from scrapy_bloom.loops.share import Mark
 from scrapy_bloom.scheduler import DurableScheduler
 from scrapy_bloom.startup import log_start_errors
 
@@ -44,4 +43,4 @@ class FleetScheduler(DurableScheduler):
 def _fleet_store(crawler: Crawler, settings: BloomSettings, fingerprints: Fingerprints) -> Store:
     from scrapy_bloom.fleet.store import FleetStore  # imports redis
 
-    return FleetStore(crawler, settings, fingerprints, flush=Crawl.of(crawler).flush_feeds, mark=Mark(""))
+    return FleetStore(crawler, settings, fingerprints, flush=Crawl.of(crawler).flush_feeds)
