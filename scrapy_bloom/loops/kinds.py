@@ -52,6 +52,9 @@ SECTIONS = 150
 CHILDREN = 40
 """Other children of a kind that have kinds of their own."""
 
+WORDS = 1_000
+"""Words of a host's paths that are counted; past that, those not seen for longest are forgotten."""
+
 DEEPEST = 8
 """Folders of a path that are told apart."""
 
@@ -151,7 +154,7 @@ class Kind(Evidence):
 
     __slots__ = (
         "alike", "children", "copied", "first_news", "first_pages", "given", "is_changed", "judged", "key", "level",
-        "name", "nodes", "parent", "since", "size", "words",
+        "name", "nodes", "parent", "since", "size",
     )  # fmt: skip
 
     def __init__(self, name: str, key: str, parent: Kind | None, begin: float) -> None:
@@ -159,7 +162,6 @@ class Kind(Evidence):
         self.name, self.key, self.parent = name, key, parent
         self.level = int(name[1:]) if name[:1] == "^" else 0
         self.children: dict[str, Kind] = {}
-        self.words: dict[str, tuple[int, int]] = {}  # found below it in letters alone: URLs, and by how many too high
         self.alike: tuple[Evidence, ...] = ()
         self.nodes: list[Node] = []  # one for each group that it waits in
         self.size = self.given = self.judged = self.since = self.copied = 0
@@ -206,21 +208,6 @@ class Kind(Evidence):
             parent.first_news = min(parent.first_pages, parent.first_news + 1)
         super().credit()
 
-    def is_kind(self, word: str, *, most: int) -> bool:
-        """Count a URL under *word*, and return whether there were SECTION of them for certain.
-
-        Space-Saving (Metwally, Agrawal, El Abbadi, "Efficient Computation of Frequent and Top-k Elements in Data
-        Streams", ICDT 2005) with *most* counters, so that a folder of any size takes bounded memory.
-        """
-        found = self.words.pop(word, None)
-        if found is None:
-            found = (0, 0)
-            if len(self.words) >= most:
-                least = self.words.pop(min(self.words, key=lambda other: self.words[other][0]))[0]
-                found = (least, least)
-        self.words[word] = (found[0] + 1, found[1])
-        return found[0] + 1 - found[1] >= SECTION
-
     def dump(self) -> bytes:
         """Return what is known of it, for :meth:`load`."""
         counts = (self.size, self.given, self.judged, self.since, self.copied, self.first_pages, self.first_news, 0)
@@ -242,7 +229,8 @@ class Tree:
         self.root = Kind("", "", None, 1.0)
         self.by_key: dict[str, Kind] = {}
         self.evidence: dict[str, dict[str, Evidence]] = {}
-        self.counts: dict[str, int] = {}
+        self.counts: dict[str, int] = {}  # kinds by host
+        self.words: dict[str, dict[str, int]] = {}
 
     def kind_of(self, url: str, level: int) -> Kind:
         """Return the kind of *url* with *level* dry pages on the way to it, and count it."""
@@ -271,15 +259,15 @@ class Tree:
         child = kind.children.get(name)
         if child is not None:
             return child
-        if depth or kind is not self.root:
-            is_full = self.counts.get(host, 0) >= MOST_KINDS
+        if section:
             end = _end(kind, name)
-            most = CHILDREN if depth else SECTIONS
-            if end in ("", "/") and depth and _has_letter(name):
-                is_one_of_many = True
+            if depth and end != "&" and _has_letter(name):
+                is_one_of_many = not self._is_frequent(host, name)
             else:
-                is_one_of_many = bool(name) and name[0] not in "?;" and len(kind.children) >= most
-            if (is_one_of_many and not kind.is_kind(name, most=CHILDREN)) or is_full:
+                is_one_of_many = name[:1] not in ("", "?", ";")
+                is_one_of_many = is_one_of_many and len(kind.children) >= (CHILDREN if depth else SECTIONS)
+            is_full = self.counts[host] >= MOST_KINDS
+            if is_one_of_many or is_full:
                 name = "*" + end
                 child = kind.children.get(name)
                 if child is not None:
@@ -287,6 +275,14 @@ class Tree:
                 if is_full:
                     return kind
         return self.new(kind, name, host, section, depth, keys)
+
+    def _is_frequent(self, host: str, word: str) -> bool:
+        """Count a URL under *word*, and return whether there were SECTION of them on *host* lately."""
+        words = self.words.setdefault(host, {})
+        words[word] = number = words.pop(word, 0) + 1
+        if len(words) > WORDS:
+            del words[next(iter(words))]
+        return number >= SECTION
 
     def new(self, parent: Kind, name: str, host: str, section: str = "", depth: int = 0, keys: object = ()) -> Kind:
         """Make a kind below *parent*; it begins as URLs alike elsewhere on the host went, or as its siblings did."""
@@ -304,6 +300,8 @@ class Tree:
             found = [f"?{key}" for key in keys]
             if depth > 0:
                 found.append(f"{section} {depth} {name}")
+                if _has_letter(name):
+                    found.append(name)
             kind.alike = tuple([own.setdefault(part, Evidence(begin)) for part in found])
         return kind
 

@@ -41,13 +41,13 @@ if TYPE_CHECKING:
 
     from scrapy_bloom.loops.novelty import Brought
 
-AHEAD = 3
+AHEAD = 2
 """URLs waiting per page handed out that count as handed out, too: kinds that breed come later."""
 
 OWN = 0.5
 """How much of a kind's promise is its own rate; the rest is its best child's promise."""
 
-POWER = 1.5
+POWER = 1.25
 """How much dearer the pages of a kind become with their number."""
 
 FAR = 5
