@@ -45,7 +45,7 @@ def test_the_rate_is_that_of_the_formula(rate: float) -> None:
     for key in keys(round(load * count), seed=1):
         probes = blocks.probes_of(key, SEED)
         layer[probes.place % count] |= bits_of(probes)
-    asked = 40_000
+    asked = 30_000
     hits = 0
     for key in keys(asked, seed=2):
         probes = blocks.probes_of(key, SEED)
@@ -78,12 +78,12 @@ def test_the_scheme_is_what_it_was() -> None:
 def test_a_server_agrees_with_the_formula(server: RedisServer) -> None:
     """A filter on a server that has grown over several layers calls no more new keys seen than it may, and knows all
     that it was given."""
-    crawler = get_crawler(Spider, {"BLOOM_REDIS_URL": server.url, "BLOOM_CAPACITY": 500, "BLOOM_ERROR_RATE": 0.01})
+    crawler = get_crawler(Spider, {"BLOOM_REDIS_URL": server.url, "BLOOM_CAPACITY": 150, "BLOOM_ERROR_RATE": 0.01})
     crawler._apply_settings()
     first, second = (
         SharedFilter(crawler, BloomSettings.from_settings(crawler.settings), fingerprints_of(crawler)) for _ in "ab"
     )
-    given = keys(3000, seed=3)
+    given = keys(900, seed=3)
     wrong = sum(not first.add(key) for key in given)
     assert wrong / len(given) < 0.01
     assert not any(second.add(key) for key in given)

@@ -52,7 +52,10 @@ class Crawl:
     def __init__(self, project: Path, site: Site, *arguments: str) -> None:
         command = [sys.executable, "-m", "scrapy_bloom", "crawl", "site", "-a", f"url={site.url}", "--json"]
         command += ["-o", "items.jl", *arguments]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
+        }
         with (project / "log").open("ab") as log:
             self.process = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=project, env=environment
@@ -152,7 +155,9 @@ def test_the_same_command_goes_on_after_a_kill_of_the_command_itself(project: Pa
 
 def test_a_worker_that_cannot_start_ends_the_crawl(project: Path, site: Site) -> None:
     """A spider that fails at once is not started for ever."""
-    (project / "shop" / "settings.py").write_text("SPIDER_MODULES = ['shop.spiders']\nDOWNLOADER = 'no.such.Downloader'\n")
+    (project / "shop" / "settings.py").write_text(
+        "SPIDER_MODULES = ['shop.spiders']\nDOWNLOADER = 'no.such.Downloader'\n"
+    )
     found = Crawl(project, site, "--workers", "1").finish()
     assert found["code"] == 1
     assert found["outcome"].startswith("failed")

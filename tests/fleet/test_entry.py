@@ -5,7 +5,7 @@ import pickle
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scrapy import FormRequest, Request, Spider
 
@@ -39,6 +39,7 @@ class Harmful:
         return (Harmful.done.append, ("unpickled",))
 
 
+@settings(max_examples=50)
 @given(meta=st.dictionaries(st.text(), plain), headers=st.dictionaries(st.sampled_from(["A", "B"]), st.binary()))
 def test_a_request_of_plain_types_comes_back_as_it_was(meta: dict[str, Any], headers: dict[str, bytes]) -> None:
     """Whatever plain types a request holds, the entry brings them back."""
@@ -80,6 +81,7 @@ def test_no_pickle_is_loaded_unless_it_is_signed(secret: str | None) -> None:
     assert not Harmful.done
 
 
+@settings(max_examples=50)
 @given(st.binary() | st.binary().map(lambda body: b"M" + body))
 def test_hostile_bytes_are_refused_with_one_error(entry: bytes) -> None:
     """Whatever lies on the server, reading it is a request or a ValueError, and never another exception."""

@@ -90,7 +90,7 @@ def test_a_thread_that_dies_of_a_bug_ends_in_the_state_failed(join: Join, server
     assert client.next() is None
 
 
-def test_a_server_that_comes_back_gets_what_waited(join: Join, mortal: RedisServer) -> None:
+def test_a_server_that_comes_back_gets_what_waited(mortal: RedisServer, join: Join) -> None:
     """While the server is away nothing is lost, and it is all delivered afterwards."""
     client = join(mortal.url)
     client.send(link("page"))

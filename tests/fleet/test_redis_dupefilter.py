@@ -157,5 +157,3 @@ def test_any_scheduler_can_have_it(server: RedisServer, scheduler: str) -> None:
             worker.finish()
         assert not site.missing()
         assert max(count for page, count in site.hits.items() if page) == 1
-
-

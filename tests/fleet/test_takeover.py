@@ -79,9 +79,7 @@ class Crawl:
             store.close()
 
 
-@pytest.mark.parametrize(
-    ("queue", "order"), [(PriorityQueue, "cab"), (FifoQueue, "abc"), (LifoQueue, "cba")]
-)
+@pytest.mark.parametrize(("queue", "order"), [(PriorityQueue, "cab"), (FifoQueue, "abc"), (LifoQueue, "cba")])
 def test_pending_requests_and_what_was_seen_are_taken_over(server: RedisServer, queue: type, order: str) -> None:
     """After the take-over workers fetch what was pending, in its order, and what they find that was not seen before."""
     crawl = Crawl(server, queue)
