@@ -1,10 +1,10 @@
--- Adds fingerprints to a filter that has no queue, and says which were new. Follows filter.lua.
+-- Begins a filter, or adds fingerprints and says which were new. Follows filter.lua.
 --
 -- ARGV[1] seed   ARGV[2] fingerprints, flat: place, words, masks, digest   ARGV[3] blocks and capacity of each layer that
 -- may come   ARGV[4] ms of the maximum age, or 0   ARGV[5..] fields and values of a filter that begins here
 --
--- Returns {state as fields and values, is new, lost segments, [1 for each that was new, else 0]}; the state only without answers. Begins the filter if
--- there is none. Nothing is added if its seed is another than the caller's.
+-- Returns {state as fields and values, is new, lost segments, [1 for each that was new, else 0]}; the state only if
+-- there are no answers. Begins the filter if there is none. Nothing is added if its seed is another than the caller's.
 local time = redis.call('TIME')
 local is_new_filter = redis.call('HEXISTS', FILTER, 'format') == 0 and 1 or 0
 if is_new_filter == 1 then redis.call('HSET', FILTER, unpack(ARGV, 5)) end

@@ -289,8 +289,7 @@ class LeaseClient:
         with self._lock:
             self._ready.clear()
         token = secrets.token_hex(8)
-        if not self._queue.rejoin(token, self._name):
-            raise self._queue.gone()
+        self._queue.join(token, self._name)
         self._token = token
         self._forget_answers()
 

@@ -6,18 +6,14 @@ the URL's fingerprint names. The scripts ``*.lua`` beside this file are the step
 
 from __future__ import annotations
 
-import json
 import logging
-import secrets
-from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple
-from zlib import crc32
 
 from scrapy_bloom.errors import UnusableError, counted
-from scrapy_bloom.fleet.blocks import SCHEME, probes_of
+from scrapy_bloom.fleet.blocks import probes_of
+from scrapy_bloom.fleet.chain import DIGEST_BYTES, ServerChain
 from scrapy_bloom.fleet.entry import PUSHED, for_script
 from scrapy_bloom.fleet.server import Script
-from scrapy_bloom.fleet.shared_filter import add_fingerprints, sizes_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,16 +22,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-FORMAT = f"queue 1, filter {SCHEME}"
-"""Of what is on the server. Workers with another are refused."""
-
 CRASH_LIMIT = 3
 """A request that was in hand when a worker died, this many times, is dead-lettered."""
-
-DIGEST_BYTES = 16
-
-KEY_SPACE_OF_SCRAPY_REDIS = "scrapy-redis 0.9"
-"""Key space of a queue that was taken over: its fingerprints are those of scrapy-redis."""
 
 _JOIN, _TAKE, _LEAVE = Script("head", "join"), Script("head", "take"), Script("head", "leave")
 _FINISH = Script("head", "filter", "finish")
@@ -98,48 +86,30 @@ class LeaseLostError(Exception):
     """Control flow between this module and the lease client: the worker's lease has run out."""
 
 
-class Queue:
-    """The queue of one spider under the key *prefix* on *server*.
+class Queue(ServerChain):
+    """Pending requests beside the filter: *options* are those of :class:`ServerChain`.
 
-    *capacity*, *error_rate* and *key_space*, a text that tells how URLs become fingerprints, are those of a queue that
-    begins here. *max_age* is in seconds, *lease_seconds* the time without a word after which a worker is given up. If
-    *is_exclusive*, a slot's requests go to one worker at a time.
+    A worker is given up after *lease_seconds* without a word. If *is_exclusive*, a slot's requests go to one worker at
+    a time. *start_urls* is a Redis key that others push start URLs to.
     """
+
+    kind = "queue"
 
     def __init__(
         self,
         server: Server,
         prefix: str,
         *,
-        capacity: int = 1_000_000,
-        error_rate: float = 1e-6,
-        key_space: str = "",
-        max_age: float | None = None,
         lease_seconds: float = 60.0,
         is_exclusive: bool = False,
         start_urls: str | None = None,
+        **options: Any,
     ) -> None:
-        self.server = server
-        self.prefix = prefix
-        self.shards = 1
-        self.is_taken_over = False
-        """Whether it began with what scrapy-redis left, and goes on with the fingerprints of that."""
+        super().__init__(server, prefix, **options)
         self.start_urls = start_urls
         self.lease_seconds = lease_seconds
-        self._new = {"capacity": capacity, "error_rate": error_rate, "key_space": key_space}
-        self._max_age = int((max_age or 0) * 1000)
         self._lease = int(lease_seconds * 1000)
         self._is_exclusive = int(is_exclusive)
-        self._seeds: list[bytes] = []
-        self._sizes = b""
-
-    def key(self, shard: int) -> str:
-        """Return the key of a shard's state; the names of its other keys begin with it."""
-        return f"{{{self.prefix}:{shard}}}"
-
-    def shard_of(self, fingerprint: bytes) -> int:
-        """Return the shard that *fingerprint* belongs to."""
-        return crc32(fingerprint) % self.shards if self.shards > 1 else 0
 
     def open(self, token: str, name: str) -> int:
         """Join the queue as the worker *name* in its life *token*, beginning it if need be; return what is outstanding.
@@ -150,59 +120,19 @@ class Queue:
             UnusableError: The queue is of another format, or of URLs that count as the same by other rules.
 
         """
-        known = self.server.client.hget(self.key(0), "shards")
-        self.shards = int(known or self.server.shards_for_new())
-        self._seeds, outstanding, begun = [], 0, 0
+        self.begin()
+        return self.join(token, name)
+
+    def join(self, token: str, name: str) -> int:
+        """Join again, after the lease has run out. Raises UnusableError if the queue is gone."""
+        outstanding = 0
         for shard in range(self.shards):
-            fields = {
-                "format": FORMAT,
-                "seed": secrets.token_bytes(16),
-                "chain": secrets.token_hex(4),
-                "shards": self.shards,
-                **self._new,
-            }
-            flat = [item for pair in fields.items() for item in pair]
-            state, (is_new, left, returned, buried) = self._join(shard, token, name, "", *flat)
-            self._check(state)
-            begun += is_new
-            outstanding += left
-            self._say_what_was_returned(name, returned, buried)
-            self._seeds.append(state[b"seed"])
-            self._sizes = sizes_for(ceil(int(state[b"capacity"]) / self.shards), float(state[b"error_rate"]))
-        if 0 < begun < self.shards or (known and begun):
-            logger.error(
-                "%s of %d of the queue %s on %s had been lost, and are begun anew: pages are fetched again, and what "
-                "was pending there is not fetched unless links lead to it.",
-                counted(begun, "shard"),
-                self.shards,
-                self.prefix,
-                self.server.where,
-            )
+            answer = self.server.call(_JOIN, [self.key(shard)], token, name, self._lease, CRASH_LIMIT)
+            if not answer:
+                raise self.gone()
+            outstanding += answer[0]
+            self._say_what_was_returned(name, *answer[1:])
         return outstanding
-
-    def rejoin(self, token: str, name: str) -> bool:
-        """Join again after the lease has run out; return False if the queue is gone."""
-        answers = [self._join(shard, token, name, "rejoin") for shard in range(self.shards)]
-        return all(state for state, *_ in answers)
-
-    def _join(self, shard: int, token: str, name: str, *arguments: Any) -> tuple[dict[bytes, bytes], list[int]]:
-        key = self.key(shard)
-        state, *rest = self.server.call(_JOIN, [key], token, name, self._lease, CRASH_LIMIT, *arguments)
-        return dict(zip(state[::2], state[1::2], strict=True)), rest
-
-    def _check(self, state: dict[bytes, bytes]) -> None:
-        for name, ours in (("format", FORMAT), ("key_space", self._new["key_space"])):
-            found = state.get(name.encode(), b"").decode()
-            if name == "key_space":
-                self.is_taken_over = found == KEY_SPACE_OF_SCRAPY_REDIS
-            if found not in {ours, KEY_SPACE_OF_SCRAPY_REDIS}:
-                raise UnusableError(
-                    f"The queue {self.prefix} on {self.server.where}",
-                    f"has the {name.replace('_', ' ')} {found!r}",
-                    expected=repr(ours),
-                    advice="All workers need the same version and the same settings of what counts as the same page. "
-                    "To begin anew, use another BLOOM_REDIS_KEY.",
-                )
 
     def take(self, shard: int, token: str, number: int, most: int) -> Taken:
         """Renew the lease, and take *most* requests. With the *number* of the last call, get its answer again.
@@ -268,13 +198,6 @@ class Queue:
             raise self.gone()
         return Finished(*answer)
 
-    def remember(self, fingerprints: Sequence[bytes]) -> None:
-        """Add *fingerprints* to the filter; no requests come with them."""
-        for shard in range(self.shards):
-            some = [each for each in fingerprints if self.shard_of(each) == shard]
-            if some:
-                add_fingerprints(self.server, self.key(shard), self._seeds[shard], some, self._sizes, self._max_age)
-
     def bury(self, ticket: Ticket, token: str, reason: str) -> None:
         """Dead-letter a request that the worker holds; *reason* is a word."""
         self.server.call(_LEAVE, [self.key(ticket.shard)], token, ticket.id, reason)
@@ -286,7 +209,7 @@ class Queue:
     def gone(self) -> UnusableError:
         """Return the error that says that the server has lost the queue."""
         return UnusableError(
-            f"The queue {self.prefix} on {self.server.where}",
+            f"The queue {self.where}",
             "is gone: the server has lost it, or somebody has removed it",
             advice="Set appendonly yes and maxmemory-policy noeviction on the server. The next start begins anew.",
         )
@@ -309,8 +232,3 @@ def score_of(priority: int, *, is_start: bool) -> int:
     lose the lowest bits of that order.
     """
     return -(priority << _PRIORITY_SHIFT) + (is_start << _START_SHIFT)
-
-
-def key_space(space: object) -> str:
-    """Return a text by which workers tell whether their fingerprints are the same."""
-    return json.dumps(space, sort_keys=True, default=str)

@@ -20,12 +20,12 @@ from scrapy.utils.reactor import is_reactor_installed
 from scrapy_bloom.errors import SettingsError, UnusableError
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.filter.lock import lock_directory
+from scrapy_bloom.fleet.chain import LOCAL_SHARE
 from scrapy_bloom.fleet.entry import PUSHED, Entries
 from scrapy_bloom.fleet.journal import Journal
 from scrapy_bloom.fleet.lease import Bury, Done, Forget, LeaseClient, State
-from scrapy_bloom.fleet.queue import Link, Queue, Ticket, key_space, score_of
+from scrapy_bloom.fleet.queue import Link, Queue, Ticket, score_of
 from scrapy_bloom.fleet.server import Address, Server, key_of
-from scrapy_bloom.fleet.shared_filter import LOCAL_SHARE
 from scrapy_bloom.fleet.takeover import fingerprint_of as fingerprint_of_scrapy_redis
 from scrapy_bloom.fleet.takeover import left_by_scrapy_redis
 from scrapy_bloom.job.frontier import Order
@@ -104,7 +104,7 @@ class FleetStore:
             prefix,
             capacity=settings.capacity,
             error_rate=settings.error_rate - local,
-            key_space=key_space(fingerprints.space),
+            key_space=sorted(fingerprints.space.items()),
             max_age=settings.max_age,
             lease_seconds=settings.fleet_lease,
             is_exclusive=has_delay,

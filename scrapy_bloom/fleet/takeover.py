@@ -21,7 +21,8 @@ from scrapy.utils.httpobj import urlparse_cached
 from w3lib.url import canonicalize_url
 
 from scrapy_bloom.errors import UnusableError
-from scrapy_bloom.fleet.queue import KEY_SPACE_OF_SCRAPY_REDIS, Link, Queue, score_of
+from scrapy_bloom.fleet.chain import KEY_SPACE_OF_SCRAPY_REDIS, LOCAL_SHARE
+from scrapy_bloom.fleet.queue import Link, Queue, score_of
 from scrapy_bloom.fleet.server import Address, Server, key_of
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def take_over(
             server,
             key_of(settings.redis_key, spider.name),
             capacity=settings.capacity,
-            error_rate=settings.error_rate * 0.9,
+            error_rate=settings.error_rate * (1 - LOCAL_SHARE),
             key_space=KEY_SPACE_OF_SCRAPY_REDIS,
             lease_seconds=settings.fleet_lease,
         )
@@ -130,7 +131,7 @@ def _take_filter(queue: Queue, name: str) -> int:
     while cursor != 0:
         cursor, members = client.sscan(name, cursor or 0, count=_FINGERPRINTS)
         fingerprints = [bytes.fromhex(member.decode()) for member in members if len(member) == _HEX_DIGITS]
-        queue.remember(fingerprints)
+        queue.add(fingerprints)
         taken += len(fingerprints)
     return taken
 

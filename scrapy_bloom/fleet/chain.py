@@ -1,0 +1,144 @@
+"""The filter of a fleet as it is on a server: where its shards are, what it was begun with, and how keys are added."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from math import ceil
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+from scrapy_bloom.errors import UnusableError, counted
+from scrapy_bloom.fleet.blocks import SCHEME, layer_sizes, probes_of
+from scrapy_bloom.fleet.entry import for_script
+from scrapy_bloom.fleet.server import Script
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scrapy_bloom.fleet.server import Server
+
+logger = logging.getLogger(__name__)
+
+LOCAL_SHARE = 0.1
+"""Of the error rate, for the filter in each process, which keeps what it knows from being asked of the server again.
+The rest is the server's. A quarter would save 4 % of a process' filter, and take 2 % more of the server."""
+
+DIGEST_BYTES = 16
+
+KEY_SPACE_OF_SCRAPY_REDIS = "scrapy-redis 0.9"
+"""Key space of a queue that was taken over: its fingerprints are those of scrapy-redis."""
+
+_ADD = Script("filter", "add")
+
+
+class ServerChain:
+    """The filter under the Redis key *prefix* on *server*: one shard, or several on a cluster.
+
+    *capacity*, *error_rate* and *key_space*, which tells how requests become fingerprints, are those of a filter that
+    begins here; *max_age* is in seconds.
+    """
+
+    kind = "filter"
+    """What it is, for messages, and so that a filter and a queue do not share a key."""
+
+    def __init__(
+        self,
+        server: Server,
+        prefix: str,
+        *,
+        capacity: int = 1_000_000,
+        error_rate: float = 1e-6,
+        key_space: object = "",
+        max_age: float | None = None,
+    ) -> None:
+        self.server, self.prefix = server, prefix
+        self.where = f"on {server.where} under {prefix}"
+        """Where it is, for messages."""
+        self.shards = 1
+        self.is_taken_over = False
+        """Whether it began with what scrapy-redis left, and goes on with the fingerprints of that."""
+        self._new = {
+            "format": f"{self.kind} 1, filter {SCHEME}",
+            "key_space": str(key_space),
+            "capacity": capacity,
+            "error_rate": error_rate,
+        }
+        self._seeds: list[bytes] = []
+        self._sizes = b""
+        self._max_age = int((max_age or 0) * 1000)
+
+    def key(self, shard: int) -> str:
+        """Return the key of a shard's state; the names of its other keys begin with it."""
+        return f"{{{self.prefix}:{shard}}}"
+
+    def shard_of(self, fingerprint: bytes) -> int:
+        """Return the shard that *fingerprint* belongs to."""
+        return crc32(fingerprint) % self.shards if self.shards > 1 else 0
+
+    def begin(self) -> None:
+        """Begin what is not there yet.
+
+        Raises:
+            UnusableError: It is of another format, or of requests that count as the same by other rules.
+
+        """
+        known = self.server.client.hget(self.key(0), "shards")
+        self.shards = int(known or self.server.shards_for_new())
+        self._seeds = []
+        begun = 0
+        for shard in range(self.shards):
+            state, is_new, _ = self._call(shard, b"", [])
+            begun += is_new
+            self._check(state)
+            self._seeds.append(state[b"seed"])
+            sizes = layer_sizes(ceil(int(state[b"capacity"]) / self.shards), float(state[b"error_rate"]))
+            self._sizes = for_script([number for pair in sizes for number in pair])
+        if known and begun:
+            logger.error("The %s %s had lost %s, begun anew", self.kind, self.where, counted(begun, "shard"))
+
+    def _check(self, state: dict[bytes, bytes]) -> None:
+        found_space = state[b"key_space"].decode()
+        self.is_taken_over = found_space == KEY_SPACE_OF_SCRAPY_REDIS
+        for name, found in (("format", state[b"format"].decode()), ("key_space", found_space)):
+            if found != self._new[name] and not (name == "key_space" and self.is_taken_over):
+                raise UnusableError(
+                    f"The {self.kind} {self.where}",
+                    f"has the {name.replace('_', ' ')} {found}",
+                    expected=str(self._new[name]),
+                    advice="All workers need the same version and the same settings of what counts as the same page. "
+                    "To begin anew, use another BLOOM_REDIS_KEY.",
+                )
+
+    def add(self, fingerprints: Sequence[bytes]) -> list[bool]:
+        """Add *fingerprints*, with one call for each shard, and return which were new."""
+        answers: dict[bytes, bool] = {}
+        for shard in {self.shard_of(each) for each in fingerprints}:
+            some = [each for each in fingerprints if self.shard_of(each) == shard]
+            state, is_new, found = self._call(shard, self._seeds[shard], some)
+            if not found:  # another process has begun it, with another seed
+                self._seeds[shard] = state[b"seed"]
+                _, _, found = self._call(shard, self._seeds[shard], some)
+                is_new = True
+            if is_new:
+                logger.warning("The server %s had lost the %s, which begins anew", self.server.where, self.kind)
+            answers.update(zip(some, found, strict=True))
+        return [answers[each] for each in fingerprints]
+
+    def _call(
+        self, shard: int, seed: bytes, fingerprints: Sequence[bytes]
+    ) -> tuple[dict[bytes, bytes], bool, list[bool]]:
+        """Return the state of a shard if nothing was added, whether it begins here, and which fingerprints were new.
+
+        Nothing is added if its seed is not *seed*.
+        """
+        flat: list[Any] = []
+        for each in fingerprints:
+            flat += (*probes_of(each, seed), each[:DIGEST_BYTES])
+        # A filter that is lost begins with the seed that its processes know.
+        own = {"seed": seed or secrets.token_bytes(16), "chain": secrets.token_hex(4), "shards": self.shards}
+        fields = [item for pair in {**self._new, **own}.items() for item in pair]
+        state, is_new, _, answers = self.server.call(
+            _ADD, [self.key(shard)], seed, for_script(flat), self._sizes or for_script([]), self._max_age, *fields
+        )
+        return dict(zip(state[::2], state[1::2], strict=True)), bool(is_new), [bool(each) for each in answers]
