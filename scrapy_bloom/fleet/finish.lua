@@ -9,6 +9,8 @@
 -- Returns {-2}: the queue is gone; nothing was done
 --         {1, outstanding, seq, links that were new, pages that the worker did not have any more, lost segments}
 local token, number, done, links = ARGV[1], ARGV[2], cmsgpack.unpack(ARGV[3]), cmsgpack.unpack(ARGV[4])
+local forget = cmsgpack.unpack(ARGV[8])
+if #forget > 0 and call('HGET', CALLS, token) ~= number then call('SADD', FILTER .. ':forgotten', unpack(forget)) end
 local chain = open_chain(cmsgpack.unpack(ARGV[6]), tonumber(ARGV[7]), milliseconds())
 if not chain then return {-2} end
 local seq = tonumber(call('HGET', STATE, 'seq') or 0)
@@ -44,9 +46,6 @@ else
     allow_when_full()
     if chain.has_changed then chain.save() end
 end
-
-local forget = cmsgpack.unpack(ARGV[8])
-if #forget > 0 then call('SADD', FILTER .. ':forgotten', unpack(forget)) end
 
 local refused, left = 0, {}
 if #done > 0 then

@@ -149,7 +149,7 @@ def test_the_same_command_goes_on_after_a_kill_of_the_command_itself(project: Pa
     crawl.process.kill()
     crawl.process.communicate()
     wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in left), "nothing of it is left")
-    assert Crawl(project, site, "--workers", "1", "-s", "JOBDIR=job").finish()["code"] == 0
+    assert Crawl(project, site, "--workers", "2", "-s", "JOBDIR=job").finish()["code"] == 0
     assert_each_item_once(project, site)
 
 

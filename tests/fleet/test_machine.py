@@ -1,0 +1,141 @@
+"""The model of "pending requests" against a real server: workers that crash, lose answers and leases, and finish late."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+
+from scrapy_bloom.fleet.queue import LeaseLostError, Link, Queue, Ticket
+from scrapy_bloom.fleet.server import Address, Server
+
+if TYPE_CHECKING:
+    from tests.fleet.servers import RedisServer
+
+NAMES = st.sampled_from(["one", "other"])
+URLS = st.lists(st.integers(0, 30), max_size=6)
+
+
+def link(number: int) -> Link:
+    fingerprint = hashlib.sha1(b"%d" % number).digest()
+    return Link(0, fingerprint, f"host-{number % 3}", 0, is_lifo=True, entry=b"%d" % number)
+
+
+class Life:
+    """A worker's life, and the pages that it has in hand."""
+
+    def __init__(self, token: str) -> None:
+        self.token = token
+        self.held: dict[int, Ticket] = {}
+        self.takes = self.finishes = 0
+
+
+def machine_over(server: RedisServer) -> type[RuleBasedStateMachine]:
+    class Fleet(RuleBasedStateMachine):
+        """What the server must agree with: every URL that was found is pending, in one worker's hands, or done."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            with server.client() as client:
+                client.flushall()
+            self.connection = Server(Address(server.url, {}))
+            self.queue = Queue(self.connection, "bloom:model", capacity=10)
+            self.tokens = 0
+            self.found: set[int] = set()
+            self.done: set[int] = set()
+            self.fetched: list[int] = []
+            self.zombies: list[Life] = []
+            self.lives = {name: self._new_life(name) for name in ("one", "other")}
+
+        def _new_life(self, name: str) -> Life:
+            self.tokens += 1
+            life = Life(f"token {self.tokens}")
+            self.queue.open(life.token, name)
+            return life
+
+        def teardown(self) -> None:
+            self.connection.close()
+
+        @rule(name=NAMES, most=st.integers(1, 4), is_lost=st.booleans())
+        def take(self, name: str, most: int, is_lost: bool) -> None:
+            life = self.lives[name]
+            life.takes += 1
+            for _ in range(1 + is_lost):  # an answer that is lost is asked for again
+                answer = self.queue.take(0, life.token, life.takes, most)
+            for ticket, entry in answer.found:
+                number = int(entry)
+                assert number not in self.done
+                assert not any(number in other.held for other in self.lives.values())
+                life.held[number] = ticket
+
+        @rule(name=NAMES, links=URLS, most=st.integers(0, 3), is_lost=st.booleans())
+        def finish(self, name: str, links: list[int], most: int, is_lost: bool) -> None:
+            life = self.lives[name]
+            pages = [*life.held][:most]
+            life.finishes += 1
+            arguments: Any = ([link(each) for each in links], [life.held.pop(page).id for page in pages])
+            answers = [self.queue.finish(0, life.token, life.finishes, *arguments) for _ in range(1 + is_lost)]
+            assert answers[0].new == len(set(links) - self.found)
+            assert answers[0].refused == 0
+            self.found |= set(links)
+            self.done |= set(pages)
+
+        @rule(name=NAMES)
+        def crash(self, name: str) -> None:
+            """The worker is started again under its name; what is left of its last life may still be heard of."""
+            self.zombies.append(self.lives[name])
+            self.lives[name] = self._new_life(name)
+
+        @rule(links=URLS)
+        def hear_of_a_zombie(self, links: list[int]) -> None:
+            """A life that was given up acknowledges nothing, and its links count."""
+            if self.zombies:
+                life = self.zombies[-1]
+                life.finishes += 1
+                ids = [ticket.id for ticket in life.held.values()]
+                answer = self.queue.finish(0, life.token, life.finishes, [link(each) for each in links], ids)
+                assert answer.refused == len(ids)
+                self.found |= set(links)
+                try:
+                    self.queue.take(0, life.token, life.takes + 1, 1)
+                except LeaseLostError:
+                    return
+                raise AssertionError("a life that was given up was handed a request")
+
+        @rule(name=NAMES)
+        def leave(self, name: str) -> None:
+            self.queue.leave(self.lives[name].token)
+            self.lives[name] = self._new_life(name)
+
+        @rule()
+        def kill_the_server(self) -> None:
+            server.kill()
+            server.start()
+
+        @invariant()
+        def nothing_is_lost(self) -> None:
+            with server.client() as client:
+                key = self.queue.key(0)
+                entries = client.hgetall(f"{key}:requests")
+                pending = {
+                    member
+                    for name in client.scan_iter(match=f"{key}:pending:*")
+                    for member in client.zrange(name, 0, -1)
+                }
+                pending |= set(client.zrange(f"{key}:suspects", 0, -1))
+                dead = set(client.hkeys(f"{key}:dead"))
+            assert {int(entry) for entry in entries.values()} == self.found - self.done
+            held = {ticket.id for life in self.lives.values() for ticket in life.held.values()}
+            assert pending | dead | held == set(entries)
+            assert not pending & held
+
+    return Fleet
+
+
+def test_every_url_that_was_found_is_pending_in_hand_or_done(mortal: RedisServer) -> None:
+    """Through crashes of workers and server, lost answers and late calls, each URL is in one place, and in none twice."""
+    own = settings(max_examples=25, stateful_step_count=25, deadline=None)
+    run_state_machine_as_test(machine_over(mortal), settings=own)

@@ -1,0 +1,251 @@
+from __future__ import annotations
+
+import datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from scrapy import Request, Spider
+from scrapy.utils.test import get_crawler
+
+from scrapy_bloom.errors import InUseError, UnusableError
+from scrapy_bloom.fleet.store import FleetStore
+from scrapy_bloom.settings import BloomSettings
+from scrapy_bloom.url.fingerprint import fingerprints_of
+from tests.fleet.servers import wait_until
+from tests.support import store_contract
+from tests.support.engine import Engine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.fleet.servers import RedisServer
+
+
+class PageSpider(Spider):
+    name = "pages"
+
+    def parse(self, response: Any, **_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def make(server: RedisServer) -> Iterator[Callable[..., FleetStore]]:
+    made: list[FleetStore] = []
+
+    def make(flush: Callable[[], None] = lambda: None, **own: Any) -> FleetStore:
+        crawler = get_crawler(PageSpider, {"BLOOM_REDIS_URL": server.url, "BLOOM_CAPACITY": 1000, **own})
+        crawler._apply_settings()
+        crawler.spider = PageSpider.from_crawler(crawler)
+        settings = BloomSettings.from_settings(crawler.settings)
+        made.append(FleetStore(crawler, settings, fingerprints_of(crawler), flush=flush))
+        return made[-1]
+
+    yield make
+    for store in made:
+        store.close()
+
+
+def page(name: str, **options: Any) -> Request:
+    return Request(f"https://example.com/{name}", **options)
+
+
+def push(store: FleetStore, name: str, **options: Any) -> bool:
+    """Push a link as the scheduler does; returns whether the store takes it for new."""
+    fingerprint = f"fingerprint of {name}".encode()
+    return store.add(fingerprint) and store.push(page(name, **options), fingerprint)
+
+
+def pop(*stores: FleetStore) -> tuple[FleetStore, Request]:
+    found: list[tuple[FleetStore, Request]] = []
+
+    def has_one() -> bool:
+        for store in stores:
+            store.commit()
+            if not found and (one := store.pop()) is not None:
+                found.append((store, one[0]))
+        return bool(found)
+
+    wait_until(has_one, "a request is handed out")
+    return found[0]
+
+
+def crawl(*stores: FleetStore) -> list[str]:
+    """Fetch all that is there, and return it."""
+    handed: list[str] = []
+
+    def is_over() -> bool:
+        for store in stores:
+            if (one := store.pop()) is not None:
+                handed.append(one[0].url.rpartition("/")[2])
+                store.done(one[0])
+            store.commit()
+        return not any(len(store) for store in stores)
+
+    wait_until(is_over, "all is fetched")
+    return handed
+
+
+class FleetEngine(Engine):
+    """The engine of a worker, which waits for the server as Scrapy's does, and ticks as its timer does."""
+
+    def start(self) -> Request | None:
+        found: list[Request | None] = []
+
+        def is_over() -> bool:
+            self.crawl.tick()
+            if (request := self.scheduler.next_request()) is not None or not self.scheduler.has_pending_requests():
+                found.append(request)
+            return bool(found)
+
+        wait_until(is_over, "a request is handed out, or the crawl is over")
+        if found[0] is not None:
+            self.engine._slot.add_request(found[0])
+            self._slot(found[0]).active.add(found[0])
+        return found[0]
+
+
+# The others tell the number of pending requests, which a fleet's worker does not know: it knows whether there are any.
+CHECKS = (
+    store_contract.remembers,
+    store_contract.takes_what_it_does_not_know,
+    store_contract.hands_out_what_cannot_be_serialized,
+    store_contract.closes_twice,
+)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_the_contract_of_all_stores(check: Callable[[Any], None], server: RedisServer) -> None:
+    """A worker's store does what stores in memory and in job directories do."""
+    scheduler = "scrapy_bloom.fleet_scheduler.FleetScheduler"
+    check(lambda: FleetEngine(None, {"SCHEDULER": scheduler, "BLOOM_REDIS_URL": server.url}))
+
+
+def test_workers_share_what_is_pending(make: Callable[..., FleetStore]) -> None:
+    """What two workers find is fetched once, by either; both end."""
+    one, other = make(), make()
+    for name in "abc":
+        assert push(one, name)
+        assert push(other, name)
+        assert not push(one, name)
+    push(other, "d")
+    assert sorted(crawl(one, other)) == list("abcd")
+
+
+def test_a_page_in_hand_is_not_fetched_by_others(make: Callable[..., FleetStore]) -> None:
+    """While one worker has a page in hand, others get nothing and do not end."""
+    one, other = make(), make()
+    push(one, "a")
+    store, request = pop(one, other)
+    assert store.is_handling(request)
+    wait_until(lambda: len(one) and len(other), "both have heard of it")
+    store.done(request)
+    assert not store.is_handling(request)
+    assert crawl(one, other) == []
+
+
+def test_items_are_flushed_before_a_page_is_acknowledged(make: Callable[..., FleetStore], server: RedisServer) -> None:
+    """The feeds are flushed before the server hears that a page is done."""
+    pending: list[int] = []
+    with server.client() as client:
+        store = make(flush=lambda: pending.append(client.hlen("{bloom:pages:0}:requests")))
+        push(store, "a")
+        _, request = pop(store)
+        store.done(request)
+        crawl(store)
+    assert pending == [1]
+
+
+def test_a_start_request_is_fetched_once_whoever_yields_it(make: Callable[..., FleetStore]) -> None:
+    """Unfiltered start requests are taken once for all workers; two equal ones of a spider are two; retries are more."""
+    one, other = make(), make()
+    for store in (one, other):
+        for _ in range(2):
+            store.push(page("start", dont_filter=True, meta={"is_start_request": True}), None)
+    store, request = pop(one, other)
+    store.push(request.copy(), None)  # a retry
+    store.done(request)
+    assert crawl(one, other) == ["start"] * 2
+
+
+def test_what_cannot_be_written_is_fetched_before_its_page_is_acknowledged(
+    make: Callable[..., FleetStore], server: RedisServer
+) -> None:
+    """A request that only a pickle can hold stays with its worker, whose page is acknowledged after it."""
+    store = make()
+    push(store, "page")
+    _, request = pop(store)
+    assert not push(store, "pickled", meta={"day": datetime.date(2024, 1, 2)})
+    store.done(request)
+    store.commit()
+    _, pickled = pop(store)
+    assert pickled.meta["day"] == datetime.date(2024, 1, 2)
+    with server.client() as client:
+        assert client.hlen("{bloom:pages:0}:requests") == 1
+        store.done(pickled)
+        crawl(store)
+        assert client.hlen("{bloom:pages:0}:requests") == 0
+
+
+def test_with_a_secret_workers_share_what_only_a_pickle_can_hold(make: Callable[..., FleetStore]) -> None:
+    """With the secret, any worker gets a request that only a pickle can hold."""
+    one, other = (make(BLOOM_FLEET_SECRET="a secret of some length") for _ in "ab")
+    assert push(one, "a", meta={"day": datetime.date(2024, 1, 2)})
+    one.close()
+    _, request = pop(other)
+    assert request.meta["day"] == datetime.date(2024, 1, 2)
+    other.done(request)
+
+
+def test_an_entry_that_cannot_be_read_is_dead_lettered(make: Callable[..., FleetStore], server: RedisServer) -> None:
+    """An entry that is nothing is taken out and kept, and the crawl goes on to its end."""
+    store = make()
+    push(store, "a")
+    _, request = pop(store)
+    with server.client() as client:
+        client.hset("{bloom:pages:0}:requests", "9", b"garbage")
+        client.zadd("{bloom:pages:0}:pending:example.com", {"9": 0})
+        client.zadd("{bloom:pages:0}:slots", {"example.com": 1})
+        store.done(request)
+        assert crawl(store) == []
+        assert client.hkeys("{bloom:pages:0}:dead") == [b"9"]
+
+
+def test_start_urls_are_pushed_to_a_crawl_that_waits(make: Callable[..., FleetStore], server: RedisServer) -> None:
+    """With a key for start URLs a worker waits for them, and takes JSON and plain URLs."""
+    store = make(BLOOM_FLEET_START_URLS="%(spider)s:start")
+    assert len(store)
+    with server.client() as client:
+        client.rpush("pages:start", "https://example.com/a", '{"url": "https://example.com/b", "meta": {"n": 1}}')
+    names = set()
+    for _ in range(2):
+        _, request = pop(store)
+        names.add((request.url, request.meta.get("n")))
+        store.done(request)
+    assert names == {("https://example.com/a", None), ("https://example.com/b", 1)}
+    assert len(store)
+
+
+def test_a_forgotten_page_is_fetched_again_when_a_link_leads_to_it(make: Callable[..., FleetStore]) -> None:
+    """What finally failed is new once more."""
+    store = make()
+    push(store, "a")
+    assert crawl(store) == ["a"]
+    assert store.forget(b"fingerprint of a")
+    assert push(store, "a")
+    assert crawl(store) == ["a"]
+
+
+def test_a_job_directory_is_one_workers(make: Callable[..., FleetStore], tmp_path: Path) -> None:
+    """Two workers cannot have one job directory: they would take each other's requests."""
+    make(JOBDIR=str(tmp_path))
+    with pytest.raises(InUseError):
+        make(JOBDIR=str(tmp_path))
+
+
+def test_a_server_that_is_not_there_is_said_before_the_crawl(make: Callable[..., FleetStore]) -> None:
+    """A worker whose server does not answer does not start, and its message shows no password."""
+    with pytest.raises(UnusableError) as caught:
+        make(BLOOM_REDIS_URL="redis://:a-password@127.0.0.1:1")
+    assert "127.0.0.1:1" in str(caught.value)
+    assert "a-password" not in str(caught.value)
