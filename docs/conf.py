@@ -11,10 +11,6 @@ from pathlib import Path
 
 from sphinx.application import Sphinx
 
-from scrapy_bloom.commands.curves import curves_of_plan
-from scrapy_bloom.commands.pictures import save_filter_picture
-from scrapy_bloom.filter.chain import DEFAULT_CAPACITY, DEFAULT_ERROR_RATE
-
 project = "scrapy-bloom"
 author = "The scrapy-bloom developers"
 project_copyright = author
@@ -33,7 +29,6 @@ INCLUDED = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "benchmarks/README.md": "benchmarks.md",
-    "benchmarks/RESULTS.md": "results.md",
     "example_project/README.md": "example.md",
 }
 """Files of the repository that are not in this folder, and the pages that stand for them."""
@@ -63,14 +58,7 @@ def _relink_included(_app: Sphinx, path: Path, _parent: str, source: list[str]) 
     source[0] = _relinked(source[0], (DOCS / path).resolve().parent)
 
 
-def _draw(_app: Sphinx, _config: object) -> None:
-    """Draw the picture of docs/math.md, which says with which command."""
-    curves = curves_of_plan(20_000_000, DEFAULT_ERROR_RATE, DEFAULT_CAPACITY)
-    save_filter_picture(curves, DOCS / "pictures" / "filter.svg")
-
-
 def setup(app: Sphinx) -> None:
-    """Draw what is drawn anew, and relink each page, and each file that a page includes, when Sphinx reads it."""
-    app.connect("config-inited", _draw)
+    """Relink each page, and each file that a page includes, when Sphinx reads it."""
     app.connect("source-read", _relink_page)
     app.connect("include-read", _relink_included)
