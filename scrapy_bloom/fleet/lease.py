@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from redis.exceptions import RedisError
 
 from scrapy_bloom.errors import counted
-from scrapy_bloom.fleet.queue import LeaseLostError, Link, Ticket
+from scrapy_bloom.fleet.queue import Bury, Done, Forget, LeaseLostError, Link, Message, Ticket
 from scrapy_bloom.fleet.server import AWAY, is_full
 
 if TYPE_CHECKING:
@@ -53,30 +53,6 @@ class State(Enum):
     CLOSING = "closing"
     CLOSED = "closed"
     FAILED = "failed"
-
-
-class Done(NamedTuple):
-    """A page that the crawl is done with."""
-
-    ticket: Ticket
-    mark: int
-    """Size that the worker's file of items had then."""
-
-
-class Forget(NamedTuple):
-    """A fingerprint that may be seen once more."""
-
-    fingerprint: bytes
-
-
-class Bury(NamedTuple):
-    """A request that is dead-lettered, for *reason*, a word."""
-
-    ticket: Ticket
-    reason: str
-
-
-Message = Link | Done | Forget | Bury
 
 
 class _Call(NamedTuple):

@@ -50,6 +50,30 @@ class Ticket(NamedTuple):
     id: bytes
 
 
+class Done(NamedTuple):
+    """A page that the crawl is done with."""
+
+    ticket: Ticket
+    mark: int
+    """Size that the worker's file of items had then."""
+
+
+class Forget(NamedTuple):
+    """A fingerprint that may be seen once more."""
+
+    fingerprint: bytes
+
+
+class Bury(NamedTuple):
+    """A request that is dead-lettered, for *reason*, a word."""
+
+    ticket: Ticket
+    reason: str
+
+
+Message = Link | Done | Forget | Bury
+
+
 class Taken(NamedTuple):
     """The server's answer to :meth:`Queue.take`."""
 

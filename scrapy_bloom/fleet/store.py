@@ -23,8 +23,8 @@ from scrapy_bloom.filter.lock import lock_directory
 from scrapy_bloom.fleet.chain import LOCAL_SHARE
 from scrapy_bloom.fleet.entry import PUSHED, Entries
 from scrapy_bloom.fleet.journal import Journal
-from scrapy_bloom.fleet.lease import Bury, Done, Forget, LeaseClient, State
-from scrapy_bloom.fleet.queue import Link, Queue, Ticket, score_of
+from scrapy_bloom.fleet.lease import LeaseClient, State
+from scrapy_bloom.fleet.queue import Bury, Done, Forget, Link, Queue, Ticket, score_of
 from scrapy_bloom.fleet.server import Address, Server, key_of
 from scrapy_bloom.fleet.takeover import fingerprint_of as fingerprint_of_scrapy_redis
 from scrapy_bloom.fleet.takeover import left_by_scrapy_redis
@@ -74,51 +74,35 @@ class FleetStore:
         *,
         flush: Callable[[], None],
     ) -> None:
-        spider = crawler.spider
+        spider, own = crawler.spider, crawler.settings
         name = spider.name if spider is not None else "spider"
-        own = crawler.settings
         has_delay = own.getfloat("DOWNLOAD_DELAY") > 0 or getattr(spider, "download_delay", 0) > 0
         order = Order.of(own, in_job=True)
         self._order = order._replace(by_slot=True) if has_delay else order
         self._crawler, self._fingerprints, self._flush = crawler, fingerprints, flush
-        self._locks = ExitStack()
-        jobdir = Path(own["JOBDIR"]).absolute() if own["JOBDIR"] else None
-        if jobdir is not None:  # two workers of one name would take each other's requests
-            self._locks.enter_context(lock_directory(jobdir / "requests.bloom"))
-        try:
-            server = Server(Address.of(settings.redis_url, own))
-        except BaseException:
-            self._locks.close()
-            raise
-        prefix = key_of(settings.redis_key, name)
-        self.where = f"on {server.where} under {prefix}"
-        """Where filter and queue are, for messages."""
-        self._server = server
         self._entries = Entries(spider, settings.fleet_secret)
         local = settings.error_rate * LOCAL_SHARE
         self.chain = ScalableBloomFilter(settings.capacity, local, max_age=settings.max_age)
         """What this process knows. A duplicate in here is dropped without asking."""
         self.add: Callable[[bytes], bool] = self.chain.add
-        self._queue = Queue(
-            server,
-            prefix,
-            capacity=settings.capacity,
-            error_rate=settings.error_rate - local,
-            key_space=sorted(fingerprints.space.items()),
-            max_age=settings.max_age,
-            lease_seconds=settings.fleet_lease,
-            is_exclusive=has_delay,
-            start_urls=_start_urls(settings.fleet_start_urls, prefix, name, server),
-        )
+        jobdir = Path(own["JOBDIR"]).absolute() if own["JOBDIR"] else None
         items = own.get(ITEMS)
         self._journal = Journal(Path(f"{items}.journal"), Path(items)) if items else None
-        self._client = LeaseClient(
-            self._queue,
-            _worker_name(jobdir),
-            ahead=2 * own.getint("CONCURRENT_REQUESTS"),
-            news=_in_crawl(self._news),
-            journal=self._journal,
-        )
+        self._on_close = ExitStack()
+        with ExitStack() as on_error:
+            if jobdir is not None:  # two workers of one name would take each other's requests
+                on_error.enter_context(lock_directory(jobdir / "requests.bloom"))
+            self._server = Server(Address.of(settings.redis_url, own))
+            on_error.callback(self._server.close)
+            self._queue = _queue_of(self._server, settings, fingerprints, name, is_exclusive=has_delay)
+            self.where = self._queue.where
+            """Where filter and queue are, for messages."""
+            ahead = 2 * own.getint("CONCURRENT_REQUESTS")
+            self._client = LeaseClient(
+                self._queue, _worker_name(jobdir), ahead=ahead, news=_in_crawl(self._news), journal=self._journal
+            )
+            self._open(name)
+            self._on_close = on_error.pop_all()
         self._in_flight: dict[int, tuple[Ticket | None, Request]] = {}  # by id() of the request, kept alive here
         self._in_memory: deque[Request] = deque()  # that cannot be written to the server
         self._waiting: dict[int, set[int]] = {}  # by id() of one of those: the requests it may have come from
@@ -126,7 +110,6 @@ class FleetStore:
         self._done: list[Done] = []
         self._starts: Counter[bytes] = Counter()
         self._has_ended = False
-        self._open(name)
 
     def _open(self, spider: str) -> None:
         try:
@@ -141,15 +124,8 @@ class FleetStore:
                 )
             self._client.open()
         except RedisError as error:
-            self._locks.close()
-            raise UnusableError(
-                f"The queue {self.where}",
-                f"cannot be used: {error}",
-                advice="See what the server logs, and whether its user may run scripts.",
-            ) from None
-        except BaseException:
-            self._locks.close()
-            raise
+            advice = "See what the server logs, and whether its user may run scripts."
+            raise UnusableError(f"The queue {self.where}", f"cannot be used: {error}", advice=advice) from None
         logger.info("Sharing the queue %s with all workers that are given the same key", self.where)
 
     # -- the store -----------------------------------------------------------------------------------------------------
@@ -281,11 +257,10 @@ class FleetStore:
         self.commit()
         self._client.close()
         self.commit()
-        self._server.close()
         if self._journal is not None:
             self._journal.close()
         self.chain.close()
-        self._locks.close()
+        self._on_close.close()
 
     def __len__(self) -> int:
         """Return how many requests are ready here; at least 1 while any are pending or in hand at any worker."""
@@ -328,18 +303,29 @@ def _worker_name(jobdir: Path | None) -> str:
     return f"{host}-{jobdir.name}-{sha1(str(jobdir).encode(), usedforsecurity=False).hexdigest()[:8]}"
 
 
-def _start_urls(key: str | None, prefix: str, spider: str, server: Server) -> str | None:
-    if key is None:
-        return None
-    key = key % {"spider": spider, "name": spider}
-    tag = f"{{{prefix}:0}}"
-    if server.is_cluster and tag not in key:
-        problem = (
-            f"BLOOM_FLEET_START_URLS is {key!r}, which a cluster may keep on another node than the queue; push to "
-            f"a key with {tag} in its name"
-        )
-        raise SettingsError([problem])
-    return key
+def _queue_of(
+    server: Server, settings: BloomSettings, fingerprints: Fingerprints, spider: str, *, is_exclusive: bool
+) -> Queue:
+    prefix, start_urls = key_of(settings.redis_key, spider), settings.fleet_start_urls
+    if start_urls is not None:
+        start_urls = key_of(start_urls, spider)
+        if server.is_cluster and f"{{{prefix}:0}}" not in start_urls:
+            problem = (
+                f"BLOOM_FLEET_START_URLS is {start_urls!r}, which a cluster may keep on another node than the queue; "
+                f"push to a key with {{{prefix}:0}} in its name"
+            )
+            raise SettingsError([problem])
+    return Queue(
+        server,
+        prefix,
+        capacity=settings.capacity,
+        error_rate=settings.error_rate * (1 - LOCAL_SHARE),
+        key_space=sorted(fingerprints.space.items()),
+        max_age=settings.max_age,
+        lease_seconds=settings.fleet_lease,
+        is_exclusive=is_exclusive,
+        start_urls=start_urls,
+    )
 
 
 def _in_crawl(call: Callable[[], None]) -> Callable[[], None]:

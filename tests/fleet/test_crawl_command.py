@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,7 +16,6 @@ from tests.fleet.site import ROOT, Site
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 SPIDER = """
 import scrapy
@@ -85,16 +85,15 @@ class Crawl:
         found = []
         for pid in self._descendants():
             try:
-                with open(f"/proc/{pid}/cmdline", "rb") as file:
-                    if command.encode() in file.read():
-                        found.append(pid)
+                if command.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    found.append(pid)
             except OSError:
                 pass
         return found
 
     def _descendants(self) -> list[int]:
-        with open(f"/proc/{self.process.pid}/task/{self.process.pid}/children") as file:
-            return [int(pid) for pid in file.read().split()]
+        pid = self.process.pid
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 @pytest.fixture
@@ -148,7 +147,7 @@ def test_the_same_command_goes_on_after_a_kill_of_the_command_itself(project: Pa
     left = crawl.children("crawl_worker") + crawl.children("-server")
     crawl.process.kill()
     crawl.process.communicate()
-    wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in left), "nothing of it is left")
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in left), "nothing of it is left")
     assert Crawl(project, site, "--workers", "2", "-s", "JOBDIR=job").finish()["code"] == 0
     assert_each_item_once(project, site)
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import datetime
 import pickle
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -67,7 +68,7 @@ def test_what_needs_a_pickle_needs_the_secret() -> None:
     entry = Entries(None, SECRET).write(request)
     assert Entries(None, SECRET).read(entry).meta["day"] == datetime.date(2024, 1, 2)
     for reader in (Entries(None), Entries(None, "another secret of length")):
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match="BLOOM_FLEET_SECRET"):
             reader.read(entry)
 
 
@@ -76,7 +77,7 @@ def test_no_pickle_is_loaded_unless_it_is_signed(secret: str | None) -> None:
     """A pickle that somebody wrote to the server without the secret runs nothing in a worker."""
     body = pickle.dumps({0: "https://example.com/", 7: Harmful()})
     for entry in (body, SIGNED + body, SIGNED + bytes(32) + body):
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match=r"it begins with|SECRET"):
             Entries(None, secret).read(entry)
     assert not Harmful.done
 
@@ -85,10 +86,8 @@ def test_no_pickle_is_loaded_unless_it_is_signed(secret: str | None) -> None:
 @given(st.binary() | st.binary().map(lambda body: b"M" + body))
 def test_hostile_bytes_are_refused_with_one_error(entry: bytes) -> None:
     """Whatever lies on the server, reading it is a request or a ValueError, and never another exception."""
-    try:
+    with suppress(ValueError):
         Entries(PageSpider()).read(entry)
-    except ValueError:
-        pass
 
 
 def test_no_entry_makes_a_worker_import_a_class() -> None:

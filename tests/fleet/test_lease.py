@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_bloom.fleet.lease import Done, LeaseClient, State
-from scrapy_bloom.fleet.queue import Link, Queue, Ticket
+from scrapy_bloom.fleet.lease import LeaseClient, State
+from scrapy_bloom.fleet.queue import Done, Link, Queue, Ticket
 from scrapy_bloom.fleet.server import Address, Server
 from tests.fleet.servers import LosingProxy, wait_until
 

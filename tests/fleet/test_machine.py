@@ -1,4 +1,4 @@
-"""The model of "pending requests" against a real server: workers that crash, lose answers and leases, and finish late."""
+"""The model of "pending requests" against a real server: workers that crash, lose answers, and finish late."""
 
 from __future__ import annotations
 
@@ -136,6 +136,6 @@ def machine_over(server: RedisServer) -> type[RuleBasedStateMachine]:
 
 
 def test_every_url_that_was_found_is_pending_in_hand_or_done(mortal: RedisServer) -> None:
-    """Through crashes of workers and server, lost answers and late calls, each URL is in one place, and in none twice."""
+    """Through crashes of workers and server, lost answers and late calls, each URL is in one place."""
     own = settings(max_examples=25, stateful_step_count=25, deadline=None)
     run_state_machine_as_test(machine_over(mortal), settings=own)

@@ -157,7 +157,7 @@ def test_items_are_flushed_before_a_page_is_acknowledged(make: Callable[..., Fle
 
 
 def test_a_start_request_is_fetched_once_whoever_yields_it(make: Callable[..., FleetStore]) -> None:
-    """Unfiltered start requests are taken once for all workers; two equal ones of a spider are two; retries are more."""
+    """Unfiltered start requests are taken once for all workers; two equal ones of a spider are two."""
     one, other = make(), make()
     for store in (one, other):
         for _ in range(2):
