@@ -164,10 +164,13 @@ class _Worker:
             self.short_lives = self.short_lives + 1 if time.monotonic() < self._began + SHORT_SECONDS else 0
             logger.warning("%s has died (exit code %d)", self.name, code)
 
+    def give_up(self) -> None:
+        """Do not start it again if it has died."""
+        if self._process is None:
+            self.reason = self.reason or "not started again"
+
     def stop(self) -> None:
         """Pass a Ctrl-C on."""
-        if self._process is None:
-            self.reason = self.reason or "stopped"
         self._say(b"stop\n")
 
     def kill(self) -> None:
@@ -233,8 +236,7 @@ class _Crawl:
                     self._fail(f"{worker.name} dies again and again just after its start; the log says why")
             if self.has_finished or self._stops or self.problem:
                 for worker in self._workers:
-                    if worker._process is None:
-                        worker.stop()
+                    worker.give_up()
             while self._said < self._stops:
                 self._said += 1
                 for worker in self._workers:

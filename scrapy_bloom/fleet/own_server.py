@@ -28,7 +28,7 @@ from redis.retry import Retry
 from scrapy_bloom.errors import UnusableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
 HOST = "127.0.0.1"
 WAIT_SECONDS = 60.0
@@ -80,11 +80,11 @@ def server_executable(path: str | None = None) -> str:
 
 
 class OwnServer:
-    """A server on the data in *directory*, which only servers of this class have used; *inherited* stay open in it."""
+    """A server on the data in *directory*, which only servers of this class have used."""
 
-    def __init__(self, directory: Path, executable: str, inherited: Sequence[int] = ()) -> None:
+    def __init__(self, directory: Path, executable: str) -> None:
         self.log = directory / "server.log"
-        self._directory, self._executable, self._inherited = directory, executable, inherited
+        self._directory, self._executable = directory, executable
         self._password = secrets.token_hex(24)
         self._port = 0
         self._process: subprocess.Popen[bytes] | None = None
@@ -113,7 +113,6 @@ class OwnServer:
                 stderr=log,
                 cwd=self._directory,
                 start_new_session=True,
-                pass_fds=tuple(self._inherited),
                 preexec_fn=_ends_with_parent(os.getpid()),
             )
         assert self._process.stdin is not None  # noqa: S101 - it was asked for

@@ -56,9 +56,12 @@ _OURS = {
 }
 
 
+_NO_ROOM = ("OOM", "MISCONF", "NOREPLICAS", "command not allowed when used memory")
+
+
 def is_full(error: Exception) -> bool:
-    """Return whether the server refused because it has used up its ``maxmemory``."""
-    return isinstance(error, exceptions.OutOfMemoryError) or "OOM command not allowed" in str(error)
+    """Return whether the server answered, but takes no data: no memory or disk is left, or too few replicas."""
+    return isinstance(error, exceptions.ResponseError) and any(reason in str(error) for reason in _NO_ROOM)
 
 
 class Script:
