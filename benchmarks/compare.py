@@ -1,8 +1,8 @@
-"""scrapy-bloom beside what else people use: memory, time, what a kill costs, and what is wrongly taken for seen.
+"""What ``kill -9`` costs: pages and items lost, and items twice, of Scrapy, scrapy-redis and scrapy-bloom.
 
-First each remembers the same URLs, in a process of its own; servers are fresh. Then each crawls a generated site, is
-killed with SIGKILL when it has half of the pages, and is started again, until it ends by itself. Times are by the
-clock, since some wait for a server. Each way is set up as its documentation says, in ``benchmarks/alternatives.py``.
+Each crawls the same site with a feed in JSON lines, two items to a page, and is killed when half of the pages have
+come. It is started again until it ends by itself; the site counts what it was asked for. All are set up as their
+documentation says, with a job directory where they take one.
 """
 
 from __future__ import annotations
@@ -11,238 +11,187 @@ import json
 import logging
 import subprocess
 import sys
-import time
-from importlib.metadata import PackageNotFoundError, version
+from collections import Counter
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import measure
-from benchmarks.alternatives import OUR_FLEET, OURS, WAYS, Place, Way
 from benchmarks.redis_server import redis_server
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-SETTINGS = {
-    "LOG_LEVEL": "ERROR",
-    "TELNETCONSOLE_ENABLED": False,
-    "DOWNLOAD_DELAY": 0.01,
-    "RANDOMIZE_DOWNLOAD_DELAY": False,
+SCRAPY, REDIS, FLEET = "Scrapy", "scrapy-redis", "scrapy-bloom, fleet"
+SETTINGS = {"LOG_LEVEL": "ERROR", "TELNETCONSOLE_ENABLED": False, "DOWNLOAD_DELAY": 0.01}
+"""A hundred pages a second at most, so that a crawl is killed some seconds after it began, as crawls are."""
+WAYS: dict[str, dict[str, Any]] = {
+    SCRAPY: {},
+    REDIS: {
+        "SCHEDULER": "scrapy_redis.scheduler.Scheduler",
+        "DUPEFILTER_CLASS": "scrapy_redis.dupefilter.RFPDupeFilter",
+        "SCHEDULER_PERSIST": True,
+    },
+    measure.OURS: {"ADDONS": {"scrapy_bloom.Addon": 300}},
+    FLEET: {"ADDONS": {"scrapy_bloom.Addon": 300}, "BLOOM_REDIS_URL": "here"},
 }
-"""A hundred pages a second, so that the crawl is killed some seconds after it began, as crawls are."""
-
 STARTS = 5
 """Starts after the kill that are tried; a way that has not ended by itself then is not going to."""
+ITEMS_OF_A_PAGE = 2
+COLUMNS = ("pages lost", "items lost", "items twice", "pages again")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add what can be chosen on the command line."""
-    parser.add_argument("--urls", type=int, default=20_000, help="URLs to remember (default: %(default)s)")
     parser.add_argument("--pages", type=int, default=600, help="pages of the site (default: %(default)s)")
-    parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS), metavar="WAY", help="only these")
-    parser.add_argument("--large", action="store_true", help="the same as --urls 1000000 --pages 3000")
+    parser.add_argument("--rounds", type=int, default=3, help="kills of each (default: %(default)s)")
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="draw the medians, as docs/pictures/kill.svg does")
 
 
-def run(options: argparse.Namespace) -> measure.Picture:
-    """Measure and print both tables."""
-    urls, pages = (1_000_000, 3_000) if options.large else (options.urls, options.pages)
-    ways = {name: WAYS[name] for name in options.ways if _is_installed(name, WAYS[name])}
-    measure.print_environment(*dict.fromkeys(way.package for way in ways.values()))
-    drawn = _compare_memories(ways, urls)
-    _compare_kills(ways, pages)
-    return measure.Picture("Memory of what was seen", "bytes of RAM per URL", drawn)
+def run(options: argparse.Namespace) -> None:
+    """Measure and print a table."""
+    measure.print_environment("Scrapy", "scrapy-redis", "redis")
+    ways: dict[str, tuple[str, Path | None]] = {name: (name, None) for name in WAYS}
+    if options.old:
+        ways |= {f"{name}, old": (name, options.old.resolve()) for name in (measure.OURS, FLEET)}
+    if measure.installed(REDIS) == "(not installed)":
+        print(f"left out, since it is not installed: {ways.pop(REDIS)[0]}\n")
+    sides = {name: lambda way=way: killed(*way, options.pages) for name, way in ways.items()}
+    found = measure.side_by_side(sides, options.rounds)
+    medians = {
+        name: {key: measure.Spread.of([one[key] for one in ones]) for key in COLUMNS} for name, ones in found.items()
+    }
+    print(f"{options.pages:,} pages with {ITEMS_OF_A_PAGE} items each, killed half-way; medians of {options.rounds}\n")
+    rows = [
+        [
+            name,
+            *(format(costs[key], ".0f") for key in COLUMNS),
+            format(max(one["starts"] for one in found[name]), ".0f"),
+        ]
+        for name, costs in medians.items()
+    ]
+    measure.print_table(["", *COLUMNS, "starts until it ended"], rows)
+    if options.picture:
+        options.picture.write_text(picture(medians, options.pages), encoding="utf-8")
 
 
-def _is_installed(name: str, way: Way) -> bool:
-    try:
-        version(way.package)
-    except PackageNotFoundError:
-        print(f"left out, since {way.package} is not installed: {name}")
-        return False
-    return True
+def killed(name: str, package: Path | None, pages: int) -> dict[str, float]:
+    """Crawl, kill, crawl on, and return what that cost."""
+    with TemporaryDirectory() as directory, redis_server() as (redis_url, _):
+        with served(pages) as (url, counted):
+            command, environment = measure.command_for(
+                crawl, name, url=url, directory=directory, redis_url=redis_url, package=package
+            )
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as crawling:
+                if sum(1 for _ in islice(crawling.stdout or (), pages // 2)) < pages // 2:
+                    sys.exit(f"{name} ended before it could be killed")
+                crawling.kill()
+            starts = 1
+            while subprocess.run(command, stdout=subprocess.DEVNULL, env=environment, check=False).returncode:
+                starts += 1
+                if starts > STARTS:
+                    break
+        items = Counter(_items(Path(directory, "items.jl")))
+    return {
+        "pages lost": pages - counted["different_pages"],
+        "items lost": pages * ITEMS_OF_A_PAGE - len(items),
+        "items twice": sum(items.values()) - len(items),
+        "pages again": counted["requests"] - counted["different_pages"],
+        "starts": starts,
+    }
 
 
-# -- remembering -------------------------------------------------------------------------------------------------------
+def _items(feed: Path) -> Iterator[str]:
+    for line in feed.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            yield json.loads(line)["item"]
+        except (ValueError, KeyError, TypeError):  # torn by the kill
+            continue
 
 
-def _compare_memories(ways: dict[str, Way], urls: int) -> dict[str, measure.Spread]:
-    rows = []
-    drawn = {}
-    for name, way in ways.items():
-        count = min(urls, way.most or urls)
-        with redis_server() as (redis_url, client), TemporaryDirectory() as directory:
-            client.memory_purge()
-            before = client.info("memory")["used_memory"]
-            place = {"directory": directory, "redis_url": redis_url}
-            filled = measure.in_own_process(_fill, name, count, **place)
-            served = client.info("memory")["used_memory"] - before
-            opened = measure.in_own_process(_open, name, count, **place)
-            files = sum(path.stat().st_blocks * 512 for path in Path(directory).rglob("*") if path.is_file())
-        ram = (filled["resident"] + max(0, served)) / count
-        drawn[name] = measure.Spread(ram, ram, ram)
-        rows.append(
-            [
-                f"{name}, {count:,}" if count < urls else name,
-                f"{ram:.1f}",
-                f"{files / count:.1f}",
-                f"{filled['new']:.0f}",
-                f"{filled['known']:.0f}",
-                f"{opened['seconds']:.2f}",
-                "yes" if opened["knows"] else "no",
-            ]
-        )
-    print(f"{urls:,} URLs, each asked about twice. RAM of the process and of its server together\n")
-    header = ["", "bytes of RAM per URL", "of disk", "us per new URL", "known", "s to open again", "then knows them"]
-    measure.print_table(header, rows)
-    return drawn
-
-
-def _urls(count: int) -> Iterator[str]:
-    return (f"https://www.example.com/section/{number % 97}/article-{number}?page=2" for number in range(count))
-
-
-def _fill(name: str, urls: int, directory: str, redis_url: str) -> dict[str, float]:
-    """Ask about *urls* URLs twice, and let the process end as after a clean stop."""
-    _prepare_process()
-    seen, close = WAYS[name].open(Place(Path(directory), redis_url))
-    for url in _urls(100):  # imports what is imported late
-        seen(f"{url}&for=warmth")
-    before = measure.resident_bytes()
-    times = []
-    for expected in (False, True):
-        began = time.perf_counter()
-        answers = sum(seen(url) is expected for url in _urls(urls))
-        times.append((time.perf_counter() - began) / urls * 1e6)
-        if answers < urls * 0.99:
-            raise AssertionError(f"only {answers} of {urls} URLs were taken for {'seen' if expected else 'new'}")
-    resident = measure.resident_bytes() - before
-    close()
-    return {"resident": resident, "new": times[0], "known": times[1]}
-
-
-def _open(name: str, urls: int, directory: str, redis_url: str) -> dict[str, Any]:
-    """Open what was filled and ask about the first of its URLs."""
-    _prepare_process()
-    sample = list(islice(_urls(urls), 100))
-    began = time.perf_counter()
-    seen, close = WAYS[name].open(Place(Path(directory), redis_url))
-    first = seen(sample[0])
-    seconds = time.perf_counter() - began
-    knows = first and all(map(seen, sample))
-    close()
-    return {"seconds": seconds, "knows": knows}
-
-
-def _prepare_process() -> None:
-    from scrapy.utils.reactor import install_reactor
-
-    logging.disable(logging.WARNING)
-    install_reactor("twisted.internet.asyncioreactor.AsyncioSelectorReactor")  # Scrapy 2.13 asks which one it is
-
-
-# -- crawling and being killed -----------------------------------------------------------------------------------------
-
-
-def _compare_kills(ways: dict[str, Way], pages: int) -> None:
-    rows = []
-    for name in ways:
-        with redis_server() as (redis_url, _), TemporaryDirectory() as directory, _site(pages) as (url, counted):
-            ended = _crawl_and_kill(name, {"directory": directory, "redis_url": redis_url}, url, pages // 2)
-        lost, again = pages - counted["different_pages"], counted["requests"] - counted["different_pages"]
-        rows.append([name, *([str(lost), str(again)] if counted["different_pages"] > 1 else "--"), ended])
-    print(f"A site of {pages:,} pages, killed with SIGKILL when half of them had come, and started again\n")
-    measure.print_table(["", "pages never fetched", "fetched again", "starts until it ended"], rows)
-    for name in (OURS, OUR_FLEET):
-        lost = next((float(row[1]) for row in rows if row[0] == name), None)
-        if lost is not None:
-            measure.print_target(f"compare, pages that a kill costs with {name}", lost, at_most=0)
-
-
-class _site:  # noqa: N801 - used like the functions beside it
+@contextmanager
+def served(pages: int) -> Iterator[tuple[str, dict[str, int]]]:
     """Serve a site; the mapping that it yields has what was fetched, once the block has ended."""
-
-    def __init__(self, pages: int):
-        command = [sys.executable, str(Path(__file__).parent / "linksite.py"), "--pages", str(pages), "--links", "8"]
-        self._server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self._counted: dict[str, int] = {}
-
-    def __enter__(self) -> tuple[str, dict[str, int]]:
-        stdout = self._server.stdout
-        return (stdout.readline().strip() if stdout else ""), self._counted
-
-    def __exit__(self, *_: object) -> None:
-        said, _ = self._server.communicate()  # closes stdin and takes the server's last words
-        self._counted.update(json.loads(said))
+    counted: dict[str, int] = {}
+    command = [sys.executable, str(Path(__file__).parent / "linksite.py"), "--pages", str(pages), "--links", "8"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            yield (server.stdout.readline().strip() if server.stdout else ""), counted
+        finally:
+            said, _ = server.communicate()  # closes stdin and takes the server's last words
+            counted.update(json.loads(said))
 
 
-def _crawl_and_kill(name: str, place: dict[str, str], url: str, kill_after: int) -> str:
-    """Crawl, and say how many starts it took after the kill until a crawl ended by itself."""
-    command = measure.command_for(_crawl, name, url, **place)
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=measure.ROOT) as crawl:
-        lines = crawl.stdout or iter(())
-        if sum(1 for _ in islice(lines, kill_after)) < kill_after:
-            if name in (OURS, OUR_FLEET):
-                raise AssertionError(f"{name} ended before it could be killed")
-            return "does not run here"
-        crawl.kill()
-    for start in range(1, STARTS + 1):
-        ended = subprocess.run(command, stdout=subprocess.DEVNULL, cwd=measure.ROOT, check=False)
-        if ended.returncode == 0:
-            return str(start)
-    return f"more than {STARTS}"
-
-
-def _crawl(name: str, url: str, directory: str, redis_url: str) -> None:
+def crawl(name: str, url: str, directory: str, redis_url: str) -> None:
     """Crawl the site; print a line per page, and leave with status 0 if the crawl ended by itself."""
-    logging.disable(logging.WARNING)
-    way, place = WAYS[name], Place(Path(directory), redis_url)
-    if way.settings is None:
-        _crawl_with_crawlee(place, url)
-        return
     from scrapy import Request, Spider
     from scrapy.crawler import CrawlerProcess
 
     class SiteSpider(Spider):
-        """Follows every link. Pages without links to new ones give the items."""
-
         name = "site"
-        start_urls = (url,)
+
+        async def start(self) -> Any:
+            yield Request(url)  # filtered, unlike start_urls: or a link back would fetch it twice without any kill
 
         def parse(self, response: Any) -> Iterator[Any]:
             print("page", flush=True)
-            if response.url.endswith(("1.html", "3.html", "5.html")):
-                yield {"url": response.url}
+            for number in range(ITEMS_OF_A_PAGE):
+                yield {"item": f"{response.url} {number}"}
             for href in response.css("a::attr(href)").getall():
                 yield Request(response.urljoin(href))
 
-    process = CrawlerProcess({**SETTINGS, **way.settings(place)})
+    logging.disable(logging.WARNING)
+    settings = {**SETTINGS, "FEEDS": {f"{directory}/items.jl": {"format": "jsonlines"}}, **WAYS[name]}
+    settings |= {"REDIS_URL": redis_url} if name == REDIS else {"JOBDIR": f"{directory}/job"}
+    settings |= {"BLOOM_REDIS_URL": redis_url} if name == FLEET else {}
+    process = CrawlerProcess(settings)
     process.crawl(SiteSpider)
     process.start()
 
 
-def _crawl_with_crawlee(place: Place, url: str) -> None:
-    import asyncio
+# -- the picture of the README -----------------------------------------------------------------------------------------
 
-    from crawlee import ConcurrencySettings, service_locator
-    from crawlee.configuration import Configuration
-    from crawlee.crawlers import ParselCrawler
-    from crawlee.storage_clients import FileSystemStorageClient
 
-    async def crawl() -> None:
-        service_locator.set_configuration(Configuration(purge_on_start=False, storage_dir=str(place.directory)))
-        service_locator.set_storage_client(FileSystemStorageClient())
-        crawler = ParselCrawler(
-            configure_logging=False, concurrency_settings=ConcurrencySettings(max_tasks_per_minute=6_000)
-        )
+def picture(medians: dict[str, dict[str, measure.Spread]], pages: int) -> str:
+    """Return an SVG of what 100 million URLs take, as planned, and of what the kills cost."""
+    from scrapy_bloom.commands.plan import plan
 
-        @crawler.router.default_handler
-        async def handle(context: Any) -> None:
-            print("page", flush=True)
-            await context.enqueue_links()
-
-        await crawler.run([url])
-
-    asyncio.run(crawl())
+    ways = {
+        way["way"]: way["bytes_in_memory"] / 1e9 for way in plan(100_000_000, 1e-6)["ways"] if way["bytes_in_memory"]
+    }
+    memory = {"Scrapy's set": ways["Scrapy's own filter"], measure.OURS: ways["BLOOM_CAPACITY as it is"]}
+    names = [name for name in (SCRAPY, REDIS, measure.OURS) if name in medians]
+    panels = [("Memory for 100 million URLs, GB", memory, ".1f")]
+    for key, what, whole in (
+        ("pages lost", "Pages lost", pages),
+        ("items lost", "Items lost", pages * ITEMS_OF_A_PAGE),
+    ):
+        title = f"{what} of {whole:,}, killed half-way with kill -9, then resumed"
+        panels.append((title, {name: medians[name][key].median for name in names}, ".0f"))
+    text = ". ".join(
+        f"{title}: " + ", ".join(f"{name} {value:{digits}}" for name, value in values.items())
+        for title, values, digits in panels
+    )
+    bars, y = [], 12
+    for title, values, digits in panels:
+        y += 34
+        bars.append(f'<text x="24" y="{y - 6}" font-size="16" font-weight="600">{title}</text>')
+        for name, value in values.items():
+            width = max(2, 440 * value / max(*values.values(), 1e-9))
+            is_ours = name == measure.OURS
+            weight, colour = (' font-weight="600"', "#111") if is_ours else ("", "#9aa0a6")
+            bars += [
+                f'<text x="24" y="{y + 17}"{weight}>{name}</text>',
+                f'<rect x="150" y="{y + 3}" width="{width:.0f}" height="18" fill="{colour}"/>',
+                f'<text x="{158 + width:.0f}" y="{y + 17}"{weight}>{value:{digits}}</text>',
+            ]
+            y += 26
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 720 {y + 14}" width="720" height="{y + 14}" role="img"'
+    )
+    head += ' aria-labelledby="t" font-family="system-ui, sans-serif" font-size="14" fill="#222">'
+    lines = [head, f'<title id="t">{text}.</title>', f'<rect width="720" height="{y + 14}" rx="8" fill="#fff"/>']
+    return "\n".join([*lines, *bars, "</svg>", ""])

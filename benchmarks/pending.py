@@ -1,9 +1,9 @@
 """Pending requests: pushing and handing out with few and many hosts, opening after a kill, memory and disk.
 
 A scheduler with its filter is called as the engine does. First many requests are pushed, then one is handed out and
-one pushed in turn, with 16 in flight, as in a crawl; CPU time of all threads, with the commits in that time.
-Scrapy's scheduler keeps its requests in memory there: on disk it opens a file per host, and ends with "Too many open files" at a
-few thousand. Then jobs are left by ``kill -9`` and opened in new processes, which die in turn.
+one pushed in turn, with 16 in flight, as in a crawl; CPU time of all threads. Scrapy's scheduler keeps its requests in
+memory there: on disk it opens a file per host, and ends with "Too many open files" at a few thousand. Then jobs are
+left by ``kill -9`` and opened in new processes, which die in turn.
 """
 
 from __future__ import annotations

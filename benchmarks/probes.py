@@ -32,21 +32,30 @@ class Memory(NamedTuple):
     """Length of the bit array; 0 for what has none."""
 
 
-def _scrapy_bloom(capacity: int, error_rate: float, directory: str) -> Memory:
-    return _of_chain(import_module("scrapy_bloom").ScalableBloomFilter(capacity, error_rate))
+class Need(NamedTuple):
+    """What a memory is made for."""
+
+    capacity: int
+    error_rate: float
+    directory: str
+    """Empty, for those that keep files."""
 
 
-def _scrapy_bloom_in_files(capacity: int, error_rate: float, directory: str) -> Memory:
-    return _of_chain(import_module("scrapy_bloom").open_filter(directory, capacity, error_rate))
+def _scrapy_bloom(need: Need) -> Memory:
+    return _of_chain(import_module("scrapy_bloom").ScalableBloomFilter(need.capacity, need.error_rate))
+
+
+def _scrapy_bloom_in_files(need: Need) -> Memory:
+    return _of_chain(import_module("scrapy_bloom").open_filter(need.directory, need.capacity, need.error_rate))
 
 
 def _of_chain(chain: Any) -> Memory:
     return Memory(chain.add, chain.__contains__, chain.layers[0].spec.array_bits)
 
 
-def _rbloom(capacity: int, error_rate: float, directory: str) -> Memory:
+def _rbloom(need: Need) -> Memory:
     # It does not say whether what it adds was new. The hash of Python's own would be faster, and cannot be saved.
-    bloom = import_module("rbloom").Bloom(capacity, error_rate, import_module("mmh3").mmh3_x64_128_sintdigest)
+    bloom = import_module("rbloom").Bloom(need.capacity, need.error_rate, import_module("mmh3").mmh3_x64_128_sintdigest)
 
     def add(fingerprint: bytes) -> bool:
         is_new = fingerprint not in bloom
@@ -56,27 +65,29 @@ def _rbloom(capacity: int, error_rate: float, directory: str) -> Memory:
     return Memory(add, bloom.__contains__, bloom.size_in_bits)
 
 
-def _pybloomfiltermmap3(capacity: int, error_rate: float, directory: str) -> Memory:
-    bloom = import_module("pybloomfilter").BloomFilter(capacity, error_rate, str(Path(directory, "bloom")))
+def _pybloomfiltermmap3(need: Need) -> Memory:
+    bloom = import_module("pybloomfilter").BloomFilter(
+        need.capacity, need.error_rate, str(Path(need.directory, "bloom"))
+    )
     return Memory(bloom.add, bloom.__contains__, bloom.num_bits)
 
 
-def _pybloom_live(capacity: int, error_rate: float, directory: str) -> Memory:
-    bloom = import_module("pybloom_live").BloomFilter(capacity, error_rate)
+def _pybloom_live(need: Need) -> Memory:
+    bloom = import_module("pybloom_live").BloomFilter(need.capacity, need.error_rate)
     return Memory(bloom.add, bloom.__contains__, bloom.num_bits)
 
 
-def _pybloom_live_scalable(capacity: int, error_rate: float, directory: str) -> Memory:
-    chain = import_module("pybloom_live").ScalableBloomFilter(capacity, error_rate)
+def _pybloom_live_scalable(need: Need) -> Memory:
+    chain = import_module("pybloom_live").ScalableBloomFilter(need.capacity, need.error_rate)
     return Memory(chain.add, chain.__contains__)
 
 
-def _set_of_bytes(capacity: int, error_rate: float, directory: str) -> Memory:
+def _set_of_bytes(_: Need) -> Memory:
     known: set[bytes] = set()
     return Memory(known.add, known.__contains__)
 
 
-def _sqlite(capacity: int, error_rate: float, directory: str) -> Memory:
+def _sqlite(_: Need) -> Memory:
     execute = sqlite3.connect(":memory:", isolation_level=None).execute
     execute("CREATE TABLE seen (key BLOB PRIMARY KEY) WITHOUT ROWID")
     execute("BEGIN")
@@ -86,7 +97,7 @@ def _sqlite(capacity: int, error_rate: float, directory: str) -> Memory:
     )
 
 
-MEMORIES: dict[str, tuple[str, Callable[[int, float, str], Memory]]] = {
+MEMORIES: dict[str, tuple[str, Callable[[Need], Memory]]] = {
     measure.OURS: ("bitarray", _scrapy_bloom),
     "scrapy-bloom, in files": ("bitarray", _scrapy_bloom_in_files),
     "rbloom with mmh3": ("rbloom", _rbloom),
@@ -96,7 +107,7 @@ MEMORIES: dict[str, tuple[str, Callable[[int, float, str], Memory]]] = {
     "set of bytes": ("bitarray", _set_of_bytes),
     "SQLite in memory": ("bitarray", _sqlite),
 }
-"""By name: the package that it needs, and what makes one for a capacity and an error rate, with its files below."""
+"""By name: the package that it needs, and what makes one."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -126,7 +137,7 @@ def measured(name: str, capacity: int, error_rate: float) -> measure.Figures:
     """Return the nanoseconds of CPU time that each kind of call takes, and the bits per URL."""
     filled, sample = capacity * 4 // 5, max(1, capacity // 25)
     with tempfile.TemporaryDirectory() as directory:
-        memory = MEMORIES[name][1](capacity, error_rate, directory)
+        memory = MEMORIES[name][1](Need(capacity, error_rate, directory))
         for fingerprint in _fingerprints(1, filled):
             memory.add(fingerprint)
         gc.collect()
