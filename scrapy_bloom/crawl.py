@@ -186,8 +186,13 @@ class Crawl:
         self._tell_of_left()
         if self._timer is not None:
             self._timer.stop()
-        self.progress.closing()
         pending = len(self.store)
+        try:
+            if isinstance(self.store, JobStore):
+                self.store.flush()  # so that the final stats count it
+        except BloomError as error:
+            self.fail(error)
+        self.progress.closing()
         try:
             self.store.close()
         except BloomError as error:

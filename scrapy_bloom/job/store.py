@@ -196,7 +196,7 @@ class JobStore:
             self.database.write(Batch(feeds=[feed], state=self.database.state))
 
     def _read(self, lane: Lane, most: int) -> list[tuple[int, bytes]]:
-        return self.database.rows(lane.id, lane.edge, newest_first=lane.is_lifo, most=most)
+        return self.database.rows(lane.id, *lane.unread(), newest_first=lane.is_lifo, most=most)
 
     # -- a request's way ---------------------------------------------------------------------------------------------
 
@@ -405,12 +405,21 @@ class JobStore:
                 error,
             )
 
-    def close(self) -> None:
-        """Write what is left, and close the files. What cannot be written is said, and fetched again."""
+    def flush(self) -> None:
+        """Commit what is left, and wait until it is written.
+
+        Raises:
+            DamagedError: The database is damaged.
+
+        """
         self._wait()
         self._began = time.monotonic()
         self._begin_commit()
         self._wait()
+
+    def close(self) -> None:
+        """Write what is left, and close the files. What cannot be written is said, and fetched again."""
+        self.flush()
         is_written = self._batch.is_empty() and not self._is_failing
         self._thread.shutdown()
         self._close_filters()
