@@ -45,14 +45,9 @@ MOST_WAITING = 20_000
 
 
 class State(Enum):
-    """State of a lease client."""
+    """State of a lease client; see the picture there."""
 
-    NEW = "new"
-    WORKING = "working"
-    WAITING = "waiting for the server"
-    CLOSING = "closing"
-    CLOSED = "closed"
-    FAILED = "failed"
+    NEW, WORKING, WAITING, CLOSING, CLOSED, FAILED = range(6)
 
 
 class _Call(NamedTuple):
