@@ -237,18 +237,16 @@ class Database:
                 "(SELECT time, row_number() OVER (ORDER BY time) AS place FROM figures) WHERE place % 2 = 0)"
             )
 
-    def rows(self, lane: int, edge: int, *, newest_first: bool, most: int) -> list[tuple[int, bytes]]:
-        """Return id and body of up to *most* rows of *lane* beyond the id *edge*, downwards if *newest_first*.
+    def rows(self, lane: int, after: int, before: int, *, newest_first: bool, most: int) -> list[tuple[int, bytes]]:
+        """Return id and body of up to *most* rows of *lane* with ids between *after* and *before*, in order.
 
         Raises:
             DamagedError: A row contradicts its checksum, there is none, or SQLite cannot read the file.
 
         """
-        if newest_first:
-            query = "SELECT id, body FROM request WHERE lane = ? AND id < ? ORDER BY id DESC LIMIT ?"
-        else:
-            query = "SELECT id, body FROM request WHERE lane = ? AND id > ? ORDER BY id LIMIT ?"
-        found = self._select(query, lane, edge, most)
+        order = "DESC" if newest_first else "ASC"
+        query = f"SELECT id, body FROM request WHERE lane = ? AND id > ? AND id < ? ORDER BY id {order} LIMIT ?"  # noqa: S608 - one of two
+        found = self._select(query, lane, after, before, most)
         rows = [
             (id_, row[4:])
             for id_, row in found

@@ -114,6 +114,15 @@ class Lane:
             self.ahead = [row for row in reversed(found) if row[0] not in taken]
             self.stored -= len(self.ahead)
 
+    def unread(self) -> tuple[int, int]:
+        """Return the ids between which the rows are that were not read yet.
+
+        The file may have fresh entries, too, for the moment between the transaction and :meth:`written`.
+        """
+        if self.is_lifo:
+            return -_BEYOND, self.edge
+        return self.edge, self.fresh[0][0] if self.fresh else _BEYOND
+
     def written(self, last_id: int) -> None:
         """Forget the entries up to *last_id*: they are in the file. The newest come first, so LIFO reads them again."""
         before = self.stored

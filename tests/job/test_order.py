@@ -177,3 +177,18 @@ def test_hosts_take_turns(order: tuple[str, str], in_job: bool, data: st.DataObj
         assert not owed.get(slot), f"{slot} had its turn twice before {owed[slot]}"
         owed[slot] = idlest - {slot}
         assert url == max(rivals, key=lambda each: (*rivals[each][:2], signs[rivals[each][1]] * rivals[each][2]))
+
+
+def test_a_request_in_file_and_memory_comes_once(tmp_path: Path) -> None:
+    """Between a transaction and the end of its commit the file has requests that the lane has in memory, too: each
+    comes once, and in order."""
+    fifo = {"SCHEDULER_DISK_QUEUE": "scrapy.squeues.PickleFifoDiskQueue"}
+    engine = Engine(tmp_path, {"SCHEDULER_PRIORITY_QUEUE": BY_PRIORITY, **fifo})
+    urls = [f"http://a.example/{number}" for number in range(150)]
+    engine.push(*map(Request, urls[:100]))
+    engine.commit()
+    first = [engine.start() for _ in range(60)]
+    engine.push(*map(Request, urls[100:]))
+    engine.commit(whole=False)
+    assert [request.url for request in first if request] + engine.drain() == urls
+    engine.stop()
