@@ -191,4 +191,5 @@ def test_a_request_in_file_and_memory_comes_once(tmp_path: Path) -> None:
     engine.push(*map(Request, urls[100:]))
     engine.commit(whole=False)
     assert [request.url for request in first if request] + engine.drain() == urls
+    assert not engine.crawl.has_failed
     engine.stop()
