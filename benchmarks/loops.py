@@ -15,6 +15,7 @@ from scrapy.http import HtmlResponse, Request, TextResponse
 
 from benchmarks.sites import Site, site
 from scrapy_bloom.filter.chain import ScalableBloomFilter
+from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.loops.limits import LoopOptions, objection_by
 from scrapy_bloom.loops.novelty import NOTHING, Novelty
 from scrapy_bloom.loops.share import Share

@@ -9,8 +9,9 @@
         example.com/shop/*/N??2colour&page
         example.com/shop/*/N??2colour&page^1    one dry page on the way to it: what requests wait in
 
-Sections, which are the first folders and names of a host, have kinds of their own up to SECTIONS. Below them, a word is
-one of many, ``*``, until SECTION URLs were found under it. So kinds never merge, and a request stays where it waits.
+Sections, the first folders and names of a host, are kinds of their own. Below them, a word is one of many, ``*``, until
+SECTION URLs of the host had it. So kinds never merge, and a request stays where it waits. URLs with a part (a word, a
+parameter) that brought nothing anywhere on the host are one kind in each section, ``~part``: they come last.
 """
 
 from __future__ import annotations
@@ -22,48 +23,26 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from scrapy_bloom.loops.share import Node
 
 # What is learned, and how fast. docs/loops.md shows what halving and doubling does.
-BEGIN = 4
-"""Pages that a new kind's expectation counts for."""
-
-FIRST = 6
-"""First pages of each kind, from which its parent learns what to expect of new ones."""
-
-LATELY = 64
-"""Pages after which older ones count half."""
-
-STEP = 1.5
-"""How much less is expected of a URL for each dry page on the way to it."""
-
-COPY = 4
-"""A kind that showed plainer pages once more in 1 / COPY of its pages is a copy as a whole."""
-
-SECTION = 20
-"""URLs under a word that make it a kind by itself."""
-
+BEGIN = 4  # pages that a new kind's expectation counts for
+FIRST = 6  # first pages of each kind, from which its parent learns what to expect of new ones
+LATELY = 64  # pages after which older ones count half
+STEP = 1.5  # how much less is expected of a URL for each dry page on the way to it
+COPY = 4  # a kind that showed plainer pages once more in 1 / COPY of its pages is a copy as a whole
+SECTION = 20  # URLs under a word that make it a kind by itself
+# Pages without news, of URLs that have a part in common, after which their others count as copies: they come last
+DRY = 20
 # Bounds of memory and of keys.
-SECTIONS = 150
-"""First folders of a host with kinds of their own."""
-
-CHILDREN = 40
-"""Other children of a kind that have kinds of their own."""
-
-WORDS = 1_000
-"""Words of a host's paths that are counted; past that, those not seen for longest are forgotten."""
-
-DEEPEST = 8
-"""Folders of a path that are told apart."""
-
-MOST_KINDS = 5_000
-"""Kinds of one host, some 5 MB. After that, new URLs belong to the nearest kind that there is."""
-
-LONGEST_KEY = 190
-"""Bytes of a kind's key."""
-
+SECTIONS = 150  # first folders of a host with kinds of their own
+CHILDREN = 40  # other children of a kind that have kinds of their own
+WORDS = 1_000  # words of a host's paths that are counted; past that, those not seen for longest are forgotten
+DEEPEST = 8  # folders of a path that are told apart
+MOST_KINDS = 5_000  # kinds of one host, some 5 MB. After that, new URLs belong to the nearest kind that there is
+LONGEST_KEY = 190  # bytes of a kind's key
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.IGNORECASE).fullmatch
 _HASH = re.compile(r"(?=.*\d)[0-9a-f]{8,}", re.IGNORECASE).fullmatch
 _TOKEN = re.compile(r"(?=.*\d)(?=.*[a-z])[\w~=+-]{16,}", re.IGNORECASE).fullmatch
@@ -75,7 +54,7 @@ _mixed = re.compile(r"(?<![^\W_])(?=[^\W_]*[a-z]\d+[a-z])[^\W_]{9,}", re.IGNOREC
 _mask_digits = re.compile(r"\d+").sub
 _has_letter = re.compile(r"[^\W\d_NH]").search
 _split = re.compile(r"(?:[a-z][\w+.-]*:)?(?://)?([^/?#]*)([^?#]*)\??([^#]*)", re.IGNORECASE | re.DOTALL).match
-_statistics = Struct("<8I4d")
+_statistics = Struct("<7I3d")
 
 
 @lru_cache(4_096)
@@ -210,15 +189,15 @@ class Kind(Evidence):
 
     def dump(self) -> bytes:
         """Return what is known of it, for :meth:`load`."""
-        counts = (self.size, self.given, self.judged, self.since, self.copied, self.first_pages, self.first_news, 0)
+        counts = (self.size, self.given, self.judged, self.since, self.copied, self.first_pages, self.first_news)
         key = f"{self.parent.key if self.parent else ''}\0{self.name}".encode()
-        return _statistics.pack(*counts, self.pages, self.news, self.begin, 0.0) + key
+        return _statistics.pack(*counts, self.pages, self.news, self.begin) + key
 
     def load(self, row: bytes) -> None:
         """Go on with what :meth:`dump` returned."""
         values = _statistics.unpack_from(row)
         self.size, self.given, self.judged, self.since, self.copied, self.first_pages, self.first_news = values[:7]
-        self.pages, self.news, self.begin = values[8:11]
+        self.pages, self.news, self.begin = values[7:]
         self.is_changed = False
 
 
@@ -237,6 +216,9 @@ class Tree:
         host, names, keys = names_of(url)
         kind = self._child(self.root, host, host)
         kind.size += 1
+        part = self._dry_part(host, names, keys)
+        if part:  # whatever else is in it: such URLs showed nothing new anywhere on the host
+            names, keys = [names[0], f"~{part}"], []
         for depth, name in enumerate(names):
             kind = self._child(kind, name, host, names[0], depth, keys if depth == len(names) - 1 else ())
             kind.size += 1
@@ -244,24 +226,57 @@ class Tree:
         lane.size += 1
         return lane
 
+    def load(self, rows: Iterable[bytes]) -> None:
+        """Rebuild the tree of which :meth:`Kind.dump` was asked, kind by kind."""
+        below: dict[str, list[tuple[str, bytes]]] = {}
+        for row in rows:
+            parent, _, name = row[_statistics.size :].decode().partition("\0")
+            below.setdefault(parent, []).append((name, row))
+        waiting: list[tuple[Kind, list[str]]] = [(self.root, [])]
+        while waiting:
+            kind, names = waiting.pop()
+            for name, row in below.pop(kind.key, ()):
+                section = "" if not names or name[0:1] == "^" else (names[1:] or [name])[0]
+                keys = name.split("&") if kind.name[:1] == "?" else []
+                child = self.new(kind, name, (names or [name])[0], section, len(names) - 1, keys)
+                child.load(row)
+                for part in child.alike:
+                    part.pages, part.news = part.pages + child.pages, part.news + child.news
+                waiting.append((child, [*names, name]))
+
+    def _dry_part(self, host: str, names: list[str], keys: list[str]) -> str:
+        """Return the first part of a URL that brought nothing wherever it was, if it has one."""
+        evidence = self.evidence.get(host)
+        for part in [*names[1:], *[f"?{key}" for key in keys]] if evidence else ():
+            found = evidence.get(part) if evidence else None
+            if found is not None and found.pages >= DRY and found.news * DRY < found.pages:
+                return part
+        return ""
+
     def find(self, url: str) -> Kind | None:
         """Return the nearest known kind of *url*, without its level, and without counting it."""
         host, names, _ = names_of(url)
         kind = self.root.children.get(host)
-        for name in names if kind is not None else ():
+        for name in names:
+            if kind is None:
+                break
             child = kind.children.get(name) or kind.children.get("*" + _end(kind, name))
             if child is None:
                 break
             kind = child
         return kind
 
-    def _child(self, kind: Kind, name: str, host: str, section: str = "", depth: int = 0, keys: object = ()) -> Kind:
+    def _child(
+        self, kind: Kind, name: str, host: str, section: str = "", depth: int = 0, keys: Sequence[str] = ()
+    ) -> Kind:
         child = kind.children.get(name)
         if child is not None:
             return child
         if section:
             end = _end(kind, name)
-            if depth and end != "&" and _has_letter(name):
+            if name[:1] == "~":
+                is_one_of_many = False
+            elif depth and end != "&" and _has_letter(name):
                 is_one_of_many = not self._is_frequent(host, name)
             else:
                 is_one_of_many = name[:1] not in ("", "?", ";")
@@ -284,7 +299,9 @@ class Tree:
             del words[next(iter(words))]
         return number >= SECTION
 
-    def new(self, parent: Kind, name: str, host: str, section: str = "", depth: int = 0, keys: object = ()) -> Kind:
+    def new(
+        self, parent: Kind, name: str, host: str, section: str = "", depth: int = 0, keys: Sequence[str] = ()
+    ) -> Kind:
         """Make a kind below *parent*; it begins as URLs alike elsewhere on the host went, or as its siblings did."""
         key = parent.key + name
         if len(key.encode()) > LONGEST_KEY:
@@ -300,7 +317,9 @@ class Tree:
             found = [f"?{key}" for key in keys]
             if depth > 0:
                 found.append(f"{section} {depth} {name}")
-                if _has_letter(name):
+                if name[:1] == "~":
+                    found = [name[1:]]
+                elif _has_letter(name):
                     found.append(name)
             kind.alike = tuple([own.setdefault(part, Evidence(begin)) for part in found])
         return kind

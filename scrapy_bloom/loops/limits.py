@@ -18,12 +18,9 @@ if TYPE_CHECKING:
 
 SETTING = "BLOOM_LOOP_GUARD"
 
+# Segments in the longest block whose repetition is looked for. Each length takes one walk along the path
 LONGEST_BLOCK = 10
-"""Segments in the longest block whose repetition is looked for. Each length takes one walk along the path."""
-
-SAME_PAIR = 3
-"""How often the same ``key=value`` in one query makes a loop."""
-
+SAME_PAIR = 3  # how often the same ``key=value`` in one query makes a loop
 TRIVIAL = frozenset({"all", "any", "none", "index"})
 """Segments that honest paths repeat, as filters that are not set; besides digits and single characters."""
 

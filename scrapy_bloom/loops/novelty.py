@@ -14,47 +14,28 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from itertools import filterfalse
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 from urllib.parse import unquote_to_bytes
 
 from scrapy.http import HtmlResponse, TextResponse, XmlResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from scrapy.http import Response
 
-ENOUGH = 30
-"""Characters of new text that make a page news: a short sentence, without the words that its URL has."""
-
-READ = 16_384
-"""Bytes of a page that are read, without lines that many pages have."""
-
+ENOUGH = 30  # characters of new text that make a page news: a short sentence, without the words that its URL has
+READ = 16_384  # bytes of a page that are read, without lines that many pages have
+# Characters of a page's new text that are remembered in small pieces, for pages that have them in other lines
 REMEMBERED = 500
-"""Characters of a page's new text that are remembered in small pieces, for pages that have them in other lines."""
-
-LINES = 120
-"""Lines of a page that are looked up, if the first of them are news."""
-
-SHORTEST = 8
-"""Bytes; shorter lines and pieces ("Next", "12.50") say nothing about a page."""
-
-TELLING = 20
-"""Bytes of a line that tells an original from its copy."""
-
-PIECE = 6
-"""Words of a new line that are looked up together, so that a token in a paragraph does not make all of it new."""
-
-GROUP = 4
-"""Numbers that are looked up together: one alone has been seen soon, four in a row have not."""
-
+LINES = 120  # lines of a page that are looked up, if the first of them are news
+SHORTEST = 8  # bytes; shorter lines and pieces ("Next", "12.50") say nothing about a page
+TELLING = 20  # bytes of a line that tells an original from its copy
+PIECE = 6  # words of a new line that are looked up together, so that a token in a paragraph does not make all of it new
+GROUP = 4  # numbers that are looked up together: one alone has been seen soon, four in a row have not
+# New groups of numbers that make a page news. The date, the time, the duration and a counter are at most four
 ENOUGH_GROUPS = 5
-"""New groups of numbers that make a page news. The date, the time, the duration and a counter are at most four."""
-
-MOST = 100_000
-"""Lines whose first page is known, and lines of markup that were met, each twice: some 40 MB together."""
-
+MOST = 100_000  # lines whose first page is known, and lines of markup that were met, each twice: some 40 MB together
 _letters = bytearray(range(256))
 for _byte in b"ABCDEFGHIJKLMNOPQRSTUVWXYZ":
     _letters[_byte] = _byte + 32
@@ -74,17 +55,25 @@ _unseen = re.compile(
     re.DOTALL,
 ).sub
 _tags = re.compile(rb"<[^>]*>").sub
-_inline = re.compile(rb"</?(?:b|em|i|strong|code|span|td|th|tt|abbr|cite|small|sub|sup|time|u|var|font)(?:\s[^>]*)?>").sub
+_inline = re.compile(
+    rb"</?(?:b|em|i|strong|code|span|td|th|tt|abbr|cite|small|sub|sup|time|u|var|font)(?:\s[^>]*)?>"
+).sub
 _media = re.compile(rb"<(?:img|source|video|audio|embed|object|iframe)\s[^<>]*", re.IGNORECASE).findall
-_attributes = re.compile(rb"""\s(data-src|src|data|width|height)\s*=\s*("[^"]*"|'[^']*'|[^\s"'>]+)""", re.IGNORECASE).findall
+_attributes = re.compile(
+    rb"""\s(data-src|src|data|width|height)\s*=\s*("[^"]*"|'[^']*'|[^\s"'>]+)""", re.IGNORECASE
+).findall
 _token_in_medium = re.compile(
     rb"[?&][^=&]*=(?:\d{9,}|(?=[^&]*\d)[\w-]{16,}|[^&]*(?:://|%3A%2F)[^&]*)(?=&|$)", re.IGNORECASE
 ).sub
+_cell = re.compile(rb"(?:^|>)[^<>A-Za-z]*\d[^<>A-Za-z]*(?:<|$)").search  # numbers count by their rows: none may lack
 _words = re.compile(rb"[^\W_]+").findall
 _is_number = re.compile(rb"[-+~]?\W{0,3}\d+(?:[.,]\d+)*[^\d\s]{0,4}").fullmatch
 _is_clock = re.compile(
     rb"\W?(?:\d{1,4}[-./]\d{1,2}[-./]\d{1,4}\D?|\d{1,2}:\d\d(?::\d\d)?(?:\.\d+)?\D?|\d{9,}(?:\.\d+)?\D?)"
 ).fullmatch
+
+
+Value = TypeVar("Value")
 
 
 class Brought(NamedTuple):
@@ -103,8 +92,8 @@ class Novelty:
 
     def __init__(self, add: Callable[[bytes], bool]) -> None:
         self._add = add
-        self._met = Generations()
-        self._owners = Generations()
+        self._met: _Lately[int] = _Lately()
+        self._owners: _Lately[str] = _Lately()
 
     def brought(self, response: Response) -> Brought:
         """Return what *response* brought, and remember it."""
@@ -133,14 +122,14 @@ class Novelty:
         kept: list[bytes] = []
         size = 0
         for line in lines:
-            known = met.get(line)
-            if known is not None and known > 2 and len(line) > 3:
+            if (met.get(hash(line)) or 0) > 2 and len(line) > 3 and not _cell(line):
                 continue
-            met[line] = (known or 0) + 1
             kept.append(line)
             size += len(line)
             if size > READ:
                 break
+        for number in set(map(hash, kept)):
+            met.set(number, (met.get(number) or 0) + 1)
         return b"\n".join(kept)
 
     def _has_new_text(self, url: str, text: bytes) -> bool:
@@ -166,7 +155,9 @@ class Novelty:
         words = [
             word
             for word in line.split()
-            if (b"0" not in word or _is_text(word)) and word not in echo and (word.isalpha() or echo.isdisjoint(_words(word)))
+            if (b"0" not in word or _is_text(word))
+            and word not in echo
+            and (word.isalpha() or echo.isdisjoint(_words(word)))
         ]
         worth = 0
         for start in range(0, len(words), PIECE):
@@ -212,37 +203,34 @@ class Novelty:
         owners = self._owners
         if is_news:
             for line in lines:
-                owners[line] = url if owners.get(line) is None else ""
+                owners.set(line, url if owners.get(line) is None else "")
             return ""
-        found = Counter(filter(None, map(owners.get, lines)))
+        found = Counter([owner for owner in map(owners.get, lines) if owner])
         twin, votes = found.most_common(1)[0] if found else ("", 0)
         if len(found) > 1:
             for line in lines:
                 if owners.get(line) not in (None, twin):
-                    owners[line] = ""
+                    owners.set(line, "")
         return twin if 2 * votes > sum(found.values()) and 2 * votes >= len(lines) else ""
 
 
-class Generations(dict):
-    """A dict of at most 2 * MOST entries: the older half is dropped as a whole, but for what was used since."""
+class _Lately(Generic[Value]):
+    """The last keys that were set or asked for: MOST at least, twice as many at most."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self._older: dict = {}
+        self._new: dict[object, Value] = {}
+        self._old: dict[object, Value] = {}
 
-    def get(self, key):
-        found = super().get(key)
-        if found is None:
-            found = self._older.get(key)
-            if found is not None:
-                self[key] = found
+    def get(self, key: object) -> Value | None:
+        found = self._new.get(key)
+        if found is None and (found := self._old.get(key)) is not None:
+            self.set(key, found)
         return found
 
-    def __setitem__(self, key, value) -> None:
-        if len(self) >= MOST:
-            self._older = dict(self)
-            self.clear()
-        super().__setitem__(key, value)
+    def set(self, key: object, value: Value) -> None:
+        if len(self._new) >= MOST:
+            self._old, self._new = self._new, {}
+        self._new[key] = value
 
 
 def _is_text(word: bytes) -> bool:

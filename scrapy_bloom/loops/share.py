@@ -4,25 +4,25 @@ Handing out a request walks down the tree of kinds, each time to the child whose
 
     cost = (pages handed out + URLs waiting) ^ POWER / promise          promise = rate^OWN * best^(1 - OWN)
 
-where *rate* is the share of its pages that bring something (:meth:`Kind.rate`), and *best* the promise of its best child.
+where *rate* is the share of its pages that bring something (:meth:`Kind.rate`), *best* the promise of its best child.
 Of the URLs waiting, at most AHEAD per page handed out count. So a kind that brings nothing comes last without being cut
 off, an endless one levels off with the others, and what breeds comes later.
 
-How the frontier uses it (a *lane* is a queue of requests of one download slot, priority and kind):
+How the frontier uses it (a *lane* is a queue of requests of one slot, priority and kind):
 
-    share = Share(options)
-    mark = share.mark(url, origin)       when a request is pushed: mark.lane is the kind that its lane is of; origin is what
-                                         page_done() returned for the page with the link, None for a start request
-    group = share.group()                one for each slot, priority and is_start; forget it when it is empty
-    share.waiting(group, lane, 1)        after each push; with the number of rows of a lane when a job is opened
-    lane = share.choose(group)           which of the group's lanes is next
-    share.handed_out(group, lane)        after a request of it was popped
-    origin = share.page_done(mark, brought, url)     when its response comes, before its links are pushed; Brought(False) for
-                                         a redirect to a page that was seen, an error, or nothing at all
-    share.is_over(groups)                whether all that waits has run dry: then the crawl ends, and it stays in the queue
-    share.report(groups)                 what waits, by kind
-    share.changed() -> {key: bytes}      what is to be stored with a commit; share.load(rows) when a job is opened, first
-    share.score(mark) -> float           in a fleet: one number, least first
+    share = Share()                          then share.load(rows) when a job is opened
+    mark = share.mark(url, origin)           when a request is pushed: mark.lane names the kind that its lane is of;
+                                             origin is what page_done() returned for the page with the link, or None
+    group = share.group()                    one for each slot, priority and is_start; forget it when it is empty
+    share.waiting(group, lane, 1)            after each push; the number of rows of a lane when a job is opened
+    lane = share.choose(group)               which of the group's lanes is next
+    share.handed_out(group, lane)            after a request of it was popped
+    origin = share.page_done(mark, brought, url)    when its response comes, before its links are pushed; NOTHING for a
+                                             redirect to a page that was seen, an error, or no response
+    share.is_over(groups)                    whether all that waits has run dry: the crawl ends, the rest stays queued
+    share.report(groups)                     what waits, by kind
+    share.changed() -> {key: bytes}          what to store with a commit
+    share.score(mark) -> float               in a fleet: one number for each request, least first
 
 A mark is a small tuple, which travels in ``request.meta`` and can be pickled. Lanes are named by text of at most 200
 bytes, which means the same after a restart.
@@ -34,27 +34,19 @@ import heapq
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
-from scrapy_bloom.loops.kinds import Kind, Tree
+from scrapy_bloom.loops.kinds import Tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from scrapy_bloom.loops.kinds import Kind
     from scrapy_bloom.loops.novelty import Brought
 
-AHEAD = 2
-"""URLs waiting per page handed out that count as handed out, too: kinds that breed come later."""
-
-OWN = 0.5
-"""How much of a kind's promise is its own rate; the rest is its best child's promise."""
-
-POWER = 1.25
-"""How much dearer the pages of a kind become with their number."""
-
-FAR = 5
-"""Dry pages on the way to a URL that are told apart."""
-
-TRIED = 60
-"""Pages in a row that bring nothing, after which a section has run dry."""
+AHEAD = 2  # URLs waiting per page handed out that count as handed out, too: kinds that breed come later
+OWN = 0.5  # how much of a kind's promise is its own rate; the rest is its best child's promise
+POWER = 1.25  # how much dearer the pages of a kind become with their number
+FAR = 5  # dry pages on the way to a URL that are told apart
+TRIED = 60  # pages in a row that bring nothing, after which a section has run dry
 
 
 class Mark(NamedTuple):
@@ -249,9 +241,9 @@ class Share:
         return sorted(rows, key=lambda row: -row[1])
 
     def score(self, mark: Mark) -> float:
-        """Return what a page costs that is pushed now: for queues that keep one number for each request, least first."""
+        """Return what a page costs that is pushed now: for queues with one number for each request, least first."""
         kinds = [*self._lane(mark.lane).path()][:-2]
-        return max(kind.size**POWER / (kind.rate() + 1e-9) for kind in kinds)
+        return max(float(kind.size**POWER) / (kind.rate() + 1e-9) for kind in kinds)
 
     def changed(self) -> dict[str, bytes]:
         """Return what was learned since this was last asked, by key."""
@@ -262,7 +254,7 @@ class Share:
 
     def load(self, rows: Mapping[str, bytes]) -> None:
         """Go on with what :meth:`changed` returned in earlier runs."""
-        self._tree.load(rows)
+        self._tree.load(rows.values())
 
 
 def plainness(url: str) -> tuple[int, int, int]:

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import pickle
+import random
+from collections import Counter, defaultdict
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.loops import crawl
+from benchmarks.sites import site
+from scrapy_bloom.loops.novelty import NOTHING, Brought
+from scrapy_bloom.loops.share import Mark, Share
+
+NEWS = Brought(is_news=True)
+HOST = "http://a.example"
+
+
+class Queue:
+    """Lanes as the frontier keeps them."""
+
+    def __init__(self, share: Share) -> None:
+        self.share, self.group = share, share.group()
+        self.lanes: dict[str, list[tuple[str, Mark]]] = defaultdict(list)
+
+    def push(self, url: str, origin: Mark | None = None) -> Mark:
+        mark = self.share.mark(url, origin)
+        self.lanes[mark.lane].append((url, mark))
+        self.share.waiting(self.group, mark.lane, 1)
+        return mark
+
+    def pop(self) -> tuple[str, Mark]:
+        lane = self.share.choose(self.group)
+        self.share.handed_out(self.group, lane)
+        return self.lanes[lane].pop()
+
+
+SEGMENT = st.sampled_from(["a", "b", "shop", "x-1", "12", "9f86d081884c7d65", "", ";s=1", "\u00e4" * 90])
+URLS = st.builds(
+    lambda host, path, keys: (
+        f"http://{host}.example/{'/'.join(path)}" + ("?" + "&".join(f"{k}=1" for k in keys) if keys else "")
+    ),
+    st.sampled_from("ab"),
+    st.lists(SEGMENT, max_size=12),
+    st.lists(st.sampled_from(["p", "q", "sid", "k" * 200]), max_size=4),
+)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(URLS, st.booleans(), st.booleans()), max_size=60))
+def test_all_that_is_pushed_is_handed_out_once(steps: list[tuple[str, bool, bool]]) -> None:
+    """Whatever the URLs and the news, every request is handed out once, from the lane that it was put into."""
+    queue = Queue(Share())
+    pushed, popped, origin = Counter[str](), Counter[str](), None
+    for url, is_news, is_pop in steps:
+        mark = queue.push(url, origin)
+        pushed[url] += 1
+        assert len(mark.lane.encode()) <= 200
+        assert pickle.loads(pickle.dumps(mark)) == mark
+        if is_pop:
+            found, mark = queue.pop()
+            popped[found] += 1
+            origin = queue.share.page_done(mark, Brought(is_news), found)
+    while len(queue.group):
+        popped[queue.pop()[0]] += 1
+    assert popped == pushed
+
+
+def fill(queue: Queue, sections: dict[str, int]) -> None:
+    for name, urls in sections.items():
+        for number in range(urls):
+            queue.push(f"{HOST}/{name}/{number}")
+
+
+def hand_out(queue: Queue, pages: int, dry: str) -> Counter[str]:
+    given: Counter[str] = Counter()
+    for _ in range(pages):
+        url, mark = queue.pop()
+        section = url.split("/")[3]
+        given[section] += 1
+        queue.share.page_done(mark, NOTHING if section == dry else NEWS, url)
+    return given
+
+
+def test_kinds_that_bring_nothing_come_last() -> None:
+    """Of a section with news and one without, the first is almost done before the second takes a tenth as much."""
+    queue = Queue(Share())
+    fill(queue, {"news": 300, "dry": 1000})
+    given = hand_out(queue, 320, "dry")
+    assert given["news"] > 250
+    assert 0 < given["dry"] < 70
+
+
+def test_sections_that_bring_something_share_evenly() -> None:
+    """A section that has a hundred times as many URLs waiting gets no more pages than another."""
+    queue = Queue(Share())
+    fill(queue, {"small": 200, "large": 20_000})
+    given = hand_out(queue, 300, "")
+    assert given["small"] > 100
+
+
+def test_a_resumed_crawl_knows_what_the_killed_one_knew() -> None:
+    """What changed() returned, however often it was asked, makes a new share choose as the old one."""
+    share = Share()
+    queue, rows = Queue(share), {}
+    fill(queue, {"news": 200, "dry": 200})
+    for _ in range(4):
+        hand_out(queue, 30, "dry")
+        rows |= share.changed()
+    assert not share.changed()
+    resumed = Queue(Share())
+    resumed.share.load(rows)
+    for lane, requests in queue.lanes.items():
+        if requests:
+            resumed.lanes[lane] = list(requests)
+            resumed.share.waiting(resumed.group, lane, len(requests))
+    assert [resumed.pop() for _ in range(20)] == [queue.pop() for _ in range(20)]
+
+
+def test_a_lane_that_nothing_is_known_of_is_handed_out() -> None:
+    """A lane whose statistics a crash has lost is a lane like others."""
+    share = Share()
+    group = share.group()
+    share.waiting(group, "lost^0", 2)
+    for _ in range(2):
+        assert share.choose(group) == "lost^0"
+        share.handed_out(group, "lost^0")
+    assert not len(group)
+    share.page_done(Mark("lost^0", "lost too^1", 1), NEWS, HOST)
+
+
+def test_the_end_comes_when_all_that_waits_has_run_dry() -> None:
+    """A crawl is over only when no section that waits has had news for long; what waits is reported by kind."""
+    queue = Queue(Share())
+    fill(queue, {"news": 30, "dry": 5000})
+    while any(url.startswith(f"{HOST}/news/") for lane in queue.lanes.values() for url, _ in lane):
+        assert not queue.share.is_over([queue.group])
+        hand_out(queue, 1, "dry")
+    hand_out(queue, 500, "dry")
+    assert queue.share.is_over([queue.group])
+    assert sum(row[1] for row in queue.share.report([queue.group])) == len(queue.group) > 4000
+
+
+def test_ever_new_urls_take_bounded_memory() -> None:
+    """Kinds do not grow with URLs: a host of 20,000 different paths and queries has a bounded number of them."""
+    share, rng = Share(), random.Random(1)
+    letters = "abcdefghijklmnopqrstuvwxyz"
+
+    def word() -> str:
+        return "".join(rng.choices(letters, k=rng.randint(3, 9)))
+
+    lanes = set()
+    for _ in range(20_000):
+        path = "/".join(word() + rng.choice(["", "1", "-2x3"]) for _ in range(rng.randint(1, 12)))
+        lanes.add(share.mark(f"{HOST}/{path}?{word()}=1&{word()}=2", None).lane)
+    assert len(lanes) < 6_000
+
+
+def test_a_site_with_traps_is_crawled_to_its_honest_pages() -> None:
+    """On a drawn site with nine traps, twice the budget fetches every honest page, and no trap takes more than half."""
+    drawn = site(3)
+    result = crawl(drawn, 2.0)
+    assert result.at[2] == 1.0
+    assert max(pages for part, pages in result.by_part.items() if part.startswith("trap")) < result.pages / 2
+
+
+def test_an_honest_site_loses_no_page() -> None:
+    """Without traps, a crawl under the guard fetches every page of the site."""
+    drawn = site(4, traps=False)
+    assert crawl(drawn, 1.0).at[1] == 1.0
