@@ -228,7 +228,7 @@ class Crawl:
             return False
         request.meta[MARK] = Mark("")
         key = b"start %d " % store.state.cycle + self.fingerprints.of_request(request)
-        return not store.add(key) and store.state.pending > 0
+        return not store.add(key) and store.is_resumed
 
     def done(self, request: Request) -> None:
         """Write the items of *request*'s page to the feeds, and take it off the store."""

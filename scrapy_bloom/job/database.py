@@ -96,9 +96,14 @@ class State:
     runs: int = 0
     """How often the job was opened."""
     cycle: int = 0
-    """How often it was begun with nothing pending: a cycle asks for each start request once."""
+    """How often it was begun when finished: a cycle asks for each start request once."""
     clean: bool = True
     """Whether the last run closed it."""
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the next run begins anew: nothing is pending, and no kill came before that was closed."""
+        return self.clean and not self.pending
 
 
 @dataclass

@@ -110,12 +110,13 @@ def _ends_a_line(path: Path) -> bool:
 def cut_feeds(feeds: Sequence[FeedLength]) -> list[FeedLength]:
     """Cut the files of *feeds* to their lengths at the last commit: what comes after is of pages that were not done.
 
-    Return those that were begun since, after others of their feed that are not finished. Nothing is left of them.
+    Return those that nobody goes on with, begun since that commit: others of their feed are not finished. Where nothing
+    is left of such a file, it is deleted.
     """
     first: dict[str, int] = {}
     for feed in feeds:
         first[feed.template] = min(feed.batch, first.get(feed.template, feed.batch))
-    begun_since = []
+    over = []
     for feed in feeds:
         path = Path(feed.path)
         try:
@@ -131,7 +132,7 @@ def cut_feeds(feeds: Sequence[FeedLength]) -> list[FeedLength]:
                 counted(feed.length - length, "byte"),
             )
         if feed.batch > first[feed.template]:
-            begun_since.append(feed._replace(is_finished=True))
+            over.append(feed._replace(is_finished=True))
             if not feed.length and path.is_file():
                 path.unlink()
-    return begun_since
+    return over

@@ -89,6 +89,8 @@ class JobStore:
         self.directory, self.where = directory, f"in {directory}"
         self.commits = 0
         self._others: list[ScalableBloomFilter] = []
+        self.is_resumed = False
+        """Whether an earlier run began what this one goes on with. Known from :meth:`begin` on."""
         self.unreadable = 0
         """Rows that could not be made requests: a callback was renamed, perhaps. They stay for a later run."""
         self._share = share
@@ -137,13 +139,14 @@ class JobStore:
             self._share.load(self.database.kinds())
         self.frontier.restore(self.database.lanes())
         before = self.database.state
+        self.is_resumed = not before.is_finished
         self.state = replace(
             before,
             spider=self._spider_name,
             filter=self.chain.chain_id,
             key_space=self._key_space or before.key_space,
             runs=before.runs + 1,
-            cycle=before.cycle + (not before.pending),
+            cycle=before.cycle + before.is_finished,
             clean=False,
         )
         self._begin_commit()
@@ -176,11 +179,9 @@ class JobStore:
         return added
 
     def cut_feeds(self) -> None:
-        """Cut the feed files to their lengths at the last commit; a job that begins anew forgets them."""
+        """Cut the feed files to their lengths at the last commit; a finished job forgets them."""
         state, feeds = self.database.state, self.database.feeds()
-        over = [] if state.clean and not state.pending else cut_feeds(feeds)
-        if not state.pending:
-            over = [feed._replace(is_finished=True) for feed in feeds]
+        over = [feed._replace(is_finished=True) for feed in feeds] if state.is_finished else cut_feeds(feeds)
         if over:
             self.database.write(Batch(feeds=over, state=state))
 

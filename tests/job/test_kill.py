@@ -1,0 +1,115 @@
+"""What ``kill -9`` leaves of a crawl: every page is fetched, and each item stands in the feeds once."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import tempfile
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from scrapy_bloom.job.verify import verify_job
+from tests.support.killed_crawls import STARTS, CrawlOfSite, LoopbackSite, items_of, run, run_to_the_end
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL and no fork() there")
+
+ORDERS: dict[str, dict[str, Any]] = {
+    "LIFO": {},
+    "FIFO": {"SCHEDULER_DISK_QUEUE": "scrapy.squeues.PickleFifoDiskQueue"},
+    "by priority alone": {"SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.ScrapyPriorityQueue"},
+}
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Path]:
+    """A directory in RAM where there is one: a kill loses nothing that the kernel has, wherever that is."""
+    memory = Path("/dev/shm")
+    if not (memory.is_dir() and os.access(memory, os.W_OK)):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=memory) as name:
+        yield Path(name)
+
+
+def killed_once(directory: Path, kills_at: list[int], **changes: Any) -> None:
+    """Kill a crawl before each of these steps, and go on with it; nothing is lost, and nothing is done twice."""
+    crawls = [CrawlOfSite(directory / f"killed-{step}", kill_at=step, **changes) for step in kills_at]
+    endings = run(crawls)
+    # The others took fewer steps this time, or were killed when all was done.
+    killed = [crawl for crawl, ending in zip(crawls, endings, strict=True) if ending and not crawl.is_closed]
+    assert len(killed) > len(crawls) / 2
+    before = [(crawl.finished(), len(crawl.fetched())) for crawl in killed]
+    assert run([replace(crawl, kill_at=0) for crawl in killed]) == [0] * len(killed)
+    for crawl, (finished, fetched) in zip(killed, before, strict=True):
+        crawl.check()
+        assert not finished & set(crawl.fetched()[fetched:]), "a page whose commit was whole was fetched again"
+        assert verify_job(crawl.job) == []
+
+
+def steps_of(directory: Path) -> int:
+    dry = run_to_the_end(CrawlOfSite(directory / "dry", counts=True))
+    dry.check()
+    assert Counter(dry.fetched()) == Counter(range(dry.pages))
+    return int((dry.directory / "steps").read_text())
+
+
+def test_a_kill_at_a_step_of_a_commit_loses_nothing(directory: Path) -> None:
+    """Before or after a statement, a sync, a change of bits or watermark: resumed, the crawl has every page and item,
+    and fetches no page again whose commit was whole."""
+    steps = steps_of(directory)
+    killed_once(directory, [steps * part // 5 for part in range(1, 5)])
+
+
+@pytest.mark.slow
+def test_a_kill_at_any_step_loses_nothing(directory: Path) -> None:
+    """As above: while the job is begun, at points all over the crawl, and while it is closed."""
+    steps, random_ = steps_of(directory), random.Random(31)
+    begin, end = range(1, 120, 12), range(steps - 130, steps, 13)
+    killed_once(directory, sorted({*begin, *random_.sample(range(120, steps - 130), 40), *end}))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("order", ORDERS)
+def test_kills_at_random_moments_lose_nothing(order: str, tmp_path: Path) -> None:
+    """A crawl of a site over HTTP, killed six times: every page and item; start pages are not asked for again; a kill
+    costs at most the pages of the second before it and those in flight."""
+    random_ = random.Random(order)
+    with LoopbackSite(503, 4) as site:
+        crawl = CrawlOfSite(tmp_path / "crawl", 503, 4, site.url, ORDERS[order], seconds=0.1)
+        kills = 0
+        while kills < 6:
+            before = len(site.fetched)
+            ending = run([replace(crawl, kill_after=random_.uniform(0.8, 2.0))])
+            kills += bool(ending[0])
+            if ending == [0]:
+                break
+            assert kills == 1 or not {*range(STARTS)} & {*site.fetched[before:]}
+        run_to_the_end(crawl)
+        assert set(site.fetched) == set(range(503))
+        assert sum(Counter(site.fetched).values()) < 503 + 60 * (kills + 1)
+    crawl.check()
+
+
+def test_a_kill_before_the_first_commit_begins_anew(directory: Path) -> None:
+    """Nothing was handed out before the job was begun, so nothing is missing, however often that happens."""
+    crawl = CrawlOfSite(directory / "crawl")
+    for step in (5, 60):
+        assert run([replace(crawl, kill_at=step)]) == [-9]
+    run_to_the_end(crawl).check()
+
+
+def test_a_finished_job_begins_with_its_start_pages(directory: Path) -> None:
+    """They are asked for once in each cycle; what they lead to is known. Their items are appended, as by Scrapy."""
+    crawl = run_to_the_end(CrawlOfSite(directory / "crawl"))
+    run_to_the_end(crawl)
+    assert sorted(crawl.fetched()[crawl.pages :]) == [*range(STARTS)]
+    again = Counter((page, item) for page in range(STARTS) for item in range(items_of(page)))
+    assert crawl.items() == crawl.items("items.csv") == crawl.wanted() + again

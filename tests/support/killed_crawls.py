@@ -1,0 +1,375 @@
+"""Crawls in processes of their own, killed at a random moment or before the n-th step of what they write.
+
+Run as ``python -m tests.support.killed_crawls``, this module is such a process. It reads a list of crawls as JSON, and
+forks for each of them, one after the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import csv
+import functools
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from dataclasses import asdict, dataclass, field, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import scrapy
+from scrapy.crawler import CrawlerProcess
+from scrapy.http import HtmlResponse
+from scrapy.settings import default_settings
+from scrapy.utils.misc import load_object
+
+from scrapy_bloom import addon, dupefilter, feeds, scheduler  # noqa: F401 - the parent imports for all
+from scrapy_bloom import crawl as owner
+from scrapy_bloom.crawl import Crawl
+from scrapy_bloom.errors import BloomError
+from scrapy_bloom.job import store
+from scrapy_bloom.job.inspect import inspect_job
+from scrapy_bloom.job.store import JobStore
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Sequence
+
+    from scrapy import Request
+    from scrapy.http import Response
+    from typing_extensions import Self
+
+BATCH = 7
+STARTS = 3
+
+
+@dataclass(frozen=True)
+class CrawlOfSite:
+    """A crawl of so many pages in *directory*, and the process that runs it."""
+
+    directory: Path
+    pages: int = 40
+    links: int = 4
+    url: str = ""
+    """Of a server; without one, a downloader middleware has the pages."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 0.01
+    """Between two commits."""
+    kill_at: int = 0
+    """Before which step the process kills itself; 0: never."""
+    kill_page: int = 0
+    """The process is killed instead of fetching its page of this number; 0: never."""
+    kill_after: float = 0
+    """Seconds after which it is ended by SIGALRM, which nobody handles; 0: never."""
+    patience: int = 2_000
+    """Times 2 ms that a page waits for a commit."""
+    counts: bool = False
+    """Whether it notes how many steps it took."""
+
+    @property
+    def job(self) -> Path:
+        return self.directory / "job"
+
+    @property
+    def log(self) -> str:
+        return (self.directory / "log").read_text()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether a run has closed the job, with nothing pending."""
+        try:
+            state = inspect_job(self.job).state
+        except BloomError:  # not even begun
+            return False
+        return state.is_finished and state.runs > 0
+
+    def fetched(self) -> list[int]:
+        """Return the pages that the middleware was asked for, in all runs."""
+        path = self.directory / "fetched"
+        return [int(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def wanted(self) -> Counter[tuple[int, int]]:
+        return Counter((page, item) for page in range(self.pages) for item in range(items_of(page)))
+
+    def items(self, name: str = "items.jl") -> Counter[tuple[int, int]]:
+        """Return how often each item stands in the feeds *name*, a pattern. A torn line is an error."""
+        found: Counter[tuple[int, int]] = Counter()
+        for path in self.directory.glob(name):
+            with path.open(newline="") as file:
+                if path.suffix == ".csv":
+                    header, *rows = csv.reader(file) if path.stat().st_size else [["page", "item"]]
+                    assert header == ["page", "item"]
+                else:
+                    rows = [json.loads(line).values() for line in file]
+            found.update((int(page), int(item)) for page, item in rows)
+        return found
+
+    def finished_lines(self) -> bytes:
+        """Return the feed in JSON lines as far as the job knows of it."""
+        path = self.directory / "items.jl"
+        if not path.exists():
+            return b""
+        noted = [feed.length for feed in inspect_job(self.job).feeds if feed.path == str(path)]
+        return path.read_bytes()[: noted[0]] if noted else b""
+
+    def finished(self) -> set[int]:
+        """Return the pages whose items are in the feed as far as the job knows of it."""
+        return {json.loads(line)["page"] for line in self.finished_lines().splitlines()}
+
+    def batches(self) -> list[int]:
+        """Return how many items each batch has, from the first to the last."""
+        paths = {int(path.stem.split("-")[1]): path for path in self.directory.glob("batch-*.jl")}
+        assert sorted(paths) == list(range(1, len(paths) + 1))
+        return [len(paths[number].read_text().splitlines()) for number in sorted(paths)]
+
+    def check(self) -> None:
+        """Fail unless each item of each page came once, in each feed, and no page was missed."""
+        for name in ("items.jl", "items.csv", "batch-*.jl"):
+            found, wanted = self.items(name), self.wanted()
+            assert found == wanted, f"{name}: {wanted - found} lost, {found - wanted} too often"
+        *full, last = self.batches()
+        assert set(full) <= {BATCH}
+        assert 0 < last <= BATCH
+        assert not [line for line in self.log.splitlines() if " ERROR: " in line or " CRITICAL: " in line]
+        seen = json.loads((self.directory / "state").read_text())
+        assert sorted(set(seen)) == list(range(self.pages))
+
+
+def items_of(page: int) -> int:
+    return (page * 5 + 3) % 4
+
+
+def links_of(page: int, pages: int, links: int) -> str:
+    """Return the links of *page*. None leads to a start page: as in Scrapy, that would be fetched twice."""
+    others = pages - STARTS
+    return "".join(f'<a href="/{STARTS + (page * 7 + link * 13 + 1) % others}">link</a>' for link in range(links))
+
+
+@functools.cache
+def _server() -> subprocess.Popen[str]:
+    """A process that has imported everything, and forks for each crawl: that takes a tenth of the time."""
+    command = [sys.executable, "-m", "tests.support.killed_crawls"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    atexit.register(process.communicate)
+    return process
+
+
+def run(crawls: Sequence[CrawlOfSite]) -> list[int]:
+    """Run *crawls* one after the other, and return how each ended: 0, or minus the number of a signal."""
+    server = _server()
+    assert server.stdin is not None
+    assert server.stdout is not None
+    json.dump([{**asdict(each), "directory": str(each.directory)} for each in crawls], server.stdin)
+    server.stdin.write("\n")
+    server.stdin.flush()
+    return [int(server.stdout.readline()) for _ in crawls]
+
+
+def run_to_the_end(crawl: CrawlOfSite, **changes: Any) -> CrawlOfSite:
+    crawl = replace(crawl, kill_at=0, kill_after=0, kill_page=0, **changes)
+    assert run([crawl]) == [0]
+    return crawl
+
+
+class LoopbackSite:
+    """A site in this process, which remembers what was fetched."""
+
+    def __init__(self, pages: int, links: int) -> None:
+        fetched: list[int] = []
+
+        class Answer(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                page = int(self.path[1:])
+                fetched.append(page)
+                body = links_of(page, pages, links).encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "text/html")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None: ...
+
+        self.fetched = fetched
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+# -- in the child ------------------------------------------------------------------------------------------------------
+
+
+class Pages:
+    """Downloader middleware: has the pages of a site, and notes which were asked for."""
+
+    def __init__(self, crawler: Any) -> None:
+        self.crawl: CrawlOfSite = crawler.settings["CRAWL"]
+        self._crawler, self._count = crawler, 0
+        self._file = os.open(self.crawl.directory / "fetched", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+
+    @classmethod
+    def from_crawler(cls, crawler: Any) -> Self:
+        return cls(crawler)
+
+    async def process_request(self, request: Request, spider: Any = None) -> Response:
+        self._count += 1
+        if self._count % 4 == 0:
+            await self._next_commit()
+        if self._count == self.crawl.kill_page:
+            os.kill(os.getpid(), signal.SIGKILL)
+        page = int(request.url.rsplit("/", 1)[1])
+        os.write(self._file, b"%d\n" % page)
+        return HtmlResponse(request.url, body=links_of(page, self.crawl.pages, self.crawl.links).encode())
+
+    async def _next_commit(self) -> None:
+        """Let a commit end, if one does in a while: a crawl in memory would be over before the second."""
+        own = Crawl.of(self._crawler).store
+        assert isinstance(own, JobStore)
+        commits = own.commits
+        for _ in range(self.crawl.patience):
+            await asyncio.sleep(0.002)
+            if own.commits > commits:
+                return
+
+
+class SiteSpider(scrapy.Spider):
+    """Follows every link, gives the items of a page, and keeps in its state which pages it has seen."""
+
+    name = "site"
+
+    @property
+    def crawl(self) -> CrawlOfSite:
+        crawl: CrawlOfSite = self.settings["CRAWL"]
+        return crawl
+
+    async def start(self) -> AsyncIterator[Any]:
+        if self.settings["ITEM_OF_START"]:
+            yield {"page": -1, "item": 0}
+        for page in range(STARTS):
+            yield scrapy.Request(f"{self.crawl.url or 'http://site.test'}/{page}", dont_filter=True)
+
+    def parse(self, response: Any) -> Iterator[Any]:
+        page = int(response.url.rsplit("/", 1)[1])
+        self.state.setdefault("pages", []).append(page)
+        count = self.settings.getdict("MANY").get(str(page), items_of(page))
+        for item in range(0 if self.settings["NO_ITEMS"] else count):
+            yield {"page": page, "item": item}
+            if self.settings["STRANGE_ITEM"] and not item:
+                yield {"page": page, "item": object()}
+        if page == self.settings["MOVE_AT_PAGE"]:
+            feed = self.crawl.directory / "items.jl"
+            if feed.exists():
+                feed.rename(feed.with_name("moved.jl"))
+        yield from response.follow_all(css="a")
+
+    def closed(self, reason: str) -> None:
+        (self.crawl.directory / "state").write_text(json.dumps(self.state.get("pages", [])))
+
+
+def settings_of(crawl: CrawlOfSite) -> dict[str, Any]:
+    directory = crawl.directory
+    settings = {
+        "CRAWL": crawl,
+        "JOBDIR": str(crawl.job),
+        "ADDONS": {"scrapy_bloom.addon.Addon": 300},
+        "DUPEFILTER_CLASS": "scrapy_bloom.dupefilter.BloomDupeFilter",
+        "SCHEDULER": "scrapy_bloom.scheduler.DurableScheduler",
+        "EXTENSIONS_BASE": {
+            "scrapy.extensions.corestats.CoreStats": 0,
+            "scrapy.extensions.spiderstate.SpiderState": 0,
+            "scrapy.extensions.closespider.CloseSpider": 0,
+            "scrapy_bloom.feeds.FeedExporter": 0,
+        },
+        "FEEDS": {
+            f"{directory}/items.jl": {"format": "jsonlines"},
+            f"{directory}/items.csv": {"format": "csv"},
+            f"{directory}/batch-%(batch_id)d.jl": {"format": "jsonlines", "batch_item_count": BATCH},
+        },
+        "CONCURRENT_REQUESTS": 4,
+        "BLOOM_CAPACITY": 20,  # the chain grows in the crawl
+        "DOWNLOAD_HANDLERS": dict.fromkeys(["ftp", "s3", "data"]),
+        "LOG_LEVEL": "INFO",
+        "LOG_FILE": str(directory / "log"),
+    }
+    if not crawl.url:
+        settings["DOWNLOADER_MIDDLEWARES"] = {Pages: 1}
+    return {**settings, **crawl.settings}
+
+
+class Steps:
+    """Counts what a process does to its files, and kills it before or after the n-th such call."""
+
+    IN_C = frozenset(
+        {"execute", "executescript", "connect", "fsync", "flush", "truncate", "replace", "unlink", "posix_fallocate"}
+    )
+    IN_PYTHON = frozenset({"add", "begin", "write_watermark", "write_state", "lengths", "close", "create"})
+
+    def __init__(self, kill_at: int) -> None:
+        self.count = 0
+        self._kill_at = kill_at
+
+    def start(self) -> None:
+        threading.setprofile(self._profile)
+        sys.setprofile(self._profile)
+
+    def _profile(self, frame: Any, event: str, arg: Any) -> None:
+        if event in {"c_call", "c_return"}:
+            if getattr(arg, "__name__", "") not in self.IN_C:
+                return
+        elif (
+            event != "call"
+            or frame.f_code.co_name not in self.IN_PYTHON
+            or "scrapy_bloom" not in frame.f_code.co_filename
+        ):
+            return
+        self.count += 1
+        if self.count == self._kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def crawl_here(crawl: CrawlOfSite) -> None:
+    crawl.directory.mkdir(parents=True, exist_ok=True)
+    store.COMMIT_SECONDS = owner.TICK_SECONDS = crawl.seconds
+    steps = Steps(crawl.kill_at)
+    process = CrawlerProcess(settings_of(crawl))
+    process.crawl(SiteSpider)
+    if crawl.kill_at or crawl.counts:
+        steps.start()
+    signal.setitimer(signal.ITIMER_REAL, crawl.kill_after)
+    process.start()
+    sys.setprofile(None)
+    if crawl.counts:
+        (crawl.directory / "steps").write_text(str(steps.count))
+
+
+def main() -> None:
+    for setting in ("DOWNLOADER_MIDDLEWARES_BASE", "SPIDER_MIDDLEWARES_BASE"):
+        for name in getattr(default_settings, setting):
+            load_object(name)
+    for line in sys.stdin:
+        for crawl in json.loads(line):
+            pid = os.fork()
+            if not pid:
+                crawl_here(CrawlOfSite(**{**crawl, "directory": Path(crawl["directory"])}))
+                os._exit(0)
+            _, status = os.waitpid(pid, 0)
+            print(os.waitstatus_to_exitcode(status), flush=True)  # noqa: T201 - it tells its parent
+
+
+if __name__ == "__main__":
+    main()
