@@ -19,6 +19,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from hashlib import blake2b
+from itertools import islice
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,7 @@ SECTIONS = 150  # first folders of a host with kinds of their own
 CHILDREN = 40  # other children of a kind that have kinds of their own
 WORDS = 1_000  # words of a host's paths that are counted; past that, those not seen for longest are forgotten
 DEEPEST = 8  # folders of a path that are told apart
+HOSTS = 20_000  # hosts that are known; past that, the oldest of which nothing waits are forgotten
 MOST_KINDS = 5_000  # kinds of one host, some 5 MB. After that, new URLs belong to the nearest kind that there is
 LONGEST_KEY = 190  # bytes of a kind's key
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.IGNORECASE).fullmatch
@@ -214,6 +216,8 @@ class Tree:
     def kind_of(self, url: str, level: int) -> Kind:
         """Return the kind of *url* with *level* dry pages on the way to it, and count it."""
         host, names, keys = names_of(url)
+        if host not in self.root.children and len(self.root.children) >= HOSTS:
+            self._forget_hosts()
         kind = self._child(self.root, host, host)
         kind.size += 1
         part = self._dry_part(host, names, keys)
@@ -225,6 +229,19 @@ class Tree:
         lane = kind.children.get(f"^{level}") or self.new(kind, f"^{level}", host)
         lane.size += 1
         return lane
+
+    def _forget_hosts(self) -> None:
+        """Forget those of the oldest hosts of which nothing waits; the others are the youngest now."""
+        for host in list(islice(self.root.children, 20)):
+            kinds = [self.root.children.pop(host)]
+            if kinds[0].nodes:
+                self.root.children[host] = kinds[0]
+                continue
+            for kind in kinds:
+                kinds += kind.children.values()
+                self.by_key.pop(kind.key, None)
+            for known in (self.evidence, self.counts, self.words):
+                known.pop(host, None)
 
     def load(self, rows: Iterable[bytes]) -> None:
         """Rebuild the tree of which :meth:`Kind.dump` was asked, kind by kind."""

@@ -156,6 +156,17 @@ def test_ever_new_urls_take_bounded_memory() -> None:
     assert len(lanes) < 6_000
 
 
+def test_hosts_of_which_nothing_waits_are_forgotten() -> None:
+    """Statistics stay in bounds over 30,000 hosts, each of which is done before the next is met."""
+    queue = Queue(Share())
+    for number in range(30_000):
+        queue.push(f"http://{number}.example/")
+        url, mark = queue.pop()
+        queue.share.page_done(mark, NEWS, url)
+        queue.lanes.clear()
+    assert len(queue.share.changed()) < 70_000
+
+
 def test_a_site_with_traps_is_crawled_to_its_honest_pages() -> None:
     """On a drawn site with nine traps, twice the budget fetches every honest page, and no trap takes more than half."""
     drawn = site(3)
