@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> None:
             for side in (EXTRACTOR, SCRAPY, ASKING, FLOOR)
         }
         # Its pages are those of the floor, and nobody is timed while the server's memory is cold.
-        measure.in_own_process(sides[EXTRACTOR])
+        sides[EXTRACTOR]()
         found = measure.side_by_side(sides, options.rounds)
     if len({crawl["digest"] for crawls in found.values() for crawl in crawls}) != 1:
         raise AssertionError("not all crawls fetched the same pages")

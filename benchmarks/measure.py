@@ -140,18 +140,19 @@ def ratios(numerators: Sequence[float], denominators: Sequence[float]) -> Spread
 
 
 def print_figures(what: str, found: Mapping[str, Sequence[Figures]], columns: Mapping[str, tuple[str, str]]) -> None:
-    """Print a row for each side with the medians of *columns*, and how many times ours each figure is.
+    """Print a row for each side with the medians of *columns*, and how many times the first side's each figure is.
 
     *columns* maps a figure to its title and format.
     """
+    first = next(iter(found))
     header, rows = [what], {name: [name] for name in found}
     for key, (title, digits) in columns.items():
-        ours = [one[key] for one in found[OURS]]
-        header += [title, "times ours"]
+        base = [one[key] for one in found[first]]
+        header += [title, "times the first"]
         for name, ones in found.items():
             values = [one[key] for one in ones]
             rows[name] += [format(statistics.median(values), digits)]
-            rows[name] += [format(ratios(values, ours), ".2f") if min(ours) > 0 and name != OURS else ""]
+            rows[name] += [format(ratios(values, base), ".2f") if min(base) > 0 and name != first else ""]
     print_table(header, list(rows.values()))
 
 
@@ -164,11 +165,6 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         for row in (header, *rows)
     ]
     print("\n".join([lines[0], "|" + "|".join(rule) + "|", *lines[1:]]), end="\n\n", flush=True)
-
-
-def print_target(what: str, value: float, *, at_least: float) -> None:
-    """Print whether *value* reaches the target."""
-    print(f"{'reached' if value >= at_least else 'MISSED '}: {what}: {value:.3g}, target at least {at_least:g}")
 
 
 # -- memory of this process --------------------------------------------------------------------------------------------
