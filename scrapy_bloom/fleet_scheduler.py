@@ -32,6 +32,8 @@ class FleetScheduler(DurableScheduler):
 
     """
 
+    shares_requests = True
+
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
         """Build the scheduler of *crawler*, and its duplicate filter."""

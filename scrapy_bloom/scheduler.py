@@ -9,7 +9,7 @@ from scrapy.core.scheduler import BaseScheduler
 from scrapy.utils.misc import build_from_crawler, load_object
 
 from scrapy_bloom.crawl import Crawl
-from scrapy_bloom.errors import BloomError
+from scrapy_bloom.errors import BloomError, UnusableError
 from scrapy_bloom.startup import log_start_errors
 
 if TYPE_CHECKING:
@@ -36,6 +36,9 @@ class DurableScheduler(BaseScheduler):
 
     """
 
+    shares_requests = False
+    """Whether other processes have requests of the same queue."""
+
     def __init__(self, crawl: Crawl, dupefilter: BaseDupeFilter) -> None:
         self.crawl, self.df, self.stats = crawl, dupefilter, crawl.stats
         self.spider: Spider | None = None
@@ -60,12 +63,13 @@ class DurableScheduler(BaseScheduler):
         slot: Any = getattr(self.crawl.crawler.engine, "_slot", None)
         if type(getattr(slot, "inprogress", None)) is set and not slot.inprogress:
             slot.inprogress = InProgress(self.crawl.done)
-        elif self.crawl.jobdir is not None:
-            logger.warning(
-                "This Scrapy does not let us see when it is done with a request: after a kill, every page that was "
-                "fetched since the start of this run will be fetched again. Please report it together with the Scrapy "
-                "version."
-            )
+            return
+        found = "does not let us see when it is done with a request"
+        advice = "Please report it together with the Scrapy version."
+        if self.shares_requests:  # others would wait for its acknowledgements for ever
+            raise UnusableError("This Scrapy", found, advice=advice)
+        if self.crawl.jobdir is not None:
+            logger.warning("This Scrapy %s: after a kill, every page of this run is fetched again. %s", found, advice)
 
     def close(self, reason: str) -> Deferred[None] | None:
         """Write what is pending, then close the filter."""

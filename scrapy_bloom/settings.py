@@ -160,11 +160,14 @@ def _server_url(value: Any) -> str:
     return value
 
 
-def _redis_key(value: Any) -> str:
-    # Braces would delimit a hash tag other than ours; a percent sign may only begin %(spider)s.
-    if not isinstance(value, str) or not value or set(value) & set("{}"):
+def _prefix(value: Any) -> str:
+    if set(_redis_key(value)) & set("{}"):  # they would delimit a hash tag other than ours
         raise ValueError
-    if "%" in value.replace("%(spider)s", "").replace("%(name)s", ""):
+    return _redis_key(value)
+
+
+def _redis_key(value: Any) -> str:
+    if not isinstance(value, str) or not value or "%" in value.replace("%(spider)s", "").replace("%(name)s", ""):
         raise ValueError
     return value
 
@@ -181,7 +184,7 @@ _KNOWN = {
     "BLOOM_REDIS_URL": _Known(
         "a URL such as redis://host:6379/0, rediss://:password@host or unix:///path", _server_url
     ),
-    "BLOOM_REDIS_KEY": _Known("a key prefix without braces; %(spider)s is the spider's name", _redis_key),
+    "BLOOM_REDIS_KEY": _Known("a key prefix without braces; %(spider)s is the spider's name", _prefix),
     "BLOOM_FLEET_START_URLS": _Known("a Redis key; %(spider)s is the spider's name", _redis_key),
     "BLOOM_FLEET_SECRET": _Known("a text of at least 16 characters", _text_from(16)),
     "BLOOM_FLEET_LEASE": _Known("a number of seconds from 1 to 86400", _number_between(1, 86_400)),
