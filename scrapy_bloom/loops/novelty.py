@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from itertools import filterfalse
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 from urllib.parse import unquote_to_bytes
 
@@ -92,6 +93,7 @@ class Novelty:
 
     def __init__(self, add: Callable[[bytes], bool]) -> None:
         self._add = add
+        self._common: set[bytes] = set()  # lines of markup that three pages had
         self._met: _Lately[int] = _Lately()
         self._owners: _Lately[str] = _Lately()
 
@@ -117,20 +119,18 @@ class Novelty:
 
     def _own_lines(self, body: bytes) -> bytes:
         """Return the beginning of *body* without the lines of markup that other pages have as they are."""
-        lines = body.replace(b"><", b">\n<").split(b"\n")
+        lines = body[: 4 * READ].replace(b"><", b">\n<").split(b"\n")
+        kept = list(filterfalse(self._common.__contains__, lines))
+        html = b"\n".join(kept)[:READ]
         met = self._met
-        kept: list[bytes] = []
-        size = 0
-        for line in lines:
-            if (met.get(hash(line)) or 0) > 2 and len(line) > 3 and not _cell(line):
-                continue
-            kept.append(line)
-            size += len(line)
-            if size > READ:
-                break
-        for number in set(map(hash, kept)):
-            met.set(number, (met.get(number) or 0) + 1)
-        return b"\n".join(kept)
+        for line in set(kept[:LINES]):
+            times = (met.get(hash(line)) or 0) + 1
+            if times > 2 and len(line) > 3 and not _cell(line):
+                if len(self._common) >= MOST // 5:
+                    self._common.clear()
+                self._common.add(line)
+            met.set(hash(line), times)
+        return html
 
     def _has_new_text(self, url: str, text: bytes) -> bool:
         add, new, remembered, looked_up = self._add, 0, 0, 0
