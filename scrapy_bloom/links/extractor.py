@@ -16,6 +16,7 @@ from lxml import etree  # type: ignore[import-untyped] # its stubs are a package
 from scrapy.link import Link
 from scrapy.linkextractors import LinkExtractor
 from scrapy.utils.response import get_base_url
+from w3lib.html import HTML5_WHITESPACE
 
 from scrapy_bloom.crawl import Crawl
 from scrapy_bloom.links.memory import LinkMemory
@@ -72,7 +73,7 @@ class UnseenLinkExtractor(LinkExtractor):
             return super().extract_links(response)
         memory = self._memories.get(crawl)
         if memory is None:
-            memory = self._memories[crawl] = LinkMemory(self._wants if self._is_plain else None)
+            memory = self._memories[crawl] = LinkMemory(self._wants) if self._is_plain else LinkMemory()
         base = get_base_url(response)
         if not self._is_plain:
             links = super().extract_links(response)
@@ -81,10 +82,11 @@ class UnseenLinkExtractor(LinkExtractor):
 
         if self.restrict_xpaths:
             parts = [part.root for xpath in self.restrict_xpaths for part in response.xpath(xpath)]
-            hrefs = [link for part in parts for _, _, link in _links(part)]
+            hrefs = [href for part in parts for _, _, href in _links(part)]
         else:
             hrefs = _find_hrefs(response.selector.root)
-        new = memory.new(hrefs, base, response.encoding, crawl)
+        stripped = [href.strip(HTML5_WHITESPACE) for href in hrefs]
+        new = memory.new(stripped, base, response.encoding, crawl)
         if not new:
             return []
         # Scrapy's own work begins with a list of elements and their links. It takes a third of that work.
@@ -103,5 +105,5 @@ def _links(part: Any, wanted: set[str] | None = None) -> Iterator[tuple[Any, str
     """Yield the elements of *part* whose ``href`` is *wanted*, as Scrapy's extractor does."""
     for element in part.iter("a", "area"):
         href = element.get("href")
-        if href is not None and (wanted is None or href in wanted):
+        if href is not None and (wanted is None or href.strip(HTML5_WHITESPACE) in wanted):
             yield element, "href", href

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin
 
-from w3lib.html import strip_html5_whitespace
 from w3lib.url import safe_url_string
 
 if TYPE_CHECKING:
@@ -52,8 +51,8 @@ class _Place:
 class LinkMemory:
     """What was found out about the raw links of one crawl's pages."""
 
-    def __init__(self, is_wanted: Callable[[str], bool] | None = None) -> None:
-        """Take what says whether a URL is wanted. Without it all links are, even those that are no URLs."""
+    def __init__(self, is_wanted: Callable[[str], bool] = lambda _url: True) -> None:
+        """Take what says whether a URL is wanted."""
         self._is_wanted = is_wanted
         self._places: dict[tuple[str, ...], _Place] = {}
         self._size = 0
@@ -65,7 +64,7 @@ class LinkMemory:
         Links of which nobody can tell are taken for new.
 
         Args:
-            links: The text of each.
+            links: The text of each, without white space around it.
             base: The URL that they are relative to.
             encoding: That of the page, in which queries are quoted.
             crawl: Which knows what was seen, always the same.
@@ -81,44 +80,40 @@ class LinkMemory:
 
         wanted = set(links) - site.unwanted - folder.unwanted
         fresh = wanted - site.seen - folder.seen
-        dropped = len(wanted) - len(fresh)
-        if not fresh:
-            crawl.dropped_links(dropped)
-            return fresh
+        seen = len(wanted) - len(fresh)
         is_ascii = _ASCII.encode(encoding) == _ASCII.encode()
-        page = _fingerprint(base, of_url) if crawl.fingerprints.ignore_fragments else None
-        is_page_seen = page is not None and crawl.seen([page])[0]
-
+        shares = is_ascii and crawl.fingerprints.ignore_fragments  # one fingerprint for all fragments of a page
+        is_page_seen = bool(fresh) and shares and _is_seen(base, of_url, crawl)
         urls: dict[str, str] = {}
         fingerprints: list[bytes] = []
         new: set[str] = set()
         for link in fresh:
-            if is_page_seen and link[:1] == "#":
-                dropped += 1
+            head, mark, _ = link.partition("#")
+            if mark and shares and (head in site.seen or head in folder.seen if head else is_page_seen):
+                self._remember(link, site.seen, folder.seen)
+                seen += 1
                 continue
             try:
                 url = _joined(link, base, encoding, folder if is_ascii else None)
-            except ValueError:
-                if self._is_wanted is None:
-                    new.add(link)
-                continue
-            fingerprint = _fingerprint(url, of_url)
-            if fingerprint is None:
+                fingerprints.append(of_url(url))
+            except Exception:  # no URL, or a rule of the user's fails on it
                 new.add(link)
             else:
                 urls[link] = url
-                fingerprints.append(fingerprint)
 
         unseen: list[str] = []
         for (link, url), is_seen in zip(urls.items(), crawl.seen(fingerprints), strict=True):
             if is_seen:
-                dropped += 1
                 self._remember(link, site.seen, folder.seen)
-            elif self._is_wanted is None or self._is_wanted(url):
+                if shares:
+                    self._remember(link.partition("#")[0], site.seen, folder.seen)
+                seen += 1
+            elif self._is_wanted(url):
                 unseen.append(link)
             else:
                 self._remember(link, site.unwanted, folder.unwanted)
-        crawl.dropped_links(dropped)
+        if seen:
+            crawl.dropped_links(seen)
         for link, is_allowed in zip(unseen, crawl.within_limits([urls[link] for link in unseen]), strict=True):
             if is_allowed:
                 new.add(link)
@@ -144,7 +139,7 @@ def _joined(link: str, base: str, encoding: str, folder: _Place | None) -> str:
     """Return the URL of *link* as Scrapy makes it; ValueError if there is none. In a *folder*, much faster."""
     match = _match_plain(link)
     if match is None or folder is None:
-        return safe_url_string(urljoin(base, strip_html5_whitespace(link)), encoding=encoding)
+        return safe_url_string(urljoin(base, link), encoding=encoding)
     directory = folder.directories.get(match[1])
     if directory is None:
         directory = safe_url_string(urljoin(base, match[1] or "./"), encoding=encoding)
@@ -152,9 +147,8 @@ def _joined(link: str, base: str, encoding: str, folder: _Place | None) -> str:
     return directory + match[2]
 
 
-def _fingerprint(url: str, of_url: Callable[[str], bytes]) -> bytes | None:
-    """Return the fingerprint of *url*; None if it has none, so that its request fails or passes as without us."""
+def _is_seen(url: str, of_url: Callable[[str], bytes], crawl: Crawl) -> bool:
     try:
-        return of_url(url)
-    except Exception:  # a rule of the user's may raise anything
-        return None
+        return crawl.seen([of_url(url)])[0]
+    except Exception:  # of a rule of the user's
+        return False

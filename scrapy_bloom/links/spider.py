@@ -8,6 +8,7 @@ from parsel import Selector, SelectorList
 from scrapy.http import TextResponse
 from scrapy.link import Link
 from scrapy.utils.response import get_base_url
+from w3lib.html import strip_html5_whitespace
 
 from scrapy_bloom.crawl import Crawl
 from scrapy_bloom.links.memory import LinkMemory
@@ -70,4 +71,5 @@ def _href(link: Link | str | Selector) -> str | None:
     if isinstance(link, Selector):
         root = link.root
         link = root.get("href") if getattr(root, "tag", None) in ("a", "link") else root
-    return link if isinstance(link, str) else None
+        return strip_html5_whitespace(link) if isinstance(link, str) else None
+    return link

@@ -18,7 +18,7 @@ _SPELLED = """
 a.html a.html#x ./a.html ../docs/a.html b.html b.html#y.1_- b.html# # #x #a%20b #a#b #!a #\u00e4 a.html#\u00e4
 /docs/a.html //a.example/docs/a.html http://a.example/docs/a.html HTTP://A.example/docs/a.html https://a.example/docs/a.html
 ?q=1 ?q=2&p=1 ?p=1&q=2 a.html?p=1&q=2 a.html?q=2&p=1#x ;p a;p c.pdf a.html?x.pdf ? a.html? a.html?a+b a/ -
-http:a.html http:/a.html http:///a.html http:// https:a.html http:?q=1 http:#x mailto:me@a.example javascript:void(0)
+http:a.html http:/a.html http:///a.html http:// http:?q=1 http:#x mailto:me@a.example javascript:void(0)
 http://[ http://a.example:x/ //[::1 data:,x \\a a\\b \u00e4 a?\u00e4=\u00fc %e4 a%20b a%2 ~a/_b-1.html#x
 ../../../x .. . ./ ../ / // ///x /../x a/../b.html a/..x www.b.example a//b ../docs/b.html#x //x http://x x.tar.gz
 http://b.example/ http://b.example http://b.example?x http://sub.b.example/a.html ftp://b/ http://b.example/x.pdf#y
