@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from scrapy import Request, signals
@@ -32,19 +33,29 @@ class FailureWatch:
         self._failed = failed
         self._hopeless_statuses = {int(status) for status in crawler.settings.getlist("RETRY_HTTP_CODES")}
         self._answered: set[int] = set()  # id() of requests whose response reached the spider
-        self._followed: set[str] = set()  # URLs of requests in whose place others were queued
+        self._under_way: Counter[str] = Counter()  # URLs of requests that were handed out and are not done
+        self._followed: set[str] = set()  # of those, in whose place others came: retries, redirects
         crawler.signals.connect(self._response_received, signal=signals.response_received)
         crawler.signals.connect(self._spider_error, signal=signals.spider_error)
 
-    def queued(self, request: Request) -> None:
-        """Note that *request* was queued: perhaps in the place of one that is under way."""
-        if request.meta.get("retry_times"):
-            self._followed.add(request.url)
-        if before := request.meta.get("redirect_urls"):
-            self._followed.add(before[-1])
+    def came(self, request: Request) -> None:
+        """Note that *request* came, perhaps in the place of one under way: also if it is filtered, as a redirect to a
+        page that was seen is. A link may carry the meta of its page, and then is no retry.
+        """
+        before = request.meta.get("redirect_urls")
+        url = before[-1] if before else request.url
+        if (before or request.meta.get("retry_times")) and url in self._under_way:
+            self._followed.add(url)
+
+    def handed_out(self, request: Request) -> None:
+        """Note that *request* is under way."""
+        self._under_way[request.url] += 1
 
     def done(self, request: Request) -> None:
         """Note that the engine is done with *request*."""
+        self._under_way[request.url] -= 1
+        if not self._under_way[request.url]:
+            del self._under_way[request.url]
         if id(request) in self._answered:
             self._answered.discard(id(request))
         elif request.url not in self._followed:

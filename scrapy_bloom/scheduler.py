@@ -87,6 +87,8 @@ class DurableScheduler(BaseScheduler):
         """Take in *request* unless the filter has seen it; return False if it has."""
         crawl = self.crawl
         fingerprint = None
+        if crawl.failures is not None:
+            crawl.failures.came(request)
         if not request.dont_filter:
             if self.df.request_seen(request):
                 assert self.spider is not None  # noqa: S101 - open() has set it
@@ -105,8 +107,6 @@ class DurableScheduler(BaseScheduler):
         except BloomError as error:
             crawl.fail(error)
             return False
-        if crawl.failures is not None:
-            crawl.failures.queued(request)
         self.stats.inc_value("scheduler/enqueued/disk" if is_durable else "scheduler/enqueued/memory")
         self.stats.inc_value("scheduler/enqueued")
         return True
@@ -123,6 +123,8 @@ class DurableScheduler(BaseScheduler):
             return None
         if found is None:
             return None
+        if crawl.failures is not None:
+            crawl.failures.handed_out(found[0])
         self.stats.inc_value("scheduler/dequeued/disk" if found[1] else "scheduler/dequeued/memory")
         self.stats.inc_value("scheduler/dequeued")
         return found[0]
