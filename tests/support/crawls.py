@@ -1,0 +1,287 @@
+"""Real crawls of a site on loopback, each in a process of its own, since a reactor starts once in a process.
+
+    with Site({"/": ["/a", "/b"], "/a": 503}) as site:
+        outcome = start(site, {"JOBDIR": str(tmp_path)}).finish()
+    assert site.hits["/b"] == 1
+
+Run as ``python -m tests.support.crawls``, this module imports Scrapy once, and forks for each crawl.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import functools
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import scrapy
+from scrapy import crawler as scrapys
+from scrapy.http import HtmlResponse
+from scrapy.linkextractors import LinkExtractor
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+
+    from typing_extensions import Self
+
+ADDON = {"ADDONS": {"scrapy_bloom.Addon": 300}}
+PATIENCE = 60.0
+Pages = dict[str, "Sequence[str] | int | str"]
+"""By path: the links of a page, a status without a body, or the path that it redirects to."""
+
+
+class Site:
+    """A site on loopback that counts what it is asked for. A status 0 hangs up; ``/held...`` waits for `release`."""
+
+    def __init__(self, pages: Pages) -> None:
+        self.pages = pages
+        self.hits: Counter[str] = Counter()
+        self.order: list[str] = []
+        self.release = threading.Event()
+        self.asked = threading.Condition()
+        site = self
+
+        class Answer(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                with site.asked:
+                    site.hits[self.path] += 1
+                    site.order.append(self.path)
+                    site.asked.notify_all()
+                if self.path.startswith("/held"):
+                    site.release.wait(PATIENCE)
+                page = site.pages.get(self.path, 404)
+                if page == 0:
+                    self.close_connection = True
+                    return
+                self.send_response(302 if isinstance(page, str) else page if isinstance(page, int) else 200)
+                if isinstance(page, str):
+                    self.send_header("Location", page)
+                body = b"" if isinstance(page, (int, str)) else html(page)
+                self.send_header("Content-Type", "text/html")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None: ...
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+        self._server.daemon_threads = True
+        self._server.handle_error = lambda *_: None  # type: ignore[method-assign] # crawls are killed
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def wait_for(self, path: str) -> None:
+        """Return once *path* was asked for."""
+        with self.asked:
+            assert self.asked.wait_for(lambda: self.hits[path], PATIENCE), f"nobody has asked for {path}"
+
+    def forget_hits(self) -> None:
+        self.hits.clear()
+        self.order.clear()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def html(links: Sequence[str]) -> bytes:
+    return "".join(f'<a href="{link}">link</a>' for link in links).encode()
+
+
+def tree(count: int) -> Pages:
+    """Return ``/`` and so many more pages, of which each links to the first and to two others."""
+    children = {n: [child for child in (2 * n + 1, 2 * n + 2) if child <= count] for n in range(1, count + 1)}
+    return {"/": ["/1", "/2"]} | {f"/{n}": ["/1", *(f"/{child}" for child in children[n])] for n in children}
+
+
+@dataclass
+class Outcome:
+    """What a crawl left behind."""
+
+    code: int
+    """0, or minus the number of the signal that ended it."""
+    log: str
+    stats: dict[str, Any]
+    """The final stats; empty if the crawl did not get as far as that."""
+    state: dict[str, Any]
+    """``spider.state`` as it was when the crawl began."""
+
+    def lines(self, level: str) -> list[str]:
+        return [line for line in self.log.splitlines() if f" {level}: " in line]
+
+
+class Running:
+    """A crawl that is under way."""
+
+    under_way: ClassVar[Running | None] = None
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.pid = _said_by_server("pid")
+        Running.under_way = self
+
+    def signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def finish(self) -> Outcome:
+        code = _said_by_server("code")
+        Running.under_way = None
+        log = self.directory / "log"
+        stats, state = (self._read(name) for name in ("stats", "state"))
+        return Outcome(code, log.read_text(encoding="utf-8") if log.exists() else "", stats, state)
+
+    def _read(self, name: str) -> dict[str, Any]:
+        path = self.directory / name
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        return found
+
+
+def start(site: Site, directory: Path, settings: Mapping[str, Any], *, without_reactor: bool = False) -> Running:
+    """Start a crawl of *site*, with its log and stats in *directory*. One at a time."""
+    if Running.under_way is not None:  # left by a test that failed
+        with suppress(ProcessLookupError):  # it has ended
+            Running.under_way.signal(signal.SIGKILL)
+        Running.under_way.finish()
+    directory.mkdir(parents=True, exist_ok=True)
+    for name in ("log", "stats", "state"):
+        (directory / name).unlink(missing_ok=True)
+    server = _server()
+    assert server.stdin is not None
+    start_at = [site.url + path for path in settings.get("START", ["/"])]
+    usual = {"URLS": start_at, "LOG_FILE": str(directory / "log"), "TELNETCONSOLE_ENABLED": False}
+    quick = {"RETRY_TIMES": 1, "BLOOM_CAPACITY": 1000, "CONCURRENT_REQUESTS_PER_DOMAIN": 16, "DOWNLOAD_TIMEOUT": 30}
+    if without_reactor:  # its HTTP client is a package that few have installed
+        usual |= {"TWISTED_REACTOR_ENABLED": False, "PAGES": site.pages}
+        usual |= {"DOWNLOADER_MIDDLEWARES": {"tests.support.crawls.AnswerFromMemory": 1}}
+        usual |= {"DOWNLOAD_HANDLERS": dict.fromkeys(["http", "https", "ftp", "s3"])}
+    call = {**usual, **quick, "REMOTE_CONTROL_ENABLED": False, "CHILD": str(directory), **settings}
+    server.stdin.write(json.dumps(call) + "\n")
+    server.stdin.flush()
+    return Running(directory)
+
+
+def crawl(site: Site, directory: Path, settings: Mapping[str, Any], **others: Any) -> Outcome:
+    """Crawl *site* to the end."""
+    outcome = start(site, directory, settings, **others).finish()
+    assert outcome.code == 0, outcome.log
+    return outcome
+
+
+@functools.cache
+def _server() -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.support.crawls"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    atexit.register(process.communicate)
+    return process
+
+
+def _said_by_server(word: str) -> int:
+    server = _server()
+    assert server.stdout is not None
+    said, number = server.stdout.readline().split()
+    assert said == word
+    return int(number)
+
+
+# -- in the child ------------------------------------------------------------------------------------------------------
+
+
+class AnswerFromMemory:
+    """Downloader middleware: has the pages of a site."""
+
+    def __init__(self, crawler: Any) -> None:
+        self._pages = crawler.settings["PAGES"]
+        self._release = Path(crawler.settings["CHILD"], "release")
+
+    @classmethod
+    def from_crawler(cls, crawler: Any) -> Self:
+        return cls(crawler)
+
+    async def process_request(self, request: scrapy.Request, spider: Any = None) -> HtmlResponse:
+        path = "/" + request.url.split("/", 3)[3]
+        while path.startswith("/held") and not self._release.exists():
+            await asyncio.sleep(0.01)
+        links = self._pages[path]
+        return HtmlResponse(request.url, body=html(links), encoding="utf-8")
+
+
+class FollowSpider(scrapy.Spider):
+    """Follows every link, and counts the pages in its state."""
+
+    name = "site"
+    state: dict[str, Any]
+
+    async def start(self) -> AsyncIterator[Any]:
+        state = json.dumps(getattr(self, "state", {}))
+        Path(self.settings["CHILD"], "state").write_text(state, encoding="utf-8")
+        for url in self.settings["URLS"]:
+            yield scrapy.Request(url, dont_filter=not self.settings["FILTERS_STARTS"])
+
+    def parse(self, response: Any) -> Iterator[Any]:
+        if "raises" in response.url:
+            raise RuntimeError("as the test wants it")
+        if hasattr(self, "state"):
+            self.state["pages"] = self.state.get("pages", 0) + 1
+        yield {"url": response.url}
+        yield from response.follow_all(LinkExtractor().extract_links(response))
+
+
+def crawl_here(settings: dict[str, Any]) -> None:
+    import warnings
+
+    from scrapy.exceptions import ScrapyDeprecationWarning
+
+    warnings.simplefilter("error", ScrapyDeprecationWarning)
+    directory = Path(settings["CHILD"])
+    if days := settings.get("DAYS_LATER"):
+        import time
+
+        real = time.time
+        time.time = lambda: real() + days * 86_400
+    kind: Any = scrapys.CrawlerProcess
+    if settings.get("TWISTED_REACTOR_ENABLED") is False:
+        kind = scrapys.AsyncCrawlerProcess
+    process = kind(settings)
+    crawler = process.create_crawler(FollowSpider)
+    process.crawl(crawler)
+    process.start()
+    stats = crawler.stats.get_stats() if crawler.stats else {}
+    (directory / "stats").write_text(json.dumps(stats, default=str))
+
+
+def main() -> None:
+    for line in sys.stdin:
+        pid = os.fork()
+        if not pid:
+            code = 1
+            try:
+                crawl_here(json.loads(line))
+                code = 0
+            finally:
+                os._exit(code)
+        print("pid", pid, flush=True)  # noqa: T201 - it tells its parent
+        _, status = os.waitpid(pid, 0)
+        print("code", os.waitstatus_to_exitcode(status), flush=True)  # noqa: T201 - likewise
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+"""Real crawls of a site on loopback, with the add-on's one line: to the end, interrupted, killed and resumed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from scrapy import crawler as scrapys
+
+from scrapy_bloom.errors import BloomError
+from scrapy_bloom.job.inspect import inspect_job
+from tests.support.crawls import ADDON, PATIENCE, Pages, Site, crawl, start, tree
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PAGES = 40
+ALL = {"/"} | {f"/{n}" for n in range(1, PAGES + 1)}
+
+
+@pytest.mark.parametrize("in_job", [True, False])
+def test_each_page_is_fetched_once(tmp_path: Path, in_job: bool) -> None:
+    """With a job directory and without one, a crawl asks for each page once, and has Scrapy's stats and reasons."""
+    settings: dict[str, Any] = {**ADDON, "JOBDIR": str(tmp_path / "job") if in_job else None}
+    with Site(tree(PAGES)) as site:
+        outcome = crawl(site, tmp_path, settings)
+        assert site.hits.keys() == ALL
+        assert set(site.hits.values()) == {1}
+    stats = outcome.stats
+    assert stats["finish_reason"] == "finished"
+    assert stats["scheduler/enqueued"] == stats["scheduler/dequeued"] == len(ALL)
+    assert stats[f"scheduler/enqueued/{'disk' if in_job else 'memory'}"] == len(ALL)
+    assert stats["dupefilter/filtered"] == PAGES
+    assert stats["bloom/urls"] >= len(ALL) - 1  # the start request is not filtered
+    assert not outcome.lines("ERROR") + outcome.lines("CRITICAL")
+
+
+HELD = ["/held-1", "/held-2", "/held-3"]
+
+
+def held_in_the_middle() -> Pages:
+    """A site of which three pages answer only when they are released."""
+    return {**tree(PAGES), "/2": ["/3", *HELD, "/5", "/6"], **{each: ["/4"] for each in HELD}}
+
+
+@pytest.mark.parametrize("without_reactor", [False, True], ids=["reactor", "asyncio"])
+def test_a_killed_crawl_is_resumed(tmp_path: Path, without_reactor: bool) -> None:
+    """After SIGKILL every page is fetched, the start page once, and ``spider.state`` is that of the last commit.
+
+    Without a Twisted reactor, too.
+    """
+    if without_reactor and not hasattr(scrapys, "AsyncCrawlerProcess"):
+        pytest.skip("this Scrapy has no crawls without a reactor")
+    items = tmp_path / "items.jl"
+    settings = {**ADDON, "JOBDIR": str(tmp_path / "job"), "FEEDS": {str(items): {"format": "jl"}}}
+    with Site(held_in_the_middle()) as site:
+        three = {**settings, "CONCURRENT_REQUESTS": len(HELD)}
+        running = start(site, tmp_path, three, without_reactor=without_reactor)
+        done = wait_until_all_are_held(tmp_path / "job")
+        running.signal(signal.SIGKILL)
+        assert running.finish().code == -signal.SIGKILL
+        site.release.set()
+        (tmp_path / "release").touch()
+        outcome = crawl(site, tmp_path, settings, without_reactor=without_reactor)
+        assert without_reactor or site.hits == dict.fromkeys(ALL, 1) | dict.fromkeys(HELD, 2)
+        urls = [json.loads(line)["url"].removeprefix(site.url) for line in items.read_text().splitlines()]
+    assert sorted(urls) == sorted(ALL | set(HELD))
+    assert outcome.state == {"pages": done}
+    assert outcome.stats["bloom/frontier/in_flight"] == len(HELD)
+    assert len(outcome.lines("WARNING")) == 1
+    assert not outcome.lines("ERROR") + outcome.lines("CRITICAL")
+
+
+def wait_until_all_are_held(job: Path) -> int:
+    """Return, once a commit knows that nothing but the three pages is in flight, how many pages are done."""
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
+        with suppress(BloomError):  # the job is being begun
+            info = inspect_job(job)
+            if info.state.in_flight == len(HELD) and sum(feed.items for feed in info.feeds):
+                return info.feeds[0].items
+        time.sleep(0.02)
+    raise AssertionError("these pages are not waited for")
+
+
+def test_a_crawl_interrupted_with_ctrl_c_is_resumed(tmp_path: Path) -> None:
+    """Ctrl-C stops cleanly: what is in flight is fetched, nothing twice, and the next run goes on with the rest."""
+    settings = {**ADDON, "JOBDIR": str(tmp_path / "job")}
+    with Site(held_in_the_middle()) as site:
+        running = start(site, tmp_path, {**settings, "CONCURRENT_REQUESTS": 1})
+        site.wait_for(HELD[-1])
+        running.signal(signal.SIGINT)
+        site.release.set()
+        outcome = running.finish()
+        assert (outcome.code, outcome.stats["finish_reason"]) == (0, "shutdown")
+        assert outcome.stats["bloom/frontier/pending"] > 0
+        assert inspect_job(tmp_path / "job").state.clean
+        outcome = crawl(site, tmp_path, settings)
+        assert site.hits == dict.fromkeys(ALL | set(HELD), 1)
+    assert "bloom/frontier/recovered" not in outcome.stats
+    assert not outcome.lines("WARNING")
+
+
+def test_a_finished_job_begins_with_its_start_requests(tmp_path: Path) -> None:
+    """With nothing pending, the next run asks for the start page again, and for nothing that it has seen."""
+    settings = {**ADDON, "JOBDIR": str(tmp_path / "job")}
+    with Site({"/": ["/a"], "/a": []}) as site:
+        crawl(site, tmp_path, settings)
+        site.pages["/"] = ["/a", "/b"]
+        crawl(site, tmp_path, settings)
+        assert site.hits == {"/": 2, "/a": 1, "/b": 1}
+
+
+def test_a_retry_of_a_start_request_is_not_dropped(tmp_path: Path) -> None:
+    """A start page that fails is asked for again, in the first run and after a stop in a resumed one."""
+    settings = {**ADDON, "JOBDIR": str(tmp_path / "job"), "START": ["/held", "/broken"], "CONCURRENT_REQUESTS": 1}
+    with Site({"/held": [], "/broken": 503}) as site:
+        running = start(site, tmp_path, settings)
+        site.wait_for("/held")
+        running.signal(signal.SIGINT)
+        site.release.set()
+        running.finish()
+        crawl(site, tmp_path, settings)
+        assert site.hits == {"/held": 1, "/broken": 2}
+
+
+FAILING = {
+    "/": ["/ok", "/status", "/gone", "/hang-up", "/raises", "/redirect", "/missing"],
+    "/ok": [],
+    "/status": 503,
+    "/gone": 404,
+    "/hang-up": 0,
+    "/raises": [],
+    "/redirect": "/status-behind",
+    "/status-behind": 503,
+    "/missing": "/ok",
+}
+FAILED = {"/status", "/hang-up", "/raises", "/redirect", "/status-behind"}
+
+
+@pytest.mark.parametrize("forget", [True, False])
+def test_failed_requests_are_noted_and_may_be_tried_again(tmp_path: Path, forget: bool) -> None:
+    """No response, a status of RETRY_HTTP_CODES, a callback that raised; not a retry or redirect that went well.
+
+    The job lists them either way when they are watched; with ``BLOOM_FORGET_FAILED`` a later link leads there again.
+    """
+    settings = {**ADDON, "JOBDIR": str(tmp_path / "job"), "BLOOM_FORGET_FAILED": forget}
+    with Site(FAILING) as site:
+        crawl(site, tmp_path, settings)
+        first = dict(site.hits)
+        assert min(first["/status"], first["/hang-up"]) >= 2  # they were retried
+        site.forget_hits()
+        crawl(site, tmp_path, settings)
+        again = set(site.hits) - {"/"}
+        assert again == (FAILED if forget else set())
+    if forget:
+        listed = {each.url.removeprefix(site.url) for each in inspect_job(tmp_path / "job").failed}
+        assert listed == FAILED
+
+
+def test_pages_older_than_the_maximum_age_are_fetched_again(tmp_path: Path) -> None:
+    """A crawl with ``BLOOM_MAX_AGE`` fetches what it fetched longer ago, and nothing younger."""
+    settings = {**ADDON, "JOBDIR": str(tmp_path / "job"), "BLOOM_MAX_AGE": "1d"}
+    with Site({"/": ["/a"], "/a": []}) as site:
+        crawl(site, tmp_path, settings)
+        crawl(site, tmp_path, settings)
+        assert site.hits == {"/": 2, "/a": 1}
+        crawl(site, tmp_path, {**settings, "DAYS_LATER": 2})
+        assert site.hits == {"/": 3, "/a": 2}
