@@ -39,8 +39,9 @@ class FailureWatch:
         crawler.signals.connect(self._spider_error, signal=signals.spider_error)
 
     def came(self, request: Request) -> None:
-        """Note that *request* came, perhaps in the place of one under way: also if it is filtered, as a redirect to a
-        page that was seen is. A link may carry the meta of its page, and then is no retry.
+        """Note that *request* came, perhaps in the place of one under way.
+
+        A redirect to a page that was seen is filtered, and counts. A link that carries its page's meta does not.
         """
         before = request.meta.get("redirect_urls")
         url = before[-1] if before else request.url
