@@ -107,14 +107,17 @@ def crawl(drawn: Site, budget: float = 2.0, *, fifo: bool = False, at=(1, 1.5, 2
     return result
 
 
-def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--seeds", default="0-9")
-    parser.add_argument("--budget", type=float, default=2.0)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this benchmark."""
+    parser.add_argument("--seeds", default="0-9", help="below 100 for tuning, 100 to 199 for scoring")
+    parser.add_argument("--budget", type=float, default=2.0, help="pages, by the number of honest pages")
     parser.add_argument("--fifo", action="store_true")
-    parser.add_argument("--honest", action="store_true")
-    parser.add_argument("-v", action="store_true")
-    given = parser.parse_args(arguments)
+    parser.add_argument("--honest", action="store_true", help="without traps")
+    parser.add_argument("-v", action="store_true", help="what was missed, and what each trap took")
+
+
+def run(given: argparse.Namespace) -> None:
+    """Crawl the sites of some seeds and print the share of honest pages fetched."""
     first, last = map(int, given.seeds.split("-"))
     scores, ratios = [], []
     for seed in range(first, last + 1):
@@ -135,7 +138,3 @@ def main(arguments: list[str] | None = None) -> None:
     print(
         f"median {statistics.median(scores):.1f} mean {statistics.mean(scores):.1f} worst {min(scores):.1f}; trap median {statistics.median(ratios):.2f} worst {max(ratios):.2f}"
     )
-
-
-if __name__ == "__main__":
-    main()
