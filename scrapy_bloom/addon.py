@@ -33,7 +33,8 @@ class Addon:
         """
         with log_start_errors(logger):
             job_directory(settings)  # before Scrapy does, whose error names neither the setting nor a way out
-        is_fleet, has_guard = bool(settings.get("BLOOM_REDIS_URL")), bool(settings.get("BLOOM_LOOP_GUARD"))
+        is_fleet = bool(settings.get("BLOOM_REDIS_URL"))
+        has_guard = str(settings.get("BLOOM_LOOP_GUARD")) not in _OFF
         settings.set("DUPEFILTER_CLASS", f"scrapy_bloom.{'Redis' if is_fleet else ''}BloomDupeFilter", "addon")
         if is_fleet:
             settings.set("SCHEDULER", "scrapy_bloom.FleetScheduler", "addon")
@@ -48,4 +49,5 @@ class Addon:
             settings.setdefault_in_component_priority_dict("SPIDER_MIDDLEWARES", LoopGuardMiddleware, 950)
 
 
+_OFF = {"None", "False", "false", "0"}
 _SCRAPYS_FEEDS = "scrapy.extensions.feedexport.FeedExporter"
