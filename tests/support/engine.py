@@ -71,6 +71,7 @@ class Engine:
         try:
             self.scheduler.open(self.spider)
         except BaseException:
+            self.scheduler.df.close("refused")
             self.engine.downloader.close()
             raise
         self.crawl = Crawl.of(self.crawler)

@@ -1,0 +1,84 @@
+"""One line switches everything on, and the user's own choice wins."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from scrapy import Spider
+from scrapy.utils.misc import load_object
+from scrapy.utils.test import get_crawler
+
+from scrapy_bloom.errors import UnusableError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ADDON = {"ADDONS": {"scrapy_bloom.Addon": 300}}
+SCRAPYS_FEEDS = "scrapy.extensions.feedexport.FeedExporter"
+
+
+def settings_with(spider: type[Spider] = Spider, **settings: Any) -> Any:
+    return get_crawler(spider, {**ADDON, **settings}).settings
+
+
+def chosen(settings: Any) -> tuple[str, str, bool, bool]:
+    """Return the last names of filter and scheduler, and whether our feeds and our guard are on."""
+    extensions = {load_object(each) for each, at in settings.getwithbase("EXTENSIONS").items() if at is not None}
+    middlewares = {load_object(each) for each in settings.getdict("SPIDER_MIDDLEWARES")}
+    names = [settings[name] if isinstance(settings[name], str) else settings[name].__name__ for name in CLASSES]
+    ours = load_object("scrapy_bloom.FeedExporter") in extensions
+    assert ours != (load_object(SCRAPYS_FEEDS) in extensions)
+    return (
+        *(name.rpartition(".")[2] for name in names),
+        ours,
+        load_object("scrapy_bloom.LoopGuardMiddleware") in middlewares,
+    )
+
+
+CLASSES = ("DUPEFILTER_CLASS", "SCHEDULER")
+
+
+def test_each_setting_switches_on_what_it_needs(tmp_path: Path) -> None:
+    """Memory: the filter; with a job: scheduler and feeds, too; with the guard: its middleware; or a fleet's parts."""
+    job = {"JOBDIR": str(tmp_path / "job")}
+    fleet = {"BLOOM_REDIS_URL": "redis://localhost"}
+    assert chosen(settings_with()) == ("BloomDupeFilter", "Scheduler", False, False)
+    assert chosen(settings_with(**job)) == ("BloomDupeFilter", "DurableScheduler", True, False)
+    assert chosen(settings_with(BLOOM_LOOP_GUARD=True)) == ("BloomDupeFilter", "DurableScheduler", False, True)
+    assert chosen(settings_with(**job, BLOOM_LOOP_GUARD={})) == ("BloomDupeFilter", "DurableScheduler", True, True)
+    assert chosen(settings_with(BLOOM_LOOP_GUARD="False")) == ("BloomDupeFilter", "Scheduler", False, False)
+    assert chosen(settings_with(**fleet)) == ("RedisBloomDupeFilter", "FleetScheduler", True, False)
+
+
+def test_a_spider_may_name_the_job(tmp_path: Path) -> None:
+    """Scrapy asks add-ons after it has read the spider's own settings."""
+
+    class WithJob(Spider):
+        name = "with_job"
+        custom_settings = {"JOBDIR": str(tmp_path / "job")}  # noqa: RUF012 - as spiders have it
+
+    assert chosen(settings_with(WithJob))[1] == "DurableScheduler"
+
+
+def test_the_users_choice_wins(tmp_path: Path) -> None:
+    """A class that the project, the spider or the command line has set stays."""
+
+    class Choosy(Spider):
+        name = "choosy"
+        custom_settings = {"SCHEDULER": "scrapy.core.scheduler.Scheduler"}  # noqa: RUF012 - as spiders have it
+
+    mine = {"DUPEFILTER_CLASS": "scrapy.dupefilters.RFPDupeFilter", "JOBDIR": str(tmp_path)}
+    assert chosen(settings_with(Choosy, **mine))[:2] == ("RFPDupeFilter", "Scheduler")
+    off = {"EXTENSIONS": {SCRAPYS_FEEDS: None}, "JOBDIR": str(tmp_path)}
+    extensions = settings_with(**off).getwithbase("EXTENSIONS")
+    assert not any(at is not None for each, at in extensions.items() if "FeedExporter" in str(each))
+
+
+@pytest.mark.parametrize("kind", ["file", "beneath a file"])
+def test_a_job_directory_that_cannot_be_is_named(tmp_path: Path, kind: str) -> None:
+    """The error says which setting names it, before Scrapy stumbles over it."""
+    (tmp_path / "file").touch()
+    jobdir = tmp_path / "file" if kind == "file" else tmp_path / "file" / "job"
+    with pytest.raises(UnusableError, match="JOBDIR"):
+        settings_with(JOBDIR=str(jobdir))
