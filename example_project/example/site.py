@@ -1,107 +1,84 @@
-"""Build the maze: a made-up web site, the same on every run, in which every page is linked to in many spellings.
-
-Knows only addresses and HTML; nothing of HTTP, of ports or of Scrapy.
-"""
+"""A made-up site of 300 pages, and a server for it in the crawl's own process: no internet is needed."""
 
 from __future__ import annotations
 
-import html
 import random
-from dataclasses import dataclass
-from urllib.parse import urlsplit
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlsplit
 
-HOME = "http://maze.example/"
-"""Where the site lives as far as a crawl is concerned. ``.example`` names exist in no DNS (RFC 2606)."""
+from scrapy import signals
 
-CROSS_LINKS = 10
-"""Links per page to pages anywhere on the site, besides those to its two children in the tree."""
+if TYPE_CHECKING:
+    from scrapy import Request
+    from scrapy.crawler import Crawler
 
-
-CALENDAR = "/calendar"
-"""Path of a calendar that goes on for ever: every month links to the next."""
-
-
-@dataclass(frozen=True)
-class Page:
-    """One page: its address and the HTML served there."""
-
-    address: str
-    body: str
+PAGES = 300
+HOME = "http://maze.example/shop?item=0&size=0"
+"""The first page. Names in ``.example`` exist in no DNS (RFC 2606), so nothing of this leaves the machine."""
 
 
-def page_address(url: str) -> str:
-    """Return path and sorted query of *url*: one address for all spellings of the links to a page."""
-    parts = urlsplit(url)
-    query = "&".join(sorted(parts.query.split("&")))
-    return f"{parts.path}?{query}" if query else parts.path
+def html_of(item: int) -> str:
+    """Return the page of *item*. Its links lead to two further pages and to ten picked at random, mostly seen before.
 
-
-def build_site(pages: int, seed: int = 1, *, calendar: bool = False) -> dict[str, Page]:
-    """Return the *pages* pages of the maze by address; the same numbers give the same site, byte for byte.
-
-    With *calendar*, the home page links to `CALENDAR`, whose months are made by `calendar_page`.
-
-    Page n links to pages 2n + 1 and 2n + 2, so every page can be reached from the home page, and to
-    `CROSS_LINKS` pages picked at random, so that nearly every link leads to a page that was seen before.
+    A link's parameters stand in any order, and some links have a fragment: the same page in other words.
     """
-    rng = random.Random(seed)  # noqa: S311 - the same site on every run is the point
-    site = {}
-    for number in range(pages):
-        children = [child for child in (2 * number + 1, 2 * number + 2) if child < pages]
-        targets = children + rng.choices(range(pages), k=CROSS_LINKS)
-        rng.shuffle(targets)
-        links = [_link(target, rng) for target in targets]
-        if calendar and number == 0:
-            links.append(f"{CALENDAR}?month=1")
-        page = Page(_address(number), _html(number, links, _text(seed, number)))
-        site[page.address] = page
-    return site
+    rng = random.Random(item)  # noqa: S311 - the same site on every run is the point
+    targets = [child for child in (2 * item + 1, 2 * item + 2) if child < PAGES] + rng.choices(range(PAGES), k=10)
+    links = []
+    for target in targets:
+        query = [f"item={target}", f"size={target % 7}"]
+        rng.shuffle(query)
+        links.append(f'<li><a href="/shop?{"&amp;".join(query)}{rng.choice(["", "#reviews"])}">Item {target}</a></li>')
+    return f"<!DOCTYPE html>\n<title>Item {item}</title>\n<h1>Item {item}</h1>\n<ul>{''.join(links)}</ul>\n"
 
 
-def calendar_page(address: str) -> Page | None:
-    """Return the page of a month; None if *address* is none of the calendar's."""
-    path, _, month = address.partition("?month=")
-    if path != CALENDAR or not month.isdecimal():
-        return None
-    days = "".join(f"<td>{day}</td>" for day in range(1, 31))
-    following = html.escape(f"{CALENDAR}?month={int(month) + 1}")
-    body = f'<h1>Events</h1>\n<table><tr>{days}</tr></table>\n<p>No events</p>\n<a href="{following}">Next month</a>\n'
-    return Page(address, f"<!DOCTYPE html>\n<title>Calendar</title>\n{body}")
+class Handler(BaseHTTPRequestHandler):
+    """Answers requests for pages."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        """Send the page of the item that the URL names."""
+        body = html_of(int(parse_qs(urlsplit(self.path).query)["item"][0])).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Keep the access log off the screen."""
 
 
-def _address(number: int) -> str:
-    if number == 0:
-        return "/"
-    path, query = _path_and_query(number)
-    return page_address(f"{path}?{'&'.join(query)}")
+class LocalSite:
+    """A downloader middleware that serves the site on a free port of 127.0.0.1, and is the proxy to it.
 
+    So the site has the same URLs in every run, whichever the port, and a crawl can be resumed.
+    """
 
-def _link(number: int, rng: random.Random) -> str:
-    """Return a link to page *number* with its parameters in any order and, now and then, a fragment."""
-    if number == 0:
-        return "/"
-    path, query = _path_and_query(number)
-    rng.shuffle(query)
-    fragment = rng.choice(["", "", f"#part-{rng.randrange(9)}"])
-    return (f"{path}?{'&'.join(query)}" if query else path) + fragment
+    def __init__(self) -> None:
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
 
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> LocalSite:
+        """Serve from when the spider is opened until it is closed."""
+        site = cls()
+        crawler.signals.connect(site.open, signals.spider_opened)
+        crawler.signals.connect(site.close, signals.spider_closed)
+        return site
 
-def _path_and_query(number: int) -> tuple[str, list[str]]:
-    if number % 3 == 0:
-        return f"/page/{number}", []
-    if number % 3 == 1:
-        return "/shop", [f"item={number}", f"size={number % 7}", f"colour={'red' if number % 2 else 'blue'}"]
-    return "/forum", [f"thread={number}", f"page={number % 5}"]
+    def open(self) -> None:
+        """Begin to serve."""
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
+    def close(self) -> None:
+        """End the server."""
+        self.server.shutdown()
+        self.server.server_close()
 
-def _text(seed: int, number: int) -> str:
-    """Return a paragraph that no other page has: pages that say nothing new are what a loop is made of."""
-    rng = random.Random(f"{seed} {number}")  # noqa: S311 - the same site on every run is the point
-    return " ".join("".join(rng.choices("aeioulmnrst", k=rng.randint(3, 9))) for _ in range(40))
-
-
-def _html(number: int, links: list[str], text: str) -> str:
-    items = "\n".join(f'<li><a href="{html.escape(link)}">{html.escape(link)}</a></li>' for link in links)
-    return (
-        f"<!DOCTYPE html>\n<title>Page {number}</title>\n<h1>Page {number}</h1>\n<p>{text}</p>\n<ul>\n{items}\n</ul>\n"
-    )
+    def process_request(self, request: Request, spider: object = None) -> None:  # noqa: ARG002 - for Scrapy 2.13
+        """Send *request* to the site."""
+        request.meta["proxy"] = f"http://127.0.0.1:{self.server.server_port}"

@@ -1,81 +1,44 @@
-"""Crawl a made-up site that the crawl itself serves on 127.0.0.1: no internet needed."""
+"""An ordinary spider: it takes an item from each page and follows all links."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urljoin
 
 from scrapy import Request, Spider
-from scrapy.linkextractors import LinkExtractor
 
-from example.record import PageRecord
-from example.site import HOME, build_site, page_address
-from scrapy_bloom import UnseenLinks
+from example.site import HOME, PAGES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from scrapy.crawler import Crawler
-    from scrapy.http import HtmlResponse
+    from scrapy.http import Response
 
 
-MIN_COMPARED, MAX_COMPARED = 100, 1_000
-"""Pages for which the comparison takes seconds and says something."""
-
-
-class MazeSpider(UnseenLinks, Spider):
-    """Crawls all pages of the maze; ``-a pages=5000`` makes it larger.
-
-    Afterwards, without a job directory, the same site is crawled in both ways, with us and with plain Scrapy;
-    ``-a compare=no`` leaves that out. ``-a calendar=yes`` puts an endless calendar on the site. Workers of a fleet are
-    told by ``-a served_at=http://127.0.0.1:...`` where the one site is that they share, and by ``-a first=17`` on which
-    page to start.
-    """
+class MazeSpider(Spider):
+    """Crawls the example's site, and says at the end which of its pages have come."""
 
     name = "maze"
-    custom_settings = {  # noqa: RUF012 - Scrapy's way of declaring them
-        "DOWNLOADER_MIDDLEWARES": {"example.loopback.LoopbackSite": 740},  # before HttpProxyMiddleware at 750
-        "BLOOM_CAPACITY": 1_000,  # small, so that a larger maze shows the filter growing
-    }
-    links = LinkExtractor()
-    record: PageRecord
-
-    def __init__(
-        self,
-        pages: str = "300",
-        served_at: str = "",
-        first: str = "0",
-        calendar: str = "no",
-        compare: str = "yes",
-        filter_start: str = "yes",
-        **kwargs: Any,
-    ):
-        super().__init__(**kwargs)
-        if not pages.isdecimal() or not int(pages):
-            raise SystemExit(f"maze: pages={pages} is not a number of pages, which is what it needs: -a pages=500")
-        self.site = build_site(int(pages), calendar=calendar == "yes")
-        self.served_at = served_at
-        self.compares = compare == "yes" and not served_at and MIN_COMPARED <= len(self.site) <= MAX_COMPARED
-        self.filter_start = filter_start == "yes"
-        self.start_url = urljoin(HOME, list(self.site)[int(first)])
-
-    @classmethod
-    def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> MazeSpider:
-        """Build the spider with the record of its job directory."""
-        spider = super().from_crawler(crawler, *args, **kwargs)
-        spider.record = PageRecord.of(crawler, f"maze of {len(spider.site)} pages")
-        return spider
+    state: dict[str, Any]
 
     async def start(self) -> AsyncIterator[Request]:
-        """Start at the home page, or where ``first`` says.
+        """Begin with the first page. Unlike ``start_urls``, it goes through the filter: links lead back to it."""
+        if not hasattr(self, "state"):
+            self.state = {}  # with JOBDIR, Scrapy has set it, and it comes back in the next run, even after a kill
+        yield Request(HOME)
 
-        Scrapy's own `start` sets ``dont_filter``: the home page would not be remembered, and be crawled once more
-        for the links to it, and again on every resumed run. ``-a filter_start=no`` does as Scrapy does.
-        """
-        yield Request(self.start_url, dont_filter=not self.filter_start)
+    def parse(self, response: Response) -> Iterator[Any]:
+        """Take the item, and follow the links. Which of them are new is for the filter to say."""
+        title = response.css("h1::text").get()
+        self.state.setdefault("titles", []).append(title)
+        yield {"title": title, "url": response.url}
+        yield from response.follow_all(css="a")
 
-    def parse(self, response: HtmlResponse) -> Iterator[Request]:
-        """Record the page and follow its links."""
-        links = self.links.extract_links(response)
-        self.record.add(page_address(response.url), links=len(links))
-        yield from response.follow_all(self.unseen_links(links))
+    def closed(self, reason: str) -> None:
+        """Say which pages have come, in all runs of this job."""
+        titles = self.state.get("titles", [])
+        missing, again = PAGES - len(set(titles)), len(titles) - len(set(titles))
+        if missing:
+            self.logger.info("%s: %d of %d pages of the site", reason, PAGES - missing, PAGES)
+        else:
+            times = f"{again} of them again" if again else "each once"
+            self.logger.info("%s: all %d pages of the site, %s", reason, PAGES, times)

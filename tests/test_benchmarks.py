@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.__main__ import BENCHMARKS
+from benchmarks.compare import COLUMNS, picture
+from benchmarks.measure import Spread
+
+REPOSITORY = Path(__file__).parents[1]
+SMALL = {
+    "request_seen": "--sample 100 --rounds 1",
+    "probes": "--capacity 1000 --rounds 1",
+    "memory": "--urls 1000 --rounds 1",
+    "pending": "--hosts 3 --requests 100 --pending 9000 --rounds 1",
+    "compare": "--pages 60 --rounds 1",
+    "fleet": "--pages 60 --links 5 --rounds 1",
+    "links": "--pages 20 --links 5 --rounds 1",
+}
+
+
+def run_benchmark(*arguments: str) -> str:
+    path = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
+    command = [sys.executable, "-m", "benchmarks", *arguments]
+    environment = os.environ | {"PYTHONPATH": path}
+    ended = subprocess.run(command, cwd=REPOSITORY, env=environment, text=True, capture_output=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_every_benchmark_prints_a_table(name: str) -> None:
+    """Each benchmark runs through, small, and ends with figures; ours come first."""
+    said = run_benchmark(name, *SMALL[name].split())
+    assert re.search(r"^\|-+\|", said, re.MULTILINE)
+    assert re.search(r"\d", said.splitlines()[-1] or said)
+
+
+def test_without_a_name_all_benchmarks_are_listed() -> None:
+    """`python -m benchmarks` names each, with what it measures."""
+    said = run_benchmark()
+    assert all(re.search(rf"^ +{name} +\S", said, re.MULTILINE) for name in BENCHMARKS)
+
+
+def test_another_version_is_measured_beside_this_one() -> None:
+    """`--old DIR` adds a row for the package in that folder."""
+    said = run_benchmark("request_seen", "--sample", "100", "--rounds", "1", "--old", str(REPOSITORY))
+    assert "| scrapy-bloom, old |" in said
+
+
+def test_the_readmes_picture_says_in_words_what_it_shows() -> None:
+    """The title of the picture, which a screen reader reads, has every number that is drawn."""
+    drawn = picture({"Scrapy": dict.fromkeys(COLUMNS, Spread.of([301.0])), "scrapy-bloom": _nothing_lost()}, 600)
+    title = re.search(r"<title[^>]*>(.*)</title>", drawn)
+    assert title
+    for number in re.findall(r"<text[^>]*>([\d.]+)</text>", drawn):
+        assert number in title[1]
+    assert "kill.svg" in (REPOSITORY / "README.md").read_text(encoding="utf-8")
+
+
+def _nothing_lost() -> dict[str, Spread]:
+    return dict.fromkeys(COLUMNS, Spread.of([0.0]))
+
+
+def test_the_link_site_counts_what_it_serves(tmp_path: Path) -> None:
+    """A folder is served from its index, without links to pages beyond the first so many."""
+    (tmp_path / "index.html").write_text('<a href="b.html">b</a> <a href="c.html">c</a>')
+    for name in ("b", "c"):
+        (tmp_path / f"{name}.html").write_text("<p>page")
+    command = [sys.executable, "benchmarks/linksite.py", "--dir", str(tmp_path), "--pages", "2"]
+    from urllib.request import urlopen
+
+    with subprocess.Popen(command, cwd=REPOSITORY, text=True, stdin=-1, stdout=-1) as server:
+        assert server.stdout
+        url = server.stdout.readline().strip()
+        with urlopen(url) as answer:
+            page = answer.read().decode()
+        said, _ = server.communicate()
+    assert "b.html" in page
+    assert "c.html" not in page
+    assert json.loads(said) == {"requests": 1, "different_pages": 1}
