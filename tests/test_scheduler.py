@@ -16,6 +16,7 @@ from scrapy.utils.test import get_crawler
 from scrapy_bloom.dupefilter import BloomDupeFilter
 from scrapy_bloom.errors import InUseError, SettingsError, UnusableError
 from scrapy_bloom.links.spider import UnseenLinks
+from tests.support.crawls import Site
 from tests.support.engine import (
     BY_PRIORITY,
     SCRAPYS_FILTER,
@@ -263,13 +264,16 @@ def test_commands_that_look_at_pages_leave_the_job_alone(tmp_path: Path, command
         assert len(engine.drain()) == 2
 
 
-@pytest.mark.parametrize("command", [["shell", "data:,x", "-c", "fetch('data:,y')"], ["fetch", "data:,x"]])
+@pytest.mark.parametrize("command", [["shell", "-c", "response.url"], ["fetch"]], ids=["shell", "fetch"])
 def test_the_real_commands_leave_the_job_alone(tmp_path: Path, command: list[str]) -> None:
     """The shell has an engine without a crawl; it and ``fetch`` run in a job whose requests stay pending."""
     with opened(tmp_path) as engine:
         engine.push(ONE)
     settings = {"JOBDIR": str(tmp_path), "ADDONS": json.dumps({"scrapy_bloom.Addon": 300})}
     options = [f"--set={name}={value}" for name, value in settings.items()]
-    subprocess.run([sys.executable, "-m", "scrapy", *command, *options], check=True, capture_output=True)
+    with Site({"/": []}) as site:
+        command = [sys.executable, "-m", "scrapy", *command, site.url + "/", *options]
+        subprocess.run(command, check=True, capture_output=True)
+        assert site.hits == {"/": 1}
     with opened(tmp_path) as engine:
         assert engine.drain() == [ONE.url]
