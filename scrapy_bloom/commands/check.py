@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import re
 import sys
 from pathlib import Path
@@ -12,11 +11,7 @@ from scrapy_bloom.commands.fingerprinting import of_url_in, rules_in, settings_o
 from scrapy_bloom.commands.info import pending_requests
 from scrapy_bloom.commands.terminal import OK, WRONG, show, tracked, write
 from scrapy_bloom.errors import UnusableError
-from scrapy_bloom.filter.chain import LayerStore, ScalableBloomFilter
-from scrapy_bloom.filter.directory import FORGOTTEN_NAME, layer_paths
-from scrapy_bloom.filter.forgotten import read_forgotten
-from scrapy_bloom.filter.layer import Layer
-from scrapy_bloom.filter.layerfile import HEADER_BYTES, read_header
+from scrapy_bloom.filter.inspect import seen_in
 from scrapy_bloom.job.inspect import inspect_job
 from scrapy_bloom.loops.limits import objection_by
 from scrapy_bloom.settings import BloomSettings
@@ -77,24 +72,24 @@ def check(directory: str, urls: Iterable[str], settings: Settings) -> list[dict[
     guard = BloomSettings.from_settings(settings).loop_guard
     objection = objection_by(guard) if guard else lambda _: None
     waiting = _waiting(job, fingerprint_of, set(fingerprints.values()))
+    seen = waiting | seen_in(job.filter.directory, fingerprints.values())
     rules = rules_in(space or {})
     first: dict[bytes, str] = {}
     found = []
-    with ScalableBloomFilter(store=_ReadOnlyLayers(job.filter.directory)) as chain:
-        for url, fingerprint in fingerprints.items():
-            same_as = first.setdefault(fingerprint, url)
-            limit = objection(url)
-            found.append(
-                {
-                    "url": url,
-                    "canonical": rules.apply(canonicalize_url(url)),
-                    "fingerprint": fingerprint.hex(),
-                    "same_page_as": None if same_as == url else same_as,
-                    "seen": fingerprint in chain or fingerprint in waiting,
-                    "pending": fingerprint in waiting,
-                    "limit": None if limit is None else f"{limit.limit}: {limit.reason}",
-                }
-            )
+    for url, fingerprint in fingerprints.items():
+        same_as = first.setdefault(fingerprint, url)
+        limit = objection(url)
+        found.append(
+            {
+                "url": url,
+                "canonical": rules.apply(canonicalize_url(url)),
+                "fingerprint": fingerprint.hex(),
+                "same_page_as": None if same_as == url else same_as,
+                "seen": fingerprint in seen,
+                "pending": fingerprint in waiting,
+                "limit": None if limit is None else f"{limit.limit}: {limit.reason}",
+            }
+        )
     return found
 
 
@@ -106,23 +101,6 @@ def _waiting(job: JobInfo, fingerprint_of: Callable[[str], bytes], wanted: set[b
         if is_plain and (fingerprint := fingerprint_of(each["url"])) in wanted:
             found.add(fingerprint)
     return found
-
-
-class _ReadOnlyLayers(LayerStore):
-    """The layers of a filter as they are in its files, also while a crawl adds to them."""
-
-    def __init__(self, directory: Path) -> None:
-        super().__init__()
-        self._directory = directory
-
-    def load(self) -> tuple[list[Layer], set[bytes]]:
-        """Return the layers, mapped for reading, and what was taken back."""
-        layers = []
-        for path in layer_paths(self._directory).values():
-            with path.open("rb") as file:
-                data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-            layers.append(Layer(read_header(path).spec, data[HEADER_BYTES:]))
-        return layers, read_forgotten(self._directory / FORGOTTEN_NAME)[0]
 
 
 def _lines(found: list[dict[str, Any]]) -> Iterator[str]:

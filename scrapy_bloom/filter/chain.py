@@ -21,15 +21,13 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-_CHECKPOINTS_PER_LAYER = 64
-_MAX_CHECKPOINT_FINGERPRINTS = 1 << 16  # a tenth of a second of adding
+_LOOKS_PER_LAYER = 64  # at its fill, at a millisecond each
 _HUGE_PAGES_FROM = 1 << 26  # 64 MiB: beyond it, a look-up in 4 KiB pages is half spent on finding the page
 
 
 class LayerStore:
     """Where the layers of one chain live: here in anonymous memory. A store in files overrides everything."""
 
-    was_unclean = False  # whether the layers were left by a process that did not close them
     synced = 0  # see ScalableBloomFilter.synced
 
     def __init__(self) -> None:
@@ -53,9 +51,6 @@ class LayerStore:
 
     def note_forgotten(self, fingerprint: bytes, *, forgotten: bool) -> None:
         """Note that *fingerprint* has been forgotten, or accepted once more. Must not fail."""
-
-    def checkpoint(self) -> None:
-        """Save the counts. May replace the ``bits`` of a layer by others with the same content."""
 
     def sync(self) -> None:
         """Return once everything added so far would survive a power failure."""
@@ -110,10 +105,6 @@ class ScalableBloomFilter:
             self._begin_layer()
         self.chain_id = self._store.chain_id
         """Random, in hexadecimal, and the same as long as the filter lives."""
-        self.was_unclean = self._store.was_unclean
-        """Whether the layers were left by a process that did not close them: killed, or the machine went down."""
-        self.expired = 0
-        """Fingerprints that were dropped for their age since the chain was opened."""
         first = self._layers[0].spec
         self._probes = probing.bind(
             first.probes, first.seed, on_quota_spent=self._on_quota_spent, forgotten=self._forgotten, recall=self.recall
@@ -240,7 +231,6 @@ class ScalableBloomFilter:
         """Return once everything added so far would survive a power failure. In memory, do nothing."""
         if self._closed:
             raise ValueError("the filter is closed; there is nothing to sync")
-        self._checkpoint()
         self._store.sync()
 
     def close(self) -> None:
@@ -280,7 +270,6 @@ class ScalableBloomFilter:
         dropped = len(expired) - expired[::-1].index(True) if any(expired) else 0
         if dropped == len(self._layers):
             self._begin_layer()
-        self.expired += sum(layer.count for layer in self._layers[:dropped])
         del self._layers[:dropped]
         self._arrange()
         if dropped:
@@ -298,7 +287,7 @@ class ScalableBloomFilter:
             self.recall(fingerprint)
 
     def _arrange(self) -> None:
-        """Hand the probes the present layers, newest first, and how many additions the next checkpoint is away."""
+        """Hand the probes the present layers, and how many additions to make before looking at the fill again."""
         newest = self._layers[-1]
         left = 0 if newest.is_saturated else newest.capacity - newest.count
         if self._max_age is not None:
@@ -308,27 +297,23 @@ class ScalableBloomFilter:
                 left, closing = 0, math.inf
             self._due = min(closing, min(layer.created for layer in self._layers) + self._max_age)
         # Without a quota, the next layer waits for the next new fingerprint: exactly the capacity costs one layer.
-        self._use_layers(min(left, max(1, newest.capacity // _CHECKPOINTS_PER_LAYER), _MAX_CHECKPOINT_FINGERPRINTS))
+        self._use_layers(min(left, max(1, newest.capacity // _LOOKS_PER_LAYER)))
 
     def _use_layers(self, quota: int) -> None:
         self._quota = quota
         self._probes.set_tables([(layer.bits, layer.spec.size_bits) for layer in reversed(self._layers)], quota)
 
     def _settle(self) -> None:
-        """Update the newest layer's count. Between checkpoints only the probes count, down from the quota."""
+        """Update the newest layer's count. Meanwhile only the probes count, down from the quota."""
         left = self._probes.left()
         self._layers[-1].count += self._quota - left
         self._quota = left
 
-    def _checkpoint(self) -> None:
-        self._settle()
-        self._store.checkpoint()
-        self._arrange()
-
     def _on_quota_spent(self) -> None:
-        """Save the counts after the last addition of the quota; with no quota left, add a layer first."""
+        """Look at the fill after the last addition of the quota; add a layer if there was no quota."""
         if self._quota:
-            self._checkpoint()
+            self._settle()
+            self._arrange()
         else:
             self._begin_layer()
-            self._use_layers(1)  # so that this fingerprint ends in a checkpoint, which tells of the growth
+            self._use_layers(1)

@@ -85,8 +85,7 @@ class DirectoryStore(LayerStore):
         self._error_rate = error_rate
         self._watermark = 0
         self._files: list[LayerFile] = []
-        self._waiting: list[Layer] = []  # layers in memory, because the disk was full
-        self._oldest = 0  # index of the oldest layer that is not too old
+        self._is_full = False  # whether the disk was, so that the newest layers live in memory
         self._forgotten_length = 0
         self._syncing = threading.Lock()
         self._stop = threading.Event()
@@ -113,9 +112,8 @@ class DirectoryStore(LayerStore):
         for error in contradictions(self.directory, headers):
             raise error
         for index, header in headers.items():
-            file = LayerFile(paths[index], header)
-            self._files.append(file)
-            layerfile.check_bits(file.path, header, file.layer)
+            self._files.append(LayerFile(paths[index], header))
+            self._files[-1].check_bits()
         forgotten, self._forgotten_length = read_forgotten(self.directory / FORGOTTEN_NAME)
         if not self._files:
             return [], forgotten
@@ -123,7 +121,6 @@ class DirectoryStore(LayerStore):
         self.chain_id, self._watermark = newest.header.chain_id, newest.header.watermark
         oldest = min(headers) if newest.header.oldest is None else newest.header.oldest
         self._delete_before(oldest)  # what the last process was killed before it could delete
-        self.was_unclean = not all(file.header.is_clean for file in self._files)
         for file in self._files[:-1]:  # the process may have been killed before it noted that
             file.write_state(is_clean=file.header.is_clean, is_followed=True)
         # On disk before the first bit is set: a clean mark over changed bits would look like damage.
@@ -132,28 +129,35 @@ class DirectoryStore(LayerStore):
         return [file.layer for file in self._files], forgotten
 
     def create(self, spec: LayerSpec, created: float) -> Layer:
-        """Create the file of the next layer. On a full disk, keep the layer in memory for now."""
+        """Create the file of the next layer. On a full disk, that layer and all that follow live in memory."""
+        if self._is_full:  # a file after one that is missing would look like damage
+            return super().create(spec, created)
+        oldest = (self._files[0].layer.spec if self._files else spec).index
+        header = Header(spec, self._error_rate, created, self.chain_id, self._watermark, oldest=oldest)
         try:
-            self._write_waiting_layers()
-            return self._create_file(spec, created).layer
+            file = layerfile.create(_layer_path(self.directory, spec.index), header)
         except OSError as error:
             if not self._files:
                 raise
+            self._is_full = True
             logger.error(  # noqa: TRY400 - the reason is in the message, a traceback would bury what to do
-                "No room for layer %d of the filter in %s (%s): it lives in memory until there is. Free %d bytes. "
-                "If the process ends before that, the URLs of this layer will be fetched again.",
+                "No room for layer %d of the filter in %s (%s). New URLs are kept in memory from now on, and are "
+                "fetched again in the next run. To avoid that, stop the crawl, free %d bytes, and go on.",
                 *(spec.index, self.directory, error.strerror, spec.nbytes),
             )
-        layer = super().create(spec, created)
-        self._waiting.append(layer)
-        return layer
+            return super().create(spec, created)
+        if self._files:
+            # Done here, since from the append below on the sync thread may write the state of this layer.
+            self._files[-1].write_state(is_followed=True)
+        self._files.append(file)
+        return file.layer
 
     def drop(self, before: int) -> None:
         """Delete the files of layers before index *before*. What a kill leaves of them, the next process deletes."""
-        newest = self._files[-1]
-        newest.write_state(oldest=min(before, newest.layer.spec.index))
+        newest = self._files[-1]  # stays, since it has the watermark, also if all younger layers live in memory
+        before = min(before, newest.layer.spec.index)
+        newest.write_state(oldest=before)
         newest.fsync()  # or a file that is gone after a power failure would look lost
-        self._waiting = [layer for layer in self._waiting if layer.spec.index >= before]
         self._delete_before(before)
 
     def note_forgotten(self, fingerprint: bytes, *, forgotten: bool) -> None:
@@ -166,19 +170,11 @@ class DirectoryStore(LayerStore):
             message = "%s could not be written (%s). In this run the change counts; after it, %s."
             logger.error(message, path, error.strerror, effect)  # noqa: TRY400 - as above
 
-    def checkpoint(self) -> None:
-        """Save the newest count, and try again to write the layers that wait in memory."""
-        # Only the newest: the others no longer change, and the sync thread may be marking them clean.
-        self._files[-1].write_state()
-        with suppress(OSError):  # still no room
-            self._write_waiting_layers()
-
     def sync(self) -> None:
         """Write all dirty pages to disk. Safe to call from another thread than the one that adds."""
         with self._syncing:
             # In this order: what is added or set meanwhile may not be on disk.
             watermark = self._watermark
-            is_complete = not self._waiting
             *full, newest = self._files
             full = [file for file in full if not file.header.is_clean]
             for file in (*full, newest):
@@ -189,7 +185,7 @@ class DirectoryStore(LayerStore):
             for file in full:
                 file.write_state(is_clean=True)
                 file.fsync()
-            if is_complete:
+            if not self._is_full:
                 self.synced = watermark
 
     def close(self) -> None:
@@ -197,7 +193,6 @@ class DirectoryStore(LayerStore):
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
-        self.checkpoint()
         try:
             self.sync()
             self._files[-1].write_state(is_clean=True)
@@ -233,32 +228,9 @@ class DirectoryStore(LayerStore):
             *(self.directory, error.strerror),
         )
 
-    def _create_file(self, spec: LayerSpec, created: float) -> LayerFile:
-        header = Header(spec, self._error_rate, created, self.chain_id, self._watermark, oldest=self._oldest)
-        file = layerfile.create(_layer_path(self.directory, spec.index), header)
-        if self._files:
-            # Done here, since from the append below on the sync thread may write the state of this layer.
-            self._files[-1].write_state(is_followed=True)
-        self._files.append(file)
-        return file
-
-    def _write_waiting_layers(self) -> None:
-        """Write the layers in memory to files, oldest first so that there is never a gap. OSError if still full."""
-        while self._waiting:
-            layer = self._waiting[0]
-            file = self._create_file(layer.spec, layer.created)
-            file.layer.bits[:] = layer.bits
-            layer.bits = file.layer.bits
-            file.layer = layer
-            file.write_state()
-            del self._waiting[0]
-            logger.warning("Layer %d of the filter has found room in %s now", layer.spec.index, self.directory)
-
     def _delete_before(self, index: int) -> None:
-        """Delete the files before *index*; never the newest, which has the watermark while layers wait for room."""
-        self._oldest = min(index, self._files[-1].layer.spec.index)
         with self._syncing:
-            while self._files[0].layer.spec.index < self._oldest:
+            while self._files[0].layer.spec.index < index:
                 file = self._files.pop(0)
                 file.close()
                 with suppress(OSError):  # the next process tries again

@@ -49,13 +49,9 @@ def note_forgotten(path: Path, fingerprint: bytes, *, forgotten: bool, length: i
     """Write a line at *length*, the end of the whole lines, and return the new end. Raises OSError."""
     body = (b"-" if forgotten else b"+") + fingerprint.hex().encode()
     line = b"%s %08x\n" % (body, crc32(body))
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
-    try:
-        os.ftruncate(fd, length)  # cuts off a torn line
-        os.lseek(fd, length, os.SEEK_SET)
-        if os.write(fd, line) < len(line):
-            os.ftruncate(fd, length)
+    with path.open("r+b" if length else "wb", buffering=0) as file:
+        file.seek(length)
+        file.truncate()  # cuts off a torn line
+        if file.write(line) < len(line):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    finally:
-        os.close(fd)
     return length + len(line)

@@ -1,24 +1,26 @@
-"""Describes the filter in a directory without touching it: :func:`inspect_directory`.
+"""Looks into the filter in a directory without touching it.
 
 Works beside a running crawl and on a read-only disk. What is wrong is part of the description, not an exception.
 """
 
 from __future__ import annotations
 
-import mmap
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scrapy_bloom.errors import BloomError, UnusableError
-from scrapy_bloom.filter import layerfile, plan
+from scrapy_bloom.filter import plan
+from scrapy_bloom.filter import probes as probing
 from scrapy_bloom.filter.directory import FORGOTTEN_NAME, contradictions, layer_paths
 from scrapy_bloom.filter.forgotten import read_forgotten
-from scrapy_bloom.filter.layer import Layer
+from scrapy_bloom.filter.layerfile import LayerFile, read_header
 from scrapy_bloom.filter.lock import is_locked, owner
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Iterable
 
     from scrapy_bloom.filter.layerfile import Header
 
@@ -28,7 +30,6 @@ class FilterDescription:
     """The filter in a directory at one moment."""
 
     directory: Path
-    exists: bool  # whether there is at least one layer file, sound or not
     layers: tuple[Header, ...]  # that can be read, oldest first; without a clean stop, the counts are from the bits
     forgotten: int  # URLs taken back because their requests failed
     is_in_use: bool  # whether a process holds the directory's lock
@@ -82,8 +83,10 @@ def inspect_directory(directory: str | os.PathLike[str], *, thorough: bool = Fal
             if index < 0:
                 forgotten, _ = read_forgotten(file)
             else:
-                headers[index] = layerfile.read_header(file)
-                headers[index] = _counted(file, headers[index], thorough=thorough)
+                headers[index] = read_header(file)
+                with closing(LayerFile(file, headers[index], read_only=True)) as opened:
+                    opened.check_bits(thorough=thorough)
+                headers[index] = replace(headers[index], count=opened.layer.count)
         except BloomError as error:
             damage.append(error)
         except (OSError, ValueError) as error:
@@ -91,15 +94,20 @@ def inspect_directory(directory: str | os.PathLike[str], *, thorough: bool = Fal
     if len(headers) == len(paths):
         damage += contradictions(path, headers)
     layers, problems = tuple(headers.values()), tuple(map(str, damage))
-    return FilterDescription(path, bool(paths), layers, len(forgotten), is_locked(path), owner(path), problems)
+    return FilterDescription(path, layers, len(forgotten), is_locked(path), owner(path), problems)
 
 
-def _counted(path: Path, header: Header, *, thorough: bool) -> Header:
-    """Return *header* with the count that its bits agree with. Raises DamagedError if there is none."""
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        layer = Layer(header.spec, memoryview(data)[layerfile.HEADER_BYTES :])
-        try:
-            layerfile.check_bits(path, header, layer, thorough=thorough)
-            return replace(header, count=layer.count)
-        finally:
-            layer.bits = type(layer.bits)()  # lets go of the mapping
+def seen_in(directory: str | os.PathLike[str], fingerprints: Iterable[bytes]) -> set[bytes]:
+    """Return which of *fingerprints* the filter in *directory* contains now. Raises as opening it does."""
+    path = Path(directory)
+    forgotten, _ = read_forgotten(path / FORGOTTEN_NAME)
+    with ExitStack() as opened:
+        files = [LayerFile(each, read_header(each), read_only=True) for each in layer_paths(path).values()]
+        for file in files:
+            opened.callback(file.close)
+        if not files:
+            return set()
+        spec = files[0].header.spec
+        probes = probing.bind(spec.probes, spec.seed, on_quota_spent=lambda: None, forgotten=forgotten)
+        probes.set_tables([(file.layer.bits, file.header.spec.size_bits) for file in files], 0)
+        return {fingerprint for fingerprint in fingerprints if probes.contains(fingerprint)}

@@ -72,10 +72,6 @@ class Layer:
         self.count = 0
         self.created = created
 
-    def __repr__(self) -> str:
-        """Show index, count, capacity and error rate."""
-        return f"<Layer {self.spec.index}: {self.count} of {self.capacity} fingerprints at {self.error_rate:.2g}>"
-
     @property
     def capacity(self) -> int:
         """The number of fingerprints this layer is made for."""

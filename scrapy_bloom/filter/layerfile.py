@@ -39,7 +39,7 @@ class Header:
     created: float  # seconds since 1970 (UTC)
     chain_id: str  # 32 hexadecimal digits, random, the same in all layers of a chain
     watermark: int = 0  # a number of the caller's; 0 if it contradicts its checksum, as one half written does
-    count: int = 0  # fingerprints in the layer, as noted last
+    count: int = 0  # fingerprints in the layer; worth something only if the file was closed
     is_clean: bool = False  # whether the file was closed: bits and count are on disk and belong together
     is_followed: bool = False  # whether the chain has a newer layer with a file
     oldest: int | None = 0  # index of the chain's oldest layer: those before were dropped; None if the state is torn
@@ -59,15 +59,16 @@ class Header:
 class LayerFile:
     """An open layer file, and the :class:`Layer` over its mapping."""
 
-    def __init__(self, path: Path, header: Header) -> None:
+    def __init__(self, path: Path, header: Header, *, read_only: bool = False) -> None:
         """Map the file at *path*, whose *header* has been checked."""
         self.path = path
         self.header = header
-        self._fd = os.open(path, os.O_RDWR | getattr(os, "O_BINARY", 0))
+        self._file = path.open("rb" if read_only else "r+b", buffering=0)
         try:
-            self._map = mmap.mmap(self._fd, HEADER_BYTES + header.spec.nbytes, access=mmap.ACCESS_WRITE)
+            access = mmap.ACCESS_READ if read_only else mmap.ACCESS_WRITE
+            self._map = mmap.mmap(self._file.fileno(), HEADER_BYTES + header.spec.nbytes, access=access)
         except BaseException:
-            os.close(self._fd)
+            self._file.close()
             raise
         if hasattr(mmap, "MADV_RANDOM"):  # not on Windows
             # With read-ahead, one check of a cold filter reads 350 KB around the two pages it wants.
@@ -92,14 +93,24 @@ class LayerFile:
             # Only Linux promises that fsync() covers pages dirtied through a mapping. mmap.flush() does everywhere, but
             # holds the GIL (187 ms of a 199 ms flush).
             self._map.flush()
-        os.fsync(self._fd)
+        os.fsync(self._file.fileno())
+
+    def check_bits(self, *, thorough: bool = False) -> None:
+        """Give the layer its count, and raise DamagedError if its bits contradict it.
+
+        The count of a closed file stands in its header; otherwise it is estimated from the bits. Looks at a sample; if
+        *thorough*, at all bits.
+        """
+        self.layer.count = self.header.count if self.header.is_clean else self.layer.estimated_count()
+        if found := self.layer.contradiction(thorough=thorough):
+            raise damaged(self.path, found, HEADER_BYTES)
 
     def close(self) -> None:
         """Unmap and close. The layer keeps its count and loses its bits."""
         self.layer.bits = type(self.layer.bits)()
         with suppress(BufferError):  # somebody still holds the bits; the mapping goes with them
             self._map.close()
-        os.close(self._fd)
+        self._file.close()
 
 
 def create(path: Path, header: Header) -> LayerFile:
@@ -169,24 +180,6 @@ def read_header(path: Path) -> Header:
     return header
 
 
-def check_bits(path: Path, header: Header, layer: Layer, *, thorough: bool = False) -> None:
-    """Give *layer*, over the bits of the file at *path*, its count, and raise DamagedError if they contradict it.
-
-    The count is that of the header if the file was closed. Otherwise it is estimated from the bits, unless what was
-    noted last is more. Looks at a sample; if *thorough*, at all bits.
-    """
-    if header.count > layer.capacity:
-        raise damaged(path, f"{header.count} fingerprints are noted in a layer for {layer.capacity}", _STATE_AT)
-    estimate = header.count if header.is_clean else layer.estimated_count()
-    layer.count = max(header.count, estimate)
-    found = layer.contradiction(thorough=thorough)
-    if found is not None and header.count > estimate:  # after a power failure, the note may be newer than the bits
-        layer.count = estimate
-        found = layer.contradiction(thorough=thorough)
-    if found is not None:
-        raise damaged(path, found, HEADER_BYTES)
-
-
 def damaged(path: Path, problem: str, offset: int | None = None) -> DamagedError:
     """Return the error about *path*, a file in the directory of a filter, with the two ways out."""
     return DamagedError(path, problem, offset=offset, advice=_way_out(path))
@@ -206,12 +199,10 @@ def _packed_watermark(number: int) -> bytes:
 
 def _allocate(fd: int, nbytes: int) -> None:
     """Reserve *nbytes* zero bytes of disk for an empty file."""
-    try:
+    # macOS and Windows do not have the call, and some network and FUSE file systems refuse it: write zeros there.
+    with suppress(AttributeError, OSError):
         os.posix_fallocate(fd, 0, nbytes)
-    except (AttributeError, OSError) as error:
-        # macOS and Windows do not have the call, and some network and FUSE file systems refuse it: write zeros there.
-        if getattr(error, "errno", None) not in {None, errno.EINVAL, errno.ENODEV, errno.ENOSYS, errno.EOPNOTSUPP}:
-            raise
-        zeros = memoryview(bytes(1 << 20))
-        while nbytes:
-            nbytes -= os.write(fd, zeros[:nbytes])
+        return
+    zeros = memoryview(bytes(1 << 20))
+    while nbytes:
+        nbytes -= os.write(fd, zeros[:nbytes])
