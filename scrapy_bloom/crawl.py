@@ -19,6 +19,7 @@ from scrapy import signals
 from scrapy_bloom.errors import BloomError, counted
 from scrapy_bloom.failures import FailureWatch
 from scrapy_bloom.guard import LoopGuard
+from scrapy_bloom.job.feedfile import feed_begun
 from scrapy_bloom.job.memory import MemoryStore
 from scrapy_bloom.job.serialize import PICKLE_PROTOCOL
 from scrapy_bloom.job.store import JobStore
@@ -37,8 +38,7 @@ if TYPE_CHECKING:
     from scrapy import Request, Spider
     from scrapy.crawler import Crawler
 
-    from scrapy_bloom.job.database import Batch
-    from scrapy_bloom.job.feedfile import FeedLength
+    from scrapy_bloom.job.records import Batch, FeedLength
     from scrapy_bloom.store import Feed, Store
     from scrapy_bloom.url.fingerprint import Fingerprints
 
@@ -249,7 +249,7 @@ class Crawl:
 
     def feed_begun(self, template: str, path: str) -> FeedLength | None:
         """Return the file of the feed *template*, if possible *path*, that an unfinished job was writing."""
-        return self.store.feed_begun(template, path) if isinstance(self.store, JobStore) else None
+        return feed_begun(self.store.database, template, path) if isinstance(self.store, JobStore) else None
 
     def feed_begins(self, feed: FeedLength) -> None:
         """Note that the file *feed* is about to be written."""
@@ -366,7 +366,7 @@ class Crawl:
 
     def _restore_spider_state(self, spider: Spider) -> None:
         """Give *spider* the state of the last commit: Scrapy writes its own at a clean stop only."""
-        noted = self.store.noted("spider.state") if isinstance(self.store, JobStore) else None
+        noted = self.store.database.note("spider.state") if isinstance(self.store, JobStore) else None
         if noted is not None:
             spider.state = pickle.loads(noted)  # type: ignore[attr-defined]  # noqa: S301 - as Scrapy does both
         elif not hasattr(spider, "state"):  # a crawl that was refused has left an empty file

@@ -15,7 +15,8 @@ from scrapy.extensions.feedexport import FeedExporter as ScrapyFeedExporter
 from scrapy.extensions.feedexport import FileFeedStorage as ScrapyFileFeedStorage
 
 from scrapy_bloom.crawl import Crawl
-from scrapy_bloom.job.feedfile import FeedFile, FeedLength
+from scrapy_bloom.job.feedfile import FeedFile
+from scrapy_bloom.job.records import FeedLength
 
 if TYPE_CHECKING:
     from typing import IO

@@ -10,6 +10,8 @@ from scrapy_bloom.errors import UnusableError, counted
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.filter.directory import open_filter
 from scrapy_bloom.filter.plan import first_layer_bytes
+from scrapy_bloom.job.consistency import show_pending
+from scrapy_bloom.job.feedfile import cut_feeds
 from scrapy_bloom.job.frontier import Order
 from scrapy_bloom.job.memory import MemoryStore
 from scrapy_bloom.job.store import JobStore
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
     from scrapy_bloom.guard import LoopGuard
-    from scrapy_bloom.job.database import Batch
+    from scrapy_bloom.job.records import Batch
     from scrapy_bloom.loops.share import Share
     from scrapy_bloom.settings import BloomSettings
     from scrapy_bloom.url.fingerprint import Fingerprints
@@ -117,9 +119,12 @@ class Opening:
             self._set_stat("imported", imported)
         block_scrapys_scheduler(jobdir)
         if store.lacks_pending and self.filter:
-            shown = counted(store.show_pending(self.fingerprints.of_request), "pending request")
+            shown = counted(
+                show_pending(store.database, store.chain, self.crawler.spider, self.fingerprints.of_request),
+                "pending request",
+            )
             logger.warning("The filter in %s had lost %s, and knows them again", store.directory, shown)
-        store.cut_feeds()
+        cut_feeds(store.database)
         before = store.state
         if not before.clean:
             self._set_stat("recovered", before.pending)

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.errors import counted
-from scrapy_bloom.job.database import Figures
+from scrapy_bloom.job.records import Figures
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,7 +85,7 @@ class Progress:
         if now < self._figures_at + FIGURES_SECONDS:
             return None
         if self._last is None:
-            self._before = store.last_figures()
+            self._before = store.database.last_figures()
         self._figures_at = now
         self._set_stats()
         figures = self._figures_now(store)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from scrapy import Request
 
     from scrapy_bloom.filter.chain import ScalableBloomFilter
-    from scrapy_bloom.job.feedfile import FeedLength
+    from scrapy_bloom.job.records import FeedLength
 
 
 class Feed(Protocol):

@@ -1,14 +1,21 @@
-"""The consistency check: whether database and filter of a job belong to each other, and to this crawl."""
+"""The consistency check: whether database and filter of a job belong to each other, and to this crawl.
+
+What the filter lacks is shown to it.
+"""
 
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from scrapy_bloom.errors import UnusableError
+from scrapy_bloom.job import serialize
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    from scrapy import Request, Spider
 
     from scrapy_bloom.filter.chain import ScalableBloomFilter
     from scrapy_bloom.job.database import Database
@@ -68,3 +75,28 @@ def _check_key_space(database: Database, now: Mapping[str, str], was: Mapping[st
             f"was filled under other settings: {listed}. Every URL would look new",
             advice="Nothing was changed. Go back to these settings, or begin anew with an empty JOBDIR.",
         )
+
+
+def replay_redo(database: Database, chain: ScalableBloomFilter) -> bool:
+    """Set the bits of commits that the filter may not have; return whether the filter is older than these, too."""
+    redo = database.redo()
+    lacks = chain.watermark < (redo[0][0] if redo else database.state.last_id)
+    for _, fingerprints in redo:
+        for fingerprint in fingerprints:
+            if not chain.is_forgotten(fingerprint):  # taken back after that commit
+                chain.add(fingerprint)
+    if not lacks:
+        chain.watermark = database.state.last_id
+    return lacks
+
+
+def show_pending(
+    database: Database, chain: ScalableBloomFilter, spider: Spider | None, fingerprint: Callable[[Request], bytes]
+) -> int:
+    """Add the fingerprints of all pending requests to the filter, and return how many were new to it."""
+    added = 0
+    for body in database.bodies():
+        with suppress(Exception):  # an unreadable request, or one without a fingerprint, stays pending
+            added += chain.add(fingerprint(serialize.loads(body, spider)))
+    chain.watermark = database.state.last_id
+    return added

@@ -3,50 +3,24 @@
 from __future__ import annotations
 
 import io
-import json
 import logging
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
-from zlib import crc32
+from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.errors import counted
+from scrapy_bloom.job.records import Batch, FeedLength
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from scrapy_bloom.job.database import Database
 
 logger = logging.getLogger(__name__)
 
 WRITE_AT = 1 << 20
 """Bytes that wait in memory before they are written between two commits."""
-
-
-class FeedLength(NamedTuple):
-    """A feed file as long as it is when all pages of a batch of changes are done."""
-
-    path: str
-    length: int
-    batch: int
-    """Number of the file among the batches of its feed, from 1."""
-    items: int
-    template: str
-    """The feed, as it stands in ``FEEDS``."""
-    is_finished: bool = False
-    """Whether no more is written to the file, so that no later run has to cut it."""
-
-    def pack(self) -> bytes:
-        """Return the bytes in the database: a length that a flipped bit made smaller would cut items off."""
-        body = json.dumps(self[:-1]).encode()
-        return crc32(body).to_bytes(4, "little") + body
-
-    @classmethod
-    def unpack(cls, path: object, stored: object) -> FeedLength | None:
-        """Return what was packed for *path*; None if it is damaged."""
-        if not isinstance(stored, bytes) or crc32(stored[4:]).to_bytes(4, "little") != stored[:4]:
-            return None
-        feed = cls(*json.loads(stored[4:]))
-        return feed if feed.path == path else None
 
 
 class FeedFile(io.RawIOBase):
@@ -107,7 +81,21 @@ def _ends_a_line(path: Path) -> bool:
         return True
 
 
-def cut_feeds(feeds: Sequence[FeedLength]) -> list[FeedLength]:
+def cut_feeds(database: Database) -> None:
+    """Cut the feed files of a job to their lengths at the last commit; a finished job forgets them."""
+    state, feeds = database.state, database.feeds()
+    over = [feed._replace(is_finished=True) for feed in feeds] if state.is_finished else _cut(feeds)
+    if over:
+        database.write(Batch(feeds=over, state=state))
+
+
+def feed_begun(database: Database, template: str, path: str) -> FeedLength | None:
+    """Return the file, if possible *path*, of the feed *template* that an unfinished job was writing."""
+    begun = [feed for feed in database.feeds() if feed.template == template]
+    return max(begun, key=lambda feed: feed.path == path, default=None)
+
+
+def _cut(feeds: Sequence[FeedLength]) -> list[FeedLength]:
     """Cut the files of *feeds* to their lengths at the last commit: what comes after is of pages that were not done.
 
     Return those that nobody goes on with, begun since that commit: others of their feed are not finished. Where nothing

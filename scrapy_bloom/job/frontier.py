@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
     from typing_extensions import Self
 
-    from scrapy_bloom.job.database import LaneRow
+    from scrapy_bloom.job.records import LaneRow
     from scrapy_bloom.loops.share import Group, Share
 
 READ_ROWS = 64

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.filter.inspect import FilterDescription, inspect_directory
-from scrapy_bloom.job.database import NAME, Figures, LaneRow, State, check_format, damaged, read_state
-from scrapy_bloom.job.feedfile import FeedLength
+from scrapy_bloom.job.database import NAME, check_format, damaged, read_state
+from scrapy_bloom.job.records import FeedLength, Figures, LaneRow, State
 
 if TYPE_CHECKING:
     import os

@@ -27,11 +27,11 @@ from scrapy_bloom.errors import counted
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.filter.directory import open_filter
 from scrapy_bloom.job import serialize
-from scrapy_bloom.job.consistency import check_consistency
-from scrapy_bloom.job.database import NAME, Batch, Database, LaneRow, damaged
-from scrapy_bloom.job.feedfile import cut_feeds
+from scrapy_bloom.job.consistency import check_consistency, replay_redo
+from scrapy_bloom.job.database import NAME, Database, damaged
 from scrapy_bloom.job.frontier import Frontier
 from scrapy_bloom.job.memory import key_of
+from scrapy_bloom.job.records import Batch, LaneRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -40,9 +40,8 @@ if TYPE_CHECKING:
 
     from scrapy import Request, Spider
 
-    from scrapy_bloom.job.database import Figures
-    from scrapy_bloom.job.feedfile import FeedLength
     from scrapy_bloom.job.frontier import Lane, Order
+    from scrapy_bloom.job.records import FeedLength
     from scrapy_bloom.loops.share import Share
     from scrapy_bloom.settings import BloomSettings
 
@@ -102,7 +101,7 @@ class JobStore:
             self.state = self.database.state
             """As the last run left it; from :meth:`begin` on, as the next commit writes it."""
             check_consistency(self.database, self.chain, spider_name, key_space)
-            self.lacks_pending = self._replay_redo() and self.state.pending > 0
+            self.lacks_pending = replay_redo(self.database, self.chain) and self.state.pending > 0
             """Whether the filter is older than the database: links would queue what is pending once more."""
         except BaseException:
             self.abandon()
@@ -154,41 +153,6 @@ class JobStore:
 
     def __len__(self) -> int:
         return self.frontier.size + self._memory.size
-
-    # -- opening -----------------------------------------------------------------------------------------------------
-
-    def _replay_redo(self) -> bool:
-        """Set the bits of commits that the filter may not have; return whether the filter is older than these, too."""
-        redo = self.database.redo()
-        lacks = self.chain.watermark < (redo[0][0] if redo else self.state.last_id)
-        for _, fingerprints in redo:
-            for fingerprint in fingerprints:
-                if not self.chain.is_forgotten(fingerprint):  # taken back after that commit
-                    self.chain.add(fingerprint)
-        if not lacks:
-            self.chain.watermark = self.state.last_id
-        return lacks
-
-    def show_pending(self, fingerprint: Callable[[Request], bytes]) -> int:
-        """Add the fingerprints of all pending requests to the filter, and return how many were new to it."""
-        added = 0
-        for body in self.database.bodies():
-            with suppress(Exception):  # an unreadable request, or one without a fingerprint, stays pending
-                added += self.chain.add(fingerprint(serialize.loads(body, self._spider)))
-        self.chain.watermark = self.state.last_id
-        return added
-
-    def cut_feeds(self) -> None:
-        """Cut the feed files to their lengths at the last commit; a finished job forgets them."""
-        state, feeds = self.database.state, self.database.feeds()
-        over = [feed._replace(is_finished=True) for feed in feeds] if state.is_finished else cut_feeds(feeds)
-        if over:
-            self.database.write(Batch(feeds=over, state=state))
-
-    def feed_begun(self, template: str, path: str) -> FeedLength | None:
-        """Return the file, if possible *path*, of the feed *template* that an unfinished job was writing."""
-        begun = [feed for feed in self.database.feeds() if feed.template == template]
-        return max(begun, key=lambda feed: feed.path == path, default=None)
 
     def feed_begins(self, feed: FeedLength) -> None:
         """Note *feed*, a file that is about to be written, at once: the next run has to cut whatever a kill leaves."""
@@ -300,14 +264,6 @@ class JobStore:
         return id(request) in self._in_flight
 
     # -- commits -----------------------------------------------------------------------------------------------------
-
-    def noted(self, key: str) -> bytes | None:
-        """Return what an earlier run noted under *key*."""
-        return self.database.note(key)
-
-    def last_figures(self) -> Figures | None:
-        """Return the figures that an earlier run noted last."""
-        return self.database.last_figures()
 
     def note_failed(self, request: Request, reason: str) -> None:
         """Write with the next commit that *request* has failed for good, and why."""

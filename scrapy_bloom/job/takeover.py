@@ -18,9 +18,10 @@ from scrapy.utils.misc import load_object
 
 from scrapy_bloom.errors import UnusableError, counted
 from scrapy_bloom.job import serialize
-from scrapy_bloom.job.database import AT_ONCE, Batch, LaneRow
+from scrapy_bloom.job.database import AT_ONCE
 from scrapy_bloom.job.frontier import Order
 from scrapy_bloom.job.memory import key_of
+from scrapy_bloom.job.records import Batch, LaneRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,9 +14,10 @@ from urllib.parse import urlsplit
 from scrapy_bloom.errors import BloomError, UnusableError, counted
 from scrapy_bloom.filter.inspect import inspect_directory
 from scrapy_bloom.filter.lock import lock_directory
-from scrapy_bloom.job.database import NAME, Batch, Database, LaneRow, State, check_format, read_state, unsealed
+from scrapy_bloom.job.database import NAME, Database, check_format, read_state, unsealed
 from scrapy_bloom.job.frontier import LaneKey
 from scrapy_bloom.job.inspect import DIRECTORY, read_only
+from scrapy_bloom.job.records import Batch, LaneRow, State
 
 if TYPE_CHECKING:
     import os

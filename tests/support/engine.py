@@ -130,7 +130,7 @@ class Engine:
         until, runs = time.monotonic() + PATIENCE, store.state.runs
         noted = b"(%d, %d)" % (runs, self._commits)
         self.spider.state["noted"] = noted
-        while noted not in (store.noted("spider.state") or b""):
+        while noted not in (store.database.note("spider.state") or b""):
             assert time.monotonic() < until
             self.crawl.tick()
             time.sleep(0.0002)  # so that the thread gets its turn

@@ -1,0 +1,124 @@
+"""What the database of a job holds: lanes, figures, feeds, the job's state, and the batch that a commit writes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class LaneRow(NamedTuple):
+    """A disk queue as it is stored: the requests of one slot, priority and kind."""
+
+    id: int
+    slot: str
+    priority: int
+    is_start: bool
+    kind: str
+    rows: int
+
+    def is_sound(self) -> bool:
+        """Return whether each value has the type that was stored: in a damaged row it can be any."""
+        return tuple(map(type, self)) == (int, str, int, int, str, int)
+
+
+class Figures(NamedTuple):
+    """How far the crawl was at one moment. Counts are of the whole job, over all its runs."""
+
+    time: float
+    run: int
+    urls: int
+    duplicates: int
+    pages: int
+    failures: int
+    http_errors: int
+    spider_errors: int
+    pending: int
+    nbytes: int
+    expected_lost: float
+
+
+class FeedLength(NamedTuple):
+    """A feed file as long as it is when all pages of a batch of changes are done."""
+
+    path: str
+    length: int
+    batch: int
+    """Number of the file among the batches of its feed, from 1."""
+    items: int
+    template: str
+    """The feed, as it stands in ``FEEDS``."""
+    is_finished: bool = False
+    """Whether no more is written to the file, so that no later run has to cut it."""
+
+    def pack(self) -> bytes:
+        """Return the bytes in the database: a length that a flipped bit made smaller would cut items off."""
+        body = json.dumps(self[:-1]).encode()
+        return crc32(body).to_bytes(4, "little") + body
+
+    @classmethod
+    def unpack(cls, path: object, stored: object) -> FeedLength | None:
+        """Return what was packed for *path*; None if it is damaged."""
+        if not isinstance(stored, bytes) or crc32(stored[4:]).to_bytes(4, "little") != stored[:4]:
+            return None
+        feed = cls(*json.loads(stored[4:]))
+        return feed if feed.path == path else None
+
+
+@dataclass(frozen=True)
+class State:
+    """What a job knows of itself, written with each commit."""
+
+    spider: str = ""
+    """Name of the spider whose job it is; "" before its first run."""
+    filter: str = ""
+    """Id of the chain beside the database."""
+    key_space: Mapping[str, str] | None = None
+    """What makes the fingerprints; None if they are not ours."""
+    last_id: int = 0
+    """The largest id ever given to a request."""
+    pending: int = 0
+    """Rows in the table of requests."""
+    in_flight: int = 0
+    """How many requests were handed out and not done."""
+    runs: int = 0
+    """How often the job was opened."""
+    cycle: int = 0
+    """How often it was begun when finished: a cycle asks for each start request once."""
+    clean: bool = True
+    """Whether the last run closed it."""
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the next run begins anew: nothing is pending, and no kill came before that was closed."""
+        return self.clean and not self.pending
+
+
+@dataclass
+class Batch:
+    """What one transaction writes."""
+
+    lanes: dict[int, LaneRow] = field(default_factory=dict)
+    """Lanes that may be new, by id; *rows* does not count."""
+    added: dict[int, tuple[int, bytes]] = field(default_factory=dict)
+    """Requests by id: their lane and sealed body."""
+    done: list[tuple[int, int]] = field(default_factory=list)
+    """Rows to delete: lane, id."""
+    fingerprints: dict[bytes, None] = field(default_factory=dict)
+    """New fingerprints, in order. Until their bits are synced, the redo list is the only safe place that knows them."""
+    feeds: list[FeedLength] = field(default_factory=list)
+    notes: dict[str, bytes] = field(default_factory=dict)
+    """Further values for the table of states."""
+    kinds: dict[str, bytes] = field(default_factory=dict)
+    failed: list[tuple[str, str, str, float, bytes | None]] = field(default_factory=list)
+    figures: list[Figures] = field(default_factory=list)
+    state: State = State()
+
+    def is_empty(self) -> bool:
+        """Return whether there is nothing to write."""
+        changes = self.added, self.done, self.fingerprints, self.feeds
+        return not any(changes) and not any((self.notes, self.kinds, self.failed, self.figures))
