@@ -50,7 +50,7 @@ def _scrapy_bloom_in_files(need: Need) -> Memory:
 
 
 def _of_chain(chain: Any) -> Memory:
-    return Memory(chain.add, chain.__contains__, chain.layers[0].spec.array_bits)
+    return Memory(chain.add, chain.__contains__, 8 * chain.nbytes)
 
 
 def _rbloom(need: Need) -> Memory:

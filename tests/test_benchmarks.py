@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -23,6 +24,7 @@ SMALL = {
     "fleet": "--pages 60 --links 5 --rounds 1",
     "links": "--pages 20 --links 5 --rounds 1",
 }
+SLOW = ("memory", "pending", "compare", "links")  # they start a dozen processes each
 
 
 def run_benchmark(*arguments: str) -> str:
@@ -34,7 +36,9 @@ def run_benchmark(*arguments: str) -> str:
     return ended.stdout
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in SMALL]
+)
 def test_every_benchmark_prints_a_table(name: str) -> None:
     """Each benchmark runs through, small, and ends with figures; ours come first."""
     said = run_benchmark(name, *SMALL[name].split())
@@ -48,6 +52,7 @@ def test_without_a_name_all_benchmarks_are_listed() -> None:
     assert all(re.search(rf"^ +{name} +\S", said, re.MULTILINE) for name in BENCHMARKS)
 
 
+@pytest.mark.slow
 def test_another_version_is_measured_beside_this_one() -> None:
     """`--old DIR` adds a row for the package in that folder."""
     said = run_benchmark("request_seen", "--sample", "100", "--rounds", "1", "--old", str(REPOSITORY))
@@ -74,8 +79,6 @@ def test_the_link_site_counts_what_it_serves(tmp_path: Path) -> None:
     for name in ("b", "c"):
         (tmp_path / f"{name}.html").write_text("<p>page")
     command = [sys.executable, "benchmarks/linksite.py", "--dir", str(tmp_path), "--pages", "2"]
-    from urllib.request import urlopen
-
     with subprocess.Popen(command, cwd=REPOSITORY, text=True, stdin=-1, stdout=-1) as server:
         assert server.stdout
         url = server.stdout.readline().strip()

@@ -67,7 +67,7 @@ def test_a_killed_crawl_goes_on_and_has_each_item_once(project: Path) -> None:
     left = run(project, INFO)
     assert re.search(r"^clean +no$", left, re.MULTILINE)
     assert re.search(r"^pending +[1-9]", left, re.MULTILINE)
-    said = run(project, RESUMED)
+    said = run(project, RESUMED, "-s", "DOWNLOAD_DELAY=0")
     assert "all 300 pages of the site" in said
     titles = items(project / "pages.jl")
     assert len(titles) == len(set(titles)) == 300
