@@ -8,7 +8,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-from scrapy_bloom.errors import UnusableError, counted
+from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.fleet.blocks import SCHEME, layer_sizes, probes_of
 from scrapy_bloom.fleet.entry import for_script
 from scrapy_bloom.fleet.server import Script
@@ -64,8 +64,8 @@ class ServerChain:
             "capacity": capacity,
             "error_rate": error_rate,
         }
-        self._seeds: list[bytes] = []
-        self._sizes = b""
+        self._seed = secrets.token_bytes(16)
+        self._sizes = for_script([])
         self._max_age = int((max_age or 0) * 1000)
 
     def key(self, shard: int) -> str:
@@ -83,19 +83,14 @@ class ServerChain:
             UnusableError: It is of another format, or of requests that count as the same by other rules.
 
         """
-        known = self.server.client.hget(self.key(0), "shards")
-        self.shards = int(known or self.server.shards_for_new())
-        self._seeds = []
-        begun = 0
+        self.shards = int(self.server.client.hget(self.key(0), "shards") or self.server.shards_for_new())
         for shard in range(self.shards):
-            state, is_new, _ = self._call(shard, b"", [])
-            begun += is_new
+            self._call(shard, [])
+            state = self.server.client.hgetall(self.key(shard))
             self._check(state)
-            self._seeds.append(state[b"seed"])
+            self._seed = state[b"seed"]  # which the other shards begin with, too
             sizes = layer_sizes(ceil(int(state[b"capacity"]) / self.shards), float(state[b"error_rate"]))
             self._sizes = for_script([number for pair in sizes for number in pair])
-        if known and begun:
-            logger.error("The %s %s had lost %s, begun anew", self.kind, self.where, counted(begun, "shard"))
 
     def _check(self, state: dict[bytes, bytes]) -> None:
         found_space = state[b"key_space"].decode()
@@ -115,30 +110,15 @@ class ServerChain:
         answers: dict[bytes, bool] = {}
         for shard in {self.shard_of(each) for each in fingerprints}:
             some = [each for each in fingerprints if self.shard_of(each) == shard]
-            state, is_new, found = self._call(shard, self._seeds[shard], some)
-            if not found:  # another process has begun it, with another seed
-                self._seeds[shard] = state[b"seed"]
-                _, _, found = self._call(shard, self._seeds[shard], some)
-                is_new = True
-            if is_new:
-                logger.warning("The server %s had lost the %s, which begins anew", self.server.where, self.kind)
-            answers.update(zip(some, found, strict=True))
+            answers.update(zip(some, self._call(shard, some), strict=True))
         return [answers[each] for each in fingerprints]
 
-    def _call(
-        self, shard: int, seed: bytes, fingerprints: Sequence[bytes]
-    ) -> tuple[dict[bytes, bytes], bool, list[bool]]:
-        """Return the state of a shard if nothing was added, whether it begins here, and which fingerprints were new.
-
-        Nothing is added if its seed is not *seed*.
-        """
+    def _call(self, shard: int, fingerprints: Sequence[bytes]) -> list[bool]:
+        """Begin a shard that is not there, and add *fingerprints*; return which were new."""
         flat: list[Any] = []
         for each in fingerprints:
-            flat += (*probes_of(each, seed), each[:DIGEST_BYTES])
-        # A filter that is lost begins with the seed that its processes know.
-        own = {"seed": seed or secrets.token_bytes(16), "chain": secrets.token_hex(4), "shards": self.shards}
+            flat += (*probes_of(each, self._seed), each[:DIGEST_BYTES])
+        own = {"seed": self._seed, "chain": secrets.token_hex(4), "shards": self.shards}
         fields = [item for pair in {**self._new, **own}.items() for item in pair]
-        state, is_new, _, answers = self.server.call(
-            _ADD, [self.key(shard)], seed, for_script(flat), self._sizes or for_script([]), self._max_age, *fields
-        )
-        return dict(zip(state[::2], state[1::2], strict=True)), bool(is_new), [bool(each) for each in answers]
+        answers = self.server.call(_ADD, [self.key(shard)], for_script(flat), self._sizes, self._max_age, *fields)
+        return [bool(each) for each in answers]

@@ -5,21 +5,19 @@ local bor, band, byte, floor, read = bit.bor, bit.band, string.byte, math.floor,
 
 -- Opens the chain. *sizes* has for each layer that may come its blocks and capacity, *max_age* is in ms, or 0.
 --
--- Returns nil if there is no filter. A layer is {number, rank, blocks, capacity, begun, closed}, the newest last; its
+-- A layer is {number, rank, blocks, capacity, begun, closed}, the newest last; its
 -- rank says which share of the error rate it has. With a maximum age a layer takes no more keys after half of that, and
 -- is deleted as a whole once its last key is older. A new layer takes the lowest rank that is free, so the rates of the
 -- layers there are always sum up to less than the chain's.
 local function open_chain(sizes, max_age, now)
-    local found = redis.call('HMGET', FILTER, 'chain', 'layers', 'count', 'lost')
-    if not found[1] then return nil end
-    local chain = {
-        id = found[1], layers = found[2] and cmsgpack.unpack(found[2]) or {}, count = tonumber(found[3] or 0),
-        lost = tonumber(found[4] or 0), forgets = redis.call('EXISTS', FILTER .. ':forgotten') == 1,
-    }
-    local layers = chain.layers
+    local id, packed, count = unpack(redis.call('HMGET', FILTER, 'chain', 'layers', 'count'))
+    local layers = packed and cmsgpack.unpack(packed) or {}
+    local forgets = redis.call('EXISTS', FILTER .. ':forgotten') == 1
+    local chain, has_added, has_changed = {}, false, false
+    count = tonumber(count or 0)
 
     local function segment(layer, n)
-        return FILTER .. ':bits:' .. chain.id .. ':' .. layer[1] .. ':' .. n
+        return FILTER .. ':bits:' .. id .. ':' .. layer[1] .. ':' .. n
     end
 
     -- When a layer got its last key, at the latest: none comes after half the maximum age.
@@ -31,11 +29,8 @@ local function open_chain(sizes, max_age, now)
     local function drop_old()
         while #layers > 0 and last_key(layers[1]) + max_age < now do
             local old = table.remove(layers, 1)
-            for n = 0, floor(old[3] / SEGMENT) do
-                redis.call('UNLINK', segment(old, n))
-                redis.call('SREM', FILTER .. ':segments', old[1] .. ':' .. n)
-            end
-            chain.has_changed = true
+            for n = 0, floor(old[3] / SEGMENT) do redis.call('UNLINK', segment(old, n)) end
+            has_changed = true
         end
     end
 
@@ -46,7 +41,7 @@ local function open_chain(sizes, max_age, now)
         if newest then newest[6] = now end
         local number = newest and newest[1] + 1 or 1
         layers[#layers + 1] = {number, rank, sizes[2 * rank - 1], sizes[2 * rank], now, 0}
-        chain.count, chain.has_changed = 0, true
+        count, has_changed = 0, true
     end
 
     local function contains(layer, place, words, masks)
@@ -68,13 +63,7 @@ local function open_chain(sizes, max_age, now)
         local n = floor(number / SEGMENT)
         local key, at = segment(layer, n), (number - n * SEGMENT) * BLOCK
         local block = redis.call('GETRANGE', key, at, at + BLOCK - 1)
-        if #block < BLOCK then
-            if #block == 0 and redis.call('EXISTS', key) == 0
-                and redis.call('SADD', FILTER .. ':segments', layer[1] .. ':' .. n) == 0 then
-                chain.lost, chain.has_changed = chain.lost + 1, true
-            end
-            block = block .. string.rep('\0', BLOCK - #block)
-        end
+        block = block .. string.rep('\0', BLOCK - #block)
         local old, sections, bits, is_new = {read(BLOCK_FORMAT, block)}, {byte(words, 1, 9)}, {read(MASKS_FORMAT, masks)}, false
         for i = 1, 9 do
             local w = 4 * i - 3 + sections[i]
@@ -87,31 +76,24 @@ local function open_chain(sizes, max_age, now)
 
     -- Adds a fingerprint; returns whether it was new. *digest* is what it is known by among the forgotten.
     function chain.add(place, words, masks, digest)
-        local newest = layers[#layers]
-        for i = #layers - 1, 1, -1 do
-            if contains(layers[i], place, words, masks) then
-                return chain.forgets and redis.call('SREM', FILTER .. ':forgotten', digest) == 1
+        local newest, is_known = layers[#layers], false
+        local is_full = not newest or count >= newest[4] or (max_age > 0 and newest[5] + max_age / 2 < now)
+        for i = #layers - (is_full and 0 or 1), 1, -1 do
+            is_known = is_known or contains(layers[i], place, words, masks)
+        end
+        if not is_known then
+            if is_full then begin_layer() end
+            if insert(layers[#layers], place, words, masks) then
+                count, has_added = count + 1, true
+                return true
             end
         end
-        if not newest or chain.count >= newest[4] or (max_age > 0 and newest[5] + max_age / 2 < now) then
-            if newest and contains(newest, place, words, masks) then
-                return chain.forgets and redis.call('SREM', FILTER .. ':forgotten', digest) == 1
-            end
-            begin_layer()
-            newest = layers[#layers]
-        end
-        if insert(newest, place, words, masks) then
-            chain.count = chain.count + 1
-            return true
-        end
-        return chain.forgets and redis.call('SREM', FILTER .. ':forgotten', digest) == 1
+        return forgets and redis.call('SREM', FILTER .. ':forgotten', digest) == 1
     end
 
     function chain.save()
-        redis.call('HSET', FILTER, 'count', chain.count)
-        if chain.has_changed then
-            redis.call('HSET', FILTER, 'layers', cmsgpack.pack(layers), 'lost', chain.lost)
-        end
+        if has_added then redis.call('HSET', FILTER, 'count', count) end
+        if has_changed then redis.call('HSET', FILTER, 'layers', cmsgpack.pack(layers)) end
     end
 
     if max_age > 0 then drop_old() end

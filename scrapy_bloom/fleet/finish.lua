@@ -4,17 +4,17 @@
 -- ARGV[1] token   ARGV[2] number of this call among the worker's   ARGV[3] ids to acknowledge
 -- ARGV[4] links, flat: place (-1: not filtered), words, masks, digest, index of the slot, score, sign of the order in
 --         time, entry   ARGV[5] slots   ARGV[6] blocks and capacity of each layer that may come   ARGV[7] ms of the
---         maximum age, or 0   ARGV[8] digests to forget        (3 to 6 and 8 in msgpack)
+--         maximum age, or 0   ARGV[8] digests to forget   ARGV[9] set of those to acknowledge that are dead-lettered
+-- 3 to 6, 8 and 9 are in msgpack.
 --
--- Returns {-2}: the queue is gone; nothing was done
---         {1, outstanding, seq, links that were new, pages that the worker did not have any more, lost segments}
+-- Returns {outstanding, seq, links that were new, pages that the worker did not have any more}; nil if the queue is gone
 local token, number, done, links = ARGV[1], ARGV[2], cmsgpack.unpack(ARGV[3]), cmsgpack.unpack(ARGV[4])
-local forget = cmsgpack.unpack(ARGV[8])
-if #forget > 0 and call('HGET', CALLS, token) ~= number then call('SADD', FILTER .. ':forgotten', unpack(forget)) end
-local chain = open_chain(cmsgpack.unpack(ARGV[6]), tonumber(ARGV[7]), milliseconds())
-if not chain then return {-2} end
+local forget, unreadable = cmsgpack.unpack(ARGV[8]), cmsgpack.unpack(ARGV[9])
+if call('EXISTS', STATE) == 0 then return false end
 local seq = tonumber(call('HGET', STATE, 'seq') or 0)
-if call('HGET', CALLS, token) == number then return {1, outstanding(), seq, 0, 0, chain.lost} end -- its answer was lost
+if call('HGET', CALLS, token) == number then return {outstanding(), seq, 0, 0} end -- its answer was lost
+if #forget > 0 then call('SADD', FILTER .. ':forgotten', unpack(forget)) end
+local chain = open_chain(cmsgpack.unpack(ARGV[6]), tonumber(ARGV[7]), milliseconds())
 
 local rows, queued, slots, taken = {}, {}, cmsgpack.unpack(ARGV[5]), 0
 for i = 1, #links, 8 do
@@ -41,20 +41,24 @@ if taken > 0 then
         call('ZADD', SLOTS, call('HGET', ACTIVE, slot) or 0, slot)
     end
     call('HSET', STATE, 'seq', seq)
-    chain.save()
 else
     allow_when_full()
-    if chain.has_changed then chain.save() end
 end
+chain.save()
 
 local refused, left = 0, {}
 if #done > 0 then
     local places, ended = call('HMGET', held(token), unpack(done)), {}
     for i, id in ipairs(done) do
         if places[i] then
-            ended[#ended + 1] = id
-            local slot = string.match(places[i], ' (.*)$')
+            local score, slot = string.match(places[i], '^(%S+) (.*)$')
             left[slot] = (left[slot] or 0) + 1
+            if unreadable[id] then
+                call('HDEL', held(token), id)
+                bury(id, 'unreadable', score, slot)
+            else
+                ended[#ended + 1] = id
+            end
         else -- the lease has run out, and another may be at it
             refused = refused + 1
             call('SADD', STATE .. ':refused', token .. ' ' .. id)
@@ -64,8 +68,8 @@ if #done > 0 then
         call('HDEL', held(token), unpack(ended))
         call('HDEL', REQUESTS, unpack(ended))
         if call('EXISTS', CRASHES) == 1 then call('HDEL', CRASHES, unpack(ended)) end
-        for slot, by in pairs(left) do release(slot, by, token) end
     end
+    for slot, by in pairs(left) do release(slot, by, token) end
 end
 call('HSET', CALLS, token, number)
-return {1, outstanding(), seq, taken, refused, chain.lost}
+return {outstanding(), seq, taken, refused}

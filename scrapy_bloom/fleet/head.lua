@@ -1,9 +1,8 @@
 -- Begins every script of the queue. KEYS[1] is the state of a shard, "{prefix:shard}"; the names of its other keys
 -- begin with it, and so share its hash tag:
 --
---   {..}               hash: format, seed, chain, layers, count, capacity, error_rate, seq, called, missing, shards
+--   {..}               hash: format, key_space, seed, chain, layers, count, capacity, error_rate, seq, called, shards
 --   ..:bits:<chain>:<layer>:<n>   n-th megabyte of a layer's blocks
---   ..:segments        set: which of those have been begun, so that a lost one is noticed
 --   ..:requests        hash: id -> entry, of every request that is not done
 --   ..:pending:<slot>  sorted set: id by score                 ..:slots   sorted set: slots with pending ones, by active
 --   ..:active          hash: slot -> requests in hand          ..:holder  hash: slot -> token, if one worker has it alone
@@ -64,7 +63,7 @@ local function bury(id, reason, score, slot)
 end
 
 -- Ends the life of a worker. What it held is pending again; with a limit above 0 it is suspected of having killed the
--- worker, and buried after so many crashes. Returns how many it held, how many were buried, and its name.
+-- worker, and buried after so many crashes. Returns how many it held, and how many were buried.
 local function end_worker(token, limit)
     local all, buried = call('HGETALL', held(token)), 0
     for i = 1, #all, 2 do
@@ -89,5 +88,5 @@ local function end_worker(token, limit)
     for _, slot in ipairs(call('HKEYS', HOLDER)) do
         if call('HGET', HOLDER, slot) == token then call('HDEL', HOLDER, slot) end
     end
-    return #all / 2, buried, name
+    return #all / 2, buried
 end

@@ -2,9 +2,9 @@
 --
 -- ARGV[1] token   ARGV[2] worker's name   ARGV[3] ms of a lease   ARGV[4] crash limit
 --
--- Returns {outstanding, requests held by an earlier life of this name, of these buried}; nothing if the queue is gone
+-- Returns {outstanding, requests held by an earlier life of this name, of these buried}; nil if the queue is gone
 local token, name, lease, limit = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
-if call('HEXISTS', STATE, 'format') == 0 then return {} end
+if call('EXISTS', STATE) == 0 then return false end
 allow_when_full()
 local earlier, returned, buried = call('HGET', NAMES, name), 0, 0
 if earlier and earlier ~= token then returned, buried = end_worker(earlier, limit) end

@@ -14,11 +14,13 @@ from __future__ import annotations
 import json
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
+from scrapy_bloom.fleet.queue import Done
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from scrapy_bloom.fleet.queue import Queue
+    from scrapy_bloom.fleet.queue import Message, Queue
 
 
 class Journal:
@@ -33,9 +35,10 @@ class Journal:
         """Return the size of the file of items."""
         return self._items.stat().st_size if self._items.exists() else 0
 
-    def note(self, shard: int, token: str, number: int, pages: Sequence[tuple[bytes, int]]) -> None:
-        """Note that the call *number* is about to acknowledge *pages*: ids, and sizes of the file of items."""
-        self._write([shard, token, number, [[id_.decode(), mark] for id_, mark in pages]])
+    def note(self, shard: int, token: str, number: int, messages: Sequence[Message]) -> None:
+        """Note which pages the call *number* is about to acknowledge."""
+        if pages := [[each.id.decode(), each.mark] for each in messages if isinstance(each, Done)]:
+            self._write([shard, token, number, pages])
 
     def _write(self, line: list[Any]) -> None:
         self._file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")

@@ -53,25 +53,22 @@ class Ticket(NamedTuple):
 class Done(NamedTuple):
     """A page that the crawl is done with."""
 
-    ticket: Ticket
-    mark: int
+    shard: int
+    id: bytes
+    mark: int = 0
     """Size that the worker's file of items had then."""
+    is_unreadable: bool = False
+    """It is dead-lettered."""
 
 
 class Forget(NamedTuple):
     """A fingerprint that may be seen once more."""
 
+    shard: int
     fingerprint: bytes
 
 
-class Bury(NamedTuple):
-    """A request that is dead-lettered, for *reason*, a word."""
-
-    ticket: Ticket
-    reason: str
-
-
-Message = Link | Done | Forget | Bury
+Message = Link | Done | Forget
 
 
 class Taken(NamedTuple):
@@ -86,13 +83,6 @@ class Taken(NamedTuple):
     """Requests that an expired worker held."""
     buried: int
     """Of these, dead-lettered."""
-    missing: int
-    """Requests of which the server has lost what they were."""
-    mended: int
-    """Requests that the server had lost from their slots, and that are pending again."""
-    lost: int
-    """Segments of the filter that the server has lost so far."""
-    expired: str
 
 
 class Finished(NamedTuple):
@@ -103,7 +93,6 @@ class Finished(NamedTuple):
     new: int
     refused: int
     """Pages that the worker did not hold any more: others had or have them."""
-    lost: int
 
 
 class LeaseLostError(Exception):
@@ -114,7 +103,8 @@ class Queue(ServerChain):
     """Pending requests beside the filter: *options* are those of :class:`ServerChain`.
 
     A worker is given up after *lease_seconds* without a word. If *is_exclusive*, a slot's requests go to one worker at
-    a time. *start_urls* is a Redis key that others push start URLs to.
+    a time. *start_urls* is a Redis key that others push start URLs to. All methods raise UnusableError if the server
+    has lost keys of the queue, and redis.RedisError if a call failed, which may have been carried out all the same.
     """
 
     kind = "queue"
@@ -130,122 +120,88 @@ class Queue(ServerChain):
         **options: Any,
     ) -> None:
         super().__init__(server, prefix, **options)
-        self.start_urls = start_urls
-        self.lease_seconds = lease_seconds
+        self.lease_seconds, self.start_urls = lease_seconds, start_urls
         self._lease = int(lease_seconds * 1000)
         self._is_exclusive = int(is_exclusive)
 
-    def open(self, token: str, name: str) -> int:
-        """Join the queue as the worker *name* in its life *token*, beginning it if need be; return what is outstanding.
-
-        An earlier life of the same name ends.
-
-        Raises:
-            UnusableError: The queue is of another format, or of URLs that count as the same by other rules.
-
-        """
-        self.begin()
-        return self.join(token, name)
-
     def join(self, token: str, name: str) -> int:
-        """Join again, after the lease has run out. Raises UnusableError if the queue is gone."""
-        outstanding = 0
+        """Join as the worker *name* in its life *token*, and end an earlier life; return what is outstanding."""
+        total = 0
         for shard in range(self.shards):
-            answer = self.server.call(_JOIN, [self.key(shard)], token, name, self._lease, CRASH_LIMIT)
-            if not answer:
-                raise self.gone()
-            outstanding += answer[0]
-            self._say_what_was_returned(name, *answer[1:])
-        return outstanding
+            outstanding, *ended = self._step(_JOIN, [self.key(shard)], token, name, self._lease, CRASH_LIMIT)
+            total += outstanding
+            self._say_what_ended(shard, *ended)
+        return total
 
     def take(self, shard: int, token: str, number: int, most: int) -> Taken:
         """Renew the lease, and take *most* requests. With the *number* of the last call, get its answer again.
 
         Raises:
             LeaseLostError: The lease has run out.
-            UnusableError: The queue is gone.
-            redis.RedisError: The call failed.
 
         """
         keys = [self.key(shard), *([self.start_urls] if self.start_urls and not shard else [])]
-        status, *answer = self.server.call(
-            _TAKE, keys, token, number, most, self._lease, CRASH_LIMIT, self._is_exclusive, PUSHED
-        )
-        if status == -1:
+        answer = self._step(_TAKE, keys, token, number, most, self._lease, CRASH_LIMIT, self._is_exclusive, PUSHED)
+        if not answer:
             raise LeaseLostError
-        if status == -2:
-            raise self.gone()
-        outstanding, seq, found, returned, buried, missing, mended, lost, expired = answer
-        name = expired.decode(errors="replace")
-        self._say_what_was_returned(name, returned, buried)
+        outstanding, seq, found, *ended = answer
+        self._say_what_ended(shard, *ended)
         tickets = [(Ticket(shard, id_), entry) for id_, entry in zip(found[::2], found[1::2], strict=True)]
-        return Taken(outstanding, seq, tickets, returned, buried, missing, mended, lost, name)
+        return Taken(outstanding, seq, tickets, *ended)
 
-    def finish(
-        self,
-        shard: int,
-        token: str,
-        number: int,
-        links: Sequence[Link],
-        done: Sequence[bytes],
-        forget: Sequence[bytes] = (),
-    ) -> Finished:
-        """Enqueue those of *links* that are new, and acknowledge the ids *done*. All or nothing, once per *number*.
-
-        Raises:
-            UnusableError: The queue is gone.
-            redis.RedisError: The call failed; it may have been carried out. Call again with the same number.
-
-        """
+    def finish(self, shard: int, token: str, number: int, messages: Sequence[Message]) -> Finished:
+        """Enqueue the links that are new, and acknowledge the pages. All or nothing, once per *number*."""
+        links = [each for each in messages if isinstance(each, Link)]
+        done = [each for each in messages if isinstance(each, Done)]
         slots = {slot: index for index, slot in enumerate(dict.fromkeys(link.slot for link in links))}
         flat: list[Any] = []
         for link in links:
             place, words, masks, digest = -1, b"", b"", b""
             if link.fingerprint is not None:
-                place, words, masks = probes_of(link.fingerprint, self._seeds[shard])
+                place, words, masks = probes_of(link.fingerprint, self._seed)
                 digest = link.fingerprint[:DIGEST_BYTES]
             sign = -1 if link.is_lifo else 1
             flat += (place, words, masks, digest, slots[link.slot], link.score, sign, link.entry)
-        status, *answer = self.server.call(
+        answer = self._step(
             _FINISH,
             [self.key(shard)],
             token,
             number,
-            for_script(list(done)),
+            for_script([each.id for each in done]),
             for_script(flat),
             for_script(list(slots)),
             self._sizes,
             self._max_age,
-            for_script([fingerprint[:DIGEST_BYTES] for fingerprint in forget]),
+            for_script([each.fingerprint[:DIGEST_BYTES] for each in messages if isinstance(each, Forget)]),
+            for_script({each.id: True for each in done if each.is_unreadable}),
         )
-        if status == -2:
-            raise self.gone()
         return Finished(*answer)
-
-    def bury(self, ticket: Ticket, token: str, reason: str) -> None:
-        """Dead-letter a request that the worker holds; *reason* is a word."""
-        self.server.call(_LEAVE, [self.key(ticket.shard)], token, ticket.id, reason)
 
     def leave(self, token: str) -> int:
         """End a worker's life; return how many requests it gave back."""
         return sum(self.server.call(_LEAVE, [self.key(shard)], token) for shard in range(self.shards))
 
-    def gone(self) -> UnusableError:
-        """Return the error that says that the server has lost the queue."""
-        return UnusableError(
-            f"The queue {self.where}",
-            "is gone: the server has lost it, or somebody has removed it",
-            advice="Set appendonly yes and maxmemory-policy noeviction on the server. The next start begins anew.",
-        )
+    def _step(self, script: Script, keys: Sequence[str], *arguments: Any) -> Any:
+        answer = self.server.call(script, keys, *arguments)
+        if answer is None:
+            raise UnusableError(
+                f"The queue {self.where}",
+                "is gone, or lacks some of its keys: the server has lost them, or somebody has removed them",
+                advice="Set appendonly yes and maxmemory-policy noeviction on the server. To begin anew, remove what "
+                "is left, or use another BLOOM_REDIS_KEY.",
+            )
+        return answer
 
-    def _say_what_was_returned(self, name: str, returned: int, buried: int) -> None:
+    def _say_what_ended(self, shard: int, returned: int, buried: int) -> None:
         if returned:
-            logger.warning("Worker %s was lost; %s of it go to others", name, counted(returned, "request"))
+            logger.warning("A worker was lost; %s of it go to others", counted(returned, "request"))
         if buried:
             logger.error(
-                "%s dead-lettered: in hand when a worker died, %d times. See them with: scrapy bloom requeue --list",
-                "1 request is" if buried == 1 else f"{buried:,} requests are",
+                "Dead-lettered: %s, in hand when a worker died, %d times. See the hash %s:dead on the server %s",
+                counted(buried, "request"),
                 CRASH_LIMIT,
+                self.key(shard),
+                self.server.where,
             )
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import socket
 from dataclasses import dataclass
 from importlib.resources import files
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from scrapy_bloom.errors import MissingPackageError, UnusableError
 
@@ -47,14 +45,13 @@ AWAY = (
 """A server that cannot be reached, does not answer in time, or is not ready. A command may have been carried out."""
 
 _SCRAPY_REDIS = {"REDIS_URL": "url", "REDIS_HOST": "host", "REDIS_PORT": "port", "REDIS_DB": "db"}
-# Decide how often a command is sent and how an answer is read, so they are not for the user to set.
+# They decide how an answer is read, so they are not for REDIS_PARAMS to set.
 _OURS = {
     "protocol": 2,
     "decode_responses": False,
     "socket_connect_timeout": CONNECT_TIMEOUT,
     "socket_timeout": READ_TIMEOUT,
 }
-
 
 _NO_ROOM = ("OOM", "MISCONF", "NOREPLICAS", "command not allowed when used memory")
 
@@ -110,15 +107,10 @@ class Server:
         self.where = "The server of the settings"
         """Host, port and database, for messages."""
         try:
-            url = address.url and _without_ours(address.url)
+            url = address.url
             client: Any = redis.Redis.from_url(url, **options) if url else redis.Redis(**options)
-            found = client.connection_pool.connection_kwargs
-            self._name(found)
-            try:
-                self.info: Mapping[str, Any] = client.info()
-            except exceptions.NoPermissionError:
-                client.ping()
-                self.info = {}
+            self.where = _name_of(client.connection_pool.connection_kwargs)
+            self.info: Mapping[str, Any] = client.info()
             self.is_cluster = bool(self.info.get("cluster_enabled"))
             if self.is_cluster:
                 client.close()
@@ -141,12 +133,6 @@ class Server:
             ) from None
         self.client = client
 
-    def _name(self, found: Mapping[str, Any]) -> None:
-        self._host = None if "path" in found else str(found.get("host", "localhost"))
-        self._has_password = bool(found.get("password") or found.get("ssl_certfile"))
-        self.where = str(found["path"]) if "path" in found else f"{self._host}:{found.get('port', 6379)}"
-        self.where += f"/{found['db']}" if found.get("db") else ""
-
     def shards_for_new(self) -> int:
         """Return into how many shards a queue is split that begins here: more than one on a cluster only."""
         return SHARDS_PER_NODE * len(self.client.get_primaries()) if self.is_cluster else 1
@@ -163,43 +149,18 @@ class Server:
         except exceptions.NoScriptError:
             return self.client.execute_command("EVAL", script.text, len(keys), *keys, *arguments)
 
-    def risks(self) -> list[str]:
-        """Return a sentence or two for each way in which this server may lose a queue, or let strangers write to it."""
-        risks = []
-        if self.info.get("aof_enabled") == 0:
-            risks.append(
-                "appendonly is off: if the server is killed, the pending requests of its last minutes, or all, are "
-                "lost. Set appendonly yes in its configuration, or run CONFIG SET appendonly yes."
-            )
+    def risk(self) -> str:
+        """Return how this server may lose a queue when it is killed or full, and what to do; "" if it does not."""
         policy = str(self.info.get("maxmemory_policy", ""))
-        if policy.startswith("allkeys") and self.info.get("maxmemory"):
-            risks.append(
-                f"maxmemory-policy is {policy}: a full server deletes pending requests. Set maxmemory-policy "
-                "noeviction; a full server then makes the crawl wait."
-            )
-        if not self._has_password and self._host is not None and not _is_loopback(self._host):
-            risks.append(
-                f"it is reached at {self._host} without a password: whoever else can reach it can make pages disappear "
-                "from the crawl. Set requirepass, or let it listen on 127.0.0.1 only."
-            )
-        return risks
+        if self.info.get("aof_enabled") == 0 or policy.startswith("allkeys"):
+            return "set appendonly yes, so that a kill loses nothing, and maxmemory-policy noeviction"
+        return ""
 
     def close(self) -> None:
         """Close the connection."""
         self.client.close()
 
 
-def _without_ours(url: str) -> str:
-    """Return *url* without the options that we set ourselves: redis-py would prefer those in the URL."""
-    parts = urlsplit(url)
-    ours = {*_OURS, "retry", "retry_on_timeout", "retry_on_error"}
-    kept = [option for option in parts.query.split("&") if option.partition("=")[0] not in ours]
-    return parts._replace(query="&".join(kept)).geturl()
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        found = {str(address[4][0]) for address in socket.getaddrinfo(host, None)}
-        return bool(found) and all(ip_address(one.partition("%")[0]).is_loopback for one in found)
-    except (OSError, ValueError):  # a name that cannot be resolved any more
-        return False
+def _name_of(found: Mapping[str, Any]) -> str:
+    place = found.get("path") or f"{found.get('host', 'localhost')}:{found.get('port', 6379)}"
+    return f"{place}/{found['db']}" if found.get("db") else str(place)

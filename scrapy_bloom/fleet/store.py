@@ -24,7 +24,7 @@ from scrapy_bloom.fleet.chain import LOCAL_SHARE
 from scrapy_bloom.fleet.entry import PUSHED, Entries
 from scrapy_bloom.fleet.journal import Journal
 from scrapy_bloom.fleet.lease import LeaseClient, State
-from scrapy_bloom.fleet.queue import Bury, Done, Forget, Link, Queue, Ticket, score_of
+from scrapy_bloom.fleet.queue import Done, Forget, Link, Queue, Ticket, score_of
 from scrapy_bloom.fleet.server import Address, Server, key_of
 from scrapy_bloom.fleet.takeover import fingerprint_of as fingerprint_of_scrapy_redis
 from scrapy_bloom.fleet.takeover import left_by_scrapy_redis
@@ -53,13 +53,8 @@ class FleetStore:
     """What one worker knows, and its connection to the rest.
 
     A link that this process does not know goes to the server, which says whether it is new in the call that
-    acknowledges its page. Nothing here waits for the server, but for opening and closing.
-
-    Args:
-        crawler: Its spider is open.
-        settings: The crawl's.
-        fingerprints: How requests become fingerprints.
-        flush: Writes what is buffered of items; called before pages are acknowledged.
+    acknowledges its page. Nothing here waits for the server, but for opening and closing. *flush* writes what is
+    buffered of items; it is called before pages are acknowledged.
 
     Raises:
         BloomError: The server cannot be used, or its queue is not for this version or these settings.
@@ -105,16 +100,14 @@ class FleetStore:
             self._on_close = on_error.pop_all()
         self._in_flight: dict[int, tuple[Ticket | None, Request]] = {}  # by id() of the request, kept alive here
         self._in_memory: deque[Request] = deque()  # that cannot be written to the server
-        self._waiting: dict[int, set[int]] = {}  # by id() of one of those: the requests it may have come from
-        self._finished: dict[int, tuple[Done, Request]] = {}  # of these, those that are done and not acknowledged yet
         self._done: list[Done] = []
         self._starts: Counter[bytes] = Counter()
         self._has_ended = False
 
     def _open(self, spider: str) -> None:
         try:
-            for risk in self._server.risks():
-                logger.warning("The server %s puts the queue at risk: %s", self._server.where, risk)
+            if risk := self._server.risk():
+                logger.warning("The server %s may lose the queue: %s", self._server.where, risk)
             if found := left_by_scrapy_redis(self._server, self._crawler.settings, spider):
                 logger.warning(
                     "scrapy-redis left %s on %s, which this crawl does not read. To take it over, once, before the "
@@ -122,6 +115,7 @@ class FleetStore:
                     found,
                     self._server.where,
                 )
+            self._queue.begin()
             self._client.open()
         except RedisError as error:
             advice = "See what the server logs, and whether its user may run scripts."
@@ -165,17 +159,17 @@ class FleetStore:
         return sha1(text, usedforsecurity=False).digest()
 
     def _keep_in_memory(self, request: Request, error: ValueError) -> None:
-        """Let this worker fetch *request*, and acknowledge the pages that it may have come from after it only."""
+        """Let this worker fetch *request*, which a kill of the worker loses."""
         if not self._crawler.stats or not self._crawler.stats.get_value("bloom/fleet/in_memory"):
             logger.error(
-                "%s cannot be written to the queue without a pickle: %s. This worker fetches it alone, and the pages "
-                "in hand are acknowledged after it. Put plain types into meta and cb_kwargs, and methods of the spider "
-                "into callback and errback; or set BLOOM_FLEET_SECRET to the same long random text in all workers.",
+                "%s cannot be written to the queue without a pickle: %s. It stays in this worker, and is lost if the "
+                "worker is killed; bloom/fleet/in_memory counts such requests. Put plain types into meta and "
+                "cb_kwargs, and methods of the spider into callback and errback; or set BLOOM_FLEET_SECRET to the same "
+                "long random text in all workers.",
                 request,
                 error,
             )
         self._count("in_memory")
-        self._waiting[id(request)] = {key for key, (ticket, _) in self._in_flight.items() if ticket is not None}
         self._in_memory.append(request)
 
     def pop(self) -> tuple[Request, bool] | None:
@@ -198,7 +192,7 @@ class FleetStore:
                     self.where,
                     error,
                 )
-                self._client.send(Bury(ticket, "malformed"))
+                self._client.send(Done(*ticket, self._size_of_items(), is_unreadable=True))
                 continue
             if request.meta.get("is_start_request"):
                 request.meta[MARK] = Mark("")
@@ -212,20 +206,13 @@ class FleetStore:
             fingerprint = None if request.dont_filter else self._fingerprints.of_request(request)
             if fingerprint is None or self.add(fingerprint):
                 self.push(request, fingerprint)
-        self._client.send(Done(ticket, self._size_of_items()))
+        self._client.send(Done(*ticket, self._size_of_items()))
 
     def done(self, request: Request) -> None:
         """Acknowledge *request*, with the next commit."""
         ticket, _ = self._in_flight.pop(id(request), (None, None))
         if ticket is not None:
-            done = Done(ticket, self._size_of_items())
-            if any(id(request) in pages for pages in self._waiting.values()):
-                self._finished[id(request)] = (done, request)
-            else:
-                self._done.append(done)
-        for page in self._waiting.pop(id(request), ()):
-            if page in self._finished and not any(page in pages for pages in self._waiting.values()):
-                self._done.append(self._finished.pop(page)[0])
+            self._done.append(Done(*ticket, self._size_of_items()))
 
     def _size_of_items(self) -> int:
         return self._journal.mark() if self._journal is not None else 0
@@ -236,7 +223,7 @@ class FleetStore:
 
     def forget(self, fingerprint: bytes) -> bool:
         """Let *fingerprint* be seen once more, by whichever worker does not know it; True if this one did."""
-        self._client.send(Forget(fingerprint))
+        self._client.send(Forget(self._queue.shard_of(fingerprint), fingerprint))
         return self.chain.forget(fingerprint)
 
     def commit(self) -> None:
@@ -246,7 +233,7 @@ class FleetStore:
             done, self._done = self._done, []
             for each in done:
                 self._client.send(each)
-        if self._client.state is State.FAILED:
+        if self._client.state is State.FAILED and not self._has_ended:
             self._end()
         for name, value in self._client.counts.items():
             if self._crawler.stats is not None:
@@ -268,27 +255,21 @@ class FleetStore:
             return max(1, len(self._client))
         return len(self._in_memory) + len(self._client)
 
-    # -- the thread's news -------------------------------------------------------------------------------------------
-
     def _news(self) -> None:
-        """Have the engine look for requests, or end the crawl if there will be none any more."""
-        if self._client.state is State.FAILED:
-            self._end()
-            return
+        """Have the engine look for requests."""
         slot: Any = getattr(self._crawler.engine, "_slot", None)
         if slot is not None:  # without one, the engine looks every 5 s
             slot.nextcall.schedule()
 
     def _end(self) -> None:
-        if not self._has_ended:
-            self._has_ended = True
-            error = self._client.failure
-            logger.critical(
-                "The crawl is being ended. %s. What this worker holds goes to others.",
-                error if isinstance(error, UnusableError) else f"The lease client has failed: {error!r}",
-                exc_info=None if isinstance(error, UnusableError) else error,
-            )
-            end_crawl(self._crawler, "fleet_lost" if isinstance(error, UnusableError) else "fleet_failed")
+        self._has_ended = True
+        error = self._client.failure
+        if isinstance(error, UnusableError):
+            logger.critical("The crawl is being ended. %s", error)
+            end_crawl(self._crawler, "fleet_lost")
+        else:
+            logger.critical("The crawl is being ended. The lease client has failed: %r", error, exc_info=error)
+            end_crawl(self._crawler, "fleet_failed")
 
     def _count(self, name: str) -> None:
         if self._crawler.stats is not None:

@@ -4,11 +4,12 @@
 -- ARGV[6] "1": a slot's requests go to one worker at a time
 -- KEYS[2] if given, a list, set or sorted set of start URLs that others push, and ARGV[7] what their entries begin with
 --
--- Returns {-2}: the queue is gone, or {-1}: the lease has run out, and others have or get what the worker held
---         {1, outstanding, seq, [id, entry, ...], requests given back, buried, missing, mended, lost, name of an expired}
+-- Returns {outstanding, seq, [id, entry, ...], requests given back, of these buried}
+--         {}: the lease has run out, and others have or get what the worker held
+--         nil: keys of the queue are lost
 local token, number, most, lease, limit = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-if call('HEXISTS', STATE, 'format') == 0 then return {-2} end
-if not call('ZSCORE', WORKERS, token) then return {-1} end
+if call('EXISTS', STATE) == 0 then return false end
+if not call('ZSCORE', WORKERS, token) then return {} end
 allow_when_full()
 local now = milliseconds()
 -- If nobody has called for long, the server was away: no worker is to blame, and all get a new lease.
@@ -18,9 +19,9 @@ end
 call('HSET', STATE, 'called', now)
 call('ZADD', WORKERS, now + lease, token)
 
-local returned, buried, expired, mended, missing = 0, 0, '', 0, 0
+local returned, buried = 0, 0
 for _, dead in ipairs(call('ZRANGEBYSCORE', WORKERS, '-inf', now, 'LIMIT', 0, 1)) do
-    returned, buried, expired = end_worker(dead, limit)
+    returned, buried = end_worker(dead, limit)
 end
 
 local me = call('HMGET', worker(token), 'take', 'took', 'suspect')
@@ -50,9 +51,10 @@ elseif most > 0 then
     -- Requests that were in hand at a crash come one at a time, so that the next crash points at one.
     if call('EXISTS', SUSPECTS) == 1 and not (me[3] and call('HEXISTS', held(token), me[3]) == 1) then
         local id = call('ZPOPMIN', SUSPECTS)[1]
-        local _, score, slot = string.match(call('HGET', CRASHES, id) or '', '^(%d+) (%S+) (.*)$')
-        hold(id, score or '0', slot or '')
-        call('HINCRBY', ACTIVE, slot or '', 1)
+        local score, slot = string.match(call('HGET', CRASHES, id) or '', '^%d+ (%S+) (.*)$')
+        if not slot then return false end
+        hold(id, score, slot)
+        call('HINCRBY', ACTIVE, slot, 1)
         call('HSET', worker(token), 'suspect', id)
     end
     while #ids < most do
@@ -83,18 +85,10 @@ elseif most > 0 then
         end
     end
     -- Nothing is pending or in hand, and yet not all is done: a key of the queue was lost.
-    if #ids == 0 and call('EXISTS', SLOTS) == 0 and call('EXISTS', SUSPECTS) == 0 and outstanding() > 0 then
-        local is_idle = true
-        for _, other in ipairs(call('ZRANGE', WORKERS, 0, -1)) do
-            is_idle = is_idle and call('EXISTS', held(other)) == 0
-        end
-        for _, id in ipairs(is_idle and call('HKEYS', REQUESTS) or {}) do
-            if call('HEXISTS', DEAD, id) == 0 then
-                put(id, 0, '')
-                mended = mended + 1
-            end
-        end
-        if is_idle then call('DEL', ACTIVE, HOLDER) end
+    if #ids == 0 and call('EXISTS', SLOTS, SUSPECTS) == 0 and outstanding() > 0 then
+        local in_hand = 0
+        for _, other in ipairs(call('ZRANGE', WORKERS, 0, -1)) do in_hand = in_hand + call('HLEN', held(other)) end
+        if in_hand == 0 then return false end
     end
     if #places > 0 then call('HSET', held(token), unpack(places)) end
     call('HSET', worker(token), 'take', number, 'took', cmsgpack.pack(ids))
@@ -117,15 +111,8 @@ local found = {}
 if #ids > 0 then
     local entries = call('HMGET', REQUESTS, unpack(ids))
     for i, id in ipairs(ids) do
-        if entries[i] then
-            found[#found + 1], found[#found + 2] = id, entries[i]
-        else
-            local place = call('HGET', held(token), id)
-            if place then release(string.match(place, ' (.*)$'), 1, token) end
-            call('HDEL', held(token), id)
-            missing = missing + 1
-        end
+        if not entries[i] then return false end
+        found[#found + 1], found[#found + 2] = id, entries[i]
     end
 end
-local seq, lost = unpack(call('HMGET', STATE, 'seq', 'lost'))
-return {1, outstanding(), tonumber(seq or 0), found, returned, buried, missing, mended, tonumber(lost or 0), expired}
+return {outstanding(), tonumber(call('HGET', STATE, 'seq') or 0), found, returned, buried}

@@ -109,7 +109,8 @@ def take_over(
             lease_seconds=settings.fleet_lease,
         )
         token = secrets.token_hex(8)
-        queue.open(token, WORKER)
+        queue.begin()
+        queue.join(token, WORKER)
         is_stack = "Lifo" in str(scrapy_settings.get("SCHEDULER_QUEUE_CLASS"))
         fingerprints = _take_filter(queue, names[1])
         requests, refused = _take_requests(queue, token, names[0], spider, entries, is_stack=is_stack)
@@ -139,7 +140,7 @@ def _take_filter(queue: Queue, name: str) -> int:
 def _take_requests(
     queue: Queue, token: str, name: str, spider: Spider, entries: Entries, *, is_stack: bool
 ) -> tuple[int, list[str]]:
-    taken, refused, numbers = 0, [], [0] * queue.shards
+    taken, refused, number = 0, [], 0
     times: Counter[bytes] = Counter()
     for batch in _batches(queue.server.client, name, is_stack=is_stack):
         links: dict[int, list[Link]] = {}
@@ -157,8 +158,8 @@ def _take_requests(
             shard = queue.shard_of(fingerprint_of(request))
             links.setdefault(shard, []).append(Link(shard, marker, slot, score, is_lifo=False, entry=entry))
         for shard, each in links.items():
-            numbers[shard] += 1
-            taken += queue.finish(shard, token, numbers[shard], each, []).new
+            number += 1
+            taken += queue.finish(shard, token, number, each).new
     return taken, refused
 
 

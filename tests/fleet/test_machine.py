@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from scrapy_bloom.fleet.queue import LeaseLostError, Link, Queue, Ticket
+from scrapy_bloom.fleet.queue import Done, LeaseLostError, Link, Message, Queue, Ticket
 from scrapy_bloom.fleet.server import Address, Server
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ def machine_over(server: RedisServer) -> type[RuleBasedStateMachine]:
                 client.flushall()
             self.connection = Server(Address(server.url, {}))
             self.queue = Queue(self.connection, "bloom:model", capacity=10)
+            self.queue.begin()
             self.tokens = 0
             self.found: set[int] = set()
             self.done: set[int] = set()
@@ -53,7 +54,7 @@ def machine_over(server: RedisServer) -> type[RuleBasedStateMachine]:
         def _new_life(self, name: str) -> Life:
             self.tokens += 1
             life = Life(f"token {self.tokens}")
-            self.queue.open(life.token, name)
+            self.queue.join(life.token, name)
             return life
 
         def teardown(self) -> None:
@@ -76,8 +77,8 @@ def machine_over(server: RedisServer) -> type[RuleBasedStateMachine]:
             life = self.lives[name]
             pages = [*life.held][:most]
             life.finishes += 1
-            arguments: Any = ([link(each) for each in links], [life.held.pop(page).id for page in pages])
-            answers = [self.queue.finish(0, life.token, life.finishes, *arguments) for _ in range(1 + is_lost)]
+            messages: list[Message] = [*map(link, links), *[Done(*life.held.pop(page)) for page in pages]]
+            answers = [self.queue.finish(0, life.token, life.finishes, messages) for _ in range(1 + is_lost)]
             assert answers[0].new == len(set(links) - self.found)
             assert answers[0].refused == 0
             self.found |= set(links)
@@ -95,9 +96,9 @@ def machine_over(server: RedisServer) -> type[RuleBasedStateMachine]:
             if self.zombies:
                 life = self.zombies[-1]
                 life.finishes += 1
-                ids = [ticket.id for ticket in life.held.values()]
-                answer = self.queue.finish(0, life.token, life.finishes, [link(each) for each in links], ids)
-                assert answer.refused == len(ids)
+                messages: list[Message] = [*map(link, links), *[Done(*ticket) for ticket in life.held.values()]]
+                answer = self.queue.finish(0, life.token, life.finishes, messages)
+                assert answer.refused == len(life.held)
                 self.found |= set(links)
                 try:
                     self.queue.take(0, life.token, life.takes + 1, 1)
