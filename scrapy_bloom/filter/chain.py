@@ -97,7 +97,6 @@ class ScalableBloomFilter:
         self._store = LayerStore() if store is None else store
         self._layers, self._forgotten = self._store.load()
         self._due = math.inf  # when a layer is too old for more fingerprints, or to be kept
-        self._since = -math.inf  # what the clock said when that was found; if it says less, it was wrong then
         self._drops = 0
         self._closed = False
         self._quota = 0
@@ -114,12 +113,12 @@ class ScalableBloomFilter:
             self.contains = self._probes.contains  # type: ignore[assignment, method-assign]
         self._arrange()
         self._recall_dropped()  # a kill may have come before that
+        self._due = -math.inf  # look at every layer: the clock may have been put back since it was begun
         self._age()
 
     def add(self, fingerprint: bytes) -> bool:
         """Remember *fingerprint*. Return True if it was new, False if it was added before or looks as if it was."""
-        if not self._since <= self._clock() < self._due:
-            self._age()
+        self._age()
         return self._probes.add(fingerprint)
 
     def contains(self, fingerprint: bytes) -> bool:
@@ -128,7 +127,6 @@ class ScalableBloomFilter:
         return self._probes.contains(fingerprint)
 
     def __contains__(self, fingerprint: bytes) -> bool:
-        """Return whether *fingerprint* was added before. False is certain, True is probable."""
         return self.contains(fingerprint)
 
     def __len__(self) -> int:
@@ -244,11 +242,9 @@ class ScalableBloomFilter:
         self._store.close()
 
     def __enter__(self) -> Self:
-        """Return the filter itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the filter."""
         self.close()
 
     def _begin_layer(self) -> None:
@@ -262,7 +258,7 @@ class ScalableBloomFilter:
 
     def _age(self) -> None:
         """Drop the layers that are too old, and let the next new fingerprint begin a layer if the newest is closed."""
-        if self._max_age is None or self._closed or self._since <= (now := self._clock()) < self._due:
+        if self._max_age is None or self._closed or (now := self._clock()) < self._due:
             return
         self._settle()
         expired = [plan.is_expired(layer.created, now=now, max_age=self._max_age) for layer in self._layers]
@@ -291,9 +287,8 @@ class ScalableBloomFilter:
         newest = self._layers[-1]
         left = 0 if newest.is_saturated else newest.capacity - newest.count
         if self._max_age is not None:
-            self._since = self._clock()
             closing = newest.created + self._max_age / plan.PERIODS
-            if self._since >= closing:
+            if self._clock() >= closing:
                 left, closing = 0, math.inf
             self._due = min(closing, min(layer.created for layer in self._layers) + self._max_age)
         # Without a quota, the next layer waits for the next new fingerprint: exactly the capacity costs one layer.

@@ -71,7 +71,7 @@ def open_filter(
     except BaseException:
         store.abandon()
         raise
-    store.start_syncing(SYNC_INTERVAL)
+    store.start_syncing()
     return chain
 
 
@@ -89,7 +89,6 @@ class DirectoryStore(LayerStore):
         self._forgotten_length = 0
         self._syncing = threading.Lock()
         self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
         self._lock = ExitStack()
         self._lock.enter_context(lock_directory(directory))
 
@@ -119,12 +118,10 @@ class DirectoryStore(LayerStore):
             return [], forgotten
         newest = self._files[-1]
         self.chain_id, self._watermark = newest.header.chain_id, newest.header.watermark
-        oldest = min(headers) if newest.header.oldest is None else newest.header.oldest
-        self._delete_before(oldest)  # what the last process was killed before it could delete
         for file in self._files[:-1]:  # the process may have been killed before it noted that
             file.write_state(is_clean=file.header.is_clean, is_followed=True)
         # On disk before the first bit is set: a clean mark over changed bits would look like damage.
-        newest.write_state(oldest=oldest)
+        newest.write_state(oldest=self._files[0].header.spec.index)
         newest.fsync()
         return [file.layer for file in self._files], forgotten
 
@@ -153,12 +150,17 @@ class DirectoryStore(LayerStore):
         return file.layer
 
     def drop(self, before: int) -> None:
-        """Delete the files of layers before index *before*. What a kill leaves of them, the next process deletes."""
+        """Delete the files of layers before index *before*. What a kill leaves of them, the next process drops."""
         newest = self._files[-1]  # stays, since it has the watermark, also if all younger layers live in memory
         before = min(before, newest.layer.spec.index)
         newest.write_state(oldest=before)
         newest.fsync()  # or a file that is gone after a power failure would look lost
-        self._delete_before(before)
+        with self._syncing:
+            while self._files[0].header.spec.index < before:
+                file = self._files.pop(0)
+                file.close()
+                with suppress(OSError):  # the next process tries again
+                    file.path.unlink()
 
     def note_forgotten(self, fingerprint: bytes, *, forgotten: bool) -> None:
         """Append to the file of forgotten fingerprints. On a full disk, log what that means and go on."""
@@ -170,19 +172,17 @@ class DirectoryStore(LayerStore):
             message = "%s could not be written (%s). In this run the change counts; after it, %s."
             logger.error(message, path, error.strerror, effect)  # noqa: TRY400 - as above
 
-    def sync(self) -> None:
-        """Write all dirty pages to disk. Safe to call from another thread than the one that adds."""
+    def sync(self, *, is_last: bool = False) -> None:
+        """Write all dirty pages to disk, and mark full layers clean, or all if *is_last*. Any thread may call it."""
         with self._syncing:
-            # In this order: what is added or set meanwhile may not be on disk.
-            watermark = self._watermark
-            *full, newest = self._files
-            full = [file for file in full if not file.header.is_clean]
-            for file in (*full, newest):
+            watermark = self._watermark  # before the bits: what is set meanwhile may not be on disk
+            dirty = [file for file in self._files if not file.header.is_clean]
+            for file in dirty:
                 file.fsync()
             if self._forgotten_length:
                 with (self.directory / FORGOTTEN_NAME).open("rb+") as forgotten:
                     os.fsync(forgotten.fileno())
-            for file in full:
+            for file in dirty if is_last else dirty[:-1]:
                 file.write_state(is_clean=True)
                 file.fsync()
             if not self._is_full:
@@ -191,16 +191,8 @@ class DirectoryStore(LayerStore):
     def close(self) -> None:
         """Sync, mark everything clean, and release files and lock."""
         self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
-        try:
-            self.sync()
-            self._files[-1].write_state(is_clean=True)
-            self._files[-1].fsync()
-        except OSError as error:
-            self._log_failed_sync(error)
-        finally:
-            self.abandon()
+        self._thread.join()
+        self.abandon()
 
     def abandon(self) -> None:
         """Release files and lock without writing anything."""
@@ -209,32 +201,23 @@ class DirectoryStore(LayerStore):
         self._files.clear()
         self._lock.close()
 
-    def start_syncing(self, interval: float) -> None:
-        """Call :meth:`sync` every *interval* seconds in a thread."""
-        self._thread = threading.Thread(target=self._sync_repeatedly, args=(interval,), daemon=True)
+    def start_syncing(self) -> None:
+        """Sync every `SYNC_INTERVAL` seconds in a thread, and a last time on closing."""
+        self._thread = threading.Thread(target=self._sync_until_closed, args=(SYNC_INTERVAL,), daemon=True)
         self._thread.start()
 
-    def _sync_repeatedly(self, interval: float) -> None:
-        while not self._stop.wait(interval):
+    def _sync_until_closed(self, interval: float) -> None:
+        is_last = False
+        while not is_last:
+            is_last = self._stop.wait(interval)
             try:
-                self.sync()
+                self.sync(is_last=is_last)
             except OSError as error:
-                self._log_failed_sync(error)
-
-    def _log_failed_sync(self, error: OSError) -> None:
-        logger.error(
-            "The filter in %s could not be written to disk (%s). It is complete as long as the machine runs; after a "
-            "power failure, URLs may be fetched again.",
-            *(self.directory, error.strerror),
-        )
-
-    def _delete_before(self, index: int) -> None:
-        with self._syncing:
-            while self._files[0].layer.spec.index < index:
-                file = self._files.pop(0)
-                file.close()
-                with suppress(OSError):  # the next process tries again
-                    file.path.unlink()
+                logger.error(  # noqa: TRY400 - as above
+                    "The filter in %s could not be written to disk (%s). It is complete as long as the machine runs; "
+                    "after a power failure, URLs may be fetched again.",
+                    *(self.directory, error.strerror),
+                )
 
 
 def layer_paths(directory: Path) -> dict[int, Path]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _LINE = re.compile(rb"([-+])((?:[0-9a-f]{2})*) ([0-9a-f]{8})\n")
+_TORN = re.compile(rb"[-+][0-9a-f]*( [0-9a-f]{0,7})?")
 
 
 def read_forgotten(path: Path) -> tuple[set[bytes], int]:
@@ -30,14 +31,11 @@ def read_forgotten(path: Path) -> tuple[set[bytes], int]:
 
     """
     fingerprints: set[bytes] = set()
-    data = path.read_bytes() if path.exists() else b""
+    data = path.read_bytes().rstrip(b"\0") if path.exists() else b""  # a power failure can leave zeros at the end
     at = 0
-    while at < len(data):
+    while at < len(data) and not _TORN.fullmatch(data, at):
         line = _LINE.match(data, at)
         if line is None or int(line[3], 16) != crc32(line[1] + line[2]):
-            is_torn = b"\n" not in data[at:] and not re.search(rb" [0-9a-f]{8}", data[at:])
-            if is_torn or not any(data[at:]):  # a power failure can leave zeros in place of the last lines
-                break
             raise damaged(path, "the line contradicts its checksum", at)
         change = fingerprints.add if line[1] == b"-" else fingerprints.discard
         change(bytes.fromhex(line[2].decode()))
