@@ -111,8 +111,8 @@ def _import(database: Database, crawler: Crawler, copy: Path, *, is_dict: bool) 
     state, batch = database.state, Batch()
     for place, request in enumerate(_drain(scheduler)):
         key = key_of(request, order)
-        # Before all later ones, and in the order in which Scrapy would have handed them out.
-        id_ = -place - 1 if order.is_lifo[key.is_start] else place - count
+        # Before all later ones, and in the order in which Scrapy would have handed them out. No two are equal.
+        id_ = -place - 1 if order.is_lifo[key.is_start] else place - 2 * count
         lane = key.id()
         batch.lanes[lane] = LaneRow(lane, *key, 0)
         batch.added[id_] = (lane, serialize.dumps(request, crawler.spider))
