@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from scrapy_bloom.errors import DamagedError, UnusableError
-from scrapy_bloom.job.records import FeedLength, Figures, LaneRow, State
+from scrapy_bloom.job.records import FORMAT_VERSION, FeedLength, Figures, LaneRow, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -25,11 +25,12 @@ if TYPE_CHECKING:
 
 NAME = "job.sqlite"
 APPLICATION_ID = 0x53624A62  # "SbJb"
-FORMAT_VERSION = 1
 AT_ONCE = 400
 """Rows bound to one statement: the thread gives up the GIL once a statement, and gets it back late."""
 FIGURES_KEPT = 4_000
 """Rows of figures at which every other one is left out."""
+UNREADABLE = (sqlite3.Error, UnicodeDecodeError)
+"""What sqlite3 raises over a damaged file: also while it decodes its own message about that."""
 _PLACE = struct.Struct("<qq")
 
 SCHEMA = """
@@ -70,10 +71,11 @@ class Database:
             )
             self.writer.execute("DELETE FROM lane WHERE rows = 0")
             self.state = read_state(self.reader, path)
-        except BaseException as error:
+        except UNREADABLE as error:
             self.close()
-            if isinstance(error, sqlite3.Error):
-                raise damaged(path, error) from error
+            raise damaged(path, error) from error
+        except BaseException:
+            self.close()
             raise
 
     def _connect(self) -> sqlite3.Connection:
@@ -173,7 +175,7 @@ class Database:
     def _select(self, query: str, *values: object) -> list[Any]:
         try:
             return self.reader.execute(query, values).fetchall()
-        except sqlite3.Error as error:
+        except UNREADABLE as error:
             raise damaged(self.path, error) from error
 
     def bodies(self) -> Iterator[bytes]:
@@ -182,7 +184,7 @@ class Database:
             for lane, id_, row in self.reader.execute("SELECT lane, id, body FROM request"):
                 if (body := unsealed(lane, id_, row)) is not None:
                     yield body
-        except sqlite3.Error as error:
+        except UNREADABLE as error:
             raise damaged(self.path, error) from error
 
     def lanes(self) -> list[LaneRow]:
@@ -253,10 +255,10 @@ class Database:
 
 
 def check_format(connection: sqlite3.Connection, path: Path) -> None:
-    """Raise UnusableError if the file at *path* is not the database of a job in a format that this version knows."""
+    """Raise UnusableError if the file at *path* is no database of a job in our format, DamagedError if it was one."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    tables = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'")}
     if tables and application != APPLICATION_ID:
         raise UnusableError(path, "is not the database of a job", advice="Move it away, or use another JOBDIR.")
     if tables and version != FORMAT_VERSION:
@@ -265,6 +267,8 @@ def check_format(connection: sqlite3.Connection, path: Path) -> None:
             f"has format version {version}, and this scrapy-bloom knows {FORMAT_VERSION}",
             advice="Go on with the scrapy-bloom that began the job, or begin anew in another JOBDIR.",
         )
+    if not tables <= {sql.strip().replace("IF NOT EXISTS ", "") for sql in SCHEMA.split(";")}:
+        raise DamagedError(path, "its tables are not those of this format", advice=advice(path))
 
 
 def read_state(connection: sqlite3.Connection, path: Path) -> State:
@@ -280,7 +284,7 @@ def read_state(connection: sqlite3.Connection, path: Path) -> State:
     return State(**json.loads(body))
 
 
-def damaged(path: Path, error: sqlite3.Error) -> DamagedError:
+def damaged(path: Path, error: Exception) -> DamagedError:
     """Return *error* as ours, with advice."""
     return DamagedError(path, str(error), advice=advice(path))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.filter.inspect import FilterDescription, inspect_directory
-from scrapy_bloom.job.database import NAME, check_format, damaged, read_state
+from scrapy_bloom.job.database import NAME, UNREADABLE, check_format, damaged, read_state
 from scrapy_bloom.job.records import FeedLength, Figures, LaneRow, State
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def inspect_job(jobdir: str | os.PathLike[str]) -> JobInfo:
                 ),
                 nbytes=sum(file.stat().st_size for file in directory.iterdir() if file.is_file()),
             )
-    except sqlite3.Error as error:
+    except UNREADABLE as error:
         raise damaged(path, error) from error
 
 

@@ -10,6 +10,8 @@ from zlib import crc32
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+FORMAT_VERSION = 1
+
 
 class LaneRow(NamedTuple):
     """A disk queue as it is stored: the requests of one slot, priority and kind."""
@@ -65,7 +67,10 @@ class FeedLength(NamedTuple):
         """Return what was packed for *path*; None if it is damaged."""
         if not isinstance(stored, bytes) or crc32(stored[4:]).to_bytes(4, "little") != stored[:4]:
             return None
-        feed = cls(*json.loads(stored[4:]))
+        try:
+            feed = cls(*json.loads(stored[4:]))
+        except (ValueError, TypeError):  # of another table
+            return None
         return feed if feed.path == path else None
 
 
@@ -73,6 +78,8 @@ class FeedLength(NamedTuple):
 class State:
     """What a job knows of itself, written with each commit."""
 
+    format: int = FORMAT_VERSION
+    """As in SQLite's header, where a flipped bit would look like another format."""
     spider: str = ""
     """Name of the spider whose job it is; "" before its first run."""
     filter: str = ""
