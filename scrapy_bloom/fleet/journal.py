@@ -12,7 +12,7 @@ last page of an earlier life was of pages that it did not acknowledge.
 from __future__ import annotations
 
 import json
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any
 
 from scrapy_bloom.fleet.queue import Done
 
@@ -48,69 +48,43 @@ class Journal:
         self._file.close()
 
 
-class Counted(NamedTuple):
-    """What :func:`counted_ranges` found."""
-
-    ranges: list[tuple[int, int]]
-    """Begin and end of what counts, in the file of items."""
-    journal_position: int
-    """Where to go on reading the journal."""
-    items_position: int
-    """What has been decided of the file of items."""
-
-
 def counted_ranges(
-    path: Path, queue: Queue, *, journal_position: int = 0, items_position: int = 0, is_over: bool
-) -> Counted:
-    """Return which bytes of a worker's items count, as far as it is known.
+    path: Path, queue: Queue, positions: list[int], *, is_over: bool
+) -> tuple[list[tuple[int, int]], list[int]]:
+    """Return begin and end of the bytes of a worker's items that count, as far as it is known, and new positions.
 
-    *path* is its journal, *queue* is open, and the positions are those of an earlier answer. If the worker lives, what
-    it has noted and not yet acknowledged is left for the next time; when it *is_over*, that never counted.
+    *path* is its journal, and *positions*, in journal and items, are those of an earlier answer. If the worker lives,
+    what it has noted and not yet acknowledged is left for the next time; when it *is_over*, that never counted.
     """
+    journal_position, items_position = positions
     ranges: list[tuple[int, int]] = []
     if not path.exists():
-        return Counted(ranges, journal_position, items_position)
+        return ranges, positions
     with path.open("rb") as file:
         file.seek(journal_position)
         lines = [line for line in file.read().splitlines(keepends=True) if line.endswith(b"\n")]
     notes = [json.loads(line) for line in lines]
     newest_life = max((i for i, note in enumerate(notes) if len(note) == 1), default=0)
-    said = _Said(queue)
+    calls: dict[int, dict[bytes, bytes]] = {}
+    refused: dict[int, set[bytes]] = {}
+    client: Any = queue.server.client
+    for shard in {note[0] for note in notes if len(note) > 1}:
+        # In this order: a call that counts as carried out has noted what it refused.
+        calls[shard] = client.hgetall(f"{queue.key(shard)}:calls")
+        refused[shard] = client.smembers(f"{queue.key(shard)}:refused")
     for i, (line, note) in enumerate(zip(lines, notes, strict=True)):
         if len(note) == 1:
             items_position = max(items_position, note[0])
             journal_position += len(line)
             continue
         shard, token, number, pages = note
-        is_carried_out = number <= said.last_call(shard, token)
+        is_carried_out = number <= int(calls[shard].get(token.encode(), 0))
         if not is_carried_out and not is_over and i > newest_life:
             break
         for id_, mark in pages:
             if mark > items_position:
-                if is_carried_out and f"{token} {id_}".encode() not in said.refused(shard):
+                if is_carried_out and f"{token} {id_}".encode() not in refused[shard]:
                     ranges.append((items_position, mark))
                 items_position = mark
         journal_position += len(line)
-    return Counted(ranges, journal_position, items_position)
-
-
-class _Said:
-    """What the server knows of acknowledgements; each shard is asked once, for the calls before the pages they refused.
-
-    In this order: a call that counts as carried out has noted what it refused.
-    """
-
-    def __init__(self, queue: Queue) -> None:
-        self._client: Any = queue.server.client
-        self._queue = queue
-        self._calls: dict[int, dict[bytes, bytes]] = {}
-        self._refused: dict[int, set[bytes]] = {}
-
-    def last_call(self, shard: int, token: str) -> int:
-        if shard not in self._calls:
-            self._calls[shard] = self._client.hgetall(f"{self._queue.key(shard)}:calls")
-            self._refused[shard] = self._client.smembers(f"{self._queue.key(shard)}:refused")
-        return int(self._calls[shard].get(token.encode(), 0))
-
-    def refused(self, shard: int) -> set[bytes]:
-        return self._refused[shard]
+    return ranges, [journal_position, items_position]

@@ -240,6 +240,7 @@ class LeaseClient:
             self._said[call.shard] = answer.outstanding, answer.seq
             self.counts["enqueued"] += answer.new
             self.counts["stale"] += answer.refused
+            self.counts["dead_lettered"] += sum(isinstance(each, Done) and each.is_unreadable for each in call.messages)
             with self._lock:
                 self._calls.popleft()
 

