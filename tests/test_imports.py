@@ -1,0 +1,153 @@
+"""The house is in order: imports run downwards only, modules are short, and nothing names a machine."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import scrapy_bloom
+from scrapy_bloom import errors
+
+PACKAGE = Path(scrapy_bloom.__file__).parent
+MOST_LINES = 400
+MOST_EXCEPTIONS = 8
+
+FLOOR = {"errors", "filter", "url", "loops"}
+JOB = FLOOR | {"job", "store"}
+BELOW_CRAWL = JOB | {"settings", "guard", "startup", "failures", "progress", "opening"}
+FACES = {"dupefilter", "scheduler", "feeds", "middleware", "links"}
+MAY_IMPORT = {
+    "errors": set(),
+    "filter": {"errors"},
+    "url": {"errors"},
+    "loops": {"errors", "url"},
+    "settings": FLOOR,
+    "job": FLOOR | {"settings", "store"},
+    "store": JOB,
+    "startup": {"errors"},
+    "failures": {"errors"},
+    "guard": FLOOR | {"store"},
+    "progress": JOB,
+    "opening": JOB | {"settings", "guard"},
+    "crawl": BELOW_CRAWL,
+    **{face: {"crawl", *BELOW_CRAWL} for face in FACES},
+    "fleet": JOB | {"settings", "startup"},
+    "redis_dupefilter": {"crawl", "fleet", "dupefilter", "scheduler", "fleet_scheduler", *BELOW_CRAWL},
+    "fleet_scheduler": {"crawl", "fleet", "scheduler", *BELOW_CRAWL},
+    "addon": {"middleware", *BELOW_CRAWL},
+    "commands": {"crawl", "fleet", "addon", *BELOW_CRAWL},
+    "__main__": {"commands"},
+}
+"""Parts of the package, by what they may import besides themselves. The root imports on demand."""
+
+
+def modules() -> dict[str, Path]:
+    """Return the modules of the package by name, but the root."""
+    paths = [path for path in sorted(PACKAGE.rglob("*.py")) if path != PACKAGE / "__init__.py"]
+    return {
+        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in paths
+    }
+
+
+def imported_by(path: Path, *, at_run_time: bool = False) -> set[str]:
+    """Return every name that *path* imports; *at_run_time*, those on loading it: not in functions or for typing."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    waiting: list[ast.AST] = [tree]
+    names: set[str] = set()
+    while waiting:
+        node = waiting.pop()
+        if at_run_time and isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            continue
+        if at_run_time and isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
+            continue
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno} has a relative import, which this test does not follow"
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+        waiting += ast.iter_child_nodes(node)
+    return names
+
+
+def part_of(name: str) -> str:
+    return name.split(".")[1]
+
+
+def test_imports_run_downwards_only() -> None:
+    """No part imports one above or beside it, for types and inside functions neither; no face imports another."""
+    found = {part_of(name) for name in modules()}
+    assert found == MAY_IMPORT.keys()
+    wrong = [
+        f"{name} imports {imported}"
+        for name, path in modules().items()
+        for imported in sorted(imported_by(path))
+        if imported.startswith("scrapy_bloom.") and part_of(imported) not in {part_of(name), *MAY_IMPORT[part_of(name)]}
+    ]
+    assert not wrong
+
+
+def test_no_module_is_part_of_a_circle() -> None:
+    """Inside the rooms, too: the modules can be read in an order in which each is explained by those before it."""
+    known = modules()
+    graph = {
+        name: {
+            module
+            for imported in imported_by(path, at_run_time=True)
+            for module in (imported, imported.rpartition(".")[0])
+            if module in known and module != name
+        }
+        for name, path in known.items()
+    }
+    order = list(TopologicalSorter(graph).static_order())
+    assert (
+        order.index("scrapy_bloom.job.store")
+        < order.index("scrapy_bloom.crawl")
+        < order.index("scrapy_bloom.scheduler")
+    )
+
+
+def test_the_filter_needs_nothing_but_bits_and_a_hash() -> None:
+    """Whoever wants the data structure alone needs neither Scrapy nor Twisted nor a server."""
+    roots = {
+        each.split(".")[0]
+        for name, path in modules().items()
+        if part_of(name) == "filter"
+        for each in imported_by(path)
+    }
+    assert roots - sys.stdlib_module_names <= {"scrapy_bloom", "bitarray", "mmh3", "typing_extensions"}
+
+
+def test_no_redis_without_a_fleet() -> None:
+    """A crawl on one machine runs where the package redis is not installed."""
+    importing = {
+        name for name, path in modules().items() if any(each.startswith("redis") for each in imported_by(path))
+    }
+    assert {part_of(name) for name in importing} <= {"fleet", "commands", "redis_dupefilter", "fleet_scheduler"}
+
+
+def test_modules_are_short() -> None:
+    """Each is read before one loses patience."""
+    lengths = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in modules().items()}
+    assert {name: length for name, length in lengths.items() if length > MOST_LINES} == {}
+
+
+def test_errors_are_few() -> None:
+    """Whoever catches BloomError catches all that we raise on purpose, and there are few to know."""
+    ours = {name for name, each in vars(errors).items() if isinstance(each, type) and issubclass(each, Exception)}
+    assert all(issubclass(vars(errors)[name], errors.BloomError) for name in ours)
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in modules().values()]
+    classes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    named = {node.name for node in classes if node.name.endswith(("Error", "Exception", "Warning"))}
+    assert ours <= named
+    assert len(named) <= MOST_EXCEPTIONS
+
+
+def test_nothing_names_a_machine() -> None:
+    """No path of somebody's directories, and no host that is not an example's or this one."""
+    named = re.compile(r"[\"'\s](/(?:home|root|work|Users|tmp)/\S*)")
+    wrong = [f"{name}: {found}" for name, path in modules().items() for found in named.findall(path.read_text("utf-8"))]
+    assert not wrong
