@@ -24,17 +24,12 @@ path.line2 { stroke-dasharray: 2 3; }
 """
 """For the page, which defines ``--line``, ``--quiet``, ``--mark`` and ``--warn``."""
 
-_WIDTH, _HEIGHT = 520, 270
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 505, 12, 225
 """Of the axes."""
 _MOST_POINTS = 500
 """Of one line: more cannot be seen."""
-_TICKS = 5
-"""Numbers along an axis, about."""
 _DASHES = ("\N{EM DASH}", "- -", "\N{MIDDLE DOT}" * 3)
 """How the first, second and third line are drawn, so that they can be told apart in black and white."""
-_TIME_UNITS = (("days", 24.0, 72.0), ("hours", 1.0, 2.0), ("minutes", 1 / 60, 0.05), ("seconds", 1 / 3600, 0.0))
-"""Units of the axis of time: name, its length in hours, hours from which on it is used."""
 
 
 def time_chart(
@@ -44,25 +39,21 @@ def time_chart(
 
     A dotted vertical line marks each of *runs*, the hours at which a later run began.
     """
-    unit, unit_hours = next((unit, length) for unit, length, least in _TIME_UNITS if hours[-1] >= least)
-    x_top = max(hours[-1] / unit_hours, 1e-6)
-    most = max(1.0, *(max(values) for values in lines.values()))
-    y_step = max(1.0, _step(most))
-    y_top = y_step * math.ceil(most / y_step)
+    end = max(hours[-1], 1e-6)
+    top = _round_up(max(1.0, *(max(values) for values in lines.values())))
 
     def x(hour: float) -> float:
-        return _LEFT + (_RIGHT - _LEFT) * hour / unit_hours / x_top
+        return _LEFT + (_RIGHT - _LEFT) * hour / end
 
     def y(value: float) -> float:
-        return _BOTTOM - (_BOTTOM - _TOP) * value / y_top
+        return _BOTTOM - (_BOTTOM - _TOP) * value / top
 
-    parts = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(title)} over time">']
-    for value in _ticks(y_top, y_step):
+    parts = [f'<svg viewBox="0 0 520 270" role="img" aria-label="{escape(title)} over time">']
+    for value in (0, top / 2, top):
         parts.append(_path([(_LEFT, y(value)), (_RIGHT, y(value))], "grid"))
-        parts.append(_text(_LEFT - 7, y(value) + 4, short(value), "end"))
-    ticks = _ticks(x_top, _step(x_top))
-    parts += [_text(x(value * unit_hours), _BOTTOM + 18, short(value), "middle") for value in ticks]
-    parts.append(_text((_LEFT + _RIGHT) / 2, _BOTTOM + 38, f"{unit} of crawling", "middle"))
+        parts.append(f'<text x="{_LEFT - 7}" y="{y(value) + 4:.1f}" text-anchor="end">{short(value)}</text>')
+    time = f"{short(end)} hours" if end >= 1 else f"{short(60 * end)} minutes"
+    parts.append(f'<text x="{_RIGHT}" y="{_BOTTOM + 20}" text-anchor="end">{time} of crawling</text>')
     parts += [_path([(x(hour), _TOP), (x(hour), _BOTTOM)], "run") for hour in runs]
     shown = range(0, len(hours), math.ceil(len(hours) / _MOST_POINTS))
     legend = ""
@@ -82,19 +73,11 @@ def short(count: float) -> str:
     return f"{count:.3g}"
 
 
-def _step(top: float) -> float:
-    """Return the distance of about `_TICKS` round numbers from 0 to *top*: 1, 2 or 5 times a power of ten."""
-    power = 10.0 ** math.floor(math.log10(top / _TICKS))
-    return next(factor * power for factor in (1, 2, 5, 10) if factor * power * _TICKS >= top * 0.999)
-
-
-def _ticks(top: float, step: float) -> list[float]:
-    return [number * step for number in range(math.floor(top / step + 1e-9) + 1)]
+def _round_up(value: float) -> float:
+    """Return the least of 1, 2, 5 and 10 times a power of ten that is not below *value*."""
+    power: float = 10.0 ** math.floor(math.log10(value))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= value)
 
 
 def _path(points: Sequence[tuple[float, float]], kind: str) -> str:
     return f'<path class="{kind}" d="M{"L".join(f"{x:.1f} {y:.1f}" for x, y in points)}"/>'
-
-
-def _text(x: float, y: float, text: str, anchor: str) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'

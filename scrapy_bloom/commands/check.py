@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scrapy_bloom.commands.fingerprinting import of_url_in, rules_in, settings_of
+from scrapy_bloom.commands.fingerprinting import of_url_in, settings_of
 from scrapy_bloom.commands.info import pending_requests
 from scrapy_bloom.commands.terminal import OK, WRONG, show, tracked, write
 from scrapy_bloom.errors import UnusableError
@@ -16,6 +16,7 @@ from scrapy_bloom.job.inspect import inspect_job
 from scrapy_bloom.loops.limits import objection_by
 from scrapy_bloom.settings import BloomSettings
 from scrapy_bloom.url.canonical import canonicalize_url
+from scrapy_bloom.url.rules import resolve
 
 if TYPE_CHECKING:
     import argparse
@@ -73,7 +74,7 @@ def check(directory: str, urls: Iterable[str], settings: Settings) -> list[dict[
     objection = objection_by(guard) if guard else lambda _: None
     waiting = _waiting(job, fingerprint_of, set(fingerprints.values()))
     seen = waiting | seen_in(job.filter.directory, fingerprints.values())
-    rules = rules_in(space or {})
+    rules = resolve(space["rules"] if space else "")
     first: dict[bytes, str] = {}
     found = []
     for url, fingerprint in fingerprints.items():

@@ -10,7 +10,7 @@ import argparse
 import os
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from scrapy_bloom.commands.terminal import INTERRUPTED, PIPE_CLOSED, USAGE
 from scrapy_bloom.errors import BloomError
@@ -21,56 +21,36 @@ if TYPE_CHECKING:
     from scrapy.settings import Settings
 
 
-class _Command(NamedTuple):
-    module: str
-    about: str
-    example: str
-
-
 COMMANDS = {
-    "info": _Command("info", "say what a job holds and how its crawl is doing", "jobs/books"),
-    "plan": _Command("plan", "say what a crawl of so many URLs will cost", "--urls 1e8"),
-    "check": _Command(
-        "check", "say whether a job has seen URLs; exit code 1 if any is new", "jobs/books https://example.com/"
-    ),
-    "verify": _Command("verify", "read a whole job and report everything that is wrong with it", "jobs/books"),
-    "import": _Command("import_seen", "mark as seen what another crawl has seen", "jobs/books urls.txt.gz"),
-    "export": _Command("export", "take a job back to Scrapy's own queue and filter", "books -s JOBDIR=jobs/books"),
-    "requeue": _Command("requeue", "put requests that failed back into the queue", "jobs/books"),
-    "report": _Command("report", "write one page about a crawl", "jobs/books -o books.html"),
-    "crawl": _Command(
-        "crawl", "run a spider in several processes that share its pending requests", "books --workers 4 -o items.jl"
-    ),
+    "info": ("say what a job holds and how its crawl is doing", "jobs/books"),
+    "plan": ("say what a crawl of so many URLs will cost", "--urls 1e8"),
+    "check": ("say whether a job has seen URLs; exit code 1 if any is new", "jobs/books https://example.com/"),
+    "verify": ("read a whole job and report everything that is wrong with it", "jobs/books"),
+    "import": ("mark as seen what another crawl has seen", "jobs/books urls.txt.gz"),
+    "export": ("take a job back to Scrapy's own queue and filter", "books -s JOBDIR=jobs/books"),
+    "requeue": ("put requests that failed back into the queue", "jobs/books"),
+    "report": ("write one page about a crawl", "jobs/books -o books.html"),
+    "crawl": ("run a spider in several processes that share its pending requests", "books --workers 4 -o items.jl"),
 }
-"""By the name under which it is typed: the module in this package, what it does, and arguments that make sense."""
+"""What each does, and arguments that make sense, by name."""
 
 
 def main(
-    arguments: Sequence[str] | None = None,
-    *,
-    program: str = "python -m scrapy_bloom",
-    settings: Settings | None = None,
+    arguments: Sequence[str] | None = None, *, program: str = "python -m scrapy_bloom", settings: Settings | None = None
 ) -> int:
     """Run the command in *arguments*, those of the process if None, and return the exit code.
 
     Commands that need the *settings* of a project look for those of the working directory if they are None.
     """
     typed = sys.argv[1:] if arguments is None else list(arguments)
-    parser = argparse.ArgumentParser(
-        prog=program,
-        description="Look at jobs of scrapy-bloom, and repair them.",
-        epilog=f"{program} COMMAND --help says more.",
-    )
+    parser = argparse.ArgumentParser(prog=program, epilog=f"{program} COMMAND --help says more.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, command in COMMANDS.items():
-        about, example = command.about, f"Example: {program} {name} {command.example}"
-        of_command = commands.add_parser(
-            name, help=about, description=f"{about[0].upper()}{about[1:]}.", epilog=example
-        )
-        of_command.add_argument("--json", action="store_true", help="print JSON")
+    for name, (about, example) in COMMANDS.items():
+        command = commands.add_parser(name, help=about, epilog=f"Example: {program} {name} {example}")
+        command.add_argument("--json", action="store_true", help="print JSON")
         if typed[:1] == [name]:
-            module = import_module(f"scrapy_bloom.commands.{command.module}")
-            module.add_arguments(of_command)
+            module = import_module(f"scrapy_bloom.commands.{'import_seen' if name == 'import' else name}")
+            module.add_arguments(command)
     if not typed:
         parser.print_help(sys.stderr)
         return USAGE

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from scrapy.settings import Settings
 
     from scrapy_bloom.url.fingerprint import Fingerprints
-    from scrapy_bloom.url.rules import Rules
 
 
 def settings_of(options: argparse.Namespace) -> Settings:
@@ -36,11 +35,6 @@ def fingerprints_by(settings: Settings) -> Fingerprints:
     return fingerprints_of(crawler)
 
 
-def rules_in(space: Mapping[str, str]) -> Rules:
-    """Return the rules that are named in a key space. Raises SettingsError if one of them is not known here."""
-    return resolve(space.get("rules", ""))
-
-
 def of_url_in(space: Mapping[str, str] | None, where: object, settings: Settings) -> Callable[[str], bytes]:
     """Return what makes the fingerprint of the plain GET request of a URL. It raises ValueError for what is no URL.
 
@@ -53,7 +47,7 @@ def of_url_in(space: Mapping[str, str] | None, where: object, settings: Settings
 
     """
     if space and space["fingerprinter"] == "scrapy":
-        return fingerprints_under(rules_in(space))[1]
+        return fingerprints_under(resolve(space["rules"]))[1]
     ours = fingerprints_by(settings)
     if space and {**ours.space, "w3lib": ""} != {**space, "w3lib": ""}:
         raise UnusableError(

@@ -21,8 +21,9 @@ from scrapy_bloom.commands.terminal import OK, WRONG, show, tracked
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.filter.directory import open_filter
 from scrapy_bloom.job.consistency import check_consistency
-from scrapy_bloom.job.database import NAME, Batch, Database
+from scrapy_bloom.job.database import NAME, Database
 from scrapy_bloom.job.inspect import DIRECTORY
+from scrapy_bloom.job.records import Batch
 from scrapy_bloom.job.takeover import import_seen_as_it_is, read_fingerprints
 from scrapy_bloom.settings import BloomSettings
 

@@ -11,8 +11,10 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.commands.terminal import OK, WRONG, show, utc, write
-from scrapy_bloom.job.database import NAME, Figures, unsealed
+from scrapy_bloom.job.database import NAME, unsealed
 from scrapy_bloom.job.inspect import DIRECTORY, inspect_job, read_only
+from scrapy_bloom.job.records import Figures
+from scrapy_bloom.loops.kinds import readable
 
 if TYPE_CHECKING:
     import argparse
@@ -96,9 +98,9 @@ def _kinds(job: JobInfo) -> list[dict[str, Any]]:
     """Return how many requests of each kind are pending, with an example; nothing if the loop guard is off."""
     kinds: Counter[str] = Counter()
     for lane in job.lanes:
-        kinds[lane.kind] += lane.rows
+        kinds[readable(lane.kind)] += lane.rows
     del kinds[""]
-    lanes = {lane.kind: lane.id for lane in job.lanes}
+    lanes = {readable(lane.kind): lane.id for lane in job.lanes}
     return [
         {"kind": kind, "pending": pending, "example": next(pending_requests(job, lanes[kind]), {"url": ""})["url"]}
         for kind, pending in kinds.most_common(_MOST_KINDS)

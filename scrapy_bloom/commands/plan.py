@@ -28,6 +28,7 @@ REDIS_SET_BYTES_PER_URL = 88
 ``python -m benchmarks fleet``; it varies by a fifth with the count."""
 
 MAX_URLS = 10**12
+_COLUMNS = ("way", "layers", "bytes_on_disk", "bytes_in_memory", "pages_lost")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,17 +48,17 @@ def run(options: argparse.Namespace) -> int:
 def plan(urls: int, error_rate: float) -> dict[str, Any]:
     """Return the cost of *urls* different URLs, and the settings to paste."""
     fleet_bytes = layer_sizes(urls, error_rate)[0][0] * BLOCK_BITS // 8
-    scrapy_disk, scrapy_memory = SCRAPY_DISK_BYTES_PER_URL * urls, SCRAPY_BYTES_PER_URL * urls
+    ways = [
+        ("BLOOM_CAPACITY as it is", *_chain(urls, error_rate, DEFAULT_CAPACITY)),
+        ("BLOOM_CAPACITY as below", *_chain(urls, error_rate, urls)),
+        ("the same on a fleet's server", 1, None, fleet_bytes, None),
+        ("Scrapy's own filter", None, SCRAPY_DISK_BYTES_PER_URL * urls, SCRAPY_BYTES_PER_URL * urls, 0),
+        ("a set in Redis, as scrapy-redis has", None, None, REDIS_SET_BYTES_PER_URL * urls, 0),
+    ]
     return {
         "urls": urls,
         "error_rate": error_rate,
-        "ways": [
-            _chain("BLOOM_CAPACITY as it is", urls, error_rate, DEFAULT_CAPACITY),
-            _chain("BLOOM_CAPACITY as below", urls, error_rate, urls),
-            _way("the same on a fleet's server", None, fleet_bytes, layers=1),
-            _way("Scrapy's own filter", scrapy_disk, scrapy_memory, lost=0),
-            _way("a set in Redis, as scrapy-redis has", None, REDIS_SET_BYTES_PER_URL * urls, lost=0),
-        ],
+        "ways": [dict(zip(_COLUMNS, way, strict=True)) for way in ways],
         "settings": [
             'ADDONS = {"scrapy_bloom.Addon": 300}',
             f"BLOOM_CAPACITY = {urls:_}",
@@ -66,17 +67,10 @@ def plan(urls: int, error_rate: float) -> dict[str, Any]:
     }
 
 
-def _chain(name: str, urls: int, error_rate: float, capacity: int) -> dict[str, Any]:
+def _chain(urls: int, error_rate: float, capacity: int) -> tuple[int, int, int, float]:
     layers = planned_layers(urls, capacity, error_rate)
     nbytes = sum(spec.nbytes for spec, _ in layers)
-    return _way(name, nbytes, nbytes, layers=len(layers), lost=expected_false_positives(layers))
-
-
-def _way(
-    name: str, disk: int | None, memory: int | None, *, layers: int | None = None, lost: float | None = None
-) -> dict[str, Any]:
-    """Return one row; memory is what the file's pages take at most, and None is not known or nothing."""
-    return {"way": name, "layers": layers, "bytes_on_disk": disk, "bytes_in_memory": memory, "pages_lost": lost}
+    return len(layers), nbytes, nbytes, expected_false_positives(layers)
 
 
 def _count(text: str) -> int:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Iterator, Sequence
 
-    from scrapy_bloom.job.database import Figures
+    from scrapy_bloom.job.records import Figures
 
 _MOST_HOSTS, _LONGEST_NAME = 25, 400
 """In a table, and in characters."""
@@ -51,7 +51,6 @@ table { border-collapse: collapse; width: 100%; font-size: .9rem; }
 th { color: var(--quiet); }
 th, td { padding: .35rem 0 .35rem .75rem; border-bottom: 1px solid var(--line); text-align: right; }
 th:first-child, td:first-child { text-align: left; padding-left: 0; overflow-wrap: anywhere; }
-meter { width: 8rem; max-width: 20vw; height: .8rem; }
 """
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -65,15 +64,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Write the page and say where it is."""
-    text = page(info(options.directory), inspect_job(options.directory).figures)
-    options.output.write_text(text, encoding="utf-8")
+    lines = _page(info(options.directory), inspect_job(options.directory).figures)
+    options.output.write_text("\n".join(lines) + "\n", encoding="utf-8")
     show({"written": str(options.output)}, options)
     return OK
-
-
-def page(found: dict[str, Any], course: Sequence[Figures]) -> str:
-    """Return the page about a job: the answer of ``info``, and the figures that its crawl has kept, oldest first."""
-    return "\n".join(_page(found, course)) + "\n"
 
 
 def _page(found: dict[str, Any], course: Sequence[Figures]) -> Iterator[str]:
@@ -91,8 +85,8 @@ def _page(found: dict[str, Any], course: Sequence[Figures]) -> Iterator[str]:
     yield from _charts(course)
     yield "<h2>Busiest hosts</h2>"
     yield _note(f"{counted(found['pending'], 'pending request')} for {counted(found['hosts'], 'host')}.")
-    hosts = [(each["host"], each["pending"]) for each in found["pending_by_host"][:_MOST_HOSTS]]
-    yield from _table(["host", "pending", ""], [(host, f"{count:,}", count / hosts[0][1]) for host, count in hosts])
+    hosts = found["pending_by_host"][:_MOST_HOSTS]
+    yield from _table(["host", "pending"], [(each["host"], f"{each['pending']:,}") for each in hosts])
     if kinds := found["pending_by_kind"]:
         yield "<h2>Kinds of URLs that wait</h2>"
         rows = [(f"{each['kind']}\n{each['example']}", f"{each['pending']:,}") for each in kinds]
@@ -133,9 +127,6 @@ def _charts(course: Sequence[Figures]) -> Iterator[str]:
             runs.append(hours[-1])
         hours.append(hours[-1] + (max(row.time - before.time, 0) / 3600 if row.run == before.run else 0))
 
-    def column(name: str) -> list[float]:
-        return [max(getattr(row, name), 0) for row in course]
-
     drawn = {
         "Crawled": {"URLs known": "urls", "pages": "pages", "duplicates": "duplicates"},
         "Waiting": {"pending": "pending"},
@@ -143,20 +134,19 @@ def _charts(course: Sequence[Figures]) -> Iterator[str]:
     }
     yield '<div class="charts">'
     for title, lines in drawn.items():
-        yield charts.time_chart(title, hours, {name: column(of) for name, of in lines.items()}, runs)
+        yield charts.time_chart(
+            title, hours, {name: [getattr(row, of) for row in course] for name, of in lines.items()}, runs
+        )
     yield "</div>"
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[str | float]]) -> Iterator[str]:
-    """Return a table; a number from 0 to 1 becomes a bar."""
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     yield f"<table><thead><tr>{''.join(f'<th>{_text(name)}</th>' for name in header)}</tr></thead>"
     yield from (f"<tr>{''.join(f'<td>{_cell(cell)}</td>' for cell in row)}</tr>" for row in rows)
     yield "</table>"
 
 
-def _cell(cell: str | float) -> str:
-    if isinstance(cell, float):
-        return f'<meter value="{cell:.3f}"></meter>'
+def _cell(cell: str) -> str:
     return "<br>".join(f"<bdi>{_text(line)}</bdi>" for line in cell.split("\n"))
 
 

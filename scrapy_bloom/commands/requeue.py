@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from scrapy_bloom.commands.terminal import OK, show, utc
 from scrapy_bloom.filter.lock import lock_directory
-from scrapy_bloom.job.database import NAME, Batch, Database, LaneRow
+from scrapy_bloom.job.database import NAME, Database
 from scrapy_bloom.job.frontier import LaneKey
 from scrapy_bloom.job.inspect import DIRECTORY, inspect_job
+from scrapy_bloom.job.records import Batch, LaneRow
 from scrapy_bloom.job.serialize import PICKLE_PROTOCOL
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ import pytest
 
 from scrapy_bloom.commands.command_line import main
 from scrapy_bloom.commands.terminal import OK
-from scrapy_bloom.job.database import NAME, Figures
+from scrapy_bloom.job.database import NAME
+from scrapy_bloom.job.records import Figures
 from scrapy_bloom.job.frontier import LaneKey
 
 if TYPE_CHECKING:
