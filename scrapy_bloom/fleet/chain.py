@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from scrapy_bloom.fleet.server import Server
+    from scrapy_bloom.settings import BloomSettings
+    from scrapy_bloom.url.fingerprint import Fingerprints
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +32,16 @@ KEY_SPACE_OF_SCRAPY_REDIS = "scrapy-redis 0.9"
 """Key space of a queue that was taken over: its fingerprints are those of scrapy-redis."""
 
 _ADD = Script("filter", "add")
+
+
+def chain_options(settings: BloomSettings, fingerprints: Fingerprints) -> dict[str, Any]:
+    """Return the options of the :class:`ServerChain` of a crawl."""
+    return {
+        "capacity": settings.capacity,
+        "error_rate": settings.error_rate * (1 - LOCAL_SHARE),
+        "key_space": sorted(fingerprints.space.items()),
+        "max_age": settings.max_age,
+    }
 
 
 class ServerChain:

@@ -35,9 +35,6 @@ if TYPE_CHECKING:
 
     from scrapy import Spider
 
-MAX_BYTES = 16 << 20
-"""Most bytes of an entry. A larger request is neither written nor read."""
-
 PLAIN, SIGNED, PUSHED = b"M", b"S", b"U"
 
 _TUPLE, _SET, _FROZENSET = 1, 2, 3
@@ -62,7 +59,7 @@ class Entries:
         """Return the entry of *request*.
 
         Raises:
-            ValueError: It holds something that is not of a plain type and there is no secret, or it is too large.
+            ValueError: It holds something that is not of a plain type, and there is no secret.
 
         """
         fields = request.to_dict(spider=self._spider)
@@ -74,18 +71,12 @@ class Entries:
             if not (is_plain and name in _DEFAULTS and value == _DEFAULTS[name])
         }
         try:
-            entry = PLAIN + packed(kept)
+            return PLAIN + packed(kept)
         except (TypeError, ValueError, OverflowError) as error:
             if self._key is None:
                 raise ValueError(str(error)) from None
-            entry = self._signed(kept)
-        if len(entry) > MAX_BYTES:
-            raise ValueError(f"it takes {len(entry):,} bytes, and {MAX_BYTES:,} is the limit")
-        return entry
-
-    def _signed(self, fields: dict[Any, Any]) -> bytes:
         try:
-            body = pickle.dumps(fields, 4)
+            body = pickle.dumps(kept, 4)
         except Exception as error:  # whatever a __reduce__ raises
             raise ValueError(f"it cannot be pickled either: {error}") from None
         return SIGNED + self._mac(body) + body
@@ -98,8 +89,6 @@ class Entries:
 
         """
         try:
-            if len(entry) > MAX_BYTES:
-                raise ValueError(f"it has more than {MAX_BYTES:,} bytes")  # noqa: TRY301 - one way out for all
             fields = self._fields(entry[:1], entry[1:])
             found = {_FIELDS[name] if isinstance(name, int) else name: value for name, value in fields.items()}
             _check_class(found.get("_class"))

@@ -10,7 +10,7 @@ from redis.exceptions import RedisError
 
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.filter.chain import ScalableBloomFilter
-from scrapy_bloom.fleet.chain import LOCAL_SHARE, ServerChain
+from scrapy_bloom.fleet.chain import LOCAL_SHARE, ServerChain, chain_options
 from scrapy_bloom.fleet.server import AWAY, Address, Server, is_full, key_of
 from scrapy_bloom.job.frontier import Order
 from scrapy_bloom.job.memory import MemoryStore
@@ -25,9 +25,6 @@ logger = logging.getLogger(__name__)
 
 LEAST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 """Seconds between two tries to reach a server that is away: ten times what the last one took, within these bounds."""
-
-MOST_DOUBTFUL = 200_000
-"""Requests passed while the server is away that are remembered, 20 MB. Further ones pass as often as they come."""
 
 
 class SharedFilter(MemoryStore):
@@ -46,13 +43,9 @@ class SharedFilter(MemoryStore):
         chain = ScalableBloomFilter(settings.capacity, local, max_age=settings.max_age)
         super().__init__(chain, Order.of(crawler.settings, in_job=False))
         self._server = Server(Address.of(settings.redis_url, crawler.settings))
+        spider = crawler.spider.name if crawler.spider is not None else "spider"
         self._shared = ServerChain(
-            self._server,
-            key_of(settings.redis_key, crawler.spider.name if crawler.spider is not None else "spider"),
-            capacity=settings.capacity,
-            error_rate=settings.error_rate - local,
-            key_space=sorted(fingerprints.space.items()),
-            max_age=settings.max_age,
+            self._server, key_of(settings.redis_key, spider), **chain_options(settings, fingerprints)
         )
         try:
             self._shared.begin()
@@ -74,7 +67,11 @@ class SharedFilter(MemoryStore):
             return False
         is_new = self._ask(fingerprint)
         if is_new is None:
-            return self._let_pass(fingerprint)
+            if fingerprint in self._passed:
+                return False
+            self._passed.add(fingerprint)
+            self._count("passed")
+            return True
         if fingerprint in self._doubtful:  # it passed while the server was away; its request may have been lost then
             self._doubtful.discard(fingerprint)
             is_new = True
@@ -94,7 +91,8 @@ class SharedFilter(MemoryStore):
                 raise
             now = time.monotonic()
             self._retry_at = now + min(max(10 * (now - began), LEAST_PAUSE), LONGEST_PAUSE)
-            self._note_away(error)
+            if not self._is_away:
+                self._note_away(error)
             return None
         if self._is_away:
             self._is_away = False
@@ -104,8 +102,6 @@ class SharedFilter(MemoryStore):
         return is_new
 
     def _note_away(self, error: Exception) -> None:
-        if self._is_away:
-            return
         self._is_away = True
         self._count("away")
         # Its request may not have reached the queue, if that is on the same server.
@@ -119,14 +115,6 @@ class SharedFilter(MemoryStore):
             "is full" if is_full(error) else "does not answer",
             error,
         )
-
-    def _let_pass(self, fingerprint: bytes) -> bool:
-        if fingerprint in self._passed:
-            return False
-        if len(self._passed) < MOST_DOUBTFUL:
-            self._passed.add(fingerprint)
-        self._count("passed")
-        return True
 
     def forget(self, fingerprint: bytes) -> bool:
         """Have *fingerprint* pass once more in this process; True if it was known here."""

@@ -20,7 +20,7 @@ from scrapy.utils.reactor import is_reactor_installed
 from scrapy_bloom.errors import SettingsError, UnusableError
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.filter.lock import lock_directory
-from scrapy_bloom.fleet.chain import LOCAL_SHARE
+from scrapy_bloom.fleet.chain import LOCAL_SHARE, chain_options
 from scrapy_bloom.fleet.entry import PUSHED, Entries
 from scrapy_bloom.fleet.journal import Journal
 from scrapy_bloom.fleet.lease import LeaseClient, State
@@ -92,9 +92,12 @@ class FleetStore:
             self._queue = _queue_of(self._server, settings, fingerprints, name, is_exclusive=has_delay)
             self.where = self._queue.where
             """Where filter and queue are, for messages."""
-            ahead = 2 * own.getint("CONCURRENT_REQUESTS")
             self._client = LeaseClient(
-                self._queue, _worker_name(jobdir), ahead=ahead, news=_in_crawl(self._news), journal=self._journal
+                self._queue,
+                _worker_name(jobdir),
+                ahead=2 * own.getint("CONCURRENT_REQUESTS"),
+                news=_in_crawl(self._news),
+                journal=self._journal,
             )
             self._open(name)
             self._on_close = on_error.pop_all()
@@ -102,7 +105,7 @@ class FleetStore:
         self._in_memory: deque[Request] = deque()  # that cannot be written to the server
         self._done: list[Done] = []
         self._starts: Counter[bytes] = Counter()
-        self._has_ended = False
+        self._has_ended = self._has_warned = False
 
     def _open(self, spider: str) -> None:
         try:
@@ -137,16 +140,13 @@ class FleetStore:
         except ValueError as error:
             self._keep_in_memory(request, error)
             return False
-        self._client.send(self._link(request, fingerprint, entry))
-        return True
-
-    def _link(self, request: Request, fingerprint: bytes | None, entry: bytes) -> Link:
         lane = lane_of(request, self._order)
         if self._queue.is_taken_over and fingerprint is not None and not request.dont_filter:
             fingerprint = fingerprint_of_scrapy_redis(request)
         shard = self._queue.shard_of(fingerprint or request.url.encode())
         score = score_of(lane.priority, is_start=lane.is_start)
-        return Link(shard, fingerprint, lane.slot, score, self._order.is_lifo[lane.is_start], entry)
+        self._client.send(Link(shard, fingerprint, lane.slot, score, self._order.is_lifo[lane.is_start], entry))
+        return True
 
     def _start_fingerprint(self, request: Request) -> bytes:
         """Return the fingerprint by which the fleet takes an unfiltered start request once, whoever yields it.
@@ -160,7 +160,9 @@ class FleetStore:
 
     def _keep_in_memory(self, request: Request, error: ValueError) -> None:
         """Let this worker fetch *request*, which a kill of the worker loses."""
-        if not self._crawler.stats or not self._crawler.stats.get_value("bloom/fleet/in_memory"):
+        self._count("in_memory")
+        if not self._has_warned:
+            self._has_warned = True
             logger.error(
                 "%s cannot be written to the queue without a pickle: %s. It stays in this worker, and is lost if the "
                 "worker is killed; bloom/fleet/in_memory counts such requests. Put plain types into meta and "
@@ -169,7 +171,6 @@ class FleetStore:
                 request,
                 error,
             )
-        self._count("in_memory")
         self._in_memory.append(request)
 
     def pop(self) -> tuple[Request, bool] | None:
@@ -186,12 +187,7 @@ class FleetStore:
                     continue
                 request = self._entries.read(entry)
             except ValueError as error:
-                logger.error(  # noqa: TRY400 - the reason is in the message
-                    "Request %s of the queue %s cannot be read: %s. It is dead-lettered.",
-                    f"{ticket.shard}:{ticket.id.decode(errors='replace')}",
-                    self.where,
-                    error,
-                )
+                logger.error("Request %s cannot be read: %s. It is dead-lettered.", ticket.id, error)  # noqa: TRY400 - said
                 self._client.send(Done(*ticket, self._size_of_items(), is_unreadable=True))
                 continue
             if request.meta.get("is_start_request"):
@@ -296,17 +292,12 @@ def _queue_of(
                 f"push to a key with {{{prefix}:0}} in its name"
             )
             raise SettingsError([problem])
-    return Queue(
-        server,
-        prefix,
-        capacity=settings.capacity,
-        error_rate=settings.error_rate * (1 - LOCAL_SHARE),
-        key_space=sorted(fingerprints.space.items()),
-        max_age=settings.max_age,
-        lease_seconds=settings.fleet_lease,
-        is_exclusive=is_exclusive,
-        start_urls=start_urls,
-    )
+    own: dict[str, Any] = {
+        "lease_seconds": settings.fleet_lease,
+        "is_exclusive": is_exclusive,
+        "start_urls": start_urls,
+    }
+    return Queue(server, prefix, **own, **chain_options(settings, fingerprints))
 
 
 def _in_crawl(call: Callable[[], None]) -> Callable[[], None]:

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-WORKER = "import"
 _BATCH = 200
 _FINGERPRINTS = 1000
 _HEX_DIGITS = 40
@@ -76,11 +75,7 @@ def fingerprint_of(request: Request) -> bytes:
 
 
 def take_over(
-    address: Address,
-    settings: BloomSettings,
-    scrapy_settings: BaseSettings,
-    spider: Spider,
-    entries: Entries,
+    address: Address, settings: BloomSettings, scrapy_settings: BaseSettings, spider: Spider, entries: Entries
 ) -> TakenOver:
     """Begin the queue of *spider* with what scrapy-redis left on the server at *address*, which is also the queue's.
 
@@ -94,32 +89,25 @@ def take_over(
     try:
         names = names_of(scrapy_settings, spider.name)
         if not left_by_scrapy_redis(server, scrapy_settings, spider.name):
-            raise UnusableError(
-                server.where,
-                f"has nothing of scrapy-redis under {' or '.join(names)}",
-                advice="Give the server and the project of the crawl; SCHEDULER_QUEUE_KEY and "
-                "SCHEDULER_DUPEFILTER_KEY are read from its settings.",
+            advice = (
+                "Its keys are read from SCHEDULER_QUEUE_KEY and SCHEDULER_DUPEFILTER_KEY in the project's settings."
             )
+            raise UnusableError(server.where, f"has nothing of scrapy-redis under {' or '.join(names)}", advice=advice)
         queue = Queue(
             server,
             key_of(settings.redis_key, spider.name),
             capacity=settings.capacity,
             error_rate=settings.error_rate * (1 - LOCAL_SHARE),
             key_space=KEY_SPACE_OF_SCRAPY_REDIS,
-            lease_seconds=settings.fleet_lease,
         )
-        token = secrets.token_hex(8)
         queue.begin()
-        queue.join(token, WORKER)
         is_stack = "Lifo" in str(scrapy_settings.get("SCHEDULER_QUEUE_CLASS"))
         fingerprints = _take_filter(queue, names[1])
-        requests, refused = _take_requests(queue, token, names[0], spider, entries, is_stack=is_stack)
-        queue.leave(token)
+        requests, refused = _take_requests(queue, names[0], spider, entries, is_stack=is_stack)
         return TakenOver(requests, fingerprints, refused, [_rename(server, name) for name in names])
     except RedisError as error:
-        raise UnusableError(
-            server.where, f"has failed: {error}", advice="Import again: nothing is taken over twice."
-        ) from None
+        advice = "Import again: nothing is taken over twice."
+        raise UnusableError(server.where, f"has failed: {error}", advice=advice) from None
     finally:
         server.close()
 
@@ -138,9 +126,9 @@ def _take_filter(queue: Queue, name: str) -> int:
 
 
 def _take_requests(
-    queue: Queue, token: str, name: str, spider: Spider, entries: Entries, *, is_stack: bool
+    queue: Queue, name: str, spider: Spider, entries: Entries, *, is_stack: bool
 ) -> tuple[int, list[str]]:
-    taken, refused, number = 0, [], 0
+    token, taken, refused, number = secrets.token_hex(8), 0, [], 0
     times: Counter[bytes] = Counter()
     for batch in _batches(queue.server.client, name, is_stack=is_stack):
         links: dict[int, list[Link]] = {}
@@ -183,9 +171,6 @@ class _PlainUnpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         raise pickle.UnpicklingError(f"it holds {module}.{name}, which is no plain type")
-
-    def persistent_load(self, pid: Any) -> Any:
-        raise pickle.UnpicklingError(f"it refers to {pid!r}")
 
 
 def _request_of(body: bytes, spider: Spider) -> Request:
