@@ -1,4 +1,4 @@
-"""Adding fingerprints and asking for them, beside other bloom filters, a set and SQLite.
+"""Adding fingerprints and asking for them, beside other bloom filters and a set.
 
 Each filter is made for as many and the same error rate, in a process of its own, and filled to four fifths. Then new
 fingerprints are added, equal ones once more (duplicates), and others asked for (absent). Ours promises the rate for a
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import random
-import sqlite3
 import tempfile
 import time
 from importlib import import_module
@@ -77,24 +76,9 @@ def _pybloom_live(need: Need) -> Memory:
     return Memory(bloom.add, bloom.__contains__, bloom.num_bits)
 
 
-def _pybloom_live_scalable(need: Need) -> Memory:
-    chain = import_module("pybloom_live").ScalableBloomFilter(need.capacity, need.error_rate)
-    return Memory(chain.add, chain.__contains__)
-
-
 def _set_of_bytes(_: Need) -> Memory:
     known: set[bytes] = set()
     return Memory(known.add, known.__contains__)
-
-
-def _sqlite(_: Need) -> Memory:
-    execute = sqlite3.connect(":memory:", isolation_level=None).execute
-    execute("CREATE TABLE seen (key BLOB PRIMARY KEY) WITHOUT ROWID")
-    execute("BEGIN")
-    return Memory(
-        lambda fingerprint: execute("INSERT OR IGNORE INTO seen VALUES (?)", (fingerprint,)).rowcount == 1,
-        lambda fingerprint: execute("SELECT 1 FROM seen WHERE key = ?", (fingerprint,)).fetchone() is not None,
-    )
 
 
 MEMORIES: dict[str, tuple[str, Callable[[Need], Memory]]] = {
@@ -103,9 +87,7 @@ MEMORIES: dict[str, tuple[str, Callable[[Need], Memory]]] = {
     "rbloom with mmh3": ("rbloom", _rbloom),
     "pybloomfiltermmap3, on a file": ("pybloomfiltermmap3", _pybloomfiltermmap3),
     "pybloom_live": ("pybloom_live", _pybloom_live),
-    "pybloom_live, scalable": ("pybloom_live", _pybloom_live_scalable),
     "set of bytes": ("bitarray", _set_of_bytes),
-    "SQLite in memory": ("bitarray", _sqlite),
 }
 """By name: the package that it needs, and what makes one."""
 
