@@ -55,10 +55,7 @@ def _urls_in(name: str) -> list[str]:
 def check(directory: str, urls: Iterable[str], settings: Settings) -> list[dict[str, Any]]:
     """Return what the job in *directory* knows of the plain GET request of each of *urls*.
 
-    Raises:
-        UnusableError: There is no job, its fingerprints are another project's, or a URL is none.
-        SettingsError: The rules of the job or the options of the loop guard cannot be used.
-
+    Raises UnusableError if there is no job, its fingerprints are another project's, or a URL is none.
     """
     job = inspect_job(directory)
     space = job.state.key_space
@@ -72,7 +69,7 @@ def check(directory: str, urls: Iterable[str], settings: Settings) -> list[dict[
             raise UnusableError(repr(url), f"is no URL: {error}", advice=advice) from None
     guard = BloomSettings.from_settings(settings).loop_guard
     objection = objection_by(guard) if guard else lambda _: None
-    waiting = _waiting(job, fingerprint_of, set(fingerprints.values()))
+    waiting = set(fingerprints.values()).intersection(_waiting(job, fingerprint_of))
     seen = waiting | seen_in(job.filter.directory, fingerprints.values())
     rules = resolve(space["rules"] if space else "")
     first: dict[bytes, str] = {}
@@ -94,14 +91,11 @@ def check(directory: str, urls: Iterable[str], settings: Settings) -> list[dict[
     return found
 
 
-def _waiting(job: JobInfo, fingerprint_of: Callable[[str], bytes], wanted: set[bytes]) -> set[bytes]:
-    """Return which of the *wanted* fingerprints belong to pending requests."""
-    found = set()
+def _waiting(job: JobInfo, fingerprint_of: Callable[[str], bytes]) -> Iterator[bytes]:
+    """Yield the fingerprints of the plain GET requests that are pending."""
     for each in tracked(pending_requests(job), "Reading the pending requests", total=job.state.pending):
-        is_plain = each.get("method", "GET") == "GET" and not each.get("body")
-        if is_plain and (fingerprint := fingerprint_of(each["url"])) in wanted:
-            found.add(fingerprint)
-    return found
+        if each.get("method", "GET") == "GET" and not each.get("body"):
+            yield fingerprint_of(each["url"])
 
 
 def _lines(found: list[dict[str, Any]]) -> Iterator[str]:

@@ -6,7 +6,6 @@ Starts the crawl, without requests, so that spider, queues and settings are thos
 from __future__ import annotations
 
 from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scrapy import Spider, signals
@@ -66,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
     outcome: list[int | BloomError] = []
 
     def export(spider: Spider) -> None:
-        directory = Path(jobdir, DIRECTORY)
+        directory = jobdir / DIRECTORY
         try:
             with open_filter(directory) as chain, closing(Database(directory / NAME)) as database:
                 check_consistency(database, chain, spider.name, None)

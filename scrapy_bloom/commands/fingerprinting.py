@@ -39,12 +39,7 @@ def of_url_in(space: Mapping[str, str] | None, where: object, settings: Settings
     """Return what makes the fingerprint of the plain GET request of a URL. It raises ValueError for what is no URL.
 
     Made as in the job at *where*, which has the key space *space*; if that is None, or has a fingerprinter of the
-    project's, as by a crawl under *settings*.
-
-    Raises:
-        UnusableError: The job's fingerprinter is not that of this project.
-        SettingsError: The job's rules are not known here.
-
+    project's, as by a crawl under *settings*. Raises UnusableError or SettingsError if that is not known here.
     """
     if space and space["fingerprinter"] == "scrapy":
         return fingerprints_under(resolve(space["rules"]))[1]

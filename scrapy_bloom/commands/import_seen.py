@@ -8,7 +8,7 @@ from __future__ import annotations
 import gzip
 import re
 import sys
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,8 +66,7 @@ def run(options: argparse.Namespace) -> int:
 def import_into(jobdir: str, sources: Iterable[str], settings: Settings) -> dict[str, Any]:
     """Add what *sources* hold to the filter of *jobdir*, after beginning a job if there is none.
 
-    Raises UnusableError if the job cannot be opened, and UnusableError or OSError if a source cannot be read. What was
-    read before stays.
+    Raises UnusableError or OSError if the job or a source cannot be read. What was read before stays.
     """
     directory = Path(jobdir, DIRECTORY)
     bloom = BloomSettings.from_settings(settings)
@@ -95,34 +94,24 @@ def import_into(jobdir: str, sources: Iterable[str], settings: Settings) -> dict
 
 
 def _fingerprints_in(source: str, of_url: Callable[[str], bytes], unreadable: list[str]) -> Iterator[bytes]:
-    if source == "-":
-        yield from _of_urls(sys.stdin.buffer, source, of_url, unreadable)
-        return
-    with Path(source).open("rb") as file:
-        head = file.read(_HEAD)
-        file.seek(0)
-        if head.startswith(b"\x1f\x8b"):
-            with gzip.open(file) as unpacked:
-                yield from _of_urls(unpacked, source, of_url, unreadable)
-        elif _FINGERPRINTS.match(head):
+    with nullcontext(sys.stdin.buffer) if source == "-" else Path(source).open("rb") as file:
+        head = b"" if source == "-" else file.read(_HEAD)
+        if _FINGERPRINTS.match(head):
             yield from read_fingerprints(Path(source))
-        elif b"://" in head:
-            yield from _of_urls(file, source, of_url, unreadable)
-        elif head:
+            return
+        if head and b"://" not in head and not head.startswith(b"\x1f\x8b"):
             expected = "URLs, one a line, or a requests.seen of Scrapy's"
             raise UnusableError(source, f"begins with {head[:40]!r}", expected=expected, advice="Nothing was imported.")
-
-
-def _of_urls(
-    lines: Iterable[bytes], source: str, of_url: Callable[[str], bytes], unreadable: list[str]
-) -> Iterator[bytes]:
-    for number, line in enumerate(lines, start=1):
-        url = line.decode(errors="replace").strip()
-        if url and not url.startswith("#"):
-            try:
-                yield of_url(url)
-            except ValueError as error:
-                unreadable.append(f"{source}, line {number}: {error}")
+        if head:
+            file.seek(0)
+        lines: Iterable[bytes] = gzip.GzipFile(fileobj=file) if head.startswith(b"\x1f\x8b") else file
+        for number, line in enumerate(lines, start=1):
+            url = line.decode(errors="replace").strip()
+            if url and not url.startswith("#"):
+                try:
+                    yield of_url(url)
+                except ValueError as error:
+                    unreadable.append(f"{source}, line {number}: {error}")
 
 
 def _take_over(server: str, spider_name: str, settings: Settings) -> dict[str, Any]:

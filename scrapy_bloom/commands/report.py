@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.commands import charts
 from scrapy_bloom.commands.info import info
-from scrapy_bloom.commands.plan import SCRAPY_BYTES_PER_URL
 from scrapy_bloom.commands.terminal import OK, show, size, utc
 from scrapy_bloom.errors import counted
 from scrapy_bloom.job.inspect import inspect_job
@@ -38,7 +37,6 @@ body { margin: 0 auto; padding: 1.5rem 1rem 3rem; max-width: 76rem; background: 
   font: 1rem/1.5 system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; }
 h1 { font-size: 1.6rem; line-height: 1.2; margin: 0; overflow-wrap: anywhere; }
 h2 { font-size: 1.15rem; margin: 2.5rem 0 .75rem; }
-p { margin: .4rem 0; }
 .quiet { color: var(--quiet); max-width: 46rem; }
 .finding { border-left: 4px solid var(--warn); padding: .4rem .8rem; background: var(--card); overflow-wrap: anywhere; }
 dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.3rem, 1fr)); gap: .75rem; margin: 1.5rem 0; }
@@ -48,9 +46,8 @@ dd { margin: 0; font-size: 1.45rem; line-height: 1.3; }
 dd small { display: block; }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 27rem), 1fr)); gap: 1.5rem; }
 table { border-collapse: collapse; width: 100%; font-size: .9rem; }
-th { color: var(--quiet); }
 th, td { padding: .35rem 0 .35rem .75rem; border-bottom: 1px solid var(--line); text-align: right; }
-th:first-child, td:first-child { text-align: left; padding-left: 0; overflow-wrap: anywhere; }
+th:nth-child(odd), td:nth-child(odd) { text-align: left; overflow-wrap: anywhere; }
 """
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -76,8 +73,7 @@ def _page(found: dict[str, Any], course: Sequence[Figures]) -> Iterator[str]:
     yield f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
     yield f"<title>{title}</title>\n<style>{_STYLE}{charts.STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>"
-    state = "Closed cleanly." if found["clean"] else "Not closed by its last crawl."
-    state = "A crawl is running." if found["in_use"] else state
+    state = "A crawl is running." if found["in_use"] else "Closed cleanly." if found["clean"] else "Not closed."
     yield _note(f"Spider {found['spider']}. {state} Begun {found['begun']}, {counted(found['runs'], 'run')}.")
     yield from (f'<p class="finding">{_text(finding)}</p>' for finding in found["findings"])
     yield from _tiles(found)
@@ -89,19 +85,17 @@ def _page(found: dict[str, Any], course: Sequence[Figures]) -> Iterator[str]:
     yield from _table(["host", "pending"], [(each["host"], f"{each['pending']:,}") for each in hosts])
     if kinds := found["pending_by_kind"]:
         yield "<h2>Kinds of URLs that wait</h2>"
-        rows = [(f"{each['kind']}\n{each['example']}", f"{each['pending']:,}") for each in kinds]
-        yield from _table(["kind, with an example", "pending"], rows)
+        rows = [(each["kind"], f"{each['pending']:,}", each["example"]) for each in kinds]
+        yield from _table(["kind", "pending", "example"], rows)
     yield _note(
         f"Written by scrapy-bloom, {utc(time.time())}. Expected lost: pages that were not fetched because the filter "
-        "took their URLs for seen, as an expectation. Counts are of all runs; a dotted line begins a run. After a "
-        "kill, the counts of its last seconds are missing."
+        "took their URLs for seen. Counts are of all runs; a dotted line begins a run."
     )
     yield "</body>\n</html>"
 
 
 def _tiles(found: dict[str, Any]) -> Iterator[str]:
     lost = found["expected_lost"]
-    scrapy = f"Scrapy's set: {size(found['urls'] * SCRAPY_BYTES_PER_URL)}"
     tiles = [
         ("URLs known", f"{found['urls']:,}", "about" if found["urls_are_estimated"] else ""),
         ("Pages", f"{found['pages']:,}", f"{found['pages_per_minute']:,} a minute" if found["in_use"] else ""),
@@ -109,7 +103,7 @@ def _tiles(found: dict[str, Any]) -> Iterator[str]:
         ("Errors", f"{found['errors']:,}", f"{found['failed']:,} pages given up" if found["failed"] else ""),
         ("Pending", f"{found['pending']:,}", f"and {found['in_flight']:,} in flight" if found["in_use"] else ""),
         ("Expected lost", f"{lost:.2g}" if lost >= 0.001 else "< 0.001", "pages, of all URLs"),
-        ("Filter", size(found["bytes_of_filter"]), scrapy),
+        ("Filter", size(found["bytes_of_filter"]), ""),
     ]
     yield "<dl>"
     for label, value, remark in tiles:
@@ -142,12 +136,8 @@ def _charts(course: Sequence[Figures]) -> Iterator[str]:
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     yield f"<table><thead><tr>{''.join(f'<th>{_text(name)}</th>' for name in header)}</tr></thead>"
-    yield from (f"<tr>{''.join(f'<td>{_cell(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    yield from (f"<tr>{''.join(f'<td><bdi>{_text(cell)}</bdi></td>' for cell in row)}</tr>" for row in rows)
     yield "</table>"
-
-
-def _cell(cell: str) -> str:
-    return "<br>".join(f"<bdi>{_text(line)}</bdi>" for line in cell.split("\n"))
 
 
 def _note(text: str) -> str:

@@ -20,10 +20,9 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 OK, WRONG, USAGE = 0, 1, 2
-"""Exit codes: all is well; there are findings, or (``check``) a URL is new; there is no such job, it cannot be used, or
-the arguments make no sense, for which argparse has the same number."""
+"""Exit codes: all is well; there are findings, or (``check``) a URL is new; nothing could be done, as in argparse."""
 INTERRUPTED, PIPE_CLOSED = 130, 141
-"""Exit codes that a shell reports for SIGINT, and for SIGPIPE: nobody reads the output any more, as after `| head`."""
+"""Exit codes that a shell reports for SIGINT and SIGPIPE."""
 
 _WIDE = 250
 """Columns of a table that is written to a file or a pipe, where nothing tells how many there are."""
@@ -65,16 +64,10 @@ def _shown(name: str, value: Any) -> str:
     return str(value) if isinstance(value, str) else f"{value:,.0f}"
 
 
-def write(lines: Iterable[str | Table]) -> None:
-    """Print *lines* and tables, without control characters."""
-    output = console()
-    for each in lines:
-        if isinstance(each, str):
-            print(safe(each), flush=True)  # noqa: T201 - commands print here
-        else:
-            with output.capture() as drawn:  # printing by itself, rich would end the process when a pipe is closed
-                output.print(each)
-            print("\n".join(line.rstrip() for line in drawn.get().splitlines()))  # noqa: T201 - likewise
+def write(lines: Iterable[str]) -> None:
+    """Print *lines* without control characters."""
+    for line in lines:
+        print(safe(line), flush=True)  # noqa: T201 - commands print here
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -83,14 +76,17 @@ def console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, highlight=False, markup=False, width=None if is_terminal else _WIDE)
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table: its first column is aligned left, the others right."""
     drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for at, name in enumerate(header):
         drawn.add_column(Text(name), justify="right" if at else "left", overflow="fold")
     for row in rows:
         drawn.add_row(*(Text(safe(cell)) for cell in row))
-    return drawn
+    output = console()
+    with output.capture() as captured:  # printing by itself, rich would end the process when a pipe is closed
+        output.print(drawn)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 
 def tracked(items: Iterable[_T], label: str, *, total: int | None = None) -> Iterator[_T]:
@@ -107,7 +103,7 @@ def safe(text: str) -> str:
 def size(nbytes: float) -> str:
     """Return *nbytes* for people: ``"4.1 MB"``, in powers of 1,000."""
     for power, unit in ((4, "TB"), (3, "GB"), (2, "MB"), (1, "kB")):
-        if nbytes >= 1000**power * 0.9995:  # below, it would be rounded to 1,000.0 of the smaller unit
+        if nbytes >= 1000**power:
             return f"{nbytes / 1000**power:,.1f} {unit}"
     return f"{nbytes:,.0f} bytes"
 
