@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import statistics
 import time
 from collections import Counter
 from html import unescape
+from typing import TYPE_CHECKING
 from urllib.parse import urljoin
 
-from scrapy.http import HtmlResponse, Request, TextResponse
+from scrapy.http import HtmlResponse, TextResponse
 
 from benchmarks.sites import Site, site
-from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.loops.limits import LoopOptions, objection_by
 from scrapy_bloom.loops.novelty import NOTHING, Novelty
 from scrapy_bloom.loops.share import Share
 
+if TYPE_CHECKING:
+    import argparse
+
 _hrefs = re.compile(rb'<a href="?([^">]*)').findall
 
 
 class Result:
+    """What a crawl came to: the share of honest pages at each budget, the pages of each part of the site."""
+
     def __init__(self) -> None:
         self.at: dict[float, float] = {}
         self.by_part: Counter[str] = Counter()
@@ -33,6 +37,7 @@ class Result:
 
 
 def crawl(drawn: Site, budget: float = 2.0, *, fifo: bool = False, at=(1, 1.5, 2, 3), missing: bool = False) -> Result:
+    """Crawl *drawn* with *budget* times its honest pages, and note the share of them at each of *at* times."""
     objection = objection_by(LoopOptions())
     share, novelty = Share(), Novelty(ScalableBloomFilter(1_000_000, 1e-3).add)
     group = share.group()
@@ -132,9 +137,11 @@ def run(given: argparse.Namespace) -> None:
             seed,
             len(drawn.honest),
             " ".join(f"{f}: {v * 100:.1f}" for f, v in r.at.items()),
-            f"trap {trap / largest:.2f} pages {r.pages / len(drawn.honest):.2f}x ended {r.ended} waiting {r.waiting} cpu {r.cpu:.1f}s kinds {len(r.share._tree.by_key)}",
+            f"trap {trap / largest:.2f} pages {r.pages / len(drawn.honest):.2f}x ended {r.ended}",
+            f"waiting {r.waiting} cpu {r.cpu:.1f}s",
             flush=True,
         )
     print(
-        f"median {statistics.median(scores):.1f} mean {statistics.mean(scores):.1f} worst {min(scores):.1f}; trap median {statistics.median(ratios):.2f} worst {max(ratios):.2f}"
+        f"median {statistics.median(scores):.1f} mean {statistics.mean(scores):.1f} worst {min(scores):.1f};",
+        f"trap median {statistics.median(ratios):.2f} worst {max(ratios):.2f}",
     )

@@ -300,7 +300,7 @@ class Crawl:
             counted(len(self.store), "pending request"),
             counted(len(kinds), "kind"),
             stays,
-            ", ".join(f"{kind} ({waiting:,})" for kind, waiting, *_ in kinds[:5]),
+            ", ".join(f"{kind} ({waiting:,}{example and f', as {example}'})" for kind, waiting, example in kinds[:5]),
         )
 
     # -- for links ---------------------------------------------------------------------------------------------------

@@ -56,7 +56,8 @@ class Site:
         self.is_shuffled = rng.random() < 0.3
 
     def _root(self, rng: random.Random, wording: Wording) -> str:
-        root = f"/{wording.slug(rng.random(), 1)}{rng.choice(['', '', '-' + rng.choice(string.ascii_lowercase), str(rng.randint(2, 9))])}"
+        word = wording.slug(rng.random(), 1)
+        root = f"/{word}{rng.choice(['', '', '-' + rng.choice(string.ascii_lowercase), str(rng.randint(2, 9))])}"
         while any(path.startswith(root) for path in self.pages) or any(
             trap.root.startswith(root) for trap in self.traps
         ):

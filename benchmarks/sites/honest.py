@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import random
 from typing import TYPE_CHECKING
 
 from benchmarks.sites.pages import Page, Wording
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Callable, Sequence
 
 
 class Section:
-    """One honest section while it is drawn: its pages by path (with query), and the paths that the home page links to."""
+    """One honest section while it is drawn: its pages by path and query, and the paths that the home page links to."""
 
     def __init__(self, name: str, root: str, rng: random.Random, wording: Wording, size: int) -> None:
         self.name, self.root, self.rng, self.wording, self.size = name, root, rng, wording, size
@@ -226,7 +226,7 @@ def news(s: Section) -> None:
     tags: dict[str, list[str]] = {}
     for number in range(s.size):
         path = s.add(f"{s.root}/story/{90_000 + number * 3}/{s.slug(number)}{s.end}")
-        for tag in {s.slug(f"tag {s.rng.randint(0, max(3, s.size // 15))}", 2) for _ in range(2)}:
+        for tag in dict.fromkeys(s.slug(f"tag {s.rng.randint(0, max(3, s.size // 15))}", 2) for _ in range(2)):
             tags.setdefault(tag, []).append(path)
             s.link(path, f"{s.root}/tag/{tag}")
     lists = [s.paged(f"{s.root}/tag/{tag}", own) for tag, own in tags.items()]
@@ -396,5 +396,6 @@ def languages(s: Section) -> None:
 
 SECTIONS: list[Callable[[Section], None]] = [
     docs, articles, blog, forum, wiki, shop, routed, gallery, people, source, api, glossary, news, faq, press, places,
-    tables, events, jobs, story, shelves, catalogue, mailing_list, texts, questions, courses, packages, variants, languages,
+    tables, events, jobs, story, shelves, catalogue, mailing_list, texts, questions, courses, packages, variants,
+    languages,
 ]  # fmt: skip

@@ -6,10 +6,6 @@ import html
 import json
 import random
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 CONSONANTS = [
     "b",

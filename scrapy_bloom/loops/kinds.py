@@ -1,7 +1,7 @@
 """Kinds of URLs: a tree for each host of its folders, names and queries, with what differs inside a kind masked.
 
     https://example.com/shop/shoes/4711?colour=red&page=3
-        example.com                       the host
+        example.com/                      the host
         example.com/shop/                 its folders, from the outside in: words are one kind, ``*/``, ...
         example.com/shop/*/
         example.com/shop/*/N?             the last name, with any query
@@ -11,7 +11,7 @@
 
 Sections, the first folders and names of a host, are kinds of their own. Below them, a word is one of many, ``*``, until
 SECTION URLs of the host had it. So kinds never merge, and a request stays where it waits. URLs with a part (a word, a
-parameter) that brought nothing anywhere on the host are one kind in each section, ``~part``: they come last.
+parameter) that brought nothing anywhere on the host are one kind in each section, `` part``: they come last.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ _mixed = re.compile(r"(?<![^\W_])(?=[^\W_]*[a-z]\d+[a-z])[^\W_]{9,}", re.IGNOREC
 _mask_digits = re.compile(r"\d+").sub
 _has_letter = re.compile(r"[^\W\d_NH]").search
 _split = re.compile(r"(?:[a-z][\w+.-]*:)?(?://)?([^/?#]*)([^?#]*)\??([^#]*)", re.IGNORECASE | re.DOTALL).match
-_statistics = Struct("<7I3d")
+_statistics = Struct("<6I3d")
+_level = re.compile(r"\^\d+$").sub
+_number_of_keys = re.compile(r"\?\?\d+").sub
 
 
 @lru_cache(4_096)
@@ -98,7 +100,12 @@ def names_of(url: str) -> tuple[str, list[str], list[str]]:
         names += [f"{leaf}?", f"?{len(keys)}", "&".join(keys)[:90]]
     else:
         names.append(leaf)
-    return host.lower()[:100], names, keys
+    return host.lower()[:100] + "/", names, keys
+
+
+def readable(key: str) -> str:
+    """Return the kind with *key* as people write it: ``example.com/shop/*/N?colour&page``."""
+    return _number_of_keys("?", _level("", key)).replace(" ", "...")
 
 
 class Evidence:
@@ -134,8 +141,8 @@ class Kind(Evidence):
     """A node of the tree: what was handed out of it, and what its pages brought."""
 
     __slots__ = (
-        "alike", "children", "copied", "first_news", "first_pages", "given", "is_changed", "judged", "key", "level",
-        "name", "nodes", "parent", "since", "size",
+        "alike", "children", "copied", "example", "first_news", "first_pages", "given", "is_changed", "judged", "key",
+        "level", "name", "nodes", "parent", "since",
     )  # fmt: skip
 
     def __init__(self, name: str, key: str, parent: Kind | None, begin: float) -> None:
@@ -145,7 +152,8 @@ class Kind(Evidence):
         self.children: dict[str, Kind] = {}
         self.alike: tuple[Evidence, ...] = ()
         self.nodes: list[Node] = []  # one for each group that it waits in
-        self.size = self.given = self.judged = self.since = self.copied = 0
+        self.example = ""  # the last URL that was queued in this run
+        self.given = self.judged = self.since = self.copied = 0
         self.first_pages = self.first_news = 0  # of its children
         self.is_changed = True
 
@@ -191,15 +199,15 @@ class Kind(Evidence):
 
     def dump(self) -> bytes:
         """Return what is known of it, for :meth:`load`."""
-        counts = (self.size, self.given, self.judged, self.since, self.copied, self.first_pages, self.first_news)
+        counts = (self.given, self.judged, self.since, self.copied, self.first_pages, self.first_news)
         key = f"{self.parent.key if self.parent else ''}\0{self.name}".encode()
         return _statistics.pack(*counts, self.pages, self.news, self.begin) + key
 
     def load(self, row: bytes) -> None:
         """Go on with what :meth:`dump` returned."""
         values = _statistics.unpack_from(row)
-        self.size, self.given, self.judged, self.since, self.copied, self.first_pages, self.first_news = values[:7]
-        self.pages, self.news, self.begin = values[7:]
+        self.given, self.judged, self.since, self.copied, self.first_pages, self.first_news = values[:6]
+        self.pages, self.news, self.begin = values[6:]
         self.is_changed = False
 
 
@@ -219,15 +227,13 @@ class Tree:
         if host not in self.root.children and len(self.root.children) >= HOSTS:
             self._forget_hosts()
         kind = self._child(self.root, host, host)
-        kind.size += 1
         part = self._dry_part(host, names, keys)
         if part:  # whatever else is in it: such URLs showed nothing new anywhere on the host
-            names, keys = [names[0], f"~{part}"], []
+            names, keys = [names[0], f" {part}"], []  # no URL has a space
         for depth, name in enumerate(names):
             kind = self._child(kind, name, host, names[0], depth, keys if depth == len(names) - 1 else ())
-            kind.size += 1
         lane = kind.children.get(f"^{level}") or self.new(kind, f"^{level}", host)
-        lane.size += 1
+        lane.example = url
         return lane
 
     def _forget_hosts(self) -> None:
@@ -291,7 +297,7 @@ class Tree:
             return child
         if section:
             end = _end(kind, name)
-            if name[:1] == "~":
+            if name[:1] == " ":
                 is_one_of_many = False
             elif depth and end != "&" and _has_letter(name):
                 is_one_of_many = not self._is_frequent(host, name)
@@ -334,7 +340,7 @@ class Tree:
             found = [f"?{key}" for key in keys]
             if depth > 0:
                 found.append(f"{section} {depth} {name}")
-                if name[:1] == "~":
+                if name[:1] == " ":
                     found = [name[1:]]
                 elif _has_letter(name):
                     found.append(name)

@@ -199,7 +199,8 @@ class Novelty:
 
     def _own(self, url: str, text: bytes, is_news: bool) -> str:
         """Note who shows the lines of *text*; return who showed most of them first, if it is no news."""
-        lines = {hash(line) for line in map(bytes.strip, text.split(b"\n")[:LINES]) if len(line) >= TELLING}
+        stripped = map(bytes.strip, text.split(b"\n")[:LINES])
+        lines = dict.fromkeys([hash(line) for line in stripped if len(line) >= TELLING])
         owners = self._owners
         if is_news:
             for line in lines:

@@ -8,21 +8,8 @@ where *rate* is the share of its pages that bring something (:meth:`Kind.rate`),
 Of the URLs waiting, at most AHEAD per page handed out count. So a kind that brings nothing comes last without being cut
 off, an endless one levels off with the others, and what breeds comes later.
 
-How the frontier uses it (a *lane* is a queue of requests of one slot, priority and kind):
-
-    share = Share()                          then share.load(rows) when a job is opened
-    mark = share.mark(url, origin)           when a request is pushed: mark.lane names the kind that its lane is of;
-                                             origin is what page_done() returned for the page with the link, or None
-    group = share.group()                    one for each slot, priority and is_start; forget it when it is empty
-    share.waiting(group, lane, 1)            after each push; the number of rows of a lane when a job is opened
-    lane = share.choose(group)               which of the group's lanes is next
-    share.handed_out(group, lane)            after a request of it was popped
-    origin = share.page_done(mark, brought, url)    when its response comes, before its links are pushed; NOTHING for a
-                                             redirect to a page that was seen, an error, or no response
-    share.is_over(groups)                    whether all that waits has run dry: the crawl ends, the rest stays queued
-    share.report(groups)                     what waits, by kind
-    share.changed() -> {key: bytes}          what to store with a commit
-    share.score(mark) -> float               in a fleet: one number for each request, least first
+A *lane* is a queue of requests of one kind, and a *group* the lanes of one slot and priority. The frontier counts what
+it queues and hands out; page_done() comes before the links of a page are pushed.
 
 A mark is a small tuple, which travels in ``request.meta`` and can be pickled. Lanes are named by text of at most 200
 bytes, which means the same after a restart.
@@ -31,10 +18,11 @@ bytes, which means the same after a restart.
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
-from scrapy_bloom.loops.kinds import Tree
+from scrapy_bloom.loops.kinds import Tree, readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -234,16 +222,15 @@ class Share:
             for section in host.children.values()
         )
 
-    def report(self, groups: Iterable[Group]) -> list[tuple[str, int, int, int, float]]:
-        """Return lane, URLs waiting, pages handed out, pages without news since the last, and rate; most first."""
-        lanes = [node for group in groups for node in group.root.walk() if not node.children and node.parent]
-        rows = [(n.kind.key, n.waiting, n.kind.given, n.kind.since, n.kind.rate()) for n in lanes]
-        return sorted(rows, key=lambda row: -row[1])
-
-    def score(self, mark: Mark) -> float:
-        """Return what a page costs that is pushed now: for queues with one number for each request, least first."""
-        kinds = [*self._lane(mark.lane).path()][:-2]
-        return max(float(kind.size**POWER) / (kind.rate() + 1e-9) for kind in kinds)
+    def report(self, groups: Iterable[Group]) -> list[tuple[str, int, str]]:
+        """Return the kinds of what waits, as people read them, how many URLs wait, and one if known; most first."""
+        waiting: Counter[str] = Counter()
+        examples: dict[str, str] = {}
+        for node in (node for group in groups for node in group.root.walk() if not node.children and node.parent):
+            kind = readable(node.kind.key)
+            waiting[kind] += node.waiting
+            examples[kind] = node.kind.example or examples.get(kind, "")
+        return [(kind, number, examples[kind]) for kind, number in waiting.most_common()]
 
     def changed(self) -> dict[str, bytes]:
         """Return what was learned since this was last asked, by key."""

@@ -102,7 +102,8 @@ def test_sections_that_bring_something_share_evenly() -> None:
 def test_a_resumed_crawl_knows_what_the_killed_one_knew() -> None:
     """What changed() returned, however often it was asked, makes a new share choose as the old one."""
     share = Share()
-    queue, rows = Queue(share), {}
+    queue = Queue(share)
+    rows: dict[str, bytes] = {}
     fill(queue, {"news": 200, "dry": 200})
     for _ in range(4):
         hand_out(queue, 30, "dry")
@@ -138,7 +139,10 @@ def test_the_end_comes_when_all_that_waits_has_run_dry() -> None:
         hand_out(queue, 1, "dry")
     hand_out(queue, 500, "dry")
     assert queue.share.is_over([queue.group])
-    assert sum(row[1] for row in queue.share.report([queue.group])) == len(queue.group) > 4000
+    [(kind, waiting, example)] = queue.share.report([queue.group])
+    assert (kind, waiting) == ("a.example/dry/N", len(queue.group))
+    assert waiting > 4000
+    assert example.startswith(f"{HOST}/dry/")
 
 
 def test_ever_new_urls_take_bounded_memory() -> None:

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 ADDON = {"ADDONS": {"scrapy_bloom.Addon": 300}}
 PATIENCE = 60.0
-Pages = dict[str, "Sequence[str] | int | str"]
-"""By path: the links of a page, a status without a body, or the path that it redirects to."""
+Pages = dict[str, "Sequence[str] | int | str | bytes"]
+"""By path: the links of a page, a status without a body, the path that it redirects to, or the page as it is."""
 
 
 class Site:
@@ -70,7 +70,7 @@ class Site:
                 self.send_response(302 if isinstance(page, str) else page if isinstance(page, int) else 200)
                 if isinstance(page, str):
                     self.send_header("Location", page)
-                body = b"" if isinstance(page, (int, str)) else html(page)
+                body = b"" if isinstance(page, (int, str)) else page if isinstance(page, bytes) else html(page)
                 self.send_header("Content-Type", "text/html")
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
