@@ -2,42 +2,36 @@
 -- nothing. Follows head.lua and filter.lua.
 --
 -- ARGV[1] token   ARGV[2] number of this call among the worker's   ARGV[3] ids to acknowledge
--- ARGV[4] links, flat: place (-1: not filtered), words, masks, digest, index of the slot, score, sign of the order in
---         time, entry   ARGV[5] slots   ARGV[6] blocks and capacity of each layer that may come   ARGV[7] ms of the
---         maximum age, or 0   ARGV[8] digests to forget   ARGV[9] set of those to acknowledge that are dead-lettered
--- 3 to 6, 8 and 9 are in msgpack.
+-- ARGV[4] links, flat: place (-1: not filtered), words, masks, digest, slot, score, sign of the order in time, entry
+-- ARGV[5] blocks and capacity of each layer that may come   ARGV[6] ms of the maximum age, or 0
+-- ARGV[7] digests to forget   ARGV[8] set of those to acknowledge that are dead-lettered
+-- 3 to 5, 7 and 8 are in msgpack.
 --
 -- Returns {outstanding, seq, links that were new, pages that the worker did not have any more}; nil if the queue is gone
 local token, number, done, links = ARGV[1], ARGV[2], cmsgpack.unpack(ARGV[3]), cmsgpack.unpack(ARGV[4])
-local forget, unreadable = cmsgpack.unpack(ARGV[8]), cmsgpack.unpack(ARGV[9])
+local forget, unreadable = cmsgpack.unpack(ARGV[7]), cmsgpack.unpack(ARGV[8])
 if call('EXISTS', STATE) == 0 then return false end
 local seq = tonumber(call('HGET', STATE, 'seq') or 0)
 if call('HGET', CALLS, token) == number then return {outstanding(), seq, 0, 0} end -- its answer was lost
 if #forget > 0 then call('SADD', FILTER .. ':forgotten', unpack(forget)) end
-local chain = open_chain(cmsgpack.unpack(ARGV[6]), tonumber(ARGV[7]), milliseconds())
+local chain = open_chain(cmsgpack.unpack(ARGV[5]), tonumber(ARGV[6]), milliseconds())
 
-local rows, queued, slots, taken = {}, {}, cmsgpack.unpack(ARGV[5]), 0
+local rows, queued, taken = {}, {}, 0
 for i = 1, #links, 8 do
     local place = links[i]
     if place < 0 or chain.add(place, links[i + 1], links[i + 2], links[i + 3]) then
         seq, taken = seq + 1, taken + 1
         rows[#rows + 1], rows[#rows + 2] = seq, links[i + 7]
         local slot = links[i + 4]
-        local pending = queued[slot]
-        if not pending then
-            pending = {}
-            queued[slot] = pending
-        end
+        local pending = queued[slot] or {}
+        queued[slot] = pending
         pending[#pending + 1], pending[#pending + 2] = links[i + 5] + links[i + 6] * seq, seq
     end
 end
 if taken > 0 then
-    for i = 1, #rows, 4000 do call('HSET', REQUESTS, unpack(rows, i, math.min(i + 3999, #rows))) end
-    for index, pending in pairs(queued) do
-        local slot = slots[index + 1]
-        for i = 1, #pending, 4000 do
-            call('ZADD', lane(slot), unpack(pending, i, math.min(i + 3999, #pending)))
-        end
+    call('HSET', REQUESTS, unpack(rows)) -- callers send a few hundred; Lua can unpack 8,000
+    for slot, pending in pairs(queued) do
+        call('ZADD', lane(slot), unpack(pending))
         call('ZADD', SLOTS, call('HGET', ACTIVE, slot) or 0, slot)
     end
     call('HSET', STATE, 'seq', seq)

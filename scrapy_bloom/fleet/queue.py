@@ -153,7 +153,6 @@ class Queue(ServerChain):
         """Enqueue the links that are new, and acknowledge the pages. All or nothing, once per *number*."""
         links = [each for each in messages if isinstance(each, Link)]
         done = [each for each in messages if isinstance(each, Done)]
-        slots = {slot: index for index, slot in enumerate(dict.fromkeys(link.slot for link in links))}
         flat: list[Any] = []
         for link in links:
             place, words, masks, digest = -1, b"", b"", b""
@@ -161,7 +160,7 @@ class Queue(ServerChain):
                 place, words, masks = probes_of(link.fingerprint, self._seed)
                 digest = link.fingerprint[:DIGEST_BYTES]
             sign = -1 if link.is_lifo else 1
-            flat += (place, words, masks, digest, slots[link.slot], link.score, sign, link.entry)
+            flat += (place, words, masks, digest, link.slot, link.score, sign, link.entry)
         answer = self._step(
             _FINISH,
             [self.key(shard)],
@@ -169,7 +168,6 @@ class Queue(ServerChain):
             number,
             for_script([each.id for each in done]),
             for_script(flat),
-            for_script(list(slots)),
             self._sizes,
             self._max_age,
             for_script([each.fingerprint[:DIGEST_BYTES] for each in messages if isinstance(each, Forget)]),

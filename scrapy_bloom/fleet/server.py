@@ -6,7 +6,6 @@ import hashlib
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from scrapy_bloom.errors import MissingPackageError, UnusableError
 
@@ -107,8 +106,7 @@ class Server:
         self.where = "The server of the settings"
         """Host, port and database, for messages."""
         try:
-            url = address.url
-            client: Any = redis.Redis.from_url(url, **options) if url else redis.Redis(**options)
+            client: Any = redis.Redis.from_url(address.url, **options) if address.url else redis.Redis(**options)
             self.where = _name_of(client.connection_pool.connection_kwargs)
             self.info: Mapping[str, Any] = client.info()
             self.is_cluster = bool(self.info.get("cluster_enabled"))
@@ -116,21 +114,16 @@ class Server:
                 client.close()
                 options.pop("db", None)
                 cluster: Any = redis.RedisCluster
-                client = cluster.from_url(url, **options) if url else cluster(**options)
+                client = cluster.from_url(address.url, **options) if address.url else cluster(**options)
         except (ValueError, TypeError):
             # The reason is not shown: it quotes pieces of the URL, which may be pieces of the password.
-            raise UnusableError(
-                self.where,
-                "cannot be reached: its URL or REDIS_PARAMS cannot be read",
-                advice="Write redis://[user:password@]host[:port][/database], with characters like / @ : # in the "
-                f"password as {quote('/', safe='')}, {quote('@')}, {quote(':')}, {quote('#')}.",
-            ) from None
+            advice = (
+                "Write redis://[user:password@]host[:port][/database], with / @ : # in the password as %2F %40 %3A %23."
+            )
+            raise UnusableError(self.where, "has a URL or REDIS_PARAMS that cannot be read", advice=advice) from None
         except (*AWAY, exceptions.RedisError) as error:
-            raise UnusableError(
-                self.where,
-                f"cannot be used: {error}",
-                advice="Start it, or put the right address and password into BLOOM_REDIS_URL.",
-            ) from None
+            advice = "Start it, or put the right address and password into BLOOM_REDIS_URL."
+            raise UnusableError(self.where, f"cannot be used: {error}", advice=advice) from None
         self.client = client
 
     def shards_for_new(self) -> int:
