@@ -159,13 +159,13 @@ class FleetStore:
         return sha1(text, usedforsecurity=False).digest()
 
     def _keep_in_memory(self, request: Request, error: ValueError) -> None:
-        """Let this worker fetch *request*, which a kill of the worker loses."""
+        """Let this worker fetch *request*, which is lost if the worker is killed or stopped."""
         self._count("in_memory")
         if not self._has_warned:
             self._has_warned = True
             logger.error(
-                "%s cannot be written to the queue without a pickle: %s. It stays in this worker, and is lost if the "
-                "worker is killed; bloom/fleet/in_memory counts such requests. Put plain types into meta and "
+                "%s cannot be written to the queue without a pickle: %s. It stays in this worker, and is lost if that "
+                "is killed or stopped; bloom/fleet/in_memory counts such requests. Put plain types into meta and "
                 "cb_kwargs, and methods of the spider into callback and errback; or set BLOOM_FLEET_SECRET to the same "
                 "long random text in all workers.",
                 request,
