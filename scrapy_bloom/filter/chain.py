@@ -69,11 +69,10 @@ class ScalableBloomFilter:
     Args:
         capacity: Fingerprints that the first layer is sized for, at least 1. Each next layer holds twice as many.
         error_rate: Bound on the false-positive probability of the whole chain, from 1e-10 to 0.5.
-        max_age: Seconds after which a fingerprint is forgotten, and is new again: between 7/8 and 8/8 of that after it
-            was added. None: never. With an age, *capacity* counts the fingerprints of one age.
+        max_age: Seconds after which a fingerprint is forgotten, up to an eighth earlier. None: never. With an age,
+            *capacity* counts the fingerprints of one age.
         clock: Returns the time in seconds since 1970.
-        store: Where the layers live; anonymous memory if None. Layers that it already holds keep their design;
-            the arguments above apply to new ones.
+        store: Where the layers live; anonymous memory if None.
 
     Raises:
         ValueError: An argument is out of its range.
@@ -136,9 +135,8 @@ class ScalableBloomFilter:
     def forget(self, fingerprint: bytes) -> bool:
         """Take *fingerprint* back: it is not contained any more, and :meth:`add` accepts it once more, as new.
 
-        Exact, and with files kept through a kill once this call returns. Meant for few fingerprints, such as those of
-        failed requests: each costs some 100 bytes of memory until it is added again. Return False, and do nothing, if
-        the fingerprint was not contained. Raise ValueError if the filter is closed.
+        Exact, and in files kept through a kill. Meant for few fingerprints, such as those of failed requests: each
+        costs some 100 bytes of memory until it is added again. Return False if the fingerprint was not contained.
         """
         if fingerprint not in self:
             return False
@@ -173,9 +171,8 @@ class ScalableBloomFilter:
     def watermark(self) -> int:
         """A number of the caller's, 0 to 2**64 - 1, that outlives the process as the bits do; 0 at first.
 
-        Set it after the additions that it stands for. A kill leaves the number that was set last (or 0, if it comes in
-        the nanoseconds of the store). After a power failure it may be older than that, and newer than the bits on disk,
-        which :attr:`synced` tells of.
+        A kill leaves the number that was set last, or 0 if it comes in between. After a power failure it may be older
+        than that, and newer than the bits on disk, which :attr:`synced` tells of.
         """
         return self._store.watermark
 

@@ -44,10 +44,9 @@ def open_filter(
 ) -> ScalableBloomFilter:
     """Open the filter in *directory*, or begin one there.
 
-    The operating system keeps a set bit even if the process dies, so ``kill -9`` forgets nothing. A power failure may
-    forget what was added since the last sync; a thread syncs every 30 seconds. The arguments are those of
-    :class:`ScalableBloomFilter`. An existing filter keeps the design of its layers, and *capacity* and *error_rate*
-    apply to those it will grow; *max_age* counts for the layers that are there, too.
+    ``kill -9`` forgets nothing. A power failure may forget what was added since the last sync; a thread syncs every 30
+    seconds. The arguments are those of :class:`ScalableBloomFilter`. An existing filter keeps the design of its layers,
+    and *capacity* and *error_rate* apply to those it will grow; *max_age* counts for all.
 
     Raises:
         ValueError: capacity, error_rate or max_age is out of its range.
@@ -61,7 +60,7 @@ def open_filter(
     try:
         chain = ScalableBloomFilter(capacity, error_rate, max_age=max_age, clock=clock, store=store)
     except OSError as error:
-        store.abandon()
+        store.close()
         raise UnusableError(
             f"The filter in {directory}",
             f"cannot be opened: {error}",
@@ -69,9 +68,9 @@ def open_filter(
             f"{plan.first_layer_bytes(capacity, error_rate):,} bytes; with a lower capacity it is smaller, and grows.",
         ) from error
     except BaseException:
-        store.abandon()
+        store.close()
         raise
-    store.start_syncing()
+    store.start_syncing(SYNC_INTERVAL)
     return chain
 
 
@@ -89,6 +88,7 @@ class DirectoryStore(LayerStore):
         self._forgotten_length = 0
         self._syncing = threading.Lock()
         self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
         self._lock = ExitStack()
         self._lock.enter_context(lock_directory(directory))
 
@@ -138,8 +138,8 @@ class DirectoryStore(LayerStore):
                 raise
             self._is_full = True
             logger.error(  # noqa: TRY400 - the reason is in the message, a traceback would bury what to do
-                "No room for layer %d of the filter in %s (%s). New URLs are kept in memory from now on, and are "
-                "fetched again in the next run. To avoid that, stop the crawl, free %d bytes, and go on.",
+                "No room for layer %d of the filter in %s (%s). New URLs are remembered in memory only from now on, "
+                "and the next run fetches them again. Stop the crawl, free %d bytes, and resume it.",
                 *(spec.index, self.directory, error.strerror, spec.nbytes),
             )
             return super().create(spec, created)
@@ -189,21 +189,18 @@ class DirectoryStore(LayerStore):
                 self.synced = watermark
 
     def close(self) -> None:
-        """Sync, mark everything clean, and release files and lock."""
+        """Let the thread sync a last time, if there is one, and release files and lock."""
         self._stop.set()
-        self._thread.join()
-        self.abandon()
-
-    def abandon(self) -> None:
-        """Release files and lock without writing anything."""
+        if self._thread is not None:
+            self._thread.join()
         for file in self._files:
             file.close()
         self._files.clear()
         self._lock.close()
 
-    def start_syncing(self) -> None:
-        """Sync every `SYNC_INTERVAL` seconds in a thread, and a last time on closing."""
-        self._thread = threading.Thread(target=self._sync_until_closed, args=(SYNC_INTERVAL,), daemon=True)
+    def start_syncing(self, interval: float) -> None:
+        """Sync every *interval* seconds in a thread, and a last time on closing."""
+        self._thread = threading.Thread(target=self._sync_until_closed, args=(interval,), daemon=True)
         self._thread.start()
 
     def _sync_until_closed(self, interval: float) -> None:

@@ -25,8 +25,8 @@ HEADER_BYTES = 4096
 MAGIC = b"\x89BLOOM\r\n"  # not text, and broken by any transfer that rewrites line ends or strips the eighth bit
 
 _DESIGN = struct.Struct("<8sIII4xQdQIIdd16s")  # written once, padded with zeros, with a checksum behind
-_WATERMARK = struct.Struct("<QI")  # with its checksum
-_STATE = struct.Struct("<QIIII")  # with its checksum
+_WATERMARK = struct.Struct("<Q")
+_STATE = struct.Struct("<QIII")
 _CHECKSUM_AT, _WATERMARK_AT, _STATE_AT = 4056, 4060, 4072
 
 
@@ -48,12 +48,11 @@ class Header:
         """Return the bytes in the file."""
         rest = self.chain_error_rate, self.created, bytes.fromhex(self.chain_id)
         design = _DESIGN.pack(MAGIC, FORMAT_VERSION, RUNS_SCHEME, *astuple(self.spec), *rest).ljust(_CHECKSUM_AT, b"\0")
-        return design + _checksum(design) + _packed_watermark(self.watermark) + self.pack_state()
+        return _sealed(design) + _sealed(_WATERMARK.pack(self.watermark)) + self.pack_state()
 
     def pack_state(self) -> bytes:
         """Return the bytes of the state, the end of the header."""
-        state = _STATE.pack(self.count, self.is_clean, self.is_followed, self.oldest or 0, 0)[:-4]
-        return state + _checksum(state)
+        return _sealed(_STATE.pack(self.count, self.is_clean, self.is_followed, self.oldest or 0))
 
 
 class LayerFile:
@@ -85,7 +84,7 @@ class LayerFile:
 
     def write_watermark(self, number: int) -> None:
         """Save *number*. The kernel keeps it if the process dies."""
-        self._map[_WATERMARK_AT:_STATE_AT] = _packed_watermark(number)
+        self._map[_WATERMARK_AT:_STATE_AT] = _sealed(_WATERMARK.pack(number))
 
     def fsync(self) -> None:
         """Return once header and bits are on disk. Releases the GIL, so a thread can call it beside the crawl."""
@@ -164,17 +163,16 @@ def read_header(path: Path) -> Header:
         if found != known:  # before the checksum, which another version may keep elsewhere
             advice = f"Upgrade scrapy-bloom; if nobody has run a newer one here, the file is damaged. {_way_out(path)}"
             raise UnusableError(path, f"has the {what} {found}", expected=str(known), advice=advice)
-    if data[_CHECKSUM_AT:_WATERMARK_AT] != _checksum(data[:_CHECKSUM_AT]):
+    if data[:_WATERMARK_AT] != _sealed(data[:_CHECKSUM_AT]):
         raise damaged(path, "the header contradicts its checksum", _CHECKSUM_AT)
     header = Header(LayerSpec(*design), chain_error_rate, created, chain_id.hex(), oldest=None)
     if length != (expected := HEADER_BYTES + header.spec.nbytes):
         raise damaged(path, f"the file has {length} bytes, and its header says {expected}", length)
-    if data[-4:] == _checksum(data[_STATE_AT:-4]):
-        count, is_clean, is_followed, oldest, _ = _STATE.unpack_from(data, _STATE_AT)
+    if data[_STATE_AT:] == _sealed(data[_STATE_AT:-4]):
+        count, is_clean, is_followed, oldest = _STATE.unpack_from(data, _STATE_AT)
         header = replace(header, count=count, is_clean=is_clean == 1, is_followed=is_followed == 1, oldest=oldest)
-    watermark, _ = _WATERMARK.unpack_from(data, _WATERMARK_AT)
-    if data[_WATERMARK_AT:_STATE_AT] == _packed_watermark(watermark):
-        return replace(header, watermark=watermark)
+    if data[_WATERMARK_AT:_STATE_AT] == _sealed(data[_WATERMARK_AT : _STATE_AT - 4]):
+        return replace(header, watermark=_WATERMARK.unpack_from(data, _WATERMARK_AT)[0])
     if header.is_clean:
         raise damaged(path, "the watermark contradicts its checksum", _WATERMARK_AT)
     return header
@@ -189,12 +187,8 @@ def _way_out(path: Path) -> str:
     return f"Restore the file from a backup, or delete the directory {path.parent} to crawl all pages again."
 
 
-def _checksum(data: bytes) -> bytes:
-    return crc32(data).to_bytes(4, "little")
-
-
-def _packed_watermark(number: int) -> bytes:
-    return _WATERMARK.pack(number, crc32(number.to_bytes(8, "little")))
+def _sealed(data: bytes) -> bytes:
+    return data + crc32(data).to_bytes(4, "little")
 
 
 def _allocate(fd: int, nbytes: int) -> None:

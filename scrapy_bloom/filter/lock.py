@@ -53,10 +53,8 @@ def lock_directory(directory: str | os.PathLike[str]) -> Iterator[None]:
 
 def owner(directory: Path) -> str:
     """Return the last process that locked *directory*, in words, or nothing if it left no note."""
-    try:
-        return (directory / LOCK_NAME).read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""
+    path = directory / LOCK_NAME
+    return path.read_text(encoding="utf-8", errors="replace").strip() if path.is_file() else ""
 
 
 def is_locked(directory: Path) -> bool:
