@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from scrapy_bloom.loops.kinds import Kind
     from scrapy_bloom.loops.novelty import Brought
 
-AHEAD = 2  # URLs waiting per page handed out that count as handed out, too: kinds that breed come later
+AHEAD = 1  # URLs waiting per page handed out that count as handed out, too: kinds that breed come later
 OWN = 0.5  # how much of a kind's promise is its own rate; the rest is its best child's promise
 POWER = 1.25  # how much dearer the pages of a kind become with their number
 FAR = 5  # dry pages on the way to a URL that are told apart
