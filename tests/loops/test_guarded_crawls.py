@@ -1,0 +1,80 @@
+"""Real crawls under the loop guard, of a site on loopback with an endless calendar."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+from scrapy_bloom.commands.info import info
+from scrapy_bloom.job.inspect import inspect_job
+from tests.support.crawls import ADDON, Pages, Site, crawl, html
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GUARDED: dict[str, Any] = {**ADDON, "BLOOM_LOOP_GUARD": True, "CONCURRENT_REQUESTS": 4}
+GUIDE = {f"/guide/{number}" for number in range(24)}
+LATE = {f"/late/{number}" for number in range(10)}
+HONEST = {"/", "/held"} | GUIDE | LATE
+LEAST_DRY = 60
+"""So many pages of a section without news the crawl fetches at least before it ends."""
+
+
+class WithCalendar(Pages):
+    """Chapters of a guide, each with a link to a calendar in which each month leads to others and to its days."""
+
+    def get(self, path: str, default: Any = None) -> Any:
+        where, _, number = path.removeprefix("/").partition("/")
+        if path == "/":
+            return page("home", [*sorted(GUIDE)[:8], "/calendar?month=0"])
+        if where == "guide":
+            others = {f"/guide/{(int(number) + step) % len(GUIDE)}" for step in (1, 8)}
+            return page(path, [*sorted(others), "/held", f"/calendar?month={number}"])
+        if where == "held":
+            return page(path, sorted(LATE))
+        if where == "late":
+            return page(path, ["/held"])
+        month = int(path.partition("month=")[2].partition("&")[0])
+        links = [f"/calendar?month={month + step}" for step in (-1, 1, 12)]
+        return b"<h1>Calendar</h1><p>There is nothing on.</p>" + html(
+            links + [f"/calendar?month={month}&day={day}" for day in range(1, 6)]
+        )
+
+
+def page(path: str, links: list[str]) -> bytes:
+    """Return a page with a paragraph that no other has."""
+    letters = random.Random(path).choices("abcdefghijklmnopqrstuvwxyz", k=400)
+    words = " ".join("".join(letters[at : at + 8]) for at in range(0, 400, 8))
+    return f"<p>{words}</p>".encode() + html(links)
+
+
+def calendar_pages(site: Site) -> int:
+    return sum(path.startswith("/calendar") for path in site.hits)
+
+
+def test_a_crawl_ends_by_itself_and_keeps_what_is_left(tmp_path: Path) -> None:
+    """Every honest page is fetched, once; the rest of the calendar stays in the job, from which a run without the guard
+    fetches it."""
+    job = tmp_path / "job"
+    settings = {**GUARDED, "JOBDIR": str(job)}
+    with Site(WithCalendar()) as site:
+        site.release.set()
+        outcome = crawl(site, tmp_path, settings)
+        assert {path: site.hits[path] for path in HONEST} == dict.fromkeys(HONEST, 1)
+        assert LEAST_DRY <= calendar_pages(site) < 10 * LEAST_DRY
+        assert outcome.stats["finish_reason"] == "finished"
+        left = outcome.stats["bloom/loop/left"]
+        assert left == inspect_job(job).state.pending > 0
+        kinds = info(str(job))["pending_by_kind"]
+        assert sum(kind["pending"] for kind in kinds) == left
+        section = site.url.partition("//")[2] + "/calendar?"
+        assert all(kind["kind"].startswith(section) for kind in kinds)
+        assert all(kind["example"].startswith(f"{site.url}/calendar?") for kind in kinds)
+        assert not outcome.lines("WARNING") + outcome.lines("ERROR")
+
+        site.forget_hits()
+        bounded = {**settings, "BLOOM_LOOP_GUARD": False, "CLOSESPIDER_PAGECOUNT": 50}
+        assert crawl(site, tmp_path, bounded).stats["finish_reason"] == "closespider_pagecount"
+        assert calendar_pages(site) >= 50
+        assert not HONEST & site.hits.keys()
+        assert set(site.hits.values()) == {1}
