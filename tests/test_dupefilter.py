@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scrapy import Request, Spider
 from scrapy.dupefilters import RFPDupeFilter
@@ -59,11 +59,12 @@ requests = st.builds(
 
 
 @pytest.mark.parametrize("fingerprinter", [None, ByMethod])
+@settings(max_examples=50)
 @given(stream=st.lists(requests, max_size=60))
 def test_it_decides_as_scrapys_own_filter(fingerprinter: type | None, stream: list[Request]) -> None:
     """Of any stream of requests, those are dropped that RFPDupeFilter drops; also with another fingerprinter."""
-    settings = {"REQUEST_FINGERPRINTER_CLASS": fingerprinter} if fingerprinter else {}
-    ours, theirs = ours_with(**settings), RFPDupeFilter.from_crawler(crawler_with(**settings))
+    chosen = {"REQUEST_FINGERPRINTER_CLASS": fingerprinter} if fingerprinter else {}
+    ours, theirs = ours_with(**chosen), RFPDupeFilter.from_crawler(crawler_with(**chosen))
     assert [ours.request_seen(each) for each in stream] == [theirs.request_seen(each) for each in stream]
     assert [ours.request_fingerprint(each) for each in stream] == [theirs.request_fingerprint(each) for each in stream]
     ours.close("finished")
@@ -122,9 +123,9 @@ def test_a_crawl_in_which_nothing_can_be_checked_ends(tmp_path: Path) -> None:
     """Pages that link to each other would be fetched for ever; the log says what to repair, and the job resumes."""
     most = dupefilter.MOST_UNCHECKED_IN_A_ROW
     fingerprinter = {"REQUEST_FINGERPRINTER_CLASS": "tests.test_dupefilter.Raising"}
-    settings = {**ADDON, "JOBDIR": str(tmp_path / "job"), "DEPTH_LIMIT": 10 * most}
+    job = {**ADDON, "JOBDIR": str(tmp_path / "job"), "DEPTH_LIMIT": 10 * most}
     with Site({"/": ["/odd"], "/odd": ["/odd"]}) as site:
-        outcome = crawl(site, tmp_path, {**settings, **fingerprinter})
+        outcome = crawl(site, tmp_path, {**job, **fingerprinter})
         assert outcome.stats["finish_reason"] == "bloom_unchecked"
         assert most <= site.hits["/odd"] + 1 <= most + 32
     assert len(outcome.lines("CRITICAL")) == 1

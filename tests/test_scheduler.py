@@ -19,6 +19,7 @@ from scrapy_bloom.links.spider import UnseenLinks
 from tests.support.crawls import Site
 from tests.support.engine import (
     BY_PRIORITY,
+    SCRAPY_LEAVES_FILES_OPEN,
     SCRAPYS_FILTER,
     SCRAPYS_SCHEDULER,
     Engine,
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
     from scrapy.crawler import Crawler
     from scrapy.http import Response
+
+pytestmark = SCRAPY_LEAVES_FILES_OPEN
 
 UNDER_SCRAPYS = {"SCHEDULER": SCRAPYS_SCHEDULER, "SCHEDULER_PRIORITY_QUEUE": BY_PRIORITY}
 OVER_SCRAPYS = {"DUPEFILTER_CLASS": SCRAPYS_FILTER}

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import tempfile
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import Phase, given, settings
@@ -14,23 +13,14 @@ from hypothesis import strategies as st
 from scrapy import Request
 
 from scrapy_bloom.job import store
-from tests.support.engine import BY_HOST, BY_PRIORITY, OURS, SCRAPYS, Engine
+from tests.support.engine import BY_HOST, BY_PRIORITY, OURS, SCRAPY_LEAVES_FILES_OPEN, SCRAPYS, Engine
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-# Scrapy 2.13's own priority queues leave their empty disk queues unclosed.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = SCRAPY_LEAVES_FILES_OPEN
 
 
 @pytest.fixture(autouse=True)
-def _collect_what_scrapy_left_open(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _commit_at_any_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "COMMIT_SECONDS", 0.0)
-    yield
-    gc.collect()
 
 
 def programs(*kinds: str, restarts: bool) -> st.SearchStrategy[list[tuple[Any, ...]]]:
@@ -137,7 +127,7 @@ def options_of(queue: str, usual: str, start: str | None) -> dict[str, Any]:
 
 
 ORDERS = [("Lifo", "Fifo"), ("Fifo", "Fifo"), ("Lifo", None), ("Fifo", "Lifo")]
-some = settings(max_examples=20, report_multiple_bugs=False, phases=[Phase.explicit, Phase.generate])
+some = settings(max_examples=12, report_multiple_bugs=False, phases=[Phase.explicit, Phase.generate])
 
 
 @pytest.mark.parametrize("in_job", [True, False])

@@ -16,8 +16,14 @@ from scrapy import Request
 from scrapy_bloom.job import store
 from tests.support.engine import Engine, opened, snapshot
 
-URLS = [f"http://host-{n % 3}.example/{n}" for n in range(7)]
+IN_MEMORY = ["http://memory.example/1", "http://memory.example/2"]
+"""Requests for these cannot be serialized."""
+URLS = [f"http://host-{n % 3}.example/{n}" for n in range(7)] + IN_MEMORY
 PENDING, DONE = "pending", "done"
+
+
+def durable(urls: list[str]) -> list[str]:
+    return [url for url in urls if url not in IN_MEMORY]
 
 
 class PendingRequests(RuleBasedStateMachine):
@@ -30,7 +36,6 @@ class PendingRequests(RuleBasedStateMachine):
         self.is_seen: dict[str, str] = {}
         self.queue: list[str] = []
         self.in_flight: list[Request] = []
-        self.in_memory: set[str] = set()
         self.engine = self.open()
 
     def open(self, directory: Path | None = None) -> Engine:
@@ -40,19 +45,16 @@ class PendingRequests(RuleBasedStateMachine):
         self.engine.stop()
         shutil.rmtree(self.directory)
 
-    @rule(url=st.sampled_from(URLS), priority=st.integers(0, 1), kind=st.sampled_from(["", "", "again", "memory"]))
-    def push(self, url: str, priority: int, kind: str) -> None:
-        meta = {"unserializable": lambda: None} if kind == "memory" else {}
-        request = Request(url, priority=priority, dont_filter=kind == "again", meta=meta)
-        is_new = kind == "again" or url not in self.is_seen
+    @rule(url=st.sampled_from(URLS), priority=st.integers(0, 1), is_again=st.booleans())
+    def push(self, url: str, priority: int, is_again: bool) -> None:
+        meta = {"unserializable": lambda: None} if url in IN_MEMORY else {}
+        request = Request(url, priority=priority, dont_filter=is_again, meta=meta)
+        is_new = is_again or url not in self.is_seen
         assert self.engine.push(request) == [is_new]
         if is_new:
-            self.in_memory.discard(url)
-            if kind == "memory":
-                self.in_memory.add(url)
-            if kind != "again":
-                self.is_seen[url] = PENDING
             self.queue.append(url)
+            if not is_again:
+                self.is_seen[url] = PENDING
 
     @rule(times=st.integers(1, 3))
     def start(self, times: int) -> None:
@@ -104,20 +106,17 @@ class PendingInJob(PendingRequests):
     def open(self, directory: Path | None = None) -> Engine:
         return Engine(directory or self._next_directory())
 
-    def _durable(self, urls: list[str]) -> list[str]:
-        return [url for url in urls if url not in self.in_memory]
-
     def _committed(self) -> None:
-        self.unfinished = self._durable(self.queue + [request.url for request in self.in_flight])
-        self.known = set(self._durable(list(self.is_seen)))
+        self.unfinished = durable(self.queue + [request.url for request in self.in_flight])
+        self.known = set(durable(list(self.is_seen)))
         self.pushed: list[str] = []
         self.ended: list[str] = []
 
-    @rule(url=st.sampled_from(URLS), priority=st.integers(0, 1), kind=st.sampled_from(["", "", "again", "memory"]))
-    def push(self, url: str, priority: int, kind: str) -> None:
+    @rule(url=st.sampled_from(URLS), priority=st.integers(0, 1), is_again=st.booleans())
+    def push(self, url: str, priority: int, is_again: bool) -> None:
         before = len(self.queue)
-        super().push(url, priority, kind)
-        self.pushed += self._durable(self.queue[before:])
+        super().push(url, priority, is_again)
+        self.pushed += durable(self.queue[before:])
 
     @rule(place=st.integers(0, 100))
     def end(self, place: int) -> None:
@@ -165,9 +164,9 @@ class PendingInJob(PendingRequests):
         assert Counter(self.unfinished) - Counter(self.ended) <= found <= Counter(self.unfinished + self.pushed)
         self.engine = self.open(directory)
         seen = {url for url, is_seen in zip(URLS, self.answers(), strict=True) if is_seen}
-        done = {url for url, was in self.is_seen.items() if was == DONE and url not in self.in_memory}
+        done = {url for url in durable(list(self.is_seen)) if self.is_seen[url] == DONE}
         assert self.known <= seen <= found.keys() | done
-        self.queue, self.in_flight, self.in_memory = list(found.elements()), [], set()
+        self.queue, self.in_flight = list(found.elements()), []
         self.is_seen = {url: PENDING if url in found else DONE for url in seen}
         self._committed()
 
@@ -176,11 +175,12 @@ class PendingInJob(PendingRequests):
         return self.directory / str(self.runs)
 
 
-SOME = settings(max_examples=20, stateful_step_count=40, phases=[Phase.generate])
-
-
+@pytest.mark.parametrize("examples", [15, pytest.param(300, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("machine", [PendingRequests, PendingInJob])
-def test_no_pending_request_is_lost(machine: type[PendingRequests], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_pending_request_is_lost(
+    machine: type[PendingRequests], examples: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever is pushed, handed out, done, taken back, committed, stopped and killed, pages are pending or new."""
     monkeypatch.setattr(store, "COMMIT_SECONDS", 0.0)
-    run_state_machine_as_test(machine, settings=SOME)  # type: ignore[no-untyped-call]
+    some = settings(max_examples=examples, stateful_step_count=40, phases=[Phase.generate])
+    run_state_machine_as_test(machine, settings=some)  # type: ignore[no-untyped-call]

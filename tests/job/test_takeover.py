@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import random
 import shutil
@@ -17,23 +16,12 @@ from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.filter.directory import open_filter
 from scrapy_bloom.job.database import NAME, Database
 from scrapy_bloom.job.takeover import export_queue, import_seen, read_fingerprints
-from tests.support.engine import BY_HOST, BY_PRIORITY, OUR_FILTER, SCRAPYS, Engine, opened
+from tests.support.engine import BY_HOST, BY_PRIORITY, OUR_FILTER, SCRAPY_LEAVES_FILES_OPEN, SCRAPYS, Engine, opened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-# Scrapy 2.13's own priority queues leave their empty disk queues unclosed.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
-
-
-@pytest.fixture(autouse=True)
-def _collect_what_scrapy_left_open() -> Iterator[None]:
-    yield
-    gc.collect()
+pytestmark = SCRAPY_LEAVES_FILES_OPEN
 
 
 def order_of(queue: str, order: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from scrapy import Request, Spider
 from scrapy.core.downloader import Slot
 from scrapy.core.engine import _Slot
@@ -35,6 +36,13 @@ _BASES = ("DOWNLOAD_HANDLERS", "EXTENSIONS", "DOWNLOADER_MIDDLEWARES", "SPIDER_M
 NOTHING_ELSE: dict[str, Any] = {f"{name}_BASE": {} for name in _BASES}
 BY_HOST = "scrapy.pqueues.DownloaderAwarePriorityQueue"
 BY_PRIORITY = "scrapy.pqueues.ScrapyPriorityQueue"
+
+SCRAPY_LEAVES_FILES_OPEN = [
+    pytest.mark.usefixtures("scrapy_leaves_files_open"),
+    pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+"""Marks of tests of Scrapy's own scheduler."""
 
 if not is_reactor_installed():  # by the tests' conftest, but not for a script
     install_reactor("twisted.internet.asyncioreactor.AsyncioSelectorReactor")
