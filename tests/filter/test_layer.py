@@ -7,8 +7,6 @@ import random
 import statistics
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from scrapy_bloom.filter import probes as probing
 from scrapy_bloom.filter import sizing
@@ -59,16 +57,6 @@ def test_a_count_comes_back_from_the_bits_and_one_that_is_off_is_noticed(layer: 
     for factor in (-2, -0.25, 0.25, 2, 0):
         layer.count = round(true + factor * stray)
         assert (layer.contradiction() is not None) is (abs(factor) == 2)
-
-
-@given(capacity=st.integers(1, 10**9), rate=st.floats(1e-11, 0.5), probes=st.integers(1, 36))
-def test_a_layer_is_as_small_as_its_rate_and_its_ends_allow(capacity: int, rate: float, probes: int) -> None:
-    """m is that of the rate or four paddings; the array is m bits and the padding, in whole 64-bit words."""
-    spec = LayerSpec.smallest(index=0, capacity=capacity, error_rate=rate, probes=probes, seed=SEED)
-    padding = probing.padding_bits(probes)
-    assert spec.size_bits == max(4 * padding, probing.size_bits(capacity, rate, probes))
-    assert 0 <= 8 * spec.nbytes - spec.size_bits - padding < 64
-    assert probing.error_rate(spec.designed_fill, probes) <= rate
 
 
 @pytest.mark.parametrize("capacity", [1, 20, 60_000])

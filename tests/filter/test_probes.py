@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from bitarray import bitarray
 from hypothesis import given
@@ -11,6 +9,7 @@ from hypothesis import strategies as st
 
 from scrapy_bloom.filter import probes as probing
 from scrapy_bloom.filter import sizing
+from scrapy_bloom.filter.layer import LayerSpec
 from tests.filter.sampling import (
     FINGERPRINTS,
     SEED,
@@ -22,9 +21,6 @@ from tests.filter.sampling import (
     questions,
     unlimited,
 )
-
-if TYPE_CHECKING:
-    from scrapy_bloom.filter.layer import LayerSpec
 
 PROBES = st.integers(1, probing.MAX_PROBES)
 SEEDS = st.integers(0, 2**32 - 1)
@@ -80,12 +76,17 @@ def test_every_bit_counts(probes: int) -> None:
 
 @given(capacity=st.integers(1, 10**10), rate=st.floats(1e-12, 0.5), probes=PROBES)
 def test_layers_are_as_small_as_their_rate_allows(capacity: int, rate: float, probes: int) -> None:
-    """m meets the error rate, and two bits less, or a billionth at sizes where floats are coarser, would not."""
+    """m meets the error rate, and two bits less, or a billionth at sizes where floats are coarser, would not. The array
+    of a layer is that, or four paddings, and one padding, in whole 64-bit words."""
     size = probing.size_bits(capacity, rate, probes)
     assert probing.error_rate(sizing.fill_ratio(capacity, size, probes), probes) <= rate
     fewer = min(size - 2, size * (1 - 1e-9))
     assert fewer <= 0 or probing.error_rate(sizing.fill_ratio(capacity, fewer, probes), probes) > rate
     assert size >= capacity * sizing.bits_per_fingerprint(rate, probes)
+    spec = LayerSpec.smallest(index=0, capacity=capacity, error_rate=rate, probes=probes, seed=SEED)
+    padding = probing.padding_bits(probes)
+    assert spec.size_bits == max(4 * padding, size)
+    assert 0 <= 8 * spec.nbytes - spec.size_bits - padding < 64
 
 
 @pytest.mark.parametrize("kind", FINGERPRINTS)
