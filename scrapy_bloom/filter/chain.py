@@ -96,6 +96,7 @@ class ScalableBloomFilter:
         self._store = LayerStore() if store is None else store
         self._layers, self._forgotten = self._store.load()
         self._due = math.inf  # when a layer is too old for more fingerprints, or to be kept
+        self._since = -math.inf  # what the clock said when that was found; if it says less, it was wrong then
         self._drops = 0
         self._closed = False
         self._quota = 0
@@ -255,7 +256,7 @@ class ScalableBloomFilter:
 
     def _age(self) -> None:
         """Drop the layers that are too old, and let the next new fingerprint begin a layer if the newest is closed."""
-        if self._max_age is None or self._closed or (now := self._clock()) < self._due:
+        if self._max_age is None or self._closed or self._since <= (now := self._clock()) < self._due:
             return
         self._settle()
         expired = [plan.is_expired(layer.created, now=now, max_age=self._max_age) for layer in self._layers]
@@ -285,7 +286,8 @@ class ScalableBloomFilter:
         left = 0 if newest.is_saturated else newest.capacity - newest.count
         if self._max_age is not None:
             closing = newest.created + self._max_age / plan.PERIODS
-            if self._clock() >= closing:
+            self._since = self._clock()
+            if self._since >= closing:
                 left, closing = 0, math.inf
             self._due = min(closing, min(layer.created for layer in self._layers) + self._max_age)
         # Without a quota, the next layer waits for the next new fingerprint: exactly the capacity costs one layer.

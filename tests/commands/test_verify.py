@@ -40,7 +40,6 @@ DAMAGES = {
     "the name of a queue": lambda job: change(job, "UPDATE lane SET slot = 'elsewhere.example'"),
     "the state": lambda job: change(job, "UPDATE state SET body = x'00' WHERE key = 'job'"),
     "an older database": lambda job: change(job, "DELETE FROM state WHERE key = 'job'"),
-    "half a database": lambda job: cut_in_two(job / "requests.bloom" / "job.sqlite"),
 }
 
 
@@ -55,6 +54,15 @@ def test_damage_to_pending_requests_is_found_and_repaired(job: Path, answer: Ans
     assert (code, found["sound"], found["findings"]) == (OK, True, [])
     assert (job / "requests.bloom" / "job.sqlite.damaged").exists()
     assert answer("info", job)[0] == OK
+
+
+def test_a_database_that_cannot_be_read_is_not_repaired(job: Path, answer: Answer) -> None:
+    """It is named with advice, and left as it is."""
+    path = job / "requests.bloom" / "job.sqlite"
+    cut_in_two(path)
+    before = path.read_bytes()
+    code, error = answer("verify", job, "--fix")
+    assert (code, str(path) in error, path.read_bytes() == before) == (USAGE, True, True)
 
 
 def test_a_damaged_filter_is_for_people_to_repair(job: Path, answer: Answer) -> None:
