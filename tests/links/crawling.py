@@ -41,9 +41,8 @@ class OpenCrawl:
     def downloaded(self, response: TextResponse) -> TextResponse:
         assert self.crawl.store is not None
         self.crawl.store.push(Request(response.url), None)
-        found = self.crawl.store.pop()
-        assert found is not None
-        response.request = found[0]
+        if found := self.crawl.store.pop():
+            response.request = found[0]
         return response
 
     def see(self, *urls: str) -> None:
