@@ -252,7 +252,7 @@ class Crawl:
         return feed_begun(self.store.database, template, path) if isinstance(self.store, JobStore) else None
 
     def feed_begins(self, feed: FeedLength) -> None:
-        """Note that the file *feed* is about to be written."""
+        """Note that the file *feed* is about to be written. Raise OSError if the job cannot know of it."""
         if isinstance(self.store, JobStore):
             self.store.feed_begins(feed)
 

@@ -19,6 +19,7 @@ from scrapy_bloom.job.feedfile import FeedFile
 from scrapy_bloom.job.records import FeedLength
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import IO
 
     from scrapy import Spider
@@ -78,7 +79,7 @@ class FeedExporter(ScrapyFeedExporter):
             slot = self._start_new_batch(begun.batch, begun.path, slot.feed_options, slot.spider, slot.uri_template)
             slot.itemcount = begun.items
         self._begin(slot, goes_on=goes_on)
-        if goes_on:
+        if slot.itemcount:
             slot.start_exporting()  # Scrapy closes a feed that has items
         return slot
 
@@ -100,14 +101,16 @@ class FeedExporter(ScrapyFeedExporter):
                 self._begin(new)
 
     def _begin(self, slot: FeedSlot, *, goes_on: bool = False) -> None:
-        """Make the file of *slot* part of the commits. The job knows of it from now on, and cuts it after a kill."""
+        """Make the file of *slot* part of the commits. The job knows of it before it is opened."""
+        path, items = Path(_path_of(slot)), slot.itemcount
+
+        def begins(length: int) -> None:
+            self.crawl.feed_begins(FeedLength(str(path), length, slot.batch_id, items, slot.uri_template))
+
         storage: Any = slot.storage
-        slot.storage = FileFeedStorage(storage.path, "ab" if goes_on else storage.write_mode)
-        path = Path(_path_of(slot))
-        length = path.stat().st_size if slot.storage.write_mode == "ab" and path.is_file() else 0
-        if slot.format == "csv" and length:
+        slot.storage = FileFeedStorage(str(path), "ab" if goes_on else storage.write_mode, begins)
+        if slot.format == "csv" and slot.storage.kept():
             slot.feed_options = _without_header(slot.feed_options, path)
-        self.crawl.feed_begins(FeedLength(str(path), length, slot.batch_id, slot.itemcount, slot.uri_template))
 
     def flush(self) -> None:
         """Hand what was written to the operating system."""
@@ -123,12 +126,14 @@ class FeedExporter(ScrapyFeedExporter):
 
         """
         lengths = []
-        for slot in [*self._finished, *self.slots]:
-            file: Any = slot.file
-            if isinstance(file, FeedFile):
+        for slot in filter(_is_committed, [*self._finished, *self.slots]):
+            file, storage = cast("Any", slot.file), cast("Any", slot.storage)
+            if file is not None:
                 file.settle()
-                ids = (slot.batch_id, slot.itemcount, slot.uri_template)
-                lengths.append(FeedLength(_path_of(slot), file.length, *ids, slot in self._finished))
+            # Without items yet, it has a number among the batches.
+            length = storage.kept() if file is None else file.length
+            ids = (slot.batch_id, slot.itemcount, slot.uri_template)
+            lengths.append(FeedLength(_path_of(slot), length, *ids, slot in self._finished))
         self._finished.clear()
         changed = [length for length in lengths if self._noted.get(length.path) != length]
         self._noted.update((length.path, length) for length in changed)
@@ -138,12 +143,17 @@ class FeedExporter(ScrapyFeedExporter):
 class FileFeedStorage:
     """A local file that is written by commits. Scrapy's stats have the name of the class, and keep it."""
 
-    def __init__(self, path: str, write_mode: str) -> None:
-        self.path, self.write_mode = path, write_mode
+    def __init__(self, path: str, write_mode: str, begins: Callable[[int], None]) -> None:
+        self.path, self.write_mode, self._begins = path, write_mode, begins
+
+    def kept(self) -> int:
+        """Return how many bytes the file keeps when it is opened."""
+        path = Path(self.path)
+        return path.stat().st_size if self.write_mode == "ab" and path.is_file() else 0
 
     def open(self, spider: Spider) -> IO[bytes]:  # noqa: ARG002 - Scrapy's arguments
         """Return a file that waits for commits."""
-        file: Any = FeedFile(Path(self.path), self.write_mode)
+        file: Any = FeedFile(Path(self.path), self.write_mode, lambda: self._begins(self.kept()))
         return cast("IO[bytes]", file)
 
     def store(self, file: IO[bytes]) -> None:

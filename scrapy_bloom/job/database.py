@@ -16,12 +16,10 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from scrapy_bloom.errors import DamagedError, UnusableError
-from scrapy_bloom.job.records import FORMAT_VERSION, FeedLength, Figures, LaneRow, State
+from scrapy_bloom.job.records import FORMAT_VERSION, Batch, FeedLength, Figures, LaneRow, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-
-    from scrapy_bloom.job.records import Batch
 
 NAME = "job.sqlite"
 APPLICATION_ID = 0x53624A62  # "SbJb"
@@ -137,6 +135,13 @@ class Database:
                 run("ROLLBACK")
             raise
         self.state = state
+
+    def note_feed(self, feed: FeedLength) -> None:
+        """Note *feed* alone. Raises OSError if that cannot be written."""
+        try:
+            self.write(Batch(feeds=[feed], state=self.state))
+        except sqlite3.OperationalError as error:
+            raise OSError(str(error)) from error
 
     def _insert(self, insert: str, rows: Sequence[Sequence[Any]]) -> None:
         for some in _slices(rows):

@@ -13,7 +13,7 @@ from scrapy_bloom.errors import counted
 from scrapy_bloom.job.records import Batch, FeedLength
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from scrapy_bloom.job.database import Database
 
@@ -24,13 +24,20 @@ WRITE_AT = 1 << 20
 
 
 class FeedFile(io.RawIOBase):
-    """The file of a feed. What is written waits in memory until :meth:`settle`, also while the disk has no room."""
+    """The file of a feed. What is written waits in memory until :meth:`settle`, also while the disk has no room.
 
-    def __init__(self, path: Path, mode: str) -> None:
+    Args:
+        path: The file; its directory is created.
+        mode: "ab" to append to it, "wb" to overwrite it.
+        begins: Called before it is opened. If that raises OSError, all waits on.
+
+    """
+
+    def __init__(self, path: Path, mode: str, begins: Callable[[], None]) -> None:
         super().__init__()
         self.length = 0
-        """Bytes that are in the file."""
-        self._path, self._mode = path, mode
+        """Bytes that are in the file, once it is open."""
+        self._path, self._mode, self._begins = path, mode, begins
         self._waiting = bytearray()
         self._file: Any = None
         self._is_whole = False
@@ -52,6 +59,7 @@ class FeedFile(io.RawIOBase):
         if self._is_whole:
             return
         if self._file is None:
+            self._begins()
             self._path.parent.mkdir(parents=True, exist_ok=True)
             if self._mode == "ab" and not _ends_a_line(self._path):
                 self._waiting[:0] = b"\n"

@@ -129,3 +129,13 @@ class Batch:
         """Return whether there is nothing to write."""
         changes = self.added, self.done, self.fingerprints, self.feeds
         return not any(changes) and not any((self.notes, self.kinds, self.failed, self.figures))
+
+    def extend(self, since: Batch) -> None:
+        """Add what came *since*, but for its lanes, its state and what is done."""
+        self.added.update(since.added)
+        self.fingerprints.update(since.fingerprints)
+        self.feeds += since.feeds
+        self.notes.update(since.notes)
+        self.kinds.update(since.kinds)
+        self.failed += since.failed
+        self.figures += since.figures

@@ -120,7 +120,7 @@ class JobStore:
         self._writing: Future[None] | None = None
         self._began = 0.0
         self._retry_at = 0.0
-        self._is_failing = False
+        self._is_failing = self._is_closed = False
 
     def close_also(self, other: ScalableBloomFilter) -> None:
         """Close *other*, which is kept in the same directory, with the store."""
@@ -155,10 +155,12 @@ class JobStore:
         return self.frontier.size + self._memory.size
 
     def feed_begins(self, feed: FeedLength) -> None:
-        """Note *feed*, a file that is about to be written, at once: the next run has to cut whatever a kill leaves."""
+        """Note *feed*, a file that is about to be written, for a next run to cut. OSError if there is no room."""
         self._wait()
-        with suppress(sqlite3.Error, OSError):  # a full disk, say: the next commit says so
-            self.database.write(Batch(feeds=[feed], state=self.database.state))
+        if not self._is_closed:
+            self.database.note_feed(feed)
+        elif self._is_failing:
+            raise OSError("nobody would know of the file")
 
     def _read(self, lane: Lane, most: int) -> list[tuple[int, bytes]]:
         return self.database.rows(lane.id, *lane.unread(), newest_first=lane.is_lifo, most=most)
@@ -334,13 +336,7 @@ class JobStore:
         """Put what could not be written in front of what came since."""
         since, self._batch = self._batch, batch
         self._lanes = self._writing_lanes | self._lanes
-        batch.feeds += since.feeds
-        batch.added.update(since.added)
-        batch.fingerprints.update(since.fingerprints)
-        batch.notes.update(since.notes)
-        batch.kinds.update(since.kinds)
-        batch.failed += since.failed
-        batch.figures += since.figures
+        batch.extend(since)
         for lane, id_ in since.done:
             if batch.added.pop(id_, None) is None:
                 batch.done.append((lane, id_))
@@ -377,12 +373,14 @@ class JobStore:
     def close(self) -> None:
         """Write what is left, and close the files. What cannot be written is said, and fetched again."""
         self.flush()
-        is_written = self._batch.is_empty() and not self._is_failing
         self._thread.shutdown()
         self._close_filters()
-        if is_written:
-            self.database.write(Batch(state=replace(self.state, in_flight=0, clean=True)), redo_until=self._last_id)
-        else:
+        if self._batch.is_empty() and not self._is_failing:
+            with suppress(sqlite3.OperationalError):  # the disk is full now
+                closed = replace(self.state, in_flight=0, clean=True)
+                self.database.write(Batch(state=closed), redo_until=self._last_id)
+        self._is_closed, self._is_failing = True, not self.database.state.clean
+        if self._is_failing:
             logger.error("The last pending requests are not in %s: the next run fetches pages again", self.directory)
         if self._memory.size:
             count = counted(self._memory.size, "pending request")

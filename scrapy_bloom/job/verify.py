@@ -138,7 +138,7 @@ def fix_job(jobdir: str | os.PathLike[str]) -> tuple[int, int]:
             batch.state = replace(noted, filter=filter_.chain_id, last_id=last_id, pending=0, clean=False)
             new.write(batch)
             new.writer.execute("BEGIN")
-            for table in ("feed", "redo", "kind", "failed", "figures"):
+            for table in ("state", "feed", "redo", "kind", "failed", "figures"):
                 _copy(old, new.writer, table)
             new.writer.execute("COMMIT")
     for suffix in ("-wal", "-shm", ""):  # in this order: the log of another database must not stay beside a new one
@@ -192,7 +192,7 @@ def _key_from(body: bytes) -> LaneKey:
 def _copy(old: sqlite3.Connection, new: sqlite3.Connection, table: str) -> None:
     with suppress(*UNREADABLE):
         for row in old.execute(f"SELECT * FROM {table}"):  # noqa: S608 - our own names
-            if (table != "feed" or FeedLength.unpack(*row)) and (table != "redo" or without_crc(row[-1])):
+            if FeedLength.unpack(*row) if table == "feed" else table not in {"state", "redo"} or without_crc(row[-1]):
                 new.execute(f"INSERT OR IGNORE INTO {table} VALUES ({','.join('?' * len(row))})", row)  # noqa: S608 - places
 
 

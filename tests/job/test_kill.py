@@ -72,8 +72,8 @@ def test_a_kill_at_a_step_of_a_commit_loses_nothing(directory: Path) -> None:
 def test_a_kill_at_any_step_loses_nothing(directory: Path) -> None:
     """As above: while the job is begun, at points all over the crawl, and while it is closed."""
     steps, random_ = steps_of(directory), random.Random(31)
-    begin, end = range(1, 120, 12), range(steps - 130, steps, 13)
-    killed_once(directory, sorted({*begin, *random_.sample(range(120, steps - 130), 40), *end}))
+    begin, end = range(1, 120, 15), range(steps - 130, steps, 16)
+    killed_once(directory, sorted({*begin, *random_.sample(range(120, steps - 130), 20), *end}))
 
 
 @pytest.mark.slow
@@ -87,12 +87,13 @@ def test_kills_at_random_moments_lose_nothing(order: str, tmp_path: Path) -> Non
         kills = 0
         while kills < 6:
             before = len(site.fetched)
-            ending = run([replace(crawl, kill_after=random_.uniform(0.8, 2.0))])
+            ending = run([replace(crawl, kill_after=random_.uniform(0.5, 1.2))])
             kills += bool(ending[0])
             if ending == [0]:
                 break
             assert kills == 1 or not {*range(STARTS)} & {*site.fetched[before:]}
-        run_to_the_end(crawl)
+        if not crawl.is_closed:
+            run_to_the_end(crawl)
         assert set(site.fetched) == set(range(503))
         assert sum(Counter(site.fetched).values()) < 503 + 60 * (kills + 1)
     crawl.check()

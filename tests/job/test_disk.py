@@ -1,0 +1,123 @@
+"""Disks without room, and slow ones: the crawl goes on, what is at risk is said, and no page or item is lost for it."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from scrapy import Request
+
+from scrapy_bloom.job import store
+from scrapy_bloom.job.inspect import inspect_job
+from tests.support.engine import Engine, opened
+from tests.support.killed_crawls import CrawlOfSite, make_room, run, run_to_the_end
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no RLIMIT_FSIZE and no fork() there")
+
+PAGES = 103
+
+
+@pytest.fixture(params=["limit", "tmpfs"])
+def crawl(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[CrawlOfSite]:
+    """A crawl on a disk that can be filled: by a limit on the size of files, or a file system of 3 MB."""
+    mount, umount, disk = shutil.which("mount"), shutil.which("umount"), tmp_path / "disk"
+    crawl = CrawlOfSite(tmp_path, PAGES, patience=20)
+    if request.param == "limit":
+        yield crawl
+        return
+    if not (mount and umount):
+        pytest.skip("there is no mount here")
+    disk.mkdir()
+    mounting = [mount, "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk)]
+    if subprocess.run(mounting, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a tmpfs takes root on Linux")
+    try:
+        yield replace(crawl, disk=str(disk))
+    finally:
+        subprocess.run([umount, str(disk)], check=True)
+
+
+def said(crawl: CrawlOfSite, level: str) -> list[str]:
+    return [line for line in crawl.log.splitlines() if f"[scrapy_bloom.job.store] {level}" in line]
+
+
+def test_a_full_disk_costs_nothing_once_there_is_room(crawl: CrawlOfSite) -> None:
+    """One ERROR says that it is full, one WARNING that it is not any more; a kill after that loses nothing."""
+    assert run([replace(crawl, full=(12, 36), kill_page=50)]) == [-9]
+    assert len(said(crawl, "ERROR")) == len(said(crawl, "WARNING")) == 1
+    finished, fetched = crawl.finished(), len(crawl.fetched())
+    assert len(finished) > 20, "what waited in memory was written"
+    run_to_the_end(crawl)
+    crawl.check(errors=len([line for line in crawl.errors() if "[scrapy_bloom" in line]))
+    assert not finished & set(crawl.fetched()[fetched:])
+
+
+def test_a_kill_on_a_full_disk_resumes_from_the_last_commit(crawl: CrawlOfSite) -> None:
+    """What could not be written is fetched again, and no item is lost or comes twice."""
+    assert run([replace(crawl, full=(12, 0), kill_page=40)]) == [-9]
+    assert len(said(crawl, "ERROR")) == 1
+    make_room(crawl)
+    run_to_the_end(crawl)
+    crawl.check(errors=len([line for line in crawl.errors() if "[scrapy_bloom" in line]))
+
+
+def test_a_crawl_that_ends_on_a_full_disk_says_so(crawl: CrawlOfSite) -> None:
+    """It comes to its end, its last ERROR says what the next run does again, and that run does it."""
+    assert run([replace(crawl, full=(12, 0))]) == [0]
+    assert len(said(crawl, "ERROR")) == 2
+    make_room(crawl)
+    run_to_the_end(crawl)
+    crawl.check(errors=len([line for line in crawl.errors() if "[scrapy_bloom" in line]))
+
+
+class SlowConnection(sqlite3.Connection):
+    """A database on a disk that takes long to sync."""
+
+    def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+        if sql == "COMMIT":
+            time.sleep(0.3)
+        return super().execute(sql, *values)
+
+
+@pytest.fixture
+def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *args, **kwargs: connect(*args, factory=SlowConnection, **kwargs))
+
+
+def test_a_loop_that_never_yields_waits_for_the_disk(slow_disk: None, tmp_path: Path) -> None:
+    """The requests of one callback do not pile up in memory while commits are slow: nearly all are in the file."""
+    count = 5 * store.COMMIT_ROWS
+    with opened(tmp_path) as engine:
+        engine.push(*[Request(f"http://site.example/{number}") for number in range(count)])
+        assert inspect_job(tmp_path).state.pending >= count - 2 * store.COMMIT_ROWS
+    with opened(tmp_path) as engine:
+        assert len(engine.scheduler) == count
+
+
+def test_a_slow_commit_keeps_what_comes_meanwhile(slow_disk: None, tmp_path: Path) -> None:
+    """Pages that are found, handed out and done during a transaction are part of the next one."""
+    engine = Engine(tmp_path / "job")
+    engine.push(*[Request(f"http://site.example/{number}") for number in range(store.COMMIT_ROWS)])
+    done = []
+    for number in range(50):
+        request = engine.start()
+        assert request is not None
+        engine.end(request)
+        done.append(request.url)
+        engine.push(Request(f"http://site.example/later/{number}"))
+    engine.commit()
+    copy = engine.killed(tmp_path / "copy")
+    with opened(copy) as engine:
+        assert len(engine.scheduler) == store.COMMIT_ROWS
+        assert not set(done) & set(engine.drain())
