@@ -84,11 +84,15 @@ class Crawl:
 
     @classmethod
     def handling(cls, request: Request | None) -> Crawl | None:
-        """Return the open crawl that was handed *request*; the only open one if there is just one."""
+        """Return the open crawl that was handed *request*.
+
+        With another scheduler nobody knows; then it is the only one that is open, if there is just one.
+        """
         crawls = [crawl for crawl in _crawls.values() if crawl.store is not None and not crawl.is_closed]
-        if len(crawls) > 1 and request is not None:
-            crawls = [crawl for crawl in crawls if crawl.store is not None and crawl.store.is_handling(request)]
-        return crawls[0] if len(crawls) == 1 else None
+        for crawl in crawls:
+            if request is not None and crawl.store is not None and crawl.store.is_handling(request):
+                return crawl
+        return crawls[0] if len(crawls) == 1 and not crawls[0]._scheduler else None
 
     def __init__(self, crawler: Crawler) -> None:
         if crawler.stats is None:
