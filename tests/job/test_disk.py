@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no RLIMIT_FSIZE
 PAGES = 103
 
 
-@pytest.fixture(params=["limit", "tmpfs"])
+@pytest.fixture(params=["limit", pytest.param("tmpfs", marks=pytest.mark.slow)])
 def crawl(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[CrawlOfSite]:
     """A crawl on a disk that can be filled: by a limit on the size of files, or a file system of 3 MB."""
     mount, umount, disk = shutil.which("mount"), shutil.which("umount"), tmp_path / "disk"
@@ -97,7 +97,7 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_loop_that_never_yields_waits_for_the_disk(slow_disk: None, tmp_path: Path) -> None:
     """The requests of one callback do not pile up in memory while commits are slow: nearly all are in the file."""
-    count = 5 * store.COMMIT_ROWS
+    count = 4 * store.COMMIT_ROWS
     with opened(tmp_path) as engine:
         engine.push(*[Request(f"http://site.example/{number}") for number in range(count)])
         assert inspect_job(tmp_path).state.pending >= count - 2 * store.COMMIT_ROWS

@@ -65,7 +65,7 @@ def test_a_kill_at_a_step_of_a_commit_loses_nothing(directory: Path) -> None:
     """Before or after a statement, a sync, a change of bits or watermark: resumed, the crawl has every page and item,
     and fetches no page again whose commit was whole."""
     steps = steps_of(directory)
-    killed_once(directory, [steps * part // 5 for part in range(1, 5)])
+    killed_once(directory, [steps * part // 4 for part in range(1, 4)])
 
 
 @pytest.mark.slow
