@@ -84,10 +84,7 @@ class Crawl:
 
     @classmethod
     def handling(cls, request: Request | None) -> Crawl | None:
-        """Return the open crawl that was handed *request*.
-
-        With another scheduler nobody knows; then it is the only one that is open, if there is just one.
-        """
+        """Return the open crawl that was handed *request*; with another scheduler, the only open one."""
         crawls = [crawl for crawl in _crawls.values() if crawl.store is not None and not crawl.is_closed]
         for crawl in crawls:
             if request is not None and crawl.store is not None and crawl.store.is_handling(request):
@@ -369,9 +366,10 @@ class Crawl:
             batch.figures.append(figures)
 
     def _restore_spider_state(self, spider: Spider) -> None:
-        """Give *spider* the state of the last commit: Scrapy writes its own at a clean stop only."""
-        noted = self.store.database.note("spider.state") if isinstance(self.store, JobStore) else None
-        if noted is not None:
+        """Give *spider* the state of the last commit, unless Scrapy has read one that it wrote at a clean stop."""
+        store = self.store
+        noted = store.database.note("spider.state") if isinstance(store, JobStore) else None
+        if noted is not None and not (isinstance(store, JobStore) and store.was_clean and hasattr(spider, "state")):
             spider.state = pickle.loads(noted)  # type: ignore[attr-defined]  # noqa: S301 - as Scrapy does both
         elif not hasattr(spider, "state"):  # a crawl that was refused has left an empty file
             spider.state = {}  # type: ignore[attr-defined]

@@ -138,6 +138,7 @@ class JobStore:
             self._share.load(self.database.kinds())
         self.frontier.restore(self.database.lanes())
         before = self.database.state
+        self.was_clean = before.clean
         self.is_resumed = not before.is_finished
         self.state = replace(
             before,
