@@ -17,8 +17,8 @@ import pytest
 from scrapy_bloom.commands.command_line import main
 from scrapy_bloom.commands.terminal import OK
 from scrapy_bloom.job.database import NAME
-from scrapy_bloom.job.records import Figures
 from scrapy_bloom.job.frontier import LaneKey
+from scrapy_bloom.job.records import Figures
 
 if TYPE_CHECKING:
     from pathlib import Path
