@@ -18,7 +18,8 @@ from tests.support.engine import Engine, opened, snapshot
 
 IN_MEMORY = ["http://memory.example/1", "http://memory.example/2"]
 """Requests for these cannot be serialized."""
-URLS = [f"http://host-{n % 3}.example/{n}" for n in range(7)] + IN_MEMORY
+URLS = [f"http://host-{n % 3}.example/{n}" for n in range(60)] + IN_MEMORY
+some_urls = st.lists(st.sampled_from(URLS) | st.sampled_from(IN_MEMORY + URLS[:3]), min_size=1, max_size=4)
 PENDING, DONE = "pending", "done"
 
 
@@ -45,18 +46,19 @@ class PendingRequests(RuleBasedStateMachine):
         self.engine.stop()
         shutil.rmtree(self.directory)
 
-    @rule(url=st.sampled_from(URLS), priority=st.integers(0, 1), is_again=st.booleans())
-    def push(self, url: str, priority: int, is_again: bool) -> None:
-        meta = {"unserializable": lambda: None} if url in IN_MEMORY else {}
-        request = Request(url, priority=priority, dont_filter=is_again, meta=meta)
-        is_new = is_again or url not in self.is_seen
-        assert self.engine.push(request) == [is_new]
-        if is_new:
-            self.queue.append(url)
-            if not is_again:
-                self.is_seen[url] = PENDING
+    @rule(urls=some_urls, priority=st.integers(0, 1), is_again=st.booleans())
+    def push(self, urls: list[str], priority: int, is_again: bool) -> None:
+        for url in urls:
+            meta = {"unserializable": lambda: None} if url in IN_MEMORY else {}
+            request = Request(url, priority=priority, dont_filter=is_again, meta=meta)
+            is_new = is_again or url not in self.is_seen
+            assert self.engine.push(request) == [is_new]
+            if is_new:
+                self.queue.append(url)
+                if not is_again:
+                    self.is_seen[url] = PENDING
 
-    @rule(times=st.integers(1, 3))
+    @rule(times=st.integers(1, 4))
     def start(self, times: int) -> None:
         for _ in range(times):
             request = self.engine.start()
@@ -65,23 +67,17 @@ class PendingRequests(RuleBasedStateMachine):
                 self.queue.remove(request.url)
                 self.in_flight.append(request)
 
-    @rule(place=st.integers(0, 100))
-    def end(self, place: int) -> None:
-        if not self.in_flight:
-            return
-        request = self.in_flight.pop(place % len(self.in_flight))
-        self.engine.end(request)
-        if self.is_seen.get(request.url) == PENDING:
-            self.is_seen[request.url] = DONE
-
-    @rule(place=st.integers(0, 100))
-    def forget(self, place: int) -> None:
-        """Take back a page that is done, as with ``BLOOM_FORGET_FAILED``."""
-        done = sorted(url for url, state in self.is_seen.items() if state == DONE)
-        if done:
-            url = done[place % len(done)]
-            self.engine.crawl.forget(Request(url))
-            del self.is_seen[url]
+    @rule(place=st.integers(0, 100), times=st.integers(1, 4), fails=st.booleans())
+    def end(self, place: int, times: int, fails: bool) -> None:
+        """End requests; those that fail are taken back, as with ``BLOOM_FORGET_FAILED``."""
+        for _ in range(min(times, len(self.in_flight))):
+            request = self.in_flight.pop(place % len(self.in_flight))
+            self.engine.end(request)
+            if fails:
+                self.engine.crawl.forget(request)
+                self.is_seen.pop(request.url, None)
+            elif self.is_seen.get(request.url) == PENDING:
+                self.is_seen[request.url] = DONE
 
     @invariant()
     def as_many_are_pending(self) -> None:
@@ -112,45 +108,43 @@ class PendingInJob(PendingRequests):
         self.pushed: list[str] = []
         self.ended: list[str] = []
 
-    @rule(url=st.sampled_from(URLS), priority=st.integers(0, 1), is_again=st.booleans())
-    def push(self, url: str, priority: int, is_again: bool) -> None:
+    @rule(urls=some_urls, priority=st.integers(0, 1), is_again=st.booleans())
+    def push(self, urls: list[str], priority: int, is_again: bool) -> None:
         before = len(self.queue)
-        super().push(url, priority, is_again)
+        super().push(urls, priority, is_again)
         self.pushed += durable(self.queue[before:])
 
-    @rule(place=st.integers(0, 100))
-    def end(self, place: int) -> None:
-        before = [request.url for request in self.in_flight]
-        super().end(place)
-        after = [request.url for request in self.in_flight]
-        self.ended += (Counter(before) - Counter(after)).elements()
-
-    @rule(place=st.integers(0, 100))
-    def forget(self, place: int) -> None:
-        super().forget(place)
+    @rule(place=st.integers(0, 100), times=st.integers(1, 4), fails=st.booleans())
+    def end(self, place: int, times: int, fails: bool) -> None:
+        before = Counter(request.url for request in self.in_flight)
+        super().end(place, times, fails)
+        self.ended += (before - Counter(request.url for request in self.in_flight)).elements()
         self.known &= self.is_seen.keys()
 
-    @rule(whole=st.booleans())
     def commit(self, whole: bool) -> None:
         self.engine.commit(whole=whole)
         self._committed()
 
-    @rule()
-    def begin_a_commit(self) -> None:
-        self.engine.crawl.tick()
+    @rule(times=st.integers(1, 3))
+    def tick(self, times: int) -> None:
+        """Begin commits, and end those that are written."""
+        for _ in range(times):
+            self.engine.crawl.tick()
 
     @rule()
     def stop(self) -> None:
         while self.in_flight:
-            self.end(0)
+            self.end(0, 1, False)
         self._committed()
         directory = self.engine.jobdir
         self.engine.stop()
         assert directory is not None
         self._resume(directory)
 
-    @rule()
-    def kill(self) -> None:
+    @rule(after=st.sampled_from(["", "transaction", "commit"]))
+    def kill(self, after: str) -> None:
+        if after:
+            self.commit(whole=after == "commit")
         copy = self._next_directory()
         assert self.engine.jobdir is not None
         snapshot(self.engine.jobdir, copy)
@@ -184,3 +178,16 @@ def test_no_pending_request_is_lost(
     monkeypatch.setattr(store, "COMMIT_SECONDS", 0.0)
     some = settings(max_examples=examples, stateful_step_count=40, phases=[Phase.generate])
     run_state_machine_as_test(machine, settings=some)  # type: ignore[no-untyped-call]
+
+
+def test_a_page_taken_back_after_its_commit_is_new_after_a_kill(tmp_path: Path) -> None:
+    """The commit's list of new fingerprints, from which bits are set again, does not bring it back."""
+    page = Request(URLS[0])
+    with opened(tmp_path / "job") as engine:
+        engine.push(page)
+        engine.drain()
+        engine.commit()
+        engine.crawl.forget(page)
+        snapshot(tmp_path / "job", tmp_path / "copy")
+    with opened(tmp_path / "copy") as engine:
+        assert engine.push(page) == [True]

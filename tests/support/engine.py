@@ -138,13 +138,19 @@ class Engine:
         until, runs = time.monotonic() + PATIENCE, store.state.runs
         noted = b"(%d, %d)" % (runs, self._commits)
         self.spider.state["noted"] = noted
-        while noted not in (store.database.note("spider.state") or b""):
+        while not self._is_noted(noted):
             assert time.monotonic() < until
-            self.crawl.tick()
-            time.sleep(0.0002)  # so that the thread gets its turn
+            self.crawl.tick()  # begins the commit, or ends the one before
+            for _ in range(100):  # without a tick: the next one would set the bits
+                if self._is_noted(noted):
+                    break
+                time.sleep(0.0005)
         while whole and store.chain.watermark < store.state.last_id:
             assert time.monotonic() < until
             self.crawl.tick()
+
+    def _is_noted(self, noted: bytes) -> bool:
+        return noted in (self.store.database.note("spider.state") or b"")
 
     def stop(self) -> None:
         """A clean stop, after all that was in progress has ended."""
