@@ -92,7 +92,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def tracked(items: Iterable[_T], label: str, *, total: int | None = None) -> Iterator[_T]:
     """Iterate over *items*; on a terminal, a bar on standard error shows how many of *total* were read."""
     output = console(stderr=True)
-    yield from track(items, safe(label), total, console=output, transient=True, disable=not output.is_terminal)
+    yield from track(items, safe(label), total, console=output, transient=True) if output.is_terminal else items
 
 
 def safe(text: str) -> str:

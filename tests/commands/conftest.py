@@ -36,6 +36,7 @@ BLOOM_CAPACITY = 40
 RETRY_ENABLED = False
 TELNETCONSOLE_ENABLED = False
 LOG_LEVEL = "INFO"
+SCHEDULER_PRIORITY_QUEUE = "scrapy.pqueues.DownloaderAwarePriorityQueue"
 """
 
 SPIDERS = """
