@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scrapy import Request
 
 from scrapy_bloom.job import store
-from tests.support.engine import BY_HOST, BY_PRIORITY, OURS, SCRAPY_LEAVES_FILES_OPEN, SCRAPYS, Engine
+from tests.support.engine import BY_HOST, BY_PRIORITY, OURS, RAM, SCRAPY_LEAVES_FILES_OPEN, SCRAPYS, Engine
 
 pytestmark = SCRAPY_LEAVES_FILES_OPEN
 
@@ -138,7 +138,7 @@ def test_requests_come_out_in_scrapys_order(order: tuple[str, str | None], in_jo
     """Pushes, pops, ends, commits and restarts give exactly the order of Scrapy's own scheduler."""
     program = data.draw(IN_JOB if in_job else IN_MEMORY)
     options = options_of(BY_PRIORITY, *order)
-    with tempfile.TemporaryDirectory() as ours, tempfile.TemporaryDirectory() as theirs:
+    with tempfile.TemporaryDirectory(dir=RAM) as ours, tempfile.TemporaryDirectory(dir=RAM) as theirs:
         expected = Run(Path(theirs) if in_job else None, {**options, **SCRAPYS}).run(program)
         assert Run(Path(ours) if in_job else None, {**options, **OURS}).run(program) == expected
 
@@ -150,7 +150,7 @@ def test_requests_come_out_in_scrapys_order(order: tuple[str, str | None], in_jo
 def test_hosts_take_turns(order: tuple[str, str], in_job: bool, data: st.DataObject) -> None:
     """Each pop takes a host among the idlest, none twice before others as idle; in a host, the order is Scrapy's."""
     program = data.draw(programs("", "start", restarts=in_job))
-    with tempfile.TemporaryDirectory() as directory:
+    with tempfile.TemporaryDirectory(dir=RAM) as directory:
         run = Run(Path(directory) if in_job else None, {**options_of(BY_HOST, *order), **OURS})
         run.run(program)
     signs = {True: 1 if order[0] == "Lifo" else -1, False: 1 if order[1] == "Lifo" else -1}

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from scrapy import Request
 
 from scrapy_bloom.job import store
-from tests.support.engine import Engine, opened, snapshot
+from tests.support.engine import RAM, Engine, opened, snapshot
 
 IN_MEMORY = ["http://memory.example/1", "http://memory.example/2"]
 """Requests for these cannot be serialized."""
@@ -32,7 +32,7 @@ class PendingRequests(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.directory = Path(tempfile.mkdtemp())
+        self.directory = Path(tempfile.mkdtemp(dir=RAM))
         self.runs = 0
         self.is_seen: dict[str, str] = {}
         self.queue: list[str] = []

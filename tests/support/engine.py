@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from contextlib import contextmanager
@@ -34,6 +35,8 @@ PATIENCE = 60.0
 """Seconds after which a wait is given up as failed."""
 _BASES = ("DOWNLOAD_HANDLERS", "EXTENSIONS", "DOWNLOADER_MIDDLEWARES", "SPIDER_MIDDLEWARES")
 NOTHING_ELSE: dict[str, Any] = {f"{name}_BASE": {} for name in _BASES}
+RAM = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+"""A directory in RAM, if there is one: for thousands of commits, each of which a disk would sync."""
 BY_HOST = "scrapy.pqueues.DownloaderAwarePriorityQueue"
 BY_PRIORITY = "scrapy.pqueues.ScrapyPriorityQueue"
 
