@@ -1,43 +1,32 @@
 """What ``kill -9`` costs: pages and items lost, and items twice, of Scrapy, scrapy-redis and scrapy-bloom.
 
 Each crawls the same site with a feed in JSON lines, two items to a page, and is killed when half of the pages have
-come. It is started again until it ends by itself; the site counts what it was asked for. All are set up as their
-documentation says, with a job directory where they take one.
+come. It is started again until it ends by itself; all are set up as their documentation says, with a
+job directory where they take one.
 """
 
 from __future__ import annotations
 
 import json
-import logging
 import subprocess
 import sys
 from collections import Counter
-from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from benchmarks import measure
+from benchmarks.crawls import FLEET, REDIS, SCRAPY, WAYS, crawl
+from benchmarks.links import served
 from benchmarks.redis_server import redis_server
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-SCRAPY, REDIS, FLEET = "Scrapy", "scrapy-redis", "scrapy-bloom, fleet"
-SETTINGS = {"LOG_LEVEL": "ERROR", "TELNETCONSOLE_ENABLED": False, "DOWNLOAD_DELAY": 0.01}
+SETTINGS = {"DOWNLOAD_DELAY": 0.01}
 """A hundred pages a second at most, so that a crawl is killed some seconds after it began, as crawls are."""
-WAYS: dict[str, dict[str, Any]] = {
-    SCRAPY: {},
-    REDIS: {
-        "SCHEDULER": "scrapy_redis.scheduler.Scheduler",
-        "DUPEFILTER_CLASS": "scrapy_redis.dupefilter.RFPDupeFilter",
-        "SCHEDULER_PERSIST": True,
-    },
-    measure.OURS: {"ADDONS": {"scrapy_bloom.Addon": 300}},
-    FLEET: {"ADDONS": {"scrapy_bloom.Addon": 300}, "BLOOM_REDIS_URL": "here"},
-}
 STARTS = 5
 """Starts after the kill that are tried; a way that has not ended by itself then is not going to."""
 ITEMS_OF_A_PAGE = 2
@@ -80,26 +69,32 @@ def run(options: argparse.Namespace) -> None:
 
 def killed(name: str, package: Path | None, pages: int) -> dict[str, float]:
     """Crawl, kill, crawl on, and return what that cost."""
-    with TemporaryDirectory() as directory, redis_server() as (redis_url, _):
-        with served(pages) as (url, counted):
-            command, environment = measure.command_for(
-                crawl, name, url=url, directory=directory, redis_url=redis_url, package=package
-            )
-            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as crawling:
-                if sum(1 for _ in islice(crawling.stdout or (), pages // 2)) < pages // 2:
-                    sys.exit(f"{name} ended before it could be killed")
-                crawling.kill()
-            starts = 1
-            while subprocess.run(command, stdout=subprocess.DEVNULL, env=environment, check=False).returncode:
-                starts += 1
-                if starts > STARTS:
-                    break
-        items = Counter(_items(Path(directory, "items.jl")))
+    site = ["--pages", str(pages), "--links", "8"]
+    with TemporaryDirectory() as directory, redis_server() as (redis_url, _), served(site) as url:
+        feed = Path(directory, "items.jl")
+        settings = {**SETTINGS, "FEEDS": {str(feed): {"format": "jsonlines"}}}
+        command, environment = measure.command_for(
+            crawl, name, url, directory, redis_url, settings, ITEMS_OF_A_PAGE, package=package
+        )
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as crawling:
+            fetched = list(islice(crawling.stdout or (), pages // 2))
+            if len(fetched) < pages // 2:
+                sys.exit(f"{name} ended before it could be killed")
+            crawling.kill()
+            fetched += crawling.stdout or ()
+        starts, code = 0, 1
+        while code and starts < STARTS:
+            starts += 1
+            ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment, check=False)
+            fetched += ended.stdout.splitlines(keepends=True)
+            code = ended.returncode
+        items = Counter(_items(feed))
+    came = Counter(line for line in fetched if line.startswith("http"))
     return {
-        "pages lost": pages - counted["different_pages"],
+        "pages lost": pages - len(came),
         "items lost": pages * ITEMS_OF_A_PAGE - len(items),
         "items twice": sum(items.values()) - len(items),
-        "pages again": counted["requests"] - counted["different_pages"],
+        "pages again": sum(came.values()) - len(came),
         "starts": starts,
     }
 
@@ -110,46 +105,6 @@ def _items(feed: Path) -> Iterator[str]:
             yield json.loads(line)["item"]
         except (ValueError, KeyError, TypeError):  # torn by the kill
             continue
-
-
-@contextmanager
-def served(pages: int) -> Iterator[tuple[str, dict[str, int]]]:
-    """Serve a site; the mapping that it yields has what was fetched, once the block has ended."""
-    counted: dict[str, int] = {}
-    command = [sys.executable, str(Path(__file__).parent / "linksite.py"), "--pages", str(pages), "--links", "8"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
-        try:
-            yield (server.stdout.readline().strip() if server.stdout else ""), counted
-        finally:
-            said, _ = server.communicate()  # closes stdin and takes the server's last words
-            counted.update(json.loads(said))
-
-
-def crawl(name: str, url: str, directory: str, redis_url: str) -> None:
-    """Crawl the site; print a line per page, and leave with status 0 if the crawl ended by itself."""
-    from scrapy import Request, Spider
-    from scrapy.crawler import CrawlerProcess
-
-    class SiteSpider(Spider):
-        name = "site"
-
-        async def start(self) -> Any:
-            yield Request(url)  # filtered, unlike start_urls: or a link back would fetch it twice without any kill
-
-        def parse(self, response: Any) -> Iterator[Any]:
-            print("page", flush=True)
-            for number in range(ITEMS_OF_A_PAGE):
-                yield {"item": f"{response.url} {number}"}
-            for href in response.css("a::attr(href)").getall():
-                yield Request(response.urljoin(href))
-
-    logging.disable(logging.WARNING)
-    settings = {**SETTINGS, "FEEDS": {f"{directory}/items.jl": {"format": "jsonlines"}}, **WAYS[name]}
-    settings |= {"REDIS_URL": redis_url} if name == REDIS else {"JOBDIR": f"{directory}/job"}
-    settings |= {"BLOOM_REDIS_URL": redis_url} if name == FLEET else {}
-    process = CrawlerProcess(settings)
-    process.crawl(SiteSpider)
-    process.start()
 
 
 # -- the picture of the README -----------------------------------------------------------------------------------------

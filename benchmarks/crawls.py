@@ -1,0 +1,64 @@
+"""A crawl of the link site by each of the programs that are compared, set up as their documentation says."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+from benchmarks import measure
+from benchmarks.links import local_root
+
+SCRAPY, REDIS, FLEET = "Scrapy", "scrapy-redis", "scrapy-bloom, fleet"
+WAYS: dict[str, dict[str, Any]] = {
+    SCRAPY: {"JOBDIR": "job"},
+    REDIS: {
+        "SCHEDULER": "scrapy_redis.scheduler.Scheduler",
+        "DUPEFILTER_CLASS": "scrapy_redis.dupefilter.RFPDupeFilter",
+        "SCHEDULER_PERSIST": True,
+        "REDIS_URL": "server",
+    },
+    measure.OURS: {"ADDONS": {"scrapy_bloom.Addon": 300}, "JOBDIR": "job"},
+    FLEET: {"ADDONS": {"scrapy_bloom.Addon": 300}, "BLOOM_REDIS_URL": "server", "JOBDIR": "job"},
+}
+"""Settings by name. "job" is a directory of the crawl's own, and "server" the URL of one."""
+
+
+def crawl(
+    way: str, url: str, directory: str, redis_url: str, settings: dict[str, Any], items: int = 0, callback_ms: float = 0
+) -> measure.Figures:
+    """Crawl all that is linked from *url*, print the URL of each page, and return CPU time and when pages came.
+
+    Each page gives so many *items*, and its callback takes *callback_ms* of CPU time more.
+    """
+    from scrapy import Request, Spider
+    from scrapy.crawler import CrawlerProcess
+    from scrapy.linkextractors import LinkExtractor
+
+    links = LinkExtractor(allow=local_root(url))
+    came: list[float] = []
+
+    class SiteSpider(Spider):
+        name = "site"
+
+        async def start(self) -> Any:
+            yield Request(url)  # filtered, unlike start_urls: or a link back would fetch it twice without any kill
+
+        def parse(self, response: Any) -> Any:
+            came.append(time.time())
+            print(response.url, flush=True)
+            yield from ({"item": f"{response.url} {number}"} for number in range(items))
+            until = time.thread_time() + callback_ms / 1e3
+            while time.thread_time() < until:
+                pass
+            yield from response.follow_all(links.extract_links(response))
+
+    logging.disable(logging.WARNING)
+    places = {"job": f"{directory}/job", "server": redis_url}
+    own = {key: places.get(value, value) if isinstance(value, str) else value for key, value in WAYS[way].items()}
+    process = CrawlerProcess({"LOG_LEVEL": "ERROR", "TELNETCONSOLE_ENABLED": False, **settings, **own})
+    process.crawl(SiteSpider)
+    cpu = time.process_time()
+    process.start()
+    first, last = (came[0], came[-1]) if came else (time.time(), 0.0)
+    return {"pages": len(came), "cpu": time.process_time() - cpu, "first": first, "last": last}
