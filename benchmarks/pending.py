@@ -43,7 +43,11 @@ def run(options: argparse.Namespace) -> None:
             for name, path in measure.SCHEDULERS.items()
         }
         found = measure.side_by_side(measure.with_old(sides, options.old), options.rounds)
-        columns = {"push_us": ("to push, us", ".1f"), "turn_us": ("to hand out and push, us", ".1f")}
+        columns = {
+            "push_us": ("to push, us", ".1f"),
+            "turn_us": ("to hand out and push, us", ".1f"),
+            "all_us": ("both with all commits, us", ".1f"),
+        }
         measure.print_figures(f"{options.requests:,} requests to {hosts:,} hosts", found, columns)
 
     sides = {
@@ -105,9 +109,10 @@ def handed_out(scheduler: str, hosts: int, requests: int) -> measure.Figures:
             engine.scheduler.enqueue_request(others.pop())
             engine.start()
             engine.end()
-        turn = (time.process_time() - start) / (TURNS - len(others))
+        turns, turn = TURNS - len(others), time.process_time() - start
         engine.stop()
-    return {"push_us": push / requests * 1e6, "turn_us": turn * 1e6}
+        whole = push + time.process_time() - start
+    return {"push_us": push / requests * 1e6, "turn_us": turn / turns * 1e6, "all_us": whole / (requests + turns) * 1e6}
 
 
 def held(scheduler: str, pending: int) -> measure.Figures:
@@ -153,7 +158,7 @@ def opened(jobdir: str) -> measure.Figures:
         engine.scheduler.enqueue_request(request)
         engine.start()
         engine.end()
-    figures = {"found": found, "seconds": seconds, "turn_us": (time.process_time() - start) / steps * 1e6}
+    figures = {"found": found, "seconds": seconds, "turn_us": (time.process_time() - start) / max(1, steps) * 1e6}
     figures |= {"peak_mb": measure.peak_bytes() / 1e6, "disk_mb": measure.disk_bytes(jobdir) / 1e6}
     measure.die_with(figures)
     return figures
