@@ -10,24 +10,24 @@ Three stores stand behind it: memory, job directory, fleet.
 from __future__ import annotations
 
 import logging
-import pickle
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from scrapy import signals
 
-from scrapy_bloom.errors import BloomError, counted
+from scrapy_bloom.errors import BloomError
 from scrapy_bloom.failures import FailureWatch
 from scrapy_bloom.guard import LoopGuard
 from scrapy_bloom.job.feedfile import feed_begun
 from scrapy_bloom.job.memory import MemoryStore
-from scrapy_bloom.job.serialize import PICKLE_PROTOCOL
+from scrapy_bloom.job.spider_state import SpiderState, restore_spider_state
 from scrapy_bloom.job.store import JobStore
 from scrapy_bloom.job.takeover import unblock_scrapys_scheduler
 from scrapy_bloom.loops.share import Mark
 from scrapy_bloom.opening import Opening
 from scrapy_bloom.progress import Progress
 from scrapy_bloom.settings import BloomSettings
+from scrapy_bloom.staging import Staging
 from scrapy_bloom.startup import end_crawl, job_directory, log_start_errors, looks_only, repeat
 from scrapy_bloom.store import MARK
 from scrapy_bloom.url.fingerprint import fingerprints_of
@@ -47,8 +47,6 @@ logger = logging.getLogger(__name__)
 TICK_SECONDS = 0.2
 LOOK_EVERY = 32
 """Requests handed out between two looks at whether the loop guard ends the crawl."""
-MOST_ITEMS_WAITING = 10_000
-"""Items of one page that wait for it to be done; a page with more is written as it comes."""
 
 
 class Decision(NamedTuple):
@@ -114,8 +112,8 @@ class Crawl:
         self._answers_for_links = False
         self._add: Callable[[bytes], bool] = self._open_and_add
         self._feeds: list[Feed] = []
-        self._staged: dict[int, list[tuple[Feed, Any]] | None] = {}  # by id() of the request; None: written as it comes
-        self._spider_state: bytes | None = b""  # as written last; None: it cannot be
+        self._staging = Staging()
+        self._spider_state = SpiderState()
         self._forgotten = 0
         self._looks, self._was_over = 0, False
         self.progress = Progress(crawler.stats, debug=crawler.settings.getbool("DUPEFILTER_DEBUG"))
@@ -184,7 +182,10 @@ class Crawl:
             return
         self.is_closed = True
         _crawls.pop(self.crawler, None)
-        self._tell_of_left()
+        if self.guard is not None and self.is_over():
+            assert isinstance(self.store, (JobStore, MemoryStore))  # noqa: S101 - is_over() has looked
+            self.stats.set_value("bloom/loop/left", len(self.store))
+            self.guard.log_left(self.store.frontier.groups(), stays=self.jobdir is not None)
         if self._timer is not None:
             self._timer.stop()
         pending = len(self.store)
@@ -233,9 +234,8 @@ class Crawl:
 
     def done(self, request: Request) -> None:
         """Write the items of *request*'s page to the feeds, and take it off the store."""
-        if self._staged:
-            for feed, item in self._staged.pop(id(request), None) or ():
-                feed.export(item)
+        if self._staging.waiting:
+            self._staging.done(request)
         if self.failures is not None:
             self.failures.done(request)
         if self.guard is not None:
@@ -261,22 +261,8 @@ class Crawl:
         """Keep *item* for *feed* until *request*, whose page it is of, is done; write it at once if that is unknown."""
         if request is None or self.store is None or not self.store.is_handling(request):
             feed.export(item)
-            return
-        waiting = self._staged.setdefault(id(request), [])
-        if waiting is None:
-            feed.export(item)
-            return
-        waiting.append((feed, item))
-        if len(waiting) > MOST_ITEMS_WAITING:
-            logger.warning(
-                "%s has given more than %d items, which are written as they come: if the crawl is killed before the "
-                "page is done, it is fetched again, and those written come twice",
-                request,
-                MOST_ITEMS_WAITING,
-            )
-            self._staged[id(request)] = None
-            for each, item_ in waiting:
-                each.export(item_)
+        else:
+            self._staging.stage(request, feed, item)
 
     def is_over(self) -> bool:
         """Return whether all that is pending belongs to kinds that have run dry: then the loop guard ends the crawl."""
@@ -288,21 +274,6 @@ class Crawl:
         if self._was_over or self._looks % LOOK_EVERY == 0:
             self._was_over = self.is_over()
         return self._was_over
-
-    def _tell_of_left(self) -> None:
-        if self.guard is None or not self.is_over():
-            return
-        assert isinstance(self.store, (JobStore, MemoryStore))  # noqa: S101 - is_over() has looked
-        kinds = self.guard.share.report(self.store.frontier.groups())
-        self.stats.set_value("bloom/loop/left", len(self.store))
-        stays = "they stay in the queue" if self.jobdir else "without a JOBDIR they are lost"
-        logger.info(
-            "The loop guard ends the crawl: %s of %s have brought nothing new for long; %s. Most: %s",
-            counted(len(self.store), "pending request"),
-            counted(len(kinds), "kind"),
-            stays,
-            ", ".join(f"{kind} ({waiting:,}{example and f', as {example}'})" for kind, waiting, example in kinds[:5]),
-        )
 
     # -- for links ---------------------------------------------------------------------------------------------------
 
@@ -352,27 +323,13 @@ class Crawl:
         """Add to *batch* what else belongs to this moment: feeds, ``spider.state``, figures."""
         for feed in self._feeds:
             batch.feeds += feed.lengths()
-        state = getattr(self.spider, "state", None)
-        if state is not None and self._spider_state is not None:
-            try:
-                pickled = pickle.dumps(state, PICKLE_PROTOCOL)
-            except Exception as error:  # whatever the spider keeps there; Scrapy will fail on it, too
-                logger.warning("spider.state cannot be written (%r): a kill loses it", error)
-                self._spider_state = None
-            else:
-                if pickled != self._spider_state:
-                    self._spider_state = batch.notes["spider.state"] = pickled
+        batch.notes.update(self._spider_state.changed(self.spider))
         if isinstance(self.store, JobStore) and (figures := self.progress.figures(self.store)) is not None:
             batch.figures.append(figures)
 
     def _restore_spider_state(self, spider: Spider) -> None:
-        """Give *spider* the state of the last commit, unless Scrapy has read one that it wrote at a clean stop."""
-        store = self.store
-        noted = store.database.note("spider.state") if isinstance(store, JobStore) else None
-        if noted is not None and not (isinstance(store, JobStore) and store.was_clean and hasattr(spider, "state")):
-            spider.state = pickle.loads(noted)  # type: ignore[attr-defined]  # noqa: S301 - as Scrapy does both
-        elif not hasattr(spider, "state"):  # a crawl that was refused has left an empty file
-            spider.state = {}  # type: ignore[attr-defined]
+        assert isinstance(self.store, JobStore)  # noqa: S101 - open() has looked
+        restore_spider_state(spider, self.store)
 
     def fail(self, error: Exception) -> None:
         """End the crawl because of *error*: what is not committed is fetched again."""

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
+from scrapy_bloom.errors import counted
 from scrapy_bloom.loops.limits import allowed_by, objection_by
 from scrapy_bloom.loops.novelty import NOTHING, Novelty
 from scrapy_bloom.loops.share import Mark, Share
 from scrapy_bloom.store import MARK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from scrapy import Request
     from scrapy.http import Response
 
     from scrapy_bloom.loops.limits import LoopOptions
+    from scrapy_bloom.loops.share import Group
+
+logger = logging.getLogger(__name__)
 
 
 class LoopGuard:
@@ -66,6 +71,17 @@ class LoopGuard:
             self._judged.discard(id(request))
         elif (mark := request.meta.get(MARK)) is not None and mark.lane:
             self.share.page_done(mark, NOTHING, _asked_for(request))
+
+    def log_left(self, groups: Iterable[Group], *, stays: bool) -> None:
+        """Say which *groups* of requests are left when the guard ends the crawl, and whether it *stays* in a job's queue."""
+        kinds = self.share.report(groups)
+        logger.info(
+            "The loop guard ends the crawl: %s of %s have brought nothing new for long; %s. Most: %s",
+            counted(sum(waiting for _, waiting, _ in kinds), "pending request"),
+            counted(len(kinds), "kind"),
+            "they stay in the queue" if stays else "without a JOBDIR they are lost",
+            ", ".join(f"{kind} ({waiting:,}{example and f', as {example}'})" for kind, waiting, example in kinds[:5]),
+        )
 
 
 def _asked_for(request: Request) -> str:

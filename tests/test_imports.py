@@ -17,7 +17,7 @@ MOST_EXCEPTIONS = 8
 
 FLOOR = {"errors", "filter", "url", "loops"}
 JOB = FLOOR | {"job", "store"}
-BELOW_CRAWL = JOB | {"settings", "guard", "startup", "failures", "progress", "opening"}
+BELOW_CRAWL = JOB | {"settings", "guard", "startup", "failures", "progress", "opening", "staging"}
 FACES = {"dupefilter", "scheduler", "feeds", "middleware", "links"}
 MAY_IMPORT = {
     "errors": set(),
@@ -30,6 +30,7 @@ MAY_IMPORT = {
     "startup": {"errors"},
     "failures": {"errors"},
     "guard": FLOOR | {"store"},
+    "staging": JOB,
     "progress": JOB,
     "opening": JOB | {"settings", "guard"},
     "crawl": BELOW_CRAWL,
