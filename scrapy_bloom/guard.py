@@ -73,7 +73,7 @@ class LoopGuard:
             self.share.page_done(mark, NOTHING, _asked_for(request))
 
     def log_left(self, groups: Iterable[Group], *, stays: bool) -> None:
-        """Say which *groups* of requests are left when the guard ends the crawl, and whether it *stays* in a job's queue."""
+        """Say what of *groups* is left when the guard ends the crawl, and whether it *stays* in a job's queue."""
         kinds = self.share.report(groups)
         logger.info(
             "The loop guard ends the crawl: %s of %s have brought nothing new for long; %s. Most: %s",
