@@ -142,14 +142,6 @@ def test_every_page_is_in_the_table_of_contents() -> None:
     assert sorted(listed) == sorted(path.stem for path in DOCS if path.stem != "index")
 
 
-def test_the_worked_example_is_the_golden_file() -> None:
-    """The bytes that docs/format.md shows are those of the file, and the rest of the header is zeros."""
-    header, page = bytearray(4096), text_of(ROOT / "docs" / "format.md")
-    for at, line in re.findall(r"^([0-9a-f]{8})  ((?:[0-9a-f]{2} ){16})", page, re.MULTILINE):
-        header[int(at, 16) : int(at, 16) + 16] = bytes.fromhex(line)
-    assert bytes(header) == (ROOT / "tests" / "filter" / "golden" / "version-1.bloom").read_bytes()[:4096]
-
-
 def test_the_tables_are_those_of_a_new_job(tmp_path: Path) -> None:
     """docs/format.md lists the tables and columns of job.sqlite."""
     with closing(Database(tmp_path / "job.sqlite")) as database:
