@@ -1,29 +1,32 @@
 """The layers of a chain as files of one directory: :func:`open_filter`.
 
 Decides when a file is created, when it is synced, and what happens on a full disk.
+
+A bloom filter cannot unset the bits of one fingerprint without touching others. What was taken back is in a file of its
+own, which is there once there was one: a line is ``-`` (taken back) or ``+`` (accepted again), the fingerprint in
+hexadecimal, a space, and the CRC-32 of what is before. A line that a kill or a power failure has torn is the last one.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import re
 import secrets
 import threading
 import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
+from zlib import crc32
 
-from scrapy_bloom.errors import DamagedError, UnusableError
+from scrapy_bloom.errors import BloomError, UnusableError
 from scrapy_bloom.filter import layerfile, plan
 from scrapy_bloom.filter.chain import LayerStore, ScalableBloomFilter
-from scrapy_bloom.filter.forgotten import note_forgotten, read_forgotten
 from scrapy_bloom.filter.layerfile import Header, LayerFile, damaged
 from scrapy_bloom.filter.lock import lock_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable
 
     from scrapy_bloom.filter.layer import Layer, LayerSpec
 
@@ -31,7 +34,6 @@ logger = logging.getLogger(__name__)
 
 SYNC_INTERVAL = 30.0  # seconds; the kernel would write dirty pages to disk by itself after about as many
 FORGOTTEN_NAME = "forgotten"
-_LAYER_NAME = re.compile(r"layer-(\d{3,10})\.bloom", re.ASCII)
 
 
 def open_filter(
@@ -82,7 +84,6 @@ class DirectoryStore(LayerStore):
         self.directory = directory
         self.chain_id = secrets.token_hex(16)
         self._error_rate = error_rate
-        self._watermark = 0
         self._files: list[LayerFile] = []
         self._is_full = False  # whether the disk was, so that the newest layers live in memory
         self._forgotten_length = 0
@@ -95,42 +96,32 @@ class DirectoryStore(LayerStore):
     @property
     def watermark(self) -> int:
         """The number, kept in the header of the newest file."""
-        return self._watermark
+        return self._files[-1].header.watermark if self._files else 0
 
     @watermark.setter
     def watermark(self, number: int) -> None:
-        self._files[-1].write_watermark(number)
-        self._watermark = number
+        self._files[-1].write_state(watermark=number)
 
     def load(self) -> tuple[list[Layer], set[bytes]]:
         """Open the layers, oldest first, and return what was forgotten of them."""
         for leftover in self.directory.glob("layer-*.bloom.tmp"):  # creations cut short; they never held anything
             leftover.unlink()
-        paths = layer_paths(self.directory)
-        headers = {index: layerfile.read_header(path) for index, path in paths.items()}
-        for error in contradictions(self.directory, headers):
+        self._files, problems = open_layers(self.directory)
+        for error in problems:
             raise error
-        for index, header in headers.items():
-            self._files.append(LayerFile(paths[index], header))
-            self._files[-1].check_bits()
         forgotten, self._forgotten_length = read_forgotten(self.directory / FORGOTTEN_NAME)
-        if not self._files:
-            return [], forgotten
-        newest = self._files[-1]
-        self.chain_id, self._watermark = newest.header.chain_id, newest.header.watermark
-        for file in self._files[:-1]:  # the process may have been killed before it noted that
-            file.write_state(is_clean=file.header.is_clean, is_followed=True)
-        # On disk before the first bit is set: a clean mark over changed bits would look like damage.
-        newest.write_state(oldest=self._files[0].header.spec.index)
-        newest.fsync()
+        if self._files:
+            self.chain_id = self._files[-1].header.chain_id
+            # On disk before the first bit is set: a clean mark over changed bits would look like damage.
+            self._files[-1].write_state()
+            self._files[-1].fsync()
         return [file.layer for file in self._files], forgotten
 
     def create(self, spec: LayerSpec, created: float) -> Layer:
         """Create the file of the next layer. On a full disk, that layer and all that follow live in memory."""
         if self._is_full:  # a file after one that is missing would look like damage
             return super().create(spec, created)
-        oldest = (self._files[0].layer.spec if self._files else spec).index
-        header = Header(spec, self._error_rate, created, self.chain_id, self._watermark, oldest=oldest)
+        header = Header(spec, self._error_rate, created, self.chain_id, self.watermark)
         try:
             file = layerfile.create(_layer_path(self.directory, spec.index), header)
         except OSError as error:
@@ -143,20 +134,16 @@ class DirectoryStore(LayerStore):
                 *(spec.index, self.directory, error.strerror, spec.nbytes),
             )
             return super().create(spec, created)
-        if self._files:
-            # Done here, since from the append below on the sync thread may write the state of this layer.
-            self._files[-1].write_state(is_followed=True)
         self._files.append(file)
         return file.layer
 
     def drop(self, before: int) -> None:
-        """Delete the files of layers before index *before*. What a kill leaves of them, the next process drops."""
-        newest = self._files[-1]  # stays, since it has the watermark, also if all younger layers live in memory
-        before = min(before, newest.layer.spec.index)
-        newest.write_state(oldest=before)
-        newest.fsync()  # or a file that is gone after a power failure would look lost
+        """Delete the files of layers before index *before*. What a kill leaves of them, the next process drops.
+
+        The newest file stays, since it has the watermark, also if all younger layers live in memory.
+        """
         with self._syncing:
-            while self._files[0].header.spec.index < before:
+            while len(self._files) > 1 and self._files[0].header.spec.index < before:
                 file = self._files.pop(0)
                 file.close()
                 with suppress(OSError):  # the next process tries again
@@ -164,9 +151,14 @@ class DirectoryStore(LayerStore):
 
     def note_forgotten(self, fingerprint: bytes, *, forgotten: bool) -> None:
         """Append to the file of forgotten fingerprints. On a full disk, log what that means and go on."""
-        path, length = self.directory / FORGOTTEN_NAME, self._forgotten_length
+        body = (b"-" if forgotten else b"+") + fingerprint.hex().encode()
+        line, path = b"%s %08x\n" % (body, crc32(body)), self.directory / FORGOTTEN_NAME
         try:
-            self._forgotten_length = note_forgotten(path, fingerprint, forgotten=forgotten, length=length)
+            with path.open("r+b" if self._forgotten_length else "wb") as file:
+                file.seek(self._forgotten_length)
+                file.truncate()  # cuts off a torn line
+                file.write(line)
+            self._forgotten_length += len(line)
         except OSError as error:
             effect = "a page that failed may be taken for seen" if forgotten else "a page may be fetched once more"
             message = "%s could not be written (%s). In this run the change counts; after it, %s."
@@ -175,7 +167,7 @@ class DirectoryStore(LayerStore):
     def sync(self, *, is_last: bool = False) -> None:
         """Write all dirty pages to disk, and mark full layers clean, or all if *is_last*. Any thread may call it."""
         with self._syncing:
-            watermark = self._watermark  # before the bits: what is set meanwhile may not be on disk
+            watermark = self.watermark  # before the bits: what is set meanwhile may not be on disk
             dirty = [file for file in self._files if not file.header.is_clean]
             for file in dirty:
                 file.fsync()
@@ -217,26 +209,55 @@ class DirectoryStore(LayerStore):
                 )
 
 
-def layer_paths(directory: Path) -> dict[int, Path]:
-    """Return the layer files in *directory* by index, oldest first."""
-    names = ((_LAYER_NAME.fullmatch(path.name), path) for path in directory.glob("layer-*.bloom"))
-    return dict(sorted((int(name[1]), path) for name, path in names if name))
-
-
-def contradictions(directory: Path, headers: Mapping[int, Header]) -> Iterator[DamagedError]:
-    """Yield an error for each layer that is missing from *headers*, oldest first, or belongs elsewhere."""
-    if not headers:
-        return
-    last = max(headers)
-    newest = headers[last]
-    for index in range(min(headers) if newest.oldest is None else newest.oldest, last + 1 + newest.is_followed):
+def open_layers(
+    directory: Path, *, read_only: bool = False, thorough: bool = False
+) -> tuple[list[LayerFile], list[BloomError]]:
+    """Open the layers in *directory*, oldest first, and check their bits; return them, and all that is wrong."""
+    files: list[LayerFile] = []
+    problems: list[BloomError] = []
+    names = (path.stem.removeprefix("layer-") for path in directory.glob("layer-*.bloom"))
+    indexes = sorted(int(name) for name in names if name.isdecimal())
+    for index in range(indexes[0], indexes[-1] + 1) if indexes else ():
         path = _layer_path(directory, index)
-        if index not in headers:
-            yield damaged(path, f"the file is missing, and that of layer {last} shows that there was one")
-        elif headers[index].spec.index != index:
-            yield damaged(path, f"it holds layer {headers[index].spec.index}, not layer {index}")
-        elif headers[index].chain_id != newest.chain_id:
-            yield damaged(path, f"it belongs to another filter than layer {last}")
+        try:
+            files.append(LayerFile(path, layerfile.read_header(path), read_only=read_only))
+            files[-1].check_bits(thorough=thorough)
+            header = files[-1].header
+            if header.spec.index != index:
+                problems.append(damaged(path, f"it holds layer {header.spec.index}, not layer {index}"))
+            elif header.chain_id != files[0].header.chain_id:
+                problems.append(damaged(path, f"it belongs to another filter than {files[0].path.name}"))
+        except FileNotFoundError:
+            problems.append(damaged(path, f"the file is missing, and there is layer {indexes[-1]}"))
+        except OSError as error:
+            advice = "Check owner, permissions and disk."
+            problems.append(UnusableError(path, f"cannot be read: {error.strerror}", advice=advice))
+        except BloomError as error:
+            problems.append(error)
+    return files, problems
+
+
+def read_forgotten(path: Path) -> tuple[set[bytes], int]:
+    """Return what the file at *path* says is taken back, and where its whole lines end; nothing if there is no file.
+
+    Raises:
+        DamagedError: A line contradicts its checksum.
+        OSError: The file cannot be read.
+
+    """
+    fingerprints: set[bytes] = set()
+    data = path.read_bytes().rstrip(b"\0") if path.exists() else b""  # a power failure can leave zeros at the end
+    at = 0
+    for line in data.splitlines(keepends=True):
+        body, _, checksum = line.rpartition(b" ")
+        if not line.endswith(b"\n"):  # torn
+            break
+        if checksum != b"%08x\n" % crc32(body):
+            raise damaged(path, "the line contradicts its checksum", at)
+        change = fingerprints.add if body.startswith(b"-") else fingerprints.discard
+        change(bytes.fromhex(body[1:].decode()))
+        at += len(line)
+    return fingerprints, at
 
 
 def _layer_path(directory: Path, index: int) -> Path:

@@ -5,17 +5,15 @@ Works beside a running crawl and on a read-only disk. What is wrong is part of t
 
 from __future__ import annotations
 
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scrapy_bloom.errors import BloomError, UnusableError
+from scrapy_bloom.errors import BloomError
 from scrapy_bloom.filter import plan
 from scrapy_bloom.filter import probes as probing
-from scrapy_bloom.filter.directory import FORGOTTEN_NAME, contradictions, layer_paths
-from scrapy_bloom.filter.forgotten import read_forgotten
-from scrapy_bloom.filter.layerfile import LayerFile, read_header
+from scrapy_bloom.filter.directory import FORGOTTEN_NAME, open_layers, read_forgotten
 from scrapy_bloom.filter.lock import is_locked, owner
 
 if TYPE_CHECKING:
@@ -74,37 +72,27 @@ def inspect_directory(directory: str | os.PathLike[str], *, thorough: bool = Fal
     otherwise look at a sample, as opening the filter does.
     """
     path = Path(directory)
-    damage: list[BloomError] = []
-    headers: dict[int, Header] = {}
+    files, problems = open_layers(path, read_only=True, thorough=thorough)
+    layers = tuple(replace(file.header, count=file.layer.count) for file in files)
+    for file in files:
+        file.close()
     forgotten: set[bytes] = set()
-    paths = layer_paths(path)
-    for index, file in (*paths.items(), (-1, path / FORGOTTEN_NAME)):
-        try:
-            if index < 0:
-                forgotten, _ = read_forgotten(file)
-            else:
-                headers[index] = read_header(file)
-                with closing(LayerFile(file, headers[index], read_only=True)) as opened:
-                    opened.check_bits(thorough=thorough)
-                headers[index] = replace(headers[index], count=opened.layer.count)
-        except BloomError as error:
-            damage.append(error)
-        except (OSError, ValueError) as error:
-            damage.append(UnusableError(file, f"cannot be read: {error}", advice="Check owner, permissions and disk."))
-    if len(headers) == len(paths):
-        damage += contradictions(path, headers)
-    layers, problems = tuple(headers.values()), tuple(map(str, damage))
-    return FilterDescription(path, layers, len(forgotten), is_locked(path), owner(path), problems)
+    try:
+        forgotten, _ = read_forgotten(path / FORGOTTEN_NAME)
+    except BloomError as error:
+        problems.append(error)
+    return FilterDescription(path, layers, len(forgotten), is_locked(path), owner(path), tuple(map(str, problems)))
 
 
 def seen_in(directory: str | os.PathLike[str], fingerprints: Iterable[bytes]) -> set[bytes]:
     """Return which of *fingerprints* the filter in *directory* contains now. Raises as opening it does."""
-    path = Path(directory)
-    forgotten, _ = read_forgotten(path / FORGOTTEN_NAME)
+    forgotten, _ = read_forgotten(Path(directory, FORGOTTEN_NAME))
+    files, problems = open_layers(Path(directory), read_only=True)
     with ExitStack() as opened:
-        files = [LayerFile(each, read_header(each), read_only=True) for each in layer_paths(path).values()]
         for file in files:
             opened.callback(file.close)
+        for error in problems:
+            raise error
         if not files:
             return set()
         spec = files[0].header.spec

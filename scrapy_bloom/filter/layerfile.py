@@ -25,9 +25,8 @@ HEADER_BYTES = 4096
 MAGIC = b"\x89BLOOM\r\n"  # not text, and broken by any transfer that rewrites line ends or strips the eighth bit
 
 _DESIGN = struct.Struct("<8sIII4xQdQIIdd16s")  # written once, padded with zeros, with a checksum behind
-_WATERMARK = struct.Struct("<Q")
-_STATE = struct.Struct("<QIII")
-_CHECKSUM_AT, _WATERMARK_AT, _STATE_AT = 4056, 4060, 4072
+_STATE = struct.Struct("<QQI")  # rewritten in place, with a checksum behind
+_CHECKSUM_AT, _STATE_AT = 4068, 4072
 
 
 @dataclass(frozen=True)
@@ -38,21 +37,19 @@ class Header:
     chain_error_rate: float  # p of the whole chain, as set when this layer was created
     created: float  # seconds since 1970 (UTC)
     chain_id: str  # 32 hexadecimal digits, random, the same in all layers of a chain
-    watermark: int = 0  # a number of the caller's; 0 if it contradicts its checksum, as one half written does
+    watermark: int = 0  # a number of the caller's; as all that follows, 0 if a checksum says that it is torn
     count: int = 0  # fingerprints in the layer; worth something only if the file was closed
     is_clean: bool = False  # whether the file was closed: bits and count are on disk and belong together
-    is_followed: bool = False  # whether the chain has a newer layer with a file
-    oldest: int | None = 0  # index of the chain's oldest layer: those before were dropped; None if the state is torn
 
     def pack(self) -> bytes:
         """Return the bytes in the file."""
         rest = self.chain_error_rate, self.created, bytes.fromhex(self.chain_id)
         design = _DESIGN.pack(MAGIC, FORMAT_VERSION, RUNS_SCHEME, *astuple(self.spec), *rest).ljust(_CHECKSUM_AT, b"\0")
-        return _sealed(design) + _sealed(_WATERMARK.pack(self.watermark)) + self.pack_state()
+        return _sealed(design) + self.pack_state()
 
     def pack_state(self) -> bytes:
         """Return the bytes of the state, the end of the header."""
-        return _sealed(_STATE.pack(self.count, self.is_clean, self.is_followed, self.oldest or 0))
+        return _sealed(_STATE.pack(self.watermark, self.count, self.is_clean))
 
 
 class LayerFile:
@@ -74,17 +71,11 @@ class LayerFile:
             self._map.madvise(mmap.MADV_RANDOM)
         self.layer = Layer(header.spec, memoryview(self._map)[HEADER_BYTES:], header.created)
 
-    def write_state(self, *, is_clean: bool = False, is_followed: bool = False, oldest: int = 0) -> None:
-        """Save the count and whether the file is closed; and, if they are news, that it is followed and the oldest."""
-        is_followed = is_followed or self.header.is_followed
-        oldest = max(oldest, self.header.oldest or 0)
-        count = self.layer.count
-        self.header = replace(self.header, count=count, is_clean=is_clean, is_followed=is_followed, oldest=oldest)
+    def write_state(self, *, is_clean: bool = False, watermark: int | None = None) -> None:
+        """Save the count, whether the file is closed, and *watermark* if given. The kernel keeps what a kill leaves."""
+        watermark = self.header.watermark if watermark is None else watermark
+        self.header = replace(self.header, watermark=watermark, count=self.layer.count, is_clean=is_clean)
         self._map[_STATE_AT:HEADER_BYTES] = self.header.pack_state()
-
-    def write_watermark(self, number: int) -> None:
-        """Save *number*. The kernel keeps it if the process dies."""
-        self._map[_WATERMARK_AT:_STATE_AT] = _sealed(_WATERMARK.pack(number))
 
     def fsync(self) -> None:
         """Return once header and bits are on disk. Releases the GIL, so a thread can call it beside the crawl."""
@@ -163,18 +154,14 @@ def read_header(path: Path) -> Header:
         if found != known:  # before the checksum, which another version may keep elsewhere
             advice = f"Upgrade scrapy-bloom; if nobody has run a newer one here, the file is damaged. {_way_out(path)}"
             raise UnusableError(path, f"has the {what} {found}", expected=str(known), advice=advice)
-    if data[:_WATERMARK_AT] != _sealed(data[:_CHECKSUM_AT]):
+    if data[:_STATE_AT] != _sealed(data[:_CHECKSUM_AT]):
         raise damaged(path, "the header contradicts its checksum", _CHECKSUM_AT)
-    header = Header(LayerSpec(*design), chain_error_rate, created, chain_id.hex(), oldest=None)
+    header = Header(LayerSpec(*design), chain_error_rate, created, chain_id.hex())
     if length != (expected := HEADER_BYTES + header.spec.nbytes):
         raise damaged(path, f"the file has {length} bytes, and its header says {expected}", length)
     if data[_STATE_AT:] == _sealed(data[_STATE_AT:-4]):
-        count, is_clean, is_followed, oldest = _STATE.unpack_from(data, _STATE_AT)
-        header = replace(header, count=count, is_clean=is_clean == 1, is_followed=is_followed == 1, oldest=oldest)
-    if data[_WATERMARK_AT:_STATE_AT] == _sealed(data[_WATERMARK_AT : _STATE_AT - 4]):
-        return replace(header, watermark=_WATERMARK.unpack_from(data, _WATERMARK_AT)[0])
-    if header.is_clean:
-        raise damaged(path, "the watermark contradicts its checksum", _WATERMARK_AT)
+        watermark, count, is_clean = _STATE.unpack_from(data, _STATE_AT)
+        return replace(header, watermark=watermark, count=count, is_clean=is_clean == 1)
     return header
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from scrapy_bloom.filter.chain import ScalableBloomFilter
 
 HEADER_BYTES = 4096
-CHECKSUM_AT, WATERMARK_AT, STATE_AT = 4056, 4060, 4072
+CHECKSUM_AT, STATE_AT = 4068, 4072
 
 
 def fingerprint(number: int) -> bytes:
@@ -64,9 +64,9 @@ def flip_bits(path: Path, offset: int, mask: int = 0xFF) -> None:
         file.write(flipped)
 
 
-def restate(path: Path, count: int, *, clean: bool) -> None:
+def restate(path: Path, count: int, *, clean: bool, watermark: int = 0) -> None:
     """Write a state with a checksum that fits."""
-    state = struct.pack("<QIII", count, clean, 0, 0)
+    state = struct.pack("<QQI", watermark, count, clean)
     overwrite(path, STATE_AT, state + struct.pack("<I", crc32(state)))
 
 

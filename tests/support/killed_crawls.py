@@ -363,7 +363,7 @@ class Steps:
     IN_C = frozenset(
         {"execute", "executescript", "connect", "fsync", "flush", "truncate", "replace", "unlink", "posix_fallocate"}
     )
-    IN_PYTHON = frozenset({"add", "begin", "write_watermark", "write_state", "lengths", "close", "create"})
+    IN_PYTHON = frozenset({"add", "begin", "write_state", "lengths", "close", "create"})
 
     def __init__(self, kill_at: int) -> None:
         self.count = 0
