@@ -155,9 +155,10 @@ def test_what_was_not_begun_goes_back_when_a_worker_closes(join: Join, server: R
 
 def test_the_end_is_seen_by_all(join: Join, server: RedisServer) -> None:
     """No worker ends while another has a page in hand, and all do afterwards."""
-    one, other = join(server.url), join(server.url, "other")
+    one = join(server.url)
     one.send(link("page"))
     ticket, _ = take(one)
+    other = join(server.url, "other")
     wait_until(lambda: len(other), "the other waits")
     one.send(link("next"))
     one.send(Done(*ticket))
