@@ -15,10 +15,10 @@ logger = logging.getLogger(__name__)
 
 
 class Addon:
-    """Switches on the duplicate filter; with ``JOBDIR`` the scheduler and the feeds that survive ``kill -9``.
+    """Switches on filter and scheduler; with ``JOBDIR`` both survive ``kill -9``, and feeds with them.
 
     With ``BLOOM_REDIS_URL`` the crawl is a worker of a fleet instead: queue and filter are on that server. With
-    ``BLOOM_LOOP_GUARD`` it also switches on the guard's middleware, and our scheduler without ``JOBDIR``, too.
+    ``BLOOM_LOOP_GUARD`` it also switches on the guard's middleware.
 
     Settings of the project, the spider or the command line have a higher priority and win. ``JOBDIR`` may come from any
     of them: Scrapy asks its add-ons after it has read all three.
@@ -36,10 +36,7 @@ class Addon:
         is_fleet = bool(settings.get("BLOOM_REDIS_URL"))
         has_guard = str(settings.get("BLOOM_LOOP_GUARD")) not in _OFF
         settings.set("DUPEFILTER_CLASS", f"scrapy_bloom.{'Redis' if is_fleet else ''}BloomDupeFilter", "addon")
-        if is_fleet:
-            settings.set("SCHEDULER", "scrapy_bloom.FleetScheduler", "addon")
-        elif settings.get("JOBDIR") or has_guard:
-            settings.set("SCHEDULER", "scrapy_bloom.DurableScheduler", "addon")
+        settings.set("SCHEDULER", f"scrapy_bloom.{'Fleet' if is_fleet else 'Durable'}Scheduler", "addon")
         if is_fleet or settings.get("JOBDIR"):
             extensions = settings.getwithbase("EXTENSIONS")
             if extensions.get(_SCRAPYS_FEEDS) is not None:

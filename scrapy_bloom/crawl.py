@@ -226,11 +226,42 @@ class Crawl:
     def was_asked_for(self, request: Request) -> bool:
         """Return whether an earlier run of an unfinished job has asked for *request*, a start request."""
         store = self.store
-        if not isinstance(store, JobStore) or MARK in request.meta:
+        if not isinstance(store, (JobStore, MemoryStore)):  # a fleet takes each once, whichever worker asks
             return False
-        request.meta[MARK] = Mark("")
+        request.meta[MARK] = Mark("")  # retries and redirects inherit it
+        if not isinstance(store, JobStore):
+            return False
         key = b"start %d " % store.state.cycle + self.fingerprints.of_request(request)
         return not store.add(key) and store.is_resumed
+
+    def record(self, request: Request) -> bytes | None:
+        """Remember *request*, which is pushed next whatever is known: a link that leads there is none to follow.
+
+        Return its fingerprint if a job is to write it with the request. In a fleet, this worker alone remembers it.
+        """
+        if not self._answers_for_links:
+            return None
+        try:
+            fingerprint = self.fingerprints.of_request(request)
+            is_new = self._add(fingerprint)
+        except Exception:  # a fingerprinter of the user's; it is fetched in any case
+            return None
+        return fingerprint if is_new and isinstance(self.store, JobStore) else None
+
+    def comes_back(self, request: Request, redirected: Request) -> bool:
+        """Return whether *request*, to which *redirected* was, leads to a page that waits for this redirect.
+
+        So it is with the answer to a form, and with a URL that has led to itself once, by way of a cookie perhaps: the
+        filter knows it, and nobody has seen its page.
+        """
+        if redirected.method != "GET":
+            return True
+        before = [request.replace(url=url) for url in request.meta["redirect_urls"]]
+        try:
+            fingerprint = self.fingerprints.of_request(request)
+            return [self.fingerprints.of_request(each) for each in before].count(fingerprint) == 1
+        except Exception:  # the filter counts it, and lets it through
+            return False
 
     def done(self, request: Request) -> None:
         """Write the items of *request*'s page to the feeds, and take it off the store."""

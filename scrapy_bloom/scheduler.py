@@ -11,9 +11,10 @@ from scrapy.utils.misc import build_from_crawler, load_object
 from scrapy_bloom.crawl import Crawl
 from scrapy_bloom.errors import BloomError, UnusableError
 from scrapy_bloom.startup import log_start_errors
+from scrapy_bloom.store import MARK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from scrapy import Request, Spider
     from scrapy.crawler import Crawler
@@ -42,6 +43,7 @@ class DurableScheduler(BaseScheduler):
     def __init__(self, crawl: Crawl, dupefilter: BaseDupeFilter) -> None:
         self.crawl, self.df, self.stats = crawl, dupefilter, crawl.stats
         self.spider: Spider | None = None
+        self._in_progress: Collection[Request] = ()
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -62,7 +64,7 @@ class DurableScheduler(BaseScheduler):
         """From now on, learn from Scrapy's engine when it is done with a request."""
         slot: Any = getattr(self.crawl.crawler.engine, "_slot", None)
         if type(getattr(slot, "inprogress", None)) is set and not slot.inprogress:
-            slot.inprogress = InProgress(self.crawl.done)
+            self._in_progress = slot.inprogress = InProgress(self.crawl.done)
             return
         found = "does not let us see when it is done with a request"
         advice = "Please report it together with the Scrapy version."
@@ -84,21 +86,29 @@ class DurableScheduler(BaseScheduler):
         return 0 if self.crawl.store is None or self.crawl.has_failed else len(self.crawl.store)
 
     def enqueue_request(self, request: Request) -> bool:
-        """Take in *request* unless the filter has seen it; return False if it has."""
+        """Take in *request* unless the filter has seen it; return False if it has.
+
+        Start requests and redirects that are not filtered are remembered all the same, for the links that lead there.
+        """
         crawl = self.crawl
         fingerprint = None
         if crawl.failures is not None:
             crawl.failures.came(request)
-        if not request.dont_filter:
-            if self.df.request_seen(request):
-                assert self.spider is not None  # noqa: S101 - open() has set it
-                self.df.log(request, self.spider)
+        redirected = self._redirected(request) if "redirect_urls" in request.meta else None
+        if request.dont_filter:
+            is_start = bool(request.meta.get("is_start_request")) and MARK not in request.meta
+            if is_start and crawl.was_asked_for(request):
                 return False
-            decision = crawl.decision
-            if decision is not None and decision.request is request:
-                fingerprint = decision.fingerprint
-        elif request.meta.get("is_start_request") and crawl.was_asked_for(request):
+            if is_start or redirected is not None:
+                fingerprint = crawl.record(request)
+        elif redirected is not None and crawl.comes_back(request, redirected):
+            fingerprint = crawl.record(request)
+        elif self.df.request_seen(request):
+            assert self.spider is not None  # noqa: S101 - open() has set it
+            self.df.log(request, self.spider)
             return False
+        elif (decision := crawl.decision) is not None and decision.request is request:
+            fingerprint = decision.fingerprint
         assert crawl.store is not None  # noqa: S101 - open() has opened it
         if crawl.guard is not None and crawl.guard.is_open:
             crawl.guard.mark(request)
@@ -110,6 +120,11 @@ class DurableScheduler(BaseScheduler):
         self.stats.inc_value("scheduler/enqueued/disk" if is_durable else "scheduler/enqueued/memory")
         self.stats.inc_value("scheduler/enqueued")
         return True
+
+    def _redirected(self, request: Request) -> Request | None:
+        """Return the request in progress that was redirected to *request*; None for a link with its page's meta."""
+        url = request.meta["redirect_urls"][-1]
+        return next((each for each in self._in_progress if each.url == url), None)
 
     def next_request(self) -> Request | None:
         """Return the next request, or None."""

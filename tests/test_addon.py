@@ -40,14 +40,14 @@ CLASSES = ("DUPEFILTER_CLASS", "SCHEDULER")
 
 
 def test_each_setting_switches_on_what_it_needs(tmp_path: Path) -> None:
-    """Memory: the filter; with a job: scheduler and feeds, too; with the guard: its middleware; or a fleet's parts."""
+    """Filter and scheduler; with a job: the feeds, too; with the guard: its middleware; or a fleet's parts."""
     job = {"JOBDIR": str(tmp_path / "job")}
     fleet = {"BLOOM_REDIS_URL": "redis://localhost"}
-    assert chosen(settings_with()) == ("BloomDupeFilter", "Scheduler", False, False)
+    assert chosen(settings_with()) == ("BloomDupeFilter", "DurableScheduler", False, False)
     assert chosen(settings_with(**job)) == ("BloomDupeFilter", "DurableScheduler", True, False)
     assert chosen(settings_with(BLOOM_LOOP_GUARD=True)) == ("BloomDupeFilter", "DurableScheduler", False, True)
     assert chosen(settings_with(**job, BLOOM_LOOP_GUARD={})) == ("BloomDupeFilter", "DurableScheduler", True, True)
-    assert chosen(settings_with(BLOOM_LOOP_GUARD="False")) == ("BloomDupeFilter", "Scheduler", False, False)
+    assert chosen(settings_with(BLOOM_LOOP_GUARD="False")) == ("BloomDupeFilter", "DurableScheduler", False, False)
     assert chosen(settings_with(**fleet)) == ("RedisBloomDupeFilter", "FleetScheduler", True, False)
 
 

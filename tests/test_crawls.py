@@ -128,6 +128,39 @@ def test_a_retry_of_a_start_request_is_not_dropped(tmp_path: Path) -> None:
         assert site.hits == {"/held": 1, "/broken": 2}
 
 
+LEADS_ASTRAY: Pages = {
+    "/go": "/landing",
+    "/landing": ["/go", "/landing", "/a", "/old", "/loop", "/there"],
+    "/a": ["/go", "/landing", "/new"],
+    "/old": "/new",
+    "/new": ["/landing"],
+    "/loop": "/loop",
+    "/there": "/back",
+    "/back": "/there",
+}
+
+
+@pytest.mark.parametrize("in_job", [True, False])
+def test_links_to_where_the_crawl_began_and_redirects_led_are_no_second_fetch(tmp_path: Path, in_job: bool) -> None:
+    """A start page and the page that it was redirected to are known; a page that redirects to itself, as for a cookie,
+    is asked for again, and not for ever."""
+    settings = {**ADDON, "JOBDIR": str(tmp_path / "job") if in_job else None, "START": ["/go"]}
+    with Site(LEADS_ASTRAY) as site:
+        crawl(site, tmp_path, settings)
+        assert site.hits == dict.fromkeys(LEADS_ASTRAY, 1) | dict.fromkeys(["/loop", "/there", "/back"], 2)
+
+
+def test_the_filter_alone_decides_as_scrapys_own(tmp_path: Path) -> None:
+    """Without the add-on, start pages are fetched as often as with Scrapy's filter, and so is all else."""
+    hits = []
+    for name in ("scrapy_bloom.BloomDupeFilter", "scrapy.dupefilters.RFPDupeFilter"):
+        with Site(LEADS_ASTRAY) as site:
+            crawl(site, tmp_path, {"DUPEFILTER_CLASS": name, "START": ["/go"], "CONCURRENT_REQUESTS": 1})
+            hits.append(site.hits)
+    assert hits[0] == hits[1]
+    assert hits[0]["/go"] == 2
+
+
 FAILING = {
     "/": ["/ok", "/status", "/gone", "/hang-up", "/raises", "/redirect", "/missing"],
     "/ok": [],

@@ -45,6 +45,27 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
 
 
+# -- what is not filtered --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("in_job", [True, False])
+def test_what_the_user_does_not_filter_stays_untouched(tmp_path: Path, in_job: bool) -> None:
+    """A login leads back to the start page; a spider asks again for that, or for a page it does not want filtered."""
+    home, login = "http://a.example/", Request("http://a.example/login", method="POST", body=b"me")
+    with opened(tmp_path if in_job else None) as engine:
+        assert engine.push(Request(home, dont_filter=True, meta={"is_start_request": True}), login) == [True, True]
+        first = {request.url: request for request in (engine.start(), engine.start()) if request is not None}
+        back = login.replace(url=home, method="GET", body=b"", meta={"redirect_urls": [login.url], "redirect_times": 1})
+        assert engine.push(back) == [True]
+        for request in first.values():
+            engine.end(request)
+        inherited = {**first[home].meta, "redirect_urls": [login.url]}
+        again, other = Request(home, dont_filter=True), Request("http://a.example/poll", dont_filter=True)
+        assert engine.push(again, other, other, other.replace(meta=inherited)) == [True] * 4
+        assert engine.push(Request(home), Request(other.url), Request(other.url)) == [False, True, False]
+        assert engine.drain().count(home) == 2
+
+
 # -- our filter under Scrapy's scheduler -------------------------------------------------------------------------------
 
 

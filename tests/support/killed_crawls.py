@@ -161,9 +161,8 @@ def items_of(page: int) -> int:
 
 
 def links_of(page: int, pages: int, links: int) -> str:
-    """Return the links of *page*. None leads to a start page: as in Scrapy, that would be fetched twice."""
-    others = pages - STARTS
-    return "".join(f'<a href="/{STARTS + (page * 7 + link * 13 + 1) % others}">link</a>' for link in range(links))
+    """Return the links of *page*, some of which lead to start pages."""
+    return "".join(f'<a href="/{(page * 7 + link * 13 + 1) % pages}">link</a>' for link in range(links))
 
 
 @functools.cache
