@@ -11,8 +11,8 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.commands.terminal import OK, WRONG, show, utc, write
-from scrapy_bloom.job.database import NAME, unsealed
-from scrapy_bloom.job.inspect import DIRECTORY, inspect_job, read_only
+from scrapy_bloom.job.database import NAME, connect, unsealed
+from scrapy_bloom.job.inspect import DIRECTORY, inspect_job
 from scrapy_bloom.job.records import Figures
 from scrapy_bloom.loops.kinds import readable
 
@@ -110,7 +110,7 @@ def _kinds(job: JobInfo) -> list[dict[str, Any]]:
 def pending_requests(job: JobInfo, lane: int | None = None) -> Iterator[dict[str, Any]]:
     """Yield what ``Request.to_dict()`` returned for each pending request of *job*, or of one *lane*, that is whole."""
     lanes = (-(1 << 63), (1 << 63) - 1) if lane is None else (lane, lane)
-    with closing(read_only(job.directory / DIRECTORY / NAME)) as connection:
+    with closing(connect(job.directory / DIRECTORY / NAME, read_only=True)) as connection:
         for row in connection.execute("SELECT lane, id, body FROM request WHERE lane BETWEEN ? AND ?", lanes):
             with suppress(Exception):  # a damaged row, which `verify` reports, or a class of another project's
                 yield pickle.loads(unsealed(*row) or b"")  # noqa: S301 - as trusted as in the crawl itself

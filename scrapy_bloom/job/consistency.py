@@ -48,19 +48,22 @@ def check_consistency(
         )
     if key_space and state.key_space:
         _check_key_space(database, key_space, state.key_space)
-    if state.filter not in {"", chain.chain_id} and len(chain):
-        raise UnusableError(
-            database.path,
-            "and the layers beside it are of different jobs",
-            advice="Restore all of the directory from one moment, or begin anew with an empty JOBDIR.",
-        )
-    if chain.watermark > state.last_id:
+    check_same_moment(database, chain.chain_id if len(chain) else "", chain.watermark)
+
+
+def check_same_moment(database: Database, chain_id: str, watermark: int) -> None:
+    """Refuse a database that is not of the moment of the filter beside it, with this id ("": it is empty)."""
+    state = database.state
+    advice = "Restore all of the directory from one moment (job.sqlite with job.sqlite-wal), or begin anew in another"
+    if chain_id and state.filter not in {"", chain_id}:
+        raise UnusableError(database.path, "and the layers beside it are of different jobs", advice=f"{advice} JOBDIR.")
+    if watermark > state.last_id:
         raise UnusableError(
             database.path,
             f"is older than the filter beside it: it ends at request {state.last_id:,}, and the filter knows "
-            f"{chain.watermark:,}. Pages between would count as seen and never be fetched",
-            advice="Restore all of the directory from one moment (job.sqlite with job.sqlite-wal); or begin anew with "
-            f"an empty JOBDIR; or go on without these pages, after: scrapy bloom verify --fix {jobdir}",
+            f"{watermark:,}. Pages between would count as seen and never be fetched",
+            advice=f"{advice} JOBDIR; or go on without these pages, after: scrapy bloom verify --fix "
+            f"{database.path.parent.parent}",
         )
 
 
@@ -95,8 +98,8 @@ def show_pending(
 ) -> int:
     """Add the fingerprints of all pending requests to the filter, and return how many were new to it."""
     added = 0
-    for body in database.bodies():
+    for _, _, body in database.requests():
         with suppress(Exception):  # an unreadable request, or one without a fingerprint, stays pending
-            added += chain.add(fingerprint(serialize.loads(body, spider)))
+            added += chain.add(fingerprint(serialize.loads(body or b"", spider)))
     chain.watermark = database.state.last_id
     return added

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-import struct
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -16,29 +15,26 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from scrapy_bloom.errors import DamagedError, UnusableError
-from scrapy_bloom.job.records import FORMAT_VERSION, Batch, FeedLength, Figures, LaneRow, State
+from scrapy_bloom.job.records import Batch, FeedLength, Figures, LaneRow, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 NAME = "job.sqlite"
-APPLICATION_ID = 0x53624A62  # "SbJb"
+APPLICATION_ID, FORMAT_VERSION = 0x53624A62, 1  # "SbJb"
 AT_ONCE = 400
 """Rows bound to one statement: the thread gives up the GIL once a statement, and gets it back late."""
 FIGURES_KEPT = 4_000
 """Rows of figures at which every other one is left out."""
 UNREADABLE = (sqlite3.Error, UnicodeDecodeError)
 """What sqlite3 raises over a damaged file: also while it decodes its own message about that."""
-_PLACE = struct.Struct("<qq")
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS lane
     (id INTEGER PRIMARY KEY, slot TEXT, priority INTEGER, is_start INTEGER, kind TEXT, rows INTEGER);
 CREATE TABLE IF NOT EXISTS request (lane INTEGER, id INTEGER, body BLOB, PRIMARY KEY (lane, id)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS state (key TEXT PRIMARY KEY, body BLOB) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS redo (id INTEGER PRIMARY KEY, first_id INTEGER, last_id INTEGER, body BLOB);
-CREATE TABLE IF NOT EXISTS feed (path TEXT PRIMARY KEY, body BLOB) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS kind (key TEXT PRIMARY KEY, body BLOB);
+CREATE TABLE IF NOT EXISTS redo (first_id INTEGER, last_id INTEGER, body BLOB);
+CREATE TABLE IF NOT EXISTS note (topic TEXT, key TEXT, body BLOB, PRIMARY KEY (topic, key)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS failed
     (id INTEGER PRIMARY KEY AUTOINCREMENT, url TEXT, host TEXT, reason TEXT, time REAL, body BLOB);
 CREATE TABLE IF NOT EXISTS figures
@@ -50,8 +46,8 @@ CREATE TABLE IF NOT EXISTS figures
 class Database:
     """The database of one job: a writer for the thread that commits, a reader for the crawl."""
 
-    def __init__(self, path: Path) -> None:
-        """Open or create the file at *path*.
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        """Open or create the file at *path*; if *read_only*, see it as it is now, and change nothing.
 
         Raises:
             DamagedError: SQLite cannot read it, or a checksum is wrong.
@@ -61,25 +57,25 @@ class Database:
         self.path = path
         self._connections: list[sqlite3.Connection] = []
         try:
-            self.writer, self.reader = self._connect(), self._connect()
-            check_format(self.writer, path)
-            self.writer.executescript(
-                f"PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA application_id={APPLICATION_ID}; "
-                f"PRAGMA user_version={FORMAT_VERSION}; {SCHEMA}"
-            )
-            self.writer.execute("DELETE FROM lane WHERE rows = 0")
-            self.state = read_state(self.reader, path)
+            for _ in "r" if read_only else "rw":
+                self._connections.append(connect(path, read_only=read_only))
+            self.reader, self.writer = self._connections[0], self._connections[-1]
+            if read_only:
+                self.reader.execute("BEGIN")
+            check_format(self.reader, path)
+            if not read_only:
+                self.writer.executescript(
+                    f"PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA application_id={APPLICATION_ID}; "
+                    f"PRAGMA user_version={FORMAT_VERSION}; {SCHEMA}"
+                )
+                self.writer.execute("DELETE FROM lane WHERE rows = 0")
+            self.state = self._read_state()
         except UNREADABLE as error:
             self.close()
             raise damaged(path, error) from error
         except BaseException:
             self.close()
             raise
-
-    def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None)
-        self._connections.append(connection)
-        return connection
 
     def write(self, batch: Batch, *, redo_until: int = 0) -> None:
         """Write all of *batch* or nothing; it survives a power failure once this returns.
@@ -100,7 +96,7 @@ class Database:
         run("BEGIN IMMEDIATE")
         try:
             self._insert("INSERT OR IGNORE INTO lane VALUES", [(*lane[:-1], 0) for lane in batch.lanes.values()])
-            rows = sorted((lane, id_, _sealed(lane, id_, body)) for id_, (lane, body) in batch.added.items())
+            rows = sorted(sealed(lane, id_, body) for id_, (lane, body) in batch.added.items())
             self._insert("INSERT INTO request VALUES", rows)
             for some in _slices(sorted(batch.done)):
                 places = _places(some)
@@ -111,13 +107,13 @@ class Database:
                     "UPDATE lane SET rows = rows + changed.by FROM changed WHERE lane.id = changed.id",
                     _flat(some),
                 )
-            self._insert("INSERT OR REPLACE INTO feed VALUES", [(feed.path, feed.pack()) for feed in batch.feeds])
+            notes = [("feed", feed.path, json.dumps(feed[:-1]).encode()) for feed in batch.feeds]
+            notes += [("kind", key, body) for key, body in batch.kinds.items()]
+            notes += [("state", key, body) for key, body in batch.notes.items()]
+            self._insert("REPLACE INTO note VALUES", [*(sealed(*note) for note in notes), _noted(state)])
             for feed in batch.feeds:
                 if feed.is_finished:
-                    run("DELETE FROM feed WHERE path = ?", (feed.path,))
-            self._insert(
-                "INSERT OR REPLACE INTO kind VALUES", [(key, with_crc(body)) for key, body in batch.kinds.items()]
-            )
+                    run("DELETE FROM note WHERE topic = 'feed' AND key = ?", (feed.path,))
             self._insert("INSERT INTO failed (url, host, reason, time, body) VALUES", batch.failed)
             self._insert("INSERT OR REPLACE INTO figures VALUES", batch.figures)
             if batch.figures:
@@ -125,10 +121,7 @@ class Database:
             run("DELETE FROM redo WHERE last_id <= ?", (redo_until,))
             if batch.fingerprints:
                 prints = b"".join(len(each).to_bytes(2, "little") + each for each in batch.fingerprints)
-                redo = (self.state.last_id, state.last_id, with_crc(prints))
-                run("INSERT INTO redo (first_id, last_id, body) VALUES (?, ?, ?)", redo)
-            notes = {**batch.notes, "job": json.dumps(asdict(state)).encode()}
-            self._insert("INSERT OR REPLACE INTO state VALUES", [(key, with_crc(note)) for key, note in notes.items()])
+                run("INSERT INTO redo VALUES (?, ?, ?)", sealed(self.state.last_id, state.last_id, prints))
             run("COMMIT")
         except BaseException:
             if self.writer.in_transaction:
@@ -165,30 +158,33 @@ class Database:
         """
         order = "DESC" if newest_first else "ASC"
         query = f"SELECT id, body FROM request WHERE lane = ? AND id > ? AND id < ? ORDER BY id {order} LIMIT ?"  # noqa: S608 - one of two
-        found = self._select(query, lane, after, before, most)
-        rows = [
-            (id_, row[4:])
-            for id_, row in found
-            if type(row) is bytes
-            and crc32(memoryview(row)[4:], crc32(_PLACE.pack(lane, id_))).to_bytes(4, "little") == row[:4]
-        ]
-        if len(rows) < len(found) or not found:
-            problem = "a pending request contradicts its checksum" if found else "pending requests are missing"
-            raise DamagedError(self.path, problem, advice=advice(self.path))
-        return rows
+        found = self.select(query, lane, after, before, most)
+        if not found:
+            raise damaged(self.path, "pending requests are missing")
+        return [(id_, self._whole(lane, id_, row)) for id_, row in found]
 
-    def _select(self, query: str, *values: object) -> list[Any]:
+    def _whole(self, place: object, key: object, row: object) -> bytes:
+        if (body := unsealed(place, key, row)) is None:
+            raise damaged(self.path, f"what it holds at {place} {key} contradicts its checksum")
+        return body
+
+    def select(self, query: str, *values: object) -> list[Any]:
+        """Return the rows that *query* finds. Raises DamagedError if SQLite cannot read them."""
         try:
             return self.reader.execute(query, values).fetchall()
         except UNREADABLE as error:
             raise damaged(self.path, error) from error
 
-    def bodies(self) -> Iterator[bytes]:
-        """Yield the body of every row that is whole."""
+    def requests(self) -> Iterator[tuple[int, int, bytes | None]]:
+        """Yield lane, id and body of every pending request; None as the body of one that is damaged.
+
+        Raises:
+            DamagedError: SQLite cannot read the file.
+
+        """
         try:
             for lane, id_, row in self.reader.execute("SELECT lane, id, body FROM request"):
-                if (body := unsealed(lane, id_, row)) is not None:
-                    yield body
+                yield lane, id_, unsealed(lane, id_, row)
         except UNREADABLE as error:
             raise damaged(self.path, error) from error
 
@@ -199,48 +195,44 @@ class Database:
             DamagedError: Their rows do not add up to what the last commit noted.
 
         """
-        found = [LaneRow(*row) for row in self._select("SELECT * FROM lane WHERE rows != 0")]
+        found = [LaneRow(*row) for row in self.select("SELECT * FROM lane WHERE rows != 0")]
         if not all(lane.is_sound() for lane in found):
-            raise DamagedError(self.path, "a lane has values that none can have", advice=advice(self.path))
+            raise damaged(self.path, "a lane has values that none can have")
         if (total := sum(lane.rows for lane in found)) != self.state.pending:
-            problem = f"its lanes have {total:,} requests, and {self.state.pending:,} were noted"
-            raise DamagedError(self.path, problem, advice=advice(self.path))
+            raise damaged(self.path, f"its lanes have {total:,} requests, and {self.state.pending:,} were noted")
         return found
 
     def redo(self) -> list[tuple[int, list[bytes]]]:
-        """Return the redo list: of each commit the last id before it, and its fingerprints. Skips damaged rows."""
+        """Return the redo list: of each commit the last id before it, and its fingerprints."""
         commits = []
-        for first_id, body in self._select("SELECT first_id, body FROM redo ORDER BY id"):
-            packed, prints, at = without_crc(body), [], 0
-            while packed is not None and at < len(packed):
+        for first_id, last_id, row in self.select("SELECT * FROM redo ORDER BY first_id"):
+            packed, prints, at = self._whole(first_id, last_id, row), [], 0
+            while at < len(packed):
                 length = int.from_bytes(packed[at : at + 2], "little")
                 prints.append(packed[at + 2 : at + 2 + length])
                 at += 2 + length
-            if packed is not None and isinstance(first_id, int):
-                commits.append((first_id, prints))
+            commits.append((first_id, prints))
         return commits
 
-    def note(self, key: str) -> bytes | None:
-        """Return the note *key* of the last commit; None if there is none, or it contradicts its checksum."""
-        found = self._select("SELECT body FROM state WHERE key = ?", key)
-        return without_crc(found[0][0]) if found else None
+    def notes(self, topic: str) -> dict[str, bytes]:
+        """Return the notes on *topic* by key: ``state``, ``feed`` or ``kind``. DamagedError if one is damaged."""
+        rows = self.select("SELECT key, body FROM note WHERE topic = ?", topic)
+        return {key: self._whole(topic, key, row) for key, row in rows}
 
     def last_figures(self) -> Figures | None:
         """Return the newest figures; None if there are none."""
-        found = self._select("SELECT * FROM figures ORDER BY time DESC LIMIT 1")
+        found = self.select("SELECT * FROM figures ORDER BY time DESC LIMIT 1")
         return Figures(*found[0]) if found and all(isinstance(each, (int, float)) for each in found[0]) else None
-
-    def kinds(self) -> dict[str, bytes]:
-        """Return what is known of each kind of URLs, by its key."""
-        rows = self.reader.execute("SELECT key, body FROM kind")
-        return {key: body for key, stored in rows if (body := without_crc(stored)) is not None}
 
     def feeds(self) -> list[FeedLength]:
         """Return the feed files, as long as they were at the last commit. DamagedError if that is damaged."""
-        found = [FeedLength.unpack(*row) for row in self._select("SELECT * FROM feed")]
-        if None in found:
-            raise DamagedError(self.path, "the length of a feed contradicts its checksum", advice=advice(self.path))
-        return [feed for feed in found if feed is not None]
+        return [FeedLength(*json.loads(body)) for body in self.notes("feed").values()]
+
+    def _read_state(self) -> State:
+        body = self.notes("state").get("job")
+        if body is None and self.select("SELECT 1 FROM request LIMIT 1"):
+            raise damaged(self.path, "it has requests and no state")
+        return State() if body is None else State(**json.loads(body))
 
     def clear_requests(self) -> None:
         """Delete all requests: they are somewhere else now."""
@@ -248,9 +240,7 @@ class Database:
         self.writer.execute("DELETE FROM request")
         self.writer.execute("DELETE FROM lane")
         self.state = replace(self.state, pending=0, in_flight=0, clean=True)
-        self._insert(
-            "INSERT OR REPLACE INTO state VALUES", [("job", with_crc(json.dumps(asdict(self.state)).encode()))]
-        )
+        self.writer.execute("REPLACE INTO note VALUES (?, ?, ?)", _noted(self.state))
         self.writer.execute("COMMIT")
 
     def close(self) -> None:
@@ -273,58 +263,39 @@ def check_format(connection: sqlite3.Connection, path: Path) -> None:
             advice="Go on with the scrapy-bloom that began the job, or begin anew in another JOBDIR.",
         )
     if not tables <= {sql.strip().replace("IF NOT EXISTS ", "") for sql in SCHEMA.split(";")}:
-        raise DamagedError(path, "its tables are not those of this format", advice=advice(path))
+        raise damaged(path, "its tables are not those of this format")
 
 
-def read_state(connection: sqlite3.Connection, path: Path) -> State:
-    """Return the state in the database at *path*; DamagedError if it contradicts its checksum, or is gone."""
-    found = connection.execute("SELECT body FROM state WHERE key = 'job'").fetchone()
-    if found is None:
-        if connection.execute("SELECT 1 FROM request LIMIT 1").fetchone() is None:
-            return State()
-        raise DamagedError(path, "it has requests and no state", advice=advice(path))
-    body = without_crc(found[0])
-    if body is None:
-        raise DamagedError(path, "its state contradicts its checksum", advice=advice(path))
-    return State(**json.loads(body))
+def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
+    """Return a connection to the file at *path*. A read-only one changes nothing, and leaves no file beside it."""
+    if not read_only:
+        return sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+    has_log = path.with_name(f"{path.name}-wal").exists()
+    uri = f"{path.absolute().as_uri()}?mode=ro" + ("" if has_log else "&immutable=1")
+    return sqlite3.connect(uri, uri=True, isolation_level=None)
 
 
-def damaged(path: Path, error: Exception) -> DamagedError:
-    """Return *error* as ours, with advice."""
-    return DamagedError(path, str(error), advice=advice(path))
-
-
-def advice(path: Path) -> str:
-    """Say what to do about the damaged database at *path*."""
+def damaged(path: Path, problem: object) -> DamagedError:
+    """Return the error about the database at *path*, with advice."""
     jobdir = path.parent.parent
-    return (
-        f"Restore {path.parent} from a backup; or save every request that is whole with: "
-        f"scrapy bloom verify --fix {jobdir}"
-    )
+    advice = f"Restore {path.parent} from a backup; or save every request that is whole with: "
+    return DamagedError(path, str(problem), advice=f"{advice}scrapy bloom verify --fix {jobdir}")
 
 
-def _sealed(lane: int, id_: int, body: bytes) -> bytes:
-    """Return *body* as it is stored in row *id_* of *lane*: behind a CRC-32 of all three."""
-    return crc32(body, crc32(_PLACE.pack(lane, id_))).to_bytes(4, "little") + body
+def sealed(place: object, key: object, body: bytes) -> tuple[Any, Any, bytes]:
+    """Return the row of *body* under two other columns: behind a CRC-32 of all three."""
+    return place, key, crc32(body, crc32(f"{place} {key}".encode())).to_bytes(4, "little") + body
 
 
-def unsealed(lane: int, id_: int, row: object) -> bytes | None:
-    """Return the body in *row*; None if that is not what was stored in this place."""
-    if not isinstance(row, bytes) or row != _sealed(lane, id_, row[4:]):
-        return None
-    return row[4:]
-
-
-def with_crc(body: bytes) -> bytes:
-    """Return *body* behind its CRC-32."""
-    return crc32(body).to_bytes(4, "little") + body
-
-
-def without_crc(stored: object) -> bytes | None:
-    """Return what :func:`with_crc` was given; None if *stored* is damaged."""
-    if not isinstance(stored, bytes) or stored != with_crc(stored[4:]):
+def unsealed(place: object, key: object, stored: object) -> bytes | None:
+    """Return the body that was :func:`sealed`; None if *stored* is damaged, or not what belongs in this place."""
+    if not isinstance(stored, bytes) or stored != sealed(place, key, stored[4:])[2]:
         return None
     return stored[4:]
+
+
+def _noted(state: State) -> tuple[Any, Any, bytes]:
+    return sealed("state", "job", json.dumps(asdict(state)).encode())
 
 
 def _slices(rows: Sequence[Sequence[Any]]) -> Iterator[Sequence[Sequence[Any]]]:

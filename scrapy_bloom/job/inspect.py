@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.filter.inspect import FilterDescription, inspect_directory
-from scrapy_bloom.job.database import NAME, UNREADABLE, check_format, damaged, read_state
+from scrapy_bloom.job.database import NAME, Database
 from scrapy_bloom.job.records import FeedLength, Figures, LaneRow, State
 
 if TYPE_CHECKING:
@@ -57,37 +56,25 @@ def inspect_job(jobdir: str | os.PathLike[str]) -> JobInfo:
         DamagedError: The database cannot be read.
 
     """
+    directory, path = files_of(jobdir)
+    with closing(Database(path, read_only=True)) as database:
+        return JobInfo(
+            directory=Path(jobdir),
+            filter=inspect_directory(directory),
+            state=database.state,
+            lanes=tuple(LaneRow(*row) for row in database.select("SELECT * FROM lane WHERE rows > 0")),
+            feeds=tuple(database.feeds()),
+            figures=tuple(Figures(*row) for row in database.select("SELECT * FROM figures ORDER BY time")),
+            failed=tuple(Failed(*row) for row in database.select("SELECT id, url, host, reason, time FROM failed")),
+            nbytes=sum(file.stat().st_size for file in directory.iterdir() if file.is_file()),
+        )
+
+
+def files_of(jobdir: str | os.PathLike[str]) -> tuple[Path, Path]:
+    """Return the directory and the database of the job in *jobdir*. Raises UnusableError if there is none."""
     directory = Path(jobdir, DIRECTORY)
     path = directory / NAME
     if not path.is_file():
-        raise UnusableError(
-            jobdir, f"holds no job: {path} does not exist", advice="Name the JOBDIR of a crawl with scrapy-bloom."
-        )
-    try:
-        with closing(read_only(path)) as connection:
-            check_format(connection, path)
-            return JobInfo(
-                directory=Path(jobdir),
-                filter=inspect_directory(directory),
-                state=read_state(connection, path),
-                lanes=tuple(LaneRow(*row) for row in connection.execute("SELECT * FROM lane WHERE rows > 0")),
-                feeds=tuple(
-                    feed
-                    for row in connection.execute("SELECT * FROM feed")
-                    if (feed := FeedLength.unpack(*row)) is not None
-                ),
-                figures=tuple(Figures(*row) for row in connection.execute("SELECT * FROM figures ORDER BY time")),
-                failed=tuple(
-                    Failed(*row) for row in connection.execute("SELECT id, url, host, reason, time FROM failed")
-                ),
-                nbytes=sum(file.stat().st_size for file in directory.iterdir() if file.is_file()),
-            )
-    except UNREADABLE as error:
-        raise damaged(path, error) from error
-
-
-def read_only(path: Path) -> sqlite3.Connection:
-    """Return a connection to the database at *path* that cannot change it, and leaves no file beside a closed one."""
-    has_log = path.with_name(f"{path.name}-wal").exists()
-    uri = f"{path.absolute().as_uri()}?mode=ro" + ("" if has_log else "&immutable=1")
-    return sqlite3.connect(uri, uri=True, isolation_level=None)
+        advice = "Name the JOBDIR of a crawl with scrapy-bloom."
+        raise UnusableError(jobdir, f"holds no job: {path} does not exist", advice=advice)
+    return directory, path

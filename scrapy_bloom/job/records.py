@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
-from zlib import crc32
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-FORMAT_VERSION = 1
 
 
 class LaneRow(NamedTuple):
@@ -57,29 +53,11 @@ class FeedLength(NamedTuple):
     is_finished: bool = False
     """Whether no more is written to the file, so that no later run has to cut it."""
 
-    def pack(self) -> bytes:
-        """Return the bytes in the database: a length that a flipped bit made smaller would cut items off."""
-        body = json.dumps(self[:-1]).encode()
-        return crc32(body).to_bytes(4, "little") + body
-
-    @classmethod
-    def unpack(cls, path: object, stored: object) -> FeedLength | None:
-        """Return what was packed for *path*; None if it is damaged."""
-        if not isinstance(stored, bytes) or crc32(stored[4:]).to_bytes(4, "little") != stored[:4]:
-            return None
-        try:
-            feed = cls(*json.loads(stored[4:]))
-        except (ValueError, TypeError):  # of another table
-            return None
-        return feed if feed.path == path else None
-
 
 @dataclass(frozen=True)
 class State:
     """What a job knows of itself, written with each commit."""
 
-    format: int = FORMAT_VERSION
-    """As in SQLite's header, where a flipped bit would look like another format."""
     spider: str = ""
     """Name of the spider whose job it is; "" before its first run."""
     filter: str = ""
@@ -112,14 +90,14 @@ class Batch:
     lanes: dict[int, LaneRow] = field(default_factory=dict)
     """Lanes that may be new, by id; *rows* does not count."""
     added: dict[int, tuple[int, bytes]] = field(default_factory=dict)
-    """Requests by id: their lane and sealed body."""
+    """Requests by id: their lane and body."""
     done: list[tuple[int, int]] = field(default_factory=list)
     """Rows to delete: lane, id."""
     fingerprints: dict[bytes, None] = field(default_factory=dict)
     """New fingerprints, in order. Until their bits are synced, the redo list is the only safe place that knows them."""
     feeds: list[FeedLength] = field(default_factory=list)
     notes: dict[str, bytes] = field(default_factory=dict)
-    """Further values for the table of states."""
+    """Further values beside the state."""
     kinds: dict[str, bytes] = field(default_factory=dict)
     failed: list[tuple[str, str, str, float, bytes | None]] = field(default_factory=list)
     figures: list[Figures] = field(default_factory=list)

@@ -43,7 +43,7 @@ class SpiderState:
 
 def restore_spider_state(spider: Spider, store: JobStore) -> None:
     """Give *spider* the state of the last commit, unless Scrapy has read one that it wrote at a clean stop."""
-    noted = store.database.note(NOTE)
+    noted = store.database.notes("state").get(NOTE)
     if noted is not None and not (store.was_clean and hasattr(spider, "state")):
         spider.state = pickle.loads(noted)  # type: ignore[attr-defined]  # noqa: S301 - as Scrapy does both
     elif not hasattr(spider, "state"):  # a crawl that was refused has left an empty file

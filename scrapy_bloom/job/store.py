@@ -135,7 +135,7 @@ class JobStore:
         if writes_at_once:
             self.add = self.chain.add
         if self._share is not None:
-            self._share.load(self.database.kinds())
+            self._share.load(self.database.notes("kind"))
         self.frontier.restore(self.database.lanes())
         before = self.database.state
         self.was_clean = before.clean

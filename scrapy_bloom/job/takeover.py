@@ -211,8 +211,8 @@ def export_queue(jobdir: Path, database: Database, crawler: Crawler) -> int:
         seen = RFPDupeFilter(str(work), fingerprinter=crawler.request_fingerprinter)
         scheduler.open(crawler.spider)  # type: ignore[arg-type] # a crawl has a spider
         count = 0
-        for body in database.bodies():
-            request = serialize.loads(body, crawler.spider)
+        for _, _, body in database.requests():
+            request = serialize.loads(body or b"", crawler.spider)
             scheduler.enqueue_request(request)
             count += 1
             if not request.dont_filter:

@@ -38,8 +38,8 @@ DAMAGES = {
     "a request": lambda job: change(job, "UPDATE request SET body = x'00' WHERE id = (SELECT max(id) FROM request)"),
     "a queue": lambda job: change(job, "DELETE FROM request WHERE id = (SELECT max(id) FROM request)"),
     "the name of a queue": lambda job: change(job, "UPDATE lane SET slot = 'elsewhere.example'"),
-    "the state": lambda job: change(job, "UPDATE state SET body = x'00' WHERE key = 'job'"),
-    "an older database": lambda job: change(job, "DELETE FROM state WHERE key = 'job'"),
+    "the state": lambda job: change(job, "UPDATE note SET body = x'00' WHERE key = 'job'"),
+    "an older database": lambda job: change(job, "DELETE FROM note WHERE key = 'job'"),
 }
 
 

@@ -53,7 +53,7 @@ def test_a_fixed_job_keeps_all_else(tmp_path: Path) -> None:
     kept = job.database.with_name("job.sqlite.damaged").read_bytes()
     assert len(kept) == len(content)
     with closing(sqlite3.connect(job.database)) as connection:
-        notes = dict(connection.execute("SELECT key, body FROM state"))
+        notes = dict(connection.execute("SELECT key, body FROM note"))
     assert b"kept" in notes["spider.state"]
     with opened(job.directory) as engine:
         assert len(engine.drain()) == len(job.pending) - 1

@@ -153,7 +153,7 @@ class Engine:
             self.crawl.tick()
 
     def _is_noted(self, noted: bytes) -> bool:
-        return noted in (self.store.database.note("spider.state") or b"")
+        return noted in self.store.database.notes("state").get("spider.state", b"")
 
     def stop(self) -> None:
         """A clean stop, after all that was in progress has ended."""
