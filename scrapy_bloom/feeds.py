@@ -7,7 +7,10 @@ transaction that deletes the rows of its pages, and the next run cuts it to that
 from __future__ import annotations
 
 import csv
+import io
 import logging
+import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,7 +18,6 @@ from scrapy.extensions.feedexport import FeedExporter as ScrapyFeedExporter
 from scrapy.extensions.feedexport import FileFeedStorage as ScrapyFileFeedStorage
 
 from scrapy_bloom.crawl import Crawl
-from scrapy_bloom.job.feedfile import FeedFile
 from scrapy_bloom.job.records import FeedLength
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ logger = logging.getLogger(__name__)
 
 COMMITTED_FORMATS = ("jsonlines", "jsonl", "jl", "csv")
 """Feed formats without an end: what was written stays right when more is appended."""
+WRITE_AT = 1 << 20
+"""Bytes that wait in memory before they are written between two commits."""
 
 
 class FeedExporter(ScrapyFeedExporter):
@@ -72,7 +76,7 @@ class FeedExporter(ScrapyFeedExporter):
 
     def _resumed(self, slot: FeedSlot) -> FeedSlot:
         """Return *slot*, or one that goes on with the file that was being written when the job ended."""
-        path = _path_of(slot)
+        path = str(Path(cast("Any", slot.storage).path).absolute())
         begun = self.crawl.feed_begun(slot.uri_template, path)
         goes_on = begun is not None and (bool(slot.feed_options["batch_item_count"]) or begun.path == path)
         if begun is not None and goes_on:
@@ -102,14 +106,12 @@ class FeedExporter(ScrapyFeedExporter):
 
     def _begin(self, slot: FeedSlot, *, goes_on: bool = False) -> None:
         """Make the file of *slot* part of the commits. The job knows of it before it is opened."""
-        path, items = Path(_path_of(slot)), slot.itemcount
-
-        def begins(length: int) -> None:
-            self.crawl.feed_begins(FeedLength(str(path), length, slot.batch_id, items, slot.uri_template))
-
         storage: Any = slot.storage
-        slot.storage = FileFeedStorage(str(path), "ab" if goes_on else storage.write_mode, begins)
-        if slot.format == "csv" and slot.storage.kept():
+        path, mode = Path(storage.path).absolute(), "ab" if goes_on else storage.write_mode
+        kept = path.stat().st_size if mode == "ab" and path.is_file() else 0
+        feed = FeedLength(str(path), kept, slot.batch_id, slot.itemcount, slot.uri_template)
+        slot.storage = FileFeedStorage(feed, mode, self.crawl.feed_begins)
+        if slot.format == "csv" and kept:
             slot.feed_options = _without_header(slot.feed_options, path)
 
     def flush(self) -> None:
@@ -127,47 +129,91 @@ class FeedExporter(ScrapyFeedExporter):
         """
         lengths = []
         for slot in filter(_is_committed, [*self._finished, *self.slots]):
-            file, storage = cast("Any", slot.file), cast("Any", slot.storage)
-            if file is not None:
-                file.settle()
-            # Without items yet, it has a number among the batches.
-            length = storage.kept() if file is None else file.length
-            ids = (slot.batch_id, slot.itemcount, slot.uri_template)
-            lengths.append(FeedLength(_path_of(slot), length, *ids, slot in self._finished))
+            storage = cast("FileFeedStorage", slot.storage)
+            if slot.file is not None:  # without items yet, it has a number among the batches
+                storage.settle()
+            lengths.append(storage.feed._replace(items=slot.itemcount, is_finished=slot in self._finished))
         self._finished.clear()
         changed = [length for length in lengths if self._noted.get(length.path) != length]
         self._noted.update((length.path, length) for length in changed)
         return changed
 
 
-class FileFeedStorage:
-    """A local file that is written by commits. Scrapy's stats have the name of the class, and keep it."""
+class FileFeedStorage(io.RawIOBase):
+    """A local file that is written by commits, and Scrapy's storage of it. Scrapy's stats have this name, and keep it.
 
-    def __init__(self, path: str, write_mode: str, begins: Callable[[int], None]) -> None:
-        self.path, self.write_mode, self._begins = path, write_mode, begins
+    What is written waits in memory until :meth:`settle`, also while the disk has no room.
 
-    def kept(self) -> int:
-        """Return how many bytes the file keeps when it is opened."""
-        path = Path(self.path)
-        return path.stat().st_size if self.write_mode == "ab" and path.is_file() else 0
+    Args:
+        feed: The file with its numbers, as it is before it is opened.
+        mode: "ab" to append to it, "wb" to overwrite it.
+        begins: Called before it is opened. If that raises OSError, all waits on.
+
+    """
+
+    def __init__(self, feed: FeedLength, mode: str, begins: Callable[[FeedLength], None]) -> None:
+        super().__init__()
+        self.feed, self._mode, self._begins = feed, mode, begins
+        self._waiting = bytearray()
+        self._file: Any = None
 
     def open(self, spider: Spider) -> IO[bytes]:  # noqa: ARG002 - Scrapy's arguments
-        """Return a file that waits for commits."""
-        file: Any = FeedFile(Path(self.path), self.write_mode, lambda: self._begins(self.kept()))
-        return cast("IO[bytes]", file)
+        """Return the file, which waits for commits."""
+        return cast("IO[bytes]", self)
 
     def store(self, file: IO[bytes]) -> None:
         """Close *file*."""
         file.close()
 
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def write(self, data: Any) -> int:
+        """Take *data* in."""
+        self._waiting += data
+        if len(self._waiting) >= WRITE_AT:
+            with suppress(OSError):  # the next commit says so
+                self.settle()
+        return len(data)
+
+    def settle(self) -> None:
+        """Write what waits. Raise OSError if that fails: what is not written waits on."""
+        if self._file is None:
+            path = Path(self.feed.path)
+            self._begins(self.feed)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if self._mode == "ab" and not _ends_a_line(path):
+                self._waiting[:0] = b"\n"
+            self._file = path.open(self._mode, buffering=0)
+        if self._file.closed:
+            return
+        while self._waiting:
+            written = self._file.write(self._waiting)
+            del self._waiting[:written]
+        self.feed = self.feed._replace(length=self._file.tell())
+        if self.closed:
+            self._file.close()
+
+    def close(self) -> None:
+        """Let no more be written. The file is closed by the commit that writes the last of it."""
+        super().close()
+        with suppress(OSError):
+            self.settle()
+
+
+def _ends_a_line(path: Path) -> bool:
+    """Return whether the file at *path* is empty, missing or ends a line; one that was cut would tear the next."""
+    try:
+        with path.open("rb") as file:
+            file.seek(-min(4, file.seek(0, os.SEEK_END)), os.SEEK_END)
+            return b"\n" in (file.read() or b"\n")  # of UTF-16 or UTF-32, too
+    except OSError:
+        return True
+
 
 def _is_committed(slot: FeedSlot) -> bool:
     return isinstance(slot.storage, FileFeedStorage)
-
-
-def _path_of(slot: FeedSlot) -> str:
-    storage: Any = slot.storage  # Scrapy's for local files, or the one above
-    return str(Path(storage.path).absolute())
 
 
 def _without_header(options: dict[str, Any], path: Path) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from scrapy_bloom.job.feedfile import cut_feeds
 from scrapy_bloom.job.frontier import Order
 from scrapy_bloom.job.memory import MemoryStore
 from scrapy_bloom.job.store import JobStore
-from scrapy_bloom.job.takeover import block_scrapys_scheduler, import_queue, import_seen, import_seen_as_it_is
+from scrapy_bloom.job.takeover import block_scrapys_scheduler, import_queue, import_seen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -155,7 +155,7 @@ class Opening:
                 advice='Set SCHEDULER = "scrapy_bloom.DurableScheduler" to go on; or take them back to Scrapy\'s own '
                 f"queue with: scrapy bloom export SPIDER -s JOBDIR={jobdir}; or use another JOBDIR.",
             )
-        import_seen_as_it_is(jobdir, store.chain)
+        import_seen(jobdir, store.chain)
         if not store.state.clean:
             logger.warning(
                 "The last crawl in %s did not stop cleanly, and Scrapy's scheduler writes its queue only on a clean "

@@ -50,21 +50,15 @@ def job_directory(settings: BaseSettings) -> Path | None:
     name = settings["JOBDIR"]
     if not name:
         return None
-    path = Path(name)
-    problem = ""
+    path, problem = Path(name), "cannot be written to"
     try:
         path.mkdir(parents=True, exist_ok=True)
-    except FileExistsError:
-        problem = "is a file, not a directory"
+        if os.access(path, os.R_OK | os.W_OK | os.X_OK):
+            return path
     except OSError as error:
-        problem = f"cannot be created: {error.strerror}"
-    else:
-        if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
-            problem = "cannot be written to"
-    if problem:
-        advice = "Set JOBDIR to a directory that this user may create or write to, one for each spider."
-        raise UnusableError(f"JOBDIR={name}", problem, advice=advice)
-    return path
+        problem = f"cannot be a directory: {error.strerror}"
+    advice = "Set JOBDIR to a directory that this user may create or write to, one for each spider."
+    raise UnusableError(f"JOBDIR={name}", problem, advice=advice)
 
 
 def looks_only(crawler: Crawler) -> bool:

@@ -24,7 +24,7 @@ from scrapy_bloom.job.consistency import check_consistency
 from scrapy_bloom.job.database import NAME, Database
 from scrapy_bloom.job.inspect import DIRECTORY
 from scrapy_bloom.job.records import Batch
-from scrapy_bloom.job.takeover import import_seen_as_it_is, read_fingerprints
+from scrapy_bloom.job.takeover import import_seen, read_fingerprints
 from scrapy_bloom.settings import BloomSettings
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def import_into(jobdir: str, sources: Iterable[str], settings: Settings) -> dict
         check_consistency(database, chain, database.state.spider, None)
         of_url = of_url_in(space, directory, settings)
         database.write(Batch(state=replace(database.state, filter=chain.chain_id, key_space=space)))
-        import_seen_as_it_is(directory.parent, chain)  # a crawl does so only with an empty filter
+        import_seen(directory.parent, chain)  # a crawl does so only with an empty filter
         for source in sources:
             read = new = 0
             for fingerprint in tracked(_fingerprints_in(source, of_url, unreadable), f"Reading {source}"):

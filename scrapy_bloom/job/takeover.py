@@ -37,9 +37,6 @@ logger = logging.getLogger(__name__)
 
 QUEUE, SEEN = "requests.queue", "requests.seen"
 _STATE = "active.json"
-_CLOCK_SLACK = 2.0
-"""Seconds by which a queue file may be newer than the state that Scrapy writes after closing it: FAT keeps time in
-steps of two."""
 _NOTE = """\
 The pending requests of this job are in requests.bloom, which only scrapy_bloom.DurableScheduler reads. Scrapy's own
 scheduler would find none and take their pages for seen, so this directory keeps it from starting.
@@ -60,14 +57,24 @@ def import_queue(jobdir: Path, database: Database, crawler: Crawler) -> int:
 
     """
     queue = jobdir / QUEUE
-    if not (queue / _STATE).is_file() and not _files(queue):
+    state, paths = queue / _STATE, [queue, *queue.rglob("*")]
+    if not any(path.is_file() and path.parent != state for path in paths):
         return 0
-    _refuse_killed(queue)
+    # Directories, too: a run that took all out of a queue has deleted its file.
+    if not state.is_file() or any(path.stat().st_mtime > state.stat().st_mtime for path in paths):
+        raise UnusableError(
+            queue,
+            f"was left by Scrapy's own scheduler without a clean stop: its {_STATE} is missing or older than its files",
+            advice="Which requests were pending is lost, while the duplicate filter knows their pages and would never "
+            "let them be fetched. Nothing was changed. Begin again with an empty JOBDIR to get every page; or, to go "
+            f"on without the lost ones, delete {queue}. If the crawl was stopped cleanly, and only the times of the "
+            f"files were lost in a copy, say so with: touch {state}",
+        )
     copy = jobdir / f"{QUEUE}.copy"  # reading empties the files
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(queue, copy / QUEUE)
     try:
-        count = _import(database, crawler, copy, is_dict=(queue / _STATE).read_bytes().lstrip()[:1] == b"{")
+        count = _import(database, crawler, copy, is_dict=state.read_bytes().lstrip()[:1] == b"{")
     except Exception as error:
         raise UnusableError(
             f"{queue}, left by Scrapy's own scheduler,",
@@ -77,29 +84,11 @@ def import_queue(jobdir: Path, database: Database, crawler: Crawler) -> int:
         ) from error
     finally:
         shutil.rmtree(copy, ignore_errors=True)
-    queue.rename(_free_name(queue))
+    kept = queue.with_name(f"{QUEUE}.imported")
+    shutil.rmtree(kept, ignore_errors=True)
+    queue.rename(kept)
     logger.info("Imported %s of Scrapy's own disk queue", counted(count, "pending request"))
     return count
-
-
-def _files(directory: Path) -> list[Path]:
-    return [path for path in directory.rglob("*") if path.is_file() and path.parent.name != _STATE]
-
-
-def _refuse_killed(queue: Path) -> None:
-    state = queue / _STATE
-    written = state.stat().st_mtime + _CLOCK_SLACK if state.is_file() else 0.0
-    # Directories, too: a run that took all out of a queue has deleted its file.
-    changed = [queue, *queue.rglob("*")] if state.is_file() else _files(queue)
-    if any(path.stat().st_mtime > written for path in changed):
-        raise UnusableError(
-            queue,
-            f"was left by Scrapy's own scheduler without a clean stop: its {_STATE} is missing or older than its files",
-            advice="Which requests were pending is lost, while the duplicate filter knows their pages and would never "
-            "let them be fetched. Nothing was changed. Begin again with an empty JOBDIR to get every page; or, to go "
-            f"on without the lost ones, delete {queue}. If the crawl was stopped cleanly, and only the times of the "
-            f"files were lost in a copy, say so with: touch {state}",
-        )
 
 
 def _import(database: Database, crawler: Crawler, copy: Path, *, is_dict: bool) -> int:
@@ -127,30 +116,24 @@ def _import(database: Database, crawler: Crawler, copy: Path, *, is_dict: bool) 
 
 
 def _drain(scheduler: Scheduler) -> Iterator[Request]:
-    while (request := scheduler.next_request()) is not None or len(scheduler):
-        if request is not None:
+    while len(scheduler):
+        if (request := scheduler.next_request()) is not None:
             yield request
 
 
 def import_seen(jobdir: Path, chain: ScalableBloomFilter) -> None:
-    """Take the fingerprints of Scrapy's own filter over, and keep the file under another name.
+    """Take the fingerprints of Scrapy's own filter into an empty *chain*, and keep the file under another name.
 
     Scrapy's own filter would take its pages for fetched, and some are pending.
     """
-    if import_seen_as_it_is(jobdir, chain):
-        (jobdir / SEEN).rename(_free_name(jobdir / SEEN))
-
-
-def import_seen_as_it_is(jobdir: Path, chain: ScalableBloomFilter) -> bool:
-    """Take the fingerprints of Scrapy's own filter into an empty *chain*; return whether there were any."""
     seen = jobdir / SEEN
     if len(chain) or not seen.is_file() or not seen.stat().st_size:
-        return False
+        return
     for fingerprint in read_fingerprints(seen):
         chain.add(fingerprint)
     chain.sync()
-    logger.info("Imported %s of Scrapy's own filter from %s", counted(len(chain), "fingerprint"), seen)
-    return True
+    kept = seen.replace(seen.with_name(f"{SEEN}.imported"))
+    logger.info("Imported %s of Scrapy's own filter, kept as %s", counted(len(chain), "fingerprint"), kept)
 
 
 def read_fingerprints(path: Path) -> Iterator[bytes]:
@@ -248,10 +231,3 @@ def _scrapys_scheduler(crawler: Crawler, directory: Path, priority_queue: type[A
         pqclass=priority_queue,
         crawler=crawler,
     )
-
-
-def _free_name(path: Path) -> Path:
-    free = path.with_name(f"{path.name}.imported")
-    if free.is_dir():
-        shutil.rmtree(free)
-    return free
