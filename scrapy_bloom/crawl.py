@@ -10,11 +10,13 @@ Three stores stand behind it: memory, job directory, fleet.
 from __future__ import annotations
 
 import logging
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from scrapy import signals
 
+from scrapy_bloom.delta import Delta, open_delta
 from scrapy_bloom.errors import BloomError
 from scrapy_bloom.failures import FailureWatch
 from scrapy_bloom.guard import LoopGuard
@@ -85,7 +87,7 @@ class Crawl:
         """Return the open crawl that was handed *request*; with another scheduler, the only open one."""
         crawls = [crawl for crawl in _crawls.values() if crawl.store is not None and not crawl.is_closed]
         for crawl in crawls:
-            if request is not None and crawl.store is not None and crawl.store.is_handling(request):
+            if crawl.is_handling(request):
                 return crawl
         return crawls[0] if len(crawls) == 1 and not crawls[0]._scheduler else None
 
@@ -96,11 +98,13 @@ class Crawl:
         with log_start_errors(logger):
             self.settings = BloomSettings.from_settings(crawler.settings)
             self.jobdir = job_directory(crawler.settings)
-        if self.jobdir is not None and looks_only(crawler):
+        self._looks_only = looks_only(crawler)
+        if self.jobdir is not None and self._looks_only:
             logger.info("%s is left alone: this is no crawl, but a command that looks at pages", self.jobdir)
             self.jobdir = None
         self.fingerprints: Fingerprints = fingerprints_of(crawler)
         self.store: Store | None = None
+        self.delta: Delta | None = None
         self.is_closed = False
         self.has_failed = False
         self.decision: Decision | None = None
@@ -161,7 +165,17 @@ class Crawl:
         """
         if self.store is not None:
             return
-        with log_start_errors(logger):
+        with log_start_errors(logger), ExitStack() as on_error:
+            if not self._looks_only:
+                of_request = self.fingerprints.of_request
+                self.delta = open_delta(
+                    self.crawler, self.settings, of_request, lambda: self.store, scheduler=self._scheduler
+                )
+            if self.delta is not None:
+                on_error.callback(self.delta.close)
+                self.delta.waits_for_end = not self._feeds and bool(self.crawler.settings.getdict("FEEDS"))
+                self.use_feed(self.delta)
+                self.progress.lost_elsewhere = self.delta.expected_lost
             opening = Opening(self.crawler, self.settings, self.fingerprints, self._filter, self._scheduler, self.guard)
             store: Store
             if self._make_store is not None:
@@ -169,7 +183,10 @@ class Crawl:
             elif self.jobdir is None:
                 store = opening.in_memory()
             else:
+                if self.delta is not None:
+                    opening.begin_anew(self.jobdir)
                 store = opening.in_job(self.jobdir, self._prepare_commit)
+            on_error.pop_all()
         self.store, self._add = store, store.add
         if isinstance(self.store, JobStore) and self._scheduler:
             self.crawler.signals.connect(self._restore_spider_state, signal=signals.spider_opened)
@@ -199,6 +216,8 @@ class Crawl:
             self.store.close()
         except BloomError as error:
             self.fail(error)
+        if self.delta is not None:
+            self.delta.crawl_closes()
         if isinstance(self.store, JobStore) and self._scheduler and self.jobdir is not None:
             self.stats.set_value("bloom/frontier/pending", pending)
             self.stats.set_value("bloom/frontier/commits", self.store.commits)
@@ -206,6 +225,10 @@ class Crawl:
                 self.stats.set_value("bloom/frontier/unreadable", self.store.unreadable)
             elif not (pending or self.has_failed):
                 unblock_scrapys_scheduler(self.jobdir)
+
+    def is_handling(self, request: Request | None) -> bool:
+        """Return whether *request* was handed out and is not done."""
+        return request is not None and self.store is not None and self.store.is_handling(request)
 
     # -- a request's way ---------------------------------------------------------------------------------------------
 
@@ -248,27 +271,14 @@ class Crawl:
             return None
         return fingerprint if is_new and isinstance(self.store, JobStore) else None
 
-    def comes_back(self, request: Request, redirected: Request) -> bool:
-        """Return whether *request*, to which *redirected* was, leads to a page that waits for this redirect.
-
-        So it is with the answer to a form, and with a URL that has led to itself once, by way of a cookie perhaps: the
-        filter knows it, and nobody has seen its page.
-        """
-        if redirected.method != "GET":
-            return True
-        before = [request.replace(url=url) for url in request.meta["redirect_urls"]]
-        try:
-            fingerprint = self.fingerprints.of_request(request)
-            return [self.fingerprints.of_request(each) for each in before].count(fingerprint) == 1
-        except Exception:  # the filter counts it, and lets it through
-            return False
-
     def done(self, request: Request) -> None:
         """Write the items of *request*'s page to the feeds, and take it off the store."""
         if self._staging.waiting:
             self._staging.done(request)
         if self.failures is not None:
             self.failures.done(request)
+        if self.delta is not None:
+            self.delta.done(request)
         if self.guard is not None:
             self.guard.done(request)
         assert self.store is not None  # noqa: S101 - it handed out the request
@@ -290,10 +300,10 @@ class Crawl:
 
     def stage(self, request: Request | None, feed: Feed, item: Any) -> None:
         """Keep *item* for *feed* until *request*, whose page it is of, is done; write it at once if that is unknown."""
-        if request is None or self.store is None or not self.store.is_handling(request):
-            feed.export(item)
-        else:
+        if request is not None and self.is_handling(request):
             self._staging.stage(request, feed, item)
+        else:
+            feed.export(item)
 
     def is_over(self) -> bool:
         """Return whether all that is pending belongs to kinds that have run dry: then the loop guard ends the crawl."""
@@ -313,7 +323,8 @@ class Crawl:
         if self.store is None or not self._answers_for_links:
             return [False] * len(fingerprints)
         try:
-            return self.store.seen(fingerprints)
+            seen = self.store.seen(fingerprints)
+            return seen if self.delta is None else self.delta.or_known(seen, fingerprints)
         except Exception:
             logger.exception("Links could not be checked for being seen, and pass")
             return [False] * len(fingerprints)
@@ -321,7 +332,8 @@ class Crawl:
     @property
     def epoch(self) -> int:
         """A number that changes whenever something seen may have become new: taken back, or too old."""
-        return self._forgotten + (0 if self.store is None else self.store.chain.drops)
+        drops = 0 if self.store is None else self.store.chain.drops
+        return self._forgotten + drops + (0 if self.delta is None else self.delta.drops)
 
     def within_limits(self, urls: Sequence[str]) -> list[bool]:
         """Return for each of *urls* whether the limits of the loop guard allow it; count those they do not."""

@@ -54,6 +54,8 @@ class FeedExporter(ScrapyFeedExporter):
     def open_spider(self, spider: Spider) -> None:
         """Open the feeds; go on with those that an unfinished job has begun."""
         super().open_spider(spider)
+        if self.crawl.delta is not None and not all(map(_survives_kill, self.slots)):
+            self.crawl.delta.waits_for_end = True
         if self.crawl.jobdir is None:
             return
         self.slots = [self._resumed(slot) if self._can_commit(slot) else slot for slot in self.slots]
@@ -67,12 +69,7 @@ class FeedExporter(ScrapyFeedExporter):
             )
 
     def _can_commit(self, slot: FeedSlot) -> bool:
-        return (
-            self.crawl.commits_feeds
-            and type(slot.storage) is ScrapyFileFeedStorage
-            and slot.format in COMMITTED_FORMATS
-            and "postprocessing" not in slot.feed_options
-        )
+        return self.crawl.commits_feeds and type(slot.storage) is ScrapyFileFeedStorage and _survives_kill(slot)
 
     def _resumed(self, slot: FeedSlot) -> FeedSlot:
         """Return *slot*, or one that goes on with the file that was being written when the job ended."""
@@ -210,6 +207,12 @@ def _ends_a_line(path: Path) -> bool:
             return b"\n" in (file.read() or b"\n")  # of UTF-16 or UTF-32, too
     except OSError:
         return True
+
+
+def _survives_kill(slot: FeedSlot) -> bool:
+    """Return whether a kill leaves what was flushed to *slot*, and no less than that can be read."""
+    is_file = isinstance(slot.storage, ScrapyFileFeedStorage)
+    return is_file and slot.format in COMMITTED_FORMATS and "postprocessing" not in slot.feed_options
 
 
 def _is_committed(slot: FeedSlot) -> bool:

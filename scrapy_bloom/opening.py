@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from scrapy_bloom.errors import UnusableError, counted
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.filter.directory import open_filter
+from scrapy_bloom.filter.lock import is_locked
 from scrapy_bloom.filter.plan import first_layer_bytes
 from scrapy_bloom.job.consistency import show_pending
+from scrapy_bloom.job.database import NAME
 from scrapy_bloom.job.feedfile import cut_feeds
 from scrapy_bloom.job.frontier import Order
+from scrapy_bloom.job.inspect import DIRECTORY, inspect_job
 from scrapy_bloom.job.memory import MemoryStore
 from scrapy_bloom.job.store import JobStore
 from scrapy_bloom.job.takeover import block_scrapys_scheduler, import_queue, import_seen
@@ -83,7 +87,7 @@ class Opening:
         """
         spider = self.crawler.spider
         store = JobStore(
-            jobdir / "requests.bloom",
+            jobdir / DIRECTORY,
             self.settings,
             self._order(in_job=True),
             spider=spider,
@@ -106,6 +110,15 @@ class Opening:
             store.abandon()
             raise
         return store
+
+    def begin_anew(self, jobdir: Path) -> None:
+        """Put a job that has ended aside: its filter knows the lists, which a delta crawl fetches again."""
+        directory = jobdir / DIRECTORY
+        if (directory / NAME).exists() and not is_locked(directory) and inspect_job(jobdir).state.is_finished:
+            last = directory.with_name(f"{DIRECTORY}.last")
+            shutil.rmtree(last, ignore_errors=True)
+            directory.rename(last)
+            logger.info("The job in %s has ended, and this delta crawl begins anew; it is kept as %s", jobdir, last)
 
     def _order(self, *, in_job: bool) -> Order:
         in_any = Order(by_slot=False, is_lifo=(True, True))

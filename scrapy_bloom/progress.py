@@ -11,7 +11,7 @@ from scrapy_bloom.errors import counted
 from scrapy_bloom.job.records import Figures
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from scrapy.statscollectors import StatsCollector
 
@@ -46,6 +46,8 @@ class Progress:
         self._checks = 0
         self._line_at = self._figures_at = 0.0
         self._last: Figures | None = None
+        self.lost_elsewhere: Callable[[], float] = lambda: 0.0
+        """Returns how many pages another filter than the chain may have cost."""
         self._before: Figures | None = None
 
     def opened(self, switched_on: Sequence[str], chain: ScalableBloomFilter, where: str) -> None:
@@ -155,7 +157,7 @@ class Progress:
             "bytes": chain.nbytes,
             "fill_ratio": layers[-1].fill_ratio,
             "estimated_error_rate": chain.estimated_error_rate(),
-            "expected_lost": chain.expected_false_positives(),
+            "expected_lost": chain.expected_false_positives() + self.lost_elsewhere(),
             "forgotten": chain.forgotten,
         }
         for name, value in values.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from scrapy.core.scheduler import BaseScheduler
@@ -94,6 +95,8 @@ class DurableScheduler(BaseScheduler):
         fingerprint = None
         if crawl.failures is not None:
             crawl.failures.came(request)
+        if crawl.delta is not None and crawl.delta.skips(request):
+            return False
         redirected = self._redirected(request) if "redirect_urls" in request.meta else None
         if request.dont_filter:
             is_start = bool(request.meta.get("is_start_request")) and MARK not in request.meta
@@ -101,7 +104,7 @@ class DurableScheduler(BaseScheduler):
                 return False
             if is_start or redirected is not None:
                 fingerprint = crawl.record(request)
-        elif redirected is not None and crawl.comes_back(request, redirected):
+        elif redirected is not None and self._is_awaited(request, redirected):
             fingerprint = crawl.record(request)
         elif self.df.request_seen(request):
             assert self.spider is not None  # noqa: S101 - open() has set it
@@ -125,6 +128,20 @@ class DurableScheduler(BaseScheduler):
         """Return the request in progress that was redirected to *request*; None for a link with its page's meta."""
         url = request.meta["redirect_urls"][-1]
         return next((each for each in self._in_progress if each.url == url), None)
+
+    def _is_awaited(self, request: Request, redirected: Request) -> bool:
+        """Return whether the page of *request*, to which *redirected* was, is the answer that is waited for.
+
+        So it is after a form, and where a URL leads back to itself, by way of a cookie perhaps: a filter that knows it
+        would drop it, and nobody would have seen the page. It may lead back once.
+        """
+        if redirected.method != "GET":
+            return True
+        of_request = self.crawl.fingerprints.of_request
+        with suppress(Exception):  # of a fingerprinter of the user's: the filter counts it, and lets the request pass
+            before = [of_request(request.replace(url=url)) for url in request.meta["redirect_urls"]]
+            return before.count(of_request(request)) == 1
+        return False
 
     def next_request(self) -> Request | None:
         """Return the next request, or None."""

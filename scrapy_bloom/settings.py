@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.parse import urlsplit
@@ -40,6 +42,10 @@ class BloomSettings:
     """How the crawl is shared among kinds of URLs, and which URLs are dropped; False: not at all."""
     forget_failed: bool = False
     """Whether a request that finally failed may be tried again."""
+    delta: str | bool | None = None
+    """Directory of the pages that gave an item in earlier runs, which are not fetched again; True: the project's."""
+    delta_reset: bool = False
+    """Whether to forget these pages before the crawl."""
     redis_url: str | None = None
     """The server; None: as scrapy-redis' settings say, or ``redis://localhost:6379``. May hold a password."""
     redis_key: str = "bloom:%(spider)s"
@@ -120,6 +126,14 @@ def _truth(value: Any) -> bool:
     return bool(value)
 
 
+def _directory(value: Any) -> str | bool:
+    with suppress(ValueError):
+        return _truth(value)
+    if not isinstance(value, (str, os.PathLike)) or not str(value):
+        raise ValueError
+    return str(value)
+
+
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _MIN_AGE, _MAX_AGE = 60, 10 * 365 * 86_400
 
@@ -181,6 +195,8 @@ _KNOWN = {
     "BLOOM_URL_RULES": _Known(RULES_ALLOWED, parse_url_rules),
     "BLOOM_LOOP_GUARD": _Known("True, False or a dict of limits", parse_loop_guard),
     "BLOOM_FORGET_FAILED": _Known("True or False", _truth),
+    "BLOOM_DELTA": _Known("a directory, True or False", _directory),
+    "BLOOM_DELTA_RESET": _Known("True or False", _truth),
     "BLOOM_REDIS_URL": _Known(
         "a URL such as redis://host:6379/0, rediss://:password@host or unix:///path", _server_url
     ),

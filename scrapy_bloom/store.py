@@ -39,6 +39,10 @@ class Store(Protocol):
     add: Callable[[bytes], bool]
     """Remember a fingerprint, and return True if it was new."""
 
+    @property
+    def commits(self) -> int | None:
+        """How often all that was done before is known to outlive the process; None if nothing does."""
+
     def seen(self, fingerprints: Sequence[bytes]) -> list[bool]:
         """Return for each of *fingerprints* whether it was added before. Remembers nothing."""
 

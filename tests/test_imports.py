@@ -17,7 +17,7 @@ MOST_EXCEPTIONS = 8
 
 FLOOR = {"errors", "filter", "url", "loops"}
 JOB = FLOOR | {"job", "store"}
-BELOW_CRAWL = JOB | {"settings", "guard", "startup", "failures", "progress", "opening", "staging"}
+BELOW_CRAWL = JOB | {"settings", "guard", "startup", "failures", "delta", "progress", "opening", "staging"}
 FACES = {"dupefilter", "scheduler", "feeds", "middleware", "links"}
 MAY_IMPORT = {
     "errors": set(),
@@ -29,6 +29,7 @@ MAY_IMPORT = {
     "store": JOB,
     "startup": {"errors"},
     "failures": {"errors"},
+    "delta": JOB | {"settings"},
     "guard": FLOOR | {"store"},
     "staging": JOB,
     "progress": JOB,

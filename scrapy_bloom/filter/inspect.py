@@ -5,7 +5,8 @@ Works beside a running crawl and on a read-only disk. What is wrong is part of t
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import time
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,9 +19,12 @@ from scrapy_bloom.filter.lock import is_locked, owner
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
+    from scrapy_bloom.filter.layer import Layer
     from scrapy_bloom.filter.layerfile import Header
+
+    Found = tuple[Callable[[bytes], bool], list[Layer]]
 
 
 @dataclass(frozen=True)
@@ -84,8 +88,12 @@ def inspect_directory(directory: str | os.PathLike[str], *, thorough: bool = Fal
     return FilterDescription(path, layers, len(forgotten), is_locked(path), owner(path), tuple(map(str, problems)))
 
 
-def seen_in(directory: str | os.PathLike[str], fingerprints: Iterable[bytes]) -> set[bytes]:
-    """Return which of *fingerprints* the filter in *directory* contains now. Raises as opening it does."""
+@contextmanager
+def reading(directory: str | os.PathLike[str], max_age: float | None = None) -> Iterator[Found]:
+    """Read the filter in *directory*, to which another process may add, but for layers older than *max_age* seconds.
+
+    Gives a function that tells whether a fingerprint is there, and the layers. Raises as opening the filter does.
+    """
     forgotten, _ = read_forgotten(Path(directory, FORGOTTEN_NAME))
     files, problems = open_layers(Path(directory), read_only=True)
     with ExitStack() as opened:
@@ -93,9 +101,22 @@ def seen_in(directory: str | os.PathLike[str], fingerprints: Iterable[bytes]) ->
             opened.callback(file.close)
         for error in problems:
             raise error
-        if not files:
-            return set()
-        spec = files[0].header.spec
+        now = time.time()
+        layers = [
+            file.layer
+            for file in files
+            if max_age is None or not plan.is_expired(file.header.created, now=now, max_age=max_age)
+        ]
+        if not layers:
+            yield (lambda _: False), layers
+            return
+        spec = layers[0].spec
         probes = probing.bind(spec.probes, spec.seed, on_quota_spent=lambda: None, forgotten=forgotten)
-        probes.set_tables([(file.layer.bits, file.header.spec.size_bits) for file in files], 0)
-        return {fingerprint for fingerprint in fingerprints if probes.contains(fingerprint)}
+        probes.set_tables([(layer.bits, layer.spec.size_bits) for layer in layers], 0)
+        yield probes.contains, layers
+
+
+def seen_in(directory: str | os.PathLike[str], fingerprints: Iterable[bytes]) -> set[bytes]:
+    """Return which of *fingerprints* the filter in *directory* contains now. Raises as opening it does."""
+    with reading(directory) as (contains, _):
+        return {fingerprint for fingerprint in fingerprints if contains(fingerprint)}

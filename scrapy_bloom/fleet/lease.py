@@ -148,6 +148,12 @@ class LeaseClient:
         with self._lock:
             return len(self._ready) or (not self._is_over)
 
+    @property
+    def has_delivered_all(self) -> bool:
+        """Whether all that was sent is on the server."""
+        with self._lock:
+            return not (self._outbox or self._calls)
+
     def close(self) -> None:
         """Deliver what there is, give back the rest, and wait for both, at most for CLOSE_SECONDS."""
         with self._lock:

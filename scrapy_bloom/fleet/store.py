@@ -104,6 +104,7 @@ class FleetStore:
         self._in_flight: dict[int, tuple[Ticket | None, Request]] = {}  # by id() of the request, kept alive here
         self._in_memory: deque[Request] = deque()  # that cannot be written to the server
         self._done: list[Done] = []
+        self.commits = 0
         self._starts: Counter[bytes] = Counter()
         self._has_ended = self._has_warned = False
 
@@ -224,6 +225,7 @@ class FleetStore:
 
     def commit(self) -> None:
         """Acknowledge what is done, and end the crawl if the lease client has failed."""
+        self.commits += self._client.has_delivered_all
         if self._done:
             self._flush()
             done, self._done = self._done, []

@@ -32,6 +32,7 @@ class MemoryStore:
     def __init__(self, chain: ScalableBloomFilter, order: Order, share: Share | None = None) -> None:
         self.chain = chain
         self.where = "in memory"
+        self.commits = None
         self.add: Callable[[bytes], bool] = chain.add
         self._order = order
         self.frontier = Frontier(is_lifo=order.is_lifo, share=share)

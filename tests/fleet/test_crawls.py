@@ -106,3 +106,14 @@ def test_a_cluster_shares_a_queue_among_its_nodes(tmp_path: Path) -> None:
         for node in nodes:
             with node.client() as client:
                 assert client.dbsize()
+
+
+def test_the_next_fleet_leaves_out_what_gave_an_item(server: RedisServer, tmp_path: Path) -> None:
+    """Two workers keep one delta on their machine; both of the next run read all of it. A start page is fetched."""
+    with Site(pages=60) as site:
+        for run, expected in (("first", 60), ("second", 1)):
+            site.hits.clear()
+            with workers(site, server.url, 2, BLOOM_REDIS_KEY=run, BLOOM_DELTA=str(tmp_path)) as both:
+                for worker in both:
+                    worker.finish()
+            assert len(site.hits) == expected
