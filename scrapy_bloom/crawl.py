@@ -63,6 +63,7 @@ class Decision(NamedTuple):
     reason: str = ""
 
 
+_as_tuple = tuple.__new__
 _crawls: WeakKeyDictionary[Crawler, Crawl] = WeakKeyDictionary()
 
 
@@ -239,7 +240,8 @@ class Crawl:
             self.decision = Decision(request, False, None, objection.limit, objection.reason)
         else:
             fingerprint = self.fingerprints.of_request(request)
-            self.decision = Decision(request, self._add(fingerprint), fingerprint)
+            decision = request, self._add(fingerprint), fingerprint, "", ""
+            self.decision = _as_tuple(Decision, decision)  # Decision() itself takes 0.2 us of 3.5
         return self.decision
 
     def _open_and_add(self, fingerprint: bytes) -> bool:
