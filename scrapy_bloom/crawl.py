@@ -154,6 +154,8 @@ class Crawl:
         """Hand what was written to the feeds to the operating system: a kill does not lose it."""
         for feed in self._feeds:
             feed.flush()
+        if self.delta is not None:
+            self.delta.commit_begins()
 
     # -- opening and closing -----------------------------------------------------------------------------------------
 
@@ -167,16 +169,9 @@ class Crawl:
         if self.store is not None:
             return
         with log_start_errors(logger), ExitStack() as on_error:
-            if not self._looks_only:
-                of_request = self.fingerprints.of_request
-                self.delta = open_delta(
-                    self.crawler, self.settings, of_request, lambda: self.store, scheduler=self._scheduler
-                )
+            self.delta = None if self._looks_only else open_delta(self.crawler, self.settings, self._scheduler)
             if self.delta is not None:
                 on_error.callback(self.delta.close)
-                self.delta.waits_for_end = not self._feeds and bool(self.crawler.settings.getdict("FEEDS"))
-                self.use_feed(self.delta)
-                self.progress.lost_elsewhere = self.delta.expected_lost
             opening = Opening(self.crawler, self.settings, self.fingerprints, self._filter, self._scheduler, self.guard)
             store: Store
             if self._make_store is not None:
@@ -189,6 +184,9 @@ class Crawl:
                 store = opening.in_job(self.jobdir, self._prepare_commit)
             on_error.pop_all()
         self.store, self._add = store, store.add
+        if self.delta is not None:
+            self.delta.begin(store, self.fingerprints.of_request, has_feeds=bool(self._feeds))
+            self.progress.lost_elsewhere = self.delta.expected_lost
         if isinstance(self.store, JobStore) and self._scheduler:
             self.crawler.signals.connect(self._restore_spider_state, signal=signals.spider_opened)
         self._timer = repeat(self.tick, TICK_SECONDS)
@@ -326,7 +324,8 @@ class Crawl:
             return [False] * len(fingerprints)
         try:
             seen = self.store.seen(fingerprints)
-            return seen if self.delta is None else self.delta.or_known(seen, fingerprints)
+            known = seen if self.delta is None else self.delta.known(fingerprints)
+            return [either or other for either, other in zip(seen, known, strict=True)]
         except Exception:
             logger.exception("Links could not be checked for being seen, and pass")
             return [False] * len(fingerprints)
@@ -334,8 +333,7 @@ class Crawl:
     @property
     def epoch(self) -> int:
         """A number that changes whenever something seen may have become new: taken back, or too old."""
-        drops = 0 if self.store is None else self.store.chain.drops
-        return self._forgotten + drops + (0 if self.delta is None else self.delta.drops)
+        return self._forgotten + (0 if self.store is None else self.store.chain.drops)
 
     def within_limits(self, urls: Sequence[str]) -> list[bool]:
         """Return for each of *urls* whether the limits of the loop guard allow it; count those they do not."""
@@ -368,6 +366,8 @@ class Crawl:
         """Add to *batch* what else belongs to this moment: feeds, ``spider.state``, figures."""
         for feed in self._feeds:
             batch.feeds += feed.lengths()
+        if self.delta is not None and self.store is not None:
+            self.delta.commit_begins()
         batch.notes.update(self._spider_state.changed(self.spider))
         if isinstance(self.store, JobStore) and (figures := self.progress.figures(self.store)) is not None:
             batch.figures.append(figures)

@@ -132,8 +132,8 @@ class DurableScheduler(BaseScheduler):
     def _is_awaited(self, request: Request, redirected: Request) -> bool:
         """Return whether the page of *request*, to which *redirected* was, is the answer that is waited for.
 
-        So it is after a form, and where a URL leads back to itself, by way of a cookie perhaps: a filter that knows it
-        would drop it, and nobody would have seen the page. It may lead back once.
+        So it is after a form, and where a URL leads back to itself, once, for a cookie perhaps: a filter that knows it
+        would drop it, and nobody would have seen the page.
         """
         if redirected.method != "GET":
             return True

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import math
 import os
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.parse import urlsplit
@@ -127,11 +126,8 @@ def _truth(value: Any) -> bool:
 
 
 def _directory(value: Any) -> str | bool:
-    with suppress(ValueError):
-        return _truth(value)
-    if not isinstance(value, (str, os.PathLike)) or not str(value):
-        raise ValueError
-    return str(value)
+    is_path = isinstance(value, (str, os.PathLike)) and str(value) not in {"", *"01", "True", "true", "False", "false"}
+    return str(value) if is_path else _truth(value)
 
 
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
