@@ -36,7 +36,9 @@ class Result:
         self.ended = False
 
 
-def crawl(drawn: Site, budget: float = 2.0, *, fifo: bool = False, at=(1, 1.5, 2, 3), missing: bool = False) -> Result:
+def crawl(
+    drawn: Site, budget: float = 2.0, *, fifo: bool = False, at=(1, 1.5, 2, 3), missing: bool = False, each_page=None
+) -> Result:
     """Crawl *drawn* with *budget* times its honest pages, and note the share of them at each of *at* times."""
     objection = objection_by(LoopOptions())
     share, novelty = Share(), Novelty(ScalableBloomFilter(1_000_000, 1e-3).add)
@@ -78,6 +80,8 @@ def crawl(drawn: Site, budget: float = 2.0, *, fifo: bool = False, at=(1, 1.5, 2
         result.pages += 1
         got += url in drawn.honest
         result.by_part[drawn.part_of(asked)] += 1
+        if each_page is not None:
+            each_page(got, share, group)
         if result.pages in marks:
             result.at[at[marks.index(result.pages)]] = got / honest
         if answer.status != 200:

@@ -8,7 +8,10 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.errors import counted
+from scrapy_bloom.estimate import Estimate, Left, in_words
+from scrapy_bloom.job.memory import MemoryStore
 from scrapy_bloom.job.records import Figures
+from scrapy_bloom.job.store import JobStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -16,13 +19,16 @@ if TYPE_CHECKING:
     from scrapy.statscollectors import StatsCollector
 
     from scrapy_bloom.filter.chain import ScalableBloomFilter
-    from scrapy_bloom.job.store import JobStore
+    from scrapy_bloom.loops.share import Share
+    from scrapy_bloom.store import Store
 
 logger = logging.getLogger(__name__)
 
 LINE_SECONDS = 60.0
 """As between Scrapy's own lines "Crawled 1234 pages"."""
 FIGURES_SECONDS = 5.0
+ENDLESS_SHOWN = 3
+"""Endless kinds of URLs that are named each time, those with the most pending requests."""
 LONGEST_SHOWN = 500
 """Characters of a URL that are logged; a trap's URLs can be endless."""
 _STATUS = "downloader/response_status_count/"
@@ -40,19 +46,29 @@ class Progress:
     def __init__(self, stats: StatsCollector, *, debug: bool) -> None:
         self._stats = stats
         self._debug = debug
+        self.estimate = Estimate()
         self._chain: ScalableBloomFilter | None = None
+        self._store: Store | None = None
+        self._share: Share | None = None
+        self._noted = b""
         self._logged: set[str] = set()
         self._layers = self._known_before = 0
-        self._checks = 0
+        self._at_line = (0, 0, 0)
         self._line_at = self._figures_at = 0.0
         self._last: Figures | None = None
         self.lost_elsewhere: Callable[[], float] = lambda: 0.0
         """Returns how many pages another filter than the chain may have cost."""
         self._before: Figures | None = None
 
-    def opened(self, switched_on: Sequence[str], chain: ScalableBloomFilter, where: str) -> None:
-        """Log what is *switched_on*, and what the filter *where* holds."""
+    def opened(self, switched_on: Sequence[str], store: Store, share: Share | None) -> None:
+        """Log what is *switched_on*, and what the filter of *store* holds; *share* knows kinds of URLs."""
+        chain, self._store, self._share = store.chain, store, share
         self._chain = chain
+        if isinstance(store, JobStore) and store.is_resumed:
+            if (noted := store.database.notes("state").get("estimate")) is not None:
+                self.estimate.load(noted)
+            elif len(store):
+                logger.info("How many pages are left is estimated anew: the job did not count them so far")
         self._set_stats()
         self._known_before, self._layers = len(chain), len(chain.layers)
         size = _size(chain.nbytes)
@@ -60,26 +76,54 @@ class Progress:
             holds = f"knows {counted(self._known_before, 'URL')} in {counted(self._layers, 'layer')}, {size}"
         else:
             holds = f"is empty: {size} for the first {chain.layers[0].capacity:,} URLs, and it grows by itself"
-        logger.info("%s. The filter %s %s.", ", ".join(switched_on), where, holds)
-        self._line_at = time.monotonic()
+        logger.info("%s. The filter %s %s.", ", ".join(switched_on), store.where, holds)
+        self._line_at, self._at_line = time.monotonic(), self._counts()
 
-    def tick(self, pending: int) -> None:
-        """Set the stats and log the line, if they are due."""
+    def tick(self) -> None:
+        """Learn what the last pages have led to; set the stats and log the line, if they are due."""
+        self.estimate.learn()
         now = time.monotonic()
         if now >= self._line_at + LINE_SECONDS:
             self._set_stats()
-            checks = self._checked()
-            if checks != self._checks:
+            counts = self._counts()
+            pages, new, known = (count - before for count, before in zip(counts, self._at_line, strict=True))
+            if pages or new or known:
                 logger.info(
-                    "Seen %s and %s (%.0f checks/s), %s pending. Newest layer %.0f %% full, expected loss %s pages",
+                    "%s. The filter knows %s, its newest layer is %.0f %% full, expected loss %s pages",
+                    in_words(
+                        60 * pages / (now - self._line_at),
+                        len(self._store) if self._store is not None else 0,
+                        new / (new + known) if new + known else None,
+                        self._left(),
+                    ),
                     counted(self._number("bloom/urls"), "URL"),
-                    counted(self._number("dupefilter/filtered"), "duplicate"),
-                    (checks - self._checks) / (now - self._line_at),
-                    f"{pending:,}",
                     100 * min(-math.log2(1 - float(self._stats.get_value("bloom/fill_ratio", 0))), 1),
                     self._expected_lost(),
                 )
-            self._checks, self._line_at = checks, now
+                for kind, waiting in self.estimate.endless.most_common(ENDLESS_SHOWN):
+                    logger.info("Not counted as left, since they bring nothing new: %s %s", f"{waiting:,}", kind)
+            self._at_line, self._line_at = counts, now
+
+    def _counts(self) -> tuple[int, int, int]:
+        """Return how many pages have come, and how many links were new, and how many known."""
+        names = ("response_received_count", "bloom/urls", "dupefilter/filtered")
+        pages, new, known = map(self._number, names)
+        return pages, new, known
+
+    def _left(self) -> Left | None:
+        """Return how many pages are left; None where others know that, too: in a fleet, or with another scheduler."""
+        store = self._store
+        if not isinstance(store, (JobStore, MemoryStore)) or not self.estimate.found:
+            return None
+        return self.estimate.left(len(store))
+
+    def note(self) -> bytes | None:
+        """Return what the estimate knows, to be written with the next commit; None if that has not changed."""
+        dumped = self.estimate.dump() if self.estimate.found else self._noted
+        if dumped == self._noted:
+            return None
+        self._noted = dumped
+        return dumped
 
     def figures(self, store: JobStore) -> Figures | None:
         """Return the figures of this moment, if they are due and have changed since the last ones."""
@@ -150,6 +194,8 @@ class Progress:
         chain = self._chain
         if chain is None:
             return
+        if self._share is not None and isinstance(self._store, (JobStore, MemoryStore)):
+            self.estimate.promise, self.estimate.endless = self._share.promise(self._store.frontier.groups())
         layers = chain.layers
         values: dict[str, Any] = {
             "urls": len(chain),
@@ -166,9 +212,6 @@ class Progress:
             size = _size(chain.nbytes)
             logger.info("The filter has grown to %d layers, %s, at %s", len(layers), size, counted(len(chain), "URL"))
         self._layers = len(layers)
-
-    def _checked(self) -> int:
-        return self._number("bloom/urls") - self._known_before + self._number("dupefilter/filtered")
 
     def _expected_lost(self) -> str:
         lost = float(self._stats.get_value("bloom/expected_lost", 0))

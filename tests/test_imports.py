@@ -16,7 +16,7 @@ MOST_LINES = 400
 MOST_EXCEPTIONS = 8
 
 FLOOR = {"errors", "filter", "url", "loops"}
-JOB = FLOOR | {"job", "store"}
+JOB = FLOOR | {"job", "store", "estimate"}
 BELOW_CRAWL = JOB | {"settings", "guard", "startup", "failures", "delta", "progress", "opening", "staging"}
 FACES = {"dupefilter", "scheduler", "feeds", "middleware", "links"}
 MAY_IMPORT = {
@@ -32,6 +32,7 @@ MAY_IMPORT = {
     "delta": JOB | {"settings"},
     "guard": FLOOR | {"store"},
     "staging": JOB,
+    "estimate": set(),
     "progress": JOB,
     "opening": JOB | {"settings", "guard"},
     "crawl": BELOW_CRAWL,

@@ -11,6 +11,7 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.commands.terminal import OK, WRONG, show, utc, write
+from scrapy_bloom.estimate import Estimate, Left, in_words
 from scrapy_bloom.job.database import NAME, connect, unsealed
 from scrapy_bloom.job.inspect import DIRECTORY, inspect_job
 from scrapy_bloom.job.records import Figures
@@ -26,7 +27,7 @@ _MOST_HOSTS, _MOST_KINDS = 1_000, 100
 """In the JSON, those with the most pending requests first."""
 _WINDOW = 30.0
 """Seconds over which the speed is averaged."""
-_WATCHED = ("pages", "pages_per_minute", "urls", "duplicates", "errors", "pending", "in_flight")
+_WATCHED = ("pages", "urls", "duplicates", "errors", "in_flight")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,6 +69,7 @@ def info(directory: str) -> dict[str, Any]:
         "in_flight": state.in_flight,
         "failed": len(job.failed),
         **_crawled(job.figures),
+        **_left(job),
         "error_rate_at_most": max((layer.chain_error_rate for layer in seen.layers), default=0.0),
         "error_rate_now": 1 - math.prod(1 - layer.spec.error_rate_at(layer.count) for layer in seen.layers),
         "expected_lost": seen.expected_lost,
@@ -78,20 +80,42 @@ def info(directory: str) -> dict[str, Any]:
         "feeds": [{"feed": feed.path, "items": feed.items, "bytes": feed.length} for feed in job.feeds],
         "pending_by_host": [{"host": host, "pending": count} for host, count in hosts.most_common(_MOST_HOSTS)],
         "pending_by_kind": _kinds(job),
+        "endless": [{"kind": kind, "pending": pending} for kind, pending in _estimate(job).endless.most_common()],
         "findings": list(map(str, seen.damage)),
     }
 
 
-def _crawled(figures: Sequence[Figures]) -> dict[str, int]:
+def _crawled(figures: Sequence[Figures]) -> dict[str, Any]:
     """Return what all runs have crawled, and how fast the last run was in its last half minute."""
     last = figures[-1] if figures else Figures(*[0] * len(Figures._fields))
     first = next((row for row in figures if row.run == last.run and row.time >= last.time - _WINDOW), last)
+    new, known = last.urls - first.urls, last.duplicates - first.duplicates
     return {
         "pages": last.pages,
         "duplicates": last.duplicates,
         "errors": last.failures + last.http_errors + last.spider_errors,
         "pages_per_minute": round(60 * (last.pages - first.pages) / max(last.time - first.time, 1.0)),
+        "recent_links_new": new / (new + known) if new + known > 0 else None,
     }
+
+
+def _estimate(job: JobInfo) -> Estimate:
+    estimate = Estimate()
+    if job.estimate is not None:
+        estimate.load(job.estimate)
+    return estimate
+
+
+def _left(job: JobInfo) -> dict[str, int | None]:
+    """Return how many pages are left, at least and at most; None if nobody knows."""
+    left = _estimate(job).left(job.state.pending) if job.estimate is not None else None
+    return {"left_at_least": left and left.low, "left_at_most": left and left.high}
+
+
+def left_of(found: dict[str, Any]) -> Left | None:
+    """Return how many pages are left, after what :func:`info` has *found*."""
+    low = found["left_at_least"]
+    return None if low is None else Left(low, found["left_at_most"])
 
 
 def _kinds(job: JobInfo) -> list[dict[str, Any]]:
@@ -121,9 +145,10 @@ def _watch(directory: str, seconds: float, *, as_json: bool) -> int:
     with suppress(KeyboardInterrupt):
         while True:
             found = info(directory)
+            told = in_words(found["pages_per_minute"], found["pending"], found["recent_links_new"], left_of(found))
             counts = ", ".join(f"{found[name]:,} {name.replace('_', ' ')}" for name in _WATCHED)
             end = "" if found["in_use"] else "; the crawl has ended"
-            write([json.dumps(found) if as_json else f"{utc(time.time())}: {counts}{end}"])
+            write([json.dumps(found) if as_json else f"{utc(time.time())}: {told}; {counts}{end}"])
             if not found["in_use"]:
                 break
             time.sleep(max(seconds, 0.1))

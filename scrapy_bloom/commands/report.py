@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.commands import charts
-from scrapy_bloom.commands.info import info
+from scrapy_bloom.commands.info import info, left_of
 from scrapy_bloom.commands.terminal import OK, show, size, utc
 from scrapy_bloom.errors import counted
+from scrapy_bloom.estimate import left_in_words
 from scrapy_bloom.job.inspect import inspect_job
 
 if TYPE_CHECKING:
@@ -95,13 +96,15 @@ def _page(found: dict[str, Any], course: Sequence[Figures]) -> Iterator[str]:
 
 
 def _tiles(found: dict[str, Any]) -> Iterator[str]:
-    lost = found["expected_lost"]
+    lost, new = found["expected_lost"], found["recent_links_new"]
+    left = left_in_words(told, found["pages_per_minute"]) if (told := left_of(found)) else ["unknown"]
     tiles = [
         ("URLs known", f"{found['urls']:,}", "about" if found["urls_are_estimated"] else ""),
         ("Pages", f"{found['pages']:,}", f"{found['pages_per_minute']:,} a minute" if found["in_use"] else ""),
-        ("Duplicates", f"{found['duplicates']:,}", ""),
+        ("Duplicates", f"{found['duplicates']:,}", "" if new is None else f"{100 * new:.0f} % of the last links new"),
         ("Errors", f"{found['errors']:,}", f"{found['failed']:,} pages given up" if found["failed"] else ""),
         ("Pending", f"{found['pending']:,}", f"and {found['in_flight']:,} in flight" if found["in_use"] else ""),
+        ("Left", left[0].removesuffix(" pages left"), "".join(left[1:])),
         ("Expected lost", f"{lost:.2g}" if lost >= 0.001 else "< 0.001", "pages, of all URLs"),
         ("Filter", size(found["bytes_of_filter"]), ""),
     ]

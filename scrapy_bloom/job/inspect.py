@@ -44,6 +44,8 @@ class JobInfo:
     figures: tuple[Figures, ...]
     """How far the crawl was from time to time, oldest first."""
     failed: tuple[Failed, ...]
+    estimate: bytes | None
+    """What the last commit noted for :class:`scrapy_bloom.estimate.Estimate`."""
     nbytes: int
     """Bytes of all files in ``requests.bloom``."""
 
@@ -66,6 +68,7 @@ def inspect_job(jobdir: str | os.PathLike[str]) -> JobInfo:
             feeds=tuple(database.feeds()),
             figures=tuple(Figures(*row) for row in database.select("SELECT * FROM figures ORDER BY time")),
             failed=tuple(Failed(*row) for row in database.select("SELECT id, url, host, reason, time FROM failed")),
+            estimate=database.notes("state").get("estimate"),
             nbytes=sum(file.stat().st_size for file in directory.iterdir() if file.is_file()),
         )
 

@@ -34,6 +34,7 @@ AHEAD = 1  # URLs waiting per page handed out that count as handed out, too: kin
 OWN = 0.5  # how much of a kind's promise is its own rate; the rest is its best child's promise
 POWER = 1.25  # how much dearer the pages of a kind become with their number
 FAR = 5  # dry pages on the way to a URL that are told apart
+ENDLESS = 0.1  # share of its pages that bring something below which a kind that waits counts as endless
 TRIED = 60  # pages in a row that bring nothing, after which a section has run dry
 
 
@@ -226,11 +227,27 @@ class Share:
         """Return the kinds of what waits, as people read them, how many URLs wait, and one if known; most first."""
         waiting: Counter[str] = Counter()
         examples: dict[str, str] = {}
-        for node in (node for group in groups for node in group.root.walk() if not node.children and node.parent):
+        for node in _lanes(groups):
             kind = readable(node.kind.key)
             waiting[kind] += node.waiting
             examples[kind] = node.kind.example or examples.get(kind, "")
         return [(kind, number, examples[kind]) for kind, number in waiting.most_common()]
+
+    def promise(self, groups: Iterable[Group]) -> tuple[float, Counter[str]]:
+        """Return the share of what waits that is expected to bring something, and what waits of endless kinds.
+
+        These bring something so rarely (ENDLESS) that nothing is expected of them.
+        """
+        waiting, expected = 0, 0.0
+        endless: Counter[str] = Counter()
+        for node in _lanes(groups):
+            rate = node.kind.rate()
+            waiting += node.waiting
+            if rate < ENDLESS:
+                endless[readable(node.kind.key)] += node.waiting
+            else:
+                expected += rate * node.waiting
+        return expected / waiting if waiting else 1.0, endless
 
     def changed(self) -> dict[str, bytes]:
         """Return what was learned since this was last asked, by key."""
@@ -242,6 +259,10 @@ class Share:
     def load(self, rows: Mapping[str, bytes]) -> None:
         """Go on with what :meth:`changed` returned in earlier runs."""
         self._tree.load(rows.values())
+
+
+def _lanes(groups: Iterable[Group]) -> Iterator[Node]:
+    return (node for group in groups for node in group.root.walk() if not node.children and node.parent)
 
 
 def plainness(url: str) -> tuple[int, int, int]:

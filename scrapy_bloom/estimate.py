@@ -1,0 +1,141 @@
+"""How many pages of a crawl are left, with a range, from what pages of each depth have led to so far.
+
+What is pending is no random sample of a site: depth first leaves the entries of sections, breadth first leaves leaves.
+So pages are counted by depth, the number of links from a start request. For each depth d,
+
+    tree(d) = 1 + pages below d that were done between two of depth d; the mean of the last ones
+
+which, depth first, is the size of the tree below a page (Knuth 1975; Kilby, Slaney, Thiebaux and Walsh 2006), and
+breadth first little more than 1. Each pending page stands for such a tree. Where the loop guard knows kinds of URLs, it
+stands for one page as often as its kind brings something instead, and for none if that is hardly ever.
+
+The range around this is what ``benchmarks/estimate.py`` found to hold: docs/stats.md has the figures.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from typing import Any, NamedTuple
+
+DEEPEST = 200
+"""Links from a start request that are told apart."""
+LAST = 8
+"""Trees of a depth after which older ones count half: the first are larger, as they take what all link to."""
+LEAVES = 2
+"""Trees of one page that each depth begins with."""
+MOST = 2.0
+"""Pages that the estimate has at most, by those known: the first trees of a crawl promise too much."""
+BELOW, ABOVE, SPREAD, WIDEST = 0.7, 1.6, 1.5, 2.0
+"""The range: BELOW to ABOVE the estimate, at least up to 1 + SPREAD (pending / done)^0.5 times the known pages, and its
+ends differ by WIDEST at most."""
+HOPED = 0.25
+"""Share of what the loop guard expects that comes at least: traps promise something for long."""
+EARLY = 3.0
+"""Pending requests per page done from which on nobody can tell where it ends."""
+NAMED = 5
+"""Endless kinds that a job remembers."""
+
+
+class Left(NamedTuple):
+    """How many pages are left."""
+
+    low: int
+    high: int | None
+    """None: it is too early to tell."""
+
+
+class Estimate:
+    """Counts requests by depth: ``found`` when they are queued; ``finished`` lists the depths of those done since."""
+
+    def __init__(self) -> None:
+        self.found: Counter[int] = Counter()
+        self.finished: list[int] = []
+        self.promise: float | None = None
+        """Share of what is pending of which the loop guard expects something; None without it."""
+        self.endless: Counter[str] = Counter()
+        """Pending requests of kinds of which it expects nothing, by kind."""
+        self._done = [0] * (DEEPEST + 1)
+        self._below = [0] * (DEEPEST + 1)  # pages done below each depth when its last page was done
+        self._trees = [0.0] * (DEEPEST + 1)
+        self._pages = [0.0] * (DEEPEST + 1)  # in these trees
+
+    def learn(self) -> None:
+        """Take in what was finished since the last call."""
+        done, trees, pages = self._done, self._trees, self._pages
+        for depth in (min(each, DEEPEST) for each in self.finished):
+            below = sum(done[depth + 1 :])
+            if done[depth]:
+                trees[depth] += 1
+                pages[depth] += 1 + below - self._below[depth]
+            if trees[depth] > LAST:
+                trees[depth] /= 2
+                pages[depth] /= 2
+            done[depth] += 1
+            self._below[depth] = below
+        self.finished.clear()
+        for depth in [depth for depth in self.found if depth > DEEPEST]:
+            self.found[DEEPEST] += self.found.pop(depth)
+
+    def left(self, pending: int) -> Left:
+        """Return how many pages are left, of which *pending* are known."""
+        self.learn()
+        done = sum(self._done)
+        waiting = {depth: max(found - self._done[depth], 0) for depth, found in self.found.items()}
+        in_trees = sum(waiting.values())
+        pending = max(pending, in_trees)  # those of a run that did not count are a page each
+        if self.promise is None:
+            mean = {depth: (LEAVES + self._pages[depth]) / (LEAVES + self._trees[depth]) for depth in waiting}
+            known = float(done + pending)
+            middle = min(known + sum(number * (mean[depth] - 1) for depth, number in waiting.items()), MOST * known)
+            low = max(known, BELOW * middle)
+        else:
+            known = middle = done + self.promise * pending
+            low = done + HOPED * self.promise * pending
+        if pending > EARLY * done:
+            return Left(round(low - done), None)
+        high = low
+        if known > done:
+            high = max(ABOVE * middle, known * (1 + SPREAD * math.sqrt((known - done) / done)))
+        return Left(round(low - done), round(min(high, WIDEST * low) - done))
+
+    def dump(self) -> bytes:
+        """Return all that is known, for :meth:`load`."""
+        self.learn()
+        end = max([*self.found, 0]) + 1
+        found = [self.found[depth] for depth in range(end)]
+        lists = [found, *[each[:end] for each in self._lists()]]
+        return json.dumps([self.promise, self.endless.most_common(NAMED), *lists]).encode()
+
+    def load(self, dumped: bytes) -> None:
+        """Go on with what :meth:`dump` returned."""
+        self.promise, endless, found, *lists = json.loads(dumped)
+        self.endless = Counter(dict(endless))
+        self.found = Counter(dict(enumerate(found)))
+        for mine, loaded in zip(self._lists(), lists, strict=True):
+            mine[: len(loaded)] = loaded
+
+    def _lists(self) -> tuple[list[Any], ...]:
+        return self._done, self._below, self._trees, self._pages
+
+
+def in_words(pages_per_minute: float, pending: int, new: float | None, left: Left | None) -> str:
+    """Return how far a crawl is, in a line for people; *new* is the share of new ones among recent links."""
+    words = f"{pages_per_minute:,.0f} pages/min, {pending:,} pending"
+    if new is not None:
+        words += f", {100 * new:.0f} % of recent links new"
+    return words if left is None else f"{words}; {', '.join(left_in_words(left, pages_per_minute))}"
+
+
+def left_in_words(left: Left, pages_per_minute: float) -> list[str]:
+    """Return how many pages are left, in two digits, and if that is known, how long they take at this speed."""
+    low, high = (int(float(f"{number:.2g}")) for number in (left.low, left.high or 0))
+    if left.high is None:
+        return [f"at least {low:,} pages left"]
+    pages = f"about {low:,} to {high:,} pages left" if low != high else f"about {low:,} pages left"
+    if pages_per_minute <= 0:
+        return [pages]
+    minutes = left.high / pages_per_minute
+    size, unit = (1, "minutes") if minutes < 120 else (60, "hours") if minutes < 2880 else (1440, "days")
+    return [pages, f"{left.low / pages_per_minute / size:.1f} to {minutes / size:.1f} {unit}"]
