@@ -122,7 +122,6 @@ class Crawl:
         self._forgotten = 0
         self._looks, self._was_over = 0, False
         self.progress = Progress(crawler.stats, debug=crawler.settings.getbool("DUPEFILTER_DEBUG"))
-        self.estimate = self.progress.estimate
         self.failures = FailureWatch(crawler, self.failed) if self.settings.forget_failed else None
 
     @property
@@ -191,8 +190,7 @@ class Crawl:
         if isinstance(self.store, JobStore) and self._scheduler:
             self.crawler.signals.connect(self._restore_spider_state, signal=signals.spider_opened)
         self._timer = repeat(self.tick, TICK_SECONDS)
-        share = self.guard.share if self.guard is not None and self.guard.is_open else None
-        self.progress.opened([name for name in (self._filter, self._scheduler) if name], store, share)
+        self.progress.opened([name for name in (self._filter, self._scheduler) if name], store, self.guard)
 
     def close(self) -> None:
         """Write what is left, set the final stats, and close the store. Closing twice is harmless."""
@@ -277,7 +275,7 @@ class Crawl:
         """Write the items of *request*'s page to the feeds, and take it off the store."""
         if self._staging.waiting:
             self._staging.done(request)
-        self.estimate.finished.append(request.meta.get("depth", 0))
+        self.progress.estimate.finished.append(request.meta.get("depth", 0))
         if self.failures is not None:
             self.failures.done(request)
         if self.delta is not None:
@@ -372,10 +370,8 @@ class Crawl:
         if self.delta is not None and self.store is not None:
             self.delta.commit_begins()
         batch.notes.update(self._spider_state.changed(self.spider))
-        if isinstance(self.store, JobStore) and (figures := self.progress.figures(self.store)) is not None:
-            batch.figures.append(figures)
-        if isinstance(self.store, JobStore) and (note := self.progress.note()) is not None:
-            batch.notes["estimate"] = note
+        if isinstance(self.store, JobStore):
+            self.progress.prepare_commit(batch, self.store)
 
     def _restore_spider_state(self, spider: Spider) -> None:
         assert isinstance(self.store, JobStore)  # noqa: S101 - open() has looked

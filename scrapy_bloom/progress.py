@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from scrapy.statscollectors import StatsCollector
 
     from scrapy_bloom.filter.chain import ScalableBloomFilter
-    from scrapy_bloom.loops.share import Share
+    from scrapy_bloom.guard import LoopGuard
+    from scrapy_bloom.job.records import Batch
     from scrapy_bloom.store import Store
 
 logger = logging.getLogger(__name__)
@@ -49,7 +50,7 @@ class Progress:
         self.estimate = Estimate()
         self._chain: ScalableBloomFilter | None = None
         self._store: Store | None = None
-        self._share: Share | None = None
+        self._guard: LoopGuard | None = None
         self._noted = b""
         self._logged: set[str] = set()
         self._layers = self._known_before = 0
@@ -60,10 +61,10 @@ class Progress:
         """Returns how many pages another filter than the chain may have cost."""
         self._before: Figures | None = None
 
-    def opened(self, switched_on: Sequence[str], store: Store, share: Share | None) -> None:
-        """Log what is *switched_on*, and what the filter of *store* holds; *share* knows kinds of URLs."""
-        chain, self._store, self._share = store.chain, store, share
-        self._chain = chain
+    def opened(self, switched_on: Sequence[str], store: Store, guard: LoopGuard | None) -> None:
+        """Log what is *switched_on*, and what the filter of *store* holds; *guard* knows kinds of URLs."""
+        self._store, self._guard = store, guard
+        self._chain = chain = store.chain
         if isinstance(store, JobStore) and store.is_resumed:
             if (noted := store.database.notes("state").get("estimate")) is not None:
                 self.estimate.load(noted)
@@ -117,28 +118,21 @@ class Progress:
             return None
         return self.estimate.left(len(store))
 
-    def note(self) -> bytes | None:
-        """Return what the estimate knows, to be written with the next commit; None if that has not changed."""
-        dumped = self.estimate.dump() if self.estimate.found else self._noted
-        if dumped == self._noted:
-            return None
-        self._noted = dumped
-        return dumped
-
-    def figures(self, store: JobStore) -> Figures | None:
-        """Return the figures of this moment, if they are due and have changed since the last ones."""
+    def prepare_commit(self, batch: Batch, store: JobStore) -> None:
+        """Add to *batch* what the estimate knows, and the figures, if they are due and have changed."""
+        if self.estimate.found and (dumped := self.estimate.dump()) != self._noted:
+            self._noted = batch.notes["estimate"] = dumped
         now = time.monotonic()
         if now < self._figures_at + FIGURES_SECONDS:
-            return None
+            return
         if self._last is None:
             self._before = store.database.last_figures()
         self._figures_at = now
         self._set_stats()
         figures = self._figures_now(store)
-        if self._last is not None and figures[1:] == self._last[1:]:
-            return None
-        self._last = figures
-        return figures
+        if self._last is None or figures[1:] != self._last[1:]:
+            self._last = figures
+            batch.figures.append(figures)
 
     def _figures_now(self, store: JobStore) -> Figures:
         values = self._stats.get_stats()
@@ -194,8 +188,8 @@ class Progress:
         chain = self._chain
         if chain is None:
             return
-        if self._share is not None and isinstance(self._store, (JobStore, MemoryStore)):
-            self.estimate.promise, self.estimate.endless = self._share.promise(self._store.frontier.groups())
+        if self._guard is not None and isinstance(self._store, (JobStore, MemoryStore)):
+            self.estimate.promise, self.estimate.endless = self._guard.share.promise(self._store.frontier.groups())
         layers = chain.layers
         values: dict[str, Any] = {
             "urls": len(chain),

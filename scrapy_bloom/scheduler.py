@@ -122,7 +122,7 @@ class DurableScheduler(BaseScheduler):
             return False
         self.stats.inc_value("scheduler/enqueued/disk" if is_durable else "scheduler/enqueued/memory")
         self.stats.inc_value("scheduler/enqueued")
-        crawl.estimate.found[request.meta.get("depth", 0)] += 1
+        crawl.progress.estimate.found[request.meta.get("depth", 0)] += 1
         return True
 
     def _redirected(self, request: Request) -> Request | None:

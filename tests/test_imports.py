@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "guard": FLOOR | {"store"},
     "staging": JOB,
     "estimate": set(),
-    "progress": JOB,
+    "progress": JOB | {"guard"},
     "opening": JOB | {"settings", "guard"},
     "crawl": BELOW_CRAWL,
     **{face: {"crawl", *BELOW_CRAWL} for face in FACES},

@@ -30,8 +30,8 @@ def state_of(directory: Path) -> dict[str, tuple[int, bytes]]:
 
 
 def test_a_stopped_job_is_described(left: Path, answer: Answer) -> None:
-    """Every URL that the filter knows is fetched or pending; spider, feed, failures and the clean stop are told; and
-    nothing is changed."""
+    """Every URL that the filter knows is fetched or pending; spider, feed, failures, how many pages are left and the
+    clean stop are told; and nothing is changed."""
     before = state_of(left)
     code, found = answer("info", left)
     assert (code, found["spider"], found["clean"], found["in_use"], found["findings"]) == (OK, "books", True, False, [])
@@ -41,6 +41,7 @@ def test_a_stopped_job_is_described(left: Path, answer: Answer) -> None:
     assert sum(layer["urls"] for layer in found["layers"]) == found["urls"] >= found["pending"] + 25
     assert found["pages"] >= 25
     assert found["failed"] > 0
+    assert found["pending"] <= found["left_at_least"] < found["left_at_most"]
     (feed,) = found["feeds"]
     assert Path(feed["feed"]).stat().st_size == feed["bytes"]
     assert found["bytes_on_disk"] == sum(path.stat().st_size for path in (left / "requests.bloom").iterdir())
@@ -58,9 +59,14 @@ def test_people_are_told_the_same(left: Path, answer: Answer, capsys: pytest.Cap
 
 
 def test_watching_ends_with_the_crawl(left: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Where no crawl is running, it is one line."""
+    """Where no crawl is running, it is one line, with what is pending and how much is left."""
     assert main(["info", str(left), "--watch", "--json"]) == OK
-    assert json.loads(capsys.readouterr().out)["in_use"] is False
+    found = json.loads(capsys.readouterr().out)
+    assert found["in_use"] is False
+    assert main(["info", str(left), "--watch"]) == OK
+    (line,) = capsys.readouterr().out.splitlines()
+    assert f"{found['pending']} pending" in line
+    assert re.search(r"\d+ pages left", line)
 
 
 def test_a_running_and_a_killed_crawl_are_told(tmp_path: Path, project: Path, site: Site, answer: Answer) -> None:

@@ -77,6 +77,7 @@ def test_a_page_has_what_info_has(page: Path, answer: Answer) -> None:
     _, found = answer("info", page.parent)
     shown = unescape(re.sub(r"<[^>]*>", "", text))
     assert all(f"{found[name]:,}" in shown for name in ("urls", "pages", "pending", "duplicates", "errors"))
+    assert f"{found['left_at_least']} to {found['left_at_most']}" in shown
     assert "host-1.example" in shown
     assert text.count("<svg") == 3
 
