@@ -65,8 +65,8 @@ class Database:
             check_format(self.reader, path)
             if not read_only:
                 self.writer.executescript(
-                    f"PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA application_id={APPLICATION_ID}; "
-                    f"PRAGMA user_version={FORMAT_VERSION}; {SCHEMA}"
+                    "PRAGMA auto_vacuum=INCREMENTAL; PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; "
+                    f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={FORMAT_VERSION}; {SCHEMA}"
                 )
                 self.writer.execute("DELETE FROM lane WHERE rows = 0")
             self.state = self._read_state()
@@ -128,6 +128,8 @@ class Database:
                 run("ROLLBACK")
             raise
         self.state = state
+        if state.clean:  # the last of a run: the disk gets back what was taken by requests that are done
+            self.writer.executescript("PRAGMA incremental_vacuum")  # execute() would give back one page
 
     def note_feed(self, feed: FeedLength) -> None:
         """Note *feed* alone. Raises OSError if that cannot be written."""
