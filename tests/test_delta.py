@@ -5,6 +5,7 @@ from __future__ import annotations
 import dbm.dumb
 import json
 import re
+import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,7 +20,7 @@ from scrapy_bloom import fingerprint, open_filter
 from scrapy_bloom.crawl import Crawl
 from scrapy_bloom.errors import SettingsError
 from scrapy_bloom.filter.inspect import seen_in
-from tests.support.crawls import ADDON, Pages, Site, crawl
+from tests.support.crawls import ADDON, Pages, Site, crawl, start
 from tests.support.engine import SCRAPYS_SCHEDULER, Engine, opened
 from tests.support.killed_crawls import STARTS, CrawlOfSite, items_of, links_of, run, run_to_the_end
 
@@ -47,7 +48,8 @@ def shop() -> Iterator[Site]:
 @pytest.mark.parametrize("in_job", [True, False])
 def test_a_second_run_fetches_the_lists_and_what_is_new(shop: Site, tmp_path: Path, in_job: bool) -> None:
     """Pages that gave an item are left alone, also behind a redirect; the job of the first run may be kept."""
-    own = {**ADDON, "START": ["/list"], "BLOOM_DELTA": str(tmp_path / "delta"), "FEEDS": {f"{tmp_path}/items.jl": {}}}
+    own = {**ADDON, "START": ["/list"], "BLOOM_DELTA": str(tmp_path / "delta")}
+    own["FEEDS"] = {f"{tmp_path}/items.jl": {"format": "jsonlines"}}
     own["JOBDIR"] = str(tmp_path / "job") if in_job else None
     first = crawl(shop, tmp_path, own).stats
     assert shop.hits.keys() == SHOP.keys() - {"/4"} | {"/to-1"}
@@ -76,6 +78,29 @@ def known(crawl: CrawlOfSite, pages: Iterable[int]) -> set[int]:
     """Return which of *pages* the delta of *crawl* calls known."""
     prints = {fingerprint(Request(f"http://site.test/{page}")): page for page in pages}
     return {prints[each] for each in seen_in(crawl.directory / "delta" / "site" / "0", prints)}
+
+
+@pytest.mark.parametrize("how", ["killed", "feed not stored"])
+def test_without_commits_pages_count_when_the_feeds_are_stored(shop: Site, tmp_path: Path, how: str) -> None:
+    """Without a job, a crawl that is killed, or whose feed cannot be stored, has the next one leave nothing out."""
+    feed = f"{tmp_path}/items.jl" if how == "killed" else "ftp://user:secret@127.0.0.1:1/items.jl"
+    own = {
+        **ADDON,
+        "START": ["/list"],
+        "BLOOM_DELTA": str(tmp_path / "delta"),
+        "FEEDS": {feed: {"format": "jsonlines"}},
+    }
+    if how == "killed":
+        running = start(shop, tmp_path, {**own, "START": ["/1", "/held"], "CONCURRENT_REQUESTS": 1})
+        shop.wait_for("/held")
+        running.signal(signal.SIGKILL)
+        running.finish()
+        shop.release.set()
+    else:
+        assert crawl(shop, tmp_path, own).stats["feedexport/failed_count/FTPFeedStorage"] == 1
+    shop.forget_hits()
+    crawl(shop, tmp_path, own)
+    assert shop.hits == dict.fromkeys(SHOP.keys() - {"/4"} | {"/to-1"}, 1)
 
 
 def reached_without(skipped: set[int], crawl: CrawlOfSite) -> set[int]:
