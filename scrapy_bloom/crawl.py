@@ -63,7 +63,6 @@ class Decision(NamedTuple):
     reason: str = ""
 
 
-_as_tuple = tuple.__new__
 _crawls: WeakKeyDictionary[Crawler, Crawl] = WeakKeyDictionary()
 
 
@@ -238,8 +237,8 @@ class Crawl:
             self.decision = Decision(request, False, None, objection.limit, objection.reason)
         else:
             fingerprint = self.fingerprints.of_request(request)
-            decision = request, self._add(fingerprint), fingerprint, "", ""
-            self.decision = _as_tuple(Decision, decision)  # Decision() itself takes 0.2 us of 3.5
+            # Decision() itself takes 0.2 us of 3.5.
+            self.decision = tuple.__new__(Decision, (request, self._add(fingerprint), fingerprint, "", ""))
         return self.decision
 
     def _open_and_add(self, fingerprint: bytes) -> bool:
