@@ -345,11 +345,6 @@ class Crawl:
                 self.progress.beyond_limit(url, objection.limit, objection.reason)
         return [objection is None for objection in objections]
 
-    def dropped_links(self, count: int) -> None:
-        """Count *count* links that were dropped as seen before they became requests."""
-        self.stats.inc_value("bloom/links_dropped", count)
-        self.stats.inc_value("dupefilter/filtered", count)
-
     # -- commits -----------------------------------------------------------------------------------------------------
 
     def tick(self) -> None:

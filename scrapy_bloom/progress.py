@@ -161,6 +161,11 @@ class Progress:
             logger.info("Loop guard, %s: %s (%s)%s", limit, shown, reason, more)
         self._stats.inc_value(f"bloom/loop/{limit}")
 
+    def dropped_links(self, count: int) -> None:
+        """Count *count* links that were dropped as seen before they became requests."""
+        self._stats.inc_value("bloom/links_dropped", count)
+        self._stats.inc_value("dupefilter/filtered", count)
+
     def closing(self) -> None:
         """Set the final stats, and log the sums of the run. Call it before the filter is closed."""
         if self._chain is None:

@@ -113,7 +113,7 @@ class LinkMemory:
             else:
                 self._remember(link, site.unwanted, folder.unwanted)
         if seen:
-            crawl.dropped_links(seen)
+            crawl.progress.dropped_links(seen)
         for link, is_allowed in zip(unseen, crawl.within_limits([urls[link] for link in unseen]), strict=True):
             if is_allowed:
                 new.add(link)
