@@ -79,7 +79,7 @@ class Delta:
         self._gave: dict[int, bool] = {}  # by id() of the request: whether its page gave items, and none that failed
         self._done: list[bytes] = []  # keys of pages that are done
         self._writing: list[bytes] = []  # and those of the commit under way
-        self._commits = 0
+        self._commits, self._left_out_start = 0, False
         self._new = ScalableBloomFilter(10_000, 1e-3)  # what this run has added; a false positive costs a fetch
         self._home = directory / quote(spider.name, safe="")
         self._taken_over = self._home / "deltafetch-taken-over"
@@ -154,7 +154,9 @@ class Delta:
         is_wanted = meta.get("delta_skip") or not meta.get("deltafetch_enabled", True)
         if is_wanted or (request.dont_filter and meta.get("is_start_request")) or (key := self._key(request)) is None:
             return False
-        return self.known([key], request)[0]
+        is_known = self.known([key], request)[0]
+        self._left_out_start |= is_known and bool(meta.get("is_start_request"))
+        return is_known
 
     def known(self, keys: Sequence[bytes], first: object = "a link") -> list[bool]:
         """Return for each of *keys* whether its page gave an item in an earlier run; count and log those."""
@@ -223,6 +225,11 @@ class Delta:
         """Add what is safe, and close the files; if need be, when the feeds are stored."""
         self._add_committed()
         self._set_pages()
+        if self._left_out_start and not self._stats.get_value("scheduler/enqueued"):
+            logger.warning(
+                "Nothing was fetched: the start pages have given items before. If they are lists, too, set "
+                'dont_filter=True or meta["delta_skip"] = True on their requests.'
+            )
         if self.waits_for_end:
             self._crawler.signals.connect(self._engine_stopped, signal=signals.engine_stopped)
         else:

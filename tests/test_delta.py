@@ -204,8 +204,11 @@ def test_what_gave_whole_items_in_an_earlier_run_is_skipped(
         before |= gave
 
 
-def test_start_requests_are_skipped_only_if_they_may_be_filtered(tmp_path: Path) -> None:
-    """Scrapy's default ones are always fetched; those of a spider that fetches a list of items are not."""
+def test_start_requests_are_skipped_only_if_they_may_be_filtered(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Scrapy's default ones are always fetched; those of a spider that fetches a list of items are not. If that leaves
+    nothing, a WARNING says so."""
     own, start = {"BLOOM_DELTA": str(tmp_path / "delta")}, {"is_start_request": True}
     requests = Request(URLS[0], meta=start, dont_filter=True), Request(URLS[1], meta=start)
     for number, expected in enumerate([[True, True], [True, False]]):
@@ -213,6 +216,10 @@ def test_start_requests_are_skipped_only_if_they_may_be_filtered(tmp_path: Path)
             assert engine.push(*(each.copy() for each in requests)) == expected
             while (request := engine.start()) is not None:
                 answer(engine, request, "item")
+    assert "WARNING" not in {record.levelname for record in caplog.records}
+    with opened(tmp_path / "job", own) as engine:
+        assert engine.push(requests[1].copy()) == [False]
+    assert "delta_skip" in caplog.text
 
 
 def test_links_to_known_pages_are_dropped(tmp_path: Path) -> None:
