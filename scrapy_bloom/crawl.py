@@ -18,7 +18,7 @@ from scrapy import signals
 
 from scrapy_bloom.delta import Delta, open_delta
 from scrapy_bloom.errors import BloomError
-from scrapy_bloom.failures import FailureWatch
+from scrapy_bloom.failures import NO_RESPONSE, REPLACED, WELL, FailureWatch
 from scrapy_bloom.guard import LoopGuard
 from scrapy_bloom.job.feedfile import feed_begun
 from scrapy_bloom.job.memory import MemoryStore
@@ -121,7 +121,7 @@ class Crawl:
         self._forgotten = 0
         self._looks, self._was_over = 0, False
         self.progress = Progress(crawler.stats, debug=crawler.settings.getbool("DUPEFILTER_DEBUG"))
-        self.failures = FailureWatch(crawler, self.failed) if self.settings.forget_failed else None
+        self.failures = FailureWatch(crawler, self.forget if self.settings.forget_failed else None)
 
     @property
     def spider(self) -> Spider | None:
@@ -188,6 +188,8 @@ class Crawl:
             self.progress.lost_elsewhere = self.delta.expected_lost
         if isinstance(self.store, JobStore) and self._scheduler:
             self.crawler.signals.connect(self._restore_spider_state, signal=signals.spider_opened)
+        if self._scheduler or self.settings.forget_failed:
+            self.failures.begin(self.store)
         self._timer = repeat(self.tick, TICK_SECONDS)
         self.progress.opened([name for name in (self._filter, self._scheduler) if name], store, self.guard)
 
@@ -197,10 +199,8 @@ class Crawl:
             return
         self.is_closed = True
         _crawls.pop(self.crawler, None)
-        if self.guard is not None and self.is_over():
-            assert isinstance(self.store, (JobStore, MemoryStore))  # noqa: S101 - is_over() has looked
-            self.stats.set_value("bloom/loop/left", len(self.store))
-            self.guard.log_left(self.store.frontier.groups(), stays=self.jobdir is not None)
+        if isinstance(self.store, (JobStore, MemoryStore)):
+            self._tell_of_left(self.store)
         if self._timer is not None:
             self._timer.stop()
         pending = len(self.store)
@@ -217,16 +217,20 @@ class Crawl:
         if self.delta is not None:
             self.delta.crawl_closes()
         if isinstance(self.store, JobStore) and self._scheduler and self.jobdir is not None:
-            self.stats.set_value("bloom/frontier/pending", pending)
-            self.stats.set_value("bloom/frontier/commits", self.store.commits)
-            if self.store.unreadable:
-                self.stats.set_value("bloom/frontier/unreadable", self.store.unreadable)
-            elif not (pending or self.has_failed):
+            self.progress.stored(self.store, pending)
+            if not (pending or self.has_failed or self.store.unreadable):
                 unblock_scrapys_scheduler(self.jobdir)
 
     def is_handling(self, request: Request | None) -> bool:
         """Return whether *request* was handed out and is not done."""
         return request is not None and self.store is not None and self.store.is_handling(request)
+
+    def _tell_of_left(self, store: JobStore | MemoryStore) -> None:
+        full, stays = store.frontier.full(), self.jobdir is not None
+        if full:
+            self.progress.left_of_hosts(full, stays=stays)
+        if self.guard is not None and store.is_over() and (groups := list(store.frontier.groups())):
+            self.stats.set_value("bloom/loop/left", self.guard.log_left(groups, stays=stays))
 
     # -- a request's way ---------------------------------------------------------------------------------------------
 
@@ -275,14 +279,15 @@ class Crawl:
         if self._staging.waiting:
             self._staging.done(request)
         self.progress.estimate.finished.append(request.meta.get("depth", 0))
-        if self.failures is not None:
-            self.failures.done(request)
+        end = self.failures.ends.pop(id(request), NO_RESPONSE)
+        if end not in {WELL, REPLACED}:
+            self.failures.failed(request, end)
         if self.delta is not None:
             self.delta.done(request)
         if self.guard is not None:
             self.guard.done(request)
         assert self.store is not None  # noqa: S101 - it handed out the request
-        self.store.done(request)
+        self.store.done(request, is_page=end != REPLACED)
 
     @property
     def commits_feeds(self) -> bool:
@@ -306,8 +311,8 @@ class Crawl:
             feed.export(item)
 
     def is_over(self) -> bool:
-        """Return whether all that is pending belongs to kinds that have run dry: then the loop guard ends the crawl."""
-        return isinstance(self.store, (JobStore, MemoryStore)) and self.store.frontier.is_over()
+        """Return whether all that is pending belongs to kinds that have run dry, or to hosts that are full: the end."""
+        return isinstance(self.store, (JobStore, MemoryStore)) and self.store.is_over()
 
     def waits_no_longer(self) -> bool:
         """Return :meth:`is_over`, looked at now and then: a look takes a microsecond for each section that ran dry."""
@@ -364,6 +369,7 @@ class Crawl:
         if self.delta is not None and self.store is not None:
             self.delta.commit_begins()
         batch.notes.update(self._spider_state.changed(self.spider))
+        batch.failed += self.failures.taken()
         if isinstance(self.store, JobStore):
             self.progress.prepare_commit(batch, self.store)
 
@@ -377,13 +383,6 @@ class Crawl:
             self.has_failed = True
             logger.critical("The crawl is being ended. %s", error, exc_info=not isinstance(error, BloomError))
             end_crawl(self.crawler, "job_damaged")
-
-    def failed(self, request: Request, reason: str) -> None:
-        """Note that *request* has failed for good; with ``BLOOM_FORGET_FAILED``, a later link may lead to it again."""
-        if isinstance(self.store, JobStore):
-            self.store.note_failed(request, reason)
-        if self.settings.forget_failed:
-            self.forget(request)
 
     def forget(self, request: Request) -> None:
         """Take *request* back: in this run or a later one, the next one like it is new. Never raises."""

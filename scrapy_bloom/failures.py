@@ -1,78 +1,112 @@
 """Which requests have failed for good.
 
-- No response reached the spider, and no retry or redirect was queued in its place: connection refused, time-out, DNS.
+- The downloader raised, and no retry was queued in its place: connection refused, time-out, DNS. So did a middleware;
+  but an ``IgnoreRequest``, by robots.txt for example, is a decision and no failure.
 - The response that reached the spider has a status of ``RETRY_HTTP_CODES``: by then the retries are used up.
 - The callback raised.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import TYPE_CHECKING
+import logging
+from typing import TYPE_CHECKING, Any
 
 from scrapy import Request, signals
+from scrapy.exceptions import IgnoreRequest
+
+from scrapy_bloom.job.failed import MOST_LISTED, FailedRequests
+from scrapy_bloom.job.store import JobStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from scrapy.crawler import Crawler
     from scrapy.http import Response
     from twisted.python.failure import Failure
 
+    from scrapy_bloom.job.records import FailedRow
+    from scrapy_bloom.store import Store
+
+logger = logging.getLogger(__name__)
+
+REPLACING = frozenset({"retry_times", "redirect_urls"})
+"""What Scrapy puts into the meta of a retry or a redirect."""
+WELL, REPLACED, NO_RESPONSE = "", "replaced", "no response"
+
 
 class FailureWatch:
-    """Watches one crawl from construction on. Keep a reference to it: signals do not.
+    """Watches one crawl from :meth:`begin` on. Keep a reference to it: signals do not.
 
     Args:
         crawler: The crawl.
-        failed: Called with each request that has failed, and the reason.
+        forget: Takes a request that has failed back; None: none is.
 
     """
 
-    def __init__(self, crawler: Crawler, failed: Callable[[Request, str], None]) -> None:
-        self._failed = failed
+    def __init__(self, crawler: Crawler, forget: Callable[[Request], None] | None) -> None:
+        self._crawler, self._forget = crawler, forget
+        self._list: FailedRequests | None = None
         self._hopeless_statuses = {int(status) for status in crawler.settings.getlist("RETRY_HTTP_CODES")}
-        self._answered: set[int] = set()  # id() of requests whose response reached the spider
-        self._under_way: Counter[str] = Counter()  # URLs of requests that were handed out and are not done
-        self._followed: set[str] = set()  # of those, in whose place others came: retries, redirects
-        crawler.signals.connect(self._response_received, signal=signals.response_received)
-        crawler.signals.connect(self._spider_error, signal=signals.spider_error)
+        self.under_way: Collection[Request] = ()
+        """Requests that the engine has."""
+        self.ends: dict[int, str] = {}
+        """What became of these, by id(): the reason of a failure, or one of the first two above."""
+
+    def begin(self, store: Store) -> None:
+        """Begin to watch; the *store* of a job is to list what has failed."""
+        if isinstance(store, JobStore):
+            self._list = FailedRequests(store.database, self._crawler.spider)
+        self._crawler.signals.connect(self._response_received, signal=signals.response_received)
+        self._crawler.signals.connect(self._spider_error, signal=signals.spider_error)
 
     def came(self, request: Request) -> None:
-        """Note that *request* came, perhaps in the place of one under way.
+        """Note that *request*, which has a key of :data:`REPLACING`, came, perhaps in the place of one under way.
 
         A redirect to a page that was seen is filtered, and counts. A link that carries its page's meta does not.
         """
-        before = request.meta.get("redirect_urls")
-        url = before[-1] if before else request.url
-        if (before or request.meta.get("retry_times")) and url in self._under_way:
-            self._followed.add(url)
+        urls = {request.url, *request.meta.get("redirect_urls", ())[-1:]}
+        self.ends.update((id(each), REPLACED) for each in self.under_way if each.url in urls)
 
-    def handed_out(self, request: Request) -> None:
-        """Note that *request* is under way."""
-        self._under_way[request.url] += 1
-
-    def done(self, request: Request) -> None:
-        """Note that the engine is done with *request*."""
-        self._under_way[request.url] -= 1
-        if not self._under_way[request.url]:
-            del self._under_way[request.url]
-        if id(request) in self._answered:
-            self._answered.discard(id(request))
-        elif request.url not in self._followed:
-            self._fail(request, "no response")
-        self._followed.discard(request.url)
+    def raised(self, request: Request, exception: Exception, spider: Any = None) -> None:  # noqa: ARG002 - Scrapy's
+        """Note that *exception* is what became of *request*: as the last of the downloader middlewares is told."""
+        self._end(request, WELL if isinstance(exception, IgnoreRequest) else type(exception).__name__)
 
     def _response_received(self, response: Response, request: Request) -> None:
-        self._answered.add(id(request))
         if response.status in self._hopeless_statuses:
-            self._fail(request, f"status {response.status}")
+            self._end(request, f"status {response.status}")
+        elif request in self.under_way:
+            self.ends[id(request)] = WELL
 
     def _spider_error(self, failure: Failure, response: Response) -> None:
         if response is not None and response.request is not None:  # without a response, start() raised
-            self._fail(response.request, f"{type(failure.value).__name__} in the callback")
+            self._end(response.request, f"{type(failure.value).__name__} in the callback")
 
-    def _fail(self, request: Request, reason: str) -> None:
-        self._failed(request, reason)
-        for url in request.meta.get("redirect_urls", ()):  # links to the URLs that led here must be followed again, too
-            self._failed(Request(url), reason)
+    def _end(self, request: Request, end: str) -> None:
+        if request in self.under_way:
+            self.ends[id(request)] = end
+        elif end != WELL:  # another scheduler's, or never queued, such as robots.txt
+            self._take_back(request)
+
+    def failed(self, request: Request, reason: str) -> None:
+        """List and count *request*, which has failed for good; with ``BLOOM_FORGET_FAILED``, take it back."""
+        stats = self._crawler.stats
+        assert stats is not None  # noqa: S101 - the owner has checked
+        stats.inc_value("bloom/failed")
+        if self._list is not None and not self._list.add(request, reason):
+            stats.inc_value("bloom/failed/unlisted")
+            if stats.get_value("bloom/failed/unlisted") == 1:
+                logger.warning(
+                    "The job lists %s failed requests, and no more: bloom/failed/unlisted counts the others. Put those "
+                    "that are listed back with: scrapy bloom requeue --failed",
+                    f"{MOST_LISTED:,}",
+                )
+        self._take_back(request)
+
+    def taken(self) -> list[FailedRow]:
+        """Return what the next commit is to list."""
+        return [] if self._list is None else self._list.taken()
+
+    def _take_back(self, request: Request) -> None:
+        if self._forget is not None:  # links to the URLs that led here must be followed again, too
+            for each in (request, *map(Request, request.meta.get("redirect_urls", ()))):
+                self._forget(each)

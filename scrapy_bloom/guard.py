@@ -72,16 +72,21 @@ class LoopGuard:
         elif (mark := request.meta.get(MARK)) is not None and mark.lane:
             self.share.page_done(mark, NOTHING, _asked_for(request))
 
-    def log_left(self, groups: Iterable[Group], *, stays: bool) -> None:
-        """Say what of *groups* is left when the guard ends the crawl, and whether it *stays* in a job's queue."""
+    def log_left(self, groups: Iterable[Group], *, stays: bool) -> int:
+        """Say what of *groups* is left when the guard ends the crawl, and whether it *stays* in a job's queue.
+
+        Return how many requests that are.
+        """
         kinds = self.share.report(groups)
+        left = sum(waiting for _, waiting, _ in kinds)
         logger.info(
             "The loop guard ends the crawl: %s of %s have brought nothing new for long; %s. Most: %s",
-            counted(sum(waiting for _, waiting, _ in kinds), "pending request"),
+            counted(left, "pending request"),
             counted(len(kinds), "kind"),
             "they stay in the queue" if stays else "without a JOBDIR they are lost",
             ", ".join(f"{kind} ({waiting:,}{example and f', as {example}'})" for kind, waiting, example in kinds[:5]),
         )
+        return left
 
 
 def _asked_for(request: Request) -> str:

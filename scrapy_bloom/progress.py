@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 from scrapy_bloom.errors import counted
 from scrapy_bloom.estimate import Estimate, Left, in_words
 from scrapy_bloom.job.memory import MemoryStore
+from scrapy_bloom.job.pages import HOSTS_SHOWN
 from scrapy_bloom.job.records import Figures
 from scrapy_bloom.job.store import JobStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from scrapy.statscollectors import StatsCollector
 
@@ -119,7 +120,9 @@ class Progress:
         return self.estimate.left(len(store))
 
     def prepare_commit(self, batch: Batch, store: JobStore) -> None:
-        """Add to *batch* what the estimate knows, and the figures, if they are due and have changed."""
+        """Add to *batch* pages of hosts, what the estimate knows, and the figures, if they are due and have changed."""
+        if store.pages is not None:
+            batch.pages.update(store.pages.changed())
         if self.estimate.found and (dumped := self.estimate.dump()) != self._noted:
             self._noted = batch.notes["estimate"] = dumped
         now = time.monotonic()
@@ -165,6 +168,26 @@ class Progress:
         """Count *count* links that were dropped as seen before they became requests."""
         self._stats.inc_value("bloom/links_dropped", count)
         self._stats.inc_value("dupefilter/filtered", count)
+
+    def stored(self, store: JobStore, pending: int) -> None:
+        """Set the stats of *store* at the end, when so many requests are *pending*."""
+        self._stats.set_value("bloom/frontier/pending", pending)
+        self._stats.set_value("bloom/frontier/commits", store.commits)
+        if store.unreadable:
+            self._stats.set_value("bloom/frontier/unreadable", store.unreadable)
+
+    def left_of_hosts(self, left: Mapping[str, int], *, stays: bool) -> None:
+        """Count and log how many requests ``BLOOM_PAGES_PER_HOST`` has *left*, by host; and whether it *stays*."""
+        most = sorted(left.items(), key=lambda each: -each[1])[:HOSTS_SHOWN]
+        self._stats.set_value("bloom/hosts/full", len(left))
+        self._stats.set_value("bloom/hosts/left", sum(left.values()))
+        logger.info(
+            "BLOOM_PAGES_PER_HOST: %s of %s are left; %s. Most: %s",
+            counted(sum(left.values()), "pending request"),
+            counted(len(left), "host"),
+            "they stay in the queue" if stays else "without a JOBDIR they are lost",
+            ", ".join(f"{host} ({waiting:,})" for host, waiting in most),
+        )
 
     def closing(self) -> None:
         """Set the final stats, and log the sums of the run. Call it before the filter is closed."""

@@ -11,6 +11,7 @@ from scrapy.utils.misc import build_from_crawler, load_object
 
 from scrapy_bloom.crawl import Crawl
 from scrapy_bloom.errors import BloomError, UnusableError
+from scrapy_bloom.failures import REPLACING
 from scrapy_bloom.startup import log_start_errors
 from scrapy_bloom.store import MARK
 
@@ -63,9 +64,12 @@ class DurableScheduler(BaseScheduler):
 
     def _watch_engine(self) -> None:
         """From now on, learn from Scrapy's engine when it is done with a request."""
-        slot: Any = getattr(self.crawl.crawler.engine, "_slot", None)
+        engine: Any = self.crawl.crawler.engine
+        slot: Any = getattr(engine, "_slot", None)
         if type(getattr(slot, "inprogress", None)) is set and not slot.inprogress:
-            self._in_progress = slot.inprogress = InProgress(self.crawl.done)
+            self._in_progress = slot.inprogress = self.crawl.failures.under_way = InProgress(self.crawl.done)
+            with suppress(AttributeError):  # another downloader: a failure has no name there
+                engine.downloader.middleware.methods["process_exception"].append(self.crawl.failures.raised)
             return
         found = "does not let us see when it is done with a request"
         advice = "Please report it together with the Scrapy version."
@@ -93,7 +97,7 @@ class DurableScheduler(BaseScheduler):
         """
         crawl = self.crawl
         fingerprint = None
-        if crawl.failures is not None:
+        if not REPLACING.isdisjoint(request.meta):
             crawl.failures.came(request)
         if crawl.delta is not None and crawl.delta.skips(request):
             return False
@@ -156,8 +160,6 @@ class DurableScheduler(BaseScheduler):
             return None
         if found is None:
             return None
-        if crawl.failures is not None:
-            crawl.failures.handed_out(found[0])
         self.stats.inc_value("scheduler/dequeued/disk" if found[1] else "scheduler/dequeued/memory")
         self.stats.inc_value("scheduler/dequeued")
         return found[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import math
 import os
 from dataclasses import dataclass
@@ -16,11 +17,13 @@ from scrapy_bloom.url.rules import ALLOWED as RULES_ALLOWED
 from scrapy_bloom.url.rules import parse_url_rules
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from scrapy.settings import BaseSettings
     from typing_extensions import Self
 
+OTHERS = "*"
+"""In ``BLOOM_PAGES_PER_HOST``, stands for every host that is not named."""
 MAX_CAPACITY = 10**12
 """More URLs than any crawl sees: the first layer alone would take 4 TB."""
 
@@ -45,6 +48,8 @@ class BloomSettings:
     """Directory of the pages that gave an item in earlier runs, which are not fetched again; True: the project's."""
     delta_reset: bool = False
     """Whether to forget these pages before the crawl."""
+    pages_per_host: Mapping[str, int | None] | None = None
+    """Pages of a host, or of ``"*"``, every other one, after which its requests stay in the queue; None: no limit."""
     redis_url: str | None = None
     """The server; None: as scrapy-redis' settings say, or ``redis://localhost:6379``. May hold a password."""
     redis_key: str = "bloom:%(spider)s"
@@ -107,11 +112,23 @@ def _number_between(low: float, high: float) -> Callable[[Any], float]:
     return parse
 
 
-def _capacity(value: Any) -> int:
+def _count(value: Any) -> int:
     number = _number(value)
     if not 1 <= number <= MAX_CAPACITY or number != int(number):
         raise ValueError
     return int(number)
+
+
+def _pages_per_host(value: Any) -> dict[str, int | None]:
+    """Read a number of pages, or a dict of such numbers by host, also in JSON. None stands for no limit."""
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        value = json.loads(value)
+    if not hasattr(value, "items"):
+        return {OTHERS: _count(value)}
+    limits = dict(value.items())
+    if not all(isinstance(host, str) and host and "/" not in host for host in limits):
+        raise ValueError
+    return {host: None if most is None else _count(most) for host, most in limits.items()}
 
 
 def _truth(value: Any) -> bool:
@@ -183,7 +200,7 @@ def _redis_key(value: Any) -> str:
 
 
 _KNOWN = {
-    "BLOOM_CAPACITY": _Known("a whole number of URLs from 1 to 1e12", _capacity),
+    "BLOOM_CAPACITY": _Known("a whole number of URLs from 1 to 1e12", _count),
     "BLOOM_ERROR_RATE": _Known(
         f"a probability from {MIN_ERROR_RATE} to {MAX_ERROR_RATE}", _number_between(MIN_ERROR_RATE, MAX_ERROR_RATE)
     ),
@@ -193,6 +210,10 @@ _KNOWN = {
     "BLOOM_FORGET_FAILED": _Known("True or False", _truth),
     "BLOOM_DELTA": _Known("a directory, True or False", _directory),
     "BLOOM_DELTA_RESET": _Known("True or False", _truth),
+    "BLOOM_PAGES_PER_HOST": _Known(
+        'a whole number of pages from 1, or a dict such as {"*": 1000, "example.com": 50000, "example.org": None}',
+        _pages_per_host,
+    ),
     "BLOOM_REDIS_URL": _Known(
         "a URL such as redis://host:6379/0, rediss://:password@host or unix:///path", _server_url
     ),

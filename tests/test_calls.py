@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from scrapy import Request
+from scrapy import Request, signals
+from scrapy.http import Response
 
 import scrapy_bloom
 from tests.support.engine import BY_HOST, BY_PRIORITY, opened
@@ -44,21 +45,25 @@ class Calls:
 def test_a_request_takes_at_most_ten_calls_in_and_ten_out(tmp_path: Path, in_job: bool, queue: str) -> None:
     """A new URL up to its queue, and from the queue to the engine and to done, with all that is due now and then.
 
-    One whose query has to be put in order takes one call more.
+    One whose query has to be put in order takes one call more, and so does each response.
     """
     urls = [f"http://host-{n % 20}.example/page/{n}" for n in range(2 * REQUESTS)]
     with opened(tmp_path if in_job else None, {"SCHEDULER_PRIORITY_QUEUE": queue, "BLOOM_CAPACITY": 5_000}) as engine:
         engine.push(*map(Request, urls[:REQUESTS]))
-        in_progress = engine.engine._slot.inprogress
+        in_progress, signal = engine.engine._slot.inprogress, engine.crawler.signals.send_catch_log
         requests = [Request(url) for url in urls[REQUESTS:]]
         with Calls() as coming:
             for request in requests:
                 engine.scheduler.enqueue_request(request)
-        with Calls() as leaving:
-            for _ in range(REQUESTS):
+        leaving: Counter[str] = Counter()
+        for _ in range(REQUESTS):
+            with Calls() as calls:
                 found = engine.scheduler.next_request()
                 in_progress.add(found)
+            signal(signals.response_received, response=Response(found.url), request=found)
+            with Calls() as more:
                 in_progress.remove(found)
+            leaving += calls + more
         engine.commit()
         assert len(engine.scheduler) == REQUESTS
     assert coming.total() / REQUESTS <= MOST, coming.most_common()

@@ -161,8 +161,8 @@ def test_the_filter_alone_decides_as_scrapys_own(tmp_path: Path) -> None:
     assert hits[0]["/go"] == 2
 
 
-FAILING = {
-    "/": ["/ok", "/status", "/gone", "/hang-up", "/raises", "/redirect", "/missing"],
+FAILING: Pages = {
+    "/": ["/ok", "/status", "/gone", "/hang-up", "/raises", "/redirect", "/missing", "/refused"],
     "/ok": [],
     "/status": 503,
     "/gone": 404,
@@ -171,28 +171,51 @@ FAILING = {
     "/redirect": "/status-behind",
     "/status-behind": 503,
     "/missing": "/ok",
+    "/robots.txt": b"User-agent: *\nDisallow: /refused",
 }
-FAILED = {"/status", "/hang-up", "/raises", "/redirect", "/status-behind"}
+REASONS = {"/status": "503", "/hang-up": "", "/raises": "RuntimeError", "/status-behind": "503"}
 
 
 @pytest.mark.parametrize("forget", [True, False])
-def test_failed_requests_are_noted_and_may_be_tried_again(tmp_path: Path, forget: bool) -> None:
-    """No response, a status of RETRY_HTTP_CODES, a callback that raised; not a retry or redirect that went well.
+def test_failed_requests_are_listed_and_may_be_tried_again(tmp_path: Path, forget: bool) -> None:
+    """No response, a status of RETRY_HTTP_CODES, a callback that raised, whose items are in the feed; not a retry or
+    redirect that went well, nor what robots.txt refused.
 
-    The job lists them either way when they are watched; with ``BLOOM_FORGET_FAILED`` a later link leads there again.
+    They are listed after a kill, too. With ``BLOOM_FORGET_FAILED`` a later link leads there again.
     """
-    settings = {**ADDON, "JOBDIR": str(tmp_path / "job"), "BLOOM_FORGET_FAILED": forget}
-    with Site(FAILING) as site:
-        crawl(site, tmp_path, settings)
-        first = dict(site.hits)
-        assert min(first["/status"], first["/hang-up"]) >= 2  # they were retried
+    items = tmp_path / "items.jl"
+    settings = {**ADDON, "JOBDIR": str(tmp_path / "job"), "BLOOM_FORGET_FAILED": forget, "ROBOTSTXT_OBEY": True}
+    pages = {**FAILING, "/": [*FAILING["/"], "/held"], "/held": []}  # type: ignore[misc]
+    with Site(pages) as site:
+        running = start(site, tmp_path, {**settings, "FEEDS": {str(items): {"format": "jl"}}})
+        listed = listed_in(tmp_path / "job", len(REASONS))
+        running.signal(signal.SIGKILL)
+        running.finish()
+        assert {url.removeprefix(site.url) for url in listed} == REASONS.keys()
+        assert {
+            url: reason for url, reason in listed.items() if REASONS[url.removeprefix(site.url)] not in reason
+        } == {}
+        assert "no response" not in listed.values()  # but the name of the exception
+        assert min(site.hits["/status"], site.hits["/hang-up"]) >= 2  # they were retried
+        site.release.set()
+        outcome = crawl(site, tmp_path, settings)
+        assert [json.loads(line)["url"] for line in items.read_text().splitlines()].count(f"{site.url}/raises") == 1
+        assert outcome.stats.get("bloom/failed") is None
         site.forget_hits()
         crawl(site, tmp_path, settings)
-        again = set(site.hits) - {"/"}
-        assert again == (FAILED if forget else set())
-    if forget:
-        listed = {each.url.removeprefix(site.url) for each in inspect_job(tmp_path / "job").failed}
-        assert listed == FAILED
+        assert set(site.hits) - {"/", "/robots.txt"} == ({*REASONS, "/redirect"} if forget else set())
+
+
+def listed_in(job: Path, most: int) -> dict[str, str]:
+    """Return, once so many are listed in the job, the URLs and reasons of what has failed."""
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
+        with suppress(BloomError):  # the job is being begun
+            failed = inspect_job(job).failed
+            if len(failed) >= most:
+                return {each.url: each.reason for each in failed}
+        time.sleep(0.02)
+    raise AssertionError("these have not failed")
 
 
 def test_pages_older_than_the_maximum_age_are_fetched_again(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "job": FLOOR | {"settings", "store"},
     "store": JOB,
     "startup": {"errors"},
-    "failures": {"errors"},
+    "failures": JOB,
     "delta": JOB | {"settings"},
     "guard": FLOOR | {"store"},
     "staging": JOB,

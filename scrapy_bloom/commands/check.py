@@ -7,10 +7,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scrapy_bloom.commands.fingerprinting import of_url_in, settings_of
+from scrapy_bloom.commands.fingerprinting import fingerprints_in, of_url_in, settings_of
 from scrapy_bloom.commands.info import pending_requests
 from scrapy_bloom.commands.terminal import OK, WRONG, show, tracked, write
-from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.filter.inspect import seen_in
 from scrapy_bloom.job.inspect import inspect_job
 from scrapy_bloom.loops.limits import objection_by
@@ -59,17 +58,10 @@ def check(directory: str, urls: Iterable[str], settings: Settings) -> list[dict[
     """
     job = inspect_job(directory)
     space = job.state.key_space
-    fingerprint_of = of_url_in(space, directory, settings)
-    fingerprints = {}
-    for url in urls:
-        try:
-            fingerprints[url] = fingerprint_of(url)
-        except ValueError as error:
-            advice = "Give whole URLs, such as https://example.com/."
-            raise UnusableError(repr(url), f"is no URL: {error}", advice=advice) from None
+    fingerprints = fingerprints_in(job, urls, settings)
     guard = BloomSettings.from_settings(settings).loop_guard
     objection = objection_by(guard) if guard else lambda _: None
-    waiting = set(fingerprints.values()).intersection(_waiting(job, fingerprint_of))
+    waiting = set(fingerprints.values()).intersection(_waiting(job, of_url_in(space, directory, settings)))
     seen = waiting | seen_in(job.filter.directory, fingerprints.values())
     rules = resolve(space["rules"] if space else "")
     first: dict[bytes, str] = {}

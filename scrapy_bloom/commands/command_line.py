@@ -28,7 +28,8 @@ COMMANDS = {
     "verify": ("read a whole job and report everything that is wrong with it", "jobs/books"),
     "import": ("mark as seen what another crawl has seen", "jobs/books urls.txt.gz"),
     "export": ("take a job back to Scrapy's own queue and filter", "books -s JOBDIR=jobs/books"),
-    "requeue": ("put requests that failed back into the queue", "jobs/books"),
+    "requeue": ("put requests that failed back into the queue", "jobs/books --failed"),
+    "forget": ("take URLs back: a later link to them is followed again", "jobs/books https://example.com/"),
     "report": ("write one page about a crawl", "jobs/books -o books.html"),
     "crawl": ("run a spider in several processes that share its pending requests", "books --workers 4 -o items.jl"),
 }

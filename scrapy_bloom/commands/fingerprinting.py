@@ -15,10 +15,11 @@ from scrapy_bloom.url.rules import resolve
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from scrapy.settings import Settings
 
+    from scrapy_bloom.job.inspect import JobInfo
     from scrapy_bloom.url.fingerprint import Fingerprints
 
 
@@ -33,6 +34,19 @@ def fingerprints_by(settings: Settings) -> Fingerprints:
     cls = load_object(settings["REQUEST_FINGERPRINTER_CLASS"])
     crawler.request_fingerprinter = build_from_crawler(cls, crawler)
     return fingerprints_of(crawler)
+
+
+def fingerprints_in(job: JobInfo, urls: Iterable[str], settings: Settings) -> dict[str, bytes]:
+    """Return the fingerprint in *job* of the plain GET request of each of *urls*. UnusableError: one is no URL."""
+    fingerprint_of = of_url_in(job.state.key_space, job.directory, settings)
+    fingerprints = {}
+    for url in urls:
+        try:
+            fingerprints[url] = fingerprint_of(url)
+        except ValueError as error:
+            advice = "Give whole URLs, such as https://example.com/."
+            raise UnusableError(repr(url), f"is no URL: {error}", advice=advice) from None
+    return fingerprints
 
 
 def of_url_in(space: Mapping[str, str] | None, where: object, settings: Settings) -> Callable[[str], bytes]:

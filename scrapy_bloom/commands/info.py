@@ -14,6 +14,7 @@ from scrapy_bloom.commands.terminal import OK, WRONG, show, utc, write
 from scrapy_bloom.estimate import Estimate, Left, in_words
 from scrapy_bloom.job.database import NAME, connect, unsealed
 from scrapy_bloom.job.inspect import DIRECTORY, inspect_job
+from scrapy_bloom.job.pages import PagesPerHost
 from scrapy_bloom.job.records import Figures
 from scrapy_bloom.loops.kinds import readable
 
@@ -34,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``info``."""
     parser.add_argument("directory", metavar="JOBDIR")
     watch = "say every so many seconds how a running crawl is doing (default: 5)"
+    parser.add_argument("--failed", action="store_true", help="list the requests that have failed for good")
     parser.add_argument("--watch", metavar="SECONDS", nargs="?", type=float, const=5.0, help=watch)
 
 
@@ -41,9 +43,29 @@ def run(options: argparse.Namespace) -> int:
     """Print what the job holds, or with ``--watch`` how its crawl is doing until it ends."""
     if options.watch is not None:
         return _watch(options.directory, options.watch, as_json=options.json)
+    if options.failed:
+        show(failed(options.directory), options)
+        return OK
     found = info(options.directory)
     show(found, options)
     return WRONG if found["findings"] else OK
+
+
+def failed(directory: str) -> dict[str, Any]:
+    """Return what has failed for good in *directory*: how often by host and reason, and each, the newest first."""
+    found = inspect_job(directory).failed
+    groups = Counter((each.host, each.reason) for each in found)
+    newest = sorted(found, key=lambda each: -each.time)
+    return {
+        "directory": directory,
+        "failed": len(found),
+        "failed_by_host": [
+            {"host": host, "reason": reason, "requests": count} for (host, reason), count in groups.most_common()
+        ],
+        "requests": [
+            {"url": each.url, "host": each.host, "reason": each.reason, "when": utc(each.time)} for each in newest
+        ],
+    }
 
 
 def info(directory: str) -> dict[str, Any]:
@@ -79,6 +101,7 @@ def info(directory: str) -> dict[str, Any]:
         "layers": [{"layer": each.spec.index, "urls": each.count, "of": each.spec.capacity} for each in seen.layers],
         "feeds": [{"feed": feed.path, "items": feed.items, "bytes": feed.length} for feed in job.feeds],
         "pending_by_host": [{"host": host, "pending": count} for host, count in hosts.most_common(_MOST_HOSTS)],
+        "pending_by_full_host": _full_hosts(job, hosts),
         "pending_by_kind": _kinds(job),
         "endless": [{"kind": kind, "pending": pending} for kind, pending in _estimate(job).endless.most_common()],
         "findings": list(map(str, seen.damage)),
@@ -116,6 +139,16 @@ def left_of(found: dict[str, Any]) -> Left | None:
     """Return how many pages are left, after what :func:`info` has *found*."""
     low = found["left_at_least"]
     return None if low is None else Left(low, found["left_at_most"])
+
+
+def _full_hosts(job: JobInfo, pending: Counter[str]) -> list[dict[str, Any]]:
+    """Return which hosts with *pending* requests had got their pages when the last run had ``BLOOM_PAGES_PER_HOST``."""
+    pages = PagesPerHost(job.state.pages_per_host or {}, job.pages)
+    return [
+        {"host": host, "pending": count, "pages": job.pages[host], "limit": pages.limit_of(host)}
+        for host, count in pending.most_common()
+        if pages.is_full(host, 0)
+    ]
 
 
 def _kinds(job: JobInfo) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scrapy_bloom.commands.terminal import OK, show, utc
+from scrapy_bloom.commands.terminal import OK, show
 from scrapy_bloom.filter.lock import lock_directory
 from scrapy_bloom.job.database import NAME, Database
 from scrapy_bloom.job.frontier import LaneKey
@@ -22,37 +22,41 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``requeue``."""
     parser.add_argument("directory", metavar="JOBDIR", help="of a crawl that has been stopped")
-    parser.add_argument("--list", action="store_true", help="only list them")
+    parser.add_argument("--failed", action="store_true", required=True, help="those that `info --failed` lists")
+    parser.add_argument("--host", help="of these, the ones of this host only")
 
 
 def run(options: argparse.Namespace) -> int:
-    """List what has failed, and put it back. Raises UnusableError if a crawl is running there."""
-    failed = inspect_job(options.directory).failed
-    shown = [{"failed": each.url, "why": each.reason, "when": utc(each.time)} for each in failed]
-    requeued = 0 if options.list or not failed else requeue(options.directory)
-    show({"directory": options.directory, "requeued": requeued, "failures": shown}, options)
+    """Put back what has failed. Raises UnusableError if a crawl is running there."""
+    inspect_job(options.directory)  # raises if there is no job
+    requeued = requeue(options.directory, options.host)
+    show({"directory": options.directory, "requeued": requeued}, options)
     return OK
 
 
-def requeue(jobdir: str) -> int:
-    """Make everything that has failed in *jobdir* pending, behind all other requests; return how many there are.
+def requeue(jobdir: str, host: str | None) -> int:
+    """Make what has failed in *jobdir*, of *host* if given, pending behind all other requests; return how many.
 
     A kill in the middle may leave requests both failed and pending.
     """
     directory = Path(jobdir, DIRECTORY)
     with lock_directory(directory), closing(Database(directory / NAME)) as database:
-        failed = database.reader.execute("SELECT id, host, body FROM failed ORDER BY id").fetchall()
+        failed = database.reader.execute(
+            "SELECT host, body FROM failed WHERE body IS NOT NULL AND host = ifnull(?, host) ORDER BY id", (host,)
+        ).fetchall()
         (first,) = database.reader.execute("SELECT min(0, ifnull(min(id), 0)) FROM request").fetchone()
         requests = {}  # once each, however often they have failed
-        for _, host, body in failed:
+        for slot, body in failed:
             attributes = pickle.loads(body)  # noqa: S301 - as trusted as in the crawl itself
-            attributes.get("meta", {}).pop("retry_times", None)  # or the first failure would end it again
-            requests[attributes["url"], attributes.get("method"), attributes.get("body")] = host, attributes
+            meta = attributes.get("meta", {})
+            meta.pop("retry_times", None)  # or the first failure would end it again
+            place = meta.get("download_slot", slot), attributes
+            requests[attributes["url"], attributes.get("method"), attributes.get("body")] = place
         batch = Batch(state=database.state)
-        for place, (host, attributes) in enumerate(requests.values(), start=1):
-            key = LaneKey(host, attributes.get("priority", 0))
+        for number, (slot, attributes) in enumerate(requests.values(), start=1):
+            key = LaneKey(slot, attributes.get("priority", 0))
             batch.lanes[key.id()] = LaneRow(key.id(), *key, 0)
-            batch.added[first - place] = (key.id(), pickle.dumps(attributes, PICKLE_PROTOCOL))
+            batch.added[first - number] = (key.id(), pickle.dumps(attributes, PICKLE_PROTOCOL))
         database.write(batch)
-        database.writer.execute("DELETE FROM failed WHERE id <= ?", (failed[-1][0],))
+        database.writer.execute("DELETE FROM failed WHERE host = ifnull(?, host)", (host,))
         return len(requests)

@@ -205,7 +205,7 @@ class FleetStore:
                 self.push(request, fingerprint)
         self._client.send(Done(*ticket, self._size_of_items()))
 
-    def done(self, request: Request) -> None:
+    def done(self, request: Request, *, is_page: bool = True) -> None:  # noqa: ARG002 - as in every store
         """Acknowledge *request*, with the next commit."""
         ticket, _ = self._in_flight.pop(id(request), (None, None))
         if ticket is not None:

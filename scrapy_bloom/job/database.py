@@ -109,6 +109,7 @@ class Database:
                 )
             notes = [("feed", feed.path, json.dumps(feed[:-1]).encode()) for feed in batch.feeds]
             notes += [("kind", key, body) for key, body in batch.kinds.items()]
+            notes += [("pages", host, b"%d" % pages) for host, pages in batch.pages.items()]
             notes += [("state", key, body) for key, body in batch.notes.items()]
             self._insert("REPLACE INTO note VALUES", [*(sealed(*note) for note in notes), _noted(state)])
             for feed in batch.feeds:
@@ -225,6 +226,14 @@ class Database:
         """Return the newest figures; None if there are none."""
         found = self.select("SELECT * FROM figures ORDER BY time DESC LIMIT 1")
         return Figures(*found[0]) if found and all(isinstance(each, (int, float)) for each in found[0]) else None
+
+    def pages(self) -> dict[str, int]:
+        """Return how many pages each host has had."""
+        return {host: int(body) for host, body in self.notes("pages").items()}
+
+    def count_failed(self) -> int:
+        """Return how many requests are listed as failed."""
+        return int(self.select("SELECT count(*) FROM failed")[0][0])
 
     def feeds(self) -> list[FeedLength]:
         """Return the feed files, as long as they were at the last commit. DamagedError if that is damaged."""

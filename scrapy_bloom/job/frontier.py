@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
     from typing_extensions import Self
 
+    from scrapy_bloom.job.pages import PagesPerHost
     from scrapy_bloom.job.records import LaneRow
     from scrapy_bloom.loops.share import Group, Share
 
@@ -97,6 +98,9 @@ class Lane:
         self.stored = stored
         self.edge = _BEYOND if is_lifo else -_BEYOND
 
+    def __len__(self) -> int:
+        return len(self.fresh) + len(self.ahead) + self.stored
+
     def pop(self, frontier: Frontier) -> tuple[int, Any]:
         """Return the next entry of a lane that has one."""
         if self.is_lifo and self.fresh:
@@ -158,6 +162,7 @@ class Frontier:
         read: Returns the next rows of a lane, at most so many; None in memory.
         active: By slot, how many requests were handed out and are not done; several frontiers may share it.
         share: Says which kind of a place is next; None: there is one lane in each. What has no kind comes first.
+        pages: Says which slots are full: they have no turn, and keep their requests; None: none is.
 
     """
 
@@ -168,10 +173,13 @@ class Frontier:
         read: Callable[[Lane, int], list[tuple[int, Any]]] | None = None,
         active: Counter[str] | None = None,
         share: Share | None = None,
+        pages: PagesPerHost | None = None,
     ) -> None:
         self._is_lifo = is_lifo
         self.read = read
         self._share = share
+        self._pages = pages
+        self._full: set[str] = set()  # of those with requests, the ones that are not in turn
         self.active: Counter[str] = Counter() if active is None else active
         self.taken: set[int] = set()
         """Ids of rows in the file that were handed out, or are done and still to be deleted."""
@@ -234,16 +242,32 @@ class Frontier:
         return slot
 
     def groups(self) -> Iterator[Group]:
-        """Yield what the share knows of each place in which requests with a kind wait."""
-        for name, slot in list(self._slots.items()):
+        """Yield what the share knows of each place in which requests with a kind wait, but for full slots."""
+        for name in list(self._turns):
+            slot = self._slots[name]
             yield from (self._opened(name, slot) if isinstance(slot, list) else slot).groups.values()
 
+    def full(self) -> dict[str, int]:
+        """Return how many requests wait in each slot that is full."""
+        pages = self._pages
+        if pages is None:
+            return {}
+        return {name: self._size_of(name) for name in self._slots if pages.is_full(name, self.active.get(name, 0))}
+
+    def _size_of(self, name: str) -> int:
+        slot = self._slots[name]
+        if isinstance(slot, list):
+            return sum(row.rows for row in slot)
+        return sum(len(lane) for kinds in slot.places.values() for lane in kinds.values())
+
     def is_over(self) -> bool:
-        """Return whether all that is pending has run dry, as the share sees it."""
-        if self._share is None or not self.size:
+        """Return whether all that is pending waits in full slots, or has run dry, as the share sees it."""
+        if not self._turns:
+            return self.size > 0
+        if self._share is None:
             return False
         groups = list(self.groups())
-        return sum(map(len, groups)) == self.size and self._share.is_over(groups)
+        return sum(map(len, groups)) == self.size - sum(map(self._size_of, self._full)) and self._share.is_over(groups)
 
     def pop(self) -> tuple[Lane, int, Any] | None:
         """Return the next request with its lane and id; None if nothing is pending. Its slot counts as active now."""
@@ -285,6 +309,10 @@ class Frontier:
             name = turns[0]
             turns.rotate(-1)
             busy = active.get(name, 0)
+            if self._pages is not None and self._pages.is_full(name, busy):
+                self._full.add(turns.pop())
+                self._pages.log_full(name)
+                continue
             if not busy:
                 return name
             if best is None or busy < fewest:
@@ -297,5 +325,8 @@ class Frontier:
     def done(self, slot: str) -> None:
         """Note that a request of *slot* that was handed out is done."""
         self.active[slot] -= 1
+        if slot in self._full and self._pages is not None and not self._pages.is_full(slot, self.active[slot]):
+            self._full.discard(slot)
+            self._turns.append(slot)
         if not self.active[slot]:
             del self.active[slot]

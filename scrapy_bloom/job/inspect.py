@@ -43,6 +43,8 @@ class JobInfo:
     feeds: tuple[FeedLength, ...]
     figures: tuple[Figures, ...]
     """How far the crawl was from time to time, oldest first."""
+    pages: dict[str, int]
+    """How many each host has had, in runs with ``BLOOM_PAGES_PER_HOST``."""
     failed: tuple[Failed, ...]
     estimate: bytes | None
     """What the last commit noted for :class:`scrapy_bloom.estimate.Estimate`."""
@@ -67,6 +69,7 @@ def inspect_job(jobdir: str | os.PathLike[str]) -> JobInfo:
             lanes=tuple(LaneRow(*row) for row in database.select("SELECT * FROM lane WHERE rows > 0")),
             feeds=tuple(database.feeds()),
             figures=tuple(Figures(*row) for row in database.select("SELECT * FROM figures ORDER BY time")),
+            pages=database.pages(),
             failed=tuple(Failed(*row) for row in database.select("SELECT id, url, host, reason, time FROM failed")),
             estimate=database.notes("state").get("estimate"),
             nbytes=sum(file.stat().st_size for file in directory.iterdir() if file.is_file()),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from scrapy_bloom.filter.chain import ScalableBloomFilter
     from scrapy_bloom.job.frontier import Order
+    from scrapy_bloom.job.pages import PagesPerHost
     from scrapy_bloom.loops.share import Share
 
 
@@ -26,21 +27,34 @@ class MemoryStore:
         chain: The filter, open.
         order: The order in which requests are handed out.
         share: Shares the crawl among kinds of URLs, within that order; None: nothing does.
+        pages: Limits the pages of hosts; None: nothing does.
 
     """
 
-    def __init__(self, chain: ScalableBloomFilter, order: Order, share: Share | None = None) -> None:
+    def __init__(
+        self,
+        chain: ScalableBloomFilter,
+        order: Order,
+        *,
+        share: Share | None = None,
+        pages: PagesPerHost | None = None,
+    ) -> None:
         self.chain = chain
         self.where = "in memory"
         self.commits = None
         self.add: Callable[[bytes], bool] = chain.add
         self._order = order
-        self.frontier = Frontier(is_lifo=order.is_lifo, share=share)
+        self.pages = pages
+        self.frontier = Frontier(is_lifo=order.is_lifo, share=share, pages=pages)
         self._last_id = 0
         self._in_flight: dict[int, tuple[str, Request]] = {}  # by id() of the request, which is kept alive here
 
     def __len__(self) -> int:
         return self.frontier.size
+
+    def is_over(self) -> bool:
+        """Return whether all that is pending is left at the end."""
+        return self.frontier.is_over()
 
     def seen(self, fingerprints: Sequence[bytes]) -> list[bool]:
         """Return for each of *fingerprints* whether it was added before. Remembers nothing."""
@@ -61,10 +75,12 @@ class MemoryStore:
         self._in_flight[id(request)] = (lane.key.slot, request)
         return request, False
 
-    def done(self, request: Request) -> None:
+    def done(self, request: Request, *, is_page: bool = True) -> None:
         """Note that the engine is done with *request*."""
         found = self._in_flight.pop(id(request), None)
         if found is not None:
+            if is_page and self.pages is not None:
+                self.pages.add(found[0])
             self.frontier.done(found[0])
 
     def is_handling(self, request: Request) -> bool:

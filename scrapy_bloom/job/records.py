@@ -40,6 +40,10 @@ class Figures(NamedTuple):
     expected_lost: float
 
 
+FailedRow = tuple[str, str, str, float, bytes | None]
+"""A request that has failed for good: URL, host, reason, seconds since 1970; and as it was pending, if it can be."""
+
+
 class FeedLength(NamedTuple):
     """A feed file as long as it is when all pages of a batch of changes are done."""
 
@@ -76,6 +80,8 @@ class State:
     """How often it was begun when finished: a cycle asks for each start request once."""
     clean: bool = True
     """Whether the last run closed it."""
+    pages_per_host: Mapping[str, int | None] | None = None
+    """``BLOOM_PAGES_PER_HOST`` of the last run."""
 
     @property
     def is_finished(self) -> bool:
@@ -99,14 +105,16 @@ class Batch:
     notes: dict[str, bytes] = field(default_factory=dict)
     """Further values beside the state."""
     kinds: dict[str, bytes] = field(default_factory=dict)
-    failed: list[tuple[str, str, str, float, bytes | None]] = field(default_factory=list)
+    pages: dict[str, int] = field(default_factory=dict)
+    """How many a host has had, by host."""
+    failed: list[FailedRow] = field(default_factory=list)
     figures: list[Figures] = field(default_factory=list)
     state: State = State()
 
     def is_empty(self) -> bool:
         """Return whether there is nothing to write."""
         changes = self.added, self.done, self.fingerprints, self.feeds
-        return not any(changes) and not any((self.notes, self.kinds, self.failed, self.figures))
+        return not any(changes) and not any((self.notes, self.kinds, self.pages, self.failed, self.figures))
 
     def extend(self, since: Batch) -> None:
         """Add what came *since*, but for its lanes, its state and what is done."""
@@ -115,5 +123,6 @@ class Batch:
         self.feeds += since.feeds
         self.notes.update(since.notes)
         self.kinds.update(since.kinds)
+        self.pages.update(since.pages)
         self.failed += since.failed
         self.figures += since.figures

@@ -21,8 +21,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from scrapy.utils.httpobj import urlparse_cached
-
 from scrapy_bloom.errors import counted
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.filter.directory import open_filter
@@ -41,6 +39,7 @@ if TYPE_CHECKING:
     from scrapy import Request, Spider
 
     from scrapy_bloom.job.frontier import Lane, Order
+    from scrapy_bloom.job.pages import PagesPerHost
     from scrapy_bloom.job.records import FeedLength
     from scrapy_bloom.loops.share import Share
     from scrapy_bloom.settings import BloomSettings
@@ -67,6 +66,7 @@ class JobStore:
         key_space: What makes the fingerprints; None if they are not ours.
         prepare: Called before each commit with its batch, to add feeds, notes and figures of that moment.
         share: Shares the crawl among kinds of URLs, within that order; None: nothing does.
+        pages: Limits the pages of hosts; None: nothing does.
 
     Raises:
         BloomError: The job is in use, damaged, another spider's, or its parts are of different moments.
@@ -84,6 +84,7 @@ class JobStore:
         key_space: Mapping[str, str] | None,
         prepare: Callable[[Batch], None],
         share: Share | None = None,
+        pages: PagesPerHost | None = None,
     ) -> None:
         self.directory, self.where = directory, f"in {directory}"
         self.commits = 0
@@ -92,7 +93,7 @@ class JobStore:
         """Whether an earlier run began what this one goes on with. Known from :meth:`begin` on."""
         self.unreadable = 0
         """Rows that could not be made requests: a callback was renamed, perhaps. They stay for a later run."""
-        self._share = share
+        self._share, self.pages = share, pages
         self._spider, self._spider_name, self._key_space = spider, spider_name, key_space
         self._order, self._prepare = order, prepare
         self.chain = open_filter(directory, settings.capacity, settings.error_rate, max_age=settings.max_age)
@@ -108,8 +109,8 @@ class JobStore:
             raise
         self.add: Callable[[bytes], bool] = self._add
         self._contains = self.chain.contains
-        self.frontier = Frontier(is_lifo=order.is_lifo, read=self._read, share=share)
-        self._memory = Frontier(is_lifo=order.is_lifo, active=self.frontier.active)
+        self.frontier = Frontier(is_lifo=order.is_lifo, read=self._read, share=share, pages=pages)
+        self._memory = Frontier(is_lifo=order.is_lifo, active=self.frontier.active)  # what it left would be lost
         self._in_flight: dict[int, tuple[str, int, int, Request]] = {}  # by id() of the request: slot, lane, row
         self._batch, self._writing_batch = Batch(), Batch()
         self._lanes: dict[int, Lane] = {}  # of the batch, by id
@@ -148,12 +149,17 @@ class JobStore:
             runs=before.runs + 1,
             cycle=before.cycle + before.is_finished,
             clean=False,
+            pages_per_host=None if self.pages is None else self.pages.limits,
         )
         self._begin_commit()
         self._wait()
 
     def __len__(self) -> int:
         return self.frontier.size + self._memory.size
+
+    def is_over(self) -> bool:
+        """Return whether all that is pending is left for a later run."""
+        return not self._memory.size and self.frontier.is_over()
 
     def feed_begins(self, feed: FeedLength) -> None:
         """Note *feed*, a file that is about to be written, for a next run to cut. OSError if there is no room."""
@@ -251,11 +257,13 @@ class JobStore:
             return request, True
         return None
 
-    def done(self, request: Request) -> None:
+    def done(self, request: Request, *, is_page: bool = True) -> None:
         """Note that the engine is done with *request*: its row goes with the next commit."""
         slot, lane, id_, _ = self._in_flight.pop(id(request), (None, 0, 0, None))
         if slot is None:
             return
+        if is_page and self.pages is not None:
+            self.pages.add(slot)
         self.frontier.done(slot)
         if id_ and self._batch.added.pop(id_, None) is None:
             self._batch.done.append((lane, id_))
@@ -267,13 +275,6 @@ class JobStore:
         return id(request) in self._in_flight
 
     # -- commits -----------------------------------------------------------------------------------------------------
-
-    def note_failed(self, request: Request, reason: str) -> None:
-        """Write with the next commit that *request* has failed for good, and why."""
-        with suppress(ValueError):  # it cannot be serialized, and so not be queued again
-            body = serialize.dumps(request, self._spider)
-            host = urlparse_cached(request).hostname or ""
-            self._batch.failed.append((request.url, host, reason, time.time(), body))
 
     def commit(self) -> None:
         """Begin a commit if one is due, and end the last one if its transaction is written. Never waits.

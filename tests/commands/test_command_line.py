@@ -43,12 +43,17 @@ def test_without_a_command_all_are_listed(capsys: pytest.CaptureFixture[str]) ->
     assert all(re.search(rf"^ +{name} ", told.err, re.MULTILINE) for name in COMMANDS)
 
 
-@pytest.mark.parametrize("name", ["info", "verify", "check", "report", "requeue"])
+@pytest.mark.parametrize("name", ["info", "verify", "check", "report", "requeue", "forget"])
 def test_no_job_is_one_line_that_names_the_directory(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     """The exit code tells a directory without a job from findings, and nothing is made there."""
-    more = {"check": ["http://a.example/"], "report": ["-o", str(tmp_path / "page.html")]}.get(name, [])
+    more = {
+        "check": ["http://a.example/"],
+        "forget": ["http://a.example/"],
+        "requeue": ["--failed"],
+        "report": ["-o", str(tmp_path / "page.html")],
+    }.get(name, [])
     nowhere = tmp_path / "nowhere"
     assert main([name, str(nowhere), *more]) == USAGE
     told = capsys.readouterr()

@@ -1,4 +1,4 @@
-"""``export`` and ``requeue``: requests change places, and none is lost on the way."""
+"""``export``, ``requeue`` and ``forget``: requests change places, and none is lost on the way."""
 
 from __future__ import annotations
 
@@ -53,12 +53,14 @@ def test_an_export_that_cannot_be_is_one_line(job: Path, scrapy: Scrapy, answer:
 
 
 def test_what_has_failed_is_fetched_again(job: Path, scrapy: Scrapy, answer: Answer, repaired: Site) -> None:
-    """Once, in the next run, however often it had failed; `--list` only lists it."""
-    code, listed = answer("requeue", job, "--list")
+    """`info --failed` lists it; put back, it is fetched once in the next run, however often it had failed."""
+    code, listed = answer("info", job, "--failed")
     pending = answer("info", job)[1]["pending"]
-    assert (code, listed["requeued"]) == (OK, 0)
-    assert {each["failed"] for each in listed["failures"]} == {f"{repaired.url}/broken"}
-    assert answer("requeue", job)[1]["requeued"] == 1
+    host = repaired.url.split("/")[2].partition(":")[0]
+    assert (code, [group["host"] for group in listed["failed_by_host"]]) == (OK, [host])
+    assert {(each["url"], each["reason"]) for each in listed["requests"]} == {(f"{repaired.url}/broken", "status 500")}
+    assert answer("requeue", job, "--failed", "--host", "elsewhere.example")[1]["requeued"] == 0
+    assert answer("requeue", job, "--failed", "--host", host)[1]["requeued"] == 1
     found = answer("info", job)[1]
     assert (found["pending"], found["failed"]) == (pending + 1, 0)
     assert answer("verify", job)[0] == OK
@@ -66,4 +68,20 @@ def test_what_has_failed_is_fetched_again(job: Path, scrapy: Scrapy, answer: Ans
     crawled = scrapy("crawl", "books", "-s", f"JOBDIR={job}")
     assert crawled.returncode == OK, crawled.stderr
     assert "/broken" in repaired.hits
-    assert answer("requeue", job)[1] == {"directory": str(job), "requeued": 0, "failures": []}
+    assert answer("requeue", job, "--failed")[1] == {"directory": str(job), "requeued": 0}
+
+
+def test_a_url_that_was_taken_back_is_fetched_again(job: Path, scrapy: Scrapy, answer: Answer, site: Site) -> None:
+    """By a later link; one that was never seen is told apart, and what is no URL is one line."""
+    urls = [f"{site.url}/0", f"{site.url}/none"]
+    code, found = answer("forget", job, *urls)
+    assert (code, [(each["url"], each["was_seen"]) for each in found["urls"]]) == (
+        OK,
+        [(urls[0], True), (urls[1], False)],
+    )
+    assert [each["seen"] for each in answer("check", job, *urls)[1]["urls"]] == [False, False]
+    site.hits.clear()
+    crawled = scrapy("crawl", "books", "-s", f"JOBDIR={job}")
+    assert crawled.returncode == OK, crawled.stderr
+    assert site.hits.count("/0") == 1
+    assert answer("forget", job, "nonsense://[")[0] == USAGE

@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections import Counter
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import Phase, settings
@@ -14,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from scrapy import Request
 
 from scrapy_bloom.job import store
+from scrapy_bloom.job.inspect import inspect_job
 from tests.support.engine import RAM, Engine, opened, snapshot
 
 IN_MEMORY = ["http://memory.example/1", "http://memory.example/2"]
@@ -21,14 +23,24 @@ IN_MEMORY = ["http://memory.example/1", "http://memory.example/2"]
 URLS = [f"http://host-{n % 3}.example/{n}" for n in range(60)] + IN_MEMORY
 some_urls = st.lists(st.sampled_from(URLS) | st.sampled_from(IN_MEMORY + URLS[:3]), min_size=1, max_size=4)
 PENDING, DONE = "pending", "done"
+PAGES = 3
+"""Of a host, in a crawl with a limit."""
+LIMITED = {"BLOOM_PAGES_PER_HOST": PAGES}
 
 
 def durable(urls: list[str]) -> list[str]:
     return [url for url in urls if url not in IN_MEMORY]
 
 
+def host_of(url: str) -> str:
+    return url.split("/")[2]
+
+
 class PendingRequests(RuleBasedStateMachine):
     """A crawl without a disk: the model, and what holds in every store."""
+
+    settings: ClassVar[dict[str, Any]] = {}
+    without_limit: ClassVar[list[str]] = []
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,20 +49,29 @@ class PendingRequests(RuleBasedStateMachine):
         self.is_seen: dict[str, str] = {}
         self.queue: list[str] = []
         self.in_flight: list[Request] = []
+        self.pages: Counter[str] = Counter()
+        self.failed: list[str] = []
         self.engine = self.open()
 
     def open(self, directory: Path | None = None) -> Engine:
-        return Engine(directory)
+        return Engine(directory, self.settings)
+
+    def waits(self, url: str) -> bool:
+        """Return whether the host of *url* has had its pages, those in flight included."""
+        if not self.settings or url in self.without_limit:
+            return False
+        hosts = [host_of(request.url) for request in self.in_flight]
+        return self.pages[host_of(url)] + hosts.count(host_of(url)) >= PAGES
 
     def teardown(self) -> None:
         self.engine.stop()
         shutil.rmtree(self.directory)
 
     @rule(urls=some_urls, priority=st.integers(0, 1), is_again=st.booleans())
-    def push(self, urls: list[str], priority: int, is_again: bool) -> None:
+    def push(self, urls: list[str], priority: int, is_again: bool, **meta: Any) -> None:
         for url in urls:
-            meta = {"unserializable": lambda: None} if url in IN_MEMORY else {}
-            request = Request(url, priority=priority, dont_filter=is_again, meta=meta)
+            unserializable = {"unserializable": lambda: None} if url in IN_MEMORY else {}
+            request = Request(url, priority=priority, dont_filter=is_again, meta={**meta, **unserializable})
             is_new = is_again or url not in self.is_seen
             assert self.engine.push(request) == [is_new]
             if is_new:
@@ -62,8 +83,9 @@ class PendingRequests(RuleBasedStateMachine):
     def start(self, times: int) -> None:
         for _ in range(times):
             request = self.engine.start()
-            assert (request is None) == (not self.queue)
+            assert (request is None) == all(map(self.waits, self.queue))
             if request is not None:
+                assert not self.waits(request.url)
                 self.queue.remove(request.url)
                 self.in_flight.append(request)
 
@@ -72,12 +94,30 @@ class PendingRequests(RuleBasedStateMachine):
         """End requests; those that fail are taken back, as with ``BLOOM_FORGET_FAILED``."""
         for _ in range(min(times, len(self.in_flight))):
             request = self.in_flight.pop(place % len(self.in_flight))
-            self.engine.end(request)
+            self.engine.end(request, status=0 if fails else 200)
+            self.pages[host_of(request.url)] += 1
             if fails:
+                self.failed.append(request.url)
                 self.engine.crawl.forget(request)
                 self.is_seen.pop(request.url, None)
             elif self.is_seen.get(request.url) == PENDING:
                 self.is_seen[request.url] = DONE
+
+    @rule(place=st.integers(0, 100))
+    def retry(self, place: int) -> None:
+        """End a request in whose place a retry comes: no page, and no failure."""
+        if self.in_flight:
+            request = self.in_flight[place % len(self.in_flight)]
+            if [each.url for each in self.in_flight].count(request.url) == 1:
+                self.push([request.url], 0, True, retry_times=1)
+                self.in_flight.remove(request)
+                self.engine.end(request, status=0)
+
+    @invariant()
+    def the_end_is_known(self) -> None:
+        if all(map(self.waits, self.queue)):
+            assert self.engine.start() is None
+            assert not self.engine.scheduler.has_pending_requests()
 
     @invariant()
     def as_many_are_pending(self) -> None:
@@ -95,23 +135,26 @@ class PendingRequests(RuleBasedStateMachine):
 class PendingInJob(PendingRequests):
     """A crawl with a job directory, which is stopped, killed and resumed."""
 
+    without_limit: ClassVar[list[str]] = IN_MEMORY
+
     def __init__(self) -> None:
         super().__init__()
         self._committed()
 
     def open(self, directory: Path | None = None) -> Engine:
-        return Engine(directory or self._next_directory())
+        return Engine(directory or self._next_directory(), self.settings)
 
     def _committed(self) -> None:
+        self.committed_pages, self.committed_failed = Counter(self.pages), Counter(self.failed)
         self.unfinished = durable(self.queue + [request.url for request in self.in_flight])
         self.known = set(durable(list(self.is_seen)))
         self.pushed: list[str] = []
         self.ended: list[str] = []
 
     @rule(urls=some_urls, priority=st.integers(0, 1), is_again=st.booleans())
-    def push(self, urls: list[str], priority: int, is_again: bool) -> None:
+    def push(self, urls: list[str], priority: int, is_again: bool, **meta: Any) -> None:
         before = len(self.queue)
-        super().push(urls, priority, is_again)
+        super().push(urls, priority, is_again, **meta)
         self.pushed += durable(self.queue[before:])
 
     @rule(place=st.integers(0, 100), times=st.integers(1, 4), fails=st.booleans())
@@ -120,6 +163,12 @@ class PendingInJob(PendingRequests):
         super().end(place, times, fails)
         self.ended += (before - Counter(request.url for request in self.in_flight)).elements()
         self.known &= self.is_seen.keys()
+
+    @rule(place=st.integers(0, 100))
+    def retry(self, place: int) -> None:
+        before = Counter(request.url for request in self.in_flight)
+        super().retry(place)
+        self.ended += (before - Counter(request.url for request in self.in_flight)).elements()
 
     def commit(self, whole: bool) -> None:
         self.engine.commit(whole=whole)
@@ -152,7 +201,10 @@ class PendingInJob(PendingRequests):
         self._resume(copy)
 
     def _resume(self, directory: Path) -> None:
-        """Nothing pending is lost, nothing done at the last commit comes back, and nothing lost counts as seen."""
+        """Nothing pending is lost, nothing done at the last commit comes back, and nothing lost counts as seen.
+
+        What was counted and listed then still is.
+        """
         with opened(Path(shutil.copytree(directory, self._next_directory()))) as probe:
             found = Counter(probe.drain())
         assert Counter(self.unfinished) - Counter(self.ended) <= found <= Counter(self.unfinished + self.pushed)
@@ -160,6 +212,11 @@ class PendingInJob(PendingRequests):
         seen = {url for url, is_seen in zip(URLS, self.answers(), strict=True) if is_seen}
         done = {url for url in durable(list(self.is_seen)) if self.is_seen[url] == DONE}
         assert self.known <= seen <= found.keys() | done
+        failed = [each.url for each in inspect_job(directory).failed]
+        assert self.committed_failed <= Counter(failed) <= Counter(self.failed)
+        pages = Counter(self.pages) if self.engine.store.pages is None else self.engine.store.pages.counts
+        assert self.committed_pages <= pages <= self.pages
+        self.failed, self.pages = failed, Counter(pages)
         self.queue, self.in_flight = list(found.elements()), []
         self.is_seen = {url: PENDING if url in found else DONE for url in seen}
         self._committed()
@@ -169,12 +226,26 @@ class PendingInJob(PendingRequests):
         return self.directory / str(self.runs)
 
 
+class LimitedRequests(PendingRequests):
+    """Without a disk, with a limit to the pages of a host."""
+
+    settings: ClassVar[dict[str, Any]] = LIMITED
+
+
+class LimitedInJob(PendingInJob):
+    """With a job directory and a limit to the pages of a host."""
+
+    settings: ClassVar[dict[str, Any]] = LIMITED
+
+
 @pytest.mark.parametrize("examples", [12, pytest.param(300, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("machine", [PendingRequests, PendingInJob])
+@pytest.mark.parametrize("machine", [PendingRequests, PendingInJob, LimitedRequests, LimitedInJob])
 def test_no_pending_request_is_lost(
     machine: type[PendingRequests], examples: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever is pushed, handed out, done, taken back, committed, stopped and killed, pages are pending or new."""
+    """Whatever is pushed, handed out, done, retried, taken back, committed, stopped and killed, pages are pending or
+    new; a host gets as many as it may.
+    """
     monkeypatch.setattr(store, "COMMIT_SECONDS", 0.0)
     some = settings(max_examples=examples, stateful_step_count=40, phases=[Phase.generate])
     run_state_machine_as_test(machine, settings=some)  # type: ignore[no-untyped-call]

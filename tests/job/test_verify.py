@@ -39,7 +39,7 @@ def test_a_fixed_job_keeps_all_else(tmp_path: Path) -> None:
     """Feeds, failed requests, spider.state, counts and figures are copied, and the damaged database is kept."""
     job = begun(tmp_path)[-1]
     with opened(job.directory) as engine:
-        engine.crawl.failed(Request("http://host-0.example/failed"), "status 500")
+        engine.crawl.failures.failed(Request("http://host-0.example/failed"), "status 500")
         engine.spider.state["kept"] = True
     before = inspect_job(job.directory)
     content = job.database.read_bytes()

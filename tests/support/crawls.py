@@ -239,6 +239,7 @@ class FollowSpider(scrapy.Spider):
 
     def parse(self, response: Any) -> Iterator[Any]:
         if "raises" in response.url:
+            yield {"url": response.url}
             raise RuntimeError("as the test wants it")
         if hasattr(self, "state"):
             self.state["pages"] = self.state.get("pages", 0) + 1

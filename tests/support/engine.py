@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from scrapy import Request, Spider
+from scrapy import Request, Spider, signals
 from scrapy.core.downloader import Slot
 from scrapy.core.engine import _Slot
+from scrapy.http import Response
 from scrapy.utils.misc import build_from_crawler, load_object
 from scrapy.utils.reactor import CallLaterOnce, install_reactor, is_reactor_installed
 from scrapy.utils.test import get_crawler
@@ -114,8 +115,11 @@ class Engine:
             self._slot(request).active.add(request)
         return request
 
-    def end(self, request: Request) -> None:
-        """What the engine does when it is done with *request*."""
+    def end(self, request: Request, status: int = 200) -> None:
+        """What the engine does when it is done with *request*: a response came, with *status*, or none if that is 0."""
+        if status:
+            response = Response(request.url, status=status)
+            self.crawler.signals.send_catch_log(signals.response_received, response=response, request=request)
         self._slot(request).active.discard(request)
         self.engine._slot.remove_request(request)
 
