@@ -72,8 +72,7 @@ class FilterDescription:
 def inspect_directory(directory: str | os.PathLike[str], *, thorough: bool = False) -> FilterDescription:
     """Describe the filter in *directory*, which need not exist and may hold anything.
 
-    If *thorough*, hold the bits of every layer against its count MiB by MiB (0.4 s per GB if they are in memory);
-    otherwise look at a sample, as opening the filter does.
+    If *thorough*, look at all bits; otherwise at a sample, as opening the filter does.
     """
     path = Path(directory)
     files, problems = open_layers(path, read_only=True, thorough=thorough)

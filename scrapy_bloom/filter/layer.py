@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from bitarray import bitarray
@@ -106,39 +105,21 @@ class Layer:
         estimate = sizing.count_from_fill(self.fill_ratio, self.spec.size_bits, self.spec.probes)
         return math.ceil(min(estimate, self.capacity))
 
-    def contradiction(self, *, thorough: bool = False) -> str | None:
-        """Return how the bits contradict the count, or themselves, or None if they do not.
+    def ones(self, *, thorough: bool = False) -> int | None:
+        """Return where 64 bytes of ones begin, or None: half the bits of a full layer are ones, and never these.
 
-        Looks at a sample of 1 MiB; if *thorough*, at each MiB by itself (0.4 s per GB if they are in memory).
+        Of all damage only that makes new fingerprints look seen. Zeros forget, and random bits are those of a full
+        layer. Looks at a sample of 1 MiB; if *thorough*, at all bits.
         """
         start, stop = probing.padding_bits(self.spec.probes), self.spec.size_bits
-        parts = [self._sample()]
+        parts = [(0, start), (stop, len(self.bits)), *self._sample()]
         if thorough:
-            count = max(1, (stop - start) // _SAMPLE_BITS)
-            ends = [start + (stop - start) * i // count for i in range(count + 1)]
-            parts = [[part] for part in pairwise(ends)]
-        for part in parts:
-            if found := self._contradiction_by(self._fill_of(part)):
-                return found + (f" around byte {part[0][0] // 8:,} of them" if thorough else "")
+            parts = [(at, at + _SAMPLE_BITS + 8 * len(_ONES)) for at in range(0, len(self.bits), _SAMPLE_BITS)]
         data = memoryview(self.bits)
-        for at, end in [(0, start), (stop, len(self.bits)), *(piece for part in parts for piece in part)]:
-            # Half the bits of a full layer are ones, so no fingerprints leave 512 in a row.
-            if (found_at := bytes(data[at // 8 : end // 8]).find(_ONES)) >= 0:
-                return f"byte {at // 8 + found_at:,} of its bits begins {len(_ONES)} bytes of nothing but ones"
+        for at, end in parts:
+            if (found := bytes(data[at // 8 : end // 8]).find(_ONES)) >= 0:
+                return at // 8 + found
         return None
-
-    def _contradiction_by(self, fill: float) -> str | None:
-        """Return how *fill*, measured over the size of a sample, contradicts the count."""
-        size_bits, probes = self.spec.size_bits, self.spec.probes
-        expected = sizing.fill_ratio(self.count, size_bits, probes)
-        tolerance = self._sampling_error(expected)
-        # Each counted fingerprint has set a bit, since one that finds all of its bits set is taken for seen. At high
-        # error rates that tells: 3 % more fill at p = 0.1, eight times the sampling error in a large layer.
-        highest = sizing.fill_ratio(self.count / (1 - self.error_rate), size_bits, probes) + tolerance
-        if expected - tolerance <= fill <= highest:
-            return None
-        expectation = f"{self.count} fingerprints set {expected:.2%} (give or take {tolerance:.2%})"
-        return f"{fill:.2%} of the bits are set, but {expectation}"
 
     def _fill_of(self, sample: list[tuple[int, int]]) -> float:
         return sum(self.bits.count(1, start, stop) for start, stop in sample) / sum(b - a for a, b in sample)

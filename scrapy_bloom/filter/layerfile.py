@@ -86,14 +86,13 @@ class LayerFile:
         os.fsync(self._file.fileno())
 
     def check_bits(self, *, thorough: bool = False) -> None:
-        """Give the layer its count, and raise DamagedError if its bits contradict it.
+        """Give the layer its count, and raise DamagedError if its bits look damaged: see :meth:`Layer.ones`.
 
-        The count of a closed file stands in its header; otherwise it is estimated from the bits. Looks at a sample; if
-        *thorough*, at all bits.
+        The count of a closed file stands in its header; otherwise it is estimated from the bits.
         """
         self.layer.count = self.header.count if self.header.is_clean else self.layer.estimated_count()
-        if found := self.layer.contradiction(thorough=thorough):
-            raise damaged(self.path, found, HEADER_BYTES)
+        if (found := self.layer.ones(thorough=thorough)) is not None:
+            raise damaged(self.path, "64 bytes of nothing but ones begin there", HEADER_BYTES + found)
 
     def close(self) -> None:
         """Unmap and close. The layer keeps its count and loses its bits."""

@@ -102,7 +102,7 @@ class Contract(RuleBasedStateMachine):
         assert all(next_.capacity >= 2 * layer.capacity for layer, next_ in pairwise(layers))
         for layer in layers:
             assert layer.count <= layer.capacity
-            assert layer.contradiction(thorough=True) is None
+            assert layer.ones(thorough=True) is None
         assert self.chain.nbytes == sum(len(layer.bits) // 8 for layer in layers)
         assert self.chain.error_rate >= math.fsum(layer.error_rate for layer in layers)
         assert 0 <= self.chain.estimated_error_rate() < 1

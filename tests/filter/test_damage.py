@@ -139,22 +139,16 @@ def test_a_file_of_a_newer_version_asks_for_an_upgrade(small: Path, offset: int)
     assert_refused(small, layer(small))
 
 
-@pytest.mark.parametrize("damage", ["zeros", "ones", "count", "too many", "ones after a kill", "all ones after a kill"])
-def test_bits_that_contradict_the_count_or_themselves_are_refused(large: Path, damage: str) -> None:
-    """A page of zeros or ones shows in the fill, a wrong count too; after a kill, a block of ones is still found."""
+@pytest.mark.parametrize("damage", ["ones", "ones after a kill", "all ones after a kill"])
+def test_ones_that_no_fingerprints_leave_are_refused(large: Path, damage: str) -> None:
+    """A block of them shows, in a closed layer and after a kill; of all damage, only that makes new URLs look seen."""
     path = layer(large)
-    if damage == "count":
-        restate(path, 10_000, clean=True)
-    elif damage == "too many":
-        restate(path, 30_001, clean=True)
-    elif damage == "all ones after a kill":
+    if damage == "all ones after a kill":
         overwrite(path, HEADER_BYTES, b"\xff" * (path.stat().st_size - HEADER_BYTES))
-        restate(path, 20_000, clean=False)
-    elif damage == "ones after a kill":
-        overwrite(path, 5 * 4096, b"\xff" * 64)
-        restate(path, 20_000, clean=False)
     else:
-        overwrite(path, 6 * 4096, 4096 * (b"\xff" if damage == "ones" else b"\0"))
+        overwrite(path, 5 * 4096, b"\xff" * 64)
+    if damage != "ones":
+        restate(path, 20_000, clean=False)
     assert_refused(large, path)
 
 
@@ -169,23 +163,6 @@ def test_a_power_failure_may_leave_any_mix_of_count_and_bits(large: Path) -> Non
     restate(path, 20_000, clean=False)
     with open_filter(large, error_rate=1e-3) as chain:
         assert len(chain) == 0
-
-
-@pytest.mark.parametrize("error_rate", [0.5, 1e-3])
-def test_a_sound_layer_is_never_taken_for_damaged(tmp_path: Path, error_rate: float) -> None:
-    """Closed or killed, at any fill, the bits agree with the count; at high error rates each one counted sets more."""
-    count = 0
-    for target in (1_000, 20_000, 150_000, 290_000):
-        with open_filter(tmp_path, 300_000, error_rate) as chain:
-            for number in range(count, target):
-                chain.add(b"%d" % number)
-            exact = len(chain)
-        count = target
-        restate(layer(tmp_path), 0, clean=False)
-        assert inspect_directory(tmp_path, thorough=True).damage == ()
-        with open_filter(tmp_path, 300_000, error_rate) as chain:
-            assert len(chain) == pytest.approx(exact, rel=0.04)
-        restate(layer(tmp_path), exact, clean=True)
 
 
 @pytest.mark.parametrize("index", [0, 1, 2])
