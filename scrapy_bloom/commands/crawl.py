@@ -10,14 +10,17 @@ import json
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from contextlib import ExitStack, suppress
+from hashlib import sha1
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from redis.exceptions import RedisError
 from scrapy.crawler import CrawlerRunner
 from scrapy.utils.conf import arglist_to_dict
 from scrapy.utils.project import get_project_settings
@@ -26,10 +29,9 @@ from scrapy_bloom.commands.export import spider_class
 from scrapy_bloom.commands.terminal import OK, WRONG, show
 from scrapy_bloom.errors import SettingsError, UnusableError
 from scrapy_bloom.filter.lock import lock_directory
-from scrapy_bloom.fleet.journal import counted_ranges
 from scrapy_bloom.fleet.own_server import OwnServer, server_executable
 from scrapy_bloom.fleet.queue import Queue
-from scrapy_bloom.fleet.server import AWAY, DEFAULT_URL, Address, Server, key_of
+from scrapy_bloom.fleet.server import DEFAULT_URL, Address, Server, key_of
 from scrapy_bloom.settings import BloomSettings
 
 if TYPE_CHECKING:
@@ -43,6 +45,20 @@ UNFINISHED = 3
 SHORT_SECONDS, MOST_SHORT_LIVES = 15.0, 3
 """A worker that dies so many times in a row within so many seconds of its start ends the crawl."""
 
+# Removes the items that are in the file: ARGV[2] of the list ARGV[1], of all it ever had. Returns how many were
+# removed, and the others. ARGV[3] is the id of the filter that the list was beside: another one is of another queue.
+_COLLECT = """
+local list, field = KEYS[1] .. ':items:' .. ARGV[1], 'collected:' .. ARGV[1]
+local chain, removed = unpack(redis.call('HMGET', KEYS[1], 'chain', field))
+local known = chain == ARGV[3] and tonumber(ARGV[2]) or 0
+removed = tonumber(removed or 0)
+if known > removed then
+    redis.call('LTRIM', list, known - removed, -1)
+    redis.call('HSET', KEYS[1], field, known)
+    removed = known
+end
+return {chain or '', removed, redis.call('LRANGE', list, 0, -1)}
+"""
 _LOOK_SECONDS, _COLLECT_SECONDS = 0.1, 1.0
 
 
@@ -96,7 +112,7 @@ class _Worker:
     """One worker, whatever process it is at the moment."""
 
     def __init__(self, directory: Path, order: dict[str, Any]) -> None:
-        self.name, self.items, self._stats_file = directory.name, directory / "items.jl", directory / "stats.json"
+        self.name, self._stats_file = directory.name, directory / "stats.json"
         self.deaths = self.short_lives = self.pages = 0
         self.reason = ""
         """Why it has ended for good; "" while it has not."""
@@ -157,9 +173,11 @@ class _Crawl:
             self._server.start()
             url = self._server.url
         order["settings"] |= {"BLOOM_REDIS_URL": url} if url else {}
-        self._workers = [_Worker(directory / f"worker-{i + 1}", order) for i in range(options.workers)]
-        queue = Queue(Server(Address.of(url, settings)), key_of(bloom.redis_key, options.spider))
+        name = sha1(f"{socket.gethostname()} {directory}".encode(), usedforsecurity=False).hexdigest()[:8]
+        order["items"] = name if options.output else ""
+        queue = Queue(Server(Address.of(url, settings)), key_of(bloom.redis_key, options.spider), items=name)
         self._items = _Items(directory, queue, options.output)
+        self._workers = [_Worker(directory / f"worker-{i + 1}", order) for i in range(options.workers)]
 
     def want_stop(self, *_: object) -> None:
         """Stop; called twice, at once; called three times, kill the workers."""
@@ -185,11 +203,12 @@ class _Crawl:
                 for worker in self._workers:
                     worker.kill() if self._said > 2 else worker.say(b"stop\n")
             if time.monotonic() > next_collection:
-                self._items.collect(self._workers, is_over=False)
+                self._items.collect()
                 next_collection = time.monotonic() + _COLLECT_SECONDS
             time.sleep(_LOOK_SECONDS)
         self._look_after_server()
-        self._items.collect(self._workers, is_over=True)
+        for _ in range(2):  # the second time removes what the first has copied
+            self._items.collect()
 
     def _look_after_server(self) -> None:
         if self._server is not None and self._server.has_ended():
@@ -217,10 +236,10 @@ class _Crawl:
 
 
 class _Items:
-    """The one file of items, at *output*: made of the workers' files, of what the server says has counted.
+    """The file of items, at *output*. The server keeps items, once a page's acknowledgement has counted, until then.
 
-    ``collected.json`` says how far each worker's file has been read, and how long the output was then; what was
-    written after that is cut off at the next start, and written again.
+    ``collected.json`` says how many entries of each shard's list are in the file, of all there ever were, and how long
+    it was then: what was written after that is cut off at the next start, and written again.
     """
 
     def __init__(self, directory: Path, queue: Queue, output: str | None) -> None:
@@ -228,34 +247,32 @@ class _Items:
         self._output = Path(output).absolute() if output else None
         self.count = 0
         known = json.loads(self._state_file.read_text()) if self._state_file.exists() else {}
-        self._positions: dict[str, list[int]] = known.get("positions", {})
+        self._copied: dict[str, list[Any]] = known.get("copied", {})  # by shard: id of its filter, and how many
         if self._output is not None and known.get("output") == str(self._output) and self._output.exists():
             os.truncate(self._output, min(known["length"], self._output.stat().st_size))
 
-    def collect(self, workers: list[_Worker], *, is_over: bool) -> None:
-        """Append what has counted since the last time."""
+    def collect(self) -> None:
+        """Append what has come since the last time, and remove it from the server."""
         if self._output is None:
             return
-        with self._output.open("ab") as output:
-            for worker in workers:
-                positions = self._positions.get(worker.name, [0, 0])
-                journal = Path(f"{worker.items}.journal")
-                try:
-                    ranges, self._positions[worker.name] = counted_ranges(
-                        journal, self._queue, positions, is_over=is_over
-                    )
-                except AWAY as error:
-                    logger.warning("Items wait for the server: %s", error)
-                    return
-                for begin, end in ranges:
-                    with worker.items.open("rb") as file:
-                        file.seek(begin)
-                        data = file.read(end - begin)
-                    self.count += data.count(b"\n")
-                    output.write(data)
+        try:
+            self._collect(self._output)
+        except RedisError as error:
+            logger.warning("Items wait for the server: %s", error)
+
+    def _collect(self, path: Path) -> None:
+        queue, client = self._queue, self._queue.server.client
+        with path.open("ab") as output:
+            for shard in range(int(client.hget(queue.key(0), "shards") or 1)):
+                chain, copied = self._copied.get(str(shard), ["", 0])
+                found, removed, items = client.eval(_COLLECT, 1, queue.key(shard), queue.items, copied, chain)
+                for item in items:
+                    output.write(item)
+                    self.count += item.count(b"\n")
+                self._copied[str(shard)] = [found.decode(), removed + len(items)]
             output.flush()
             os.fsync(output.fileno())
-            state = {"output": str(self._output), "length": output.tell(), "positions": self._positions}
+            state = {"output": str(path), "length": output.tell(), "copied": self._copied}
         temporary = self._state_file.with_suffix(".new")
         temporary.write_text(json.dumps(state))
         temporary.replace(self._state_file)

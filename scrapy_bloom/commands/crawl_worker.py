@@ -19,6 +19,7 @@ from scrapy.crawler import CrawlerProcess
 from scrapy.extensions.feedexport import FileFeedStorage
 from scrapy.utils.project import get_project_settings
 
+from scrapy_bloom.crawl import Crawl
 from scrapy_bloom.fleet.store import ITEMS
 
 if TYPE_CHECKING:
@@ -27,12 +28,17 @@ if TYPE_CHECKING:
 _HERE = "scrapy_bloom.commands.crawl_worker"
 
 
-class ItemFile(FileFeedStorage):
-    """A local file without a buffer, so that its size says what a kill leaves."""
+class PageItems(FileFeedStorage):
+    """Hands the items of a page to the store, which sends them with the page's acknowledgement."""
 
-    def open(self, spider: Spider) -> IO[bytes]:  # noqa: ARG002 - Scrapy's argument
-        """Open it for appending."""
-        return Path(self.path).open("ab", buffering=0)
+    def open(self, spider: Spider) -> IO[bytes]:
+        """Return the buffer of the store."""
+        store: Any = Crawl.of(spider.crawler).store
+        buffer: IO[bytes] = store.items
+        return buffer
+
+    def store(self, file: IO[bytes]) -> None:
+        """Do nothing: what is in the buffer then is of pages that are not done."""
 
 
 def main() -> None:
@@ -42,22 +48,21 @@ def main() -> None:
     order: dict[str, Any] = json.loads(pipe.readline())
     threading.Thread(target=_obey, args=(pipe,), name="scrapy-bloom pipe", daemon=True).start()
     directory = Path(order["directory"])
-    items = str(directory / "items.jl")
     settings = get_project_settings()
     own = {
         "SCHEDULER": "scrapy_bloom.fleet_scheduler.FleetScheduler",
         "DUPEFILTER_CLASS": "scrapy_bloom.dupefilter.BloomDupeFilter",
         "JOBDIR": str(directory),
-        "FEEDS": {items: {"format": "jsonlines"}},
-        "FEED_STORAGES": {"": f"{_HERE}.ItemFile", "file": f"{_HERE}.ItemFile"},
+        "FEEDS": {"items.jl": {"format": "jsonlines"}} if order["items"] else {},
+        "FEED_STORAGES": {"": f"{_HERE}.PageItems"},
         "LOG_FORMAT": f"[{directory.name}] {settings['LOG_FORMAT']}",
         "LOG_FILE_APPEND": True,
-        ITEMS: items,
+        ITEMS: order["items"],
     }
     settings.setdict({**order["settings"], **own}, "cmdline")
     process = CrawlerProcess(settings)
     crawler = process.create_crawler(order["spider"])
-    # Whatever project and spider say: the items of a page are written before it is acknowledged.
+    # Whatever project and spider say: the items of a page go with its acknowledgement.
     crawler.settings["EXTENSIONS"].set("scrapy.extensions.feedexport.FeedExporter", None, "cmdline")
     crawler.settings["EXTENSIONS"].set("scrapy_bloom.feeds.FeedExporter", 0, "cmdline")
     process.crawl(crawler, **order["arguments"])

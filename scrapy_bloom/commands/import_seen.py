@@ -114,14 +114,17 @@ def _fingerprints_in(source: str, of_url: Callable[[str], bytes], unreadable: li
                     unreadable.append(f"{source}, line {number}: {error}")
 
 
-def _take_over(server: str, spider_name: str, settings: Settings) -> dict[str, Any]:
+def _take_over(url: str, spider_name: str, settings: Settings) -> dict[str, Any]:
+    from scrapy_bloom.fleet.chain import chain_options
     from scrapy_bloom.fleet.entry import Entries
-    from scrapy_bloom.fleet.server import Address
+    from scrapy_bloom.fleet.queue import Queue
+    from scrapy_bloom.fleet.server import Address, Server
     from scrapy_bloom.fleet.takeover import take_over
 
     runner = CrawlerRunner(settings)
     crawler = runner.create_crawler(spider_class(runner, spider_name))
     spider = crawler.spidercls.from_crawler(crawler)
     bloom = BloomSettings.from_settings(crawler.settings)
-    address = Address.of(server, crawler.settings)
-    return take_over(address, bloom, crawler.settings, spider, Entries(spider, bloom.fleet_secret))._asdict()
+    options = chain_options(bloom, fingerprints_by(crawler.settings), spider.name)
+    with closing(Server(Address.of(url, crawler.settings))) as server:
+        return take_over(Queue(server, **options), crawler.settings, spider.name, Entries(spider, bloom.fleet_secret))

@@ -31,26 +31,29 @@ MAX_LAYERS = 20
 """Layers that a chain may have; its last one alone holds half a million times as many keys as its first."""
 
 _PAIRS = [1 << a | 1 << b for a, b in permutations(range(32), 2)]
+_PAIR_OF = [_PAIRS[drawn % len(_PAIRS)] for drawn in range(1 << 16)]
 _DRAW = struct.Struct("<9H9sQ")
 _MASKS = struct.Struct("<9I")
-_TO_WORD = bytes(byte & 3 for byte in range(256))
+# A byte for each section.
+_IN_SECTION = int.from_bytes([WORDS - 1] * SECTIONS, "big")
+_FIRST_WORDS = int.from_bytes(range(1, SECTIONS * WORDS, WORDS), "big")
 
 
-class Probes(NamedTuple):
+class Probe(NamedTuple):
     """Where the bits of a fingerprint are, in a filter of any size."""
 
     place: int
     """Modulo the number of blocks, its block. Below 2**52, which a number of Lua can hold."""
-    words: bytes
-    """For each section, which of its words: 0 to 3."""
-    masks: bytes
-    """For each section, the two bits in that word, as a little-endian word."""
+    bits: bytes
+    """For each section the number of a word in the block, counted from 1, as one byte; then for each the two bits in
+    that word, as a little-endian word."""
 
 
-def probes_of(fingerprint: bytes, seed: bytes) -> Probes:
-    """Return the probes of *fingerprint* in the chains with *seed*, 16 random bytes that nobody else should know."""
+def probe_of(fingerprint: bytes, seed: bytes) -> Probe:
+    """Return the probe of *fingerprint* in the chains with *seed*, 16 random bytes that nobody else should know."""
     *pairs, words, place = _DRAW.unpack(blake2b(fingerprint, digest_size=_DRAW.size, key=seed).digest())
-    return Probes(place >> 12, words.translate(_TO_WORD), _MASKS.pack(*[_PAIRS[pair % len(_PAIRS)] for pair in pairs]))
+    chosen = (int.from_bytes(words, "big") & _IN_SECTION) + _FIRST_WORDS
+    return Probe(place >> 12, chosen.to_bytes(SECTIONS, "big") + _MASKS.pack(*map(_PAIR_OF.__getitem__, pairs)))
 
 
 def block_error_rate(keys: int) -> float:

@@ -2,41 +2,37 @@
 
 from __future__ import annotations
 
-import logging
 import secrets
 from math import ceil
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
+from redis.exceptions import RedisError
+
 from scrapy_bloom.errors import UnusableError
-from scrapy_bloom.fleet.blocks import SCHEME, layer_sizes, probes_of
+from scrapy_bloom.fleet.blocks import SCHEME, layer_sizes, probe_of
 from scrapy_bloom.fleet.entry import for_script
-from scrapy_bloom.fleet.server import Script
+from scrapy_bloom.fleet.server import Script, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from scrapy_bloom.fleet.blocks import Probe
     from scrapy_bloom.fleet.server import Server
     from scrapy_bloom.settings import BloomSettings
     from scrapy_bloom.url.fingerprint import Fingerprints
-
-logger = logging.getLogger(__name__)
 
 LOCAL_SHARE = 0.1
 """Of the error rate, for the filter in each process, which keeps what it knows from being asked of the server again.
 The rest is the server's. A quarter would save 4 % of a process' filter, and take 2 % more of the server."""
 
-DIGEST_BYTES = 16
-
-KEY_SPACE_OF_SCRAPY_REDIS = "scrapy-redis 0.9"
-"""Key space of a queue that was taken over: its fingerprints are those of scrapy-redis."""
-
 _ADD = Script("filter", "add")
 
 
-def chain_options(settings: BloomSettings, fingerprints: Fingerprints) -> dict[str, Any]:
-    """Return the options of the :class:`ServerChain` of a crawl."""
+def chain_options(settings: BloomSettings, fingerprints: Fingerprints, spider: str) -> dict[str, Any]:
+    """Return the options of the :class:`ServerChain` of a crawl of *spider*."""
     return {
+        "prefix": key_of(settings.redis_key, spider),
         "capacity": settings.capacity,
         "error_rate": settings.error_rate * (1 - LOCAL_SHARE),
         "key_space": sorted(fingerprints.space.items()),
@@ -51,8 +47,8 @@ class ServerChain:
     begins here; *max_age* is in seconds.
     """
 
-    kind = "filter"
-    """What it is, for messages, and so that a filter and a queue do not share a key."""
+    kind, version = "filter", 1
+    """What it is, for messages, and so that a filter and a queue do not share a key; version of its format."""
 
     def __init__(
         self,
@@ -68,10 +64,8 @@ class ServerChain:
         self.where = f"on {server.where} under {prefix}"
         """Where it is, for messages."""
         self.shards = 1
-        self.is_taken_over = False
-        """Whether it began with what scrapy-redis left, and goes on with the fingerprints of that."""
         self._new = {
-            "format": f"{self.kind} 1, filter {SCHEME}",
+            "format": f"{self.kind} {self.version}, filter {SCHEME}",
             "key_space": str(key_space),
             "capacity": capacity,
             "error_rate": error_rate,
@@ -92,23 +86,27 @@ class ServerChain:
         """Begin what is not there yet.
 
         Raises:
-            UnusableError: It is of another format, or of requests that count as the same by other rules.
+            UnusableError: The server fails, or what is there is of another format, or of requests that count as the
+                same by other rules.
 
         """
-        self.shards = int(self.server.client.hget(self.key(0), "shards") or self.server.shards_for_new())
-        for shard in range(self.shards):
-            self._call(shard, [])
-            state = self.server.client.hgetall(self.key(shard))
-            self._check(state)
-            self._seed = state[b"seed"]  # which the other shards begin with, too
-            sizes = layer_sizes(ceil(int(state[b"capacity"]) / self.shards), float(state[b"error_rate"]))
-            self._sizes = for_script([number for pair in sizes for number in pair])
+        try:
+            self.shards = int(self.server.client.hget(self.key(0), "shards") or self.server.shards_for_new())
+            for shard in range(self.shards):
+                self._call(shard, [])
+                state = self.server.client.hgetall(self.key(shard))
+                self._check(state)
+                self._seed = state[b"seed"]  # which the other shards begin with, too
+                sizes = layer_sizes(ceil(int(state[b"capacity"]) / self.shards), float(state[b"error_rate"]))
+                self._sizes = for_script([number for pair in sizes for number in pair])
+        except (RedisError, OSError) as error:
+            advice = "See what the server logs, and whether its user may run scripts."
+            raise UnusableError(f"The {self.kind} {self.where}", f"cannot be used: {error}", advice=advice) from None
 
     def _check(self, state: dict[bytes, bytes]) -> None:
-        found_space = state[b"key_space"].decode()
-        self.is_taken_over = found_space == KEY_SPACE_OF_SCRAPY_REDIS
-        for name, found in (("format", state[b"format"].decode()), ("key_space", found_space)):
-            if found != self._new[name] and not (name == "key_space" and self.is_taken_over):
+        for name in ("format", "key_space"):
+            found = state[name.encode()].decode()
+            if found != self._new[name]:
                 raise UnusableError(
                     f"The {self.kind} {self.where}",
                     f"has the {name.replace('_', ' ')} {found}",
@@ -116,6 +114,10 @@ class ServerChain:
                     advice="All workers need the same version and the same settings of what counts as the same page. "
                     "To begin anew, use another BLOOM_REDIS_KEY.",
                 )
+
+    def probe(self, fingerprint: bytes) -> Probe:
+        """Return where the bits of *fingerprint* are."""
+        return probe_of(fingerprint, self._seed)
 
     def add(self, fingerprints: Sequence[bytes]) -> list[bool]:
         """Add *fingerprints*, with one call for each shard, and return which were new."""
@@ -127,9 +129,7 @@ class ServerChain:
 
     def _call(self, shard: int, fingerprints: Sequence[bytes]) -> list[bool]:
         """Begin a shard that is not there, and add *fingerprints*; return which were new."""
-        flat: list[Any] = []
-        for each in fingerprints:
-            flat += (*probes_of(each, self._seed), each[:DIGEST_BYTES])
+        flat = [item for each in fingerprints for item in self.probe(each)]
         own = {"seed": self._seed, "chain": secrets.token_hex(4), "shards": self.shards}
         fields = [item for pair in {**self._new, **own}.items() for item in pair]
         answers = self.server.call(_ADD, [self.key(shard)], for_script(flat), self._sizes, self._max_age, *fields)

@@ -31,13 +31,10 @@ except ImportError:
     raise MissingPackageError("msgpack", "fleet", "A fleet") from None
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from scrapy import Spider
 
 PLAIN, SIGNED, PUSHED = b"M", b"S", b"U"
 
-_TUPLE, _SET, _FROZENSET = 1, 2, 3
 _MAC_BYTES = 32
 # A plain request has these. Fields have numbers, which take one byte; append to the list, never change its order.
 _DEFAULTS = {name: value for name, value in Request("data:,").to_dict().items() if name != "url"}
@@ -46,6 +43,8 @@ _FIELDS = (
     *("dont_filter", "flags", "cb_kwargs", "_class"),
 )
 _NUMBERS = {name: number for number, name in enumerate(_FIELDS)}
+_TYPES: list[type] = [list, tuple, set, frozenset]
+"""What msgpack does not know itself, after the first, by the number of its extension."""
 
 
 class Entries:
@@ -79,7 +78,7 @@ class Entries:
             body = pickle.dumps(kept, 4)
         except Exception as error:  # whatever a __reduce__ raises
             raise ValueError(f"it cannot be pickled either: {error}") from None
-        return SIGNED + self._mac(body) + body
+        return SIGNED + _mac(self._key, body) + body
 
     def read(self, entry: bytes) -> Request:
         """Return the request of *entry*.
@@ -96,30 +95,21 @@ class Entries:
         except Exception as error:  # msgpack, requests and callbacks raise many
             raise ValueError(f"{type(error).__name__}: {error}") from None
 
-    def _fields(self, kind: bytes, body: bytes) -> dict[Any, Any]:
+    def _fields(self, kind: bytes, body: bytes) -> Any:
         if kind == PLAIN:
-            fields = unpacked(body)
-        elif kind != SIGNED:
+            return unpacked(body)
+        if kind != SIGNED:
             raise ValueError(f"it begins with {kind!r}, which is no known format")
-        elif self._key is None:
-            raise ValueError("it is pickled, and no BLOOM_FLEET_SECRET is set to check it with")
-        elif not hmac.compare_digest(body[:_MAC_BYTES], self._mac(body[_MAC_BYTES:])):
-            raise ValueError("it is pickled, and not signed with this BLOOM_FLEET_SECRET")
-        else:
-            fields = pickle.loads(body[_MAC_BYTES:])  # noqa: S301 - signed by somebody who knows the secret
-        if not isinstance(fields, dict):
-            raise TypeError("it has no fields")
-        return fields
+        mac, body = body[:_MAC_BYTES], body[_MAC_BYTES:]
+        if self._key is None or not hmac.compare_digest(mac, _mac(self._key, body)):
+            raise ValueError("it is pickled, and not signed with this worker's BLOOM_FLEET_SECRET")
+        return pickle.loads(body)  # noqa: S301 - signed by somebody who knows the secret
 
-    def _mac(self, body: bytes) -> bytes:
-        assert self._key is not None  # noqa: S101 - both callers have checked
-        return hmac.digest(self._key, b"scrapy-bloom request\0" + body, hashlib.sha256)
-
-    def requests_of(self, pushed: bytes) -> Iterable[Request]:
+    def requests_of(self, pushed: bytes) -> list[Request]:
         """Return the requests that a pushed start URL stands for.
 
-        A spider of scrapy-redis makes them itself. Otherwise *pushed* is a URL, or JSON with ``url`` and arguments of
-        ``Request`` as scrapy-redis takes it.
+        A spider of scrapy-redis makes them itself. Otherwise *pushed* is a URL, or JSON with ``url`` and other
+        arguments of ``Request``.
 
         Raises:
             ValueError: It is neither.
@@ -130,11 +120,8 @@ class Entries:
                 made = make(pushed)
                 return [] if made is None else [made] if isinstance(made, Request) else list(made)
             text = pushed.decode().strip()
-            if not text.startswith("{"):
-                return [Request(text, dont_filter=True)]
-            fields = json.loads(text)
-            body = fields.pop("body", fields.pop("formdata", None))
-            return [Request(**{"dont_filter": True, **fields, "body": body})]
+            fields = json.loads(text) if text.startswith("{") else {"url": text}
+            return [Request(**{"dont_filter": True, **fields})]
         except Exception as error:  # a spider's method raises anything
             raise ValueError(f"{type(error).__name__}: {error}") from None
 
@@ -157,15 +144,17 @@ def for_script(value: Any) -> bytes:
 
 
 def _extended(value: Any) -> Any:
-    for kind, code in ((tuple, _TUPLE), (set, _SET), (frozenset, _FROZENSET)):
-        if type(value) is kind:
-            return msgpack.ExtType(code, packed(list(value)))
+    if type(value) in _TYPES:
+        return msgpack.ExtType(_TYPES.index(type(value)), packed([*value]))
     raise TypeError(f"{value!r:.100} is of type {type(value).__module__}.{type(value).__qualname__}")
 
 
 def _restored(code: int, data: bytes) -> Any:
-    kind = {_TUPLE: tuple, _SET: set, _FROZENSET: frozenset}[code]
-    return kind(unpacked(data))
+    return _TYPES[code](unpacked(data))
+
+
+def _mac(key: bytes, body: bytes) -> bytes:
+    return hmac.digest(key, b"scrapy-bloom request\0" + body, hashlib.sha256)
 
 
 def _check_class(path: Any) -> None:

@@ -1,6 +1,6 @@
 -- The blocked bloom filter of a shard; blocks.py says how it is laid out and why. Follows head.lua, or stands alone.
 local FILTER, SEGMENT, BLOCK = KEYS[1], 7168, 144 -- blocks of a segment, bytes of a block
-local BLOCK_FORMAT, MASKS_FORMAT = '<' .. string.rep('i4', 36), '<' .. string.rep('i4', 9)
+local BLOCK_FORMAT, MASKS_FORMAT = '<' .. string.rep('i', 36), '<' .. string.rep('i', 9)
 local bor, band, byte, floor, read = bit.bor, bit.band, string.byte, math.floor, struct.unpack
 
 -- Opens the chain. *sizes* has for each layer that may come its blocks and capacity, *max_age* is in ms, or 0.
@@ -13,11 +13,21 @@ local function open_chain(sizes, max_age, now)
     local id, packed, count = unpack(redis.call('HMGET', FILTER, 'chain', 'layers', 'count'))
     local layers = packed and cmsgpack.unpack(packed) or {}
     local forgets = redis.call('EXISTS', FILTER .. ':forgotten') == 1
-    local chain, has_added, has_changed = {}, false, false
+    local chain, keys, has_added, has_changed = {}, {}, false, false
     count = tonumber(count or 0)
 
     local function segment(layer, n)
         return FILTER .. ':bits:' .. id .. ':' .. layer[1] .. ':' .. n
+    end
+
+    -- Returns where a key's block is in a layer: the segment, and the place of the block's first byte.
+    local function find(layer, place)
+        local number = place % layer[3]
+        local n = floor(number / SEGMENT)
+        local known = keys[layer] or {} -- names are costly to make: with numbers in them
+        keys[layer] = known
+        known[n] = known[n] or segment(layer, n)
+        return known[n], (number - n * SEGMENT) * BLOCK
     end
 
     -- When a layer got its last key, at the latest: none comes after half the maximum age.
@@ -44,51 +54,48 @@ local function open_chain(sizes, max_age, now)
         count, has_changed = 0, true
     end
 
-    local function contains(layer, place, words, masks)
-        local number = place % layer[3]
-        local n = floor(number / SEGMENT)
-        local at = (number - n * SEGMENT) * BLOCK
-        local block = redis.call('GETRANGE', segment(layer, n), at, at + BLOCK - 1)
+    local function contains(layer, place, probe)
+        local key, at = find(layer, place)
+        local block = redis.call('GETRANGE', key, at, at + BLOCK - 1)
         if #block < BLOCK then return false end
         for i = 1, 9 do
-            local mask = read('<i4', masks, 4 * i - 3)
-            if band(read('<i4', block, 16 * i - 15 + 4 * byte(words, i)), mask) ~= mask then return false end
+            local mask = read('<i', probe, 4 * i + 6)
+            if band(read('<i', block, 4 * byte(probe, i) - 3), mask) ~= mask then return false end
         end
         return true
     end
 
     -- Sets the bits in the newest layer; returns whether one of them was not set before.
-    local function insert(layer, place, words, masks)
-        local number = place % layer[3]
-        local n = floor(number / SEGMENT)
-        local key, at = segment(layer, n), (number - n * SEGMENT) * BLOCK
+    local function insert(layer, place, probe)
+        local key, at = find(layer, place)
         local block = redis.call('GETRANGE', key, at, at + BLOCK - 1)
-        block = block .. string.rep('\0', BLOCK - #block)
-        local old, sections, bits, is_new = {read(BLOCK_FORMAT, block)}, {byte(words, 1, 9)}, {read(MASKS_FORMAT, masks)}, false
+        if #block < BLOCK then block = block .. string.rep('\0', BLOCK - #block) end
+        local words, chosen, masks = {read(BLOCK_FORMAT, block)}, {byte(probe, 1, 9)}, {read(MASKS_FORMAT, probe, 10)}
         for i = 1, 9 do
-            local w = 4 * i - 3 + sections[i]
-            local v = bor(old[w], bits[i])
-            if v ~= old[w] then old[w], is_new = v, true end
+            local w = chosen[i]
+            words[w] = bor(words[w], masks[i])
         end
-        if is_new then redis.call('SETRANGE', key, at, struct.pack(BLOCK_FORMAT, unpack(old, 1, 36))) end
-        return is_new
+        local after = struct.pack(BLOCK_FORMAT, unpack(words, 1, 36))
+        if after ~= block then redis.call('SETRANGE', key, at, after) end
+        return after ~= block
     end
 
-    -- Adds a fingerprint; returns whether it was new. *digest* is what it is known by among the forgotten.
-    function chain.add(place, words, masks, digest)
+    -- Adds a key, by its place and its bits: nine numbers of words, one byte each, and nine masks. Returns whether it
+    -- was new.
+    function chain.add(place, probe)
         local newest, is_known = layers[#layers], false
         local is_full = not newest or count >= newest[4] or (max_age > 0 and newest[5] + max_age / 2 < now)
         for i = #layers - (is_full and 0 or 1), 1, -1 do
-            is_known = is_known or contains(layers[i], place, words, masks)
+            is_known = is_known or contains(layers[i], place, probe)
         end
         if not is_known then
             if is_full then begin_layer() end
-            if insert(layers[#layers], place, words, masks) then
+            if insert(layers[#layers], place, probe) then
                 count, has_added = count + 1, true
                 return true
             end
         end
-        return forgets and redis.call('SREM', FILTER .. ':forgotten', digest) == 1
+        return forgets and redis.call('SREM', FILTER .. ':forgotten', probe) == 1
     end
 
     function chain.save()

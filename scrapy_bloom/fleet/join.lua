@@ -4,7 +4,7 @@
 --
 -- Returns {outstanding, requests held by an earlier life of this name, of these buried}; nil if the queue is gone
 local token, name, lease, limit = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
-if call('EXISTS', STATE) == 0 then return false end
+if call('HEXISTS', STATE, 'format') == 0 then return false end
 allow_when_full()
 local earlier, returned, buried = call('HGET', NAMES, name), 0, 0
 if earlier and earlier ~= token then returned, buried = end_worker(earlier, limit) end
@@ -13,4 +13,4 @@ call('HSET', NAMES, name, token)
 call('HSET', worker(token), 'name', name)
 call('HSET', STATE, 'called', now)
 call('ZADD', WORKERS, now + lease, token)
-return {outstanding(), returned, buried}
+return {tonumber(call('HGET', STATE, 'outstanding') or 0), returned, buried}

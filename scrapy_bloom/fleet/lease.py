@@ -19,7 +19,6 @@ from scrapy_bloom.fleet.server import AWAY, is_full
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from scrapy_bloom.fleet.journal import Journal
     from scrapy_bloom.fleet.queue import Queue
 
 logger = logging.getLogger(__name__)
@@ -82,15 +81,13 @@ class LeaseClient:
         queue: It has begun.
         name: Of the worker; the next life of the same name takes over at once what this one held when it was killed.
         ahead: Requests to hold ready.
+        per_slot: A slot of which this worker has so many in hand is served after the others.
         news: Called by the thread when there are requests, or when the end has come.
-        journal: Is told which call acknowledges which pages, before the call is made.
 
     """
 
-    def __init__(
-        self, queue: Queue, name: str, *, ahead: int, news: Callable[[], None], journal: Journal | None = None
-    ) -> None:
-        self._queue, self._name, self._ahead, self._news, self._journal = queue, name, ahead, news, journal
+    def __init__(self, queue: Queue, name: str, *, ahead: int, per_slot: int, news: Callable[[], object]) -> None:
+        self._queue, self._name, self._ahead, self._per_slot, self._news = queue, name, ahead, per_slot, news
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="scrapy-bloom lease client", daemon=True)
@@ -100,13 +97,14 @@ class LeaseClient:
         self._outbox: deque[Message] = deque()
         self._calls: deque[_Call] = deque()  # made of what was in the outbox, and not known to be carried out
         self._ready: deque[tuple[Ticket, bytes]] = deque()
+        self._in_hand: Counter[str] = Counter()  # by slot
         self._is_over = False
         self.counts: Counter[str] = Counter()
         """Figures for the stats, by name; only the thread changes them."""
         # of the thread
         self._token = ""
         self._number = 0
-        self._takes: list[int] = []
+        self._newest: list[int] = []  # by shard: the newest request
         self._said: list[tuple[int, int]] = []  # by shard: requests outstanding, and those there ever were
         self._said_before: list[tuple[int, int]] = []
         self._looks = 0
@@ -137,6 +135,8 @@ class LeaseClient:
         with self._lock:
             self._outbox.append(message)
             self._is_over = False
+            if isinstance(message, Done):
+                self._let_go(message.ticket)
 
     def next(self) -> tuple[Ticket, bytes] | None:
         """Return the next request that the worker has a lease on, if one is ready."""
@@ -173,6 +173,11 @@ class LeaseClient:
                 self._queue.server.where,
             )
 
+    def _let_go(self, ticket: Ticket) -> None:
+        self._in_hand[ticket.slot] -= 1
+        if self._in_hand[ticket.slot] <= 0:
+            del self._in_hand[ticket.slot]
+
     # -- the thread --------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
@@ -206,6 +211,8 @@ class LeaseClient:
             )
             self.counts["lease_lost"] += 1
             with self._lock:
+                for ticket, _ in self._ready:
+                    self._let_go(ticket)
                 self._ready.clear()
             return self._succeeds(self._join)
         except (RedisError, OSError) as error:
@@ -229,7 +236,7 @@ class LeaseClient:
         token = secrets.token_hex(8)
         outstanding = self._queue.join(token, self._name)
         shards = self._queue.shards
-        self._token, self._takes, self._said, self._said_before = token, [0] * shards, [(1, 0)] * shards, []
+        self._token, self._newest, self._said, self._said_before = token, [0] * shards, [(1, 0)] * shards, []
         self._next_beat = 0.0
         return outstanding
 
@@ -246,7 +253,7 @@ class LeaseClient:
             self._said[call.shard] = answer.outstanding, answer.seq
             self.counts["enqueued"] += answer.new
             self.counts["stale"] += answer.refused
-            self.counts["dead_lettered"] += sum(isinstance(each, Done) and each.is_unreadable for each in call.messages)
+            self.counts["dead_lettered"] += sum(isinstance(each, Done) and bool(each.dead) for each in call.messages)
             with self._lock:
                 self._calls.popleft()
 
@@ -254,14 +261,11 @@ class LeaseClient:
         """Make calls of what waits; return whether anything does. On a cluster the links go first, in all shards."""
         with self._lock:
             batch = [self._outbox.popleft() for _ in range(min(MOST_MESSAGES, len(self._outbox)))]
-            is_done = [self._queue.shards > 1 and isinstance(each, Done) for each in batch]
-            for place in sorted({(late, each.shard) for late, each in zip(is_done, batch, strict=True)}):
-                messages = [each for late, each in zip(is_done, batch, strict=True) if (late, each.shard) == place]
+            is_late = [self._queue.shards > 1 and isinstance(each, Done) for each in batch]
+            for place in sorted({(late, each.shard) for late, each in zip(is_late, batch, strict=True)}):
+                messages = [each for late, each in zip(is_late, batch, strict=True) if (late, each.shard) == place]
                 self._number += 1
-                call = _Call(place[1], self._token, self._number, messages)
-                if self._journal is not None:
-                    self._journal.note(call.shard, call.token, call.number, messages)
-                self._calls.append(call)
+                self._calls.append(_Call(place[1], self._token, self._number, messages))
         return bool(batch)
 
     # -- what comes from it ------------------------------------------------------------------------------------------
@@ -294,13 +298,14 @@ class LeaseClient:
 
     def _take(self, shard: int, most: int) -> int:
         """Take at most *most* requests of a shard, or only renew its lease; return how many there were."""
-        # The same number until an answer has come: what a lost one held would be nobody's, and the crawl never end.
-        number = self._takes[shard] + 1 if most else 0
-        answer = self._queue.take(shard, self._token, number, most)
-        self._takes[shard] += bool(most)
+        with self._lock:
+            later = [slot for slot, count in self._in_hand.items() if count >= self._per_slot]
+        answer = self._queue.take(shard, self._token, self._newest[shard], most, later)
         self._said[shard] = answer.outstanding, answer.seq
         with self._lock:
             self._ready.extend(answer.found)
+            self._in_hand.update(ticket.slot for ticket, _ in answer.found)
+        self._newest[shard] = max([self._newest[shard], *[ticket.id for ticket, _ in answer.found]])
         self.counts["returned"] += answer.returned
         self.counts["dead_lettered"] += answer.buried
         return len(answer.found)

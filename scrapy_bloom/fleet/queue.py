@@ -10,8 +10,7 @@ import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scrapy_bloom.errors import UnusableError, counted
-from scrapy_bloom.fleet.blocks import probes_of
-from scrapy_bloom.fleet.chain import DIGEST_BYTES, ServerChain
+from scrapy_bloom.fleet.chain import ServerChain
 from scrapy_bloom.fleet.entry import PUSHED, for_script
 from scrapy_bloom.fleet.server import Script
 
@@ -27,7 +26,16 @@ CRASH_LIMIT = 3
 
 _JOIN, _TAKE, _LEAVE = Script("head", "join"), Script("head", "take"), Script("head", "leave")
 _FINISH = Script("head", "filter", "finish")
-_START_SHIFT, _PRIORITY_SHIFT = 40, 41
+
+
+class Lane(NamedTuple):
+    """What waits in one list: requests of one slot and priority."""
+
+    slot: str
+    score: str
+    """A number; the lowest comes first."""
+    push: str
+    """The command that appends to it: RPUSH if what comes last is next, else LPUSH."""
 
 
 class Link(NamedTuple):
@@ -36,10 +44,7 @@ class Link(NamedTuple):
     shard: int
     fingerprint: bytes | None
     """None: it is not filtered."""
-    slot: str
-    score: int
-    """The lowest comes first; the order in time is added to it."""
-    is_lifo: bool
+    lane: Lane
     entry: bytes
 
 
@@ -47,18 +52,23 @@ class Ticket(NamedTuple):
     """What names a request that a worker holds."""
 
     shard: int
-    id: bytes
+    id: int
+    slot: str
 
 
 class Done(NamedTuple):
     """A page that the crawl is done with."""
 
-    shard: int
-    id: bytes
-    mark: int = 0
-    """Size that the worker's file of items had then."""
-    is_unreadable: bool = False
-    """It is dead-lettered."""
+    ticket: Ticket
+    items: bytes = b""
+    """What the server is to keep for ``scrapy bloom crawl``, if the acknowledgement counts."""
+    dead: str = ""
+    """Why the request is dead-lettered."""
+
+    @property
+    def shard(self) -> int:
+        """The shard of its request."""
+        return self.ticket.shard
 
 
 class Forget(NamedTuple):
@@ -102,12 +112,13 @@ class LeaseLostError(Exception):
 class Queue(ServerChain):
     """Pending requests beside the filter: *options* are those of :class:`ServerChain`.
 
-    A worker is given up after *lease_seconds* without a word. If *is_exclusive*, a slot's requests go to one worker at
-    a time. *start_urls* is a Redis key that others push start URLs to. All methods raise UnusableError if the server
-    has lost keys of the queue, and redis.RedisError if a call failed, which may have been carried out all the same.
+    A worker is given up after *lease_seconds* without a word. A slot's requests are handed out *delay* seconds apart.
+    *start_urls* is a Redis key that others push start URLs to, and *items* the name of the list that :attr:`Done.items`
+    go to. All methods raise UnusableError if the server has lost keys of the queue, and redis.RedisError if a call
+    failed, which may have been carried out all the same.
     """
 
-    kind = "queue"
+    kind, version = "queue", 2
 
     def __init__(
         self,
@@ -115,14 +126,14 @@ class Queue(ServerChain):
         prefix: str,
         *,
         lease_seconds: float = 60.0,
-        is_exclusive: bool = False,
+        delay: float = 0.0,
         start_urls: str | None = None,
+        items: str = "",
         **options: Any,
     ) -> None:
         super().__init__(server, prefix, **options)
-        self.lease_seconds, self.start_urls = lease_seconds, start_urls
-        self._lease = int(lease_seconds * 1000)
-        self._is_exclusive = int(is_exclusive)
+        self.lease_seconds, self.start_urls, self.items = lease_seconds, start_urls, items
+        self._lease, self._delay = int(lease_seconds * 1000), int(delay * 1000)
 
     def join(self, token: str, name: str) -> int:
         """Join as the worker *name* in its life *token*, and end an earlier life; return what is outstanding."""
@@ -133,47 +144,45 @@ class Queue(ServerChain):
             self._say_what_ended(shard, *ended)
         return total
 
-    def take(self, shard: int, token: str, number: int, most: int) -> Taken:
-        """Renew the lease, and take *most* requests. With the *number* of the last call, get its answer again.
+    def take(self, shard: int, token: str, newest: int, most: int, later: Sequence[str] = ()) -> Taken:
+        """Renew the lease, and take *most* requests, those of the slots *later* last.
+
+        *newest* is the greatest id that this life was handed in the shard: what was handed out beyond that was in an
+        answer that got lost, and comes again.
 
         Raises:
             LeaseLostError: The lease has run out.
 
         """
         keys = [self.key(shard), *([self.start_urls] if self.start_urls and not shard else [])]
-        answer = self._step(_TAKE, keys, token, number, most, self._lease, CRASH_LIMIT, self._is_exclusive, PUSHED)
+        given = token, newest, most, self._lease, CRASH_LIMIT, self._delay, for_script([*later]), PUSHED
+        answer = self._step(_TAKE, keys, *given)
         if not answer:
             raise LeaseLostError
-        outstanding, seq, found, *ended = answer
+        outstanding, seq, flat, *ended = answer
         self._say_what_ended(shard, *ended)
-        tickets = [(Ticket(shard, id_), entry) for id_, entry in zip(found[::2], found[1::2], strict=True)]
-        return Taken(outstanding, seq, tickets, *ended)
+        rows = zip(flat[::3], flat[1::3], flat[2::3], strict=True)
+        found = [(Ticket(shard, id_, slot.decode(errors="surrogateescape")), entry) for id_, slot, entry in rows]
+        return Taken(outstanding, seq, found, *ended)
 
     def finish(self, shard: int, token: str, number: int, messages: Sequence[Message]) -> Finished:
         """Enqueue the links that are new, and acknowledge the pages. All or nothing, once per *number*."""
-        links = [each for each in messages if isinstance(each, Link)]
-        done = [each for each in messages if isinstance(each, Done)]
-        flat: list[Any] = []
-        for link in links:
-            place, words, masks, digest = -1, b"", b"", b""
-            if link.fingerprint is not None:
-                place, words, masks = probes_of(link.fingerprint, self._seed)
-                digest = link.fingerprint[:DIGEST_BYTES]
-            sign = -1 if link.is_lifo else 1
-            flat += (place, words, masks, digest, link.slot, link.score, sign, link.entry)
-        answer = self._step(
-            _FINISH,
-            [self.key(shard)],
-            token,
-            number,
-            for_script([each.id for each in done]),
-            for_script(flat),
-            self._sizes,
-            self._max_age,
-            for_script([each.fingerprint[:DIGEST_BYTES] for each in messages if isinstance(each, Forget)]),
-            for_script({each.id: True for each in done if each.is_unreadable}),
-        )
-        return Finished(*answer)
+        lanes: dict[Lane, int] = {}
+        links: list[Any] = []
+        done: list[Any] = []
+        forget: list[bytes] = []
+        for each in messages:
+            if isinstance(each, Link):
+                probe = (-1, b"") if each.fingerprint is None else self.probe(each.fingerprint)
+                links += (*probe, lanes.setdefault(each.lane, len(lanes) + 1), each.entry)
+            elif isinstance(each, Done):
+                done += (each.ticket.id, each.items, each.dead)
+            else:
+                forget.append(self.probe(each.fingerprint).bits)
+        flat = [field for lane in lanes for field in lane]
+        packed = [for_script(each) for each in (flat, links, done, forget)]
+        given = token, number, *packed, self._sizes, self._max_age, self.items
+        return Finished(*self._step(_FINISH, [self.key(shard)], *given))
 
     def leave(self, token: str) -> int:
         """End a worker's life; return how many requests it gave back."""
@@ -195,18 +204,9 @@ class Queue(ServerChain):
             logger.warning("A worker was lost; %s of it go to others", counted(returned, "request"))
         if buried:
             logger.error(
-                "Dead-lettered: %s, in hand when a worker died, %d times. See the hash %s:dead on the server %s",
+                "Dead-lettered: %s, in hand when a worker died, %d times. See the list %s:dead on the server %s",
                 counted(buried, "request"),
                 CRASH_LIMIT,
                 self.key(shard),
                 self.server.where,
             )
-
-
-def score_of(priority: int, *, is_start: bool) -> int:
-    """Return the score of a request: higher priorities first, and at equal priority start requests last.
-
-    The order in time is added to it, up to 2**40 requests. Beyond a priority of 4,096, Redis' double-precision scores
-    lose the lowest bits of that order.
-    """
-    return -(priority << _PRIORITY_SHIFT) + (is_start << _START_SHIFT)

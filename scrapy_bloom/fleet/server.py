@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scrapy_bloom.errors import MissingPackageError, UnusableError
 
@@ -70,8 +69,7 @@ class Script:
         self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
 
-@dataclass(frozen=True)
-class Address:
+class Address(NamedTuple):
     """Where a server is. May hold a password."""
 
     url: str | None

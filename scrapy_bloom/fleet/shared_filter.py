@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 from redis.exceptions import RedisError
 
-from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.fleet.chain import LOCAL_SHARE, ServerChain, chain_options
-from scrapy_bloom.fleet.server import AWAY, Address, Server, is_full, key_of
+from scrapy_bloom.fleet.server import AWAY, Address, Server, is_full
 from scrapy_bloom.job.frontier import Order
 from scrapy_bloom.job.memory import MemoryStore
 
@@ -44,14 +43,8 @@ class SharedFilter(MemoryStore):
         super().__init__(chain, Order.of(crawler.settings, in_job=False))
         self._server = Server(Address.of(settings.redis_url, crawler.settings))
         spider = crawler.spider.name if crawler.spider is not None else "spider"
-        self._shared = ServerChain(
-            self._server, key_of(settings.redis_key, spider), **chain_options(settings, fingerprints)
-        )
-        try:
-            self._shared.begin()
-        except (RedisError, OSError) as error:
-            advice = "See what the server logs, and whether its user may run scripts."
-            raise UnusableError(f"The filter {self._shared.where}", f"cannot be used: {error}", advice=advice) from None
+        self._shared = ServerChain(self._server, **chain_options(settings, fingerprints, spider))
+        self._shared.begin()
         self.where = self._shared.where
         self.add = self._decide
         self._stats = crawler.stats

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import logging
 import os
 import secrets
@@ -17,16 +18,14 @@ from typing import TYPE_CHECKING, Any
 from redis.exceptions import RedisError
 from scrapy.utils.reactor import is_reactor_installed
 
-from scrapy_bloom.errors import SettingsError, UnusableError
+from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.filter.lock import lock_directory
 from scrapy_bloom.fleet.chain import LOCAL_SHARE, chain_options
 from scrapy_bloom.fleet.entry import PUSHED, Entries
-from scrapy_bloom.fleet.journal import Journal
 from scrapy_bloom.fleet.lease import LeaseClient, State
-from scrapy_bloom.fleet.queue import Done, Forget, Link, Queue, Ticket, score_of
+from scrapy_bloom.fleet.queue import Done, Forget, Lane, Link, Queue, Ticket
 from scrapy_bloom.fleet.server import Address, Server, key_of
-from scrapy_bloom.fleet.takeover import fingerprint_of as fingerprint_of_scrapy_redis
 from scrapy_bloom.fleet.takeover import left_by_scrapy_redis
 from scrapy_bloom.job.frontier import Order
 from scrapy_bloom.job.memory import key_of as lane_of
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ITEMS = "_BLOOM_FLEET_ITEMS"
-"""Setting by which ``scrapy bloom crawl`` tells its workers where their items are: not for users."""
+"""Setting by which ``scrapy bloom crawl`` names the list on the server that its workers' items go to: not for users."""
 
 
 class FleetStore:
@@ -71,33 +70,40 @@ class FleetStore:
     ) -> None:
         spider, own = crawler.spider, crawler.settings
         name = spider.name if spider is not None else "spider"
-        has_delay = own.getfloat("DOWNLOAD_DELAY") > 0 or getattr(spider, "download_delay", 0) > 0
+        delay = max(own.getfloat("DOWNLOAD_DELAY"), getattr(spider, "download_delay", None) or 0)
         order = Order.of(own, in_job=True)
-        self._order = order._replace(by_slot=True) if has_delay else order
+        self._order = order._replace(by_slot=True) if delay else order
         self._crawler, self._fingerprints, self._flush = crawler, fingerprints, flush
         self._entries = Entries(spider, settings.fleet_secret)
         local = settings.error_rate * LOCAL_SHARE
         self.chain = ScalableBloomFilter(settings.capacity, local, max_age=settings.max_age)
         """What this process knows. A duplicate in here is dropped without asking."""
         self.add: Callable[[bytes], bool] = self.chain.add
-        jobdir = Path(own["JOBDIR"]).absolute() if own["JOBDIR"] else None
-        items = own.get(ITEMS)
-        self._journal = Journal(Path(f"{items}.journal"), Path(items)) if items else None
+        self.items = io.BytesIO()
+        """For ``scrapy bloom crawl``: items of the page that is being finished, which go with its acknowledgement."""
         self._on_close = ExitStack()
         with ExitStack() as on_error:
+            jobdir = Path(own["JOBDIR"]).absolute() if own["JOBDIR"] else None
             if jobdir is not None:  # two workers of one name would take each other's requests
                 on_error.enter_context(lock_directory(jobdir / "requests.bloom"))
             self._server = Server(Address.of(settings.redis_url, own))
             on_error.callback(self._server.close)
-            self._queue = _queue_of(self._server, settings, fingerprints, name, is_exclusive=has_delay)
+            self._queue = Queue(
+                self._server,
+                lease_seconds=settings.fleet_lease,
+                delay=delay,
+                start_urls=key_of(settings.fleet_start_urls, name) if settings.fleet_start_urls else None,
+                items=own.get(ITEMS, ""),
+                **chain_options(settings, fingerprints, name),
+            )
             self.where = self._queue.where
             """Where filter and queue are, for messages."""
             self._client = LeaseClient(
                 self._queue,
                 _worker_name(jobdir),
                 ahead=2 * own.getint("CONCURRENT_REQUESTS"),
+                per_slot=own.getint("CONCURRENT_REQUESTS_PER_DOMAIN"),
                 news=_in_crawl(self._news),
-                journal=self._journal,
             )
             self._open(name)
             self._on_close = on_error.pop_all()
@@ -109,20 +115,21 @@ class FleetStore:
         self._has_ended = self._has_warned = False
 
     def _open(self, spider: str) -> None:
+        if risk := self._server.risk():
+            logger.warning("The server %s may lose the queue: %s", self._server.where, risk)
+        if found := left_by_scrapy_redis(self._server, self._crawler.settings, spider):
+            logger.warning(
+                "scrapy-redis left %s on %s, which this crawl does not read. To take it over, once, before the first "
+                "worker starts: scrapy bloom import redis://... %s",
+                " and ".join(found),
+                self._server.where,
+                spider,
+            )
+        self._queue.begin()
         try:
-            if risk := self._server.risk():
-                logger.warning("The server %s may lose the queue: %s", self._server.where, risk)
-            if found := left_by_scrapy_redis(self._server, self._crawler.settings, spider):
-                logger.warning(
-                    "scrapy-redis left %s on %s, which this crawl does not read. To take it over, once, before the "
-                    "first worker starts: scrapy bloom import redis://...",
-                    found,
-                    self._server.where,
-                )
-            self._queue.begin()
             self._client.open()
         except RedisError as error:
-            advice = "See what the server logs, and whether its user may run scripts."
+            advice = "Start the worker again; if that does not help, see what the server logs."
             raise UnusableError(f"The queue {self.where}", f"cannot be used: {error}", advice=advice) from None
         logger.info("Sharing the queue %s with all workers that are given the same key", self.where)
 
@@ -141,12 +148,10 @@ class FleetStore:
         except ValueError as error:
             self._keep_in_memory(request, error)
             return False
-        lane = lane_of(request, self._order)
-        if self._queue.is_taken_over and fingerprint is not None and not request.dont_filter:
-            fingerprint = fingerprint_of_scrapy_redis(request)
-        shard = self._queue.shard_of(fingerprint or request.url.encode())
-        score = score_of(lane.priority, is_start=lane.is_start)
-        self._client.send(Link(shard, fingerprint, lane.slot, score, self._order.is_lifo[lane.is_start], entry))
+        key = lane_of(request, self._order)
+        push = "RPUSH" if self._order.is_lifo[key.is_start] else "LPUSH"
+        lane = Lane(key.slot, str(-2 * key.priority + key.is_start), push)  # start requests come last
+        self._client.send(Link(self._queue.shard_of(fingerprint or entry), fingerprint, lane, entry))
         return True
 
     def _start_fingerprint(self, request: Request) -> bytes:
@@ -188,8 +193,8 @@ class FleetStore:
                     continue
                 request = self._entries.read(entry)
             except ValueError as error:
-                logger.error("Request %s cannot be read: %s. It is dead-lettered.", ticket.id, error)  # noqa: TRY400 - said
-                self._client.send(Done(*ticket, self._size_of_items(), is_unreadable=True))
+                logger.error("A request of %s cannot be read: %s. It is dead-lettered.", ticket.slot, error)  # noqa: TRY400 - said
+                self._client.send(Done(ticket, dead="unreadable"))
                 continue
             if request.meta.get("is_start_request"):
                 request.meta[MARK] = Mark("")
@@ -203,16 +208,15 @@ class FleetStore:
             fingerprint = None if request.dont_filter else self._fingerprints.of_request(request)
             if fingerprint is None or self.add(fingerprint):
                 self.push(request, fingerprint)
-        self._client.send(Done(*ticket, self._size_of_items()))
+        self._client.send(Done(ticket))
 
     def done(self, request: Request, *, is_page: bool = True) -> None:  # noqa: ARG002 - as in every store
         """Acknowledge *request*, with the next commit."""
         ticket, _ = self._in_flight.pop(id(request), (None, None))
         if ticket is not None:
-            self._done.append(Done(*ticket, self._size_of_items()))
-
-    def _size_of_items(self) -> int:
-        return self._journal.mark() if self._journal is not None else 0
+            self._done.append(Done(ticket, self.items.getvalue()))
+            self.items.seek(0)
+            self.items.truncate()
 
     def is_handling(self, request: Request) -> bool:
         """Return whether *request* was handed out and is not done."""
@@ -242,8 +246,6 @@ class FleetStore:
         self.commit()
         self._client.close()
         self.commit()
-        if self._journal is not None:
-            self._journal.close()
         self.chain.close()
         self._on_close.close()
 
@@ -282,30 +284,10 @@ def _worker_name(jobdir: Path | None) -> str:
     return f"{host}-{jobdir.name}-{sha1(str(jobdir).encode(), usedforsecurity=False).hexdigest()[:8]}"
 
 
-def _queue_of(
-    server: Server, settings: BloomSettings, fingerprints: Fingerprints, spider: str, *, is_exclusive: bool
-) -> Queue:
-    prefix, start_urls = key_of(settings.redis_key, spider), settings.fleet_start_urls
-    if start_urls is not None:
-        start_urls = key_of(start_urls, spider)
-        if server.is_cluster and f"{{{prefix}:0}}" not in start_urls:
-            problem = (
-                f"BLOOM_FLEET_START_URLS is {start_urls!r}, which a cluster may keep on another node than the queue; "
-                f"push to a key with {{{prefix}:0}} in its name"
-            )
-            raise SettingsError([problem])
-    own: dict[str, Any] = {
-        "lease_seconds": settings.fleet_lease,
-        "is_exclusive": is_exclusive,
-        "start_urls": start_urls,
-    }
-    return Queue(server, prefix, **own, **chain_options(settings, fingerprints))
-
-
-def _in_crawl(call: Callable[[], None]) -> Callable[[], None]:
+def _in_crawl(call: Callable[[], None]) -> Callable[[], object]:
     """Return a function that makes the crawl's thread call *call*, whichever thread calls it."""
     try:
-        loop = asyncio.get_running_loop()
+        return partial(asyncio.get_running_loop().call_soon_threadsafe, call)
     except RuntimeError:
         if not is_reactor_installed():  # a store that is used on its own
             return lambda: None
@@ -313,9 +295,3 @@ def _in_crawl(call: Callable[[], None]) -> Callable[[], None]:
 
         of_reactor: Any = reactor  # its type depends on which one is installed
         return partial(of_reactor.callFromThread, call)
-
-    def soon() -> None:
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(call)
-
-    return soon

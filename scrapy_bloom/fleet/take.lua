@@ -1,118 +1,115 @@
 -- Renews a worker's lease, gives back what expired workers held, and hands out requests. Follows head.lua.
 --
--- ARGV[1] token   ARGV[2] number of this call   ARGV[3] most requests   ARGV[4] ms of a lease   ARGV[5] crash limit
--- ARGV[6] "1": a slot's requests go to one worker at a time
--- KEYS[2] if given, a list, set or sorted set of start URLs that others push, and ARGV[7] what their entries begin with
+-- ARGV[1] token   ARGV[2] newest id that the worker knows of   ARGV[3] most requests   ARGV[4] ms of a lease
+-- ARGV[5] crash limit   ARGV[6] ms between two requests of a slot, or 0   ARGV[7] slots to serve last, in msgpack
+-- KEYS[2] if given, a list, set or sorted set of start URLs that others push, and ARGV[8] what their entries begin with
 --
--- Returns {outstanding, seq, [id, entry, ...], requests given back, of these buried}
+-- Returns {outstanding, seq, [id, slot, entry, ...], requests given back, of these buried}
 --         {}: the lease has run out, and others have or get what the worker held
 --         nil: keys of the queue are lost
-local token, number, most, lease, limit = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-if call('EXISTS', STATE) == 0 then return false end
+local token, most, lease, limit, delay = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local has_state, called, id = unpack(call('HMGET', STATE, 'format', 'called', 'ids'))
+if not has_state then return false end
 if not call('ZSCORE', WORKERS, token) then return {} end
 allow_when_full()
 local now = milliseconds()
 -- If nobody has called for long, the server was away: no worker is to blame, and all get a new lease.
-if now - tonumber(call('HGET', STATE, 'called') or now) > lease / 2 then
+if now - tonumber(called or now) > lease / 2 then
     for _, other in ipairs(call('ZRANGE', WORKERS, 0, -1)) do call('ZADD', WORKERS, now + lease, other) end
 end
 call('HSET', STATE, 'called', now)
 call('ZADD', WORKERS, now + lease, token)
-
 local returned, buried = 0, 0
 for _, dead in ipairs(call('ZRANGEBYSCORE', WORKERS, '-inf', now, 'LIMIT', 0, 1)) do
     returned, buried = end_worker(dead, limit)
 end
 
-local me = call('HMGET', worker(token), 'take', 'took', 'suspect')
+local found, places, last_id = {}, {}, tonumber(id or 0)
+local function hold(slot, score, crashes, entry)
+    last_id = last_id + 1
+    found[#found + 1], found[#found + 2], found[#found + 3] = last_id, slot, entry
+    places[#places + 1], places[#places + 2] = last_id, cmsgpack.pack({slot, score, crashes, entry})
+end
 
--- Returns the slots that this worker may take from, those with fewest in hand first, and how many are in hand.
-local function open_slots(most_slots)
-    local all = call('ZRANGE', SLOTS, 0, most_slots - 1, 'WITHSCORES')
-    local names, active = {}, {}
-    for i = 1, #all, 2 do names[#names + 1], active[#active + 1] = all[i], tonumber(all[i + 1]) end
-    if ARGV[6] ~= '1' or #names == 0 then return names, active end
-    local holders, free, busy = call('HMGET', HOLDER, unpack(names)), {}, {}
-    for i, name in ipairs(names) do
-        if not holders[i] or holders[i] == token then free[#free + 1], busy[#busy + 1] = name, active[i] end
+-- Holds up to *count* requests of a slot, of its most urgent lanes; returns how many.
+local function serve(slot, count)
+    local taken = 0
+    while taken < count do
+        local score = call('ZRANGE', lanes(slot), 0, 0)[1]
+        if not score then break end
+        local entries = call('RPOP', lane(slot, score), count - taken) or {}
+        for _, entry in ipairs(entries) do hold(slot, score, 0, entry) end
+        taken = taken + #entries
+        if taken < count then call('ZREM', lanes(slot), score) end
     end
-    return free, busy
+    return taken
 end
 
-local ids, places = {}, {}
-local function hold(id, score, slot)
-    ids[#ids + 1] = id
-    places[#places + 1], places[#places + 2] = id, score .. ' ' .. slot
+-- Returns slots that may be served, those that were not served for longest first; those to serve last, if no others.
+local function next_slots(later)
+    local first, last = {}, {}
+    for _, slot in ipairs(call('ZRANGEBYSCORE', SLOTS, '-inf', now, 'LIMIT', 0, most + #later)) do
+        if later[slot] then last[#last + 1] = slot else first[#first + 1] = slot end
+    end
+    return #first > 0 and first or last
 end
 
-if me[1] == number then -- the answer was lost
-    ids = cmsgpack.unpack(me[2])
+local known, suspect = unpack(call('HMGET', worker(token), 'last', 'suspect'))
+if known and tonumber(known) > tonumber(ARGV[2]) then -- the last answer was lost
+    local all = call('HGETALL', held(token))
+    for i = 1, #all, 2 do
+        if tonumber(all[i]) > tonumber(ARGV[2]) then
+            local slot, _, _, entry = unpack(cmsgpack.unpack(all[i + 1]))
+            found[#found + 1], found[#found + 2], found[#found + 3] = tonumber(all[i]), slot, entry
+        end
+    end
 elseif most > 0 then
     -- Requests that were in hand at a crash come one at a time, so that the next crash points at one.
-    if call('EXISTS', SUSPECTS) == 1 and not (me[3] and call('HEXISTS', held(token), me[3]) == 1) then
-        local id = call('ZPOPMIN', SUSPECTS)[1]
-        local score, slot = string.match(call('HGET', CRASHES, id) or '', '^%d+ (%S+) (.*)$')
-        if not slot then return false end
-        hold(id, score, slot)
-        call('HINCRBY', ACTIVE, slot, 1)
-        call('HSET', worker(token), 'suspect', id)
-    end
-    while #ids < most do
-        local names, active = open_slots(ARGV[6] == '1' and 1000 or most)
-        if #names == 0 then break end
-        -- One from each of those with fewest in hand, then from those with one more, until there are enough.
-        local share, wanted, level = {}, most - #ids, active[1]
-        while wanted > 0 do
-            for i = 1, #names do
-                if wanted == 0 or active[i] > level then break end
-                share[i], active[i], wanted = (share[i] or 0) + 1, level + 1, wanted - 1
-            end
-            level = level + 1
+    if not (suspect and call('HEXISTS', held(token), suspect) == 1) then
+        local packed = call('RPOP', SUSPECTS)
+        if packed then
+            hold(unpack(cmsgpack.unpack(packed)))
+            call('HSET', worker(token), 'suspect', last_id)
         end
-        for i, count in ipairs(share) do
-            local popped = call('ZPOPMIN', lane(names[i]), count)
-            for j = 1, #popped, 2 do hold(popped[j], popped[j + 1], names[i]) end
-            if #popped > 0 then
-                active[i] = call('HINCRBY', ACTIVE, names[i], #popped / 2)
-                if ARGV[6] == '1' then call('HSET', HOLDER, names[i], token) end
-            end
-            if #popped == 2 * count then
-                call('ZADD', SLOTS, active[i], names[i])
-            else -- it is empty
-                call('ZREM', SLOTS, names[i])
-                if call('HEXISTS', ACTIVE, names[i]) == 0 then call('HDEL', HOLDER, names[i]) end
+    end
+    local later = cmsgpack.unpack(ARGV[7])
+    for _, slot in ipairs(later) do later[slot] = true end
+    while #found < 3 * most do
+        local slots = next_slots(later)
+        if #slots == 0 then break end
+        -- With a delay, what a slot may have within a second goes to one worker.
+        local each = delay > 0 and math.max(1, math.floor(1000 / delay)) or math.ceil((most - #found / 3) / #slots)
+        for _, slot in ipairs(slots) do
+            local taken = serve(slot, math.min(each, most - #found / 3))
+            if taken > 0 then
+                call('ZADD', SLOTS, now + delay * taken, slot)
+            elseif #found < 3 * most then
+                call('ZREM', SLOTS, slot)
             end
         end
     end
-    -- Nothing is pending or in hand, and yet not all is done: a key of the queue was lost.
-    if #ids == 0 and call('EXISTS', SLOTS, SUSPECTS) == 0 and outstanding() > 0 then
-        local in_hand = 0
-        for _, other in ipairs(call('ZRANGE', WORKERS, 0, -1)) do in_hand = in_hand + call('HLEN', held(other)) end
-        if in_hand == 0 then return false end
+    if #places > 0 then
+        call('HSET', held(token), unpack(places))
+        call('HSET', worker(token), 'last', last_id)
+        call('HSET', STATE, 'ids', last_id)
     end
-    if #places > 0 then call('HSET', held(token), unpack(places)) end
-    call('HSET', worker(token), 'take', number, 'took', cmsgpack.pack(ids))
 end
 
-if KEYS[2] and #ids == 0 and call('EXISTS', SLOTS) == 0 then
-    local kind, seq = call('TYPE', KEYS[2]).ok, tonumber(call('HGET', STATE, 'seq') or 0)
-    for _ = 1, most do
+local counts = call('HMGET', STATE, 'outstanding', 'seq')
+local outstanding, seq = tonumber(counts[1] or 0), tonumber(counts[2] or 0)
+if most > 0 and #found == 0 and call('EXISTS', SLOTS, SUSPECTS) == 0 then
+    -- Nothing is pending or in hand, and yet not all is done: a key of the queue was lost.
+    local in_hand = 0
+    for _, other in ipairs(call('ZRANGE', WORKERS, 0, -1)) do in_hand = in_hand + call('HLEN', held(other)) end
+    if outstanding > 0 and in_hand == 0 then return false end
+    local kind = KEYS[2] and call('TYPE', KEYS[2]).ok
+    for _ = 1, KEYS[2] and most or 0 do
         local pushed = kind == 'list' and call('LPOP', KEYS[2]) or kind == 'set' and call('SPOP', KEYS[2])
             or kind == 'zset' and call('ZPOPMAX', KEYS[2])[1]
         if not pushed then break end
-        seq = seq + 1
-        call('HSET', REQUESTS, seq, ARGV[7] .. pushed)
-        put(seq, seq, '')
+        put('', '0', 'LPUSH', {ARGV[8] .. pushed})
+        outstanding, seq = outstanding + 1, seq + 1
     end
-    call('HSET', STATE, 'seq', seq)
+    call('HSET', STATE, 'outstanding', outstanding, 'seq', seq)
 end
-
-local found = {}
-if #ids > 0 then
-    local entries = call('HMGET', REQUESTS, unpack(ids))
-    for i, id in ipairs(ids) do
-        if not entries[i] then return false end
-        found[#found + 1], found[#found + 2] = id, entries[i]
-    end
-end
-return {outstanding(), tonumber(call('HGET', STATE, 'seq') or 0), found, returned, buried}
+return {outstanding, seq, found, returned, buried}

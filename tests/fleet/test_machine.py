@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
+import msgpack
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from scrapy_bloom.fleet.queue import Done, LeaseLostError, Link, Message, Queue, Ticket
+from scrapy_bloom.fleet.queue import Done, Lane, LeaseLostError, Link, Message, Queue, Ticket
 from scrapy_bloom.fleet.server import Address, Server
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ URLS = st.lists(st.integers(0, 30), max_size=6)
 
 def link(number: int) -> Link:
     fingerprint = hashlib.sha1(b"%d" % number).digest()
-    return Link(0, fingerprint, f"host-{number % 3}", 0, is_lifo=True, entry=b"%d" % number)
+    return Link(0, fingerprint, Lane(f"host-{number % 3}", "0", "RPUSH"), b"%d" % number)
 
 
 class Life:
@@ -30,7 +31,7 @@ class Life:
     def __init__(self, token: str) -> None:
         self.token = token
         self.held: dict[int, Ticket] = {}
-        self.takes = self.finishes = 0
+        self.newest = self.finishes = 0
 
 
 def machine_over(server: RedisServer) -> type[RuleBasedStateMachine]:
@@ -63,21 +64,21 @@ def machine_over(server: RedisServer) -> type[RuleBasedStateMachine]:
         @rule(name=NAMES, most=st.integers(1, 4), is_lost=st.booleans())
         def take(self, name: str, most: int, is_lost: bool) -> None:
             life = self.lives[name]
-            life.takes += 1
             for _ in range(1 + is_lost):  # an answer that is lost is asked for again
-                answer = self.queue.take(0, life.token, life.takes, most)
+                answer = self.queue.take(0, life.token, life.newest, most)
             for ticket, entry in answer.found:
                 number = int(entry)
                 assert number not in self.done
                 assert not any(number in other.held for other in self.lives.values())
                 life.held[number] = ticket
+                life.newest = max(life.newest, ticket.id)
 
         @rule(name=NAMES, links=URLS, most=st.integers(0, 3), is_lost=st.booleans())
         def finish(self, name: str, links: list[int], most: int, is_lost: bool) -> None:
             life = self.lives[name]
             pages = [*life.held][:most]
             life.finishes += 1
-            messages: list[Message] = [*map(link, links), *[Done(*life.held.pop(page)) for page in pages]]
+            messages: list[Message] = [*map(link, links), *[Done(life.held.pop(page)) for page in pages]]
             answers = [self.queue.finish(0, life.token, life.finishes, messages) for _ in range(1 + is_lost)]
             assert answers[0].new == len(set(links) - self.found)
             assert answers[0].refused == 0
@@ -96,12 +97,12 @@ def machine_over(server: RedisServer) -> type[RuleBasedStateMachine]:
             if self.zombies:
                 life = self.zombies[-1]
                 life.finishes += 1
-                messages: list[Message] = [*map(link, links), *[Done(*ticket) for ticket in life.held.values()]]
+                messages: list[Message] = [*map(link, links), *map(Done, life.held.values())]
                 answer = self.queue.finish(0, life.token, life.finishes, messages)
                 assert answer.refused == len(life.held)
                 self.found |= set(links)
                 try:
-                    self.queue.take(0, life.token, life.takes + 1, 1)
+                    self.queue.take(0, life.token, life.newest, 1)
                 except LeaseLostError:
                     return
                 raise AssertionError("a life that was given up was handed a request")
@@ -120,18 +121,13 @@ def machine_over(server: RedisServer) -> type[RuleBasedStateMachine]:
         def nothing_is_lost(self) -> None:
             with server.client() as client:
                 key = self.queue.key(0)
-                entries = client.hgetall(f"{key}:requests")
-                pending = {
-                    member
-                    for name in client.scan_iter(match=f"{key}:pending:*")
-                    for member in client.zrange(name, 0, -1)
-                }
-                pending |= set(client.zrange(f"{key}:suspects", 0, -1))
-                dead = set(client.hkeys(f"{key}:dead"))
-            assert {int(entry) for entry in entries.values()} == self.found - self.done
-            held = {ticket.id for life in self.lives.values() for ticket in life.held.values()}
-            assert pending | dead | held == set(entries)
-            assert not pending & held
+                pending = [e for name in client.scan_iter(match=f"{key}:lane:*") for e in client.lrange(name, 0, -1)]
+                pending += [msgpack.unpackb(each)[3] for each in client.lrange(f"{key}:suspects", 0, -1)]
+                dead = [msgpack.unpackb(each)[3] for each in client.lrange(f"{key}:dead", 0, -1)]
+                outstanding = int(client.hget(key, "outstanding") or 0)
+            held = [number for life in self.lives.values() for number in life.held]
+            assert sorted([*map(int, pending), *map(int, dead), *held]) == sorted(self.found - self.done)
+            assert outstanding == len(pending) + len(held)
 
     return Fleet
 

@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from scrapy_bloom.errors import UnusableError
-from scrapy_bloom.fleet.queue import CRASH_LIMIT, Done, Forget, LeaseLostError, Link, Message, Queue, Ticket, score_of
+from scrapy_bloom.fleet.queue import CRASH_LIMIT, Done, Forget, Lane, LeaseLostError, Link, Message, Queue, Ticket
 from scrapy_bloom.fleet.server import Address, Server
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ def print_of(name: str) -> bytes:
 
 
 def link(name: str, *, slot: str = "h", priority: int = 0, is_lifo: bool = True, is_filtered: bool = True) -> Link:
-    score = score_of(priority, is_start=False)
-    return Link(0, print_of(name) if is_filtered else None, slot, score, is_lifo, name.encode())
+    lane = Lane(slot, str(-priority), "RPUSH" if is_lifo else "LPUSH")
+    return Link(0, print_of(name) if is_filtered else None, lane, name.encode())
 
 
 class Worker:
@@ -31,18 +31,18 @@ class Worker:
 
     def __init__(self, queue: Queue, name: str) -> None:
         self.queue, self.token = queue, f"token of {name}"
-        self.number = 0
+        self.number = self.newest = 0
         queue.begin()
         queue.join(self.token, name)
 
-    def take(self, most: int = 100) -> dict[str, Ticket]:
-        self.number += 1
-        found = self.queue.take(0, self.token, self.number, most).found
+    def take(self, most: int = 100, later: Any = ()) -> dict[str, Ticket]:
+        found = self.queue.take(0, self.token, self.newest, most, later).found
+        self.newest = max([self.newest, *[ticket.id for ticket, _ in found]])
         return {entry.decode(): ticket for ticket, entry in found}
 
     def finish(self, *links: Link, done: Any = (), forget: Any = ()) -> Any:
         self.number += 1
-        messages: list[Message] = [*links, *[Done(*ticket) for ticket in done], *[Forget(0, each) for each in forget]]
+        messages: list[Message] = [*links, *map(Done, done), *[Forget(0, each) for each in forget]]
         return self.queue.finish(0, self.token, self.number, messages)
 
 
@@ -76,9 +76,9 @@ def test_a_call_that_is_made_twice_counts_once(make: Any) -> None:
     links = [link("a", is_filtered=False)]
     assert queue.finish(0, "token", 1, links).outstanding == 1
     assert queue.finish(0, "token", 1, links).outstanding == 1
-    first = queue.take(0, "token", 1, 5)
-    assert queue.take(0, "token", 1, 5).found == first.found != []
-    assert queue.take(0, "token", 2, 5).found == []
+    first = queue.take(0, "token", 0, 5)
+    assert queue.take(0, "token", 0, 5).found == first.found != []
+    assert queue.take(0, "token", first.found[0][0].id, 5).found == []
 
 
 def test_a_worker_that_lost_its_lease_cannot_acknowledge_what_another_has(make: Any) -> None:
@@ -105,7 +105,7 @@ def test_a_new_life_takes_over_what_the_last_one_held(make: Any) -> None:
     second = Queue(first.queue.server, "bloom:test")
     second.begin()
     second.join("new token", "one")
-    assert [entry for _, entry in second.take(0, "new token", 1, 5).found] == [b"a"]
+    assert [entry for _, entry in second.take(0, "new token", 0, 5).found] == [b"a"]
 
 
 def test_a_request_that_kills_its_worker_is_dead_lettered(make: Any) -> None:
@@ -145,18 +145,27 @@ def test_slots_take_turns(make: Any) -> None:
     assert sorted(name[0] for name in worker.take(4)) == ["a", "a", "b", "b"]
 
 
-def test_with_a_delay_a_host_belongs_to_one_worker(make: Any) -> None:
-    """With DOWNLOAD_DELAY the requests of a host go to one worker, until it has none or is gone."""
-    one, other = Worker(make(is_exclusive=True), "one"), Worker(make(is_exclusive=True), "other")
+def test_a_host_of_which_a_worker_has_enough_comes_last(make: Any) -> None:
+    """What a worker has enough of, it gets only when nothing else is pending."""
+    worker = Worker(make(), "one")
+    worker.finish(*[link(f"{slot}{i}", slot=slot) for slot in "ab" for i in range(3)])
+    assert {name[0] for name in worker.take(3, later=["a"])} == {"b"}
+    assert {name[0] for name in worker.take(3, later=["a"])} == {"a"}
+
+
+def test_with_a_delay_a_host_is_handed_out_at_its_rate(make: Any) -> None:
+    """With DOWNLOAD_DELAY workers get a host's requests no faster all together than one would fetch them."""
+    one, other = Worker(make(delay=1.5), "one"), Worker(make(delay=1.5), "other")
     one.finish(*[link(f"{slot}{i}", slot=slot) for slot in "ab" for i in range(3)])
-    first = one.take(1)
-    (slot,) = {name[0] for name in first}
-    second = other.take()
-    assert {name[0] for name in second} == {"ab".replace(slot, "")}
+    began = time.monotonic()
+    first = one.take()
+    assert sorted(name[0] for name in first) == ["a", "b"]
     one.finish(done=first.values())
-    assert not other.take()
-    one.queue.leave(one.token)
-    assert {name[0] for name in other.take()} == {slot}
+    found: dict[str, Ticket] = {}
+    while not found:
+        found = {**one.take(), **other.take()}
+        assert not found or time.monotonic() >= began + 1.4
+    assert len(found) == 2
 
 
 def test_a_full_server_refuses_all_of_a_call_and_renews_leases(make: Any, server: RedisServer) -> None:
@@ -169,7 +178,7 @@ def test_a_full_server_refuses_all_of_a_call_and_renews_leases(make: Any, server
         with pytest.raises(redis.exceptions.ResponseError):
             worker.finish(*[link(f"link {i}") for i in range(50)], done=held.values())
         worker.number -= 1
-        assert worker.queue.take(0, worker.token, 0, 0).outstanding == 1
+        assert worker.queue.take(0, worker.token, worker.newest, 0).outstanding == 1
         client.config_set("maxmemory", 0)
     answer = worker.finish(*[link(f"link {i}") for i in range(50)], done=held.values())
     assert (answer.new, answer.refused) == (50, 0)
@@ -185,7 +194,7 @@ def test_a_full_server_takes_acknowledgements(make: Any, server: RedisServer) ->
         assert worker.finish(done=held.values()).outstanding == 0
 
 
-@pytest.mark.parametrize("key", ["requests", "pending:h", "slots", "active", "held:token of one", "names"])
+@pytest.mark.parametrize("key", ["lane:0:h", "lanes:h", "slots", "held:token of one", "names"])
 def test_a_lost_key_ends_in_no_hang(make: Any, server: RedisServer, key: str) -> None:
     """Whichever key of the queue is lost, all is handed out, or an error says that a key is lost."""
     worker = Worker(make(), "one")

@@ -148,7 +148,7 @@ def test_items_are_flushed_before_a_page_is_acknowledged(make: Callable[..., Fle
     """The feeds are flushed before the server hears that a page is done."""
     pending: list[int] = []
     with server.client() as client:
-        store = make(flush=lambda: pending.append(client.hlen("{bloom:pages:0}:requests")))
+        store = make(flush=lambda: pending.append(int(client.hget("{bloom:pages:0}", "outstanding"))))
         push(store, "a")
         _, request = pop(store)
         store.done(request)
@@ -197,12 +197,13 @@ def test_an_entry_that_cannot_be_read_is_dead_lettered(make: Callable[..., Fleet
     push(store, "a")
     _, request = pop(store)
     with server.client() as client:
-        client.hset("{bloom:pages:0}:requests", "9", b"garbage")
-        client.zadd("{bloom:pages:0}:pending:example.com", {"9": 0})
-        client.zadd("{bloom:pages:0}:slots", {"example.com": 1})
+        client.lpush("{bloom:pages:0}:lane:0:example.com", b"garbage")
+        client.hincrby("{bloom:pages:0}", "outstanding", 1)
+        client.zadd("{bloom:pages:0}:lanes:example.com", {"0": 0})
+        client.zadd("{bloom:pages:0}:slots", {"example.com": 0})
         store.done(request)
         assert crawl(store) == []
-        assert client.hkeys("{bloom:pages:0}:dead") == [b"9"]
+        assert b"garbage" in client.lindex("{bloom:pages:0}:dead", 0)
 
 
 def test_start_urls_are_pushed_to_a_crawl_that_waits(make: Callable[..., FleetStore], server: RedisServer) -> None:

@@ -10,16 +10,21 @@ from scrapy_redis.dupefilter import RFPDupeFilter
 from scrapy_redis.queue import FifoQueue, LifoQueue, PriorityQueue
 
 from scrapy_bloom.errors import UnusableError
+from scrapy_bloom.fleet.chain import chain_options
 from scrapy_bloom.fleet.entry import Entries
-from scrapy_bloom.fleet.server import Address
+from scrapy_bloom.fleet.queue import Queue
+from scrapy_bloom.fleet.server import Address, Server
 from scrapy_bloom.fleet.store import FleetStore
-from scrapy_bloom.fleet.takeover import take_over
+from scrapy_bloom.fleet.takeover import ScrapyRedisFingerprinter, take_over
 from scrapy_bloom.settings import BloomSettings
 from scrapy_bloom.url.fingerprint import fingerprints_of
 from tests.fleet.servers import wait_until
 
 if TYPE_CHECKING:
     from tests.fleet.servers import RedisServer
+
+
+OURS = f"{ScrapyRedisFingerprinter.__module__}.ScrapyRedisFingerprinter"
 
 
 class BookSpider(Spider):
@@ -43,8 +48,12 @@ def request(path: str, priority: int = 0) -> Request:
 class Crawl:
     """A crawl of scrapy-redis on *server*, to be taken over."""
 
-    def __init__(self, server: RedisServer, queue: type = PriorityQueue) -> None:
-        settings = {"BLOOM_REDIS_URL": server.url, "SCHEDULER_QUEUE_CLASS": f"scrapy_redis.queue.{queue.__name__}"}
+    def __init__(self, server: RedisServer, queue: type = PriorityQueue, fingerprinter: Any = OURS) -> None:
+        settings = {
+            "BLOOM_REDIS_URL": server.url,
+            "SCHEDULER_QUEUE_CLASS": f"scrapy_redis.queue.{queue.__name__}",
+            "REQUEST_FINGERPRINTER_CLASS": fingerprinter,
+        }
         self.crawler = get_crawler(BookSpider, settings)
         self.crawler._apply_settings()
         self.crawler.spider = self.spider = BookSpider.from_crawler(self.crawler)
@@ -54,9 +63,13 @@ class Crawl:
         self.settings = BloomSettings.from_settings(self.crawler.settings)
         self.url = server.url
 
-    def take_over(self) -> Any:
-        address, entries = Address(self.url, {}), Entries(self.spider)
-        return take_over(address, self.settings, self.crawler.settings, self.spider, entries)
+    def take_over(self) -> dict[str, Any]:
+        connection = Server(Address(self.url, {}))
+        queue = Queue(connection, **chain_options(self.settings, fingerprints_of(self.crawler), "books"))
+        try:
+            return take_over(queue, self.crawler.settings, "books", Entries(self.spider))
+        finally:
+            connection.close()
 
     def fetched(self, *found: str) -> list[str]:
         """What a worker is handed, that finds links to *found* as well."""
@@ -88,7 +101,7 @@ def test_pending_requests_and_what_was_seen_are_taken_over(server: RedisServer, 
     for path in "abc":
         crawl.queue.push(request(path, priority=1 if path == "c" and queue is PriorityQueue else 0))
     found = crawl.take_over()
-    assert (found.requests, found.fingerprints, found.refused) == (3, 4, [])
+    assert (found["requests"], found["fingerprints"], found["refused"]) == (3, 4, [])
     fetched = crawl.fetched("done", "a", "new")
     assert sorted(fetched) == sorted([*order, "new"])
     assert "".join(path for path in fetched if path in order) == order
@@ -102,7 +115,7 @@ def test_no_pickle_is_run(server: RedisServer) -> None:
     fields = {**request("b").to_dict(), "meta": {"x": Harmful()}}
     crawl.client.zadd("books:requests", {pickle.dumps(fields): 0})
     found = crawl.take_over()
-    assert (found.requests, len(found.refused)) == (1, 1)
+    assert (found["requests"], len(found["refused"])) == (1, 1)
     assert not Harmful.done
     crawl.client.close()
 
@@ -112,11 +125,11 @@ def test_nothing_is_taken_over_twice(server: RedisServer) -> None:
     crawl = Crawl(server)
     crawl.queue.push(request("a"))
     before = crawl.client.dump("books:requests")
-    assert crawl.take_over().requests == 1
+    assert crawl.take_over()["requests"] == 1
     with pytest.raises(UnusableError):
         crawl.take_over()
     crawl.client.restore("books:requests", 0, before)
-    assert crawl.take_over().requests == 0
+    assert crawl.take_over()["requests"] == 0
     assert crawl.fetched() == ["a"]
     crawl.client.close()
 
@@ -127,4 +140,13 @@ def test_workers_say_what_scrapy_redis_left(server: RedisServer, caplog: Any) ->
     crawl.queue.push(request("a"))
     crawl.fetched()
     assert any("books:requests" in each.getMessage() and "import" in each.getMessage() for each in caplog.records)
+    crawl.client.close()
+
+
+def test_a_filter_of_other_fingerprints_is_not_taken_over(server: RedisServer) -> None:
+    """Under fingerprints that scrapy-redis does not make, its filter would know no page: that is said beforehand."""
+    crawl = Crawl(server, fingerprinter="scrapy.utils.request.RequestFingerprinter")
+    crawl.filter.request_seen(request("a"))
+    with pytest.raises(UnusableError, match="ScrapyRedisFingerprinter"):
+        crawl.take_over()
     crawl.client.close()
