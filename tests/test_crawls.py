@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from scrapy import crawler as scrapys
 
+from scrapy_bloom.commands.info import info
 from scrapy_bloom.errors import BloomError
 from scrapy_bloom.job.inspect import inspect_job
 from tests.support.crawls import ADDON, PATIENCE, Pages, Site, crawl, start, tree
+from tests.support.engine import BY_HOST
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -216,6 +218,28 @@ def listed_in(job: Path, most: int) -> dict[str, str]:
                 return {each.url: each.reason for each in failed}
         time.sleep(0.02)
     raise AssertionError("these have not failed")
+
+
+def test_a_host_gets_as_many_pages_as_it_may(tmp_path: Path) -> None:
+    """What it has more stays in the queue, listed, and is fetched when the limit is raised or gone. In memory, the same
+    number is fetched."""
+    limit = {**ADDON, "SCHEDULER_PRIORITY_QUEUE": BY_HOST, "BLOOM_PAGES_PER_HOST": 10}
+    settings = {**limit, "JOBDIR": str(tmp_path / "job")}
+    with Site(tree(PAGES)) as site:
+        outcome = crawl(site, tmp_path, settings)
+        left = outcome.stats["bloom/hosts/left"]
+        assert (sum(site.hits.values()), outcome.stats["bloom/hosts/full"]) == (10, 1)
+        assert outcome.stats["finish_reason"] == "finished"
+        full = {"host": "127.0.0.1", "pending": left, "pages": 10, "limit": 10}
+        assert info(settings["JOBDIR"])["pending_by_full_host"] == [full]
+        for raised, expected in (({"*": 1, "127.0.0.1": 25}, 25), (None, len(ALL))):
+            crawl(site, tmp_path, {**settings, "BLOOM_PAGES_PER_HOST": raised})
+            assert sum(site.hits.values()) == expected
+        assert site.hits == dict.fromkeys(ALL, 1)
+        assert info(settings["JOBDIR"])["pending_by_full_host"] == []
+        site.forget_hits()
+        outcome = crawl(site, tmp_path, limit)
+        assert (sum(site.hits.values()), outcome.stats["bloom/hosts/left"]) == (10, left)
 
 
 def test_pages_older_than_the_maximum_age_are_fetched_again(tmp_path: Path) -> None:

@@ -6,8 +6,11 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
+from scrapy import Request
 
 from scrapy_bloom.commands.terminal import OK, USAGE
+from scrapy_bloom.job import failed as job_failed
+from tests.support.engine import opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,6 +72,21 @@ def test_what_has_failed_is_fetched_again(job: Path, scrapy: Scrapy, answer: Ans
     assert crawled.returncode == OK, crawled.stderr
     assert "/broken" in repaired.hits
     assert answer("requeue", job, "--failed")[1] == {"directory": str(job), "requeued": 0}
+
+
+def test_so_many_failed_requests_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer) -> None:
+    """No more, over all runs, until some are put back; the others are counted."""
+    monkeypatch.setattr(job_failed, "MOST_LISTED", 3)
+    for run, (pushed, failed, listed) in enumerate([(2, 2, 2), (2, 2, 3), (0, 3, 3)]):
+        with opened(tmp_path) as engine:
+            engine.push(*(Request(f"http://a.example/{run}/{number}") for number in range(pushed)))
+            while (request := engine.start()) is not None:
+                engine.end(request, status=500)
+            assert engine.stat("bloom/failed") == failed
+            assert engine.stat("bloom/failed/unlisted") == (1 if run == 1 else 0)
+        assert answer("info", tmp_path, "--failed")[1]["failed"] == listed
+        if run == 1:
+            assert answer("requeue", tmp_path, "--failed")[1]["requeued"] == 3
 
 
 def test_a_url_that_was_taken_back_is_fetched_again(job: Path, scrapy: Scrapy, answer: Answer, site: Site) -> None:
