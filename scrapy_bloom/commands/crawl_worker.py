@@ -63,8 +63,8 @@ def main() -> None:
     process = CrawlerProcess(settings)
     crawler = process.create_crawler(order["spider"])
     # Whatever project and spider say: the items of a page go with its acknowledgement.
-    crawler.settings["EXTENSIONS"].set("scrapy.extensions.feedexport.FeedExporter", None, "cmdline")
-    crawler.settings["EXTENSIONS"].set("scrapy_bloom.feeds.FeedExporter", 0, "cmdline")
+    feeds = {"scrapy.extensions.feedexport.FeedExporter": None, "scrapy_bloom.FeedExporter": 0}
+    crawler.settings.set("EXTENSIONS", {**crawler.settings["EXTENSIONS"], **feeds}, "cmdline")
     process.crawl(crawler, **order["arguments"])
     process.start()
     stats = crawler.stats.get_stats() if crawler.stats is not None else {}

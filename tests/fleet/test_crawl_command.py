@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SPIDER = """
+import asyncio
+
 import scrapy
 
 class SiteSpider(scrapy.Spider):
@@ -27,10 +29,12 @@ class SiteSpider(scrapy.Spider):
         super().__init__(**kwargs)
         self.start_urls = [url]
 
-    def parse(self, response):
+    async def parse(self, response):
         for part in ("a", "b"):
             yield {"url": response.url, "part": part}
-        yield from response.follow_all(css="a")
+        await asyncio.sleep(0.05)  # meanwhile other pages are done, and kills hit
+        for request in response.follow_all(css="a"):
+            yield request
 """
 
 
