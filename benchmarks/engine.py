@@ -13,8 +13,6 @@ from scrapy.utils.misc import build_from_crawler, load_object
 from scrapy.utils.reactor import CallLaterOnce, install_reactor, is_reactor_installed
 from scrapy.utils.test import get_crawler
 
-from scrapy_bloom.failures import WELL
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -78,7 +76,7 @@ class Engine:
         if not downloader.slots[key].active:
             del downloader.slots[key]  # as Scrapy does in time
         if hasattr(self.scheduler, "crawl"):  # ours: as the signal tells it that a response came
-            self.scheduler.crawl.failures.ends[id(request)] = WELL
+            self.scheduler.crawl.failures.ends[id(request)] = ""  # failures.WELL, which older versions lack
         self._engine._slot.remove_request(request)
 
     def stop(self) -> None:

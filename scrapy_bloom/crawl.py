@@ -368,7 +368,7 @@ class Crawl:
             batch.feeds += feed.lengths()
         if self.delta is not None and self.store is not None:
             self.delta.commit_begins()
-        batch.notes.update(self._spider_state.changed(self.spider))
+        batch.note("state", self._spider_state.changed(self.spider))
         batch.failed += self.failures.taken()
         if isinstance(self.store, JobStore):
             self.progress.prepare_commit(batch, self.store)

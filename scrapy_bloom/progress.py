@@ -122,9 +122,9 @@ class Progress:
     def prepare_commit(self, batch: Batch, store: JobStore) -> None:
         """Add to *batch* pages of hosts, what the estimate knows, and the figures, if they are due and have changed."""
         if store.pages is not None:
-            batch.pages.update(store.pages.changed())
+            batch.note("pages", {host: b"%d" % pages for host, pages in store.pages.changed().items()})
         if self.estimate.found and (dumped := self.estimate.dump()) != self._noted:
-            self._noted = batch.notes["estimate"] = dumped
+            self._noted = batch.notes["state", "estimate"] = dumped
         now = time.monotonic()
         if now < self._figures_at + FIGURES_SECONDS:
             return

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from scrapy_bloom.commands.terminal import OK, show
 from scrapy_bloom.filter.lock import lock_directory
 from scrapy_bloom.job.database import NAME, Database
-from scrapy_bloom.job.frontier import LaneKey
+from scrapy_bloom.job.frontier import Lane, LaneKey
 from scrapy_bloom.job.inspect import DIRECTORY, inspect_job
-from scrapy_bloom.job.records import Batch, LaneRow
+from scrapy_bloom.job.records import Batch
 from scrapy_bloom.job.serialize import PICKLE_PROTOCOL
 
 if TYPE_CHECKING:
@@ -54,9 +54,9 @@ def requeue(jobdir: str, host: str | None) -> int:
             requests[attributes["url"], attributes.get("method"), attributes.get("body")] = place
         batch = Batch(state=database.state)
         for number, (slot, attributes) in enumerate(requests.values(), start=1):
-            key = LaneKey(slot, attributes.get("priority", 0))
-            batch.lanes[key.id()] = LaneRow(key.id(), *key, 0)
-            batch.added[first - number] = (key.id(), pickle.dumps(attributes, PICKLE_PROTOCOL))
+            lane = Lane(LaneKey(slot, attributes.get("priority", 0)), is_lifo=True)
+            batch.lanes[lane.id] = lane
+            batch.added[first - number] = (lane.id, pickle.dumps(attributes, PICKLE_PROTOCOL))
         database.write(batch)
         database.writer.execute("DELETE FROM failed WHERE host = ifnull(?, host)", (host,))
         return len(requests)

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from scrapy_bloom.errors import DamagedError, UnusableError
-from scrapy_bloom.job.records import Batch, FeedLength, Figures, LaneRow, State
+from scrapy_bloom.job.records import FeedLength, Figures, LaneRow, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+    from scrapy_bloom.job.records import Batch
 
 NAME = "job.sqlite"
 APPLICATION_ID, FORMAT_VERSION = 0x53624A62, 1  # "SbJb"
@@ -95,7 +97,9 @@ class Database:
         state = replace(batch.state, pending=pending)
         run("BEGIN IMMEDIATE")
         try:
-            self._insert("INSERT OR IGNORE INTO lane VALUES", [(*lane[:-1], 0) for lane in batch.lanes.values()])
+            self._insert(
+                "INSERT OR IGNORE INTO lane VALUES", [(lane.id, *lane.key, 0) for lane in batch.lanes.values()]
+            )
             rows = sorted(sealed(lane, id_, body) for id_, (lane, body) in batch.added.items())
             self._insert("INSERT INTO request VALUES", rows)
             for some in _slices(sorted(batch.done)):
@@ -108,9 +112,7 @@ class Database:
                     _flat(some),
                 )
             notes = [("feed", feed.path, json.dumps(feed[:-1]).encode()) for feed in batch.feeds]
-            notes += [("kind", key, body) for key, body in batch.kinds.items()]
-            notes += [("pages", host, b"%d" % pages) for host, pages in batch.pages.items()]
-            notes += [("state", key, body) for key, body in batch.notes.items()]
+            notes += [(*place, body) for place, body in batch.notes.items()]
             self._insert("REPLACE INTO note VALUES", [*(sealed(*note) for note in notes), _noted(state)])
             for feed in batch.feeds:
                 if feed.is_finished:
@@ -131,13 +133,6 @@ class Database:
         self.state = state
         if state.clean:  # the last of a run: the disk gets back what was taken by requests that are done
             self.writer.executescript("PRAGMA incremental_vacuum")  # execute() would give back one page
-
-    def note_feed(self, feed: FeedLength) -> None:
-        """Note *feed* alone. Raises OSError if that cannot be written."""
-        try:
-            self.write(Batch(feeds=[feed], state=self.state))
-        except sqlite3.OperationalError as error:
-            raise OSError(str(error)) from error
 
     def _insert(self, insert: str, rows: Sequence[Sequence[Any]]) -> None:
         for some in _slices(rows):

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from scrapy_bloom.job.frontier import Lane
+
 
 class LaneRow(NamedTuple):
     """A disk queue as it is stored: the requests of one slot, priority and kind."""
@@ -93,8 +95,8 @@ class State:
 class Batch:
     """What one transaction writes."""
 
-    lanes: dict[int, LaneRow] = field(default_factory=dict)
-    """Lanes that may be new, by id; *rows* does not count."""
+    lanes: dict[int, Lane] = field(default_factory=dict)
+    """Those of *added*, by id."""
     added: dict[int, tuple[int, bytes]] = field(default_factory=dict)
     """Requests by id: their lane and body."""
     done: list[tuple[int, int]] = field(default_factory=list)
@@ -102,11 +104,8 @@ class Batch:
     fingerprints: dict[bytes, None] = field(default_factory=dict)
     """New fingerprints, in order. Until their bits are synced, the redo list is the only safe place that knows them."""
     feeds: list[FeedLength] = field(default_factory=list)
-    notes: dict[str, bytes] = field(default_factory=dict)
-    """Further values beside the state."""
-    kinds: dict[str, bytes] = field(default_factory=dict)
-    pages: dict[str, int] = field(default_factory=dict)
-    """How many a host has had, by host."""
+    notes: dict[tuple[str, str], bytes] = field(default_factory=dict)
+    """What else is to be known, by topic and key."""
     failed: list[FailedRow] = field(default_factory=list)
     figures: list[Figures] = field(default_factory=list)
     state: State = State()
@@ -114,15 +113,18 @@ class Batch:
     def is_empty(self) -> bool:
         """Return whether there is nothing to write."""
         changes = self.added, self.done, self.fingerprints, self.feeds
-        return not any(changes) and not any((self.notes, self.kinds, self.pages, self.failed, self.figures))
+        return not any(changes) and not any((self.notes, self.failed, self.figures))
+
+    def note(self, topic: str, bodies: Mapping[str, bytes]) -> None:
+        """Write *bodies* on *topic*, by key."""
+        self.notes.update({(topic, key): body for key, body in bodies.items()})
 
     def extend(self, since: Batch) -> None:
-        """Add what came *since*, but for its lanes, its state and what is done."""
+        """Add what came *since*, but for its state and what is done."""
+        self.lanes.update(since.lanes)
         self.added.update(since.added)
         self.fingerprints.update(since.fingerprints)
         self.feeds += since.feeds
         self.notes.update(since.notes)
-        self.kinds.update(since.kinds)
-        self.pages.update(since.pages)
         self.failed += since.failed
         self.figures += since.figures

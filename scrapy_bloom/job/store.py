@@ -29,7 +29,7 @@ from scrapy_bloom.job.consistency import check_consistency, replay_redo
 from scrapy_bloom.job.database import NAME, Database, damaged
 from scrapy_bloom.job.frontier import Frontier
 from scrapy_bloom.job.memory import key_of
-from scrapy_bloom.job.records import Batch, LaneRow
+from scrapy_bloom.job.records import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -113,8 +113,6 @@ class JobStore:
         self._memory = Frontier(is_lifo=order.is_lifo, active=self.frontier.active)  # what it left would be lost
         self._in_flight: dict[int, tuple[str, int, int, Request]] = {}  # by id() of the request: slot, lane, row
         self._batch, self._writing_batch = Batch(), Batch()
-        self._lanes: dict[int, Lane] = {}  # of the batch, by id
-        self._writing_lanes: dict[int, Lane] = {}
         self._unsaved: ScalableBloomFilter | None = None  # fingerprints of requests that are in memory alone
         self._last_id = self.state.last_id
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="scrapy-bloom-commit")
@@ -165,7 +163,10 @@ class JobStore:
         """Note *feed*, a file that is about to be written, for a next run to cut. OSError if there is no room."""
         self._wait()
         if not self._is_closed:
-            self.database.note_feed(feed)
+            try:
+                self.database.write(Batch(feeds=[feed], state=self.database.state))
+            except sqlite3.OperationalError as error:
+                raise OSError(str(error)) from error
         elif self._is_failing:
             raise OSError("nobody would know of the file")
 
@@ -215,7 +216,7 @@ class JobStore:
             self._keep_unsaved(request, fingerprint, error)
             return False
         lane = self.frontier.push(key, self._last_id, body)
-        self._lanes[lane.id] = lane
+        self._batch.lanes[lane.id] = lane
         self._batch.added[self._last_id] = (lane.id, body)
         if len(self._batch.added) + len(self._batch.done) >= COMMIT_ROWS and time.monotonic() >= self._retry_at:
             self._wait()
@@ -297,13 +298,11 @@ class JobStore:
             self._explain(error)
             return
         if self._share is not None:
-            self._batch.kinds.update(self._share.changed())
+            self._batch.note("kind", self._share.changed())
         state = replace(self.state, last_id=self._last_id, in_flight=len(self._in_flight))
         if self._batch.is_empty() and self.commits and state == self.state:
             return
         self._writing_batch, self._batch = self._batch, Batch()
-        self._writing_lanes, self._lanes = self._lanes, {}
-        self._writing_batch.lanes = {lane.id: LaneRow(lane.id, *lane.key, 0) for lane in self._writing_lanes.values()}
         self._writing_batch.state = self.state = state
         self._writing = self._thread.submit(self.database.write, self._writing_batch, redo_until=self.chain.synced)
 
@@ -330,14 +329,13 @@ class JobStore:
             self.chain.add(fingerprint)
         self.chain.watermark = batch.state.last_id
         self.frontier.taken.difference_update(id_ for _, id_ in batch.done)
-        for lane in self._writing_lanes.values():
+        for lane in batch.lanes.values():
             lane.written(batch.state.last_id)
         self.commits += 1
 
     def _take_back(self, batch: Batch) -> None:
         """Put what could not be written in front of what came since."""
         since, self._batch = self._batch, batch
-        self._lanes = self._writing_lanes | self._lanes
         batch.extend(since)
         for lane, id_ in since.done:
             if batch.added.pop(id_, None) is None:

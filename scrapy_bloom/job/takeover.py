@@ -19,9 +19,9 @@ from scrapy.utils.misc import load_object
 from scrapy_bloom.errors import UnusableError, counted
 from scrapy_bloom.job import serialize
 from scrapy_bloom.job.database import AT_ONCE
-from scrapy_bloom.job.frontier import Order
+from scrapy_bloom.job.frontier import Lane, Order
 from scrapy_bloom.job.memory import key_of
-from scrapy_bloom.job.records import Batch, LaneRow
+from scrapy_bloom.job.records import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,9 +102,9 @@ def _import(database: Database, crawler: Crawler, copy: Path, *, is_dict: bool) 
         key = key_of(request, order)
         # Before all later ones, and in the order in which Scrapy would have handed them out. No two are equal.
         id_ = -place - 1 if order.is_lifo[key.is_start] else place - 2 * count
-        lane = key.id()
-        batch.lanes[lane] = LaneRow(lane, *key, 0)
-        batch.added[id_] = (lane, serialize.dumps(request, crawler.spider))
+        lane = Lane(key, is_lifo=True)
+        batch.lanes[lane.id] = lane
+        batch.added[id_] = (lane.id, serialize.dumps(request, crawler.spider))
         if len(batch.added) >= 10 * AT_ONCE:
             batch.state = state
             database.write(batch)
