@@ -231,7 +231,7 @@ class Delta:
                 'dont_filter=True or meta["delta_skip"] = True on their requests.'
             )
         if self.waits_for_end:
-            self._crawler.signals.connect(self._engine_stopped, signal=signals.engine_stopped)
+            self._crawler.signals.connect(self._engine_stopped, signal=signals.engine_stopped, weak=False)
         else:
             self.close()
 

@@ -101,7 +101,7 @@ class DurableScheduler(BaseScheduler):
             crawl.failures.came(request)
         if crawl.delta is not None and crawl.delta.skips(request):
             return False
-        redirected = self._redirected(request) if "redirect_urls" in request.meta else None
+        redirected = self._redirected(request) if request.meta.get("redirect_urls") else None
         if request.dont_filter:
             is_start = bool(request.meta.get("is_start_request")) and MARK not in request.meta
             if is_start and crawl.was_asked_for(request):
