@@ -86,7 +86,8 @@ def replay_redo(database: Database, chain: ScalableBloomFilter) -> bool:
     lacks = chain.watermark < (redo[0][0] if redo else database.state.last_id)
     for _, fingerprints in redo:
         for fingerprint in fingerprints:
-            if not chain.is_forgotten(fingerprint):  # taken back after that commit
+            # What was taken back after that commit stays so. Before it: then its page is fetched once more.
+            if not chain.is_forgotten(fingerprint):
                 chain.add(fingerprint)
     if not lacks:
         chain.watermark = database.state.last_id

@@ -139,15 +139,17 @@ class PendingInJob(PendingRequests):
 
     def __init__(self) -> None:
         super().__init__()
+        self.taken_back: set[str] = set()
         self._committed()
 
     def open(self, directory: Path | None = None) -> Engine:
         return Engine(directory or self._next_directory(), self.settings)
 
-    def _committed(self) -> None:
+    def _committed(self, whole: bool = True) -> None:
+        """Note what a kill may not undo. After a transaction alone, what was taken back before may be new once more."""
         self.committed_pages, self.committed_failed = Counter(self.pages), Counter(self.failed)
         self.unfinished = durable(self.queue + [request.url for request in self.in_flight])
-        self.known = set(durable(list(self.is_seen)))
+        self.known = set(durable(list(self.is_seen))) - (set() if whole else self.taken_back)
         self.pushed: list[str] = []
         self.ended: list[str] = []
 
@@ -161,7 +163,9 @@ class PendingInJob(PendingRequests):
     def end(self, place: int, times: int, fails: bool) -> None:
         before = Counter(request.url for request in self.in_flight)
         super().end(place, times, fails)
-        self.ended += (before - Counter(request.url for request in self.in_flight)).elements()
+        ended = list((before - Counter(request.url for request in self.in_flight)).elements())
+        self.ended += ended
+        self.taken_back |= set(ended) if fails else set()
         self.known &= self.is_seen.keys()
 
     @rule(place=st.integers(0, 100))
@@ -172,7 +176,7 @@ class PendingInJob(PendingRequests):
 
     def commit(self, whole: bool) -> None:
         self.engine.commit(whole=whole)
-        self._committed()
+        self._committed(whole)
 
     @rule(times=st.integers(1, 3))
     def tick(self, times: int) -> None:
