@@ -33,7 +33,7 @@ ends differ by WIDEST at most."""
 HOPED = 0.25
 """Share of what the loop guard expects that comes at least: traps promise something for long."""
 EARLY = 3.0
-"""Pending requests per page done from which on nobody can tell where it ends."""
+"""Pages that are known to be left, per page done, from which on nobody can tell where it ends."""
 NAMED = 5
 """Endless kinds that a job remembers."""
 
@@ -78,22 +78,23 @@ class Estimate:
         for depth in [depth for depth in self.found if depth > DEEPEST]:
             self.found[DEEPEST] += self.found.pop(depth)
 
-    def left(self, pending: int) -> Left:
-        """Return how many pages are left, of which *pending* are known."""
+    def left(self, pending: int, held: int = 0) -> Left:
+        """Return how many pages are left, of which *pending* are known; *held* of these are not to be fetched."""
         self.learn()
         done = sum(self._done)
         waiting = {depth: max(found - self._done[depth], 0) for depth, found in self.found.items()}
-        in_trees = sum(waiting.values())
-        pending = max(pending, in_trees)  # those of a run that did not count are a page each
+        pending = max(pending, sum(waiting.values()), held)  # those of a run that did not count are a page each
+        free = pending - held
         if self.promise is None:
-            mean = {depth: (LEAVES + self._pages[depth]) / (LEAVES + self._trees[depth]) for depth in waiting}
-            known = float(done + pending)
-            middle = min(known + sum(number * (mean[depth] - 1) for depth, number in waiting.items()), MOST * known)
+            trees = {depth: (LEAVES + self._pages[depth]) / (LEAVES + self._trees[depth]) for depth in waiting}
+            deeper = sum(number * (trees[depth] - 1) for depth, number in waiting.items()) * free / max(pending, 1)
+            known = float(done + free)
+            middle = min(known + deeper, MOST * known)
             low = max(known, BELOW * middle)
         else:
-            known = middle = done + self.promise * pending
-            low = done + HOPED * self.promise * pending
-        if pending > EARLY * done:
+            known = middle = done + self.promise * free
+            low = done + HOPED * self.promise * free
+        if known > (1 + EARLY) * done:
             return Left(round(low - done), None)
         high = low
         if known > done:

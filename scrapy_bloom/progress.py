@@ -117,7 +117,7 @@ class Progress:
         store = self._store
         if not isinstance(store, (JobStore, MemoryStore)) or not self.estimate.found:
             return None
-        return self.estimate.left(len(store))
+        return self.estimate.left(len(store), sum(store.frontier.full().values()))
 
     def prepare_commit(self, batch: Batch, store: JobStore) -> None:
         """Add to *batch* pages of hosts, what the estimate knows, and the figures, if they are due and have changed."""

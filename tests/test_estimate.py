@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@given(st.lists(st.tuples(st.integers(0, 300), st.integers(0, 300), st.integers(0, 30)), max_size=40), st.integers(0))
+@given(
+    st.lists(st.tuples(st.integers(0, 300), st.integers(0, 300), st.integers(0, 30)), max_size=40),
+    st.integers(0, 10**9),
+)
 def test_a_range_contains_what_is_pending_and_is_no_wider_than_two(
     history: list[tuple[int, int, int]], uncounted: int
 ) -> None:
@@ -119,3 +122,13 @@ def test_the_log_says_how_far_a_crawl_is(
     assert f"{pending:,} pending" in line
     assert re.search(r"\d+ % of recent links new", line)
     assert re.search(r"(\d+|[\d,]+ to [\d,]+) pages left", line)
+
+
+def test_what_full_hosts_keep_is_not_left(tmp_path: Path) -> None:
+    """With `BLOOM_PAGES_PER_HOST`, nothing is left when all that is pending belongs to hosts that have got theirs."""
+    with opened(tmp_path, {"BLOOM_PAGES_PER_HOST": 5}) as engine:
+        engine.push(*[Request(f"http://a.example/{n}", meta={"depth": 0}) for n in range(12)])
+        engine.drain()
+        engine.commit()
+        found = info(str(tmp_path))
+    assert (found["pending"], found["left_at_least"], found["left_at_most"]) == (7, 0, 0)

@@ -75,6 +75,11 @@ def info(directory: str) -> dict[str, Any]:
     hosts: Counter[str] = Counter()
     for lane in job.lanes:
         hosts[lane.slot] += lane.rows
+    full = _full_hosts(job, hosts)
+    estimate, left = Estimate(), None
+    if job.estimate is not None:
+        estimate.load(job.estimate)
+        left = estimate.left(state.pending, held=sum(host["pending"] for host in full))
     return {
         "directory": str(job.directory),
         "spider": state.spider,
@@ -91,7 +96,8 @@ def info(directory: str) -> dict[str, Any]:
         "in_flight": state.in_flight,
         "failed": len(job.failed),
         **_crawled(job.figures),
-        **_left(job),
+        "left_at_least": left.low if left else None,
+        "left_at_most": left.high if left else None,
         "error_rate_at_most": max((layer.chain_error_rate for layer in seen.layers), default=0.0),
         "error_rate_now": 1 - math.prod(1 - layer.spec.error_rate_at(layer.count) for layer in seen.layers),
         "expected_lost": seen.expected_lost,
@@ -101,9 +107,9 @@ def info(directory: str) -> dict[str, Any]:
         "layers": [{"layer": each.spec.index, "urls": each.count, "of": each.spec.capacity} for each in seen.layers],
         "feeds": [{"feed": feed.path, "items": feed.items, "bytes": feed.length} for feed in job.feeds],
         "pending_by_host": [{"host": host, "pending": count} for host, count in hosts.most_common(_MOST_HOSTS)],
-        "pending_by_full_host": _full_hosts(job, hosts),
+        "pending_by_full_host": full,
+        "endless": [{"kind": kind, "pending": count} for kind, count in estimate.endless.most_common()],
         "pending_by_kind": _kinds(job),
-        "endless": [{"kind": kind, "pending": pending} for kind, pending in _estimate(job).endless.most_common()],
         "findings": list(map(str, seen.damage)),
     }
 
@@ -120,19 +126,6 @@ def _crawled(figures: Sequence[Figures]) -> dict[str, Any]:
         "pages_per_minute": round(60 * (last.pages - first.pages) / max(last.time - first.time, 1.0)),
         "recent_links_new": new / (new + known) if new + known > 0 else None,
     }
-
-
-def _estimate(job: JobInfo) -> Estimate:
-    estimate = Estimate()
-    if job.estimate is not None:
-        estimate.load(job.estimate)
-    return estimate
-
-
-def _left(job: JobInfo) -> dict[str, int | None]:
-    """Return how many pages are left, at least and at most; None if nobody knows."""
-    left = _estimate(job).left(job.state.pending) if job.estimate is not None else None
-    return {"left_at_least": left and left.low, "left_at_most": left and left.high}
 
 
 def left_of(found: dict[str, Any]) -> Left | None:
