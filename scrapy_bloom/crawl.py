@@ -371,7 +371,7 @@ class Crawl:
         batch.note("state", self._spider_state.changed(self.spider))
         batch.failed += self.failures.taken()
         if isinstance(self.store, JobStore):
-            self.progress.prepare_commit(batch, self.store)
+            self.progress.prepare_commit(batch, self.store, is_last=self.is_closed)
 
     def _restore_spider_state(self, spider: Spider) -> None:
         assert isinstance(self.store, JobStore)  # noqa: S101 - open() has looked

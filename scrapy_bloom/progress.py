@@ -119,14 +119,14 @@ class Progress:
             return None
         return self.estimate.left(len(store), sum(store.frontier.full().values()))
 
-    def prepare_commit(self, batch: Batch, store: JobStore) -> None:
+    def prepare_commit(self, batch: Batch, store: JobStore, *, is_last: bool) -> None:
         """Add to *batch* pages of hosts, what the estimate knows, and the figures, if they are due and have changed."""
         if store.pages is not None:
             batch.note("pages", {host: b"%d" % pages for host, pages in store.pages.changed().items()})
         if self.estimate.found and (dumped := self.estimate.dump()) != self._noted:
             self._noted = batch.notes["state", "estimate"] = dumped
         now = time.monotonic()
-        if now < self._figures_at + FIGURES_SECONDS:
+        if now < self._figures_at + FIGURES_SECONDS and not is_last:
             return
         if self._last is None:
             self._before = store.database.last_figures()
