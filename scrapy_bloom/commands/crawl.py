@@ -39,11 +39,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-UNFINISHED = 3
-"""Exit code of a crawl that was stopped, or stopped itself, before everything was fetched."""
-
+UNFINISHED = 3  # exit code of a crawl that was stopped, or stopped itself, before everything was fetched
+# A worker that dies so many times in a row within so many seconds of its start ends the crawl.
 SHORT_SECONDS, MOST_SHORT_LIVES = 15.0, 3
-"""A worker that dies so many times in a row within so many seconds of its start ends the crawl."""
 
 # Removes the items that are in the file: ARGV[2] of the list ARGV[1], of all it ever had. Returns how many were
 # removed, and the others. ARGV[3] is the id of the filter that the list was beside: another one is of another queue.
@@ -80,8 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Crawl, print how it ended, and return the exit code."""
     try:
-        typed: dict[str, Any] = arglist_to_dict(options.set)
-        arguments = arglist_to_dict(options.arguments)
+        typed, arguments = dict[str, Any](arglist_to_dict(options.set)), arglist_to_dict(options.arguments)
     except ValueError:
         advice = "Write -s JOBDIR=jobs/books, for example."
         raise UnusableError("The command", "has a -s or -a that is no NAME=VALUE", advice=advice) from None
@@ -223,15 +220,13 @@ class _Crawl:
 
     def summary(self) -> dict[str, Any]:
         """Return how it ended, in plain types under stable names."""
+        each = [(worker.name, worker.pages, worker.deaths, worker.reason) for worker in self._workers]
         return {
             "spider": self._spider,
             "outcome": self.outcome + (f": {self._problem}" if self._problem else ""),
             "seconds": round(time.monotonic() - self._began, 1),
             "items_in_file": self._items.count,
-            "workers": [
-                {"worker": each.name, "pages": each.pages, "deaths": each.deaths, "ended": each.reason}
-                for each in self._workers
-            ],
+            "workers": [dict(zip(("worker", "pages", "deaths", "ended"), row, strict=True)) for row in each],
         }
 
 

@@ -33,7 +33,8 @@ _WATCHED = ("pages", "urls", "duplicates", "errors", "in_flight")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``info``."""
-    parser.add_argument("directory", metavar="JOBDIR")
+    parser.add_argument("directory", metavar="JOBDIR", help="or the redis:// server of a fleet")
+    parser.add_argument("key", metavar="KEY", nargs="?", default="", help="of a fleet's queue, such as bloom:books")
     watch = "say every so many seconds how a running crawl is doing (default: 5)"
     parser.add_argument("--failed", action="store_true", help="list the requests that have failed for good")
     parser.add_argument("--watch", metavar="SECONDS", nargs="?", type=float, const=5.0, help=watch)
@@ -41,6 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print what the job holds, or with ``--watch`` how its crawl is doing until it ends."""
+    if "://" in options.directory:
+        show(_fleet(options.directory, options.key), options)
+        return OK
     if options.watch is not None:
         return _watch(options.directory, options.watch, as_json=options.json)
     if options.failed:
@@ -49,6 +53,14 @@ def run(options: argparse.Namespace) -> int:
     found = info(options.directory)
     show(found, options)
     return WRONG if found["findings"] else OK
+
+
+def _fleet(url: str, key: str) -> dict[str, Any]:
+    from scrapy_bloom.fleet.inspect import inspect_queue  # imports redis
+    from scrapy_bloom.fleet.server import Address, Server
+
+    with closing(Server(Address(url, {}))) as server:
+        return inspect_queue(server, key)
 
 
 def failed(directory: str) -> dict[str, Any]:

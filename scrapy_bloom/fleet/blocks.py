@@ -17,18 +17,12 @@ from itertools import permutations
 from math import ceil, exp, sqrt
 from typing import NamedTuple
 
-SCHEME = 1
-"""Number of this layout. Kept with every filter; another layout takes another number."""
-
-SECTIONS, WORDS = 9, 4
-"""Sections of a block, and words of a section. The scripts know them, too."""
-
+SCHEME = 1  # number of this layout, kept with every filter; another layout takes another number
+SECTIONS, WORDS = 9, 4  # sections of a block, and words of a section; the scripts know them, too
 BLOCK_BITS = SECTIONS * WORDS * 32
-GROWTH, TIGHTENING = 2, 0.8
-"""Each layer of a chain holds GROWTH times as many keys as the one before, at TIGHTENING times its error rate."""
-
-MAX_LAYERS = 20
-"""Layers that a chain may have; its last one alone holds half a million times as many keys as its first."""
+# Each layer of a chain holds GROWTH times as many keys as the one before, at TIGHTENING times its error rate. The last
+# of so many alone holds half a million times as many keys as the first.
+GROWTH, TIGHTENING, MAX_LAYERS = 2, 0.8, 20
 
 _PAIRS = [1 << a | 1 << b for a, b in permutations(range(32), 2)]
 _PAIR_OF = [_PAIRS[drawn % len(_PAIRS)] for drawn in range(1 << 16)]
@@ -40,13 +34,15 @@ _FIRST_WORDS = int.from_bytes(range(1, SECTIONS * WORDS, WORDS), "big")
 
 
 class Probe(NamedTuple):
-    """Where the bits of a fingerprint are, in a filter of any size."""
+    """Where the bits of a fingerprint are, in a filter of any size.
+
+    *place*, modulo the number of blocks, is its block; it is below 2**52, which a number of Lua can hold. *bits* has
+    for each section the number of a word in the block, counted from 1, as one byte; then for each the two bits in that
+    word, as a little-endian word.
+    """
 
     place: int
-    """Modulo the number of blocks, its block. Below 2**52, which a number of Lua can hold."""
     bits: bytes
-    """For each section the number of a word in the block, counted from 1, as one byte; then for each the two bits in
-    that word, as a little-endian word."""
 
 
 def probe_of(fingerprint: bytes, seed: bytes) -> Probe:
@@ -96,11 +92,6 @@ def load_for(rate: float) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if error_rate(middle) < rate else (low, middle)
     return low
-
-
-def bits_per_key(rate: float) -> float:
-    """Return m/n, the bits that a key takes in a full layer with the error rate *rate*."""
-    return BLOCK_BITS / load_for(rate)
 
 
 def layer_sizes(capacity: int, rate: float) -> list[tuple[int, int]]:

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from scrapy_bloom.settings import BloomSettings
     from scrapy_bloom.url.fingerprint import Fingerprints
 
+# Of the error rate, for the filter in each process, which keeps what it knows from being asked of the server again.
+# The rest is the server's. A quarter would save 4 % of a process' filter, and take 2 % more of the server.
 LOCAL_SHARE = 0.1
-"""Of the error rate, for the filter in each process, which keeps what it knows from being asked of the server again.
-The rest is the server's. A quarter would save 4 % of a process' filter, and take 2 % more of the server."""
 
 _ADD = Script("filter", "add")
 

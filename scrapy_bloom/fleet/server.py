@@ -23,15 +23,8 @@ if TYPE_CHECKING:
 
 DEFAULT_URL = "redis://localhost:6379"
 DEFAULT_KEY = "bloom:%(spider)s"
-CONNECT_TIMEOUT = 1.0
-"""Seconds to wait for a connection; a host that drops packets costs that much per attempt."""
-
-READ_TIMEOUT = 5.0
-"""Seconds to wait for an answer."""
-
-SHARDS_PER_NODE = 8
-"""Shards of a queue for each master of a cluster, so that the masters get about equal shares."""
-
+CONNECT_TIMEOUT, READ_TIMEOUT = 1.0, 5.0  # seconds; a host that drops packets costs the first at each attempt
+SHARDS_PER_NODE = 8  # of a queue, for each master of a cluster, so that the masters get about equal shares
 AWAY = (
     exceptions.ConnectionError,  # refused, broken, loading its data, or the password is not accepted
     exceptions.TimeoutError,
@@ -43,14 +36,9 @@ AWAY = (
 """A server that cannot be reached, does not answer in time, or is not ready. A command may have been carried out."""
 
 _SCRAPY_REDIS = {"REDIS_URL": "url", "REDIS_HOST": "host", "REDIS_PORT": "port", "REDIS_DB": "db"}
+_TIMES = {"socket_connect_timeout": CONNECT_TIMEOUT, "socket_timeout": READ_TIMEOUT}
 # They decide how an answer is read, so they are not for REDIS_PARAMS to set.
-_OURS = {
-    "protocol": 2,
-    "decode_responses": False,
-    "socket_connect_timeout": CONNECT_TIMEOUT,
-    "socket_timeout": READ_TIMEOUT,
-}
-
+_OURS = {"protocol": 2, "decode_responses": False, **_TIMES}
 _NO_ROOM = ("OOM", "MISCONF", "NOREPLICAS", "command not allowed when used memory")
 
 
@@ -140,12 +128,9 @@ class Server:
         except exceptions.NoScriptError:
             return self.client.execute_command("EVAL", script.text, len(keys), *keys, *arguments)
 
-    def risk(self) -> str:
-        """Return how this server may lose a queue when it is killed or full, and what to do; "" if it does not."""
-        policy = str(self.info.get("maxmemory_policy", ""))
-        if self.info.get("aof_enabled") == 0 or policy.startswith("allkeys"):
-            return "set appendonly yes, so that a kill loses nothing, and maxmemory-policy noeviction"
-        return ""
+    def may_lose(self) -> bool:
+        """Return whether this server may lose a queue when it is killed or full."""
+        return self.info.get("aof_enabled") == 0 or str(self.info.get("maxmemory_policy")).startswith("allkeys")
 
     def close(self) -> None:
         """Close the connection."""

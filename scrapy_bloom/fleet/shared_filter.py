@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import RedisError
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# Seconds between two tries to reach a server that is away: ten times what the last one took, within these bounds.
 LEAST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
-"""Seconds between two tries to reach a server that is away: ten times what the last one took, within these bounds."""
 
 
 class SharedFilter(MemoryStore):
@@ -47,7 +47,7 @@ class SharedFilter(MemoryStore):
         self._shared.begin()
         self.where = self._shared.where
         self.add = self._decide
-        self._stats = crawler.stats
+        self._stats: Any = crawler.stats
         self._last = b""
         self._passed: set[bytes] = set()
         self._doubtful: set[bytes] = set()
@@ -63,7 +63,7 @@ class SharedFilter(MemoryStore):
             if fingerprint in self._passed:
                 return False
             self._passed.add(fingerprint)
-            self._count("passed")
+            self._stats.inc_value("bloom/redis/passed")
             return True
         if fingerprint in self._doubtful:  # it passed while the server was away; its request may have been lost then
             self._doubtful.discard(fingerprint)
@@ -96,7 +96,7 @@ class SharedFilter(MemoryStore):
 
     def _note_away(self, error: Exception) -> None:
         self._is_away = True
-        self._count("away")
+        self._stats.inc_value("bloom/redis/away")
         # Its request may not have reached the queue, if that is on the same server.
         if self._last:
             self.chain.forget(self._last)
@@ -124,7 +124,3 @@ class SharedFilter(MemoryStore):
         """Close the connection."""
         self._server.close()
         super().close()
-
-    def _count(self, name: str) -> None:
-        if self._stats is not None:
-            self._stats.inc_value(f"bloom/redis/{name}")

@@ -15,7 +15,6 @@ from hashlib import sha1
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from redis.exceptions import RedisError
 from scrapy.utils.reactor import is_reactor_installed
 
 from scrapy_bloom.errors import UnusableError
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
 
     from scrapy import Request
     from scrapy.crawler import Crawler
+    from scrapy.settings import BaseSettings
 
     from scrapy_bloom.settings import BloomSettings
     from scrapy_bloom.url.fingerprint import Fingerprints
@@ -61,12 +61,7 @@ class FleetStore:
     """
 
     def __init__(
-        self,
-        crawler: Crawler,
-        settings: BloomSettings,
-        fingerprints: Fingerprints,
-        *,
-        flush: Callable[[], None],
+        self, crawler: Crawler, settings: BloomSettings, fingerprints: Fingerprints, *, flush: Callable[[], None]
     ) -> None:
         spider, own = crawler.spider, crawler.settings
         name = spider.name if spider is not None else "spider"
@@ -74,6 +69,7 @@ class FleetStore:
         order = Order.of(own, in_job=True)
         self._order = order._replace(by_slot=True) if delay else order
         self._crawler, self._fingerprints, self._flush = crawler, fingerprints, flush
+        self._stats: Any = crawler.stats
         self._entries = Entries(spider, settings.fleet_secret)
         local = settings.error_rate * LOCAL_SHARE
         self.chain = ScalableBloomFilter(settings.capacity, local, max_age=settings.max_age)
@@ -81,56 +77,36 @@ class FleetStore:
         self.add: Callable[[bytes], bool] = self.chain.add
         self.items = io.BytesIO()
         """For ``scrapy bloom crawl``: items of the page that is being finished, which go with its acknowledgement."""
+        self._in_flight: dict[int, tuple[Ticket | None, Request]] = {}  # by id() of the request, kept alive here
+        self._in_memory: deque[Request] = deque()  # that cannot be written to the server
+        self._done: list[Done] = []
+        self.commits = 0
+        self._starts: Counter[bytes] = Counter()
+        self._has_ended = False
         self._on_close = ExitStack()
         with ExitStack() as on_error:
             jobdir = Path(own["JOBDIR"]).absolute() if own["JOBDIR"] else None
             if jobdir is not None:  # two workers of one name would take each other's requests
                 on_error.enter_context(lock_directory(jobdir / "requests.bloom"))
-            self._server = Server(Address.of(settings.redis_url, own))
-            on_error.callback(self._server.close)
+            server = Server(Address.of(settings.redis_url, own))
+            on_error.callback(server.close)
+            _say_what_is_odd(server, own, name)
             self._queue = Queue(
-                self._server,
+                server,
                 lease_seconds=settings.fleet_lease,
                 delay=delay,
                 start_urls=key_of(settings.fleet_start_urls, name) if settings.fleet_start_urls else None,
                 items=own.get(ITEMS, ""),
                 **chain_options(settings, fingerprints, name),
             )
-            self.where = self._queue.where
-            """Where filter and queue are, for messages."""
-            self._client = LeaseClient(
-                self._queue,
-                _worker_name(jobdir),
-                ahead=2 * own.getint("CONCURRENT_REQUESTS"),
-                per_slot=own.getint("CONCURRENT_REQUESTS_PER_DOMAIN"),
-                news=_in_crawl(self._news),
-            )
-            self._open(name)
-            self._on_close = on_error.pop_all()
-        self._in_flight: dict[int, tuple[Ticket | None, Request]] = {}  # by id() of the request, kept alive here
-        self._in_memory: deque[Request] = deque()  # that cannot be written to the server
-        self._done: list[Done] = []
-        self.commits = 0
-        self._starts: Counter[bytes] = Counter()
-        self._has_ended = self._has_warned = False
-
-    def _open(self, spider: str) -> None:
-        if risk := self._server.risk():
-            logger.warning("The server %s may lose the queue: %s", self._server.where, risk)
-        if found := left_by_scrapy_redis(self._server, self._crawler.settings, spider):
-            logger.warning(
-                "scrapy-redis left %s on %s, which this crawl does not read. To take it over, once, before the first "
-                "worker starts: scrapy bloom import redis://... %s",
-                " and ".join(found),
-                self._server.where,
-                spider,
-            )
-        self._queue.begin()
-        try:
+            self._queue.begin()
+            ahead, per_slot = 2 * own.getint("CONCURRENT_REQUESTS"), own.getint("CONCURRENT_REQUESTS_PER_DOMAIN")
+            news = _in_crawl(self._news)
+            self._client = LeaseClient(self._queue, _worker_name(jobdir), ahead=ahead, per_slot=per_slot, news=news)
             self._client.open()
-        except RedisError as error:
-            advice = "Start the worker again; if that does not help, see what the server logs."
-            raise UnusableError(f"The queue {self.where}", f"cannot be used: {error}", advice=advice) from None
+            self._on_close = on_error.pop_all()
+        self.where = self._queue.where
+        """Where filter and queue are, for messages."""
         logger.info("Sharing the queue %s with all workers that are given the same key", self.where)
 
     # -- the store -----------------------------------------------------------------------------------------------------
@@ -161,14 +137,13 @@ class FleetStore:
         """
         fingerprint = self._fingerprints.of_request(request)
         self._starts[fingerprint] += 1
-        text = b"start %d " % self._starts[fingerprint] + fingerprint
-        return sha1(text, usedforsecurity=False).digest()
+        return sha1(b"start %d " % self._starts[fingerprint] + fingerprint, usedforsecurity=False).digest()
 
     def _keep_in_memory(self, request: Request, error: ValueError) -> None:
         """Let this worker fetch *request*, which is lost if the worker is killed or stopped."""
-        self._count("in_memory")
-        if not self._has_warned:
-            self._has_warned = True
+        self._in_memory.append(request)
+        self._stats.inc_value("bloom/fleet/in_memory")
+        if self._stats.get_value("bloom/fleet/in_memory") == 1:
             logger.error(
                 "%s cannot be written to the queue without a pickle: %s. It stays in this worker, and is lost if that "
                 "is killed or stopped; bloom/fleet/in_memory counts such requests. Put plain types into meta and "
@@ -177,7 +152,6 @@ class FleetStore:
                 request,
                 error,
             )
-        self._in_memory.append(request)
 
     def pop(self) -> tuple[Request, bool] | None:
         """Return the next request, and whether another worker gets it if this one dies; None if none is ready."""
@@ -238,8 +212,7 @@ class FleetStore:
         if self._client.state is State.FAILED and not self._has_ended:
             self._end()
         for name, value in self._client.counts.items():
-            if self._crawler.stats is not None:
-                self._crawler.stats.set_value(f"bloom/fleet/{name}", value)
+            self._stats.set_value(f"bloom/fleet/{name}", value)
 
     def close(self) -> None:
         """Deliver what is left, give back what was not begun, and let go of everything."""
@@ -264,16 +237,23 @@ class FleetStore:
     def _end(self) -> None:
         self._has_ended = True
         error = self._client.failure
-        if isinstance(error, UnusableError):
-            logger.critical("The crawl is being ended. %s", error)
-            end_crawl(self._crawler, "fleet_lost")
-        else:
-            logger.critical("The crawl is being ended. The lease client has failed: %r", error, exc_info=error)
-            end_crawl(self._crawler, "fleet_failed")
+        is_lost = isinstance(error, UnusableError)
+        logger.critical("The crawl is being ended. %s", error, exc_info=None if is_lost else error)
+        end_crawl(self._crawler, "fleet_lost" if is_lost else "fleet_failed")
 
-    def _count(self, name: str) -> None:
-        if self._crawler.stats is not None:
-            self._crawler.stats.inc_value(f"bloom/fleet/{name}")
+
+def _say_what_is_odd(server: Server, settings: BaseSettings, spider: str) -> None:
+    if server.may_lose():
+        advice = "Set appendonly yes and maxmemory-policy noeviction"
+        logger.warning("The server %s loses the queue when it is killed or full. %s", server.where, advice)
+    if found := left_by_scrapy_redis(server, settings, spider):
+        logger.warning(
+            "scrapy-redis left %s on %s, which this crawl does not read. To take it over, once, before the first "
+            "worker starts: scrapy bloom import redis://... %s",
+            " and ".join(found),
+            server.where,
+            spider,
+        )
 
 
 def _worker_name(jobdir: Path | None) -> str:

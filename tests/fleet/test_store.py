@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import datetime
+import json
 from typing import TYPE_CHECKING, Any
 
+import msgpack
 import pytest
 from scrapy import Request, Spider
 from scrapy.utils.test import get_crawler
 
+from scrapy_bloom.commands.command_line import main
 from scrapy_bloom.errors import InUseError, UnusableError
 from scrapy_bloom.fleet.store import FleetStore
 from scrapy_bloom.settings import BloomSettings
@@ -204,6 +207,22 @@ def test_an_entry_that_cannot_be_read_is_dead_lettered(make: Callable[..., Fleet
         store.done(request)
         assert crawl(store) == []
         assert b"garbage" in client.lindex("{bloom:pages:0}:dead", 0)
+
+
+def test_info_says_what_a_fleet_has_in_hand(make: Callable[..., FleetStore], server: RedisServer, capsys: Any) -> None:
+    """`scrapy bloom info` with the server says what is pending, leased and dead-lettered, and names the workers."""
+    store = make(CONCURRENT_REQUESTS=1)
+    for name in "abc":
+        push(store, name)
+    pop(store)
+    with server.client() as client:
+        client.rpush("{bloom:pages:0}:dead", msgpack.packb(["crashes", "h", "0", b"garbage"]))
+    wait_until(lambda: len(store) == 2, "two are ready")
+    assert main(["info", server.url, "bloom:pages", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["pending"], found["leased"], found["dead_lettered"]) == (0, 3, 1)
+    assert [worker["leased"] for worker in found["workers"]] == [3]
+    assert main(["info", server.url, "bloom:others"]) == 2
 
 
 def test_start_urls_are_pushed_to_a_crawl_that_waits(make: Callable[..., FleetStore], server: RedisServer) -> None:
