@@ -7,7 +7,7 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from scrapy_bloom.errors import SettingsError, UnusableError, counted
+from scrapy_bloom.errors import UnusableError, counted
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.filter.directory import open_filter
 from scrapy_bloom.filter.lock import is_locked
@@ -74,14 +74,11 @@ class Opening:
             ) from error
         if self.guard is not None:
             self.guard.open(ScalableBloomFilter(NOVELTY_CAPACITY, NOVELTY_ERROR_RATE).add)
-        return MemoryStore(chain, self._order(in_job=False), share=self._share(), pages=self._pages())
+        order = self._order(in_job=False)
+        return MemoryStore(chain, order, self._share(), PagesPerHost.of(self.settings.pages_per_host, order))
 
     def _share(self) -> Share | None:
         return self.guard.share if self.guard is not None and self.scheduler else None
-
-    def _pages(self) -> PagesPerHost | None:
-        limits = self.settings.pages_per_host
-        return None if limits is None else PagesPerHost(limits)
 
     def in_job(self, jobdir: Path, prepare: Callable[[Batch], None]) -> JobStore:
         """Return the store in *jobdir*; before each commit it calls *prepare* with what is going to be written.
@@ -100,15 +97,12 @@ class Opening:
             key_space=self.fingerprints.space if self.filter else None,
             prepare=prepare,
             share=self._share(),
-            pages=self._pages(),
         )
         try:
             if self.guard is not None:
                 novelty = open_filter(store.directory / "novelty", NOVELTY_CAPACITY, NOVELTY_ERROR_RATE)
                 store.close_also(novelty)
                 self.guard.open(novelty.add)
-            if store.pages is not None:
-                store.pages.counts.update(store.database.pages())
             if self.scheduler:
                 self._take_in(store, jobdir)
             else:
@@ -129,16 +123,8 @@ class Opening:
             logger.info("The job in %s has ended, and this delta crawl begins anew; it is kept as %s", jobdir, last)
 
     def _order(self, *, in_job: bool) -> Order:
-        order = Order(by_slot=False, is_lifo=(True, True))  # without our scheduler, any
-        if self.scheduler:
-            order = Order.of(self.crawler.settings, in_job=in_job)
-        if self.settings.pages_per_host is not None and not order.by_slot:
-            problem = (
-                "BLOOM_PAGES_PER_HOST takes SCHEDULER = 'scrapy_bloom.DurableScheduler', which the add-on sets, and "
-                "SCHEDULER_PRIORITY_QUEUE = 'scrapy.pqueues.DownloaderAwarePriorityQueue', Scrapy's default"
-            )
-            raise SettingsError([problem])
-        return order
+        in_any = Order(by_slot=False, is_lifo=(True, True))
+        return Order.of(self.crawler.settings, in_job=in_job) if self.scheduler else in_any
 
     def _take_in(self, store: JobStore, jobdir: Path) -> None:
         imported = import_queue(jobdir, store.database, self.crawler)

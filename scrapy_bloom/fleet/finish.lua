@@ -4,7 +4,7 @@
 -- ARGV[1] token   ARGV[2] number of this call among the worker's
 -- ARGV[3] lanes, flat: slot, score, RPUSH or LPUSH
 -- ARGV[4] links, flat: place (-1: not filtered), probe, number of the lane, entry
--- ARGV[5] pages to acknowledge, flat: id, items, why it is dead-lettered or ""
+-- ARGV[5] pages to acknowledge, flat: id, items, why it is dead-lettered or "", false if a retry took its place
 -- ARGV[6] probes to forget   ARGV[9] name of the list that items go to
 -- ARGV[7] blocks and capacity of each layer that may come   ARGV[8] ms of the maximum age, or 0
 -- 3 to 7 are in msgpack.
@@ -15,7 +15,8 @@ local links, done, forget = cmsgpack.unpack(ARGV[4]), cmsgpack.unpack(ARGV[5]), 
 local has_state, outstanding, seq = unpack(call('HMGET', STATE, 'format', 'outstanding', 'seq'))
 if not has_state then return false end
 outstanding, seq = tonumber(outstanding or 0), tonumber(seq or 0)
-if call('HGET', CALLS, token) == number then return {outstanding, seq, 0, 0} end -- its answer was lost
+local function left() return tonumber(call('HGET', STATE, 'left') or 0) end
+if call('HGET', CALLS, token) == number then return {outstanding - left(), seq, 0, 0} end -- its answer was lost
 if #forget > 0 then call('SADD', FILTER .. ':forgotten', unpack(forget)) end
 local chain = open_chain(cmsgpack.unpack(ARGV[7]), tonumber(ARGV[8]), milliseconds())
 
@@ -34,17 +35,18 @@ for i, entries in pairs(queued) do put(lane_of[3 * i - 2], lane_of[3 * i - 1], l
 chain.save()
 
 local ids, ended, refused = {}, {}, 0
-for i = 1, #done, 3 do ids[#ids + 1] = done[i] end
+for i = 1, #done, 4 do ids[#ids + 1] = done[i] end
 if #ids > 0 then
     for i, place in ipairs(call('HMGET', held(token), unpack(ids))) do
         if not place then -- the lease has run out, and another may be at it
             refused = refused + 1
         else
             ended[#ended + 1] = ids[i]
-            if done[3 * i - 1] ~= '' then call('RPUSH', STATE .. ':items:' .. ARGV[9], done[3 * i - 1]) end
-            if done[3 * i] ~= '' then
+            if done[4 * i - 2] ~= '' then call('RPUSH', STATE .. ':items:' .. ARGV[9], done[4 * i - 2]) end
+            if not done[4 * i] then uncount(cmsgpack.unpack(place)[1]) end
+            if done[4 * i - 1] ~= '' then
                 local slot, score, _, entry = unpack(cmsgpack.unpack(place))
-                bury(done[3 * i], slot, score, entry)
+                bury(done[4 * i - 1], slot, score, entry)
             end
         end
     end
@@ -53,4 +55,4 @@ end
 outstanding, seq = outstanding + new - #ended, seq + new
 call('HSET', STATE, 'outstanding', outstanding, 'seq', seq)
 call('HSET', CALLS, token, number)
-return {outstanding, seq, new, refused}
+return {outstanding - left(), seq, new, refused}

@@ -2,12 +2,14 @@
 -- begin with it, and so share its hash tag:
 --
 --   {..}            hash: format, key_space, seed, chain, layers, count, capacity, error_rate, shards; outstanding:
---                   requests that are not done; seq: requests ever taken in; ids: ever handed out; called;
+--                   requests that are not done; left: of these, in full slots; seq: requests ever taken in; ids: ever
+--                   handed out; called;
 --                   collected:<name>: how many entries of that list of items were removed
 --   ..:bits:<chain>:<layer>:<n>   n-th megabyte of a layer's blocks
 --   ..:lane:<score>:<slot>        list: entries of one slot and priority, the next one last
 --   ..:lanes:<slot>               sorted set: the scores of a slot's lanes, the most urgent first
 --   ..:slots        sorted set: slots by the time in ms from which they may be served
+--   ..:pages        hash: slot -> how many it has had, if there are limits     ..:full  set: slots that get no more
 --   ..:workers      sorted set: token by end of its lease      ..:names    hash: name -> token of its newest life
 --   ..:held:<token> hash: id -> {slot, score, crashes, entry}  ..:worker:<token>  hash: name, last, suspect
 --   ..:suspects     list: the same, of requests that were in hand when a worker died
@@ -18,7 +20,7 @@
 -- changed. One that begins by deleting something is carried out: so leases are renewed and pages acknowledged.
 local STATE, call = KEYS[1], redis.call
 local SLOTS, WORKERS, NAMES, CALLS = STATE .. ':slots', STATE .. ':workers', STATE .. ':names', STATE .. ':calls'
-local SUSPECTS, DEAD = STATE .. ':suspects', STATE .. ':dead'
+local SUSPECTS, DEAD, PAGES, FULL = STATE .. ':suspects', STATE .. ':dead', STATE .. ':pages', STATE .. ':full'
 
 local function lane(slot, score) return STATE .. ':lane:' .. score .. ':' .. slot end
 local function lanes(slot) return STATE .. ':lanes:' .. slot end
@@ -33,10 +35,32 @@ end
 
 -- Puts entries into a lane, at the end that *push* names: RPUSH makes the last one the next.
 local function put(slot, score, push, entries)
+    local is_full = call('SISMEMBER', FULL, slot) == 1
     if call(push, lane(slot, score), unpack(entries)) == #entries then -- it was empty
         call('ZADD', lanes(slot), score, score)
+        if not is_full then call('ZADD', SLOTS, 'NX', 0, slot) end
+    end
+    if is_full then call('HINCRBY', STATE, 'left', #entries) end
+end
+
+local function waiting(slot)
+    local total = 0
+    for _, score in ipairs(call('ZRANGE', lanes(slot), 0, -1)) do total = total + call('LLEN', lane(slot, score)) end
+    return total
+end
+
+-- Lets a slot be served again; if it still is full, the next look at it finds that.
+local function reopen(slot)
+    if call('SREM', FULL, slot) == 1 then
+        call('HINCRBY', STATE, 'left', 0 - waiting(slot)) -- never -0, which is no integer to Redis
         call('ZADD', SLOTS, 'NX', 0, slot)
     end
+end
+
+-- Takes back a page of a slot, which was counted and did not come.
+local function uncount(slot)
+    if call('HEXISTS', PAGES, slot) == 1 then call('HINCRBY', PAGES, slot, -1) end
+    reopen(slot)
 end
 
 -- Dead-letters a request, which does not count as outstanding from then on.
@@ -56,9 +80,10 @@ local function end_worker(token, limit)
         if limit > 0 and crashes >= limit then
             bury('crashes', slot, score, entry)
             buried = buried + 1
-        elseif crashes > 0 then
+        elseif crashes > 0 then -- and still counts as a page
             call('RPUSH', SUSPECTS, cmsgpack.pack({slot, score, crashes, entry}))
         else
+            uncount(slot)
             put(slot, score, 'RPUSH', {entry})
         end
     end

@@ -26,8 +26,9 @@ def inspect_queue(server: Server, prefix: str) -> dict[str, Any]:
     counts, leased, dead = Counter[str](), Counter[str](), list[dict[str, str]]()
     for shard in range(int(shards)):
         key = f"{{{prefix}:{shard}}}"
-        outstanding, seq = (int(each or 0) for each in client.hmget(key, "outstanding", "seq"))
-        counts.update(enqueued=seq, outstanding=outstanding, dead_lettered=client.llen(f"{key}:dead"))
+        outstanding, seq, left = (int(each or 0) for each in client.hmget(key, "outstanding", "seq", "left"))
+        dead_letters = client.llen(f"{key}:dead")
+        counts.update(enqueued=seq, outstanding=outstanding, left=left, dead_lettered=dead_letters)
         for token in client.zrange(f"{key}:workers", 0, -1):
             name = client.hget(f"{key}:worker:{token.decode()}", "name") or token
             leased[name.decode()] += client.hlen(f"{key}:held:{token.decode()}")
@@ -43,6 +44,7 @@ def inspect_queue(server: Server, prefix: str) -> dict[str, Any]:
         "key": prefix,
         "enqueued": counts["enqueued"],
         "pending": counts["outstanding"] - in_hand,
+        "pending_of_full_hosts": counts["left"],
         "leased": in_hand,
         "dead_lettered": counts["dead_lettered"],
         "workers": [{"worker": name, "leased": count} for name, count in leased.items()],

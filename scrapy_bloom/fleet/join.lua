@@ -9,6 +9,7 @@ allow_when_full()
 local earlier, returned, buried = call('HGET', NAMES, name), 0, 0
 if earlier and earlier ~= token then returned, buried = end_worker(earlier, limit) end
 local now = milliseconds()
+for _, slot in ipairs(call('SMEMBERS', FULL)) do reopen(slot) end -- limits may have changed
 call('HSET', NAMES, name, token)
 call('HSET', worker(token), 'name', name)
 call('HSET', STATE, 'called', now)

@@ -93,6 +93,7 @@ class LeaseClient:
         self._newest: list[int] = []  # by shard: the newest request
         self._said: list[tuple[int, int]] = []  # by shard: requests outstanding, and those there ever were
         self._said_before: list[tuple[int, int]] = []
+        self._left: dict[int, int] = {}  # by shard: requests of slots that have had their pages
         self._looks = 0
         self._next_look = self._next_beat = self._deadline = 0.0
 
@@ -288,6 +289,8 @@ class LeaseClient:
             self._ready.extend(answer.found)
             self._in_hand.update(ticket.slot for ticket in tickets)
         self._newest[shard] = max([self._newest[shard], *[ticket.id for ticket in tickets]])
+        self._left[shard] = answer.left
+        self.counts["left"] = sum(self._left.values())
         self.counts["returned"] += answer.returned
         self.counts["dead_lettered"] += answer.buried
         return len(tickets)

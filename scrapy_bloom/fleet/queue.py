@@ -7,6 +7,7 @@ the URL's fingerprint names. The scripts ``*.lua`` beside this file are the step
 from __future__ import annotations
 
 import logging
+from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scrapy_bloom.errors import SettingsError, UnusableError, counted
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from scrapy_bloom.fleet.server import Server
+    from scrapy_bloom.job.pages import PagesPerHost
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +60,7 @@ class Done(NamedTuple):
     ticket: Ticket
     items: bytes = b""
     dead: str = ""  # why the request is dead-lettered
+    is_page: bool = True  # whether no retry or redirect has taken its place
 
     @property
     def shard(self) -> int:
@@ -83,6 +86,7 @@ class Taken(NamedTuple):
     found: list[tuple[Ticket, bytes]]
     returned: int  # requests that an expired worker held
     buried: int  # of these, dead-lettered
+    left: int  # requests of slots that have had their pages; they are not outstanding
 
 
 class Finished(NamedTuple):
@@ -102,9 +106,10 @@ class Queue(ServerChain):
     """Pending requests beside the filter: *options* are those of :class:`ServerChain`.
 
     A worker is given up after *lease_seconds* without a word. A slot's requests are handed out *delay* seconds apart.
-    *start_urls* is a Redis key that others push start URLs to, and *items* the name of the list that :attr:`Done.items`
-    go to. All methods raise UnusableError if the server has lost keys of the queue, and redis.RedisError if a call
-    failed, which may have been carried out all the same.
+    *pages* limits the pages of slots; on a cluster, each shard has its part. *start_urls* is a Redis key that others
+    push start URLs to, and *items* the name of the list that :attr:`Done.items` go to. All methods raise UnusableError
+    if the server has lost keys of the queue, and redis.RedisError if a call failed, which may have been carried out all
+    the same.
     """
 
     kind, version = "queue", 2
@@ -116,6 +121,7 @@ class Queue(ServerChain):
         *,
         lease_seconds: float = 60.0,
         delay: float = 0.0,
+        pages: PagesPerHost | None = None,
         start_urls: str | None = None,
         items: str = "",
         **options: Any,
@@ -124,7 +130,7 @@ class Queue(ServerChain):
         if start_urls and server.is_cluster and self.key(0) not in start_urls:
             need = f"on a cluster, its name must have {self.key(0)} in it, to be on the node of the queue"
             raise SettingsError([f"BLOOM_FLEET_START_URLS is {start_urls!r}; {need}"])
-        self.lease_seconds, self.start_urls, self.items = lease_seconds, start_urls, items
+        self.lease_seconds, self.start_urls, self.items, self.pages = lease_seconds, start_urls, items, pages
         self._lease, self._delay = int(lease_seconds * 1000), int(delay * 1000)
 
     def join(self, token: str, name: str) -> int:
@@ -147,15 +153,20 @@ class Queue(ServerChain):
 
         """
         keys = [self.key(shard), *([self.start_urls] if self.start_urls and not shard else [])]
+        limits = {} if self.pages is None else self.pages.limits
+        parts = {slot: False if most is None else ceil(most / self.shards) for slot, most in limits.items()}
         given = token, newest, most, self._lease, CRASH_LIMIT, self._delay, for_script([*later]), PUSHED
-        answer = self._step(_TAKE, keys, *given)
+        answer = self._step(_TAKE, keys, *given, for_script(parts))
         if not answer:
             raise LeaseLostError
-        outstanding, seq, flat, *ended = answer
-        self._say_what_ended(shard, *ended)
+        outstanding, seq, flat, returned, buried, left, full = answer
+        self._say_what_ended(shard, returned, buried)
+        if self.pages is not None:
+            for slot in full:
+                self.pages.log_full(slot.decode(errors="surrogateescape"))
         rows = zip(flat[::3], flat[1::3], flat[2::3], strict=True)
         found = [(Ticket(shard, id_, slot.decode(errors="surrogateescape")), entry) for id_, slot, entry in rows]
-        return Taken(outstanding, seq, found, *ended)
+        return Taken(outstanding, seq, found, returned, buried, left)
 
     def finish(self, shard: int, token: str, number: int, messages: Sequence[Message]) -> Finished:
         """Enqueue the links that are new, and acknowledge the pages. All or nothing, once per *number*."""
@@ -168,7 +179,7 @@ class Queue(ServerChain):
                 probe = (-1, b"") if each.fingerprint is None else self.probe(each.fingerprint)
                 links += (*probe, lanes.setdefault(each.lane, len(lanes) + 1), each.entry)
             elif isinstance(each, Done):
-                done += (each.ticket.id, each.items, each.dead)
+                done += (each.ticket.id, each.items, each.dead, each.is_page)
             else:
                 forget.append(self.probe(each.fingerprint).bits)
         flat = [field for lane in lanes for field in lane]

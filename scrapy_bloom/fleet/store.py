@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy.utils.reactor import is_reactor_installed
 
-from scrapy_bloom.errors import UnusableError
+from scrapy_bloom.errors import UnusableError, counted
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.filter.lock import lock_directory
 from scrapy_bloom.fleet.chain import LOCAL_SHARE, chain_options
@@ -28,6 +28,7 @@ from scrapy_bloom.fleet.server import Address, Server, key_of
 from scrapy_bloom.fleet.takeover import left_by_scrapy_redis
 from scrapy_bloom.job.frontier import Order
 from scrapy_bloom.job.memory import key_of as lane_of
+from scrapy_bloom.job.pages import PagesPerHost
 from scrapy_bloom.loops.share import Mark
 from scrapy_bloom.startup import end_crawl
 from scrapy_bloom.store import MARK
@@ -95,6 +96,7 @@ class FleetStore:
                 server,
                 lease_seconds=settings.fleet_lease,
                 delay=delay,
+                pages=PagesPerHost.of(settings.pages_per_host, self._order),
                 start_urls=key_of(settings.fleet_start_urls, name) if settings.fleet_start_urls else None,
                 items=own.get(ITEMS, ""),
                 **chain_options(settings, fingerprints, name),
@@ -184,11 +186,11 @@ class FleetStore:
                 self.push(request, fingerprint)
         self._client.send(Done(ticket))
 
-    def done(self, request: Request, *, is_page: bool = True) -> None:  # noqa: ARG002 - as in every store
+    def done(self, request: Request, *, is_page: bool = True) -> None:
         """Acknowledge *request*, with the next commit."""
         ticket, _ = self._in_flight.pop(id(request), (None, None))
         if ticket is not None:
-            self._done.append(Done(ticket, self.items.getvalue()))
+            self._done.append(Done(ticket, self.items.getvalue(), is_page=is_page))
             self.items.seek(0)
             self.items.truncate()
 
@@ -219,6 +221,8 @@ class FleetStore:
         self.commit()
         self._client.close()
         self.commit()
+        if left := self._client.counts["left"]:
+            logger.info("BLOOM_PAGES_PER_HOST: %s are left on the server", counted(left, "pending request"))
         self.chain.close()
         self._on_close.close()
 

@@ -2,9 +2,11 @@
 --
 -- ARGV[1] token   ARGV[2] newest id that the worker knows of   ARGV[3] most requests   ARGV[4] ms of a lease
 -- ARGV[5] crash limit   ARGV[6] ms between two requests of a slot, or 0   ARGV[7] slots to serve last, in msgpack
+-- ARGV[9] limits to the pages of slots, in msgpack; "*": of others; false: none
 -- KEYS[2] if given, a list, set or sorted set of start URLs that others push, and ARGV[8] what their entries begin with
 --
--- Returns {outstanding, seq, [id, slot, entry, ...], requests given back, of these buried}
+-- Returns {outstanding, seq, [id, slot, entry, ...], requests given back, of these buried, requests left in full slots,
+--          slots that are full now}
 --         {}: the lease has run out, and others have or get what the worker held
 --         nil: keys of the queue are lost
 local token, most, lease, limit, delay = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
@@ -45,6 +47,16 @@ local function serve(slot, count)
     return taken
 end
 
+local limits, full = cmsgpack.unpack(ARGV[9]), {}
+
+-- Returns how many requests of a slot may be handed out, at most *count*.
+local function room(slot, count)
+    local limit = limits[slot]
+    if limit == nil then limit = limits['*'] end
+    if not limit or slot == '' then return count end
+    return math.min(count, limit - tonumber(call('HGET', PAGES, slot) or 0))
+end
+
 -- Returns slots that may be served, those that were not served for longest first; those to serve last, if no others.
 local function next_slots(later)
     local first, last = {}, {}
@@ -80,9 +92,17 @@ elseif most > 0 then
         -- With a delay, what a slot may have within a second goes to one worker.
         local each = delay > 0 and math.max(1, math.floor(1000 / delay)) or math.ceil((most - #found / 3) / #slots)
         for _, slot in ipairs(slots) do
-            local taken = serve(slot, math.min(each, most - #found / 3))
+            local wanted = math.min(each, most - #found / 3)
+            local count = room(slot, wanted)
+            local taken = serve(slot, count)
+            if next(limits) and taken > 0 then call('HINCRBY', PAGES, slot, taken) end
             if taken > 0 then
                 call('ZADD', SLOTS, now + delay * taken, slot)
+            elseif count < wanted then
+                full[#full + 1] = slot
+                call('ZREM', SLOTS, slot)
+                call('SADD', FULL, slot)
+                call('HINCRBY', STATE, 'left', waiting(slot))
             elseif #found < 3 * most then
                 call('ZREM', SLOTS, slot)
             end
@@ -95,13 +115,13 @@ elseif most > 0 then
     end
 end
 
-local counts = call('HMGET', STATE, 'outstanding', 'seq')
-local outstanding, seq = tonumber(counts[1] or 0), tonumber(counts[2] or 0)
+local counts = call('HMGET', STATE, 'outstanding', 'seq', 'left')
+local outstanding, seq, left = tonumber(counts[1] or 0), tonumber(counts[2] or 0), tonumber(counts[3] or 0)
 if most > 0 and #found == 0 and call('EXISTS', SLOTS, SUSPECTS) == 0 then
     -- Nothing is pending or in hand, and yet not all is done: a key of the queue was lost.
     local in_hand = 0
     for _, other in ipairs(call('ZRANGE', WORKERS, 0, -1)) do in_hand = in_hand + call('HLEN', held(other)) end
-    if outstanding > 0 and in_hand == 0 then return false end
+    if outstanding > left and in_hand == 0 then return false end
     local kind = KEYS[2] and call('TYPE', KEYS[2]).ok
     for _ = 1, KEYS[2] and most or 0 do
         local pushed = kind == 'list' and call('LPOP', KEYS[2]) or kind == 'set' and call('SPOP', KEYS[2])
@@ -112,4 +132,4 @@ if most > 0 and #found == 0 and call('EXISTS', SLOTS, SUSPECTS) == 0 then
     end
     call('HSET', STATE, 'outstanding', outstanding, 'seq', seq)
 end
-return {outstanding, seq, found, returned, buried}
+return {outstanding - left, seq, found, returned, buried, left, full}

@@ -35,7 +35,6 @@ class MemoryStore:
         self,
         chain: ScalableBloomFilter,
         order: Order,
-        *,
         share: Share | None = None,
         pages: PagesPerHost | None = None,
     ) -> None:

@@ -6,10 +6,15 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from scrapy_bloom.errors import SettingsError
 from scrapy_bloom.settings import OTHERS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from typing_extensions import Self
+
+    from scrapy_bloom.job.frontier import Order
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +35,17 @@ class PagesPerHost:
         self.counts = Counter(counts)
         self._changed: set[str] = set()
         self._logged = 0
+
+    @classmethod
+    def of(cls, limits: Mapping[str, int | None] | None, order: Order) -> Self | None:
+        """Return what counts under *limits*; None without any. SettingsError if *order* tells no hosts apart."""
+        if limits is not None and not order.by_slot:
+            problem = (
+                "BLOOM_PAGES_PER_HOST takes a SCHEDULER of ours, which the add-on sets, and SCHEDULER_PRIORITY_QUEUE = "
+                "'scrapy.pqueues.DownloaderAwarePriorityQueue', the default since Scrapy 2.14"
+            )
+            raise SettingsError([problem])
+        return None if limits is None else cls(limits)
 
     def limit_of(self, host: str) -> int | None:
         """Return the most pages of *host*. What has no host, such as a ``data:`` URL, has no limit."""

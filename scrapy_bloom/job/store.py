@@ -29,6 +29,7 @@ from scrapy_bloom.job.consistency import check_consistency, replay_redo
 from scrapy_bloom.job.database import NAME, Database, damaged
 from scrapy_bloom.job.frontier import Frontier
 from scrapy_bloom.job.memory import key_of
+from scrapy_bloom.job.pages import PagesPerHost
 from scrapy_bloom.job.records import Batch
 
 if TYPE_CHECKING:
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from scrapy import Request, Spider
 
     from scrapy_bloom.job.frontier import Lane, Order
-    from scrapy_bloom.job.pages import PagesPerHost
     from scrapy_bloom.job.records import FeedLength
     from scrapy_bloom.loops.share import Share
     from scrapy_bloom.settings import BloomSettings
@@ -59,14 +59,13 @@ class JobStore:
 
     Args:
         directory: ``JOBDIR/requests.bloom``; created if missing.
-        settings: Capacity, error rate and maximum age of the filter.
+        settings: Capacity, error rate and maximum age of the filter; pages per host.
         order: The order in which requests are handed out.
         spider: Its methods are the callbacks of requests; None if a filter is used without a crawl.
         spider_name: It owns the job.
         key_space: What makes the fingerprints; None if they are not ours.
         prepare: Called before each commit with its batch, to add feeds, notes and figures of that moment.
         share: Shares the crawl among kinds of URLs, within that order; None: nothing does.
-        pages: Limits the pages of hosts; None: nothing does.
 
     Raises:
         BloomError: The job is in use, damaged, another spider's, or its parts are of different moments.
@@ -84,7 +83,6 @@ class JobStore:
         key_space: Mapping[str, str] | None,
         prepare: Callable[[Batch], None],
         share: Share | None = None,
-        pages: PagesPerHost | None = None,
     ) -> None:
         self.directory, self.where = directory, f"in {directory}"
         self.commits = 0
@@ -93,7 +91,7 @@ class JobStore:
         """Whether an earlier run began what this one goes on with. Known from :meth:`begin` on."""
         self.unreadable = 0
         """Rows that could not be made requests: a callback was renamed, perhaps. They stay for a later run."""
-        self._share, self.pages = share, pages
+        self._share, self.pages = share, PagesPerHost.of(settings.pages_per_host, order)
         self._spider, self._spider_name, self._key_space = spider, spider_name, key_space
         self._order, self._prepare = order, prepare
         self.chain = open_filter(directory, settings.capacity, settings.error_rate, max_age=settings.max_age)
@@ -109,7 +107,7 @@ class JobStore:
             raise
         self.add: Callable[[bytes], bool] = self._add
         self._contains = self.chain.contains
-        self.frontier = Frontier(is_lifo=order.is_lifo, read=self._read, share=share, pages=pages)
+        self.frontier = Frontier(is_lifo=order.is_lifo, read=self._read, share=share, pages=self.pages)
         self._memory = Frontier(is_lifo=order.is_lifo, active=self.frontier.active)  # what it left would be lost
         self._in_flight: dict[int, tuple[str, int, int, Request]] = {}  # by id() of the request: slot, lane, row
         self._batch, self._writing_batch = Batch(), Batch()
@@ -135,6 +133,8 @@ class JobStore:
             self.add = self.chain.add
         if self._share is not None:
             self._share.load(self.database.notes("kind"))
+        if self.pages is not None:
+            self.pages.counts.update(self.database.pages())
         self.frontier.restore(self.database.lanes())
         before = self.database.state
         self.was_clean = before.clean

@@ -27,6 +27,18 @@ def test_kills_of_workers_and_server_lose_no_page(mortal: RedisServer, tmp_path:
         assert not site.missing()
 
 
+def test_a_host_gets_as_many_pages_as_it_may_of_the_fleet(server: RedisServer) -> None:
+    """All workers together fetch so many; what is left is fetched when the limit is gone."""
+    by_host = {"SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.DownloaderAwarePriorityQueue"}
+    with Site(pages=60) as site:
+        for limit, expected in ((20, 20), (None, 60)):
+            with workers(site, server.url, 2, BLOOM_PAGES_PER_HOST=limit, **by_host) as running:
+                left = [worker.finish()["bloom/fleet/left"] for worker in running]
+            assert sum(site.hits.values()) == expected
+            assert (max(left) > 0) == (limit is not None)
+        assert not site.missing()
+
+
 def test_items_are_written_before_their_page_is_acknowledged(mortal: RedisServer, tmp_path: Path) -> None:
     """No item is lost to kills; twice are at most those of pages that were fetched twice."""
     files = [tmp_path / f"items-{i}.jl" for i in range(3)]

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgpack
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from scrapy_bloom.fleet.queue import Done, Lane, LeaseLostError, Link, Message, Queue, Ticket
 from scrapy_bloom.fleet.server import Address, Server
+from scrapy_bloom.job.pages import PagesPerHost
+from scrapy_bloom.settings import OTHERS
 
 if TYPE_CHECKING:
     from tests.fleet.servers import RedisServer
@@ -34,7 +38,7 @@ class Life:
         self.newest = self.finishes = 0
 
 
-def machine_over(server: RedisServer) -> type[RuleBasedStateMachine]:
+def machine_over(server: RedisServer, limit: int | None) -> type[RuleBasedStateMachine]:
     class Fleet(RuleBasedStateMachine):
         """What the server must agree with: every URL that was found is pending, in one worker's hands, or done."""
 
@@ -43,11 +47,13 @@ def machine_over(server: RedisServer) -> type[RuleBasedStateMachine]:
             with server.client() as client:
                 client.flushall()
             self.connection = Server(Address(server.url, {}))
-            self.queue = Queue(self.connection, "bloom:model", capacity=10)
+            pages = None if limit is None else PagesPerHost({OTHERS: limit})
+            self.queue = Queue(self.connection, "bloom:model", capacity=10, pages=pages)
             self.queue.begin()
             self.tokens = 0
             self.found: set[int] = set()
             self.done: set[int] = set()
+            self.replaced: set[int] = set()
             self.fetched: list[int] = []
             self.zombies: list[Life] = []
             self.lives = {name: self._new_life(name) for name in ("one", "other")}
@@ -72,18 +78,35 @@ def machine_over(server: RedisServer) -> type[RuleBasedStateMachine]:
                 assert not any(number in other.held for other in self.lives.values())
                 life.held[number] = ticket
                 life.newest = max(life.newest, ticket.id)
+            if not answer.found:
+                waiting = self.waiting()
+                assert answer.left == len(waiting)
+                assert all(limit is not None and self.counted()[number % 3] == limit for number in waiting)
 
-        @rule(name=NAMES, links=URLS, most=st.integers(0, 3), is_lost=st.booleans())
-        def finish(self, name: str, links: list[int], most: int, is_lost: bool) -> None:
+        def waiting(self) -> list[int]:
+            with server.client() as client:
+                names = client.scan_iter(match=f"{self.queue.key(0)}:lane:*")
+                return [int(entry) for name in names for entry in client.lrange(name, 0, -1)]
+
+        def counted(self) -> Counter[int]:
+            """Return how many pages each host has had: done, dead-lettered, in hand, or in hand when a worker died."""
+            return Counter(number % 3 for number in self.found - self.replaced - {*self.waiting()})
+
+        @rule(name=NAMES, links=URLS, most=st.integers(0, 3), is_lost=st.booleans(), is_page=st.booleans())
+        def finish(self, name: str, links: list[int], most: int, is_lost: bool, is_page: bool) -> None:
             life = self.lives[name]
             pages = [*life.held][:most]
             life.finishes += 1
-            messages: list[Message] = [*map(link, links), *[Done(life.held.pop(page)) for page in pages]]
+            messages: list[Message] = [
+                *map(link, links),
+                *[Done(life.held.pop(page), is_page=is_page) for page in pages],
+            ]
             answers = [self.queue.finish(0, life.token, life.finishes, messages) for _ in range(1 + is_lost)]
             assert answers[0].new == len(set(links) - self.found)
             assert answers[0].refused == 0
             self.found |= set(links)
             self.done |= set(pages)
+            self.replaced |= set() if is_page else set(pages)
 
         @rule(name=NAMES)
         def crash(self, name: str) -> None:
@@ -128,11 +151,15 @@ def machine_over(server: RedisServer) -> type[RuleBasedStateMachine]:
             held = [number for life in self.lives.values() for number in life.held]
             assert sorted([*map(int, pending), *map(int, dead), *held]) == sorted(self.found - self.done)
             assert outstanding == len(pending) + len(held)
+            assert limit is None or max(self.counted().values(), default=0) <= limit
 
     return Fleet
 
 
-def test_every_url_that_was_found_is_pending_in_hand_or_done(mortal: RedisServer) -> None:
-    """Through crashes of workers and server, lost answers and late calls, each URL is in one place."""
-    own = settings(max_examples=25, stateful_step_count=25, deadline=None)
-    run_state_machine_as_test(machine_over(mortal), settings=own)
+@pytest.mark.parametrize("limit", [None, 3])
+def test_every_url_that_was_found_is_pending_in_hand_or_done(mortal: RedisServer, limit: int | None) -> None:
+    """Through crashes of workers and server, lost answers and late calls, each URL is in one place; a host gets as many
+    pages as it may.
+    """
+    own = settings(max_examples=15, stateful_step_count=25, deadline=None)
+    run_state_machine_as_test(machine_over(mortal, limit), settings=own)
