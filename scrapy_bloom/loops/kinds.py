@@ -33,7 +33,9 @@ BEGIN = 4  # pages that a new kind's expectation counts for
 FIRST = 6  # first pages of each kind, from which its parent learns what to expect of new ones
 LATELY = 64  # pages after which older ones count half
 STEP = 1.5  # how much less is expected of a URL for each dry page on the way to it
-COPY = 4  # a kind that showed plainer pages once more in 1 / COPY of its pages is a copy as a whole
+# A kind that showed plainer pages once more in 1 / COPY of its pages is a copy as a whole; for what such a page has in
+# common with others, it counts COPY dry pages more
+COPY = 4
 SECTION = 20  # URLs under a word that make it a kind by itself
 # Pages without news, of URLs that have a part in common, after which their others count as copies: they come last
 DRY = 20
@@ -57,7 +59,8 @@ _mask_digits = re.compile(r"\d+").sub
 _has_letter = re.compile(r"[^\W\d_NH]").search
 _split = re.compile(r"(?:[a-z][\w+.-]*:)?(?://)?([^/?#]*)([^?#]*)\??([^#]*)", re.IGNORECASE | re.DOTALL).match
 _statistics = Struct("<6I3d")
-_level = re.compile(r"\^\d+$").sub
+_ending = re.compile(r"(?:\.[A-Za-z]{1,5}N?)?[/?]?$").search
+_level = re.compile(r"(?:(?<=/)\$)?\^\d+$").sub
 _number_of_keys = re.compile(r"\?\?\d+").sub
 
 
@@ -99,7 +102,7 @@ def names_of(url: str) -> tuple[str, list[str], list[str]]:
     if keys:
         names += [f"{leaf}?", f"?{len(keys)}", "&".join(keys)[:90]]
     else:
-        names.append(leaf)
+        names.append(leaf or "$")
     return host.lower()[:100] + "/", names, keys
 
 
@@ -349,5 +352,9 @@ class Tree:
 
 
 def _end(parent: Kind, name: str) -> str:
-    """Return what kinds that stand for many are told apart by: folder, last name, last name with a query, query."""
-    return "&" if parent.name[:1] == "?" else name[-1:] if name[-1:] in "/?" else ""
+    """Return what kinds that stand for many are told apart by: folder, ending, with a query, query."""
+    if parent.name[:1] == "?":
+        return "&"
+    ending = _ending(name)
+    assert ending is not None  # noqa: S101 -- it may be empty
+    return ending[0]

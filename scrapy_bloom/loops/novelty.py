@@ -74,6 +74,8 @@ _is_clock = re.compile(
 ).fullmatch
 
 
+NOBODY = ("", 0)
+"""Stands for the owner of lines that several pages with news have."""
 Value = TypeVar("Value")
 
 
@@ -95,7 +97,7 @@ class Novelty:
         self._add = add
         self._common: set[bytes] = set()  # lines of markup that three pages had
         self._met: _Lately[int] = _Lately()
-        self._owners: _Lately[str] = _Lately()
+        self._owners: _Lately[tuple[str, int]] = _Lately()
 
     def brought(self, response: Response) -> Brought:
         """Return what *response* brought, and remember it."""
@@ -198,21 +200,41 @@ class Novelty:
         return sum(self._add(b"\0" + group) for group in groups) >= ENOUGH_GROUPS
 
     def _own(self, url: str, text: bytes, is_news: bool) -> str:
-        """Note who shows the lines of *text*; return who showed most of them first, if it is no news."""
+        """Note who shows the lines of *text*; return which page showed the same first, if it is no news.
+
+        Of the lines that not several have, most are that page's; and of its own, this page has most.
+        """
         stripped = map(bytes.strip, text.split(b"\n")[:LINES])
         lines = dict.fromkeys([hash(line) for line in stripped if len(line) >= TELLING])
         owners = self._owners
         if is_news:
+            new = [line for line in lines if owners.get(line) is None]
             for line in lines:
-                owners.set(line, url if owners.get(line) is None else "")
+                owners.set(line, NOBODY)
+            for line in new:
+                owners.set(line, (url, len(new)))
             return ""
-        found = Counter([owner for owner in map(owners.get, lines) if owner])
-        twin, votes = found.most_common(1)[0] if found else ("", 0)
+        shown = [owner for owner in map(owners.get, lines) if owner != NOBODY]
+        found = Counter([owner for owner in shown if owner is not None])
+        owner, votes = found.most_common(1)[0] if found else (NOBODY, 0)
+        twin, number = owner
         if len(found) > 1:
             for line in lines:
-                if owners.get(line) not in (None, twin):
-                    owners.set(line, "")
-        return twin if 2 * votes > sum(found.values()) and 2 * votes >= len(lines) else ""
+                if owners.get(line) not in (None, owner):
+                    owners.set(line, NOBODY)
+        if 2 * votes <= max(number, len(shown)):
+            return ""
+        if plainness(url) < plainness(twin):  # one original is enough: the next page like it is a copy
+            for line in lines:
+                if owners.get(line) == owner:
+                    owners.set(line, (url, number))
+        return twin
+
+
+def plainness(url: str) -> tuple[int, int, int]:
+    """Return what tells an original from its copies: parameters, folders, length; the least is the original."""
+    path, _, query = url.partition("?")
+    return ((query.count("&") + 1) * bool(query) + path.count(";"), path.count("/"), len(url))
 
 
 class _Lately(Generic[Value]):

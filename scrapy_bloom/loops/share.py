@@ -2,11 +2,12 @@
 
 Handing out a request walks down the tree of kinds, each time to the child whose next page costs least:
 
-    cost = (pages handed out + URLs waiting) ^ POWER / promise          promise = rate^OWN * best^(1 - OWN)
+    cost = had ^ POWER / promise          promise = rate^OWN * best^(1 - OWN)
 
-where *rate* is the share of its pages that bring something (:meth:`Kind.rate`), *best* the promise of its best child.
-Of the URLs waiting, at most AHEAD per page handed out count. So a kind that brings nothing comes last without being cut
-off, an endless one levels off with the others, and what breeds comes later.
+where *rate* is the share of its pages that bring something (:meth:`Kind.rate`), *best* the promise of its best child,
+and *had* the pages handed out and the URLs waiting, a quarter of it that child's: a good kind among dry ones is not
+left behind with them. Of the URLs waiting, at most AHEAD per page handed out count. So a kind that brings nothing comes
+last without being cut off, an endless one levels off with the others, and what breeds comes later.
 
 A *lane* is a queue of requests of one kind, and a *group* the lanes of one slot and priority. The frontier counts what
 it queues and hands out; page_done() comes before the links of a page are pushed.
@@ -22,7 +23,8 @@ from collections import Counter
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
-from scrapy_bloom.loops.kinds import Tree, readable
+from scrapy_bloom.loops.kinds import COPY, Tree, readable
+from scrapy_bloom.loops.novelty import plainness
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -51,24 +53,25 @@ class Mark(NamedTuple):
 class Node:
     """A kind in one group: what waits of it there, and what its next page costs."""
 
-    __slots__ = ("best", "children", "cost", "heap", "kind", "parent", "promise", "waiting")
+    __slots__ = ("best", "children", "cost", "had", "heap", "kind", "parent", "promise", "waiting")
 
     def __init__(self, kind: Kind, parent: Node | None) -> None:
         self.kind, self.parent = kind, parent
         self.children: dict[str, Node] = {}
         self.heap: list[tuple[float, int, Node]] = []  # of children, by cost; an entry counts if its cost is the node's
         self.waiting = 0
-        self.cost = self.promise = 0.0
+        self.cost = self.promise = self.had = 0.0
         self.best: Node | None = None
 
     def weigh(self) -> float:
         """Return what the next page costs, after what is known now."""
         kind = self.kind
-        promise = kind.rate()
+        promise, self.had = kind.rate(), float(kind.given + min(self.waiting, AHEAD * kind.given) + 1)
         if self.children:
             if self.best is None:
                 self.best = max(self.children.values(), key=lambda child: child.promise)
             promise = promise**OWN * self.best.promise ** (1 - OWN)
+            self.had = self.had ** ((1 + OWN) / 2) * self.best.had ** ((1 - OWN) / 2)
         parent = self.parent
         if parent is not None:
             if parent.best is None or promise > parent.best.promise:
@@ -76,8 +79,7 @@ class Node:
             elif parent.best is self and promise < self.promise:
                 parent.best = None
         self.promise = promise
-        had = kind.given + min(self.waiting, AHEAD * kind.given) + 1
-        return float(had**POWER / (promise + 1e-9))
+        return float(self.had**POWER / (promise + 1e-9))
 
     def walk(self) -> Iterator[Node]:
         """Yield this node and all below it."""
@@ -126,6 +128,7 @@ class Share:
                 kind.nodes.append(child)
             path.append(child)
             node = child
+        is_cheaper = change < 0 or not node.waiting  # what waits makes a kind dearer
         for node in reversed(path):
             node.waiting += change
             parent = node.parent
@@ -136,8 +139,10 @@ class Share:
                 node.kind.nodes.remove(node)
                 if parent.best is node:
                     parent.best = None
-            elif node.waiting == change:
-                self._queue(node, node.weigh())
+            elif is_cheaper:
+                cost = node.weigh()
+                if node.waiting == change or cost < node.cost * 0.999:
+                    self._queue(node, cost)
 
     def _lane(self, key: str) -> Kind:
         """Return the kind of a lane; a lane that nothing is known of, after a crash, is a kind of its own."""
@@ -212,6 +217,10 @@ class Share:
             if kind not in originals:
                 kind.copied += 1
                 kind.news -= min(kind.news, float(is_original))
+        theirs = {id(part) for kind in originals for part in kind.alike}
+        for part in {part for kind in copies for part in kind.alike if id(part) not in theirs}:
+            part.pages += COPY
+            part.news -= min(part.news, float(is_original))
         return is_original
 
     def is_over(self, groups: Iterable[Group]) -> bool:
@@ -263,9 +272,3 @@ class Share:
 
 def _lanes(groups: Iterable[Group]) -> Iterator[Node]:
     return (node for group in groups for node in group.root.walk() if not node.children and node.parent)
-
-
-def plainness(url: str) -> tuple[int, int, int]:
-    """Return what tells an original from its copies: parameters, folders, length; the least is the original."""
-    path, _, query = url.partition("?")
-    return ((query.count("&") + 1) * bool(query) + path.count(";"), path.count("/"), len(url))
