@@ -19,7 +19,7 @@ from twisted.python.failure import Failure
 from scrapy_bloom import fingerprint, open_filter
 from scrapy_bloom.crawl import Crawl
 from scrapy_bloom.errors import SettingsError
-from scrapy_bloom.filter.inspect import seen_in
+from scrapy_bloom.filter.inspect import reading
 from tests.support.crawls import ADDON, Pages, Site, crawl, start
 from tests.support.engine import SCRAPYS_SCHEDULER, Engine, opened
 from tests.support.killed_crawls import STARTS, CrawlOfSite, items_of, links_of, run, run_to_the_end
@@ -77,7 +77,8 @@ def test_pages_come_round_again_after_the_maximum_age_or_a_reset(shop: Site, tmp
 def known(crawl: CrawlOfSite, pages: Iterable[int]) -> set[int]:
     """Return which of *pages* the delta of *crawl* calls known."""
     prints = {fingerprint(Request(f"http://site.test/{page}")): page for page in pages}
-    return {prints[each] for each in seen_in(crawl.directory / "delta" / "site" / "0", prints)}
+    with reading(crawl.directory / "delta" / "site" / "0") as (contains, _):
+        return {prints[each] for each in filter(contains, prints)}
 
 
 @pytest.mark.parametrize("how", ["killed", "feed not stored"])

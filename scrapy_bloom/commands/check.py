@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy_bloom.commands.fingerprinting import fingerprints_in, of_url_in, settings_of
 from scrapy_bloom.commands.info import pending_requests
 from scrapy_bloom.commands.terminal import OK, WRONG, show, tracked, write
-from scrapy_bloom.filter.inspect import seen_in
+from scrapy_bloom.filter.inspect import reading
 from scrapy_bloom.job.inspect import inspect_job
 from scrapy_bloom.loops.limits import objection_by
 from scrapy_bloom.settings import BloomSettings
@@ -62,7 +62,8 @@ def check(directory: str, urls: Iterable[str], settings: Settings) -> list[dict[
     guard = BloomSettings.from_settings(settings).loop_guard
     objection = objection_by(guard) if guard else lambda _: None
     waiting = set(fingerprints.values()).intersection(_waiting(job, of_url_in(space, directory, settings)))
-    seen = waiting | seen_in(job.filter.directory, fingerprints.values())
+    with reading(job.filter.directory) as (contains, _):
+        seen = waiting.union(filter(contains, fingerprints.values()))
     rules = resolve(space["rules"] if space else "")
     first: dict[bytes, str] = {}
     found = []

@@ -19,7 +19,7 @@ from scrapy_bloom.filter.lock import is_locked, owner
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from scrapy_bloom.filter.layer import Layer
     from scrapy_bloom.filter.layerfile import Header
@@ -113,9 +113,3 @@ def reading(directory: str | os.PathLike[str], max_age: float | None = None) -> 
         probes = probing.bind(spec.probes, spec.seed, on_quota_spent=lambda: None, forgotten=forgotten)
         probes.set_tables([(layer.bits, layer.spec.size_bits) for layer in layers], 0)
         yield probes.contains, layers
-
-
-def seen_in(directory: str | os.PathLike[str], fingerprints: Iterable[bytes]) -> set[bytes]:
-    """Return which of *fingerprints* the filter in *directory* contains now. Raises as opening it does."""
-    with reading(directory) as (contains, _):
-        return {fingerprint for fingerprint in fingerprints if contains(fingerprint)}

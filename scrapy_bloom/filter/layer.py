@@ -87,7 +87,8 @@ class Layer:
 
         The sample's standard error is under 0.0006 at half fill and k = 22.
         """
-        return self._fill_of(self._sample())
+        sample = self._sample()
+        return sum(self.bits.count(1, start, stop) for start, stop in sample) / sum(b - a for a, b in sample)
 
     @property
     def estimated_error_rate(self) -> float:
@@ -120,9 +121,6 @@ class Layer:
             if (found := bytes(data[at // 8 : end // 8]).find(_ONES)) >= 0:
                 return at // 8 + found
         return None
-
-    def _fill_of(self, sample: list[tuple[int, int]]) -> float:
-        return sum(self.bits.count(1, start, stop) for start, stop in sample) / sum(b - a for a, b in sample)
 
     def _sample(self) -> list[tuple[int, int]]:
         """Return ranges of bits between the thin ends, at most 1 MiB of them, spread evenly."""
