@@ -17,6 +17,7 @@ from scrapy_bloom.commands.command_line import main
 from scrapy_bloom.commands.import_seen import import_into
 from scrapy_bloom.commands.terminal import OK, USAGE, WRONG
 from scrapy_bloom.filter.directory import open_filter
+from scrapy_bloom.fleet.takeover import ScrapyRedisFingerprinter
 from scrapy_bloom.url.fingerprint import fingerprint
 from tests.fleet.servers import RedisServer
 
@@ -103,16 +104,20 @@ def test_a_crawl_does_not_fetch_what_was_imported(tmp_path: Path, scrapy: Scrapy
 
 
 def test_a_crawl_of_scrapy_redis_is_taken_over(tmp_path: Path, scrapy: Scrapy) -> None:
-    """What it had seen and what was pending is in the fleet's queue, its keys have other names, and a second time there
-    is nothing to take."""
+    """What it had seen and what was pending is in the fleet's queue under its own fingerprints, its keys have other
+    names, and a second time there is nothing to take."""
     with RedisServer(tmp_path / "redis") as server, server.client() as client:
         client.sadd("books:dupefilter", *(each.hex() for each in FINGERPRINTS))
         for url in URLS:
             client.zadd("books:requests", {pickle.dumps(Request(url).to_dict()): 0})
-        taken = scrapy("bloom", "import", server.url, "books", "--json")
+        command = ("bloom", "import", server.url, "books", "--json")
+        refused = scrapy(*command)
+        assert (refused.returncode, refused.stderr.count("\n")) == (USAGE, 1)
+        its_own = ("-s", f"REQUEST_FINGERPRINTER_CLASS={ScrapyRedisFingerprinter.__module__}.ScrapyRedisFingerprinter")
+        taken = scrapy(*command, *its_own)
         assert taken.returncode == OK, taken.stderr
         found = json.loads(taken.stdout)
         assert (found["requests"], found["fingerprints"], found["refused"]) == (50, 50, [])
         assert all(client.exists(name) for name in found["renamed"])
-        again = scrapy("bloom", "import", server.url, "books", "--json")
+        again = scrapy(*command, *its_own)
         assert (again.returncode, again.stdout, again.stderr.count("\n")) == (USAGE, "", 1)
