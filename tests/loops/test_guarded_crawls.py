@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+import signal
 from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.commands.info import info
 from scrapy_bloom.job.inspect import inspect_job
-from tests.support.crawls import ADDON, Pages, Site, crawl, html
+from tests.support.crawls import ADDON, PATIENCE, Pages, Site, crawl, html, start
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,3 +79,31 @@ def test_a_crawl_ends_by_itself_and_keeps_what_is_left(tmp_path: Path) -> None:
         assert calendar_pages(site) >= 50
         assert not HONEST & site.hits.keys()
         assert set(site.hits.values()) == {1}
+
+
+def test_a_killed_crawl_goes_on_and_ends_by_itself(tmp_path: Path) -> None:
+    """After a kill in its middle, the crawl fetches every honest page and still ends: the job has what was learned."""
+    settings = {**GUARDED, "JOBDIR": str(tmp_path / "job")}
+    with Site(WithCalendar()) as site:
+        killed = start(site, tmp_path, settings)
+        with site.asked:
+            assert site.asked.wait_for(lambda: "/held" in site.hits and calendar_pages(site) > LEAST_DRY, PATIENCE)
+        killed.signal(signal.SIGKILL)
+        site.release.set()
+        assert killed.finish().code == -signal.SIGKILL
+        outcome = crawl(site, tmp_path, settings)
+        assert site.hits.keys() >= HONEST
+        assert LEAST_DRY <= calendar_pages(site) < 10 * LEAST_DRY
+        assert outcome.stats["finish_reason"] == "finished"
+        assert outcome.stats["bloom/loop/left"] > 0
+
+
+def test_without_a_job_the_crawl_ends_by_itself_and_says_what_was_left(tmp_path: Path) -> None:
+    """In memory, too, every honest page is fetched once, and the stats count what was given up."""
+    with Site(WithCalendar()) as site:
+        site.release.set()
+        outcome = crawl(site, tmp_path, GUARDED)
+        assert {path: site.hits[path] for path in HONEST} == dict.fromkeys(HONEST, 1)
+        assert calendar_pages(site) < 10 * LEAST_DRY
+        assert outcome.stats["finish_reason"] == "finished"
+        assert outcome.stats["bloom/loop/left"] > 0

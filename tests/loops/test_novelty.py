@@ -119,6 +119,26 @@ def test_a_copy_names_its_original() -> None:
     assert known.brought(page("", "http://a.example/empty")).twin == ""
 
 
+def test_an_excerpt_is_no_original_and_an_advertisement_no_copy() -> None:
+    """A page is a copy only of one that shows little else: not of a digest, and not because of a line by the way."""
+    known = novelty()
+    lines = [f"<p>{text(number)}</p>" for number in range(6)]
+    digest = page("\n".join(lines), "http://a.example/digest")
+    assert known.brought(digest).is_news
+    assert known.brought(page(lines[0], "http://a.example/0")).twin == ""
+    assert known.brought(page(f"{lines[0]}\n<p>{text('ad')}</p>\n<p>{text('own')}</p>", "http://a.example/ad")).is_news
+    assert known.brought(page(f"<p>{text('ad')}</p>", "http://a.example/list")).twin == ""
+
+
+def test_a_copy_has_one_original() -> None:
+    """Of many pages that show the same, those that come after the plainest are its copies."""
+    known = novelty()
+    content = f"<p>{text('item')}</p>\n<p>{text('more')}</p>"
+    assert known.brought(page(content, "http://a.example/item?visit=12")).is_news
+    assert known.brought(page(content, "http://a.example/item")).twin == "http://a.example/item?visit=12"
+    assert known.brought(page(content, "http://a.example/item?visit=13")).twin == "http://a.example/item"
+
+
 @given(st.binary(max_size=300), st.sampled_from(["utf-8", "utf-16", "latin-1"]))
 def test_no_body_makes_it_fail(body: bytes, encoding: str) -> None:
     """Whatever a server sends is judged, and brings nothing the second time."""
