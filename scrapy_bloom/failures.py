@@ -9,12 +9,14 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING, Any
 
 from scrapy import Request, signals
 from scrapy.exceptions import IgnoreRequest
+from scrapy.utils.httpobj import urlparse_cached
 
-from scrapy_bloom.job.failed import MOST_LISTED, FailedRequests
+from scrapy_bloom.job import serialize
 from scrapy_bloom.job.store import JobStore
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+MOST_LISTED = 100_000
+"""Failed requests that a job lists, over all its runs."""
 REPLACING = frozenset({"retry_times", "redirect_urls"})
 """What Scrapy puts into the meta of a retry or a redirect."""
 WELL, REPLACED, NO_RESPONSE = "", "replaced", "no response"
@@ -45,7 +49,8 @@ class FailureWatch:
 
     def __init__(self, crawler: Crawler, forget: Callable[[Request], None] | None) -> None:
         self._crawler, self._forget = crawler, forget
-        self._list: FailedRequests | None = None
+        self._listed: int | None = None  # how many requests a job lists
+        self._unwritten: list[FailedRow] = []  # of these, what the next commit is to write
         self._hopeless_statuses = {int(status) for status in crawler.settings.getlist("RETRY_HTTP_CODES")}
         self.under_way: Collection[Request] = ()
         """Requests that the engine has."""
@@ -55,7 +60,7 @@ class FailureWatch:
     def begin(self, store: Store) -> None:
         """Begin to watch; the *store* of a job is to list what has failed."""
         if isinstance(store, JobStore):
-            self._list = FailedRequests(store.database, self._crawler.spider)
+            self._listed = store.database.count_failed()
         self._crawler.signals.connect(self._response_received, signal=signals.response_received)
         self._crawler.signals.connect(self._spider_error, signal=signals.spider_error)
 
@@ -92,7 +97,15 @@ class FailureWatch:
         stats = self._crawler.stats
         assert stats is not None  # noqa: S101 - the owner has checked
         stats.inc_value("bloom/failed")
-        if self._list is not None and not self._list.add(request, reason):
+        if self._listed is not None and self._listed < MOST_LISTED:
+            self._listed += 1
+            try:
+                body = serialize.dumps(request, self._crawler.spider)
+            except ValueError:  # it cannot be queued again; but a link to its page is new to the next run
+                body = None
+            host = urlparse_cached(request).hostname or ""
+            self._unwritten.append((request.url, host, reason, time.time(), body))
+        elif self._listed is not None:
             stats.inc_value("bloom/failed/unlisted")
             if stats.get_value("bloom/failed/unlisted") == 1:
                 logger.warning(
@@ -104,7 +117,8 @@ class FailureWatch:
 
     def taken(self) -> list[FailedRow]:
         """Return what the next commit is to list."""
-        return [] if self._list is None else self._list.taken()
+        taken, self._unwritten = self._unwritten, []
+        return taken
 
     def _take_back(self, request: Request) -> None:
         if self._forget is not None:  # links to the URLs that led here must be followed again, too

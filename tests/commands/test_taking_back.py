@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from scrapy import Request
 
+from scrapy_bloom import failures
 from scrapy_bloom.commands.terminal import OK, USAGE
-from scrapy_bloom.job import failed as job_failed
 from tests.support.engine import opened
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def test_what_has_failed_is_fetched_again(job: Path, scrapy: Scrapy, answer: Ans
 
 def test_so_many_failed_requests_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer) -> None:
     """No more, over all runs, until some are put back; the others are counted."""
-    monkeypatch.setattr(job_failed, "MOST_LISTED", 3)
+    monkeypatch.setattr(failures, "MOST_LISTED", 3)
     for run, (pushed, failed, listed) in enumerate([(2, 2, 2), (2, 2, 3), (0, 3, 3)]):
         with opened(tmp_path) as engine:
             engine.push(*(Request(f"http://a.example/{run}/{number}") for number in range(pushed)))
