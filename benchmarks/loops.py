@@ -13,6 +13,7 @@ from urllib.parse import urljoin
 
 from scrapy.http import HtmlResponse, TextResponse
 
+from benchmarks import measure
 from benchmarks.sites import Site, site
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.loops.limits import LoopOptions, objection_by
@@ -22,6 +23,11 @@ from scrapy_bloom.loops.share import Share
 if TYPE_CHECKING:
     import argparse
 
+DRY_PAGES = 150  # as many as a trap that brings nothing should take at most
+COLUMNS = [
+    "seed", "honest pages", "% at 1 x", "1.5 x", "2 x", "3 x", "largest trap / section", f"dry traps over {DRY_PAGES}",
+    "pages", "left", "CPU, s",
+]  # fmt: skip
 _hrefs = re.compile(rb'<a href="?([^">]*)').findall
 
 
@@ -128,24 +134,23 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> None:
     """Crawl the sites of some seeds and print the share of honest pages fetched."""
     first, last = map(int, given.seeds.split("-"))
-    scores, ratios = [], []
+    scores, ratios, rows = [], [], []
     for seed in range(first, last + 1):
         drawn = site(seed, traps=not given.honest)
         r = crawl(drawn, given.budget, fifo=given.fifo, missing=given.v)
-        trap = max((c for n, c in r.by_part.items() if n.startswith("trap")), default=0)
-        largest = max(Counter(drawn.honest.values()).values())
-        best = r.at.get(2, r.at[1])
-        scores.append(best * 100)
-        ratios.append(trap / largest)
-        print(
-            seed,
-            len(drawn.honest),
-            " ".join(f"{f}: {v * 100:.1f}" for f, v in r.at.items()),
-            f"trap {trap / largest:.2f} pages {r.pages / len(drawn.honest):.2f}x ended {r.ended}",
-            f"waiting {r.waiting} cpu {r.cpu:.1f}s",
-            flush=True,
+        traps = {name: pages for name, pages in r.by_part.items() if name.startswith("trap")}
+        endless = {f"trap {trap.name}" for trap in drawn.traps if trap.brings_something}
+        honest = len(drawn.honest)
+        scores.append(r.at.get(2, r.at[1]) * 100)
+        ratios.append(max(traps.values(), default=0) / max(Counter(drawn.honest.values()).values()))
+        dry = sum(pages > DRY_PAGES for name, pages in traps.items() if name not in endless)
+        shares = [f"{share * 100:.1f}" for share in r.at.values()]
+        end = f"{r.pages / honest:.2f} x" + " by itself" * r.ended
+        rows.append(
+            [str(seed), str(honest), *shares, f"{ratios[-1]:.2f}", str(dry), end, str(r.waiting), f"{r.cpu:.1f}"]
         )
+    measure.print_table(COLUMNS, rows)
     print(
-        f"median {statistics.median(scores):.1f} mean {statistics.mean(scores):.1f} worst {min(scores):.1f};",
-        f"trap median {statistics.median(ratios):.2f} worst {max(ratios):.2f}",
+        f"\nmedian {statistics.median(scores):.1f} mean {statistics.mean(scores):.1f} worst {min(scores):.1f} %;",
+        f"largest trap, median {statistics.median(ratios):.2f} worst {max(ratios):.2f}",
     )
