@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -57,6 +58,11 @@ def requeue(jobdir: str, host: str | None) -> int:
             lane = Lane(LaneKey(slot, attributes.get("priority", 0)), is_lifo=True)
             batch.lanes[lane.id] = lane
             batch.added[first - number] = (lane.id, pickle.dumps(attributes, PICKLE_PROTOCOL))
+        pages = database.pages()  # those that are put back count when they are done again
+        put_back = Counter(slot for slot, _ in requests.values())
+        batch.note(
+            "pages", {slot: b"%d" % max(0, pages[slot] - put_back[slot]) for slot in put_back.keys() & pages.keys()}
+        )
         database.write(batch)
         database.writer.execute("DELETE FROM failed WHERE host = ifnull(?, host)", (host,))
         return len(requests)

@@ -78,7 +78,7 @@ def test_so_many_failed_requests_are_listed(tmp_path: Path, monkeypatch: pytest.
     """No more, over all runs, until some are put back; the others are counted."""
     monkeypatch.setattr(failures, "MOST_LISTED", 3)
     for run, (pushed, failed, listed) in enumerate([(2, 2, 2), (2, 2, 3), (0, 3, 3)]):
-        with opened(tmp_path) as engine:
+        with opened(tmp_path, {"BLOOM_PAGES_PER_HOST": 4}) as engine:  # what is put back counts once
             engine.push(*(Request(f"http://a.example/{run}/{number}") for number in range(pushed)))
             while (request := engine.start()) is not None:
                 engine.end(request, status=500)
