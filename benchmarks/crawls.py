@@ -24,6 +24,12 @@ WAYS: dict[str, dict[str, Any]] = {
 """Settings by name. "job" is a directory of the crawl's own, and "server" the URL of one."""
 
 
+def settings_of(way: str) -> dict[str, Any]:
+    """Return the settings of *way*; if it is none of the above, it is a module with a fleet's two classes."""
+    classes = {"SCHEDULER": f"{way}.FleetScheduler", "DUPEFILTER_CLASS": f"{way}.RedisBloomDupeFilter"}
+    return WAYS.get(way) or {**classes, "BLOOM_REDIS_URL": "server"}
+
+
 def crawl(
     way: str, url: str, directory: str, redis_url: str, settings: dict[str, Any], items: int = 0, callback_ms: float = 0
 ) -> measure.Figures:
@@ -55,7 +61,9 @@ def crawl(
 
     logging.disable(logging.WARNING)
     places = {"job": f"{directory}/job", "server": redis_url}
-    own = {key: places.get(value, value) if isinstance(value, str) else value for key, value in WAYS[way].items()}
+    own = {
+        key: places.get(value, value) if isinstance(value, str) else value for key, value in settings_of(way).items()
+    }
     process = CrawlerProcess({"LOG_LEVEL": "ERROR", "TELNETCONSOLE_ENABLED": False, **settings, **own})
     process.crawl(SiteSpider)
     cpu = time.process_time()

@@ -36,6 +36,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pages", type=int, default=1_000, help="of the site (default: %(default)s)")
     parser.add_argument("--links", type=int, default=40, help="on each page (default: %(default)s)")
     parser.add_argument("--callback-ms", type=float, default=0.0, help="CPU of each callback (default: %(default)s)")
+    parser.add_argument("--beside", metavar="MODULE", help="another fleet: FleetScheduler and RedisBloomDupeFilter")
     parser.add_argument("--rounds", type=int, default=3, help="default: %(default)s")
 
 
@@ -45,6 +46,8 @@ def run(options: argparse.Namespace) -> None:
     ways: dict[str, tuple[str, Path | None]] = {name: (way, None) for name, way in SIDES.items()}
     if options.old:
         ways[measure.OLD] = (FLEET, options.old.resolve())
+    if options.beside:
+        ways[options.beside] = (options.beside, None)
     if measure.installed(REDIS) == "(not installed)":
         print(f"left out, since it is not installed: {ways.pop(REDIS)[0]}\n")
     with served(["--pages", str(options.pages), "--links", str(options.links)]) as url:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from scrapy_bloom.crawl import Crawl
@@ -13,9 +14,6 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from typing_extensions import Self
 
-    from scrapy_bloom.settings import BloomSettings
-    from scrapy_bloom.store import Store
-    from scrapy_bloom.url.fingerprint import Fingerprints
 
 logger = logging.getLogger(__name__)
 
@@ -38,11 +36,8 @@ class FleetScheduler(DurableScheduler):
     def from_crawler(cls, crawler: Crawler) -> Self:
         """Build the scheduler of *crawler*, and its duplicate filter."""
         with log_start_errors(logger):
-            Crawl.of(crawler).use_store(_fleet_store)
+            from scrapy_bloom.fleet.store import FleetStore  # imports redis
+
+            crawl = Crawl.of(crawler)
+            crawl.use_store(partial(FleetStore, flush=crawl.flush_feeds))
         return super().from_crawler(crawler)
-
-
-def _fleet_store(crawler: Crawler, settings: BloomSettings, fingerprints: Fingerprints) -> Store:
-    from scrapy_bloom.fleet.store import FleetStore  # imports redis
-
-    return FleetStore(crawler, settings, fingerprints, flush=Crawl.of(crawler).flush_feeds)

@@ -56,11 +56,8 @@ class RedisBloomDupeFilter(BloomDupeFilter):
         """Build the filter as the scheduler of scrapy-redis does, which never opens or closes it."""
         crawler = spider.crawler
         dupefilter = cls.from_crawler(crawler)
-        crawler.signals.connect(dupefilter._close, signal=signals.spider_closed, weak=False)
+        crawler.signals.connect(dupefilter.close, signal=signals.spider_closed, weak=False)
         return dupefilter
-
-    def _close(self, spider: Spider, reason: str) -> None:  # noqa: ARG002 - what the signal sends
-        self.close(reason)
 
     def clear(self) -> None:
         """Remove the filter from the server, as scrapy-redis does at the end unless ``SCHEDULER_PERSIST`` is set."""

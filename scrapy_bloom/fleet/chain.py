@@ -43,33 +43,21 @@ def chain_options(settings: BloomSettings, fingerprints: Fingerprints, spider: s
 class ServerChain:
     """The filter under the Redis key *prefix* on *server*: one shard, or several on a cluster.
 
-    *capacity*, *error_rate* and *key_space*, which tells how requests become fingerprints, are those of a filter that
-    begins here; *max_age* is in seconds.
+    *new* are ``capacity``, ``error_rate`` and ``key_space``, which tells how requests become fingerprints, of a filter
+    that begins here; *max_age* is in seconds.
     """
 
     kind, version = "filter", 1
     """What it is, for messages, and so that a filter and a queue do not share a key; version of its format."""
 
-    def __init__(
-        self,
-        server: Server,
-        prefix: str,
-        *,
-        capacity: int = 1_000_000,
-        error_rate: float = 1e-6,
-        key_space: object = "",
-        max_age: float | None = None,
-    ) -> None:
+    def __init__(self, server: Server, prefix: str, *, max_age: float | None = None, **new: Any) -> None:
         self.server, self.prefix = server, prefix
         self.where = f"on {server.where} under {prefix}"
         """Where it is, for messages."""
         self.shards = 1
-        self._new = {
-            "format": f"{self.kind} {self.version}, filter {SCHEME}",
-            "key_space": str(key_space),
-            "capacity": capacity,
-            "error_rate": error_rate,
-        }
+        self._new = {"capacity": 1_000_000, "error_rate": 1e-6, **new}
+        self._new["format"] = f"{self.kind} {self.version}, filter {SCHEME}"
+        self._new["key_space"] = str(new.get("key_space", ""))
         self._seed = secrets.token_bytes(16)
         self._sizes = for_script([])
         self._max_age = int((max_age or 0) * 1000)

@@ -8,7 +8,7 @@ import threading
 import time
 from collections import Counter, deque
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from redis.exceptions import RedisError
 
@@ -35,15 +35,6 @@ class State(Enum):
     """State of a lease client; see the picture there."""
 
     NEW, WORKING, WAITING, CLOSING, CLOSED, FAILED = range(6)
-
-
-class _Call(NamedTuple):
-    """A call to the server, which may have to be made again: under the same number it is carried out once."""
-
-    shard: int
-    token: str
-    number: int
-    messages: list[Message]
 
 
 class LeaseClient:
@@ -81,7 +72,9 @@ class LeaseClient:
         self.failure: BaseException | None = None
         """Why the state is FAILED."""
         self._outbox: deque[Message] = deque()
-        self._calls: deque[_Call] = deque()  # made of what was in the outbox, and not known to be carried out
+        # Made of what was in the outbox, and not known to be carried out: arguments of Queue.finish. A call may have to
+        # be made again; under the same number it is carried out once.
+        self._calls: deque[tuple[int, str, int, list[Message]]] = deque()
         self._ready: deque[tuple[Ticket, bytes]] = deque()
         self._in_hand: Counter[str] = Counter()  # by slot
         self._is_over = False
@@ -150,7 +143,7 @@ class LeaseClient:
         self._wake.set()
         self._thread.join(2 * CLOSE_SECONDS)
         with self._lock:
-            left = len(self._outbox) + sum(len(call.messages) for call in self._calls)
+            left = len(self._outbox) + sum(len(messages) for *_, messages in self._calls)
         if left:
             logger.error(
                 "%s could not be delivered to %s. The pages they are of are fetched again.",
@@ -231,12 +224,12 @@ class LeaseClient:
 
     def _deliver(self) -> None:
         while self._calls or self._make_calls():
-            call = self._calls[0]
+            shard, _, _, messages = call = self._calls[0]
             answer = self._queue.finish(*call)
-            self._said[call.shard] = answer.outstanding, answer.seq
+            self._said[shard] = answer.outstanding, answer.seq
             self.counts["enqueued"] += answer.new
             self.counts["stale"] += answer.refused
-            self.counts["dead_lettered"] += sum(isinstance(each, Done) and bool(each.dead) for each in call.messages)
+            self.counts["dead_lettered"] += sum(isinstance(each, Done) and bool(each.dead) for each in messages)
             with self._lock:
                 self._calls.popleft()
 
@@ -248,7 +241,7 @@ class LeaseClient:
             for place in sorted({(late, each.shard) for late, each in zip(is_late, batch, strict=True)}):
                 messages = [each for late, each in zip(is_late, batch, strict=True) if (late, each.shard) == place]
                 self._number += 1
-                self._calls.append(_Call(place[1], self._token, self._number, messages))
+                self._calls.append((place[1], self._token, self._number, messages))
         return bool(batch)
 
     # -- what comes from it ------------------------------------------------------------------------------------------
