@@ -64,9 +64,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``crawl``: what ``scrapy crawl`` takes, and how many workers."""
     many: dict[str, Any] = {"action": "append", "default": [], "metavar": "NAME=VALUE", "help": "as in Scrapy"}
     parser.add_argument("spider", metavar="SPIDER", help="name of a spider of the project")
-    parser.add_argument(
-        "--workers", type=int, choices=range(1, 257), default=os.cpu_count(), metavar="N", help="processes"
-    )
+    workers: dict[str, Any] = {"type": int, "choices": range(1, 257), "default": os.cpu_count()}
+    parser.add_argument("--workers", **workers, metavar="N", help="processes")
     parser.add_argument("-a", dest="arguments", **many)
     parser.add_argument("-s", "--set", dest="set", **many)
     parser.add_argument("-o", "--output", metavar="FILE", help="append items to FILE, as JSON lines")

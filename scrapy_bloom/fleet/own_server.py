@@ -76,7 +76,9 @@ class OwnServer:
     def __init__(self, directory: Path, executable: str) -> None:
         self._log = directory / "server.log"
         self._directory, self._executable = directory, executable
-        self._password, self._port = secrets.token_hex(24), _free_port()
+        self._password = secrets.token_hex(24)
+        with socket.create_server((HOST, 0)) as probe:
+            self._port = probe.getsockname()[1]
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -127,12 +129,6 @@ class OwnServer:
         if self._process is not None:
             self._process.terminate()
             self._process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
 
 
 def _ends_with_parent(parent: int) -> Callable[[], None] | None:

@@ -22,6 +22,8 @@ from scrapy_bloom.fleet.entry import PLAIN, packed
 from scrapy_bloom.fleet.queue import Lane, Link, Message
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from scrapy import Request
     from scrapy.settings import BaseSettings
 
@@ -82,9 +84,8 @@ def take_over(queue: Queue, settings: BaseSettings, spider: str, entries: Entrie
             found["fingerprints"] += _take_filter(queue, name)
         else:
             is_fifo = kind == b"list" and "Lifo" not in str(settings.get("SCHEDULER_QUEUE_CLASS"))
-            read = client.zrange if kind == b"zset" else client.lrange
-            for start in range(0, client.zcard(name) if kind == b"zset" else client.llen(name), _BATCH):
-                _take_requests(queue, read(name, start, start + _BATCH - 1), entries, found, is_fifo=is_fifo)
+            # The list of a FIFO queue begins with what came last.
+            _take_requests(queue, _batches(client, name, kind), entries, found, push="RPUSH" if is_fifo else "LPUSH")
         found["renamed"].append(f"{{{name}}}:taken-over")
         client.rename(name, f"{{{name}}}:taken-over")
     return found
@@ -100,26 +101,33 @@ def _take_filter(queue: Queue, name: str) -> int:
     return taken
 
 
-def _take_requests(queue: Queue, batch: list[bytes], entries: Entries, found: dict[str, Any], *, is_fifo: bool) -> None:
-    """Enqueue the requests in *batch*, each of which has a fingerprint here by which it is taken over once."""
-    links: dict[int, list[Message]] = {}
+def _batches(client: Any, name: str, kind: bytes) -> Iterator[list[bytes]]:
+    count, read = (client.zcard, client.zrange) if kind == b"zset" else (client.llen, client.lrange)
+    for start in range(0, count(name), _BATCH):
+        yield read(name, start, start + _BATCH - 1)
+
+
+def _take_requests(
+    queue: Queue, batches: Iterable[list[bytes]], entries: Entries, found: dict[str, Any], *, push: str
+) -> None:
+    """Enqueue the requests in *batches*, each of which has a fingerprint here by which it is taken over once."""
     times: Counter[bytes] = Counter()
-    for body in batch:
-        try:
-            request = entries.read(PLAIN + packed(_PlainUnpickler(io.BytesIO(body)).load()))
-            entry = entries.write(request)
-        except Exception as error:  # whatever the entry makes the request raise
-            found["refused"].append(f"{body[:40]!r}...: {error}")
-            continue
-        times[body] += 1
-        marker = hashlib.sha1(b"taken over %d " % times[body] + body, usedforsecurity=False).digest()
-        slot = str(request.meta.get("download_slot") or urlparse_cached(request).hostname or "")
-        # The list of a FIFO queue begins with what came last.
-        lane = Lane(slot, str(-2 * request.priority), "RPUSH" if is_fifo else "LPUSH")
-        shard = queue.shard_of(marker)
-        links.setdefault(shard, []).append(Link(shard, marker, lane, entry))
-    for shard, messages in links.items():
-        found["requests"] += queue.finish(shard, secrets.token_hex(8), 1, messages).new
+    for batch in batches:
+        links: dict[int, list[Message]] = {}
+        for body in batch:
+            try:
+                request = entries.read(PLAIN + packed(_PlainUnpickler(io.BytesIO(body)).load()))
+                entry = entries.write(request)
+            except Exception as error:  # whatever the entry makes the request raise
+                found["refused"].append(f"{body[:40]!r}...: {error}")
+                continue
+            times[body] += 1
+            marker = hashlib.sha1(b"taken over %d " % times[body] + body, usedforsecurity=False).digest()
+            slot = str(request.meta.get("download_slot") or urlparse_cached(request).hostname or "")
+            shard = queue.shard_of(marker)
+            links.setdefault(shard, []).append(Link(shard, marker, Lane(slot, str(-2 * request.priority), push), entry))
+        for shard, messages in links.items():
+            found["requests"] += queue.finish(shard, secrets.token_hex(8), 1, messages).new
 
 
 class _PlainUnpickler(pickle.Unpickler):

@@ -98,6 +98,9 @@ class Engine:
         assert self.crawler.stats is not None
         return self.crawler.stats.get_value(name, 0)
 
+    def pending(self) -> int:
+        return len(self.store)
+
     def push(self, *requests: Request) -> list[bool]:
         return [self.scheduler.enqueue_request(request) for request in requests]
 

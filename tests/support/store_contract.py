@@ -62,14 +62,14 @@ def hands_out(open_: Open) -> None:
         cb_kwargs={"n": 7},
     )
     expected = request.to_dict(spider=engine.spider)
-    assert (len(engine.store), engine.start()) == (0, None)
+    assert (engine.pending(), engine.start()) == (0, None)
     assert engine.push(request) == [True]
-    assert (len(engine.store), engine.scheduler.has_pending_requests()) == (1, True)
+    assert (engine.pending(), engine.scheduler.has_pending_requests()) == (1, True)
     found = engine.start()
     assert found is not None
     assert found.to_dict(spider=engine.spider) == expected
     assert type(found) is FormRequest
-    assert (len(engine.store), engine.store.is_handling(found)) == (0, True)
+    assert (engine.pending(), engine.store.is_handling(found)) == (0, True)
     assert not engine.store.is_handling(Request(found.url))
     engine.end(found)
     assert not engine.store.is_handling(found)
