@@ -85,6 +85,13 @@ class FleetStore:
         self._starts: Counter[bytes] = Counter()
         self._has_ended = False
         self._on_close = ExitStack()
+        self._open(settings, name, delay)
+        self.where = self._queue.where
+        """Where filter and queue are, for messages."""
+        logger.info("Sharing the queue %s with all workers that are given the same key", self.where)
+
+    def _open(self, settings: BloomSettings, name: str, delay: float) -> None:
+        own = self._crawler.settings
         with ExitStack() as on_error:
             jobdir = Path(own["JOBDIR"]).absolute() if own["JOBDIR"] else None
             if jobdir is not None:  # two workers of one name would take each other's requests
@@ -99,7 +106,7 @@ class FleetStore:
                 pages=PagesPerHost.of(settings.pages_per_host, self._order),
                 start_urls=key_of(settings.fleet_start_urls, name) if settings.fleet_start_urls else None,
                 items=own.get(ITEMS, ""),
-                **chain_options(settings, fingerprints, name),
+                **chain_options(settings, self._fingerprints, name),
             )
             self._queue.begin()
             ahead, per_slot = 2 * own.getint("CONCURRENT_REQUESTS"), own.getint("CONCURRENT_REQUESTS_PER_DOMAIN")
@@ -107,9 +114,6 @@ class FleetStore:
             self._client = LeaseClient(self._queue, _worker_name(jobdir), ahead=ahead, per_slot=per_slot, news=news)
             self._client.open()
             self._on_close = on_error.pop_all()
-        self.where = self._queue.where
-        """Where filter and queue are, for messages."""
-        logger.info("Sharing the queue %s with all workers that are given the same key", self.where)
 
     # -- the store -----------------------------------------------------------------------------------------------------
 
