@@ -88,12 +88,12 @@ def crawl_on(engine: Engine, pages: int) -> None:
 
 def test_a_killed_job_goes_on_counting(tmp_path: Path) -> None:
     """After a kill, the next run says what the last commit knew; what it did not count is a page each."""
-    with opened(tmp_path / "job") as engine:
-        engine.push(*[Request(f"http://a.example/{n}", meta={"depth": 0}) for n in range(40)])
-        crawl_on(engine, 30)
-        engine.commit()
-        told = info(str(tmp_path / "job"))
-        killed = engine.killed(tmp_path / "killed")
+    engine = Engine(tmp_path / "job")
+    engine.push(*[Request(f"http://a.example/{n}", meta={"depth": 0}) for n in range(40)])
+    crawl_on(engine, 30)
+    engine.commit()
+    told = info(str(tmp_path / "job"))
+    killed = engine.killed(tmp_path / "killed")
     assert told["left_at_most"] > told["left_at_least"] >= told["pending"] > 0
     with opened(killed) as engine:
         engine.commit()
