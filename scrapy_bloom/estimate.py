@@ -27,9 +27,9 @@ LEAVES = 2
 """Trees of one page that each depth begins with."""
 MOST = 2.0
 """Pages that the estimate has at most, by those known: the first trees of a crawl promise too much."""
-BELOW, ABOVE, SPREAD, WIDEST = 0.7, 1.6, 1.5, 2.0
-"""The range: BELOW to ABOVE the estimate, at least up to 1 + SPREAD (pending / done)^0.5 times the known pages, and its
-ends differ by WIDEST at most."""
+BELOW, ABOVE, SPREAD, WIDEST = 0.7, 3.0, 1.5, 2.0
+"""The range: from BELOW times the estimate of all pages to ABOVE times that of those left, at least up to
+1 + SPREAD (pending / done)^0.5 times the known pages; its ends differ by WIDEST at most."""
 HOPED = 0.25
 """Share of what the loop guard expects that comes at least: traps promise something for long."""
 EARLY = 3.0
@@ -98,7 +98,7 @@ class Estimate:
             return Left(round(low - done), None)
         high = low
         if known > done:
-            high = max(ABOVE * middle, known * (1 + SPREAD * math.sqrt((known - done) / done)))
+            high = max(done + ABOVE * (middle - done), known * (1 + SPREAD * math.sqrt((known - done) / done)))
         return Left(round(low - done), round(min(high, WIDEST * low) - done))
 
     def dump(self) -> bytes:
