@@ -16,6 +16,7 @@ import pytest
 
 from scrapy_bloom.commands.command_line import main
 from scrapy_bloom.commands.terminal import OK
+from scrapy_bloom.estimate import Left, left_in_words
 from scrapy_bloom.job.database import NAME
 from scrapy_bloom.job.frontier import LaneKey
 from scrapy_bloom.job.records import Figures
@@ -77,7 +78,8 @@ def test_a_page_has_what_info_has(page: Path, answer: Answer) -> None:
     _, found = answer("info", page.parent)
     shown = unescape(re.sub(r"<[^>]*>", "", text))
     assert all(f"{found[name]:,}" in shown for name in ("urls", "pages", "pending", "duplicates", "errors"))
-    assert f"{found['left_at_least']} to {found['left_at_most']}" in shown
+    left = left_in_words(Left(found["left_at_least"], found["left_at_most"]), found["pages_per_minute"])
+    assert all(words.removesuffix(" pages left") in shown for words in left)
     assert "host-1.example" in shown
     assert text.count("<svg") == 3
 
