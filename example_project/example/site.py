@@ -61,18 +61,14 @@ class LocalSite:
     def __init__(self) -> None:
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> LocalSite:
-        """Serve from when the spider is opened until it is closed."""
+        """Serve until the spider is closed."""
         site = cls()
-        crawler.signals.connect(site.open, signals.spider_opened)
         crawler.signals.connect(site.close, signals.spider_closed)
         return site
-
-    def open(self) -> None:
-        """Begin to serve."""
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def close(self) -> None:
         """End the server."""
