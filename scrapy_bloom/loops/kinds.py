@@ -58,7 +58,7 @@ _mixed = re.compile(r"(?<![^\W_])(?=[^\W_]*[a-z]\d+[a-z])[^\W_]{9,}", re.IGNOREC
 _mask_digits = re.compile(r"\d+").sub
 _has_letter = re.compile(r"[^\W\d_NH]").search
 _split = re.compile(r"(?:[a-z][\w+.-]*:)?(?://)?([^/?#]*)([^?#]*)\??([^#]*)", re.IGNORECASE | re.DOTALL).match
-_statistics = Struct("<6I3d")
+_statistics = Struct("<8I3d")
 _ending = re.compile(r"(?:\.[A-Za-z]{1,5}N?)?[/?]?$").search
 _level = re.compile(r"(?:(?<=/)\$)?\^\d+$").sub
 _number_of_keys = re.compile(r"\?\?\d+").sub
@@ -144,8 +144,8 @@ class Kind(Evidence):
     """A node of the tree: what was handed out of it, and what its pages brought."""
 
     __slots__ = (
-        "alike", "children", "copied", "example", "first_news", "first_pages", "given", "is_changed", "judged", "key",
-        "level", "name", "nodes", "parent", "since",
+        "alike", "bred", "children", "copied", "example", "first_news", "first_pages", "given", "is_changed", "judged",
+        "key", "level", "name", "nodes", "parent", "pushed", "since",
     )  # fmt: skip
 
     def __init__(self, name: str, key: str, parent: Kind | None, begin: float) -> None:
@@ -158,6 +158,7 @@ class Kind(Evidence):
         self.example = ""  # the last URL that was queued in this run
         self.given = self.judged = self.since = self.copied = 0
         self.first_pages = self.first_news = 0  # of its children
+        self.pushed = self.bred = 0  # URLs of it; those that a page of the same kind linked to
         self.is_changed = True
 
     def path(self) -> Iterator[Kind]:
@@ -202,15 +203,15 @@ class Kind(Evidence):
 
     def dump(self) -> bytes:
         """Return what is known of it, for :meth:`load`."""
-        counts = (self.given, self.judged, self.since, self.copied, self.first_pages, self.first_news)
+        counts = (self.given, self.judged, self.since, self.copied, self.first_pages, self.first_news, self.pushed)
         key = f"{self.parent.key if self.parent else ''}\0{self.name}".encode()
-        return _statistics.pack(*counts, self.pages, self.news, self.begin) + key
+        return _statistics.pack(*counts, self.bred, self.pages, self.news, self.begin) + key
 
     def load(self, row: bytes) -> None:
         """Go on with what :meth:`dump` returned."""
         values = _statistics.unpack_from(row)
         self.given, self.judged, self.since, self.copied, self.first_pages, self.first_news = values[:6]
-        self.pages, self.news, self.begin = values[6:]
+        self.pushed, self.bred, self.pages, self.news, self.begin = values[6:]
         self.is_changed = False
 
 

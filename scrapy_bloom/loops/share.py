@@ -6,8 +6,9 @@ Handing out a request walks down the tree of kinds, each time to the child whose
 
 where *rate* is the share of its pages that bring something (:meth:`Kind.rate`), *best* the promise of its best child,
 and *had* the pages handed out and the URLs waiting, a quarter of it that child's: a good kind among dry ones is not
-left behind with them. Of the URLs waiting, at most AHEAD per page handed out count. So a kind that brings nothing comes
-last without being cut off, an endless one levels off with the others, and what breeds comes later.
+left behind with them. Pages of a kind that brings something count half if other kinds link to it: what is endless
+breeds itself. Of the URLs waiting, at most AHEAD per page handed out count. So a kind that brings nothing comes last
+without being cut off, an endless one levels off with the others, and what breeds comes later.
 
 A *lane* is a queue of requests of one kind, and a *group* the lanes of one slot and priority. The frontier counts what
 it queues and hands out; page_done() comes before the links of a page are pushed.
@@ -66,7 +67,9 @@ class Node:
     def weigh(self) -> float:
         """Return what the next page costs, after what is known now."""
         kind = self.kind
-        promise, self.had = kind.rate(), float(kind.given + min(self.waiting, AHEAD * kind.given) + 1)
+        promise, had = kind.rate(), kind.given + min(self.waiting, AHEAD * kind.given) + 1
+        # What other kinds link to is finite. Of what brings something, the kinds that breed themselves come later.
+        self.had = had * (1 - promise * (1 - kind.bred / (kind.pushed + 1)) / 2)
         if self.children:
             if self.best is None:
                 self.best = max(self.children.values(), key=lambda child: child.promise)
@@ -111,7 +114,13 @@ class Share:
     def mark(self, url: str, origin: Mark | None) -> Mark:
         """Return the mark of a new request for *url*, to which a page linked that is done."""
         dry = min(origin.dry, FAR) if origin else 0
-        return Mark(self._tree.kind_of(url, dry).key, origin.lane if origin else "", dry)
+        lane = self._tree.kind_of(url, dry)
+        source = self._tree.by_key.get(origin.lane) if origin else None
+        is_bred = source is not None and source.parent is lane.parent
+        for kind in lane.path():
+            kind.pushed += 1
+            kind.bred += is_bred
+        return Mark(lane.key, origin.lane if origin else "", dry)
 
     def group(self) -> Group:
         """Return a group without lanes."""
