@@ -208,11 +208,10 @@ class Novelty:
         lines = dict.fromkeys([hash(line) for line in stripped if len(line) >= TELLING])
         owners = self._owners
         if is_news:
-            new = [line for line in lines if owners.get(line) is None]
+            new = {line for line in lines if owners.get(line) is None}
+            mine = (url, len(new))
             for line in lines:
-                owners.set(line, NOBODY)
-            for line in new:
-                owners.set(line, (url, len(new)))
+                owners.set(line, mine if line in new else NOBODY)
             return ""
         shown = [owner for owner in map(owners.get, lines) if owner != NOBODY]
         found = Counter([owner for owner in shown if owner is not None])
