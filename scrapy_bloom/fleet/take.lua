@@ -98,7 +98,7 @@ elseif most > 0 then
             if next(limits) and taken > 0 then call('HINCRBY', PAGES, slot, taken) end
             if taken > 0 then
                 call('ZADD', SLOTS, now + delay * taken, slot)
-            elseif count < wanted then
+            elseif count <= 0 and count < wanted then
                 full[#full + 1] = slot
                 call('ZREM', SLOTS, slot)
                 call('SADD', FULL, slot)

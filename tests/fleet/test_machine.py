@@ -161,5 +161,21 @@ def test_every_url_that_was_found_is_pending_in_hand_or_done(mortal: RedisServer
     """Through crashes of workers and server, lost answers and late calls, each URL is in one place; a host gets as many
     pages as it may.
     """
-    own = settings(max_examples=15, stateful_step_count=25, deadline=None)
+    own = settings(max_examples=40, stateful_step_count=25, deadline=None)
     run_state_machine_as_test(machine_over(mortal, limit), settings=own)
+
+
+def test_a_host_that_ran_empty_before_its_limit_goes_on(mortal: RedisServer) -> None:
+    """Asking for more than a host has does not count as having had its pages."""
+    connection = Server(Address(mortal.url, {}))
+    queue = Queue(connection, "bloom:model", capacity=10, pages=PagesPerHost({OTHERS: 3}))
+    queue.begin()
+    queue.join("token", "one")
+    queue.finish(0, "token", 1, [link(1), link(4)])
+    first = queue.take(0, "token", 0, 5).found
+    queue.finish(0, "token", 2, [link(7), link(10)])
+    then = queue.take(0, "token", max(ticket.id for ticket, _ in first), 5)
+    connection.close()
+    assert len(first) == 2
+    assert len(then.found) == 1
+    assert then.left == 1
