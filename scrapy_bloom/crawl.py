@@ -137,6 +137,11 @@ class Crawl:
         """
         self._filter, self.fingerprints, self._answers_for_links = name, fingerprints, answers_for_links
 
+    @property
+    def has_filter(self) -> bool:
+        """Whether our filter makes the decisions."""
+        return bool(self._filter)
+
     def use_scheduler(self, name: str) -> None:
         """Note that our scheduler, of class *name*, keeps the pending requests."""
         self._scheduler = name

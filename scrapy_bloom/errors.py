@@ -86,5 +86,5 @@ class MissingPackageError(BloomError, ImportError):
         super().__init__(
             what,
             f"needs the package {package}, which is not installed",
-            advice=f'Install it with: pip install "scrapy-bloom[{extra}]"',
+            advice=f'Install it with: pip install "scrapy-bloom[{extra}]", or in a checkout pip install ".[{extra}]"',
         )

@@ -135,7 +135,7 @@ def left_in_words(left: Left, pages_per_minute: float) -> list[str]:
     if left.high is None:
         return [f"at least {low:,} pages left"]
     pages = f"about {low:,} to {high:,} pages left" if low != high else f"about {low:,} pages left"
-    if pages_per_minute <= 0:
+    if pages_per_minute <= 0 or not high:
         return [pages]
     minutes = left.high / pages_per_minute
     size, unit = (1, "minutes") if minutes < 120 else (60, "hours") if minutes < 2880 else (1440, "days")

@@ -14,7 +14,6 @@ from scrapy_bloom.filter.lock import is_locked
 from scrapy_bloom.filter.plan import first_layer_bytes
 from scrapy_bloom.job.consistency import show_pending
 from scrapy_bloom.job.database import NAME
-from scrapy_bloom.job.feedfile import cut_feeds
 from scrapy_bloom.job.frontier import Order
 from scrapy_bloom.job.inspect import DIRECTORY, inspect_job
 from scrapy_bloom.job.memory import MemoryStore
@@ -139,7 +138,6 @@ class Opening:
                 "pending request",
             )
             logger.warning("The filter in %s had lost %s, and knows them again", store.directory, shown)
-        cut_feeds(store.database)
         before = store.state
         if not before.clean:
             self._set_stat("recovered", before.pending)

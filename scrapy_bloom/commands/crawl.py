@@ -20,7 +20,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from redis.exceptions import RedisError
 from scrapy.crawler import CrawlerRunner
 from scrapy.utils.conf import arglist_to_dict
 from scrapy.utils.project import get_project_settings
@@ -247,6 +246,8 @@ class _Items:
 
     def collect(self) -> None:
         """Append what has come since the last time, and remove it from the server."""
+        from redis import RedisError  # not before the package checks that it is installed
+
         if self._output is None:
             return
         try:

@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def requeue(jobdir: str, host: str | None) -> int:
-    """Make what has failed in *jobdir*, of *host* if given, pending behind all other requests; return how many.
+    """Make what has failed in *jobdir*, of *host* if given, pending again; return how many.
 
     A kill in the middle may leave requests both failed and pending.
     """
@@ -64,5 +64,5 @@ def requeue(jobdir: str, host: str | None) -> int:
             "pages", {slot: b"%d" % max(0, pages[slot] - put_back[slot]) for slot in put_back.keys() & pages.keys()}
         )
         database.write(batch)
-        database.writer.execute("DELETE FROM failed WHERE host = ifnull(?, host)", (host,))
+        database.writer.execute("DELETE FROM failed WHERE body IS NOT NULL AND host = ifnull(?, host)", (host,))
         return len(requests)

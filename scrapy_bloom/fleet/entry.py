@@ -19,16 +19,11 @@ import pickle
 import sys
 from typing import TYPE_CHECKING, Any
 
+import msgpack  # type: ignore[import-untyped]  # it has no types
 from scrapy import Request
 from scrapy.utils.request import request_from_dict
 
-from scrapy_bloom.errors import MissingPackageError
 from scrapy_bloom.store import MARK
-
-try:
-    import msgpack  # type: ignore[import-untyped]  # it has no types
-except ImportError:
-    raise MissingPackageError("msgpack", "fleet", "A fleet") from None
 
 if TYPE_CHECKING:
     from scrapy import Spider

@@ -6,15 +6,12 @@ import hashlib
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from scrapy_bloom.errors import MissingPackageError, UnusableError
+import redis
+from redis import exceptions
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
-try:
-    import redis
-    from redis import exceptions
-    from redis.backoff import NoBackoff
-    from redis.retry import Retry
-except ImportError:
-    raise MissingPackageError("redis", "fleet", "A fleet") from None
+from scrapy_bloom.errors import UnusableError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

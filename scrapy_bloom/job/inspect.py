@@ -72,7 +72,7 @@ def inspect_job(jobdir: str | os.PathLike[str]) -> JobInfo:
             pages=database.pages(),
             failed=tuple(Failed(*row) for row in database.select("SELECT id, url, host, reason, time FROM failed")),
             estimate=database.notes("state").get("estimate"),
-            nbytes=sum(file.stat().st_size for file in directory.iterdir() if file.is_file()),
+            nbytes=sum(file.stat().st_size for file in directory.rglob("*") if file.is_file()),
         )
 
 

@@ -27,6 +27,7 @@ from scrapy_bloom.filter.directory import open_filter
 from scrapy_bloom.job import serialize
 from scrapy_bloom.job.consistency import check_consistency, replay_redo
 from scrapy_bloom.job.database import NAME, Database, damaged
+from scrapy_bloom.job.feedfile import cut_feeds
 from scrapy_bloom.job.frontier import Frontier
 from scrapy_bloom.job.memory import key_of
 from scrapy_bloom.job.pages import PagesPerHost
@@ -136,6 +137,7 @@ class JobStore:
         if self.pages is not None:
             self.pages.counts.update(self.database.pages())
         self.frontier.restore(self.database.lanes())
+        cut_feeds(self.database)
         before = self.database.state
         self.was_clean = before.clean
         self.is_resumed = not before.is_finished

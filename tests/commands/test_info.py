@@ -44,7 +44,7 @@ def test_a_stopped_job_is_described(left: Path, answer: Answer) -> None:
     assert found["pending"] <= found["left_at_least"] < found["left_at_most"]
     (feed,) = found["feeds"]
     assert Path(feed["feed"]).stat().st_size == feed["bytes"]
-    assert found["bytes_on_disk"] == sum(path.stat().st_size for path in (left / "requests.bloom").iterdir())
+    assert found["bytes_on_disk"] == sum(path.stat().st_size for path in (left / "requests.bloom").rglob("*"))
     assert before.items() <= state_of(left).items()
 
 

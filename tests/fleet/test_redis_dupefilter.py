@@ -7,6 +7,7 @@ from scrapy import Request, Spider
 from scrapy.utils.test import get_crawler
 
 from scrapy_bloom.errors import SettingsError, UnusableError
+from scrapy_bloom.fleet_scheduler import FleetScheduler
 from scrapy_bloom.redis_dupefilter import RedisBloomDupeFilter
 from tests.fleet.servers import LosingProxy, redis_cluster
 from tests.fleet.site import Site, workers
@@ -128,6 +129,15 @@ def test_durable_scheduler_is_refused(server: RedisServer) -> None:
     crawler._apply_settings()
     with pytest.raises(SettingsError, match="FleetScheduler"):
         RedisBloomDupeFilter.from_crawler(crawler)
+
+
+def test_fleet_scheduler_needs_its_filter(server: RedisServer) -> None:
+    """With a filter of its own, each worker would fetch everything."""
+    crawler = get_crawler(Spider, {"BLOOM_REDIS_URL": server.url})
+    crawler._apply_settings()
+    crawler.spider = Spider("pages")
+    with pytest.raises(SettingsError, match="RFPDupeFilter"):
+        FleetScheduler.from_crawler(crawler).open(crawler.spider)
 
 
 def test_a_cluster_shares_the_filter_among_its_nodes(make: Make, tmp_path: Path) -> None:
