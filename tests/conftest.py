@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,11 @@ install_reactor("twisted.internet.asyncioreactor.AsyncioSelectorReactor")
 # A shell that starts the tests in the background has SIGINT ignored, and so would the processes that tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Return how many tests run at a time: they wait for processes and servers half of their time."""
+    return 2 * (os.cpu_count() or 1)
 
 
 @pytest.fixture

@@ -161,7 +161,7 @@ def test_every_url_that_was_found_is_pending_in_hand_or_done(mortal: RedisServer
     """Through crashes of workers and server, lost answers and late calls, each URL is in one place; a host gets as many
     pages as it may.
     """
-    own = settings(max_examples=40, stateful_step_count=25, deadline=None)
+    own = settings(max_examples=25, stateful_step_count=25, deadline=None)
     run_state_machine_as_test(machine_over(mortal, limit), settings=own)
 
 

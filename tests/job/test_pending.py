@@ -242,7 +242,7 @@ class LimitedInJob(PendingInJob):
     settings: ClassVar[dict[str, Any]] = LIMITED
 
 
-@pytest.mark.parametrize("examples", [12, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [8, pytest.param(300, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("machine", [PendingRequests, PendingInJob, LimitedRequests, LimitedInJob])
 def test_no_pending_request_is_lost(
     machine: type[PendingRequests], examples: int, monkeypatch: pytest.MonkeyPatch
