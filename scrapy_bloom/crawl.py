@@ -283,16 +283,17 @@ class Crawl:
         """Write the items of *request*'s page to the feeds, and take it off the store."""
         if self._staging.waiting:
             self._staging.done(request)
-        self.progress.estimate.finished.append(request.meta.get("depth", 0))
         end = self.failures.ends.pop(id(request), NO_RESPONSE)
+        assert self.store is not None  # noqa: S101 - the scheduler has opened it
+        if not self.store.done(request, is_page=end != REPLACED):  # of engine.download(), such as robots.txt
+            return
+        self.progress.estimate.finished.append(request.meta.get("depth", 0))
         if end not in {WELL, REPLACED}:
             self.failures.failed(request, end)
         if self.delta is not None:
-            self.delta.done(request)
+            self.delta.done(request, went_well=end == WELL)
         if self.guard is not None:
             self.guard.done(request)
-        assert self.store is not None  # noqa: S101 - it handed out the request
-        self.store.done(request, is_page=end != REPLACED)
 
     @property
     def commits_feeds(self) -> bool:

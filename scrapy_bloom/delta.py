@@ -144,7 +144,6 @@ class Delta:
         self.waits_for_end = store.commits is None or (bool(self._crawler.settings.getdict("FEEDS")) and not has_feeds)
         self._crawler.signals.connect(self._gave_item, signal=signals.item_scraped)
         self._crawler.signals.connect(self._failed, signal=signals.item_error)
-        self._crawler.signals.connect(self._failed, signal=signals.spider_error)
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
@@ -193,9 +192,10 @@ class Delta:
         if (request := getattr(response, "request", None)) is not None and self._store.is_handling(request):
             self._gave[id(request)] = False
 
-    def done(self, request: Request) -> None:
-        """Note that the engine is done with *request*, and its items are in the feeds."""
-        if self._gave.pop(id(request), False) and (key := self._key(request)) is not None:
+    def done(self, request: Request, *, went_well: bool) -> None:
+        """Note that the engine is done with *request*, whose items are in the feeds. It *went_well* if a page came."""
+        gave = self._gave.pop(id(request), False)
+        if gave and went_well and (key := self._key(request)) is not None:
             self._done.append(key)
 
     def commit_begins(self) -> None:

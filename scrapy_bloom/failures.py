@@ -64,17 +64,26 @@ class FailureWatch:
         self._crawler.signals.connect(self._response_received, signal=signals.response_received)
         self._crawler.signals.connect(self._spider_error, signal=signals.spider_error)
 
-    def came(self, request: Request) -> None:
+    def came(self, request: Request, *, is_queued: bool) -> None:
         """Note that *request*, which has a key of :data:`REPLACING`, came, perhaps in the place of one under way.
 
-        A redirect to a page that was seen is filtered, and counts. A link that carries its page's meta does not.
+        Until it is queued, that one is done: its page may have been seen. A link that carries its page's meta does not
+        count.
         """
-        urls = {request.url, *request.meta.get("redirect_urls", ())[-1:]}
-        self.ends.update((id(each), REPLACED) for each in self.under_way if each.url in urls)
+        for url in (*request.meta.get("redirect_urls", ())[-1:], request.url):
+            if replaced := [id(each) for each in self.under_way if each.url == url]:
+                break
+        for each in replaced:
+            self.ends[each] = REPLACED if is_queued else self.ends.get(each, WELL)
 
     def raised(self, request: Request, exception: Exception, spider: Any = None) -> None:  # noqa: ARG002 - Scrapy's
         """Note that *exception* is what became of *request*: as the last of the downloader middlewares is told."""
         self._end(request, WELL if isinstance(exception, IgnoreRequest) else type(exception).__name__)
+
+    def callback_raised(self, response: Response, exception: Exception, spider: Any = None) -> None:  # noqa: ARG002
+        """Note that the callback of *response* raised *exception*: also ``CloseSpider``, of which no signal tells."""
+        if response.request is not None:
+            self._end(response.request, f"{type(exception).__name__} in the callback")
 
     def _response_received(self, response: Response, request: Request) -> None:
         if response.status in self._hopeless_statuses:

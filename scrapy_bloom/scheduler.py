@@ -70,6 +70,7 @@ class DurableScheduler(BaseScheduler):
             self._in_progress = slot.inprogress = self.crawl.failures.under_way = InProgress(self.crawl.done)
             with suppress(AttributeError):  # another downloader: a failure has no name there
                 engine.downloader.middleware.methods["process_exception"].append(self.crawl.failures.raised)
+                engine.scraper.spidermw.methods["process_spider_exception"].append(self.crawl.failures.callback_raised)
             return
         found = "does not let us see when it is done with a request"
         advice = "Please report it together with the Scrapy version."
@@ -96,9 +97,10 @@ class DurableScheduler(BaseScheduler):
         Start requests and redirects that are not filtered are remembered all the same, for the links that lead there.
         """
         crawl = self.crawl
-        fingerprint = None
-        if not REPLACING.isdisjoint(request.meta):
-            crawl.failures.came(request)
+        fingerprint, is_start = None, False
+        may_replace = not REPLACING.isdisjoint(request.meta)
+        if may_replace:
+            crawl.failures.came(request, is_queued=False)
         if crawl.delta is not None and crawl.delta.skips(request):
             return False
         redirected = self._redirected(request) if request.meta.get("redirect_urls") else None

@@ -52,8 +52,8 @@ class Store(Protocol):
     def pop(self) -> tuple[Request, bool] | None:
         """Return the next request, and what :meth:`push` returned for it; None if nothing is to be handed out now."""
 
-    def done(self, request: Request, *, is_page: bool = True) -> None:
-        """Note that the engine is done with *request*, and its items are in the feeds.
+    def done(self, request: Request, *, is_page: bool = True) -> bool:
+        """Note that the engine is done with *request*, and its items are in the feeds. False: it was not handed out.
 
         If no *page* came of it, a retry or a redirect has taken its place.
         """

@@ -173,7 +173,8 @@ FAILING: Pages = {
     "/redirect": "/status-behind",
     "/status-behind": 503,
     "/missing": "/ok",
-    "/robots.txt": b"User-agent: *\nDisallow: /refused",
+    "/robots.txt": "/robots-moved.txt",
+    "/robots-moved.txt": b"User-agent: *\nDisallow: /refused",
 }
 REASONS = {"/status": "503", "/hang-up": "", "/raises": "RuntimeError", "/status-behind": "503"}
 
@@ -181,7 +182,7 @@ REASONS = {"/status": "503", "/hang-up": "", "/raises": "RuntimeError", "/status
 @pytest.mark.parametrize("forget", [True, False])
 def test_failed_requests_are_listed_and_may_be_tried_again(tmp_path: Path, forget: bool) -> None:
     """No response, a status of RETRY_HTTP_CODES, a callback that raised, whose items are in the feed; not a retry or
-    redirect that went well, nor what robots.txt refused.
+    redirect that went well, nor what robots.txt refused, nor what never was in the queue, such as that file.
 
     They are listed after a kill, too. With ``BLOOM_FORGET_FAILED`` a later link leads there again.
     """
@@ -205,7 +206,17 @@ def test_failed_requests_are_listed_and_may_be_tried_again(tmp_path: Path, forge
         assert outcome.stats.get("bloom/failed") is None
         site.forget_hits()
         crawl(site, tmp_path, settings)
-        assert set(site.hits) - {"/", "/robots.txt"} == ({*REASONS, "/redirect"} if forget else set())
+        again = {each for each in site.hits if each != "/" and "robots" not in each}
+        assert again == ({*REASONS, "/redirect"} if forget else set())
+
+
+def test_a_callback_that_ends_the_crawl_has_failed(tmp_path: Path) -> None:
+    """It has not yielded everything, so its page is listed."""
+    settings = {**ADDON, "JOBDIR": str(tmp_path / "job"), "CONCURRENT_REQUESTS": 1}
+    with Site({"/": ["/a", "/stops"], "/a": [], "/stops": ["/b"]}) as site:
+        outcome = crawl(site, tmp_path, settings)
+        assert listed_in(tmp_path / "job", 1) == {f"{site.url}/stops": "CloseSpider in the callback"}
+    assert outcome.stats["finish_reason"] == "cancelled"
 
 
 def listed_in(job: Path, most: int) -> dict[str, str]:

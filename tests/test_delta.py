@@ -145,7 +145,9 @@ def test_after_a_kill_no_page_is_known_whose_items_are_not_in_the_feed(tmp_path:
 
 def answer(engine: Engine, request: Request, *outcome: str) -> None:
     """Have the page of *request*, which is in progress, give items, or fail, and be done."""
-    response = HtmlResponse(request.url, request=request)
+    response = HtmlResponse(request.url, request=request, status=503 if "status 503" in outcome else 200)
+    if "no response" not in outcome:
+        engine.crawler.signals.send_catch_log(signals.response_received, response=response, request=request)
     failure: dict[str, Any] = {"response": response, "spider": engine.spider, "failure": Failure(RuntimeError())}
     for each in outcome:
         if each == "item":
@@ -156,7 +158,7 @@ def answer(engine: Engine, request: Request, *outcome: str) -> None:
             engine.crawler.signals.send_catch_log(signals.item_error, item={}, **failure)
         elif each == "callback fails":
             engine.crawler.signals.send_catch_log(signals.spider_error, **failure)
-    engine.end(request)
+    engine.end(request, status=0)
 
 
 OUTCOMES = [
@@ -166,6 +168,8 @@ OUTCOMES = [
     ("item", "item fails"),
     ("callback fails", "item"),
     ("item", "callback fails"),
+    ("item", "status 503"),
+    ("item", "no response"),
 ]
 URLS = [f"http://a.example/{n}" for n in range(5)]
 METAS: list[dict[str, Any]] = [{}, {}, {"delta_key": "a"}, {"deltafetch_key": b"a"}, {"delta_skip": True}]

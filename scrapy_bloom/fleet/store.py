@@ -190,13 +190,14 @@ class FleetStore:
                 self.push(request, fingerprint)
         self._client.send(Done(ticket))
 
-    def done(self, request: Request, *, is_page: bool = True) -> None:
-        """Acknowledge *request*, with the next commit."""
-        ticket, _ = self._in_flight.pop(id(request), (None, None))
+    def done(self, request: Request, *, is_page: bool = True) -> bool:
+        """Acknowledge *request*, with the next commit. False: it was not handed out."""
+        ticket, found = self._in_flight.pop(id(request), (None, None))
         if ticket is not None:
             self._done.append(Done(ticket, self.items.getvalue(), is_page=is_page))
             self.items.seek(0)
             self.items.truncate()
+        return found is not None
 
     def is_handling(self, request: Request) -> bool:
         """Return whether *request* was handed out and is not done."""

@@ -74,13 +74,14 @@ class MemoryStore:
         self._in_flight[id(request)] = (lane.key.slot, request)
         return request, False
 
-    def done(self, request: Request, *, is_page: bool = True) -> None:
-        """Note that the engine is done with *request*."""
+    def done(self, request: Request, *, is_page: bool = True) -> bool:
+        """Note that the engine is done with *request*. False: it was never here."""
         found = self._in_flight.pop(id(request), None)
         if found is not None:
             if is_page and self.pages is not None:
                 self.pages.add(found[0])
             self.frontier.done(found[0])
+        return found is not None
 
     def is_handling(self, request: Request) -> bool:
         """Return whether *request* was handed out and is not done."""

@@ -139,8 +139,7 @@ class JobStore:
         self.frontier.restore(self.database.lanes())
         cut_feeds(self.database)
         before = self.database.state
-        self.was_clean = before.clean
-        self.is_resumed = not before.is_finished
+        self.was_clean, self.is_resumed = before.clean, not before.is_finished
         self.state = replace(
             before,
             spider=self._spider_name,
@@ -260,11 +259,11 @@ class JobStore:
             return request, True
         return None
 
-    def done(self, request: Request, *, is_page: bool = True) -> None:
-        """Note that the engine is done with *request*: its row goes with the next commit."""
+    def done(self, request: Request, *, is_page: bool = True) -> bool:
+        """Note that the engine is done with *request*: its row goes with the next commit. False: it was never here."""
         slot, lane, id_, _ = self._in_flight.pop(id(request), (None, 0, 0, None))
         if slot is None:
-            return
+            return False
         if is_page and self.pages is not None:
             self.pages.add(slot)
         self.frontier.done(slot)
@@ -272,6 +271,7 @@ class JobStore:
             self._batch.done.append((lane, id_))
         else:
             self.frontier.taken.discard(id_)
+        return True
 
     def is_handling(self, request: Request) -> bool:
         """Return whether *request* was handed out and is not done."""

@@ -95,23 +95,34 @@ class PendingRequests(RuleBasedStateMachine):
         for _ in range(min(times, len(self.in_flight))):
             request = self.in_flight.pop(place % len(self.in_flight))
             self.engine.end(request, status=0 if fails else 200)
-            self.pages[host_of(request.url)] += 1
+            self._is_done(request.url)
             if fails:
                 self.failed.append(request.url)
                 self.engine.crawl.forget(request)
                 self.is_seen.pop(request.url, None)
-            elif self.is_seen.get(request.url) == PENDING:
-                self.is_seen[request.url] = DONE
 
-    @rule(place=st.integers(0, 100))
-    def retry(self, place: int) -> None:
-        """End a request in whose place a retry comes: no page, and no failure."""
+    @rule(place=st.integers(0, 100), is_redirect=st.booleans())
+    def replace(self, place: int, is_redirect: bool) -> None:
+        """End a request in whose place a retry comes: no page. One that is redirected to what was seen is a page. No
+        failure is either."""
         if self.in_flight:
             request = self.in_flight[place % len(self.in_flight)]
-            if [each.url for each in self.in_flight].count(request.url) == 1:
+            seen = sorted(self.is_seen.keys() - {request.url})
+            if [each.url for each in self.in_flight].count(request.url) != 1:
+                return
+            if is_redirect and seen:
+                there = Request(seen[place % len(seen)], meta={"redirect_urls": [request.url]})
+                assert self.engine.push(there) == [False]
+                self._is_done(request.url)
+            else:
                 self.push([request.url], 0, True, retry_times=1)
-                self.in_flight.remove(request)
-                self.engine.end(request, status=0)
+            self.in_flight.remove(request)
+            self.engine.end(request, status=0)
+
+    def _is_done(self, url: str) -> None:
+        self.pages[host_of(url)] += 1
+        if self.is_seen.get(url) == PENDING:
+            self.is_seen[url] = DONE
 
     @invariant()
     def the_end_is_known(self) -> None:
@@ -168,10 +179,10 @@ class PendingInJob(PendingRequests):
         self.taken_back |= set(ended) if fails else set()
         self.known &= self.is_seen.keys()
 
-    @rule(place=st.integers(0, 100))
-    def retry(self, place: int) -> None:
+    @rule(place=st.integers(0, 100), is_redirect=st.booleans())
+    def replace(self, place: int, is_redirect: bool) -> None:
         before = Counter(request.url for request in self.in_flight)
-        super().retry(place)
+        super().replace(place, is_redirect)
         self.ended += (before - Counter(request.url for request in self.in_flight)).elements()
 
     def commit(self, whole: bool) -> None:

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import scrapy
 from scrapy import crawler as scrapys
+from scrapy.exceptions import CloseSpider
 from scrapy.http import HtmlResponse
 from scrapy.linkextractors import LinkExtractor
 
@@ -241,6 +242,8 @@ class FollowSpider(scrapy.Spider):
         if "raises" in response.url:
             yield {"url": response.url}
             raise RuntimeError("as the test wants it")
+        if "stops" in response.url:
+            raise CloseSpider
         if hasattr(self, "state"):
             self.state["pages"] = self.state.get("pages", 0) + 1
         if "list" not in response.url:
