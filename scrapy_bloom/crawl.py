@@ -23,6 +23,7 @@ from scrapy_bloom.guard import LoopGuard
 from scrapy_bloom.job.feedfile import feed_begun
 from scrapy_bloom.job.memory import MemoryStore
 from scrapy_bloom.job.spider_state import SpiderState, restore_spider_state
+from scrapy_bloom.job.starts import StartRequests
 from scrapy_bloom.job.store import JobStore
 from scrapy_bloom.job.takeover import unblock_scrapys_scheduler
 from scrapy_bloom.loops.share import Mark
@@ -118,6 +119,7 @@ class Crawl:
         self._feeds: list[Feed] = []
         self._staging = Staging()
         self._spider_state = SpiderState()
+        self.starts = StartRequests()
         self._forgotten = 0
         self._looks, self._was_over = 0, False
         self.progress = Progress(crawler.stats, debug=crawler.settings.getbool("DUPEFILTER_DEBUG"))
@@ -257,13 +259,9 @@ class Crawl:
     def was_asked_for(self, request: Request) -> bool:
         """Return whether an earlier run of an unfinished job has asked for *request*, a start request."""
         store = self.store
-        if not isinstance(store, (JobStore, MemoryStore)):  # a fleet takes each once, whichever worker asks
-            return False
-        request.meta[MARK] = Mark("")  # retries and redirects inherit it
-        if not isinstance(store, JobStore):
-            return False
-        key = b"start %d " % store.state.cycle + self.fingerprints.of_request(request)
-        return not store.add(key) and store.is_resumed
+        if isinstance(store, (JobStore, MemoryStore)):  # a fleet takes each once, whichever worker asks
+            request.meta[MARK] = Mark("")  # retries and redirects inherit it
+        return isinstance(store, JobStore) and self.starts.were_asked_for(request, store, self.fingerprints.of_request)
 
     def record(self, request: Request) -> bytes | None:
         """Remember *request*, which is pushed next whatever is known: a link that leads there is none to follow.

@@ -12,6 +12,7 @@ from scrapy.utils.misc import build_from_crawler, load_object
 from scrapy_bloom.crawl import Crawl
 from scrapy_bloom.errors import BloomError, UnusableError
 from scrapy_bloom.failures import REPLACING
+from scrapy_bloom.job.store import JobStore
 from scrapy_bloom.startup import log_start_errors
 from scrapy_bloom.store import MARK
 
@@ -126,9 +127,13 @@ class DurableScheduler(BaseScheduler):
         except BloomError as error:
             crawl.fail(error)
             return False
+        if is_start and not is_durable and isinstance(crawl.store, JobStore):
+            crawl.starts.ask_again(crawl.store)
         self.stats.inc_value("scheduler/enqueued/disk" if is_durable else "scheduler/enqueued/memory")
         self.stats.inc_value("scheduler/enqueued")
         crawl.progress.estimate.found[request.meta.get("depth", 0)] += 1
+        if may_replace:
+            crawl.failures.came(request, is_queued=True)
         return True
 
     def _redirected(self, request: Request) -> Request | None:

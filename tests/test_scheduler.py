@@ -66,6 +66,25 @@ def test_what_the_user_does_not_filter_stays_untouched(tmp_path: Path, in_job: b
         assert engine.drain().count(home) == 2
 
 
+class NoFingerprint:
+    def fingerprint(self, request: Request) -> bytes:
+        raise ValueError(request.url)
+
+
+def test_a_resumed_job_asks_for_the_start_requests_that_it_has_not_had(tmp_path: Path) -> None:
+    """Of those that look alike, each; of those that cannot be serialized, which a stop loses, all; without
+    fingerprints, all."""
+    alike = [ONE.replace(dont_filter=True, meta={"is_start_request": True}, cb_kwargs={"n": n}) for n in range(3)]
+    in_memory = TWO.replace(dont_filter=True, meta={"is_start_request": True, "unserializable": lambda: None})
+    none = {"REQUEST_FINGERPRINTER_CLASS": NoFingerprint, "DUPEFILTER_CLASS": SCRAPYS_FILTER}
+    for starts, asked_for in ((2, [True, True, True]), (3, [False, False, True, True]), (3, [False] * 3 + [True])):
+        with opened(tmp_path / "job") as engine:
+            assert engine.push(*(each.copy() for each in (*alike[:starts], in_memory))) == asked_for
+    for _ in range(2):
+        with opened(tmp_path / "other", none) as engine:
+            assert engine.push(alike[0].copy()) == [True]
+
+
 # -- our filter under Scrapy's scheduler -------------------------------------------------------------------------------
 
 
