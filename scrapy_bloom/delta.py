@@ -230,6 +230,14 @@ class Delta:
                 "Nothing was fetched: the start pages have given items before. If they are lists, too, set "
                 'dont_filter=True or meta["delta_skip"] = True on their requests.'
             )
+        left = sum(self._stats.get_value(f"bloom/{which}/left", 0) for which in ("hosts", "loop"))
+        if left and self._store.commits is not None:
+            logger.warning(
+                "The job has not ended, since %s are left in it. The next delta crawl goes on with these, and looks at "
+                "no list again, unless you raise BLOOM_PAGES_PER_HOST, switch BLOOM_LOOP_GUARD off, or take another "
+                "JOBDIR.",
+                counted(left, "request"),
+            )
         if self.waits_for_end:
             self._crawler.signals.connect(self._engine_stopped, signal=signals.engine_stopped, weak=False)
         else:

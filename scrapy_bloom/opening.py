@@ -86,13 +86,12 @@ class Opening:
             BloomError: It is in use, damaged, or would lose pages. Nothing has been changed.
 
         """
-        spider = self.crawler.spider
         store = JobStore(
             jobdir / DIRECTORY,
             self.settings,
             self._order(in_job=True),
-            spider=spider,
-            spider_name=self.crawler.spidercls.name if spider is None else spider.name,
+            spider=self.crawler.spider,
+            spider_name=self._spider_name,
             key_space=self.fingerprints.space if self.filter else None,
             prepare=prepare,
             share=self._share(),
@@ -112,10 +111,18 @@ class Opening:
             raise
         return store
 
+    @property
+    def _spider_name(self) -> str:
+        spider = self.crawler.spider
+        return self.crawler.spidercls.name if spider is None else spider.name
+
     def begin_anew(self, jobdir: Path) -> None:
         """Put a job that has ended aside: its filter knows the lists, which a delta crawl fetches again."""
         directory = jobdir / DIRECTORY
-        if (directory / NAME).exists() and not is_locked(directory) and inspect_job(jobdir).state.is_finished:
+        if not (directory / NAME).exists() or is_locked(directory):
+            return
+        state = inspect_job(jobdir).state
+        if state.is_finished and state.spider == self._spider_name:
             last = directory.with_name(f"{DIRECTORY}.last")
             shutil.rmtree(last, ignore_errors=True)
             directory.rename(last)

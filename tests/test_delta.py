@@ -18,10 +18,10 @@ from twisted.python.failure import Failure
 
 from scrapy_bloom import fingerprint, open_filter
 from scrapy_bloom.crawl import Crawl
-from scrapy_bloom.errors import SettingsError
+from scrapy_bloom.errors import SettingsError, UnusableError
 from scrapy_bloom.filter.inspect import reading
 from tests.support.crawls import ADDON, Pages, Site, crawl, start
-from tests.support.engine import SCRAPYS_SCHEDULER, Engine, opened
+from tests.support.engine import SCRAPYS_SCHEDULER, Engine, PlainSpider, opened
 from tests.support.killed_crawls import STARTS, CrawlOfSite, items_of, links_of, run, run_to_the_end
 
 if TYPE_CHECKING:
@@ -225,6 +225,27 @@ def test_start_requests_are_skipped_only_if_they_may_be_filtered(
     with opened(tmp_path / "job", own) as engine:
         assert engine.push(requests[1].copy()) == [False]
     assert "delta_skip" in caplog.text
+
+
+def test_a_job_that_has_not_ended_looks_at_no_list_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What a full host leaves may be found on pages that are left out, and stays in the job; a WARNING says so."""
+    own = {"BLOOM_DELTA": str(tmp_path / "delta"), "BLOOM_PAGES_PER_HOST": 1}
+    with opened(tmp_path / "job", own) as engine:
+        engine.push(*map(Request, URLS[:2]))
+        assert len(engine.drain()) == 1
+    assert [record.levelname for record in caplog.records if "no list again" in record.getMessage()] == ["WARNING"]
+
+
+def test_the_ended_job_of_another_spider_stays(tmp_path: Path) -> None:
+    """It is not put aside, but refused as by any crawl."""
+
+    class Other(PlainSpider):
+        name = "other"
+
+    with opened(tmp_path / "job"):
+        pass
+    with pytest.raises(UnusableError, match=r"'site'.*'other'"):
+        Engine(tmp_path / "job", {"BLOOM_DELTA": str(tmp_path / "delta")}, spider=Other)
 
 
 def test_links_to_known_pages_are_dropped(tmp_path: Path) -> None:
