@@ -52,7 +52,8 @@ def requeue(jobdir: str, host: str | None) -> int:
             meta = attributes.get("meta", {})
             meta.pop("retry_times", None)  # or the first failure would end it again
             place = meta.get("download_slot", slot), attributes
-            requests[attributes["url"], attributes.get("method"), attributes.get("body")] = place
+            same = [attributes.get(name) for name in ("url", "method", "body", "callback", "cb_kwargs")]
+            requests[pickle.dumps(same)] = place
         batch = Batch(state=database.state)
         for number, (slot, attributes) in enumerate(requests.values(), start=1):
             lane = Lane(LaneKey(slot, attributes.get("priority", 0)), is_lifo=True)

@@ -74,6 +74,16 @@ def test_what_has_failed_is_fetched_again(job: Path, scrapy: Scrapy, answer: Ans
     assert answer("requeue", job, "--failed")[1] == {"directory": str(job), "requeued": 0}
 
 
+def test_requests_that_differ_in_their_arguments_alone_are_all_put_back(tmp_path: Path, answer: Answer) -> None:
+    """As they may if they are not filtered; each once, however often it has failed."""
+    requests = [Request("http://a.example/", dont_filter=True, cb_kwargs={"page": n % 2}) for n in range(4)]
+    with opened(tmp_path) as engine:
+        engine.push(*requests)
+        while (request := engine.start()) is not None:
+            engine.end(request, status=0)
+    assert answer("requeue", tmp_path, "--failed")[1]["requeued"] == 2
+
+
 def test_so_many_failed_requests_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer) -> None:
     """No more, over all runs, until some are put back; the others are counted."""
     monkeypatch.setattr(failures, "MOST_LISTED", 3)
