@@ -126,7 +126,7 @@ def _pages_per_host(value: Any) -> dict[str, int | None]:
     if not hasattr(value, "items"):
         return {OTHERS: _count(value)}
     limits = dict(value.items())
-    if not all(isinstance(host, str) and host and "/" not in host for host in limits):
+    if not all(isinstance(host, str) and host and "/" not in host and host.count(":") != 1 for host in limits):
         raise ValueError
     return {host: None if most is None else _count(most) for host, most in limits.items()}
 

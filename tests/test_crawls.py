@@ -251,6 +251,8 @@ def test_a_host_gets_as_many_pages_as_it_may(tmp_path: Path) -> None:
         site.forget_hits()
         outcome = crawl(site, tmp_path, limit)
         assert (sum(site.hits.values()), outcome.stats["bloom/hosts/left"]) == (10, left)
+        site.pages = {"/": sorted(ALL), **dict.fromkeys(ALL - {"/"}, 503)}
+        assert crawl(site, tmp_path, limit).log.count("has its 10 pages") == 1
 
 
 def test_pages_older_than_the_maximum_age_are_fetched_again(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ WRONG = {
     "BLOOM_URL_RULES": ["no-such-rule", 5, ["no.such.module.rule"]],
     "BLOOM_LOOP_GUARD": [{"no_such_limit": 3}, 7],
     "BLOOM_FORGET_FAILED": ["perhaps", 2],
-    "BLOOM_PAGES_PER_HOST": [0, "many", True, {"a.example": 0}, {"https://a.example/": 5}, "{", {5: 5}],
+    "BLOOM_PAGES_PER_HOST": [0, "many", True, {"a.example": 0}, {"a.example/": 5}, {"a.example:80": 5}, "{", {5: 5}],
     "BLOOM_REDIS_URL": ["localhost", 5, "redis://host:port", "http://host"],
     "BLOOM_REDIS_KEY": ["", "{a}", "%s"],
     "BLOOM_FLEET_SECRET": ["too short", 5],

@@ -34,7 +34,7 @@ class PagesPerHost:
         self.limits = limits
         self.counts = Counter(counts)
         self._changed: set[str] = set()
-        self._logged = 0
+        self._logged: set[str] = set()
 
     @classmethod
     def of(cls, limits: Mapping[str, int | None] | None, order: Order) -> Self | None:
@@ -68,8 +68,8 @@ class PagesPerHost:
 
     def log_full(self, host: str) -> None:
         """Log, for the first few hosts, that *host* is full while requests of it wait."""
-        self._logged += 1
-        if self._logged <= HOSTS_SHOWN:
-            more = ". No more hosts are shown" if self._logged == HOSTS_SHOWN else ""
+        if host not in self._logged and len(self._logged) < HOSTS_SHOWN:
+            self._logged.add(host)
+            more = ". No more hosts are shown" if len(self._logged) == HOSTS_SHOWN else ""
             limit = f"{self.limit_of(host):,}"
             logger.info("%s has its %s pages (BLOOM_PAGES_PER_HOST): its other requests wait%s", host, limit, more)
