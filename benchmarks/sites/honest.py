@@ -1,65 +1,79 @@
-"""Honest sections: finite parts of a site in the manner of real software, each page with something of its own."""
+"""Honest sections: finite parts of a site in the manner of real software, each page with something of its own.
+
+A section adds its pages and yields the paths that the home page links to.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from benchmarks.sites.pages import Page, Wording
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 
+@dataclass
 class Section:
-    """One honest section while it is drawn: its pages by path and query, and the paths that the home page links to."""
+    """One honest section while it is drawn: its pages by path and query."""
 
-    def __init__(self, name: str, root: str, rng: random.Random, wording: Wording, size: int) -> None:
-        self.name, self.root, self.rng, self.wording, self.size = name, root, rng, wording, size
-        self.pages: dict[str, Page] = {}
-        self.entries: list[str] = []
-        self.length = rng.choice([2, 4, 8, 16])
-        self.slash = rng.choice(["", "/"])
-        self.end = rng.choice(["", "", ".html", ".php", ".aspx"])
-        self.per_page = rng.choice([10, 20, 30, 50])
-        self.salt = rng.random()
+    root: str
+    rng: random.Random
+    wording: Wording
+    size: int
+    pages: dict[str, Page] = field(default_factory=dict)
 
-    def add(self, path: str, content: str = "text", title: str = "", size: int = 0, links: Sequence[str] = ()) -> str:
+    def __post_init__(self) -> None:
+        self.length = self.rng.choice([2, 4, 8, 16])
+        self.slash = self.rng.choice(["", "/"])
+        self.end = self.rng.choice(["", "", ".html", ".php", ".aspx"])
+        self.per_page = self.rng.choice([10, 20, 30, 50])
+        self.salt = self.rng.random()
+
+    def add(self, path: str, content: str = "text", size: int = 0, links: Iterable[str] = ()) -> str:
         """Add a page that links to *links*, paths of this section, and return its path."""
-        title = title or self.wording.name(f"{self.salt} {path}").title()
-        page = Page(title, content, f"{self.salt} {path}", size or self.length + self.rng.randint(0, self.length))
-        self.pages[path] = page
+        key = f"{self.salt} {path}"
+        size = size or self.length + self.rng.randint(0, self.length)
+        self.pages[path] = Page(self.wording.name(key).title(), content, key, size)
         for link in links:
             self.link(path, link)
         return path
+
+    def names(self, path: str, links: Iterable[str]) -> str:
+        """Add a page that is nothing but a list of *links*, and return its path."""
+        return self.add(path, "names", links=links)
 
     def link(self, source: str, target: str, text: str = "") -> None:
         text = text or self.wording.name(f"{self.salt} {target}").title()
         self.pages[source].links.append((target, text))
 
+    def chain(self, paths: Sequence[str], text: str) -> None:
+        """Link each of *paths* to the next one."""
+        for before, after in pairwise(paths):
+            self.link(before, after, text)
+
     def slug(self, number: object, most: int = 4) -> str:
         return self.wording.slug(f"{self.salt} slug {number}", most)
 
-    def paged(
-        self, path: str, targets: Sequence[str], *, key: str = "page", content: str = "names", step: int = 1
-    ) -> str:
+    def paged(self, path: str, targets: Iterable[str], key: str = "page", step: int = 1, content: str = "names") -> str:
         """Add a list of *targets* over several pages: ``path``, ``path?page=2`` or ``path/page/2``."""
+        targets = list(dict.fromkeys(targets))
         parts = [targets[at : at + self.per_page] for at in range(0, len(targets), self.per_page)] or [[]]
-        mark = "&" if "?" in path else "?"
-        names = [path] + [
-            f"{path.rstrip('/')}/{key[1:]}/{number}" if key[0] == "/" else f"{path}{mark}{key}={number}"
-            for number in ((at + 1) if step == 1 else at * step for at in range(1, len(parts)))
-        ]
-        every = self.rng.random() < 0.5
+        mark = f"{path.rstrip('/')}{key}/" if key[0] == "/" else f"{path}{'&' if '?' in path else '?'}{key}="
+        names = [path, *(f"{mark}{at + 1 if step == 1 else at * step}" for at in range(1, len(parts)))]
+        is_all_linked = self.rng.random() < 0.5
         for at, name in enumerate(names):
             self.add(name, content, links=parts[at])
-            for other in names if every else names[max(0, at - 1) : at + 2]:
+            for other in names if is_all_linked else names[max(0, at - 1) : at + 2]:
                 if other != name:
                     self.link(name, other, str(names.index(other) + 1))
         return path
 
 
-def docs(s: Section) -> None:
+def docs(s: Section) -> Iterator[str]:
     """A manual: nested folders, an index in each, previous and next."""
     paths: list[str] = []
 
@@ -75,69 +89,64 @@ def docs(s: Section) -> None:
             s.link(index, folder(f"{path}{s.slug((path, 'd', number), 1)}{number}/", depth + 1, rest // folders))
         return index
 
-    s.entries.append(folder(f"{s.root}/", 0, s.size))
-    for before, after in zip(paths, paths[1:], strict=False):
+    yield folder(f"{s.root}/", 0, s.size)
+    for before, after in pairwise(paths):
         s.link(before, after, "Next")
         s.link(after, before, "Previous")
 
 
-def articles(s: Section) -> None:
+def articles(s: Section) -> Iterator[str]:
     """Articles by number or by name, in a list over several pages, each with related ones."""
     style = s.rng.choice(["{n}", "{n}-{slug}", "{slug}", "{slug}-{n}"])
     first = s.rng.choice([1, 1000, 48_211])
     paths = [f"{s.root}/{style.format(n=first + n, slug=s.slug(n))}{s.end}" for n in range(s.size)]
     for path in dict.fromkeys(paths):
-        s.add(path, links=s.rng.sample(paths, min(4, len(paths))))
-    s.entries.append(
-        s.paged(f"{s.root}{s.slash}", list(dict.fromkeys(paths)), key=s.rng.choice(["page", "p", "/page"]))
-    )
+        s.add(path, links=s.rng.sample(paths, 4))
+    yield s.paged(f"{s.root}{s.slash}", paths, key=s.rng.choice(["page", "p", "/page"]))
 
 
-def blog(s: Section) -> None:
+def blog(s: Section) -> Iterator[str]:
     """Posts in folders by date, with lists of months and a few categories."""
-    months: dict[str, list[str]] = {}
-    topics: dict[str, list[str]] = {}
+    lists: dict[str, list[str]] = {}
+    categories: dict[str, list[str]] = {}
     before = ""
     for number in range(s.size):
         month = f"{2015 + number * 8 // s.size}/{s.rng.randint(1, 12):02}"
         day = s.rng.choice(["", f"/{s.rng.randint(1, 28):02}"])
         path = s.add(f"{s.root}/{month}{day}/{s.slug(number)}-{number % 7}{s.slash}")
-        months.setdefault(month, []).append(path)
-        topics.setdefault(s.slug(f"topic {s.rng.randint(0, 9)}", 1), []).append(path)
+        lists.setdefault(month, []).append(path)
+        categories.setdefault(f"category/{s.slug(f'topic {s.rng.randint(0, 9)}', 1)}", []).append(path)
         if before:
             s.link(path, before, "Older")
         before = path
-    lists = [s.paged(f"{s.root}/{month}{s.slash}", paths, key="/page") for month, paths in months.items()]
-    lists += [s.paged(f"{s.root}/category/{name}{s.slash}", paths, key="/page") for name, paths in topics.items()]
-    s.entries.append(s.add(f"{s.root}{s.slash}", "names", links=[*lists, before]))
+    found = [s.paged(f"{s.root}/{name}{s.slash}", own, "/page") for name, own in (lists | categories).items()]
+    yield s.names(f"{s.root}{s.slash}", [*found, before])
 
 
-def forum(s: Section) -> None:
+def forum(s: Section) -> Iterator[str]:
     """Boards, topics over several pages, all told apart by their queries."""
     boards = []
-    topics = list(range(1, max(2, s.size // 2)))
+    topics = range(1, max(2, s.size // 2))
     for board in range(1, s.rng.randint(3, 9)):
-        own = topics[board :: s.rng.randint(3, 9)]
-        for topic in own:
-            path = f"{s.root}/viewtopic.php?t={topic}"
+        own = [f"{s.root}/viewtopic.php?t={topic}" for topic in topics[board :: s.rng.randint(3, 9)]]
+        for path in own:
             pages = [path, *[f"{path}&start={start * 15}" for start in range(1, s.rng.choice([1, 1, 2, 4]))]]
             for page in pages if path not in s.pages else ():
                 s.add(page, size=s.length * 2, links=[other for other in pages if other != page])
-        found = [f"{s.root}/viewtopic.php?t={topic}" for topic in own]
-        boards.append(s.paged(f"{s.root}/viewforum.php?f={board}", found, key="start", step=s.per_page))
-    s.entries.append(s.add(f"{s.root}/index.php", "names", links=boards))
+        boards.append(s.paged(f"{s.root}/viewforum.php?f={board}", own, "start", s.per_page))
+    yield s.names(f"{s.root}/index.php", boards)
 
 
-def wiki(s: Section) -> None:
+def wiki(s: Section) -> Iterator[str]:
     """Articles that link to each other at random."""
     paths = [f"{s.root}/{s.slug(n, 2).title().replace('-', '_')}_{n}" for n in range(s.size)]
-    for number, path in enumerate(paths):
-        near = [*s.rng.sample(paths, min(5, len(paths))), paths[(number + 1) % len(paths)]]
+    for path, following in pairwise([*paths, paths[0]]):
+        near = [*s.rng.sample(paths, 5), following]
         s.add(path, s.rng.choice(["text", "text", "line"]), links=near)
-    s.entries.append(paths[0])
+    yield paths[0]
 
 
-def shop(s: Section) -> None:
+def shop(s: Section) -> Iterator[str]:
     """Categories two deep over several pages, products by name."""
     groups = [s.slug(f"group {n}", 1) for n in range(s.rng.randint(3, 8))]
     made: list[str] = []
@@ -146,82 +155,75 @@ def shop(s: Section) -> None:
         kinds = []
         for kind in range(s.rng.randint(2, 5)):
             base = f"{s.root}/{group}/{s.slug((group, kind), 1)}{kind}"
-            count = max(1, s.size // (len(groups) * 3))
-            own = [
-                s.add(f"{base}/{s.slug((base, n))}-{n}{s.end}", s.rng.choice(["text", "line"])) for n in range(count)
-            ]
-            made += own
-            kinds.append(s.paged(f"{base}{s.slash}", own, key=s.rng.choice(["page", "p"])))
-        lists.append(s.add(f"{s.root}/{group}{s.slash}", "names", links=kinds))
+            paths = [f"{base}/{s.slug((base, n))}-{n}{s.end}" for n in range(max(1, s.size // (len(groups) * 3)))]
+            made += [s.add(path, s.rng.choice(["text", "line"])) for path in paths]
+            kinds.append(s.paged(f"{base}{s.slash}", paths, s.rng.choice(["page", "p"])))
+        lists.append(s.names(f"{s.root}/{group}{s.slash}", kinds))
     for path in made:
         s.link(path, s.rng.choice(made), "Also bought")
-    s.entries.append(s.add(f"{s.root}{s.slash}", "names", links=lists))
+    yield s.names(f"{s.root}{s.slash}", lists)
 
 
-def routed(s: Section) -> None:
+def routed(s: Section) -> Iterator[str]:
     """A shop whose pages are all one script with a route in the query."""
     script = f"{s.root}/index.php?{s.rng.choice(['route=product/', 'option=com_', 'action='])}"
     lists = []
     for group in range(1, s.rng.randint(4, 12)):
         own = [s.add(f"{script}product&product_id={group * 1000 + n}", "line") for n in range(s.size // 10 + 1)]
         lists.append(s.paged(f"{script}category&path={group}", own))
-    s.entries.append(s.add(f"{s.root}/index.php", "names", links=lists))
+    yield s.names(f"{s.root}/index.php", lists)
 
 
-def gallery(s: Section) -> None:
+def gallery(s: Section) -> Iterator[str]:
     """Albums of pictures without a word, each page with a new picture."""
     albums = []
     for album in range(max(1, s.size // 25)):
         base = f"{s.root}/{s.rng.choice(['album', 'set'])}{album}"
         own = [s.add(f"{base}/{s.rng.choice(['img', 'dsc'])}_{n:04}{s.end}", "media") for n in range(25)]
-        for before, after in zip(own, own[1:], strict=False):
-            s.link(before, after, "next")
-        albums.append(s.add(f"{base}/", "names", links=own[: s.rng.choice([1, 25])]))
-    s.entries.append(s.paged(f"{s.root}/", albums))
+        s.chain(own, "next")
+        albums.append(s.names(f"{base}/", own[: s.rng.choice([1, 25])]))
+    yield s.paged(f"{s.root}/", albums)
 
 
-def people(s: Section) -> None:
+def people(s: Section) -> Iterator[str]:
     """A directory of people by letter, a sentence on each."""
     letters: dict[str, list[str]] = {}
     for number in range(s.size):
         name = s.wording.name(f"{s.salt} person {number}", 2).replace(" ", ".") + s.rng.choice(["", str(number)])
         letters.setdefault(name[0], []).append(s.add(f"{s.root}/{name}", "line"))
-    found = [s.add(f"{s.root}?letter={letter.upper()}", "names", links=own) for letter, own in sorted(letters.items())]
-    s.entries.append(s.add(s.root, "names", links=found))
+    yield s.names(s.root, [s.names(f"{s.root}?letter={each.upper()}", own) for each, own in sorted(letters.items())])
 
 
-def source(s: Section) -> None:
+def source(s: Section) -> Iterator[str]:
     """Source files in folders, of which the listings bring nothing but names."""
-    base = f"{s.root}/{s.rng.choice(['tree', 'browse', 'src/branch/main'])}"
 
     def folder(path: str, depth: int, count: int) -> str:
-        targets = [
-            f"{path}/{s.slug((path, n), 1)}{n}.{s.rng.choice('chp')}" for n in range(min(count, s.rng.randint(5, 20)))
-        ]
+        own = range(min(count, s.rng.randint(5, 20)))
+        targets = [f"{path}/{s.slug((path, n), 1)}{n}.{s.rng.choice('chp')}" for n in own]
         for target in targets:
             s.add(target, size=s.length * 2)
         rest = count - len(targets)
         if rest > 0 and depth < 6:
             parts = s.rng.randint(2, 4)
             targets += [folder(f"{path}/{s.slug((path, 'd', n), 1)}", depth + 1, rest // parts) for n in range(parts)]
-        return s.add(path, "names", links=targets)
+        return s.names(path, targets)
 
-    s.entries.append(folder(base, 0, s.size))
+    yield folder(f"{s.root}/{s.rng.choice(['tree', 'browse', 'src/branch/main'])}", 0, s.size)
 
 
-def api(s: Section) -> None:
+def api(s: Section) -> Iterator[str]:
     """JSON: a list that pages on, and an item each."""
     own = [s.add(f"{s.root}/v1/items/{n}{s.rng.choice(['', '.json'])}", "json") for n in range(1, s.size)]
-    s.entries.append(s.paged(f"{s.root}/v1/items", own, key="offset", step=s.per_page, content="json"))
+    yield s.paged(f"{s.root}/v1/items", own, "offset", s.per_page, content="json")
 
 
-def glossary(s: Section) -> None:
+def glossary(s: Section) -> Iterator[str]:
     """One sentence a page, in a folder that links to all."""
     own = [s.add(f"{s.root}/{s.slug(n, 2)}-{s.rng.randint(0, 99)}{s.end}", "line") for n in range(s.size)]
-    s.entries.append(s.add(f"{s.root}{s.slash}", "names", links=list(dict.fromkeys(own))))
+    yield s.names(f"{s.root}{s.slash}", dict.fromkeys(own))
 
 
-def news(s: Section) -> None:
+def news(s: Section) -> Iterator[str]:
     """Stories by number with tags; each tag has a list."""
     tags: dict[str, list[str]] = {}
     for number in range(s.size):
@@ -229,29 +231,27 @@ def news(s: Section) -> None:
         for tag in dict.fromkeys(s.slug(f"tag {s.rng.randint(0, max(3, s.size // 15))}", 2) for _ in range(2)):
             tags.setdefault(tag, []).append(path)
             s.link(path, f"{s.root}/tag/{tag}")
-    lists = [s.paged(f"{s.root}/tag/{tag}", own) for tag, own in tags.items()]
-    s.entries.append(s.add(f"{s.root}{s.slash}", "names", links=lists))
+    yield s.names(f"{s.root}{s.slash}", [s.paged(f"{s.root}/tag/{tag}", own) for tag, own in tags.items()])
 
 
-def faq(s: Section) -> None:
+def faq(s: Section) -> Iterator[str]:
     """Questions by a number in the query."""
     key = s.rng.choice(["id", "q", "ArticleID"])
     own = [s.add(f"{s.root}/faq{s.end}?{key}={n}", s.rng.choice(["text", "line"])) for n in range(1, s.size)]
-    for before, after in zip(own, own[1:], strict=False):
-        s.link(before, after, "Next question")
-    s.entries.append(s.add(f"{s.root}/faq{s.end}", "names", links=own[:: s.rng.choice([1, 5])]))
+    s.chain(own, "Next question")
+    yield s.names(f"{s.root}/faq{s.end}", own[:: s.rng.choice([1, 5])])
 
 
-def press(s: Section) -> None:
+def press(s: Section) -> Iterator[str]:
     """Releases by year, each with a list of its own."""
     years = []
     for year in range(2024 - s.rng.randint(3, 12), 2024):
         own = [s.add(f"{s.root}/{year}/{s.slug((year, n))}-{n}{s.end or '.html'}") for n in range(s.size // 8 + 1)]
-        years.append(s.add(f"{s.root}/{year}/", "names", links=own))
-    s.entries.append(s.add(f"{s.root}/", "names", links=years))
+        years.append(s.names(f"{s.root}/{year}/", own))
+    yield s.names(f"{s.root}/", years)
 
 
-def places(s: Section) -> None:
+def places(s: Section) -> Iterator[str]:
     """Countries, regions, towns: three levels of names, and a sentence on each town."""
     countries = []
     for country in range(max(1, s.size // 60)):
@@ -260,56 +260,46 @@ def places(s: Section) -> None:
         for region in range(6):
             here = f"{base}/{s.slug((country, region), 2)}{region}"
             towns = [s.add(f"{here}/{s.slug((here, town), 2)}{town}", "line") for town in range(9)]
-            regions.append(s.add(here, "names", links=towns))
-        countries.append(s.add(base, "names", links=regions))
-    s.entries.append(s.add(s.root, "names", links=countries))
+            regions.append(s.names(here, towns))
+        countries.append(s.names(base, regions))
+    yield s.names(s.root, countries)
 
 
-def tables(s: Section) -> None:
+def tables(s: Section) -> Iterator[str]:
     """Tables of numbers by year and quarter."""
-    own = [
-        s.add(f"{s.root}/{series}/{2000 + n // 4}/q{n % 4 + 1}", "numbers", size=12)
-        for series in [s.slug(f"series {k}", 1) for k in range(max(1, s.size // 60))]
-        for n in range(60)
-    ]
-    s.entries.append(s.paged(f"{s.root}/", list(dict.fromkeys(own)), key="from", step=s.per_page))
+    series = [s.slug(f"series {k}", 1) for k in range(max(1, s.size // 60))]
+    paths = [f"{s.root}/{name}/{2000 + n // 4}/q{n % 4 + 1}" for name in series for n in range(60)]
+    yield s.paged(f"{s.root}/", [s.add(path, "numbers", size=12) for path in paths], "from", s.per_page)
 
 
-def events(s: Section) -> None:
+def events(s: Section) -> Iterator[str]:
     """Two years of months that link to events."""
     months = []
     for month in range(24):
-        own = [
-            s.add(f"{s.root}/{2023 + month // 12}/{month % 12 + 1:02}/{s.slug((month, n))}-{n}")
-            for n in range(s.size // 24 + 1)
-        ]
-        months.append(s.add(f"{s.root}/{2023 + month // 12}/{month % 12 + 1:02}{s.slash}", "names", links=own))
-    for before, after in zip(months, months[1:], strict=False):
-        s.link(before, after, "next month")
-    s.entries.append(months[0])
+        base = f"{s.root}/{2023 + month // 12}/{month % 12 + 1:02}"
+        own = [s.add(f"{base}/{s.slug((month, n))}-{n}") for n in range(s.size // 24 + 1)]
+        months.append(s.names(f"{base}{s.slash}", own))
+    s.chain(months, "next month")
+    yield months[0]
 
 
-def jobs(s: Section) -> None:
+def jobs(s: Section) -> Iterator[str]:
     """Offers by a number in the query, in a list of places."""
     lists = []
     for town in range(s.rng.randint(3, 12)):
         own = [s.add(f"{s.root}/detail?job={town * 500 + n}") for n in range(s.size // 8 + 1)]
         lists.append(s.paged(f"{s.root}/search?town={s.slug(town, 1)}", own))
-    s.entries.append(s.add(f"{s.root}{s.slash}", "names", links=lists))
+    yield s.names(f"{s.root}{s.slash}", lists)
 
 
-def story(s: Section) -> None:
+def story(s: Section) -> Iterator[str]:
     """Chapters that only the chapter before links to."""
-    own = [
-        s.add(f"{s.root}/{s.rng.choice(['chapter', 'part'])}-{n}{s.end}", size=s.length * 2)
-        for n in range(1, min(s.size, 150))
-    ]
-    for before, after in zip(own, own[1:], strict=False):
-        s.link(before, after, "Continue")
-    s.entries.append(own[0])
+    paths = [f"{s.root}/{s.rng.choice(['chapter', 'part'])}-{n}{s.end}" for n in range(1, min(s.size, 150))]
+    s.chain([s.add(path, size=s.length * 2) for path in paths], "Continue")
+    yield paths[0]
 
 
-def shelves(s: Section) -> None:
+def shelves(s: Section) -> Iterator[str]:
     """Four levels of names before anything is said."""
 
     def level(path: str, depth: int, count: int) -> str:
@@ -317,84 +307,80 @@ def shelves(s: Section) -> None:
             return s.add(f"{path}{s.end}", size=s.length)
         parts = max(1, round(count ** (1 / (4 - depth))))
         links = [level(f"{path}/{s.slug((path, n), 1)}{n}", depth + 1, count // parts) for n in range(parts)]
-        return s.add(f"{path}/", "names", links=links)
+        return s.names(f"{path}/", links)
 
-    s.entries.append(level(s.root, 0, s.size))
+    yield level(s.root, 0, s.size)
 
 
-def catalogue(s: Section) -> None:
+def catalogue(s: Section) -> Iterator[str]:
     """Records by a drawn identifier, in lists over many pages."""
-    own = [
-        s.add(f"{s.root}/record/b{s.rng.randint(10**6, 10**7)}", s.rng.choice(["text", "line"])) for _ in range(s.size)
-    ]
-    s.entries.append(s.paged(f"{s.root}/browse", list(dict.fromkeys(own))))
+    path = f"{s.root}/record/b"
+    own = [s.add(f"{path}{s.rng.randint(10**6, 10**7)}", s.rng.choice(["text", "line"])) for _ in range(s.size)]
+    yield s.paged(f"{s.root}/browse", own)
 
 
-def mailing_list(s: Section) -> None:
+def mailing_list(s: Section) -> Iterator[str]:
     """Messages in folders by month, each month by thread, date and author."""
-    months = []
+    lists = []
     for month in range(max(2, s.size // 30)):
         base = f"{s.root}/{2000 + month // 12}-{['January', 'May', 'June', 'July'][month % 4]}{month % 12}"
         own = [s.add(f"{base}/{month * 30 + n:06}.html", size=s.length) for n in range(27)]
-        for before, after in zip(own, own[1:], strict=False):
-            s.link(before, after, "Next message")
-        months += [s.add(f"{base}/{order}.html", "names", links=own) for order in ("thread", "date", "author")]
-    s.entries.append(s.add(f"{s.root}/", "names", links=months))
+        s.chain(own, "Next message")
+        lists += [s.names(f"{base}/{order}.html", own) for order in ("thread", "date", "author")]
+    yield s.names(f"{s.root}/", lists)
 
 
-def texts(s: Section) -> None:
+def texts(s: Section) -> Iterator[str]:
     """Plain text by number."""
     own = [s.add(f"{s.root}/rfc{n}.txt", "plain", size=s.length * 3) for n in range(1, s.size)]
-    s.entries.append(s.add(f"{s.root}/index.html", "names", links=own))
+    yield s.names(f"{s.root}/index.html", own)
 
 
-def questions(s: Section) -> None:
+def questions(s: Section) -> Iterator[str]:
     """Questions by number and name, in a list over many pages."""
     own = [s.add(f"{s.root}/questions/{n * 7 + 1000}/{s.slug(n)}", size=s.length * 2) for n in range(s.size)]
     for path in own:
         s.link(path, s.rng.choice(own), "Related")
-    s.entries.append(s.paged(f"{s.root}/questions", own))
+    yield s.paged(f"{s.root}/questions", own)
 
 
-def courses(s: Section) -> None:
+def courses(s: Section) -> Iterator[str]:
     """Courses and their lessons, one after the other."""
     found = []
     for course in range(1, max(2, s.size // 12)):
         own = [s.add(f"{s.root}/course/{course}/lesson/{n}{s.end}") for n in range(1, 12)]
-        for before, after in zip(own, own[1:], strict=False):
-            s.link(before, after, "Next lesson")
+        s.chain(own, "Next lesson")
         found.append(s.add(f"{s.root}/course/{course}{s.slash}", "line", links=own[:1]))
-    s.entries.append(s.paged(f"{s.root}/courses", found))
+    yield s.paged(f"{s.root}/courses", found)
 
 
-def packages(s: Section) -> None:
+def packages(s: Section) -> Iterator[str]:
     """Projects with a page for each release, which differs by a sentence."""
     found = []
     for project in range(max(1, s.size // 6)):
         base = f"{s.root}/project/{s.slug(project, 2)}{project}"
-        releases = [s.add(f"{base}/{n}.{s.rng.randint(0, 9)}/", "line") for n in range(5)]
-        found.append(s.add(f"{base}/", links=releases))
-    s.entries.append(s.paged(f"{s.root}/search", found))
+        found.append(s.add(f"{base}/", links=[s.add(f"{base}/{n}.{s.rng.randint(0, 9)}/", "line") for n in range(5)]))
+    yield s.paged(f"{s.root}/search", found)
 
 
-def variants(s: Section) -> None:
+def variants(s: Section) -> Iterator[str]:
     """Products with a few variants in the query, a sentence each."""
     found = []
     for product in range(max(1, s.size // 4)):
         path = f"{s.root}/{s.slug(product, 2)}-{product}"
         own = [s.add(f"{path}?{s.rng.choice(['colour', 'size'])}={s.slug(n, 1)}", "line") for n in range(3)]
-        found.append(s.add(path, "text", links=own))
-    s.entries.append(s.paged(f"{s.root}{s.slash}", found))
+        found.append(s.add(path, links=own))
+    yield s.paged(f"{s.root}{s.slash}", found)
 
 
-def languages(s: Section) -> None:
+def languages(s: Section) -> Iterator[str]:
     """The same pages in a few languages, each in words of its own."""
     for language in s.rng.sample(["en", "de", "fr", "es", "pt-br"], 3):
         own = [s.add(f"{s.root}/{language}/{s.slug(n, 2)}{n}{s.end}") for n in range(s.size // 3 + 1)]
-        s.entries.append(s.add(f"{s.root}/{language}/", "names", links=own))
+        yield s.names(f"{s.root}/{language}/", own)
 
 
-SECTIONS: list[Callable[[Section], None]] = [
+SECTIONS: list[Callable[[Section], Iterator[str]]] = [
     docs, articles, blog, forum, wiki, shop, routed, gallery, people, source, api, glossary, news, faq, press, places,
     tables, events, jobs, story, shelves, catalogue, mailing_list, texts, questions, courses, packages, variants,
     languages,

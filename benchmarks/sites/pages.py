@@ -6,31 +6,12 @@ import html
 import json
 import random
 from dataclasses import dataclass, field
+from itertools import accumulate
 
-CONSONANTS = [
-    "b",
-    "br",
-    "c",
-    "ch",
-    "d",
-    "f",
-    "g",
-    "gr",
-    "h",
-    "k",
-    "l",
-    "m",
-    "n",
-    "p",
-    "pl",
-    "r",
-    "s",
-    "st",
-    "t",
-    "v",
-    "w",
-]
+CONSONANTS = "b br c ch d f g gr h k l m n p pl r s st t v w".split()  # noqa: SIM905 - a list is twenty lines
 ENDS = ["", "", "n", "r", "l", "s", "th", "nd", "m", "ck"]
+Links = list[tuple[str, str]]
+"""Where each leads, and its text."""
 
 
 @dataclass(slots=True)
@@ -42,11 +23,9 @@ class Page:
     """``text``, ``line``, ``names``, ``numbers``, ``media``, ``json``, ``plain``, ``none``, or ``raw``."""
     key: str
     size: int = 5
-    links: list[tuple[str, str]] = field(default_factory=list)
-    is_listed: bool = True
-    """Whether the links stand in a list of their own; otherwise they stand in a line."""
-    status: int = 200
+    links: Links = field(default_factory=list)
     location: str = ""
+    """Where it redirects to."""
 
 
 class Wording:
@@ -59,9 +38,7 @@ class Wording:
             parts = rng.choices([1, 2, 3], [2, 5, 2])[0]
             words["".join(rng.choice(CONSONANTS) + rng.choice(vowels) for _ in range(parts)) + rng.choice(ENDS)] = None
         self.words = [word for word in words if len(word) > 2]
-        self.weights = [1 / (rank + 20) for rank in range(len(self.words))]
-        total = 0.0
-        self.cumulated = [total := total + weight for weight in self.weights]
+        self.cumulated = list(accumulate(1 / (rank + 20) for rank in range(len(self.words))))
         self.sentence_length = rng.choice([(6, 12), (9, 18), (12, 30)])
 
     def name(self, key: object, most: int = 3) -> str:
@@ -86,27 +63,31 @@ class Wording:
 def content_of(page: Page, wording: Wording) -> str:
     """Return the content of *page* in HTML, without its links."""
     rng = random.Random(f"content {page.key}")
-    if page.content == "text":
-        sentences = wording.sentences(page.key, page.size)
-        at, found = 0, []
-        while at < len(sentences):
-            count = rng.randint(1, 4)
-            found.append(f"<p>{' '.join(sentences[at : at + count])}</p>")
-            at += count
-        return "\n".join(found)
-    if page.content == "line":
-        return f"<p class=desc>{wording.sentences(page.key, 1)[0]}</p>"
-    if page.content == "numbers":
-        rows = []
-        for row in range(page.size):
-            cells = "".join(f"<td>{rng.randint(0, 99_999) / 10}</td>" for _ in range(6))
-            rows.append(f"<tr><th>{row}</th>{cells}</tr>")
-        return "<table>" + "\n".join(rows) + "</table>"
-    if page.content == "media":
-        return f'<figure><img src="/media/{rng.getrandbits(40):010x}.jpg" alt=""></figure>'
-    if page.content == "raw":
-        return page.key
-    return ""
+    match page.content:
+        case "text":
+            sentences, paragraphs = wording.sentences(page.key, page.size), []
+            while sentences:
+                count = rng.randint(1, 4)
+                paragraphs.append(f"<p>{' '.join(sentences[:count])}</p>")
+                del sentences[:count]
+            return "\n".join(paragraphs)
+        case "line":
+            return f"<p class=desc>{wording.sentences(page.key, 1)[0]}</p>"
+        case "numbers":
+            cells = ["".join(f"<td>{rng.randint(0, 99_999) / 10}</td>" for _ in range(6)) for _ in range(page.size)]
+            return (
+                "<table>" + "\n".join(f"<tr><th>{row}</th>{each}</tr>" for row, each in enumerate(cells)) + "</table>"
+            )
+        case "media":
+            return f'<figure><img src="/media/{rng.getrandbits(40):010x}.jpg" alt=""></figure>'
+        case "raw":
+            return page.key
+        case _:
+            return ""
+
+
+def anchors(links: Links) -> list[str]:
+    return [f'<a href="{html.escape(href)}">{text}</a>' for href, text in links]
 
 
 class Layout:
@@ -114,7 +95,7 @@ class Layout:
 
     def __init__(self, rng: random.Random, wording: Wording) -> None:
         self.wording = wording
-        self.nav: list[tuple[str, str]] = []
+        self.nav: Links = []
         self.is_nav_everywhere = rng.random() < 0.6
         self.noise = rng.sample(["clock", "counter", "token", "echo", "ad", "session", "ms"], rng.randint(1, 5))
         self.heading = rng.choice(["<h1>{}</h1>", "<h2 class=title>{}</h2>", "<div id=top><b>{}</b></div>", ""])
@@ -136,46 +117,35 @@ class Layout:
         if page.content == "plain":
             return "\n".join([page.title, "", *self.wording.sentences(page.key, page.size)]).encode()
         self.visits += 1
-        links = "\n".join(
-            (self.item if page.is_listed else "{}").format(f'<a href="{html.escape(href)}">{text}</a>')
-            for href, text in page.links
-        )
+        links = "\n".join(map(self.item.format, anchors(page.links)))
         parts = [content_of(page, self.wording), f"<div class=links>{links}</div>"]
         if self.are_links_first:
             parts.reverse()
         title = html.escape(page.title)
-        nav = (
-            " ".join(f'<a href="{html.escape(href)}">{text}</a>' for href, text in self.nav)
-            if self.is_nav_everywhere
-            else ""
-        )
+        nav = " ".join(anchors(self.nav)) if self.is_nav_everywhere else ""
+        noise = "\n".join(f"<p>{self._noise(kind, url)}</p>" for kind in self.noise)
         return (
             f"<!doctype html><html><head><title>{self.title.format(title)}</title>\n{self.head}</head>\n<body>"
             f"<nav><a href=/>Home</a> {nav}</nav>\n{self.heading.format(title)}\n"
             + "\n".join(parts)
-            + f"\n<footer>{self.foot}{self._noise(url)}</footer></body></html>"
+            + f"\n<footer>{self.foot}{noise}</footer></body></html>"
         ).encode()
 
-    def _noise(self, url: str) -> str:
-        rng, lines = self.rng, []
-        minute = self.visits // 7
-        for kind in self.noise:
-            if kind == "clock":
-                lines.append(
-                    f"Page served on 2024-{minute // 1440 % 12 + 1:02}-11 at {minute // 60 % 24:02}:{minute % 60:02}"
-                )
-            elif kind == "counter":
-                lines.append(f"You are visitor number {self.visits:,} of this page")
-            elif kind == "token":
-                lines.append(f"Request id: {rng.getrandbits(64):016x}")
-            elif kind == "echo":
-                lines.append(f"You are here: {html.escape(url)}")
-            elif kind == "ad":
-                lines.append(rng.choice(self.ads))
-            elif kind == "session":
-                lines.append(
-                    f'<form action=/login><input type=hidden name=csrf value="{rng.getrandbits(80):x}"></form>'
-                )
-            elif kind == "ms":
-                lines.append(f"generated in {rng.random() * 300:.1f} ms with {rng.randint(3, 60)} queries")
-        return "\n".join(f"<p>{line}</p>" for line in lines)
+    def _noise(self, kind: str, url: str) -> str:
+        rng, minute = self.rng, self.visits // 7
+        match kind:
+            case "clock":
+                time = f"{minute // 60 % 24:02}:{minute % 60:02}"
+                return f"Page served on 2024-{minute // 1440 % 12 + 1:02}-11 at {time}"
+            case "counter":
+                return f"You are visitor number {self.visits:,} of this page"
+            case "token":
+                return f"Request id: {rng.getrandbits(64):016x}"
+            case "echo":
+                return f"You are here: {html.escape(url)}"
+            case "ad":
+                return rng.choice(self.ads)
+            case "session":
+                return f'<form action=/login><input type=hidden name=csrf value="{rng.getrandbits(80):x}"></form>'
+            case _:
+                return f"generated in {rng.random() * 300:.1f} ms with {rng.randint(3, 60)} queries"
