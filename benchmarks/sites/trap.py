@@ -37,7 +37,8 @@ class Ask(NamedTuple):
 class Trap:
     """A trap beside the honest section *host*.
 
-    A URL is the trap's if its query has one of *params*, its path has *pattern* in it, or begins with *root*.
+    A URL is the trap's if its query has one of *params*, its path has *pattern* in it, or begins with *root*. What it
+    shows is a copy of an honest page, unless ``serve`` is replaced.
     """
 
     name: str
@@ -55,14 +56,14 @@ class Trap:
     brings_something: bool = False
     drawn: Any = None
     count: int = 0
-    plain: Callable[[Ask], str] = lambda ask: ""
-    """The honest page that a copy shows."""
     rewrite: Callable[[Ask], Callable[[str], str]] = lambda ask: str
-    """Of the links of a copy to its host's pages."""
+    """What becomes of the links of a copy to the host's pages."""
     more: Callable[[Ask], Links] = lambda ask: []
+    """The further links of a copy."""
 
     def __post_init__(self) -> None:
         self.salt = self.rng.random()
+        self.plain: Callable[[Ask], str] = lambda ask: without(ask.url, *self.params)
         self.serve: Callable[[Ask], Page | None] = self.copy
 
     def claims(self, ask: Ask) -> bool:
@@ -73,12 +74,16 @@ class Trap:
         return f"{ask.path}/".startswith(f"{self.root}/")
 
     def copy(self, ask: Ask) -> Page | None:
+        """Show the honest page that is *plain*."""
         rewrite, more = self.rewrite(ask), self.more(ask)
         page = self.pages.get(self.plain(ask))
         if page is None:
             return None
         links = [(rewrite(href) if href in self.host.pages else href, text) for href, text in page.links]
         return replace(page, links=links + more)
+
+    def first_honest(self, *paths: str) -> str:
+        return next((path for path in paths if path in self.pages), "")
 
     def to(self, **query: object) -> str:
         return f"{self.root}?{urlencode(query)}"
@@ -145,3 +150,7 @@ def without(url: str, *keys: str) -> str:
     base, _, query = url.partition("?")
     kept = [(key, value) for key, value in parse_qsl(query) if key not in keys]
     return f"{base}?{urlencode(kept)}" if kept else base
+
+
+def setting(key: str, value: str) -> Callable[[str], str]:
+    return lambda url: with_query(url, **{key: value})

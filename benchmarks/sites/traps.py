@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+from itertools import count
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from benchmarks.sites.pages import Links, Page
-from benchmarks.sites.trap import Ask, Trap, endless, shown, with_query, without
+from benchmarks.sites.trap import Ask, Trap, endless, setting, shown, with_query, without
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
 # -- calendars and archives --------------------------------------------------------------------------------------------
 
@@ -48,8 +49,8 @@ def calendar_with_events(t: Trap, ask: Ask) -> Page:
 def archive_by_day(t: Trap, ask: Ask) -> Page:
     """A list of known stories for every day that there ever was."""
     parts = t.folders(ask)
-    first, count = ((1970, 50), (1, 12), (1, 28), (1, 0))[min(len(parts), 3)]
-    lists = [(f"{ask.path.rstrip('/')}/{number + first}/", str(number)) for number in range(count)]
+    first, size = ((1970, 50), (1, 12), (1, 28), (1, 0))[min(len(parts), 3)]
+    lists = [(f"{ask.path.rstrip('/')}/{number + first}/", str(number)) for number in range(size)]
     return shown(f"Archive {'-'.join(parts)}", t.known(t.seeded(ask.path), 4) + lists)
 
 
@@ -75,26 +76,13 @@ def past_the_end(t: Trap, ask: Ask) -> Page:
 
 def session_in_query(t: Trap) -> None:
     """A session in a parameter of any name, a new one on each page."""
-    key = _in_query(t, "zx", "osCsid", "visitor", "k", "_s")
-
-    def rewrite(ask: Ask) -> Callable[[str], str]:
-        token = t.fresh()
-        return lambda href: with_query(href, **{key: token})
-
-    t.rewrite = rewrite
+    t.params = [key := t.rng.choice(["zx", "osCsid", "visitor", "k", "_s"])]
+    t.rewrite = lambda ask: setting(key, t.fresh())
     t.on_page = lambda path: [(with_query(path, **{key: t.fresh()}), "view")]
 
 
-def _in_query(t: Trap, *keys: str) -> str:
-    """Let *t* show copies of honest pages at their URLs with one of *keys* in the query, and return which."""
-    key = t.rng.choice(keys)
-    t.params = [key]
-    t.plain = lambda ask: without(ask.url, key)
-    return key
-
-
-def _session(t: Trap, pattern: str, enter: Callable[[str, str], str], leave: Callable[[str], str]) -> None:
-    """Show the host section under a session; a new one begins on every n-th page."""
+def _session(t: Trap, pattern: str, enter: Callable[[str, str], str]) -> None:
+    """Show the host section under a session, where *enter* puts it into a URL; a new one begins on every n-th page."""
     t.pattern = re.compile(pattern)
     often = t.rng.choice([1, 3, 10])
 
@@ -103,67 +91,48 @@ def _session(t: Trap, pattern: str, enter: Callable[[str, str], str], leave: Cal
         t.count += 1
         return lambda href: enter(href, token)
 
-    t.rewrite, t.plain = rewrite, lambda ask: leave(ask.url)
+    t.rewrite = rewrite
+    t.plain = lambda ask: re.sub(pattern, "", ask.url)
     t.on_page = lambda path: [(enter(path, t.fresh()), "permalink")]
 
 
 def session_in_segment(t: Trap) -> None:
     """A session as the first folder."""
     root = "/" + t.rng.choice(["s-", "sid", "~", ""])
-    _session(
-        t,
-        rf"^{root}([0-9a-f]{{12}})/",
-        lambda path, token: f"{root}{token}{path}",
-        lambda url: url[url.index("/", 1) :],
-    )
+    _session(t, rf"^{root}([0-9a-f]{{12}})(?=/)", lambda path, token: f"{root}{token}{path}")
 
 
 def session_in_parameter(t: Trap) -> None:
     """A session as a parameter of the path."""
     mark = f";{t.rng.choice(['jsessionid', 'sid', 'v'])}="
-    _session(
-        t,
-        rf"{mark}([0-9a-f]+)",
-        lambda path, token: re.sub(r"(?=\?|$)", f"{mark}{token}", path, count=1),
-        lambda url: re.sub(r";[^?]*", "", url),
-    )
+    _session(t, rf"{mark}([0-9a-f]+)", lambda path, token: re.sub(r"(?=\?|$)", mark + token, path, count=1))
 
 
 def session_behind(t: Trap) -> None:
     """A session as the last segment: /product/7/102-1234567-1234567."""
+    pattern = r"/(102-\d{7}-\d{7})"
 
     def enter(path: str, token: str) -> str:
-        base, mark, query = path.partition("?")
         number = str(int(token, 16))
-        return f"{base.rstrip('/')}/102-{number[:7]:0>7}-{number[-7:]:0>7}{mark}{query}"
+        return re.sub(r"/*(?=\?|$)", f"/102-{number[:7]:0>7}-{number[-7:]:0>7}", path, count=1)
 
-    def leave(url: str) -> str:
-        plain = re.sub(r"/102-\d{7}-\d{7}", "", url)
-        return plain if plain in t.pages else re.sub(r"/102-\d{7}-\d{7}", "/", url)
-
-    _session(t, r"/(102-\d{7}-\d{7})", enter, leave)
+    _session(t, pattern, enter)
+    t.plain = lambda ask: t.first_honest(re.sub(pattern, "", ask.url), re.sub(pattern, "/", ask.url))
 
 
 def junk_behind(t: Trap) -> None:
     """Anything behind an item's path shows the item: /article/12/contact/about/contact."""
     words = t.words("junk", 6)
-    t.pattern = re.compile(rf"/(?:{'|'.join(words)})/?$")
-
-    def plain(ask: Ask) -> str:
-        path = re.sub(rf"(?:/(?:{'|'.join(words)}))+/?$", "", ask.url)
-        return path if path in t.pages else f"{path}/"
-
-    def behind(path: str, count: int) -> Links:
-        return [(f"{path.rstrip('/')}/{word}", word) for word in words[:count]]
-
-    t.plain, t.more = plain, lambda ask: behind(ask.url, 6)
-    t.on_page = lambda path: [] if "?" in path else behind(path, 2)
+    t.pattern = pattern = re.compile(rf"(?:/(?:{'|'.join(words)}))+/?$")
+    t.plain = lambda ask: t.first_honest(pattern.sub("", ask.url), pattern.sub("/", ask.url))
+    t.more = lambda ask: [(f"{ask.url.rstrip('/')}/{word}", word) for word in words]
+    t.on_page = lambda path: [] if "?" in path else t.more(Ask.of(path))[:2]
 
 
 def referrer(t: Trap) -> None:
     """Links that say where they were found."""
-    key = _in_query(t, "ref", "from", "source", "via")
-    t.rewrite = lambda ask: lambda href: with_query(href, **{key: t.plain(ask)})
+    t.params = [key := t.rng.choice(["ref", "from", "source", "via"])]
+    t.rewrite = lambda ask: setting(key, t.plain(ask))
     t.on_page = lambda path: [
         (with_query(href, **{key: path}), text) for href, text in t.pages[path].links[:5] if href in t.host.pages
     ]
@@ -179,28 +148,23 @@ def login(t: Trap, ask: Ask) -> Page:
 
 def cart(t: Trap) -> None:
     """Buttons that are links, and lead back."""
-    key = _in_query(t, "add", "add-to-cart", "wish")
+    t.params = [key := t.rng.choice(["add", "add-to-cart", "wish"])]
     t.serve = lambda ask: Page("", "none", "", location=t.plain(ask))
     t.on_page = lambda path: [(with_query(path, **{key: n}), "Add") for n in range(len(path) % 5, 9, 3)]
 
 
 def visits(t: Trap) -> None:
     """A number in each link that grows with each page."""
-
-    def link(path: str) -> str:
-        t.count += 1
-        return with_query(path, visit=t.count)
-
-    t.params, t.plain = ["visit"], lambda ask: without(ask.url, "visit")
-    t.rewrite = lambda ask: link
-    t.on_page = lambda path: [(link(path), "stay here")]
+    t.params, numbers = ["visit"], count(1)
+    t.rewrite = lambda ask: lambda href: with_query(href, visit=next(numbers))
+    t.on_page = lambda path: [(with_query(path, visit=next(numbers)), "stay here")]
 
 
 # -- other views of the same -------------------------------------------------------------------------------------------
 
 
-def _views(t: Trap, keys: Sequence[str], values: Sequence[str]) -> None:
-    key = _in_query(t, *keys)
+def _views(t: Trap, keys: list[str], values: list[str]) -> None:
+    t.params = [key := t.rng.choice(keys)]
     t.on_page = lambda path: [(with_query(path, **{key: value}), value) for value in values]
     t.more = lambda ask: t.on_page(ask.url)
 
@@ -248,7 +212,6 @@ def revisions(t: Trap) -> None:
 def history(t: Trap) -> None:
     """The versions of a wiki page, and the difference of any two."""
     t.params = ["oldid", "diff", "action"]
-    t.plain = lambda ask: without(ask.url, *t.params)
 
     def more(ask: Ask) -> Links:
         path = t.plain(ask)
@@ -263,7 +226,7 @@ def history(t: Trap) -> None:
 
 def permalinks(t: Trap) -> None:
     """A link to each post shows the topic that it is in."""
-    t.params, t.plain = ["p", "post"], lambda ask: without(ask.url, "p", "post")
+    t.params = ["p", "post"]
     t.more = lambda ask: [(with_query(ask.url, p=ask.number("p", 1) + n), "#") for n in (1, 2)]
     t.on_page = lambda path: [(with_query(path, p=len(path) * 100 + n), "#") for n in range(5)]
 
@@ -291,13 +254,9 @@ def feeds(t: Trap) -> None:
 
 def mirror(t: Trap) -> None:
     """The section again below another folder, and again below that."""
-    t.plain = lambda ask: re.sub(rf"^(?:{t.root})+(?=/)", "", ask.url)
-
-    def rewrite(ask: Ask) -> Callable[[str], str]:
-        depth = (len(ask.url) - len(t.plain(ask))) // len(t.root)
-        return lambda href: t.root * min(depth, 12) + href
-
-    t.rewrite = rewrite
+    folders = re.compile(rf"^(?:{t.root})+(?=/)")
+    t.plain = lambda ask: folders.sub("", ask.url)
+    t.rewrite = lambda ask: lambda href: folders.match(ask.url)[0][: 12 * len(t.root)] + href
     t.more = lambda ask: [(t.root + ask.url, "mirror")]
     t.on_page = lambda path: [(t.root + path, "mirror")]
 
@@ -397,11 +356,7 @@ def slideshow(t: Trap, ask: Ask) -> Page:
 def soft_404(t: Trap, ask: Ask) -> Page:
     """Any address below it answers that it was not found, with links that were not either."""
     links = [(f"{t.root}/{word}-{n}", word) for n, word in enumerate(t.words(ask.url, 4))]
-    html = f"<p>Sorry, {ask.url} could not be found.</p><p>Did you mean one of these?</p>"
-    return shown("Not found", links, html)
-
-
-# -- always something new ----------------------------------------------------------------------------------------------
+    return shown("Not found", links, f"<p>Sorry, {ask.url} could not be found.</p><p>Did you mean one of these?</p>")
 
 
 @endless(lambda t: t.rng.random() < 0.5, brings_something=True)
