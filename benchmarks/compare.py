@@ -17,8 +17,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from benchmarks import measure
-from benchmarks.crawls import FLEET, REDIS, SCRAPY, WAYS, crawl
+from benchmarks.crawls import REDIS, SCRAPY, WAYS, crawl, sides
 from benchmarks.links import served
+from benchmarks.measure import Spread
 from benchmarks.redis_server import redis_server
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ SETTINGS = {"DOWNLOAD_DELAY": 0.01}
 STARTS = 5
 """Starts after the kill that are tried; a way that has not ended by itself then is not going to."""
 ITEMS_OF_A_PAGE = 2
-COLUMNS = ("pages lost", "items lost", "items twice", "pages again")
+COLUMNS = ("pages lost", "items lost", "items twice", "pages again", "starts until it ended")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -43,39 +44,25 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Measure and print a table."""
     measure.print_environment("Scrapy", "scrapy-redis", "redis")
-    ways: dict[str, tuple[str, Path | None]] = {name: (name, None) for name in WAYS}
-    if options.old:
-        ways |= {f"{name}, old": (name, options.old.resolve()) for name in (measure.OURS, FLEET)}
-    if measure.installed(REDIS) == "(not installed)":
-        print(f"left out, since it is not installed: {ways.pop(REDIS)[0]}\n")
-    sides = {name: lambda way=way: killed(*way, options.pages) for name, way in ways.items()}
-    found = measure.side_by_side(sides, options.rounds)
-    medians = {
-        name: {key: measure.Spread.of([one[key] for one in ones]) for key in COLUMNS} for name, ones in found.items()
-    }
+    ways = sides({name: name for name in WAYS}, options.old)
+    calls = {name: lambda way=way: killed(*way, options.pages) for name, way in ways.items()}
+    found = measure.side_by_side(calls, options.rounds)
+    medians = {name: {key: Spread.of([one[key] for one in ones]) for key in COLUMNS} for name, ones in found.items()}
     print(f"{options.pages:,} pages with {ITEMS_OF_A_PAGE} items each, killed half-way; medians of {options.rounds}\n")
-    rows = [
-        [
-            name,
-            *(format(costs[key], ".0f") for key in COLUMNS),
-            format(max(one["starts"] for one in found[name]), ".0f"),
-        ]
-        for name, costs in medians.items()
-    ]
-    measure.print_table(["", *COLUMNS, "starts until it ended"], rows)
+    rows = [[name, *(format(costs[key], ".0f") for key in COLUMNS)] for name, costs in medians.items()]
+    measure.print_table(["", *COLUMNS], rows)
     if options.picture:
         options.picture.write_text(picture(medians, options.pages), encoding="utf-8")
 
 
-def killed(name: str, package: Path | None, pages: int) -> dict[str, float]:
+def killed(name: str, package: Path | None, pages: int) -> measure.Figures:
     """Crawl, kill, crawl on, and return what that cost."""
     site = ["--pages", str(pages), "--links", "8"]
     with TemporaryDirectory() as directory, redis_server() as (redis_url, _), served(site) as url:
         feed = Path(directory, "items.jl")
         settings = {**SETTINGS, "FEEDS": {str(feed): {"format": "jsonlines"}}}
-        command, environment = measure.command_for(
-            crawl, name, url, directory, redis_url, settings, ITEMS_OF_A_PAGE, package=package
-        )
+        given = (name, url, directory, redis_url, settings, ITEMS_OF_A_PAGE)
+        command, environment = measure.command_for(crawl, *given, package=package)
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as crawling:
             fetched = list(islice(crawling.stdout or (), pages // 2))
             if len(fetched) < pages // 2:
@@ -95,7 +82,7 @@ def killed(name: str, package: Path | None, pages: int) -> dict[str, float]:
         "items lost": pages * ITEMS_OF_A_PAGE - len(items),
         "items twice": sum(items.values()) - len(items),
         "pages again": sum(came.values()) - len(came),
-        "starts": starts,
+        "starts until it ended": starts,
     }
 
 
@@ -110,7 +97,7 @@ def _items(feed: Path) -> Iterator[str]:
 # -- the picture of the README -----------------------------------------------------------------------------------------
 
 
-def picture(medians: dict[str, dict[str, measure.Spread]], pages: int) -> str:
+def picture(medians: dict[str, dict[str, Spread]], pages: int) -> str:
     """Return an SVG of what 100 million URLs take, as planned, and of what the kills cost."""
     from scrapy_bloom.commands.plan import plan
 
@@ -120,11 +107,8 @@ def picture(medians: dict[str, dict[str, measure.Spread]], pages: int) -> str:
     memory = {"Scrapy's set": ways["Scrapy's own filter"], measure.OURS: ways["BLOOM_CAPACITY as it is"]}
     names = [name for name in (SCRAPY, REDIS, measure.OURS) if name in medians]
     panels = [("Memory for 100 million URLs, GB", memory, ".1f")]
-    for key, what, whole in (
-        ("pages lost", "Pages lost", pages),
-        ("items lost", "Items lost", pages * ITEMS_OF_A_PAGE),
-    ):
-        title = f"{what} of {whole:,}, killed half-way with kill -9, then resumed"
+    for key, whole in (("pages lost", pages), ("items lost", pages * ITEMS_OF_A_PAGE)):
+        title = f"{key.capitalize()} of {whole:,}, killed half-way with kill -9, then resumed"
         panels.append((title, {name: medians[name][key].median for name in names}, ".0f"))
     text = ". ".join(
         f"{title}: " + ", ".join(f"{name} {value:{digits}}" for name, value in values.items())
@@ -144,9 +128,8 @@ def picture(medians: dict[str, dict[str, measure.Spread]], pages: int) -> str:
                 f'<text x="{158 + width:.0f}" y="{y + 17}"{weight}>{value:{digits}}</text>',
             ]
             y += 26
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 720 {y + 14}" width="720" height="{y + 14}" role="img"'
-    )
-    head += ' aria-labelledby="t" font-family="system-ui, sans-serif" font-size="14" fill="#222">'
-    lines = [head, f'<title id="t">{text}.</title>', f'<rect width="720" height="{y + 14}" rx="8" fill="#fff"/>']
+    size = f'width="720" height="{y + 14}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 720 {y + 14}" {size} role="img" aria-labelledby="t"'
+    head += ' font-family="system-ui, sans-serif" font-size="14" fill="#222">'
+    lines = [head, f'<title id="t">{text}.</title>', f'<rect {size} rx="8" fill="#fff"/>']
     return "\n".join([*lines, *bars, "</svg>", ""])

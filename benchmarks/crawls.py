@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarks import measure
 from benchmarks.links import local_root
 
-SCRAPY, REDIS, FLEET = "Scrapy", "scrapy-redis", "scrapy-bloom, fleet"
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+SCRAPY, REDIS, FLEET = measure.SCRAPY, "scrapy-redis", "scrapy-bloom, fleet"
 WAYS: dict[str, dict[str, Any]] = {
     SCRAPY: {"JOBDIR": "job"},
     REDIS: {
@@ -24,18 +28,22 @@ WAYS: dict[str, dict[str, Any]] = {
 """Settings by name. "job" is a directory of the crawl's own, and "server" the URL of one."""
 
 
-def settings_of(way: str) -> dict[str, Any]:
-    """Return the settings of *way*; if it is none of the above, it is a module with a fleet's two classes."""
-    classes = {"SCHEDULER": f"{way}.FleetScheduler", "DUPEFILTER_CLASS": f"{way}.RedisBloomDupeFilter"}
-    return WAYS.get(way) or {**classes, "BLOOM_REDIS_URL": "server"}
+def sides(ways: Mapping[str, str], old: Path | None) -> dict[str, tuple[str, Path | None]]:
+    """Return the way and the package of each of *ways* that is installed; ours also from the folder *old*."""
+    found: dict[str, tuple[str, Path | None]] = {name: (way, None) for name, way in ways.items()}
+    if old:
+        found |= {f"{name}, old": (way, old.resolve()) for name, way in ways.items() if way in (measure.OURS, FLEET)}
+    if measure.installed(REDIS) == measure.MISSING:
+        print(f"left out, since it is not installed: {found.pop(REDIS)[0]}\n")
+    return found
 
 
 def crawl(
-    way: str, url: str, directory: str, redis_url: str, settings: dict[str, Any], items: int = 0, callback_ms: float = 0
+    way: str, url: str, directory: str, redis_url: str, settings: dict[str, Any], items: int = 0
 ) -> measure.Figures:
     """Crawl all that is linked from *url*, print the URL of each page, and return CPU time and when pages came.
 
-    Each page gives so many *items*, and its callback takes *callback_ms* of CPU time more.
+    Each page gives so many *items*.
     """
     from scrapy import Request, Spider
     from scrapy.crawler import CrawlerProcess
@@ -54,16 +62,11 @@ def crawl(
             came.append(time.time())
             print(response.url, flush=True)
             yield from ({"item": f"{response.url} {number}"} for number in range(items))
-            until = time.thread_time() + callback_ms / 1e3
-            while time.thread_time() < until:
-                pass
             yield from response.follow_all(links.extract_links(response))
 
     logging.disable(logging.WARNING)
     places = {"job": f"{directory}/job", "server": redis_url}
-    own = {
-        key: places.get(value, value) if isinstance(value, str) else value for key, value in settings_of(way).items()
-    }
+    own = {key: places.get(value, value) if isinstance(value, str) else value for key, value in WAYS[way].items()}
     process = CrawlerProcess({"LOG_LEVEL": "ERROR", "TELNETCONSOLE_ENABLED": False, **settings, **own})
     process.crawl(SiteSpider)
     cpu = time.process_time()

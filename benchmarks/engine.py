@@ -56,6 +56,11 @@ class Engine:
         self.scheduler.open(crawler.spider)
         self._in_flight: deque[Request] = deque()
 
+    def push(self, count: int) -> None:
+        """Let *count* requests to three hosts be pending."""
+        for number in range(count):
+            self.scheduler.enqueue_request(request_of(number, hosts=3))
+
     def start(self) -> None:
         """Hand the next request to the downloader."""
         request = self.scheduler.next_request()

@@ -2,7 +2,7 @@
 
 A first worker fills the queue and stops. Then two crawl what is left, each in a process of its own, while a server on
 127.0.0.1 counts. Pages a minute are by the clock, from the first page to the last: look at them on a machine with two
-idle cores. ``--callback-ms`` lets the callbacks work as those of real spiders do.
+idle cores.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hashlib import sha1
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import measure
-from benchmarks.crawls import FLEET, REDIS, SCRAPY, crawl
+from benchmarks.crawls import FLEET, REDIS, SCRAPY, crawl, sides
 from benchmarks.links import served
 from benchmarks.redis_server import redis_server
 
@@ -35,33 +35,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add what can be chosen on the command line."""
     parser.add_argument("--pages", type=int, default=1_000, help="of the site (default: %(default)s)")
     parser.add_argument("--links", type=int, default=40, help="on each page (default: %(default)s)")
-    parser.add_argument("--callback-ms", type=float, default=0.0, help="CPU of each callback (default: %(default)s)")
-    parser.add_argument("--beside", metavar="MODULE", help="another fleet: FleetScheduler and RedisBloomDupeFilter")
     parser.add_argument("--rounds", type=int, default=3, help="default: %(default)s")
 
 
 def run(options: argparse.Namespace) -> None:
     """Measure and print two tables."""
     measure.print_environment("Scrapy", "scrapy-redis", "redis")
-    ways: dict[str, tuple[str, Path | None]] = {name: (way, None) for name, way in SIDES.items()}
-    if options.old:
-        ways[measure.OLD] = (FLEET, options.old.resolve())
-    if options.beside:
-        ways[options.beside] = (options.beside, None)
-    if measure.installed(REDIS) == "(not installed)":
-        print(f"left out, since it is not installed: {ways.pop(REDIS)[0]}\n")
     with served(["--pages", str(options.pages), "--links", str(options.links)]) as url:
-        found = measure.side_by_side(
-            {name: lambda way=way: crawled(*way, url, options) for name, way in ways.items()}, options.rounds
-        )
-    columns = {
-        "per_minute": ("pages a minute", ",.0f"),
-        "worker_ms": ("workers' CPU, ms a page", ".2f"),
-        "commands": ("commands a page", ".1f"),
-        "kilobytes": ("kB to the server a page", ".2f"),
-        "server_us": ("server's CPU, us a page", ".1f"),
-    }
-    measure.print_figures(f"{options.pages:,} pages with {options.links} links each", found, columns)
+        ways = sides(SIDES, options.old)
+        calls = {name: lambda way=way: crawled(*way, url, options.pages) for name, way in ways.items()}
+        found = measure.side_by_side(calls, options.rounds)
+    measure.print_figures(f"{options.pages:,} pages with {options.links} links each", found)
     with redis_server() as (_, client):
         for start in range(0, SET_URLS, 10_000):
             client.sadd("seen", *(sha1(b"%d" % number).hexdigest() for number in range(start, start + 10_000)))
@@ -69,16 +53,14 @@ def run(options: argparse.Namespace) -> None:
     print(f"The set of {REDIS} takes {each:.0f} bytes of the server for each of {SET_URLS:,} URLs.")
 
 
-def crawled(way: str, package: Path | None, url: str, options: argparse.Namespace) -> measure.Figures:
+def crawled(way: str, package: Path | None, url: str, site_pages: int) -> measure.Figures:
     """Crawl all of the site, and return what it took from when the queue was filled."""
     with redis_server() as (redis_url, client), ExitStack() as stack:
 
         def start(settings: dict[str, int]) -> subprocess.Popen[str]:
             directory = stack.enter_context(tempfile.TemporaryDirectory())
-            given = {"url": url, "directory": directory, "redis_url": redis_url, "settings": {**SETTINGS, **settings}}
-            command, environment = measure.command_for(
-                crawl, way, callback_ms=options.callback_ms, package=package, **given
-            )
+            given = (way, url, directory, redis_url, {**SETTINGS, **settings})
+            command, environment = measure.command_for(crawl, *given, package=package)
             return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
 
         first = [] if way == SCRAPY else [start({"CLOSESPIDER_PAGECOUNT": FIRST_PAGES})]
@@ -87,15 +69,15 @@ def crawled(way: str, package: Path | None, url: str, options: argparse.Namespac
         said = [_figures(worker) for worker in [start({}) for _ in range(1 if way == SCRAPY else 2)]]
         server = {key: value - before[key] for key, value in _counters(client).items()}
     pages = sum(one["pages"] for one in said)
-    if done + pages < options.pages:
-        sys.exit(f"{way} has fetched {done + pages} of {options.pages} pages")
+    if done + pages < site_pages:
+        sys.exit(f"{way} has fetched {done + pages} of {site_pages} pages")
     seconds = max(one["last"] for one in said) - min(one["first"] for one in said)
     return {
-        "per_minute": 60 * pages / seconds,
-        "worker_ms": sum(one["cpu"] for one in said) / pages * 1e3,
-        "commands": server["total_commands_processed"] / pages,
-        "kilobytes": server["total_net_input_bytes"] / pages / 1e3,
-        "server_us": (server["used_cpu_user"] + server["used_cpu_sys"]) / pages * 1e6,
+        "pages a minute": 60 * pages / seconds,
+        "workers' CPU, ms a page": sum(one["cpu"] for one in said) / pages * 1e3,
+        "commands a page": server["total_commands_processed"] / pages,
+        "kB to the server a page": server["total_net_input_bytes"] / pages / 1e3,
+        "server's CPU, us a page": (server["used_cpu_user"] + server["used_cpu_sys"]) / pages * 1e6,
     }
 
 

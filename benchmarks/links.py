@@ -60,8 +60,7 @@ def run(options: argparse.Namespace) -> None:
     if len({crawl["digest"] for crawls in found.values() for crawl in crawls}) != 1:
         raise AssertionError("not all crawls fetched the same pages")
     name = options.html or f"{pages:,} generated pages with {options.links} links each"
-    columns = {"cpu": ("CPU s", ".2f"), "pages": ("pages", ",.0f"), "filtered": ("links filtered", ",.0f")}
-    measure.print_figures(f"{name}, every page parsed", found, columns)
+    measure.print_figures(f"{name}, every page parsed", found)
 
 
 @contextmanager
@@ -151,8 +150,8 @@ def crawled(url: str, side: str, settings: dict[str, Any], pages_file: str) -> d
     if not Path(pages_file).exists():
         Path(pages_file).write_text(json.dumps(sorted(pages)), encoding="utf-8")
     return {
-        "cpu": cpu,
+        "CPU s": cpu,
         "pages": len(pages),
         "digest": sha256("\n".join(sorted(pages)).encode()).hexdigest(),
-        "filtered": stats.get("dupefilter/filtered", 0),
+        "links filtered": stats.get("dupefilter/filtered", 0),
     }

@@ -8,6 +8,7 @@ median is over the rounds.
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import signal
@@ -21,12 +22,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 ROOT = Path(__file__).parent.parent
-OURS, OLD = "scrapy-bloom", "scrapy-bloom, old"
-DUPEFILTERS = {OURS: "scrapy_bloom.BloomDupeFilter", "Scrapy": "scrapy.dupefilters.RFPDupeFilter"}
-SCHEDULERS = {OURS: "scrapy_bloom.DurableScheduler", "Scrapy": "scrapy.core.scheduler.Scheduler"}
+OURS, OLD, SCRAPY = "scrapy-bloom", "scrapy-bloom, old", "Scrapy"
+DUPEFILTERS = {OURS: "scrapy_bloom.BloomDupeFilter", SCRAPY: "scrapy.dupefilters.RFPDupeFilter"}
+SCHEDULERS = {OURS: "scrapy_bloom.DurableScheduler", SCRAPY: "scrapy.core.scheduler.Scheduler"}
+MISSING = "(not installed)"
 Figures = dict[str, Any]
 T = TypeVar("T")
 
@@ -43,6 +45,13 @@ class Side(NamedTuple):
     def __call__(self) -> Figures:
         """Return the figures of one run."""
         return in_own_process(self.function, package=self.package, **self.arguments)
+
+
+def of_each(
+    function: Callable[..., Figures], names: Iterable[str] = (OURS, SCRAPY), **arguments: Any
+) -> dict[str, Side]:
+    """Return a side for each of *names*; its *function* gets the name."""
+    return {name: Side(function, {"name": name, **arguments}) for name in names}
 
 
 def with_old(sides: Mapping[str, Side], old: Path | None) -> dict[str, Side]:
@@ -112,7 +121,7 @@ def installed(package: str) -> str:
     try:
         return version(package)
     except PackageNotFoundError:
-        return "(not installed)"
+        return MISSING
 
 
 class Spread(NamedTuple):
@@ -134,26 +143,31 @@ class Spread(NamedTuple):
         return f"{self.median:{spec}} ({self.low:{spec}}-{self.high:{spec}})"
 
 
-def ratios(numerators: Sequence[float], denominators: Sequence[float]) -> Spread:
-    """Return the spread of the rounds' own ratios, rather than the ratio of two medians."""
-    return Spread.of([above / below for above, below in zip(numerators, denominators, strict=True)])
+def print_side_by_side(what: str, sides: Mapping[str, Side], old: Path | None, rounds: int) -> None:
+    """Run *sides*, and ours from the folder *old*, and print what they return."""
+    print_figures(what, side_by_side(with_old(sides, old), rounds))
 
 
-def print_figures(what: str, found: Mapping[str, Sequence[Figures]], columns: Mapping[str, tuple[str, str]]) -> None:
-    """Print a row for each side with the medians of *columns*, and how many times the first side's each figure is.
+def print_figures(what: str, found: Mapping[str, Sequence[Figures]]) -> None:
+    """Print a row for each side: the median of each of its figures, and how many times the first side's it is.
 
-    *columns* maps a figure to its title and format.
+    The latter is the spread of the rounds' own ratios, rather than the ratio of two medians.
     """
-    first = next(iter(found))
+    first, *_ = found
     header, rows = [what], {name: [name] for name in found}
-    for key, (title, digits) in columns.items():
+    for key in [key for key, value in found[first][0].items() if not isinstance(value, str)]:
         base = [one[key] for one in found[first]]
-        header += [title, "times the first"]
+        header += [key, "times the first"]
         for name, ones in found.items():
-            values = [one[key] for one in ones]
-            rows[name] += [format(statistics.median(values), digits)]
-            rows[name] += [format(ratios(values, base), ".2f") if min(base) > 0 and name != first else ""]
+            ratios = [one[key] / below for one, below in zip(ones, base, strict=True) if below]
+            rows[name] += [rounded(statistics.median(one[key] for one in ones))]
+            rows[name] += [format(Spread.of(ratios), ".2f") if ratios and name != first else ""]
     print_table(header, list(rows.values()))
+
+
+def rounded(value: float) -> str:
+    """Return *value* with three digits, or with all that stand before the point."""
+    return f"{value:,.{max(0, 2 - math.floor(math.log10(value)))}f}" if value else "0"
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -175,10 +189,11 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def peak_bytes() -> int:
-    """Return the most memory that this process has had in RAM. Linux only."""
+def peak_and_disk(directory: str) -> Figures:
+    """Return the most memory that this process has had in RAM, and the room of *directory*. Linux only."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
-    return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+    peak = int(status.partition("VmHWM:")[2].split()[0]) * 1024
+    return {"peak RAM, MB": peak / 1e6, "disk, MB": disk_bytes(directory) / 1e6}
 
 
 def disk_bytes(directory: str) -> int:

@@ -38,29 +38,11 @@ def run(options: argparse.Namespace) -> None:
     """Measure and print three kinds of tables."""
     measure.print_environment("Scrapy", "queuelib")
     for hosts in options.hosts:
-        sides = {
-            name: measure.Side(handed_out, {"scheduler": path, "hosts": hosts, "requests": options.requests})
-            for name, path in measure.SCHEDULERS.items()
-        }
-        found = measure.side_by_side(measure.with_old(sides, options.old), options.rounds)
-        columns = {
-            "push_us": ("to push, us", ".1f"),
-            "turn_us": ("to hand out and push, us", ".1f"),
-            "all_us": ("both with all commits, us", ".1f"),
-        }
-        measure.print_figures(f"{options.requests:,} requests to {hosts:,} hosts", found, columns)
-
-    sides = {
-        name: measure.Side(held, {"scheduler": path, "pending": options.pending})
-        for name, path in measure.SCHEDULERS.items()
-    }
-    found = measure.side_by_side(measure.with_old(sides, options.old), options.rounds)
-    columns = {
-        "ram_mb": ("RAM more, MB", ".1f"),
-        "running_mb": ("disk while running, MB", ".1f"),
-        "stopped_mb": ("disk after a stop, MB", ".1f"),
-    }
-    measure.print_figures(f"{options.pending:,} pending, with JOBDIR", found, columns)
+        sides = measure.of_each(handed_out, hosts=hosts, requests=options.requests)
+        what = f"{options.requests:,} requests to {hosts:,} hosts"
+        measure.print_side_by_side(what, sides, options.old, options.rounds)
+    sides = measure.of_each(held, pending=options.pending)
+    measure.print_side_by_side(f"{options.pending:,} pending, with JOBDIR", sides, options.old, options.rounds)
     _open_after_a_kill(10_000_000 if options.large else options.pending, options)
 
 
@@ -72,28 +54,22 @@ def _open_after_a_kill(pending: int, options: argparse.Namespace) -> None:
             measure.in_own_process(leave, jobdir, pending, package=side.package)
             sides[name] = side._replace(arguments={"jobdir": jobdir})
         found = measure.side_by_side(sides, 2 * options.rounds - 1)
-    columns = {
-        "found": ("pending then", ",.0f"),
-        "seconds": ("s to open, by the clock", ".3f"),
-        "turn_us": ("to hand out and push, us", ".1f"),
-        "peak_mb": ("peak RAM, MB", ".0f"),
-        "disk_mb": ("disk, MB", ".0f"),
-    }
-    measure.print_figures(f"{pending:,} pending, after a kill", found, columns)
+    measure.print_figures(f"{pending:,} pending, after a kill", found)
 
 
-def _settings(scheduler: str, jobdir: str | None) -> dict[str, Any]:
-    name = next(name for name, path in measure.SCHEDULERS.items() if path == scheduler)
-    settings = {"SCHEDULER": scheduler, "DUPEFILTER_CLASS": measure.DUPEFILTERS[name], "JOBDIR": jobdir}
-    return {**settings, "SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.DownloaderAwarePriorityQueue"}
+def _engine(jobdir: str | None, name: str = measure.OURS) -> Any:
+    from benchmarks.engine import Engine
+
+    settings = {"SCHEDULER": measure.SCHEDULERS[name], "DUPEFILTER_CLASS": measure.DUPEFILTERS[name], "JOBDIR": jobdir}
+    return Engine({**settings, "SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.DownloaderAwarePriorityQueue"})
 
 
-def handed_out(scheduler: str, hosts: int, requests: int) -> measure.Figures:
+def handed_out(name: str, hosts: int, requests: int) -> measure.Figures:
     """Return what it takes to push one of *requests* requests, and to hand out one and push another."""
-    from benchmarks.engine import IN_FLIGHT, Engine, request_of
+    from benchmarks.engine import IN_FLIGHT, request_of
 
     with tempfile.TemporaryDirectory() as directory:
-        engine = Engine(_settings(scheduler, directory if scheduler == measure.SCHEDULERS[measure.OURS] else None))
+        engine = _engine(directory if name == measure.OURS else None, name)
         pushed = [request_of(number, hosts) for number in range(requests)]
         others = [request_of(requests + number, hosts) for number in range(TURNS)]
         gc.collect()
@@ -112,43 +88,39 @@ def handed_out(scheduler: str, hosts: int, requests: int) -> measure.Figures:
         turns, turn = TURNS - len(others), time.process_time() - start
         engine.stop()
         whole = push + time.process_time() - start
-    return {"push_us": push / requests * 1e6, "turn_us": turn / turns * 1e6, "all_us": whole / (requests + turns) * 1e6}
+    return {
+        "to push, us": push / requests * 1e6,
+        "to hand out and push, us": turn / turns * 1e6,
+        "both with all commits, us": whole / (requests + turns) * 1e6,
+    }
 
 
-def held(scheduler: str, pending: int) -> measure.Figures:
+def held(name: str, pending: int) -> measure.Figures:
     """Return what *pending* requests take of memory and disk, filter included."""
-    from benchmarks.engine import Engine, request_of
-
     with tempfile.TemporaryDirectory() as directory:
-        engine = Engine(_settings(scheduler, directory))
+        engine = _engine(directory, name)
         before = measure.resident_bytes()
-        for number in range(pending):
-            engine.scheduler.enqueue_request(request_of(number, hosts=3))
+        engine.push(pending)
         ram, running = measure.resident_bytes() - before, measure.disk_bytes(directory)
         engine.stop()
         stopped = measure.disk_bytes(directory)
-    return {"ram_mb": ram / 1e6, "running_mb": running / 1e6, "stopped_mb": stopped / 1e6}
+    return {"RAM more, MB": ram / 1e6, "disk while running, MB": running / 1e6, "disk after a stop, MB": stopped / 1e6}
 
 
 def leave(jobdir: str, pending: int) -> None:
     """Push *pending* requests, and die."""
-    from benchmarks.engine import Engine, request_of
-
-    engine = Engine(_settings(measure.SCHEDULERS[measure.OURS], jobdir))
-    for number in range(pending):
-        engine.scheduler.enqueue_request(request_of(number, hosts=3))
+    _engine(jobdir).push(pending)
     measure.die_with({})
 
 
 def opened(jobdir: str) -> measure.Figures:
     """Open the job, hand out some requests and push as many, and die."""
-    from benchmarks.engine import Engine, request_of
+    from benchmarks.engine import request_of
 
-    ours = measure.SCHEDULERS[measure.OURS]
     with tempfile.TemporaryDirectory() as other:
-        Engine(_settings(ours, other)).stop()  # the time to import Scrapy is not that of opening
+        _engine(other).stop()  # the time to import Scrapy is not that of opening
     start = time.perf_counter()
-    engine = Engine(_settings(ours, jobdir))
+    engine = _engine(jobdir)
     seconds = time.perf_counter() - start
     found = len(engine.scheduler)
     steps = min(STEPS, found // 2)
@@ -158,7 +130,7 @@ def opened(jobdir: str) -> measure.Figures:
         engine.scheduler.enqueue_request(request)
         engine.start()
         engine.end()
-    figures = {"found": found, "seconds": seconds, "turn_us": (time.process_time() - start) / max(1, steps) * 1e6}
-    figures |= {"peak_mb": measure.peak_bytes() / 1e6, "disk_mb": measure.disk_bytes(jobdir) / 1e6}
-    measure.die_with(figures)
+    turn = (time.process_time() - start) / max(1, steps) * 1e6
+    figures = {"pending then": found, "s to open, by the clock": seconds, "to hand out and push, us": turn}
+    measure.die_with(figures | measure.peak_and_disk(jobdir))
     return figures

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import gc
 import random
-import tempfile
 import time
 from importlib import import_module
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks import measure
 
@@ -31,30 +29,14 @@ class Memory(NamedTuple):
     """Length of the bit array; 0 for what has none."""
 
 
-class Need(NamedTuple):
-    """What a memory is made for."""
-
-    capacity: int
-    error_rate: float
-    directory: str
-    """Empty, for those that keep files."""
-
-
-def _scrapy_bloom(need: Need) -> Memory:
-    return _of_chain(import_module("scrapy_bloom").ScalableBloomFilter(need.capacity, need.error_rate))
-
-
-def _scrapy_bloom_in_files(need: Need) -> Memory:
-    return _of_chain(import_module("scrapy_bloom").open_filter(need.directory, need.capacity, need.error_rate))
-
-
-def _of_chain(chain: Any) -> Memory:
+def _scrapy_bloom(capacity: int, error_rate: float) -> Memory:
+    chain = import_module("scrapy_bloom").ScalableBloomFilter(capacity, error_rate)
     return Memory(chain.add, chain.__contains__, 8 * chain.nbytes)
 
 
-def _rbloom(need: Need) -> Memory:
+def _rbloom(capacity: int, error_rate: float) -> Memory:
     # It does not say whether what it adds was new. The hash of Python's own would be faster, and cannot be saved.
-    bloom = import_module("rbloom").Bloom(need.capacity, need.error_rate, import_module("mmh3").mmh3_x64_128_sintdigest)
+    bloom = import_module("rbloom").Bloom(capacity, error_rate, import_module("mmh3").mmh3_x64_128_sintdigest)
 
     def add(fingerprint: bytes) -> bool:
         is_new = fingerprint not in bloom
@@ -64,32 +46,19 @@ def _rbloom(need: Need) -> Memory:
     return Memory(add, bloom.__contains__, bloom.size_in_bits)
 
 
-def _pybloomfiltermmap3(need: Need) -> Memory:
-    bloom = import_module("pybloomfilter").BloomFilter(
-        need.capacity, need.error_rate, str(Path(need.directory, "bloom"))
-    )
+def _pybloom_live(capacity: int, error_rate: float) -> Memory:
+    bloom = import_module("pybloom_live").BloomFilter(capacity, error_rate)
     return Memory(bloom.add, bloom.__contains__, bloom.num_bits)
 
 
-def _pybloom_live(need: Need) -> Memory:
-    bloom = import_module("pybloom_live").BloomFilter(need.capacity, need.error_rate)
-    return Memory(bloom.add, bloom.__contains__, bloom.num_bits)
-
-
-def _set_of_bytes(_: Need) -> Memory:
+def _set_of_bytes(_capacity: int, _error_rate: float) -> Memory:
     known: set[bytes] = set()
     return Memory(known.add, known.__contains__)
 
 
-MEMORIES: dict[str, tuple[str, Callable[[Need], Memory]]] = {
-    measure.OURS: ("bitarray", _scrapy_bloom),
-    "scrapy-bloom, in files": ("bitarray", _scrapy_bloom_in_files),
-    "rbloom with mmh3": ("rbloom", _rbloom),
-    "pybloomfiltermmap3, on a file": ("pybloomfiltermmap3", _pybloomfiltermmap3),
-    "pybloom_live": ("pybloom_live", _pybloom_live),
-    "set of bytes": ("bitarray", _set_of_bytes),
-}
-"""By name: the package that it needs, and what makes one."""
+SET = "set of bytes"
+MEMORIES = {measure.OURS: _scrapy_bloom, "rbloom": _rbloom, "pybloom_live": _pybloom_live, SET: _set_of_bytes}
+"""What makes each, by its package."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -101,37 +70,29 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Measure and print a table."""
-    measure.print_environment(*dict.fromkeys(package for package, _ in MEMORIES.values()), "mmh3")
-    given = {"capacity": options.capacity, "error_rate": options.error_rate}
-    sides = {}
-    for name, (package, _) in MEMORIES.items():
-        if measure.installed(package) == "(not installed)":
-            print(f"left out, since {package} is not installed: {name}\n")
-        else:
-            sides[name] = measure.Side(measured, {"name": name, **given})
-    found = measure.side_by_side(measure.with_old(sides, options.old), options.rounds)
-    columns = {key: (f"{key}, ns", ".0f") for key in ("new", "duplicate", "absent")}
+    measure.print_environment("bitarray", "rbloom", "pybloom_live", "mmh3")
+    names = [name for name in MEMORIES if name == SET or measure.installed(name) != measure.MISSING]
+    sides = measure.of_each(measured, names, capacity=options.capacity, error_rate=options.error_rate)
     what = f"{options.capacity:,} URLs at {options.error_rate:g}"
-    measure.print_figures(what, found, {**columns, "bits": ("bits per URL", ".1f")})
+    measure.print_side_by_side(what, sides, options.old, options.rounds)
 
 
 def measured(name: str, capacity: int, error_rate: float) -> measure.Figures:
     """Return the nanoseconds of CPU time that each kind of call takes, and the bits per URL."""
     filled, sample = capacity * 4 // 5, max(1, capacity // 25)
-    with tempfile.TemporaryDirectory() as directory:
-        memory = MEMORIES[name][1](Need(capacity, error_rate, directory))
-        for fingerprint in _fingerprints(1, filled):
-            memory.add(fingerprint)
-        gc.collect()
-        gc.disable()
-        nanoseconds(memory.contains, _fingerprints(2, sample))  # the caches are its own again
-        return {
-            "new": nanoseconds(memory.add, _fingerprints(3, sample)),
-            # Equal fingerprints, but not the same objects: those would know their hash already.
-            "duplicate": nanoseconds(memory.add, _fingerprints(3, sample)),
-            "absent": nanoseconds(memory.contains, _fingerprints(4, sample)),
-            "bits": memory.size_bits / capacity,
-        }
+    memory = MEMORIES[name](capacity, error_rate)
+    for fingerprint in _fingerprints(1, filled):
+        memory.add(fingerprint)
+    gc.collect()
+    gc.disable()
+    nanoseconds(memory.contains, _fingerprints(2, sample))  # the caches are its own again
+    return {
+        "new, ns": nanoseconds(memory.add, _fingerprints(3, sample)),
+        # Equal fingerprints, but not the same objects: those would know their hash already.
+        "duplicate, ns": nanoseconds(memory.add, _fingerprints(3, sample)),
+        "absent, ns": nanoseconds(memory.contains, _fingerprints(4, sample)),
+        "bits per URL": memory.size_bits / capacity,
+    }
 
 
 def nanoseconds(function: Callable[[bytes], object], arguments: Sequence[bytes]) -> float:
