@@ -40,33 +40,34 @@ class Told(NamedTuple):
     known: int
     low: int
     high: float
+    """Infinite if it was too early to tell."""
 
-
-def told_of(at: float, total: int, done: int, pending: int, estimate: Estimate) -> Told:
-    """Return what *estimate* tells; the range has no end if it is too early to tell."""
-    low, high = estimate.left(pending)
-    return Told(at, total, done + pending, done + low, math.inf if high is None else done + high)
+    @classmethod
+    def by(cls, estimate: Estimate, at: float, total: int, done: int, pending: int) -> Told:
+        """Return what *estimate* tells."""
+        low, high = estimate.left(pending)
+        return cls(at, total, done + pending, done + low, math.inf if high is None else done + high)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add what can be chosen on the command line."""
-    parser.add_argument("--seeds", default="0-19", help="below 100 for tuning, 100 to 199 for scoring")
+    parser.add_argument(
+        "--seeds", type=loops.seeds, default="0-19", help="below 100 for tuning, 100 to 199 for scoring"
+    )
     parser.add_argument("--trees", type=Path, nargs="*", default=[], metavar="DIR", help="documentation, as HTML")
     parser.add_argument("--traps", action="store_true", help="sites with traps, under the loop guard, instead")
 
 
 def run(options: argparse.Namespace) -> None:
     """Crawl, and print how often the range held."""
-    first, last = map(int, options.seeds.split("-"))
-    seeds = range(first, last + 1)
     if options.traps:
-        print_held("sites with traps, loop guard", [told for seed in seeds for told in guarded(seed)])
+        print_held("sites with traps, loop guard", [told for seed in options.seeds for told in guarded(seed)])
         return
-    trees = [tree(path) for path in options.trees] or [
-        make(random.Random(f"{make.__name__} {first}")) for make in MANUALS
-    ]
+    first = options.seeds[0]
+    made = [make(random.Random(f"{make.__name__} {first}")) for make in MANUALS]
+    trees = [tree(path) for path in options.trees] or made
     half: list[Told] = []
-    for name, graphs in {"documentation": trees, "drawn sites": [drawn(seed) for seed in seeds]}.items():
+    for name, graphs in {"documentation": trees, "drawn sites": [drawn(seed) for seed in options.seeds]}.items():
         for order in ("depth first", "breadth first"):
             told = [told for links in graphs for width in (1, 16) for told in crawl(links, order, width)]
             half += [each for each in told if each.at == 0.5]
@@ -81,13 +82,11 @@ def print_held(title: str, told: list[Told]) -> None:
     for at in SHARES:
         ones = [each for each in told if each.at == at]
         ends = [each.high / each.low for each in ones if each.high < math.inf]
-        shares = [
-            sum(each.low > each.total for each in ones),
-            len(ones) - len(ends),
-            sum(each.known <= each.total <= 2 * each.known for each in ones),
-        ]
+        too_high = sum(each.low > each.total for each in ones)
+        doubled = sum(each.known <= each.total <= 2 * each.known for each in ones)
         width = f"{statistics.median(ends):.2f}" if ends else "-"
-        rows.append([f"{at:.0%}", held(ones), width, *[f"{number / len(ones):.0%}" for number in shares]])
+        shares = [f"{number / len(ones):.0%}" for number in (too_high, len(ones) - len(ends), doubled)]
+        rows.append([f"{at:.0%}", held(ones), width, *shares])
     measure.print_table([f"{title}; done", "holds", "ends, x : 1", "too high", "too early", "2 x known"], rows)
     print()
 
@@ -116,7 +115,7 @@ def crawl(links: Links, order: str, in_flight: int) -> Iterator[Told]:
         estimate.finished.append(depth)
         done += 1
         if done in moments:
-            yield told_of(moments[done], total, done, len(seen) - done, estimate)
+            yield Told.by(estimate, moments[done], total, done, len(seen) - done)
 
 
 def guarded(seed: int) -> list[Told]:
@@ -130,7 +129,7 @@ def guarded(seed: int) -> list[Told]:
         pages = next(done)
         if honest in moments:
             estimate.promise, _ = share.promise([group])
-            told.append(told_of(moments.pop(honest), pages + total - honest, pages, len(group), estimate))
+            told.append(Told.by(estimate, moments.pop(honest), pages + total - honest, pages, len(group)))
 
     loops.crawl(crawled, 12, each_page=look)
     return told
@@ -148,14 +147,8 @@ def numbered(start: str, find: Callable[[str], list[str]]) -> Links:
 
 def drawn(seed: int) -> Links:
     """Return the links of the site of *seed*, without traps."""
-    site_ = site(seed, traps=False)
-
-    def find(url: str) -> list[str]:
-        answer = site_.page(url)
-        found = [answer.headers["Location"]] if answer.status == 302 else _texts(answer.body)
-        return [target for target in (urljoin(url, each) for each in found) if target.startswith(site_.host)]
-
-    return numbered(site_.start, find)
+    pages = site(seed, traps=False)
+    return numbered(pages.start, lambda url: [urljoin(url, each) for each in _texts(pages.page(url).body)])
 
 
 def tree(directory: Path) -> Links:

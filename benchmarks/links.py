@@ -20,22 +20,19 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from benchmarks import measure
-from benchmarks.measure import Side
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
-SCRAPY, ASKING, EXTRACTOR, FLOOR = "Scrapy", "UnseenLinks", "UnseenLinkExtractor", "the floor: no links followed"
+ASKING, EXTRACTOR, FLOOR = "UnseenLinks", "UnseenLinkExtractor", "the floor: no links followed"
 BLOOM = {"DUPEFILTER_CLASS": "scrapy_bloom.dupefilter.BloomDupeFilter"}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add what can be chosen on the command line."""
     parser.add_argument("--html", type=Path, metavar="DIR", help="crawl this folder with HTML files")
-    parser.add_argument(
-        "--pages", type=int, help="how many generated pages (default: 400), or how many of DIR (default: all)"
-    )
+    parser.add_argument("--pages", type=int, default=400, help="without DIR: generated pages (default: %(default)s)")
     parser.add_argument("--links", type=int, default=150, help="with that many links each (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="crawls of each kind (default: %(default)s)")
     parser.add_argument("--items", type=int, help="CONCURRENT_ITEMS of all crawls (default: that of Scrapy)")
@@ -44,37 +41,28 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Measure and print a table."""
     measure.print_environment("Scrapy", "lxml")
-    pages = options.pages or (None if options.html else 400)
-    site = ["--dir", str(options.html)] if options.html else ["--links", str(options.links)]
-    site += ["--pages", str(pages)] if pages else []
+    generated = ["--pages", str(options.pages), "--links", str(options.links)]
     settings = {"CONCURRENT_ITEMS": options.items} if options.items else {}
-    with served(site) as url, TemporaryDirectory() as directory:
-        common = {"url": url, "pages_file": str(Path(directory, "pages.json"))}
-        sides = {
-            side: Side(crawled, {**common, "side": side, "settings": settings | ({} if side == SCRAPY else BLOOM)})
-            for side in (EXTRACTOR, SCRAPY, ASKING, FLOOR)
-        }
+    with served(["--dir", str(options.html)] if options.html else generated) as url, TemporaryDirectory() as directory:
+        given = {"url": url, "settings": settings, "pages_file": str(Path(directory, "pages.json"))}
+        sides = measure.of_each(crawled, (EXTRACTOR, measure.SCRAPY, ASKING, FLOOR), **given)
         # Its pages are those of the floor, and nobody is timed while the server's memory is cold.
         sides[EXTRACTOR]()
         found = measure.side_by_side(sides, options.rounds)
     if len({crawl["digest"] for crawls in found.values() for crawl in crawls}) != 1:
         raise AssertionError("not all crawls fetched the same pages")
-    name = options.html or f"{pages:,} generated pages with {options.links} links each"
+    name = options.html or f"{options.pages:,} generated pages with {options.links} links each"
     measure.print_figures(f"{name}, every page parsed", found)
 
 
 @contextmanager
 def served(arguments: Sequence[str]) -> Iterator[str]:
     """Serve the site, warmed up, and yield the URL to start from. The server ends with its stdin."""
-    command = [sys.executable, str(Path(__file__).parent / "linksite.py"), "--warm", *arguments]
+    command = [sys.executable, str(Path(__file__).parent / "linksite.py"), *arguments]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
-        if server.stdout is None:
-            raise AssertionError("it was asked for")
         try:
-            url = server.stdout.readline().strip()
-            if not url:
-                sys.exit("The site could not be served; see above.")
-            yield url
+            url = server.stdout.readline().strip() if server.stdout else ""
+            yield url or sys.exit("The site could not be served; see above.")
         finally:
             server.communicate()  # closes stdin and takes the server's last words
 
@@ -87,7 +75,7 @@ def local_root(url: str) -> str:
     return root
 
 
-def crawled(url: str, side: str, settings: dict[str, Any], pages_file: str) -> dict[str, Any]:
+def crawled(url: str, name: str, settings: dict[str, Any], pages_file: str) -> dict[str, Any]:
     """Crawl all that *url* leads to on its own host and port, and return times and counts.
 
     The first crawl notes its pages in *pages_file*; the floor is made of them.
@@ -109,39 +97,28 @@ def crawled(url: str, side: str, settings: dict[str, Any], pages_file: str) -> d
         if isinstance(response, HtmlResponse):
             _ = response.selector
 
+    extractor = (UnseenLinkExtractor if name == EXTRACTOR else LinkExtractor)(allow_domains=here)
+    process_links = "unseen_links" if name == ASKING else None
+
     class LinkSpider(UnseenLinks, CrawlSpider):
         name = "links"
         start_urls = (url,)
-        rules = (
-            Rule(
-                (UnseenLinkExtractor if side == EXTRACTOR else LinkExtractor)(allow_domains=here),
-                callback="parse_page",
-                follow=True,
-                process_links="unseen_links" if side == ASKING else None,
-            ),
-        )
-
-        def parse_page(self, response: Any) -> None:
-            parse_page(response)
-
-        parse_start_url = parse_page
+        rules = (Rule(extractor, callback=parse_page, follow=True, process_links=process_links),)
+        parse_start_url = staticmethod(parse_page)
 
     class FloorSpider(Spider):
         name = "links"
 
         async def start(self) -> Any:
             for page in json.loads(Path(pages_file).read_text(encoding="utf-8")):
-                yield Request(page)
-
-        def parse(self, response: Any) -> None:
-            parse_page(response)
+                yield Request(page, parse_page)
 
     process = CrawlerProcess(
         {"LOG_LEVEL": "WARNING", "TELNETCONSOLE_ENABLED": False, "ROBOTSTXT_OBEY": False, "DOWNLOAD_DELAY": 0}
         | {"HTTPERROR_ALLOW_ALL": True, "CONCURRENT_REQUESTS_PER_DOMAIN": 16}
-        | settings
+        | (settings if name == measure.SCRAPY else {**settings, **BLOOM})
     )
-    crawler = process.create_crawler(FloorSpider if side == FLOOR else LinkSpider)
+    crawler = process.create_crawler(FloorSpider if name == FLOOR else LinkSpider)
     process.crawl(crawler)
     cpu = time.process_time()
     process.start()

@@ -4,8 +4,8 @@
     python benchmarks/linksite.py --pages 2000 --links 150
 
 The first line on stdout is the URL to start from. The server ends at the end of its stdin, so it cannot outlive the
-benchmark that started it. With --warm it makes all pages before the first request, so that of two crawls neither is
-served more slowly.
+benchmark that started it. It makes all pages before the first request, so that of two crawls neither is served more
+slowly.
 """
 
 from __future__ import annotations
@@ -109,7 +109,6 @@ def main() -> None:
     parser.add_argument("--dir", type=Path, help="serve the HTML tree in this directory")
     parser.add_argument("--pages", type=int, default=1000, help="without --dir: how many (default: %(default)s)")
     parser.add_argument("--links", type=int, default=150, help="without --dir: how many links each page has")
-    parser.add_argument("--warm", action="store_true", help="make all pages before the first request")
     options = parser.parse_args()
     paths, find = directory_pages(options.dir) if options.dir else generated_pages(options.pages, options.links)
 
@@ -120,7 +119,7 @@ def main() -> None:
         head = f"HTTP/1.1 {'404 Not Found' if body is None else '200 OK'}\r\nContent-Length: {len(body or b'')}\r\n"
         return f"{head}Content-Type: {content_type or 'text/plain'}\r\n\r\n".encode("ascii") + (body or b"")
 
-    for path in paths if options.warm else ():
+    for path in paths:
         answer(path)
     asyncio.run(serve(paths[0], answer))
 

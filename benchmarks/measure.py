@@ -166,8 +166,9 @@ def print_figures(what: str, found: Mapping[str, Sequence[Figures]]) -> None:
 
 
 def rounded(value: float) -> str:
-    """Return *value* with three digits, or with all that stand before the point."""
-    return f"{value:,.{max(0, 2 - math.floor(math.log10(value)))}f}" if value else "0"
+    """Return *value* with three digits, or with all that stand before the point; a count with all."""
+    digits = 0 if value == int(value) else max(0, 2 - math.floor(math.log10(value)))
+    return f"{value:,.{digits}f}"
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
