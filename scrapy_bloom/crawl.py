@@ -386,7 +386,8 @@ class Crawl:
         if not self.has_failed:
             self.has_failed = True
             logger.critical("The crawl is being ended. %s", error, exc_info=not isinstance(error, BloomError))
-            end_crawl(self.crawler, "job_damaged")
+            in_fleet = "fleet_lost" if isinstance(error, BloomError) else "fleet_failed"
+            end_crawl(self.crawler, "job_damaged" if isinstance(self.store, JobStore) else in_fleet)
 
     def forget(self, request: Request) -> None:
         """Take *request* back: in this run or a later one, the next one like it is new. Never raises."""

@@ -7,12 +7,11 @@ import secrets
 import threading
 import time
 from collections import Counter, deque
-from enum import Enum
 from typing import TYPE_CHECKING
 
 from redis.exceptions import RedisError
 
-from scrapy_bloom.errors import UnusableError, counted
+from scrapy_bloom.errors import counted
 from scrapy_bloom.fleet.queue import Done, LeaseLostError, Message, Ticket
 from scrapy_bloom.fleet.server import AWAY, is_full
 
@@ -28,34 +27,17 @@ IDLE_SECONDS = 0.1  # between two looks for requests when there were none
 AWAY_SECONDS = 0.5  # between two tries to reach a server that is away or full
 CLOSE_SECONDS = 30.0  # how long the end of a crawl may wait for a server that is away
 MOST_MESSAGES = 300  # in one call: a server answers nobody else for some 3 ms
-MOST_WAITING = 20_000  # messages that wait to be delivered, beyond which no more requests are taken
-
-
-class State(Enum):
-    """State of a lease client; see the picture there."""
-
-    NEW, WORKING, WAITING, CLOSING, CLOSED, FAILED = range(6)
 
 
 class LeaseClient:
     """A worker's connection to the queue. Its methods never wait for the server, but for ``open`` and ``close``.
 
-    ::
+    While the server is away or full, the thread tries again and takes no requests. A lease that has run out is begun
+    anew: the worker joins under a new token, and what it held before is others'. If the queue is gone or the thread has
+    a bug, :attr:`failure` says so. The crawl must end then: nothing is delivered any more.
 
-                 open()                  no answer, or it is full
-        NEW ───────────────► WORKING ◄─────────────────────────────► WAITING
-                                │             it answers                │
-                        close() │                                       │ close()
-                                ▼                                       │
-                             CLOSING ◄──────────────────────────────────┘
-                                │  all is delivered, or CLOSE_SECONDS are over
-                                ▼
-                             CLOSED                   FAILED: from any state, if the queue is gone or the thread has
-                                                      a bug. The crawl must end then: nothing is delivered any more.
-
-    A lease that has run out changes no state: the worker joins again under a new token, and what it held before is
-    others'. All that both threads see is behind one lock. The outbox keeps the order, so the links of a page come
-    before its acknowledgement.
+    All that both threads see is behind one lock. The outbox keeps the order, so the links of a page come before its
+    acknowledgement.
 
     The next life of the same *name* takes over at once what this one held when it was killed. *ahead* requests are
     held ready; a slot of which *per_slot* are in hand is served after the others. The thread calls *news* when there
@@ -65,12 +47,9 @@ class LeaseClient:
     def __init__(self, queue: Queue, name: str, *, ahead: int, per_slot: int, news: Callable[[], object]) -> None:
         self._queue, self._name, self._ahead, self._per_slot, self._news = queue, name, ahead, per_slot, news
         self._lock = threading.Lock()
-        self._wake = threading.Event()
+        self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="scrapy-bloom lease client", daemon=True)
         # behind the lock
-        self._state = State.NEW
-        self.failure: BaseException | None = None
-        """Why the state is FAILED."""
         self._outbox: deque[Message] = deque()
         # Made of what was in the outbox, and not known to be carried out: arguments of Queue.finish. A call may have to
         # be made again; under the same number it is carried out once.
@@ -78,9 +57,11 @@ class LeaseClient:
         self._ready: deque[tuple[Ticket, bytes]] = deque()
         self._in_hand: Counter[str] = Counter()  # by slot
         self._is_over = False
-        self.counts: Counter[str] = Counter()
-        """Figures for the stats, by name; only the thread changes them."""
         # of the thread
+        self.failure: Exception | None = None
+        """What the thread has ended of."""
+        self.counts: Counter[str] = Counter()
+        """Figures for the stats, by name."""
         self._token = ""
         self._number = 0
         self._newest: list[int] = []  # by shard: the newest request
@@ -88,25 +69,15 @@ class LeaseClient:
         self._said_before: list[tuple[int, int]] = []
         self._left: dict[int, int] = {}  # by shard: requests of slots that have had their pages
         self._looks = 0
+        self._is_away = False
         self._next_look = self._next_beat = self._deadline = 0.0
 
     # -- called by the crawl -----------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Join the queue, and start the thread. Raises UnusableError if the server fails."""
-        try:
-            self._is_over = not self._join()
-        except RedisError as error:
-            advice = "Start the worker again; if that does not help, see what the server logs."
-            raise UnusableError(f"The queue {self._queue.where}", f"cannot be joined: {error}", advice=advice) from None
-        self._state = State.WORKING
+        """Join the queue, and start the thread. Raises RedisError if the server fails."""
+        self._is_over = not self._join()
         self._thread.start()
-
-    @property
-    def state(self) -> State:
-        """The state just now."""
-        with self._lock:
-            return self._state
 
     def send(self, message: Message) -> None:
         """Have *message* delivered, after all that were sent before."""
@@ -119,7 +90,7 @@ class LeaseClient:
     def next(self) -> tuple[Ticket, bytes] | None:
         """Return the next request that the worker has a lease on, if one is ready."""
         with self._lock:
-            return self._ready.popleft() if self._ready and self._state is not State.FAILED else None
+            return self._ready.popleft() if self._ready and self.failure is None else None
 
     def __len__(self) -> int:
         """Return how many requests are ready; at least 1 unless nothing is pending or in hand at any worker."""
@@ -134,14 +105,10 @@ class LeaseClient:
 
     def close(self) -> None:
         """Deliver what there is, give back the rest, and wait for both, at most for CLOSE_SECONDS."""
-        with self._lock:
-            if self._state in {State.NEW, State.CLOSED}:
-                return
-            if self._state is not State.FAILED:
-                self._state = State.CLOSING
-            self._deadline = time.monotonic() + CLOSE_SECONDS
-        self._wake.set()
-        self._thread.join(2 * CLOSE_SECONDS)
+        self._deadline = time.monotonic() + CLOSE_SECONDS
+        self._closing.set()
+        if self._thread.is_alive():
+            self._thread.join(2 * CLOSE_SECONDS)
         with self._lock:
             left = len(self._outbox) + sum(len(messages) for *_, messages in self._calls)
         if left:
@@ -160,24 +127,20 @@ class LeaseClient:
 
     def _run(self) -> None:
         try:
-            while (state := self.state) not in {State.CLOSED, State.FAILED}:
+            while True:
+                is_last = self._closing.is_set()
                 # A full server takes no links and still renews leases, so it is looked at in any case.
                 has_delivered, has_looked = self._succeeds(self._deliver), self._succeeds(self._look)
-                if has_delivered and state is State.CLOSING:
-                    self._succeeds(self._leave)
-                elif has_delivered and has_looked and self._change(State.WAITING, State.WORKING):
+                if is_last and has_delivered and self._succeeds(self._leave):
+                    return
+                if is_last and time.monotonic() > self._deadline:
+                    return
+                if self._is_away and has_delivered and has_looked:
+                    self._is_away = False
                     logger.info("The server %s answers again", self._queue.server.where)
-                self._wake.wait(FLUSH_SECONDS)
-        except BaseException as error:  # whatever it is: the crawl must not wait for this thread
-            with self._lock:
-                self._state, self.failure = State.FAILED, error
-
-    def _change(self, before: State, after: State) -> bool:
-        with self._lock:
-            if self._state is not before:
-                return False
-            self._state = after
-            return True
+                self._closing.wait(FLUSH_SECONDS)
+        except Exception as error:  # whatever it is: the crawl must not wait for this thread
+            self.failure = error
 
     def _succeeds(self, step: Callable[[], object]) -> bool:
         """Return whether *step* succeeds; if the server is away or full, note it, and let some time pass."""
@@ -194,7 +157,8 @@ class LeaseClient:
         except (RedisError, OSError) as error:
             if not (isinstance(error, AWAY) or is_full(error)):
                 raise
-            if self._change(State.WORKING, State.WAITING):
+            if not self._is_away:
+                self._is_away = True
                 self.counts["away"] += 1
                 logger.warning(
                     "The server %s %s: %s. The crawl stands still until it does; nothing is lost.",
@@ -202,8 +166,7 @@ class LeaseClient:
                     "is full and takes no more requests; give it more memory" if is_full(error) else "does not answer",
                     error,
                 )
-            if time.monotonic() > self._deadline:
-                self._change(State.CLOSING, State.CLOSED)
+            self._next_beat = 0.0  # so the next look asks the server, whatever there is to say
             time.sleep(AWAY_SECONDS)
             return False
         return True
@@ -218,7 +181,6 @@ class LeaseClient:
 
     def _leave(self) -> None:
         self._queue.leave(self._token)
-        self._change(State.CLOSING, State.CLOSED)
 
     # -- what goes to the server -------------------------------------------------------------------------------------
 
@@ -251,9 +213,9 @@ class LeaseClient:
         now, shards, found = time.monotonic(), self._queue.shards, 0
         with self._lock:
             wanted = self._ahead - len(self._ready)
-            is_hungry = 2 * wanted >= self._ahead and len(self._outbox) < MOST_WAITING and now >= self._next_look
-            if not is_hungry or self._state is not State.WORKING:
-                wanted = 0
+        is_hungry = 2 * wanted >= self._ahead and now >= self._next_look
+        if not is_hungry or self._is_away or self._closing.is_set():
+            wanted = 0
         is_due = now >= self._next_beat
         if not wanted and not is_due:
             return

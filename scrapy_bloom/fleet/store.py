@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy.utils.reactor import is_reactor_installed
 
-from scrapy_bloom.errors import UnusableError, counted
+from scrapy_bloom.errors import counted
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.filter.lock import lock_directory
 from scrapy_bloom.fleet.chain import LOCAL_SHARE, chain_options
 from scrapy_bloom.fleet.entry import PUSHED, Entries
-from scrapy_bloom.fleet.lease import LeaseClient, State
+from scrapy_bloom.fleet.lease import LeaseClient
 from scrapy_bloom.fleet.queue import Done, Forget, Lane, Link, Queue, Ticket
 from scrapy_bloom.fleet.server import Address, Server, key_of
 from scrapy_bloom.fleet.takeover import left_by_scrapy_redis
@@ -30,7 +30,6 @@ from scrapy_bloom.job.frontier import Order
 from scrapy_bloom.job.memory import key_of as lane_of
 from scrapy_bloom.job.pages import PagesPerHost
 from scrapy_bloom.loops.share import Mark
-from scrapy_bloom.startup import end_crawl
 from scrapy_bloom.store import MARK
 
 if TYPE_CHECKING:
@@ -83,7 +82,6 @@ class FleetStore:
         self._done: list[Done] = []
         self.commits = 0
         self._starts: Counter[bytes] = Counter()
-        self._has_ended = False
         self._on_close = ExitStack()
         self._open(settings, name, delay)
         self.where = self._queue.where
@@ -209,23 +207,26 @@ class FleetStore:
         return self.chain.forget(fingerprint)
 
     def commit(self) -> None:
-        """Acknowledge what is done, and end the crawl if the lease client has failed."""
+        """Acknowledge what is done. Raises what the lease client has failed of, which ends the crawl."""
+        self._acknowledge()
+        if self._client.failure is not None:
+            raise self._client.failure
+
+    def _acknowledge(self) -> None:
         self.commits += self._client.has_delivered_all
         if self._done:
             self._flush()
             done, self._done = self._done, []
             for each in done:
                 self._client.send(each)
-        if self._client.state is State.FAILED and not self._has_ended:
-            self._end()
-        for name, value in self._client.counts.items():
+        for name, value in dict(self._client.counts).items():  # a copy: the thread adds names
             self._stats.set_value(f"bloom/fleet/{name}", value)
 
     def close(self) -> None:
         """Deliver what is left, give back what was not begun, and let go of everything."""
-        self.commit()
+        self._acknowledge()
         self._client.close()
-        self.commit()
+        self._acknowledge()
         if left := self._client.counts["left"]:
             logger.info("BLOOM_PAGES_PER_HOST: %s are left on the server", counted(left, "pending request"))
         self.chain.close()
@@ -242,13 +243,6 @@ class FleetStore:
         slot: Any = getattr(self._crawler.engine, "_slot", None)
         if slot is not None:  # without one, the engine looks every 5 s
             slot.nextcall.schedule()
-
-    def _end(self) -> None:
-        self._has_ended = True
-        error = self._client.failure
-        is_lost = isinstance(error, UnusableError)
-        logger.critical("The crawl is being ended. %s", error, exc_info=None if is_lost else error)
-        end_crawl(self._crawler, "fleet_lost" if is_lost else "fleet_failed")
 
 
 def _say_what_is_odd(server: Server, settings: BaseSettings, spider: str) -> None:

@@ -1,14 +1,15 @@
 from __future__ import annotations
 
 import hashlib
+import socket
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_bloom.fleet.lease import LeaseClient, State
+from scrapy_bloom.fleet.lease import LeaseClient
 from scrapy_bloom.fleet.queue import Done, Lane, Link, Queue, Ticket
 from scrapy_bloom.fleet.server import Address, Server
-from tests.fleet.servers import LosingProxy, wait_until
+from tests.fleet.servers import PATIENCE, LosingProxy, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -78,14 +79,13 @@ def crawl(client: LeaseClient, pages: int, seen: list[bytes], after_each: Callab
     wait_until(is_over, "the crawl is over")
 
 
-def test_a_thread_that_dies_of_a_bug_ends_in_the_state_failed(join: Join, server: RedisServer) -> None:
-    """When the thread meets what nobody expected, the client says so, instead of being silent."""
+def test_a_thread_that_dies_of_a_bug_says_so(join: Join, server: RedisServer) -> None:
+    """When the thread meets what nobody expected, the client has failed, instead of being silent."""
     client = join(server.url)
     with server.client() as redis:
         redis.delete("{bloom:test:0}:workers")
         redis.set("{bloom:test:0}:workers", "no sorted set")
-    wait_until(lambda: client.state is State.FAILED, "the client has failed")
-    assert client.failure is not None
+    wait_until(lambda: client.failure is not None, "the client has failed")
     assert client.next() is None
 
 
@@ -97,12 +97,28 @@ def test_a_server_that_comes_back_gets_what_waited(mortal: RedisServer, join: Jo
     mortal.kill()
     client.send(link("found meanwhile"))
     client.send(Done(ticket))
-    wait_until(lambda: client.state is State.WAITING, "the client notices")
+    wait_until(lambda: client.counts["away"], "the client notices")
     mortal.start()
     ticket, entry = take(client)
     assert entry == b"found meanwhile"
     client.send(Done(ticket))
     wait_until(lambda: not len(client), "the end is seen")
+
+
+def test_a_server_that_is_away_is_said_once(mortal: RedisServer, join: Join) -> None:
+    """A client with nothing to deliver tries again and again, and notes once that the server is away."""
+    client = join(mortal.url)
+    crawl(client, 1, [], lambda: None)
+    mortal.kill()
+    wait_until(lambda: client.counts["away"], "the client notices")
+    with socket.create_server(("127.0.0.1", mortal.port)) as dead:
+        dead.settimeout(PATIENCE)
+        for _ in range(3):
+            dead.accept()[0].close()
+    mortal.start()
+    client.send(link("page"))
+    take(client)
+    assert client.counts["away"] == 1
 
 
 def test_lost_answers_lose_no_request(join: Join, server: RedisServer) -> None:
@@ -148,7 +164,6 @@ def test_what_was_not_begun_goes_back_when_a_worker_closes(join: Join, server: R
         one.send(link(str(i)))
     take(one)
     one.close()
-    assert one.state is State.CLOSED
     other = join(server.url, "other")
     assert sorted(take(other)[1] for _ in range(3)) == [b"0", b"1", b"2"]
 
