@@ -30,7 +30,7 @@ from scrapy_bloom.errors import SettingsError, UnusableError
 from scrapy_bloom.filter.lock import lock_directory
 from scrapy_bloom.fleet.own_server import OwnServer, server_executable
 from scrapy_bloom.fleet.queue import Queue
-from scrapy_bloom.fleet.server import DEFAULT_URL, Address, Server, key_of
+from scrapy_bloom.fleet.server import DEFAULT_URL, Server, address_of, key_of
 from scrapy_bloom.settings import BloomSettings
 
 if TYPE_CHECKING:
@@ -163,14 +163,14 @@ class _Crawl:
         self._spider, self._began, self._stops, self._said = options.spider, time.monotonic(), 0, 0
         self._server, self._workers, self._problem = None, [], ""
         url = bloom.redis_url
-        if Address.of(url, settings) == Address(DEFAULT_URL, {}):
+        if address_of(url, settings) == {"url": DEFAULT_URL}:
             self._server = OwnServer(directory / "server", server_executable())
             self._server.start()
             url = self._server.url
         order["settings"] |= {"BLOOM_REDIS_URL": url} if url else {}
         name = sha1(f"{socket.gethostname()} {directory}".encode(), usedforsecurity=False).hexdigest()[:8]
         order["items"] = name if options.output else ""
-        queue = Queue(Server(Address.of(url, settings)), key_of(bloom.redis_key, options.spider), items=name)
+        queue = Queue(Server(**address_of(url, settings)), key_of(bloom.redis_key, options.spider), items=name)
         self._items = _Items(directory, queue, options.output)
         self._workers = [_Worker(directory / f"worker-{i + 1}", order) for i in range(options.workers)]
 

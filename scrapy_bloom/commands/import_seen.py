@@ -115,16 +115,15 @@ def _fingerprints_in(source: str, of_url: Callable[[str], bytes], unreadable: li
 
 
 def _take_over(url: str, spider_name: str, settings: Settings) -> dict[str, Any]:
-    from scrapy_bloom.fleet.chain import chain_options
     from scrapy_bloom.fleet.entry import Entries
     from scrapy_bloom.fleet.queue import Queue
-    from scrapy_bloom.fleet.server import Address, Server
+    from scrapy_bloom.fleet.server import Server, address_of
     from scrapy_bloom.fleet.takeover import take_over
 
     runner = CrawlerRunner(settings)
     crawler = runner.create_crawler(spider_class(runner, spider_name))
     spider = crawler.spidercls.from_crawler(crawler)
     bloom = BloomSettings.from_settings(crawler.settings)
-    options = chain_options(bloom, fingerprints_by(crawler.settings), spider.name)
-    with closing(Server(Address.of(url, crawler.settings))) as server:
-        return take_over(Queue(server, **options), crawler.settings, spider.name, Entries(spider, bloom.fleet_secret))
+    with closing(Server(**address_of(url, crawler.settings))) as server:
+        queue = Queue.of(server, bloom, fingerprints_by(crawler.settings), spider.name)
+        return take_over(queue, crawler.settings, spider.name, Entries(spider, bloom.fleet_secret))

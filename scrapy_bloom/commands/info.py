@@ -57,9 +57,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _fleet(url: str, key: str) -> dict[str, Any]:
     from scrapy_bloom.fleet.inspect import inspect_queue  # imports redis
-    from scrapy_bloom.fleet.server import Address, Server
+    from scrapy_bloom.fleet.server import Server
 
-    with closing(Server(Address(url, {}))) as server:
+    with closing(Server(url)) as server:
         return inspect_queue(server, key)
 
 

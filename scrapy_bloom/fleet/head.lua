@@ -68,16 +68,18 @@ local function bury(reason, slot, score, entry)
     call('RPUSH', DEAD, cmsgpack.pack({reason, slot, score, entry}))
 end
 
--- Ends the life of a worker. What it held is pending again, in its old order; with a limit above 0 it is suspected of
--- having killed the worker, and buried after so many crashes. Returns how many it held, and how many were buried.
-local function end_worker(token, limit)
+local CRASH_LIMIT = 3 -- a request that was in hand when a worker died, this many times, is dead-lettered
+
+-- Ends the life of a worker. What it held is pending again, in its old order; after a crash it is suspected of having
+-- killed the worker, and buried after several. Returns how many it held, and how many were buried.
+local function end_worker(token, is_crash)
     local all, ids, buried = call('HGETALL', held(token)), {}, 0
     for i = 1, #all, 2 do ids[#ids + 1] = {tonumber(all[i]), all[i + 1]} end
     table.sort(ids, function(a, b) return a[1] > b[1] end)
     for _, pair in ipairs(ids) do
         local slot, score, crashes, entry = unpack(cmsgpack.unpack(pair[2]))
-        if limit > 0 then crashes = crashes + 1 end
-        if limit > 0 and crashes >= limit then
+        if is_crash then crashes = crashes + 1 end
+        if crashes >= CRASH_LIMIT then
             bury('crashes', slot, score, entry)
             buried = buried + 1
         elseif crashes > 0 then -- and still counts as a page

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from redis.exceptions import RedisError
 
 from scrapy_bloom.filter.chain import ScalableBloomFilter
-from scrapy_bloom.fleet.chain import LOCAL_SHARE, ServerChain, chain_options
-from scrapy_bloom.fleet.server import AWAY, Address, Server, is_full
+from scrapy_bloom.fleet.queue import LOCAL_SHARE, Queue
+from scrapy_bloom.fleet.server import AWAY, Server, address_of, is_full
 from scrapy_bloom.job.frontier import Order
 from scrapy_bloom.job.memory import MemoryStore
 
@@ -41,9 +41,9 @@ class SharedFilter(MemoryStore):
         local = settings.error_rate * LOCAL_SHARE
         chain = ScalableBloomFilter(settings.capacity, local, max_age=settings.max_age)
         super().__init__(chain, Order.of(crawler.settings, in_job=False))
-        self._server = Server(Address.of(settings.redis_url, crawler.settings))
+        self._server = Server(**address_of(settings.redis_url, crawler.settings))
         spider = crawler.spider.name if crawler.spider is not None else "spider"
-        self._shared = ServerChain(self._server, **chain_options(settings, fingerprints, spider))
+        self._shared = Queue.of(self._server, settings, fingerprints, spider, kind="filter 1")
         self._shared.begin()
         self.where = self._shared.where
         self.add = self._decide

@@ -20,11 +20,10 @@ from scrapy.utils.reactor import is_reactor_installed
 from scrapy_bloom.errors import counted
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.filter.lock import lock_directory
-from scrapy_bloom.fleet.chain import LOCAL_SHARE, chain_options
 from scrapy_bloom.fleet.entry import PUSHED, Entries
 from scrapy_bloom.fleet.lease import LeaseClient
-from scrapy_bloom.fleet.queue import Done, Forget, Lane, Link, Queue, Ticket
-from scrapy_bloom.fleet.server import Address, Server, key_of
+from scrapy_bloom.fleet.queue import LOCAL_SHARE, Done, Forget, Lane, Link, Queue, Ticket
+from scrapy_bloom.fleet.server import Server, address_of, key_of
 from scrapy_bloom.fleet.takeover import left_by_scrapy_redis
 from scrapy_bloom.job.frontier import Order
 from scrapy_bloom.job.memory import key_of as lane_of
@@ -94,17 +93,19 @@ class FleetStore:
             jobdir = Path(own["JOBDIR"]).absolute() if own["JOBDIR"] else None
             if jobdir is not None:  # two workers of one name would take each other's requests
                 on_error.enter_context(lock_directory(jobdir / "requests.bloom"))
-            server = Server(Address.of(settings.redis_url, own))
+            server = Server(**address_of(settings.redis_url, own))
             on_error.callback(server.close)
             _say_what_is_odd(server, own, name)
-            self._queue = Queue(
+            self._queue = Queue.of(
                 server,
+                settings,
+                self._fingerprints,
+                name,
                 lease_seconds=settings.fleet_lease,
                 delay=delay,
                 pages=PagesPerHost.of(settings.pages_per_host, self._order),
                 start_urls=key_of(settings.fleet_start_urls, name) if settings.fleet_start_urls else None,
                 items=own.get(ITEMS, ""),
-                **chain_options(settings, self._fingerprints, name),
             )
             self._queue.begin()
             ahead, per_slot = 2 * own.getint("CONCURRENT_REQUESTS"), own.getint("CONCURRENT_REQUESTS_PER_DOMAIN")

@@ -1,15 +1,15 @@
 -- Renews a worker's lease, gives back what expired workers held, and hands out requests. Follows head.lua.
 --
 -- ARGV[1] token   ARGV[2] newest id that the worker knows of   ARGV[3] most requests   ARGV[4] ms of a lease
--- ARGV[5] crash limit   ARGV[6] ms between two requests of a slot, or 0   ARGV[7] slots to serve last, in msgpack
--- ARGV[9] limits to the pages of slots, in msgpack; "*": of others; false: none
--- KEYS[2] if given, a list, set or sorted set of start URLs that others push, and ARGV[8] what their entries begin with
+-- ARGV[5] ms between two requests of a slot, or 0   ARGV[6] slots to serve last, in msgpack
+-- ARGV[7] limits to the pages of slots, in msgpack; "*": of others; false: none
+-- KEYS[2] if given, a list, set or sorted set of start URLs that others push
 --
 -- Returns {outstanding, seq, [id, slot, entry, ...], requests given back, of these buried, requests left in full slots,
 --          slots that are full now}
 --         {}: the lease has run out, and others have or get what the worker held
 --         nil: keys of the queue are lost
-local token, most, lease, limit, delay = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local token, most, lease, delay = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local has_state, called, id = unpack(call('HMGET', STATE, 'format', 'called', 'ids'))
 if not has_state then return false end
 if not call('ZSCORE', WORKERS, token) then return {} end
@@ -23,7 +23,7 @@ call('HSET', STATE, 'called', now)
 call('ZADD', WORKERS, now + lease, token)
 local returned, buried = 0, 0
 for _, dead in ipairs(call('ZRANGEBYSCORE', WORKERS, '-inf', now, 'LIMIT', 0, 1)) do
-    returned, buried = end_worker(dead, limit)
+    returned, buried = end_worker(dead, true)
 end
 
 local found, places, last_id = {}, {}, tonumber(id or 0)
@@ -47,7 +47,7 @@ local function serve(slot, count)
     return taken
 end
 
-local limits, full = cmsgpack.unpack(ARGV[9]), {}
+local limits, full = cmsgpack.unpack(ARGV[7]), {}
 
 -- Returns how many requests of a slot may be handed out, at most *count*.
 local function room(slot, count)
@@ -84,7 +84,7 @@ elseif most > 0 then
             call('HSET', worker(token), 'suspect', last_id)
         end
     end
-    local later = cmsgpack.unpack(ARGV[7])
+    local later = cmsgpack.unpack(ARGV[6])
     for _, slot in ipairs(later) do later[slot] = true end
     while #found < 3 * most do
         local slots = next_slots(later)
@@ -127,7 +127,7 @@ if most > 0 and #found == 0 and call('EXISTS', SLOTS, SUSPECTS) == 0 then
         local pushed = kind == 'list' and call('LPOP', KEYS[2]) or kind == 'set' and call('SPOP', KEYS[2])
             or kind == 'zset' and call('ZPOPMAX', KEYS[2])[1]
         if not pushed then break end
-        put('', '0', 'LPUSH', {ARGV[8] .. pushed})
+        put('', '0', 'LPUSH', {'U' .. pushed}) -- see entry.py
         outstanding, seq = outstanding + 1, seq + 1
     end
     call('HSET', STATE, 'outstanding', outstanding, 'seq', seq)

@@ -8,7 +8,7 @@ import pytest
 
 from scrapy_bloom.fleet.lease import LeaseClient
 from scrapy_bloom.fleet.queue import Done, Lane, Link, Queue, Ticket
-from scrapy_bloom.fleet.server import Address, Server
+from scrapy_bloom.fleet.server import Server
 from tests.fleet.servers import PATIENCE, LosingProxy, wait_until
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def join() -> Iterator[Join]:
     joined: list[tuple[LeaseClient, Server]] = []
 
     def join(url: str, name: str = "one", **options: Any) -> LeaseClient:
-        server = Server(Address(url, {}))
+        server = Server(url)
         queue = Queue(server, "bloom:test", **options)
         queue.begin()
         client = LeaseClient(queue, name, ahead=4, per_slot=8, news=lambda: None)

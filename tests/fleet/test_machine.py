@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from scrapy_bloom.fleet.queue import Done, Lane, LeaseLostError, Link, Message, Queue, Ticket
-from scrapy_bloom.fleet.server import Address, Server
+from scrapy_bloom.fleet.server import Server
 from scrapy_bloom.job.pages import PagesPerHost
 from scrapy_bloom.settings import OTHERS
 
@@ -46,7 +46,7 @@ def machine_over(server: RedisServer, limit: int | None) -> type[RuleBasedStateM
             super().__init__()
             with server.client() as client:
                 client.flushall()
-            self.connection = Server(Address(server.url, {}))
+            self.connection = Server(server.url)
             pages = None if limit is None else PagesPerHost({OTHERS: limit})
             self.queue = Queue(self.connection, "bloom:model", capacity=10, pages=pages)
             self.queue.begin()
@@ -167,7 +167,7 @@ def test_every_url_that_was_found_is_pending_in_hand_or_done(mortal: RedisServer
 
 def test_a_host_that_ran_empty_before_its_limit_goes_on(mortal: RedisServer) -> None:
     """Asking for more than a host has does not count as having had its pages."""
-    connection = Server(Address(mortal.url, {}))
+    connection = Server(mortal.url)
     queue = Queue(connection, "bloom:model", capacity=10, pages=PagesPerHost({OTHERS: 3}))
     queue.begin()
     queue.join("token", "one")

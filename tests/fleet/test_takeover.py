@@ -10,10 +10,9 @@ from scrapy_redis.dupefilter import RFPDupeFilter
 from scrapy_redis.queue import FifoQueue, LifoQueue, PriorityQueue
 
 from scrapy_bloom.errors import UnusableError
-from scrapy_bloom.fleet.chain import chain_options
 from scrapy_bloom.fleet.entry import Entries
 from scrapy_bloom.fleet.queue import Queue
-from scrapy_bloom.fleet.server import Address, Server
+from scrapy_bloom.fleet.server import Server
 from scrapy_bloom.fleet.store import FleetStore
 from scrapy_bloom.fleet.takeover import ScrapyRedisFingerprinter, take_over
 from scrapy_bloom.settings import BloomSettings
@@ -64,8 +63,8 @@ class Crawl:
         self.url = server.url
 
     def take_over(self) -> dict[str, Any]:
-        connection = Server(Address(self.url, {}))
-        queue = Queue(connection, **chain_options(self.settings, fingerprints_of(self.crawler), "books"))
+        connection = Server(self.url)
+        queue = Queue.of(connection, self.settings, fingerprints_of(self.crawler), "books")
         try:
             return take_over(queue, self.crawler.settings, "books", Entries(self.spider))
         finally:
