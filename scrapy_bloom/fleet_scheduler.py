@@ -12,9 +12,7 @@ from scrapy_bloom.scheduler import DurableScheduler
 from scrapy_bloom.startup import log_start_errors
 
 if TYPE_CHECKING:
-    from scrapy import Spider
     from scrapy.crawler import Crawler
-    from twisted.internet.defer import Deferred
     from typing_extensions import Self
 
 logger = logging.getLogger(__name__)
@@ -42,13 +40,8 @@ class FleetScheduler(DurableScheduler):
 
             crawl = Crawl.of(crawler)
             crawl.use_store(partial(FleetStore, flush=crawl.flush_feeds))
-        return super().from_crawler(crawler)
-
-    def open(self, spider: Spider) -> Deferred[None] | None:
-        """Open the queue. Raises BloomError, before the first request, if it cannot be used."""
-        if not self.crawl.has_filter:
-            found = self.crawl.crawler.settings["DUPEFILTER_CLASS"]
-            need = "FleetScheduler needs scrapy_bloom.BloomDupeFilter: workers share its filter"
-            with log_start_errors(logger):
-                raise SettingsError([f"DUPEFILTER_CLASS is {found!r}; {need}"])
-        return super().open(spider)
+            scheduler = super().from_crawler(crawler)
+            if not crawl.has_filter:
+                need = "FleetScheduler needs scrapy_bloom.BloomDupeFilter: workers share its filter"
+                raise SettingsError([f"DUPEFILTER_CLASS is {crawler.settings['DUPEFILTER_CLASS']!r}; {need}"])
+            return scheduler

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scrapy import signals
 from scrapy.utils.misc import load_object
@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     from scrapy import Spider
     from scrapy.crawler import Crawler
     from typing_extensions import Self
-
-    from scrapy_bloom.settings import BloomSettings
-    from scrapy_bloom.store import Store
-    from scrapy_bloom.url.fingerprint import Fingerprints
 
 
 class RedisBloomDupeFilter(BloomDupeFilter):
@@ -48,7 +44,9 @@ class RedisBloomDupeFilter(BloomDupeFilter):
                     "RedisBloomDupeFilter calls them seen. Set SCHEDULER = 'scrapy_bloom.FleetScheduler'"
                 )
                 raise SettingsError([problem])
-            Crawl.of(crawler).use_store(_shared_filter)
+            from scrapy_bloom.fleet.shared_filter import SharedFilter  # imports redis
+
+            Crawl.of(crawler).use_store(SharedFilter)
         return super().from_crawler(crawler)
 
     @classmethod
@@ -60,15 +58,7 @@ class RedisBloomDupeFilter(BloomDupeFilter):
         return dupefilter
 
     def clear(self) -> None:
-        """Remove the filter from the server, as scrapy-redis does at the end unless ``SCHEDULER_PERSIST`` is set."""
-        from scrapy_bloom.fleet.shared_filter import SharedFilter
-
-        store = self.crawl.store
-        if isinstance(store, SharedFilter):
-            store.clear()
-
-
-def _shared_filter(crawler: Crawler, settings: BloomSettings, fingerprints: Fingerprints) -> Store:
-    from scrapy_bloom.fleet.shared_filter import SharedFilter  # imports redis
-
-    return SharedFilter(crawler, settings, fingerprints)
+        """Remove the filter from the server, as scrapy-redis does at its start or end unless told otherwise."""
+        self.open()
+        store: Any = self.crawl.store
+        store.clear()

@@ -114,6 +114,20 @@ def test_a_filter_that_was_lost_is_begun_anew(make: Make, server: RedisServer) -
     assert not any(new(other, requests(10, first=20)))
 
 
+def test_what_scrapy_redis_clears_at_its_start_is_forgotten(make: Make, server: RedisServer) -> None:
+    """With SCHEDULER_FLUSH_ON_START a crawl fetches again what an earlier one has seen."""
+    earlier = make(server.url)
+    new(earlier, requests(5))
+    crawler = earlier.crawl.crawler
+    earlier.close("finished")
+    assert crawler.spider is not None
+    crawler.spider.crawler = crawler
+    dupefilter = RedisBloomDupeFilter.from_spider(crawler.spider)
+    dupefilter.clear()
+    assert all(new(dupefilter, requests(5)))
+    dupefilter.close("finished")
+
+
 def test_other_rules_are_refused(make: Make, server: RedisServer) -> None:
     """A filter of fingerprints that other rules made is refused."""
     make(server.url)
