@@ -17,12 +17,13 @@ from itertools import permutations
 from math import ceil, exp, sqrt
 from typing import NamedTuple
 
+from scrapy_bloom.filter.plan import GROWTH, TIGHTENING
+from scrapy_bloom.filter.sizing import layer_error_rate
+
 SCHEME = 1  # number of this layout, kept with every filter; another layout takes another number
 SECTIONS, WORDS = 9, 4  # sections of a block, and words of a section; the scripts know them, too
 BLOCK_BITS = SECTIONS * WORDS * 32
-# Each layer of a chain holds GROWTH times as many keys as the one before, at TIGHTENING times its error rate. The last
-# of so many alone holds half a million times as many keys as the first.
-GROWTH, TIGHTENING, MAX_LAYERS = 2, 0.8, 20
+MAX_LAYERS = 20  # of a chain; the last of so many alone holds half a million times as many keys as the first
 
 _PAIRS = [1 << a | 1 << b for a, b in permutations(range(32), 2)]
 _PAIR_OF = [_PAIRS[drawn % len(_PAIRS)] for drawn in range(1 << 16)]
@@ -97,11 +98,7 @@ def load_for(rate: float) -> float:
 def layer_sizes(capacity: int, rate: float) -> list[tuple[int, int]]:
     """Return for each layer that a chain may come to have its blocks and its capacity in keys.
 
-    Layer i holds n_i = *capacity* s^i keys at p_i = p (1 - r) r^i with s = 2, r = 0.8 and p = *rate*, so the chain
-    stays below p however long it gets (Almeida and others, "Scalable Bloom Filters", 2007).
+    Capacities and error rates of the layers are those of the filter in a process, so the chain stays below *rate*.
     """
-    sizes = []
-    for i in range(MAX_LAYERS):
-        keys = capacity * GROWTH**i
-        sizes.append((ceil(keys / load_for(rate * (1 - TIGHTENING) * TIGHTENING**i)), keys))
-    return sizes
+    loads = [load_for(layer_error_rate(i, rate, TIGHTENING)) for i in range(MAX_LAYERS)]
+    return [(ceil(capacity * GROWTH**i / load), capacity * GROWTH**i) for i, load in enumerate(loads)]

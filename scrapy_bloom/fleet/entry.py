@@ -23,6 +23,7 @@ import msgpack  # type: ignore[import-untyped]  # it has no types
 from scrapy import Request
 from scrapy.utils.request import request_from_dict
 
+from scrapy_bloom.job.serialize import DEFAULTS, PICKLE_PROTOCOL
 from scrapy_bloom.store import MARK
 
 if TYPE_CHECKING:
@@ -31,8 +32,7 @@ if TYPE_CHECKING:
 PLAIN, SIGNED, PUSHED = b"M", b"S", b"U"
 
 _MAC_BYTES = 32
-# A plain request has these. Fields have numbers, which take one byte; append to the list, never change its order.
-_DEFAULTS = {name: value for name, value in Request("data:,").to_dict().items() if name != "url"}
+# Fields have numbers, which take one byte; append to the list, never change its order.
 _FIELDS = (
     *("url", "callback", "errback", "method", "headers", "body", "cookies", "meta", "encoding", "priority"),
     *("dont_filter", "flags", "cb_kwargs", "_class"),
@@ -62,7 +62,7 @@ class Entries:
         kept = {
             _NUMBERS.get(name, name): value
             for name, value in fields.items()
-            if not (is_plain and name in _DEFAULTS and value == _DEFAULTS[name])
+            if not (is_plain and name in DEFAULTS and value == DEFAULTS[name])
         }
         try:
             return PLAIN + packed(kept)
@@ -70,7 +70,7 @@ class Entries:
             if self._key is None:
                 raise ValueError(str(error)) from None
         try:
-            body = pickle.dumps(kept, 4)
+            body = pickle.dumps(kept, PICKLE_PROTOCOL)
         except Exception as error:  # whatever a __reduce__ raises
             raise ValueError(f"it cannot be pickled either: {error}") from None
         return SIGNED + _mac(self._key, body) + body

@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 
 from scrapy_bloom.errors import counted
 from scrapy_bloom.fleet.queue import Done, LeaseLostError, Message, Ticket
-from scrapy_bloom.fleet.server import AWAY, is_full
+from scrapy_bloom.fleet.server import excuse_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +55,7 @@ class LeaseClient:
         # be made again; under the same number it is carried out once.
         self._calls: deque[tuple[int, str, int, list[Message]]] = deque()
         self._ready: deque[tuple[Ticket, bytes]] = deque()
-        self._in_hand: Counter[str] = Counter()  # by slot
+        self._in_hand: set[Ticket] = set()
         self._is_over = False
         # of the thread
         self.failure: Exception | None = None
@@ -64,8 +64,9 @@ class LeaseClient:
         """Figures for the stats, by name."""
         self._token = ""
         self._number = 0
-        self._newest: list[int] = []  # by shard: the newest request
-        self._said: list[tuple[int, int]] = []  # by shard: requests outstanding, and those there ever were
+        # by shard: the newest request; requests outstanding and those there ever were, and the same one look before
+        self._newest: list[int] = []
+        self._said: list[tuple[int, int]] = []
         self._said_before: list[tuple[int, int]] = []
         self._left: dict[int, int] = {}  # by shard: requests of slots that have had their pages
         self._looks = 0
@@ -85,7 +86,7 @@ class LeaseClient:
             self._outbox.append(message)
             self._is_over = False
             if isinstance(message, Done):
-                self._let_go(message.ticket)
+                self._in_hand.discard(message.ticket)
 
     def next(self) -> tuple[Ticket, bytes] | None:
         """Return the next request that the worker has a lease on, if one is ready."""
@@ -118,11 +119,6 @@ class LeaseClient:
                 self._queue.server.where,
             )
 
-    def _let_go(self, ticket: Ticket) -> None:
-        self._in_hand[ticket.slot] -= 1
-        if self._in_hand[ticket.slot] <= 0:
-            del self._in_hand[ticket.slot]
-
     # -- the thread --------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
@@ -150,20 +146,18 @@ class LeaseClient:
             logger.warning("The lease of this worker has run out, after a long silence. Others fetch what it held.")
             self.counts["lease_lost"] += 1
             with self._lock:
-                for ticket, _ in self._ready:
-                    self._let_go(ticket)
+                self._in_hand.clear()
                 self._ready.clear()
             return self._succeeds(self._join)
         except (RedisError, OSError) as error:
-            if not (isinstance(error, AWAY) or is_full(error)):
-                raise
+            excuse = excuse_in(error)
             if not self._is_away:
                 self._is_away = True
                 self.counts["away"] += 1
                 logger.warning(
-                    "The server %s %s: %s. The crawl stands still until it does; nothing is lost.",
+                    "The server %s %s (%s). The crawl stands still until that is over; nothing is lost.",
                     self._queue.server.where,
-                    "is full and takes no more requests; give it more memory" if is_full(error) else "does not answer",
+                    excuse,
                     error,
                 )
             self._next_beat = 0.0  # so the next look asks the server, whatever there is to say
@@ -236,13 +230,14 @@ class LeaseClient:
     def _take(self, shard: int, most: int) -> int:
         """Take at most *most* requests of a shard, or only renew its lease; return how many there were."""
         with self._lock:
-            later = [slot for slot, count in self._in_hand.items() if count >= self._per_slot]
+            in_hand = Counter(ticket.slot for ticket in self._in_hand)
+        later = [slot for slot, count in in_hand.items() if count >= self._per_slot]
         answer = self._queue.take(shard, self._token, self._newest[shard], most, later)
         self._said[shard] = answer.outstanding, answer.seq
         tickets = [ticket for ticket, _ in answer.found]
         with self._lock:
             self._ready.extend(answer.found)
-            self._in_hand.update(ticket.slot for ticket in tickets)
+            self._in_hand.update(tickets)
         self._newest[shard] = max([self._newest[shard], *[ticket.id for ticket in tickets]])
         self._left[shard] = answer.left
         self.counts["left"] = sum(self._left.values())

@@ -43,9 +43,13 @@ _OURS = {
 _NO_ROOM = ("OOM", "MISCONF", "NOREPLICAS", "command not allowed when used memory")
 
 
-def is_full(error: Exception) -> bool:
-    """Return whether the server answered, but takes no data: no memory or disk is left, or too few replicas."""
-    return isinstance(error, exceptions.ResponseError) and any(reason in str(error) for reason in _NO_ROOM)
+def excuse_in(error: Exception) -> str:
+    """Return what keeps a server from its work, to be read after its name; raise *error* if it is another fault."""
+    if isinstance(error, exceptions.ResponseError) and any(reason in str(error) for reason in _NO_ROOM):
+        return "is full: no memory or disk is left, or too few replicas"
+    if isinstance(error, AWAY):
+        return "does not answer"
+    raise error
 
 
 def address_of(url: str | None, settings: BaseSettings) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from redis.exceptions import RedisError
 
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.fleet.queue import LOCAL_SHARE, Queue
-from scrapy_bloom.fleet.server import AWAY, Server, address_of, is_full
+from scrapy_bloom.fleet.server import Server, address_of, excuse_in
 from scrapy_bloom.job.frontier import Order
 from scrapy_bloom.job.memory import MemoryStore
 
@@ -65,11 +65,11 @@ class SharedFilter(MemoryStore):
             self._passed.add(fingerprint)
             self._stats.inc_value("bloom/redis/passed")
             return True
-        if fingerprint in self._doubtful:  # it passed while the server was away; its request may have been lost then
-            self._doubtful.discard(fingerprint)
-            is_new = True
         self.chain.add(fingerprint)
         self._last = fingerprint
+        if fingerprint in self._doubtful:  # it passed while the server was away; its request may have been lost then
+            self._doubtful.discard(fingerprint)
+            return True
         return is_new
 
     def _ask(self, fingerprint: bytes) -> bool | None:
@@ -80,12 +80,19 @@ class SharedFilter(MemoryStore):
         try:
             (is_new,) = self._shared.add([fingerprint])
         except (RedisError, OSError) as error:
-            if not (isinstance(error, AWAY) or is_full(error)):
-                raise
-            now = time.monotonic()
+            excuse, now = excuse_in(error), time.monotonic()
             self._retry_at = now + min(max(10 * (now - began), LEAST_PAUSE), LONGEST_PAUSE)
             if not self._is_away:
-                self._note_away(error)
+                self._is_away = True
+                self._stats.inc_value("bloom/redis/away")
+                self.forget(self._last)  # its request may not have reached the queue, if that is on the same server
+                logger.warning(
+                    "The server %s %s (%s). Requests that this process does not know pass meanwhile, and pages may be "
+                    "fetched twice; the stat bloom/redis/passed counts them.",
+                    self._server.where,
+                    excuse,
+                    error,
+                )
             return None
         if self._is_away:
             self._is_away = False
@@ -93,21 +100,6 @@ class SharedFilter(MemoryStore):
             self._passed = set()
             logger.info("The server %s answers again", self._server.where)
         return is_new
-
-    def _note_away(self, error: Exception) -> None:
-        self._is_away = True
-        self._stats.inc_value("bloom/redis/away")
-        # Its request may not have reached the queue, if that is on the same server.
-        if self._last:
-            self.chain.forget(self._last)
-            self._doubtful.add(self._last)
-        logger.warning(
-            "The server %s %s: %s. Requests that this process does not know pass meanwhile, and pages may be fetched "
-            "twice; the stat bloom/redis/passed counts them.",
-            self._server.where,
-            "is full" if is_full(error) else "does not answer",
-            error,
-        )
 
     def forget(self, fingerprint: bytes) -> bool:
         """Have *fingerprint* pass once more in this process; True if it was known here."""

@@ -15,7 +15,7 @@ PICKLE_PROTOCOL = 4
 """As in Scrapy's disk queues: every supported Python reads it, whichever wrote it."""
 
 # A plain request has these; leaving them out halves the size, and Scrapy fills them in when it reads the request.
-_DEFAULTS = {name: value for name, value in Request("data:,").to_dict().items() if name != "url"}
+DEFAULTS = {name: value for name, value in Request("data:,").to_dict().items() if name != "url"}
 
 
 def dumps(request: Request, spider: Spider | None) -> bytes:
@@ -28,7 +28,7 @@ def dumps(request: Request, spider: Spider | None) -> bytes:
     try:
         attributes = request.to_dict(spider=spider)
         if "_class" not in attributes:  # another class may have other defaults
-            for name, default in _DEFAULTS.items():
+            for name, default in DEFAULTS.items():
                 value = attributes[name]
                 if value == default and type(value) is type(default):
                     del attributes[name]
