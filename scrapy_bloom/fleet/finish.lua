@@ -42,12 +42,11 @@ if #ids > 0 then
             refused = refused + 1
         else
             ended[#ended + 1] = ids[i]
-            if done[4 * i - 2] ~= '' then call('RPUSH', STATE .. ':items:' .. ARGV[9], done[4 * i - 2]) end
-            if not done[4 * i] then uncount(cmsgpack.unpack(place)[1]) end
-            if done[4 * i - 1] ~= '' then
-                local slot, score, _, entry = unpack(cmsgpack.unpack(place))
-                bury(done[4 * i - 1], slot, score, entry)
-            end
+            local items, why, is_page = unpack(done, 4 * i - 2, 4 * i)
+            local slot, score, _, entry = unpack(cmsgpack.unpack(place))
+            if items ~= '' then call('RPUSH', STATE .. ':items:' .. ARGV[9], items) end
+            if why ~= '' then bury(why, slot, score, entry) end
+            if not is_page then uncount(slot) end
         end
     end
     if #ended > 0 then call('HDEL', held(token), unpack(ended)) end

@@ -35,6 +35,7 @@ logger = logging.getLogger(__name__)
 # Of the error rate, for the filter in each process, which keeps what it knows from being asked of the server again.
 # The rest is the server's. A quarter would save 4 % of a process' filter, and take 2 % more of the server.
 LOCAL_SHARE = 0.1
+SHARDS_PER_NODE = 8  # for each master of a cluster, so that the masters get about equal shares
 
 
 class Lane(NamedTuple):
@@ -194,11 +195,13 @@ class Queue:
                 same by other rules.
 
         """
+        client = self.server.client
         try:
-            self.shards = int(self.server.client.hget(self.key(0), "shards") or self.server.shards_for_new())
+            nodes = len(client.get_primaries()) if self.server.is_cluster else 0
+            self.shards = int(client.hget(self.key(0), "shards") or SHARDS_PER_NODE * nodes or 1)
             for shard in range(self.shards):
-                self._add_to(shard, [])
-                state = self.server.client.hgetall(self.key(shard))
+                self.add(shard, [])
+                state = client.hgetall(self.key(shard))
                 self._check(state)
                 self._new["seed"] = state[b"seed"]  # which the other shards begin with, too
                 sizes = layer_sizes(ceil(int(state[b"capacity"]) / self.shards), float(state[b"error_rate"]))
@@ -219,16 +222,8 @@ class Queue:
                     "To begin anew, use another BLOOM_REDIS_KEY.",
                 )
 
-    def add(self, fingerprints: Sequence[bytes]) -> list[bool]:
-        """Add *fingerprints* to the filter, with one call for each shard, and return which were new."""
-        answers: dict[bytes, bool] = {}
-        for shard in {self.shard_of(each) for each in fingerprints}:
-            some = [each for each in fingerprints if self.shard_of(each) == shard]
-            answers.update(zip(some, self._add_to(shard, some), strict=True))
-        return [answers[each] for each in fingerprints]
-
-    def _add_to(self, shard: int, fingerprints: Sequence[bytes]) -> list[bool]:
-        """Begin a shard that is not there, and add *fingerprints*; return which were new."""
+    def add(self, shard: int, fingerprints: Sequence[bytes]) -> list[bool]:
+        """Begin the filter of a shard if it is not there, and add *fingerprints* of it; return which were new."""
         probes = [item for each in fingerprints for item in self._probe(each)]
         new = {**self._new, "chain": secrets.token_hex(4), "shards": self.shards}
         fields = [item for pair in new.items() for item in pair]

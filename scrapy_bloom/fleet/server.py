@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 DEFAULT_URL = "redis://localhost:6379"
 DEFAULT_KEY = "bloom:%(spider)s"
-SHARDS_PER_NODE = 8  # of a queue, for each master of a cluster, so that the masters get about equal shares
 AWAY = (
     exceptions.ConnectionError,  # refused, broken, loading its data, or the password is not accepted
     exceptions.TimeoutError,
@@ -101,10 +100,6 @@ class Server:
             raise UnusableError(self.where, f"cannot be used: {error}", advice=advice) from None
         self.client = client
 
-    def shards_for_new(self) -> int:
-        """Return into how many shards a queue is split that begins here: more than one on a cluster only."""
-        return SHARDS_PER_NODE * len(self.client.get_primaries()) if self.is_cluster else 1
-
     def script(self, *names: str) -> Callable[..., Any]:
         """Return the script that Lua files of this package make, to be called with *keys* and *args*.
 
@@ -114,10 +109,6 @@ class Server:
         text = "\n".join((here / f"{name}.lua").read_text(encoding="utf-8") for name in names)
         script: Callable[..., Any] = self.client.register_script(text)
         return script
-
-    def may_lose(self) -> bool:
-        """Return whether this server may lose a queue when it is killed or full."""
-        return self.info.get("aof_enabled") == 0 or str(self.info.get("maxmemory_policy")).startswith("allkeys")
 
     def close(self) -> None:
         """Close the connection."""

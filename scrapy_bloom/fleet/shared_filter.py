@@ -78,7 +78,7 @@ class SharedFilter(MemoryStore):
         if began < self._retry_at:
             return None
         try:
-            (is_new,) = self._shared.add([fingerprint])
+            (is_new,) = self._shared.add(self._shared.shard_of(fingerprint), [fingerprint])
         except (RedisError, OSError) as error:
             excuse, now = excuse_in(error), time.monotonic()
             self._retry_at = now + min(max(10 * (now - began), LEAST_PAUSE), LONGEST_PAUSE)

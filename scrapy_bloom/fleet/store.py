@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import io
 import logging
-import os
 import secrets
 import socket
 from collections import Counter, deque
@@ -109,8 +108,10 @@ class FleetStore:
             )
             self._queue.begin()
             ahead, per_slot = 2 * own.getint("CONCURRENT_REQUESTS"), own.getint("CONCURRENT_REQUESTS_PER_DOMAIN")
+            # With a job directory, it is the same worker after each start there.
+            worker = f"{socket.gethostname()}:{jobdir or secrets.token_hex(4)}"
             news = _in_crawl(self._news)
-            self._client = LeaseClient(self._queue, _worker_name(jobdir), ahead=ahead, per_slot=per_slot, news=news)
+            self._client = LeaseClient(self._queue, worker, ahead=ahead, per_slot=per_slot, news=news)
             self._client.open()
             self._on_close = on_error.pop_all()
 
@@ -247,7 +248,7 @@ class FleetStore:
 
 
 def _say_what_is_odd(server: Server, settings: BaseSettings, spider: str) -> None:
-    if server.may_lose():
+    if server.info.get("aof_enabled") == 0 or str(server.info.get("maxmemory_policy")).startswith("allkeys"):
         advice = "Set appendonly yes and maxmemory-policy noeviction"
         logger.warning("The server %s loses the queue when it is killed or full. %s", server.where, advice)
     if found := left_by_scrapy_redis(server, settings, spider):
@@ -258,14 +259,6 @@ def _say_what_is_odd(server: Server, settings: BaseSettings, spider: str) -> Non
             server.where,
             spider,
         )
-
-
-def _worker_name(jobdir: Path | None) -> str:
-    """Return the name of this worker: with a job directory, the same after each start there."""
-    host = socket.gethostname()
-    if jobdir is None:
-        return f"{host}-{os.getpid()}-{secrets.token_hex(2)}"
-    return f"{host}-{jobdir.name}-{sha1(str(jobdir).encode(), usedforsecurity=False).hexdigest()[:8]}"
 
 
 def _in_crawl(call: Callable[[], None]) -> Callable[[], object]:

@@ -96,7 +96,8 @@ def _take_filter(queue: Queue, name: str) -> int:
     while cursor != 0:
         cursor, members = queue.server.client.sscan(name, cursor or 0, count=1000)
         fingerprints = [bytes.fromhex(member.decode()) for member in members if len(member) == _HEX_DIGITS]
-        queue.add(fingerprints)
+        for shard in range(queue.shards):
+            queue.add(shard, [each for each in fingerprints if queue.shard_of(each) == shard])
         taken += len(fingerprints)
     return taken
 
