@@ -26,11 +26,11 @@ for _, dead in ipairs(call('ZRANGEBYSCORE', WORKERS, '-inf', now, 'LIMIT', 0, 1)
     returned, buried = end_worker(dead, true)
 end
 
-local found, places, last_id = {}, {}, tonumber(id or 0)
+local found, last_id = {}, tonumber(id or 0)
 local function hold(slot, score, crashes, entry)
     last_id = last_id + 1
     found[#found + 1], found[#found + 2], found[#found + 3] = last_id, slot, entry
-    places[#places + 1], places[#places + 2] = last_id, cmsgpack.pack({slot, score, crashes, entry})
+    call('HSET', held(token), last_id, cmsgpack.pack({slot, score, crashes, entry}))
 end
 
 -- Holds up to *count* requests of a slot, of its most urgent lanes; returns how many.
@@ -108,8 +108,7 @@ elseif most > 0 then
             end
         end
     end
-    if #places > 0 then
-        call('HSET', held(token), unpack(places))
+    if #found > 0 then
         call('HSET', worker(token), 'last', last_id)
         call('HSET', STATE, 'ids', last_id)
     end

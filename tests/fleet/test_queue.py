@@ -81,6 +81,14 @@ def test_a_call_that_is_made_twice_counts_once(make: Any) -> None:
     assert queue.take(0, "token", first.found[0][0].id, 5).found == []
 
 
+def test_a_worker_may_want_thousands(make: Any) -> None:
+    """However many requests a worker asks for at once, it gets them, or they stay pending."""
+    worker = Worker(make(), "one")
+    for start in range(0, 4500, 300):
+        worker.finish(*[link(str(i)) for i in range(start, start + 300)])
+    assert len(worker.take(4500)) == 4500
+
+
 def test_a_worker_that_lost_its_lease_cannot_acknowledge_what_another_has(make: Any) -> None:
     """After its lease has run out, a worker's acknowledgement counts for nothing, and its links still arrive."""
     slow, other = Worker(make(lease_seconds=0.05), "slow"), Worker(make(lease_seconds=60), "other")
