@@ -2,4 +2,4 @@
 --
 -- ARGV[1] token
 allow_when_full()
-return (end_worker(ARGV[1], false))
+end_worker(ARGV[1], false)

@@ -14,7 +14,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from scrapy_bloom.fleet.queue import Done, Lane, LeaseLostError, Link, Message, Queue, Ticket
 from scrapy_bloom.fleet.server import Server
-from scrapy_bloom.job.pages import PagesPerHost
 from scrapy_bloom.settings import OTHERS
 
 if TYPE_CHECKING:
@@ -47,8 +46,8 @@ def machine_over(server: RedisServer, limit: int | None) -> type[RuleBasedStateM
             with server.client() as client:
                 client.flushall()
             self.connection = Server(server.url)
-            pages = None if limit is None else PagesPerHost({OTHERS: limit})
-            self.queue = Queue(self.connection, "bloom:model", capacity=10, pages=pages)
+            limits = None if limit is None else {OTHERS: limit}
+            self.queue = Queue(self.connection, "bloom:model", capacity=10, limits=limits)
             self.queue.begin()
             self.tokens = 0
             self.found: set[int] = set()
@@ -168,7 +167,7 @@ def test_every_url_that_was_found_is_pending_in_hand_or_done(mortal: RedisServer
 def test_a_host_that_ran_empty_before_its_limit_goes_on(mortal: RedisServer) -> None:
     """Asking for more than a host has does not count as having had its pages."""
     connection = Server(mortal.url)
-    queue = Queue(connection, "bloom:model", capacity=10, pages=PagesPerHost({OTHERS: 3}))
+    queue = Queue(connection, "bloom:model", capacity=10, limits={OTHERS: 3})
     queue.begin()
     queue.join("token", "one")
     queue.finish(0, "token", 1, [link(1), link(4)])
