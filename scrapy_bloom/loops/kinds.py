@@ -40,8 +40,8 @@ SECTION = 20  # URLs under a word that make it a kind by itself
 # Pages without news, of URLs that have a part in common, after which their others count as copies: they come last
 DRY = 20
 # Bounds of memory and of keys.
-SECTIONS = 150  # first folders of a host with kinds of their own
-CHILDREN = 40  # other children of a kind that have kinds of their own
+SECTIONS = 150  # children of a host at which further folders have no kinds of their own
+CHILDREN = 40  # children of a kind at which further names have none
 WORDS = 1_000  # words of a host's paths that are counted; past that, those not seen for longest are forgotten
 DEEPEST = 8  # folders of a path that are told apart
 HOSTS = 20_000  # hosts that are known; past that, the oldest of which nothing waits are forgotten
@@ -307,7 +307,8 @@ class Tree:
                 is_one_of_many = not self._is_frequent(host, name)
             else:
                 is_one_of_many = name[:1] not in ("", "?", ";")
-                is_one_of_many = is_one_of_many and len(kind.children) >= (CHILDREN if depth else SECTIONS)
+                most = SECTIONS if name[-1:] == "/" and not depth else CHILDREN
+                is_one_of_many = is_one_of_many and len(kind.children) >= most
             is_full = self.counts[host] >= MOST_KINDS
             if is_one_of_many or is_full:
                 name = "*" + end

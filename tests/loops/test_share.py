@@ -145,6 +145,19 @@ def test_the_end_comes_when_all_that_waits_has_run_dry() -> None:
     assert example.startswith(f"{HOST}/dry/")
 
 
+def test_many_pages_beside_a_folder_do_not_hide_it_at_the_end() -> None:
+    """A folder that was not tried keeps a crawl going, however many pages lie beside it and whatever else ran dry."""
+    queue = Queue(Share())
+    for number in range(200):
+        queue.push(f"{HOST}/{''.join(chr(97 + int(digit)) for digit in str(number))}.html")
+    hand_out(queue, 200, "")
+    fill(queue, {"copies": 500})
+    hand_out(queue, 100, "copies")
+    assert queue.share.is_over([queue.group])
+    fill(queue, {"late": 1})
+    assert not queue.share.is_over([queue.group])
+
+
 def test_ever_new_urls_take_bounded_memory() -> None:
     """Kinds do not grow with URLs: a host of 20,000 different paths and queries has a bounded number of them."""
     share, rng = Share(), random.Random(1)
