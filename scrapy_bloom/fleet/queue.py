@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+from itertools import chain
 from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
@@ -15,7 +16,7 @@ from zlib import crc32
 from redis.exceptions import RedisError
 
 from scrapy_bloom.errors import SettingsError, UnusableError, counted
-from scrapy_bloom.fleet.blocks import SCHEME, layer_sizes, probe_of
+from scrapy_bloom.fleet.blocks import SCHEME, Probe, layer_sizes, probe_of
 from scrapy_bloom.fleet.entry import for_script
 from scrapy_bloom.fleet.server import key_of
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from scrapy_bloom.fleet.blocks import Probe
     from scrapy_bloom.fleet.server import Server
     from scrapy_bloom.settings import BloomSettings
     from scrapy_bloom.url.fingerprint import Fingerprints
@@ -204,7 +204,7 @@ class Queue:
                 self._check(state)
                 self._new["seed"] = state[b"seed"]  # which the other shards begin with, too
                 sizes = layer_sizes(ceil(int(state[b"capacity"]) / self.shards), float(state[b"error_rate"]))
-                self._sizes = for_script([number for pair in sizes for number in pair])
+                self._sizes = for_script([*chain.from_iterable(sizes)])
         except (RedisError, OSError) as error:
             advice = "See what the server logs, and whether its user may run scripts."
             raise UnusableError(f"The filter {self.where}", f"cannot be used: {error}", advice=advice) from None
@@ -223,14 +223,14 @@ class Queue:
 
     def add(self, shard: int, fingerprints: Sequence[bytes]) -> list[bool]:
         """Begin the filter of a shard if it is not there, and add *fingerprints* of it; return which were new."""
-        probes = [item for each in fingerprints for item in self._probe(each)]
+        probes = for_script([*chain.from_iterable(map(self._probe, fingerprints))])
         new = {**self._new, "chain": secrets.token_hex(4), "shards": self.shards}
-        fields = [item for pair in new.items() for item in pair]
-        answers = self._add(keys=[self.key(shard)], args=[for_script(probes), self._sizes, self._max_age, *fields])
+        fields = chain.from_iterable(new.items())
+        answers = self._add(keys=[self.key(shard)], args=[probes, self._sizes, self._max_age, *fields])
         return [bool(each) for each in answers]
 
-    def _probe(self, fingerprint: bytes) -> Probe:
-        return probe_of(fingerprint, self._new["seed"])
+    def _probe(self, fingerprint: bytes | None) -> Probe:
+        return Probe(-1, b"") if fingerprint is None else probe_of(fingerprint, self._new["seed"])
 
     def join(self, token: str, name: str) -> int:
         """Join as the worker *name* in its life *token*, and end an earlier life; return what is outstanding."""
@@ -266,20 +266,15 @@ class Queue:
     def finish(self, shard: int, token: str, number: int, messages: Sequence[Message]) -> Finished:
         """Enqueue the links that are new, and acknowledge the pages. All or nothing, once per *number*."""
         lanes: dict[Lane, int] = {}
-        links: list[Any] = []
-        done: list[Any] = []
-        forget: list[bytes] = []
-        for each in messages:
-            if isinstance(each, Link):
-                probe = (-1, b"") if each.fingerprint is None else self._probe(each.fingerprint)
-                links += (*probe, lanes.setdefault(each.lane, len(lanes) + 1), each.entry)
-            elif isinstance(each, Done):
-                done += (each.ticket.id, each.items, each.dead, each.is_page)
-            else:
-                forget.append(self._probe(each.fingerprint).bits)
-        flat = [field for lane in lanes for field in lane]
-        packed = [for_script(each) for each in (flat, links, done, forget)]
-        given = token, number, *packed, self._sizes, self._max_age, self.items
+        links = [
+            (*self._probe(each.fingerprint), lanes.setdefault(each.lane, len(lanes) + 1), each.entry)
+            for each in messages
+            if isinstance(each, Link)
+        ]
+        done = [(each.ticket.id, each.items, each.dead, each.is_page) for each in messages if isinstance(each, Done)]
+        forget = [self._probe(each.fingerprint)[1:] for each in messages if isinstance(each, Forget)]
+        flat = [for_script([*chain.from_iterable(rows)]) for rows in (lanes, links, done, forget)]
+        given = token, number, *flat, self._sizes, self._max_age, self.items
         return Finished(*self._step(self._finish, [self.key(shard)], *given))
 
     def leave(self, token: str) -> None:

@@ -113,7 +113,8 @@ def _take_requests(
 ) -> None:
     """Enqueue the requests in *batches*, each of which has a fingerprint here by which it is taken over once."""
     times: Counter[bytes] = Counter()
-    for batch in batches:
+    token = secrets.token_hex(8)
+    for number, batch in enumerate(batches):
         links: dict[int, list[Message]] = {}
         for body in batch:
             try:
@@ -128,7 +129,7 @@ def _take_requests(
             shard = queue.shard_of(marker)
             links.setdefault(shard, []).append(Link(shard, marker, Lane(slot, str(-2 * request.priority), push), entry))
         for shard, messages in links.items():
-            found["requests"] += queue.finish(shard, secrets.token_hex(8), 1, messages).new
+            found["requests"] += queue.finish(shard, token, number, messages).new
 
 
 class _PlainUnpickler(pickle.Unpickler):
