@@ -279,8 +279,7 @@ class Crawl:
 
     def done(self, request: Request) -> None:
         """Write the items of *request*'s page to the feeds, and take it off the store."""
-        if self._staging.waiting:
-            self._staging.done(request)
+        are_written = not self._staging.waiting or self._staging.done(request)
         end = self.failures.ends.pop(id(request), NO_RESPONSE)
         assert self.store is not None  # noqa: S101 - the scheduler has opened it
         if not self.store.done(request, is_page=end != REPLACED):  # of engine.download(), such as robots.txt
@@ -289,7 +288,7 @@ class Crawl:
         if end not in {WELL, REPLACED}:
             self.failures.failed(request, end)
         if self.delta is not None:
-            self.delta.done(request, went_well=end == WELL)
+            self.delta.done(request, went_well=end == WELL and are_written)
         if self.guard is not None:
             self.guard.done(request)
 

@@ -89,13 +89,10 @@ class FeedExporter(ScrapyFeedExporter):
         self.crawl.stage(None if response is None else response.request, self, item)
 
     def export(self, item: Any) -> None:
-        """Write *item* to the feeds. Never raises: other items of its page wait to be written."""
+        """Write *item* to the feeds. May raise: an item of a type that the format cannot hold, say."""
         before = self.slots
         assert self.crawl.spider is not None  # noqa: S101 - it has scraped the item
-        try:
-            super().item_scraped(item, self.crawl.spider)
-        except Exception:  # as Scrapy does: an item of a type that the format cannot hold, say
-            logger.exception("An item could not be written to the feeds: %r", item)
+        super().item_scraped(item, self.crawl.spider)
         for old, new in zip(before, self.slots, strict=True):
             if old is not new and _is_committed(old):
                 self._finished.append(old)

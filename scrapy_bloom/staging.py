@@ -40,7 +40,13 @@ class Staging:
             self.done(request)
             self.waiting[id(request)] = None
 
-    def done(self, request: Request) -> None:
-        """Write the items of *request*'s page to their feeds."""
+    def done(self, request: Request) -> bool:
+        """Write the items of *request*'s page to their feeds. Return False if one cannot be written."""
+        are_written = True
         for feed, item in self.waiting.pop(id(request), None) or ():
-            feed.export(item)
+            try:
+                feed.export(item)
+            except Exception:  # as Scrapy does; other items wait to be written
+                logger.exception("An item could not be written to the feeds: %r", item)
+                are_written = False
+        return are_written

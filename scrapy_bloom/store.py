@@ -20,7 +20,7 @@ class Feed(Protocol):
     """A feed exporter that writes the items of a page when the page is done."""
 
     def export(self, item: Any) -> None:
-        """Write *item*."""
+        """Write *item*. May raise."""
 
     def flush(self) -> None:
         """Hand what was written to the operating system."""

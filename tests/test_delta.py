@@ -140,6 +140,13 @@ def test_after_a_kill_no_page_is_known_whose_items_are_not_in_the_feed(tmp_path:
         assert set(each.fetched()[fetched:]) == reached_without(skipped, each)
 
 
+def test_a_page_whose_item_cannot_be_written_is_fetched_again(tmp_path: Path) -> None:
+    """It is an ERROR, and lacks in the feed."""
+    crawl = CrawlOfSite(tmp_path, settings={"BLOOM_DELTA": str(tmp_path / "delta"), "STRANGE_ITEM": True})
+    run_to_the_end(crawl)
+    assert not known(crawl, range(crawl.pages))
+
+
 # -- which pages count, and which requests are skipped -----------------------------------------------------------------
 
 
