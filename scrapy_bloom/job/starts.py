@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -19,16 +20,19 @@ class StartRequests:
     """The start requests of one run. The n-th of those that look alike is the n-th of every run."""
 
     def __init__(self) -> None:
-        self._of_run = ScalableBloomFilter(1_000, 1e-3)  # a false positive costs a fetch
+        self._of_run = ScalableBloomFilter(1_000, 1e-3)  # fingerprints; a false positive costs a fetch
+        self._again: Counter[bytes] = Counter()
         self._last = b""
 
     def were_asked_for(self, request: Request, store: JobStore, of_request: Callable[[Request], bytes]) -> bool:
         """Return whether an earlier run of the job in *store* has asked for *request*, and note that this one does."""
         self._last = b""
         with suppress(Exception):  # of a fingerprinter of the user's: what cannot be checked is fetched
-            self._last = b"start %d " % store.state.cycle + of_request(request)
-            while not self._of_run.add(self._last):
-                self._last = b"again " + self._last
+            fingerprint = of_request(request)
+            if not self._of_run.add(fingerprint):
+                self._again[fingerprint] += 1
+            again = b"again %d " % self._again[fingerprint] if fingerprint in self._again else b""
+            self._last = b"start %d " % store.state.cycle + again + fingerprint
             return not store.add(self._last) and store.is_resumed
         return False
 
