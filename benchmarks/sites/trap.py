@@ -63,6 +63,7 @@ class Trap:
 
     def __post_init__(self) -> None:
         self.salt = self.rng.random()
+        self.targets = list(self.host.pages)
         self.plain: Callable[[Ask], str] = lambda ask: without(ask.url, *self.params)
         self.serve: Callable[[Ask], Page | None] = self.copy
 
@@ -107,8 +108,8 @@ class Trap:
 
     def known(self, rng: random.Random, count: int) -> Links:
         """Return links to some of the host's pages."""
-        found = list(self.host.pages)
-        return [(href, self.wording.name(href)) for href in rng.sample(found, min(count, len(found)))]
+        found = rng.sample(self.targets, min(count, len(self.targets)))
+        return [(href, self.wording.name(href)) for href in found]
 
 
 def shown(title: str, links: Links, html: str = "") -> Page:

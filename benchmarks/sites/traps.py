@@ -67,7 +67,7 @@ def report_range(t: Trap, ask: Ask) -> Page:
 def past_the_end(t: Trap, ask: Ask) -> Page:
     """A list whose pages go on past the last one."""
     at = ask.number("page", 1)
-    links = [(href, t.wording.name(href)) for href in list(t.host.pages)[(at - 1) * 10 : at * 10]]
+    links = [(href, t.wording.name(href)) for href in t.targets[(at - 1) * 10 : at * 10]]
     return shown("All pages", links + [(t.to(page=other), str(other)) for other in (at + 1, at + 2, at + 10)])
 
 
@@ -113,7 +113,7 @@ def session_behind(t: Trap) -> None:
     pattern = r"/(102-\d{7}-\d{7})"
 
     def enter(path: str, token: str) -> str:
-        number = str(int(token, 16))
+        number = str(int(token, 16))  # a ValueError for a token of a link: then the page is not found
         return re.sub(r"/*(?=\?|$)", f"/102-{number[:7]:0>7}-{number[-7:]:0>7}", path, count=1)
 
     _session(t, pattern, enter)
@@ -184,28 +184,26 @@ def list_orders(t: Trap) -> None:
     _views(t, ["sort", "orderby", "C"], ["name", "name_desc", "date", "date_desc", "size"])
 
 
-def _in_folder(t: Trap, more: Callable[[str, str], Links] = lambda name, path: []) -> None:
-    """Show the host section in a folder of any name, with *more* links on the page at a path."""
-
-    def name_and_path(ask: Ask) -> tuple[str, str]:
-        _, name, path = ask.url[len(t.root) :].split("/", 2)
-        return name, f"/{path}"
-
-    t.plain = lambda ask: name_and_path(ask)[1]
-    t.rewrite = lambda ask: lambda href: f"{t.root}/{name_and_path(ask)[0]}{href}"
-    t.more = lambda ask: more(*name_and_path(ask))
+def _below(t: Trap, folders: str, most: int | None = None) -> None:
+    """Show the host section below *folders*, of which links have so many characters at most."""
+    pattern = re.compile(rf"^{folders}(?=/)")
+    t.plain = lambda ask: pattern.sub("", ask.url)
+    t.rewrite = lambda ask: lambda href: pattern.match(ask.url)[0][:most] + href
 
 
 def views_by_path(t: Trap) -> None:
     """Blame, raw and log of every file."""
     views = t.rng.sample(["blame", "raw", "annotate", "edit", "log", "plain"], 3)
-    _in_folder(t)
+    _below(t, f"{t.root}/[^/]*")
     t.on_page = lambda path: [(f"{t.root}/{view}{path}", view) for view in views]
 
 
 def revisions(t: Trap) -> None:
     """Every page as it was at every commit."""
-    _in_folder(t, lambda commit, path: [(f"{t.root}/{t.token(commit, n)}{path}", f"parent {n}") for n in range(2)])
+    _below(t, f"{t.root}/[^/]*")
+    t.more = lambda ask: [
+        (f"{t.root}/{t.token(commit, n)}{t.plain(ask)}", f"parent {n}") for commit in t.folders(ask)[:1] for n in (0, 1)
+    ]
     t.on_page = lambda path: [(f"{t.root}/{t.token(path, 'head')}{path}", "at this commit")]
 
 
@@ -254,9 +252,7 @@ def feeds(t: Trap) -> None:
 
 def mirror(t: Trap) -> None:
     """The section again below another folder, and again below that."""
-    folders = re.compile(rf"^(?:{t.root})+(?=/)")
-    t.plain = lambda ask: folders.sub("", ask.url)
-    t.rewrite = lambda ask: lambda href: folders.match(ask.url)[0][: 12 * len(t.root)] + href
+    _below(t, f"(?:{t.root})+", most=12 * len(t.root))
     t.more = lambda ask: [(t.root + ask.url, "mirror")]
     t.on_page = lambda path: [(t.root + path, "mirror")]
 
@@ -306,7 +302,7 @@ def compare(t: Trap, ask: Ask) -> Page:
     """Any two things beside each other."""
     found = re.fullmatch(r"/(\d+)-vs-(\d+)", ask.path[len(t.root) :])
     first, second = map(int, found.groups()) if found else (0, 1)
-    known = list(t.host.pages)[:60]
+    known = t.targets[:60]
     texts = [t.wording.sentences(t.pages[known[n % len(known)]].key, 1)[0] for n in (first, second)]
     links = [(f"{t.root}/{first}-vs-{other}", f"and {other}") for other in range(second + 1, second + 6)]
     links += [(f"{t.root}/{first + 1}-vs-{second}", "next")]
@@ -316,7 +312,7 @@ def compare(t: Trap, ask: Ask) -> Page:
 @endless()
 def cursor(t: Trap, ask: Ask) -> Page:
     """A list in JSON whose cursor never ends."""
-    titles = [t.pages[path].title for path in list(t.host.pages)[:10]]
+    titles = [t.pages[path].title for path in t.targets[:10]]
     links = [(t.to(cursor=t.token(ask.query.get("cursor", ""))), "next")]
     return shown("Items", links, " ".join(f"<p>{title}</p>" for title in titles))
 
