@@ -19,7 +19,7 @@ import time
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -91,7 +91,7 @@ def command_for(
     return [sys.executable, "-m", "benchmarks.measure", *called], {**os.environ, "PYTHONPATH": path}
 
 
-def die_with(figures: Figures) -> None:
+def die_with(figures: Figures) -> NoReturn:
     """End this process as ``kill -9`` does, after a last word."""
     print(json.dumps(figures), flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
@@ -102,18 +102,10 @@ def die_with(figures: Figures) -> None:
 
 def print_environment(*packages: str) -> None:
     """Print what every result begins with: date, machine, its load, and the versions of *packages*."""
-    load = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
-    print(f"{time.strftime('%Y-%m-%d')}, {_processor()}, {os.cpu_count()} cores{load}")
+    load = os.getloadavg()[0]
+    print(f"{time.strftime('%Y-%m-%d')}, {platform.platform()}, {os.cpu_count()} cores, load {load:.1f}")
     versions = [f"{name} {installed(name)}" for name in packages]
     print(", ".join([f"Python {platform.python_version()}", *versions]) + "\n")
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.machine())
 
 
 def installed(package: str) -> str:

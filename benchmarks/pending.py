@@ -12,7 +12,7 @@ import gc
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from benchmarks import measure
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 WORK_SECONDS = 2.0
 """After which a side has shown what handing out costs."""
 TURNS = 20_000
-STEPS = 3_000
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -43,10 +42,7 @@ def run(options: argparse.Namespace) -> None:
         measure.print_side_by_side(what, sides, options.old, options.rounds)
     sides = measure.of_each(held, pending=options.pending)
     measure.print_side_by_side(f"{options.pending:,} pending, with JOBDIR", sides, options.old, options.rounds)
-    _open_after_a_kill(10_000_000 if options.large else options.pending, options)
-
-
-def _open_after_a_kill(pending: int, options: argparse.Namespace) -> None:
+    pending = 10_000_000 if options.large else options.pending
     with tempfile.TemporaryDirectory() as temporary:
         sides = measure.with_old({measure.OURS: measure.Side(opened, {})}, options.old)
         for number, (name, side) in enumerate(sides.items()):
@@ -107,30 +103,18 @@ def held(name: str, pending: int) -> measure.Figures:
     return {"RAM more, MB": ram / 1e6, "disk while running, MB": running / 1e6, "disk after a stop, MB": stopped / 1e6}
 
 
-def leave(jobdir: str, pending: int) -> None:
+def leave(jobdir: str, pending: int) -> NoReturn:
     """Push *pending* requests, and die."""
     _engine(jobdir).push(pending)
     measure.die_with({})
 
 
-def opened(jobdir: str) -> measure.Figures:
-    """Open the job, hand out some requests and push as many, and die."""
-    from benchmarks.engine import request_of
-
+def opened(jobdir: str) -> NoReturn:
+    """Open the job, and die."""
     with tempfile.TemporaryDirectory() as other:
         _engine(other).stop()  # the time to import Scrapy is not that of opening
     start = time.perf_counter()
     engine = _engine(jobdir)
     seconds = time.perf_counter() - start
-    found = len(engine.scheduler)
-    steps = min(STEPS, found // 2)
-    others = [request_of(time.time_ns() + number, hosts=3) for number in range(steps)]
-    start = time.process_time()
-    for request in others:
-        engine.scheduler.enqueue_request(request)
-        engine.start()
-        engine.end()
-    turn = (time.process_time() - start) / max(1, steps) * 1e6
-    figures = {"pending then": found, "s to open, by the clock": seconds, "to hand out and push, us": turn}
+    figures = {"pending then": len(engine.scheduler), "s to open, by the clock": seconds}
     measure.die_with(figures | measure.peak_and_disk(jobdir))
-    return figures
