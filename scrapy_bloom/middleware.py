@@ -3,78 +3,46 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from scrapy import Request
 from scrapy.exceptions import NotConfigured
+from scrapy.spidermiddlewares.base import BaseSpiderMiddleware
 
 from scrapy_bloom.crawl import Crawl
+from scrapy_bloom.loops.share import MARK
 from scrapy_bloom.startup import log_start_errors
-from scrapy_bloom.store import MARK
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
-
-    from scrapy import Spider
+    from scrapy import Request, Spider
     from scrapy.crawler import Crawler
     from scrapy.http import Response
-    from typing_extensions import Self
-
-    from scrapy_bloom.guard import LoopGuard
 
 logger = logging.getLogger(__name__)
 
 
-class LoopGuardMiddleware:
-    """For ``SPIDER_MIDDLEWARES``; the add-on sets it with ``BLOOM_LOOP_GUARD``. Not configured without."""
+class LoopGuardMiddleware(BaseSpiderMiddleware):
+    """For ``SPIDER_MIDDLEWARES``; the add-on sets it with ``BLOOM_LOOP_GUARD``. Not configured without.
 
-    def __init__(self, guard: LoopGuard) -> None:
-        self._guard = guard
+    Raises:
+        SettingsError: On construction; names every wrong ``BLOOM_*`` setting.
 
-    @classmethod
-    def from_crawler(cls, crawler: Crawler) -> Self:
-        """Find the guard of *crawler*.
+    """
 
-        Raises:
-            SettingsError: Names every wrong ``BLOOM_*`` setting.
-
-        """
+    def __init__(self, crawler: Crawler) -> None:
+        super().__init__(crawler)
         with log_start_errors(logger):
             guard = Crawl.of(crawler).guard
         if guard is None:
             raise NotConfigured
-        return cls(guard)
+        self._guard = guard
 
-    # Scrapy 2.13 passes the spider to all of these, 2.14 and newer only where it has no default.
-
-    def process_spider_input(self, response: Response, spider: Spider | None = None) -> None:  # noqa: ARG002 - see above
+    def process_spider_input(self, response: Response, spider: Spider | None = None) -> None:  # noqa: ARG002 - Scrapy 2.13 passes it
         """Show the guard what *response* brought, whatever its callback does with it."""
         if response.request is not None:
             response.request.meta[MARK] = self._guard.judge(response)
 
-    def process_spider_output(
-        self,
-        response: Response,
-        result: Iterable[Any],
-        spider: Spider | None = None,  # noqa: ARG002 - see above
-    ) -> Iterable[Any]:
-        """Mark each request with what the guard needs to know of the page it comes from."""
-        for found in result:
-            _mark(found, response)
-            yield found
-
-    async def process_spider_output_async(
-        self,
-        response: Response,
-        result: AsyncIterator[Any],
-        spider: Spider | None = None,  # noqa: ARG002 - see above
-    ) -> AsyncIterator[Any]:
-        """Mark each request with what the guard needs to know of the page it comes from."""
-        async for found in result:
-            _mark(found, response)
-            yield found
-
-
-def _mark(found: Any, response: Response) -> None:
-    if isinstance(found, Request) and response.request is not None:
-        found.meta[MARK] = response.request.meta.get(MARK)
+    def get_processed_request(self, request: Request, response: Response | None) -> Request:
+        """Mark *request* with what the guard needs to know of the page that it comes from, if it comes from one."""
+        if response is not None and response.request is not None:
+            request.meta[MARK] = response.request.meta.get(MARK)
+        return request
