@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import inspect
 import logging
-import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scrapy import Request
-from scrapy.dupefilters import BaseDupeFilter
-from scrapy.exceptions import ScrapyDeprecationWarning
-from scrapy.utils.request import referer_str
+from scrapy.dupefilters import BaseDupeFilter, RFPDupeFilter
 
 from scrapy_bloom.crawl import Crawl
 from scrapy_bloom.errors import SettingsError
@@ -48,9 +45,8 @@ class BloomDupeFilter(BaseDupeFilter):
 
     def __init__(self, crawl: Crawl) -> None:
         self.crawl = crawl
+        self._scrapys = RFPDupeFilter(debug=crawl.crawler.settings.getbool("DUPEFILTER_DEBUG"))  # for its log
         self._of_request = crawl.fingerprints.of_request
-        self._debug = crawl.crawler.settings.getbool("DUPEFILTER_DEBUG")
-        self._has_logged = False
         self._unchecked_in_a_row = 0
         cls = type(self)
         self._name = f"{cls.__module__}.{cls.__qualname__}"
@@ -78,12 +74,6 @@ class BloomDupeFilter(BaseDupeFilter):
         if cls.fingerprint is not BloomDupeFilter.fingerprint:
             of_request = self.fingerprint
         elif cls.request_fingerprint is not BloomDupeFilter.request_fingerprint:
-            warnings.warn(
-                f"{self._name} overrides request_fingerprint(), which Scrapy has deprecated. It is used; override "
-                "fingerprint(), which returns bytes, or set REQUEST_FINGERPRINTER_CLASS instead.",
-                ScrapyDeprecationWarning,
-                stacklevel=2,
-            )
 
             def of_request(request: Request) -> bytes:
                 return bytes.fromhex(self.request_fingerprint(request))
@@ -142,21 +132,7 @@ class BloomDupeFilter(BaseDupeFilter):
         if decision is not None and decision.request is request and decision.limit:
             self.crawl.progress.beyond_limit(request.url, decision.limit, decision.reason)
             return
-        if self._debug:
-            logger.debug(
-                "Filtered duplicate request: %(request)s (referer: %(referer)s)",
-                {"request": request, "referer": referer_str(request)},
-                extra={"spider": spider},
-            )
-        elif not self._has_logged:
-            self._has_logged = True
-            logger.debug(
-                "Filtered duplicate request: %(request)s - no more duplicates will be shown"
-                " (see DUPEFILTER_DEBUG to show all duplicates)",
-                {"request": request},
-                extra={"spider": spider},
-            )
-        self.crawl.stats.inc_value("dupefilter/filtered")
+        self._scrapys.log(request, spider)
 
     def close(self, reason: str) -> None:  # noqa: ARG002 - Scrapy's arguments
         """Set the final stats and close the filter."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scrapy import Request, Spider
+from scrapy import Request
 from scrapy.dupefilters import RFPDupeFilter
 from scrapy.utils.test import get_crawler
 
@@ -93,7 +93,8 @@ def test_every_duplicate_is_counted() -> None:
     """``dupefilter/filtered`` counts those that are not logged, too."""
     ours = ours_with()
     for _ in range(3):
-        ours.log(Request("http://a.example/"), Spider("spider"))
+        assert ours.crawl.spider is not None
+        ours.log(Request("http://a.example/"), ours.crawl.spider)
     assert ours.crawl.stats.get_value("dupefilter/filtered") == 3
     ours.close("finished")
 

@@ -242,7 +242,6 @@ class Asking(UnseenLinks, PlainSpider):
         pass
 
 
-@pytest.mark.filterwarnings("ignore:.*request_fingerprint:scrapy.exceptions.ScrapyDeprecationWarning")
 @pytest.mark.parametrize("kind", [ByPath, ByPathInHex])
 def test_an_overridden_fingerprint_is_used_for_everything(tmp_path: Path, kind: type[BloomDupeFilter]) -> None:
     """Requests, links, taking back and the key space of the job go by it; another filter is refused then."""

@@ -26,14 +26,6 @@ def bits_per_fingerprint(error_rate: float, probes: int) -> float:
     return -probes / math.log1p(-(error_rate ** (1 / probes)))
 
 
-def false_positive_rate(bits_per_fingerprint: float, probes: int) -> float:
-    """Return p of a filter with m/n = *bits_per_fingerprint* and k independent probes: (1 - e^(-kn/m))^k.
-
-    ``probes.py`` says what real probes, which are not quite independent, add to it.
-    """
-    return fill_ratio(1, bits_per_fingerprint, probes) ** probes
-
-
 def fill_ratio(count: float, size_bits: float, probes: int) -> float:
     """Return f, the share of the m bits that is expected to be set after *count* fingerprints: 1 - e^(-kn/m)."""
     return -math.expm1(-probes * count / size_bits)

