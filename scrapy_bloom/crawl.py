@@ -26,13 +26,12 @@ from scrapy_bloom.job.spider_state import SpiderState, restore_spider_state
 from scrapy_bloom.job.starts import StartRequests
 from scrapy_bloom.job.store import JobStore
 from scrapy_bloom.job.takeover import unblock_scrapys_scheduler
-from scrapy_bloom.loops.share import Mark
+from scrapy_bloom.loops.share import MARK, Mark
 from scrapy_bloom.opening import Opening
 from scrapy_bloom.progress import Progress
 from scrapy_bloom.settings import BloomSettings
 from scrapy_bloom.staging import Staging
 from scrapy_bloom.startup import end_crawl, job_directory, log_start_errors, looks_only, repeat
-from scrapy_bloom.store import MARK
 from scrapy_bloom.url.fingerprint import fingerprints_of
 
 if TYPE_CHECKING:
@@ -256,12 +255,14 @@ class Crawl:
         self.open()  # for schedulers that never open their filter
         return self._add(fingerprint)
 
-    def was_asked_for(self, request: Request) -> bool:
-        """Return whether an earlier run of an unfinished job has asked for *request*, a start request."""
+    def note_start_request(self, request: Request) -> bool:
+        """Mark and note *request*, a start request; return False if an earlier run of an unfinished job has had it."""
         store = self.store
         if isinstance(store, (JobStore, MemoryStore)):  # a fleet takes each once, whichever worker asks
             request.meta[MARK] = Mark("")  # retries and redirects inherit it
-        return isinstance(store, JobStore) and self.starts.were_asked_for(request, store, self.fingerprints.of_request)
+        is_job = isinstance(store, JobStore)
+        of_request = self.fingerprints.of_request
+        return not isinstance(store, JobStore) or not self.starts.were_asked_for(request, store, of_request)
 
     def record(self, request: Request) -> bytes | None:
         """Remember *request*, which is pushed next whatever is known: a link that leads there is none to follow.

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from scrapy_bloom.errors import counted
 from scrapy_bloom.loops.limits import allowed_by, objection_by
 from scrapy_bloom.loops.novelty import NOTHING, Novelty
-from scrapy_bloom.loops.share import Mark, Share
-from scrapy_bloom.store import MARK
+from scrapy_bloom.loops.share import MARK, Mark, Share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -13,8 +13,8 @@ from scrapy_bloom.crawl import Crawl
 from scrapy_bloom.errors import BloomError, UnusableError
 from scrapy_bloom.failures import REPLACING
 from scrapy_bloom.job.store import JobStore
+from scrapy_bloom.loops.share import MARK
 from scrapy_bloom.startup import log_start_errors
-from scrapy_bloom.store import MARK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -107,7 +107,7 @@ class DurableScheduler(BaseScheduler):
         redirected = self._redirected(request) if request.meta.get("redirect_urls") else None
         if request.dont_filter:
             is_start = bool(request.meta.get("is_start_request")) and MARK not in request.meta
-            if is_start and crawl.was_asked_for(request):
+            if is_start and not crawl.note_start_request(request):
                 return False
             if is_start or redirected is not None:
                 fingerprint = crawl.record(request)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-MARK = "bloom"
-"""Our one key in ``request.meta``; a :class:`scrapy_bloom.loops.share.Mark` stands under it."""
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 

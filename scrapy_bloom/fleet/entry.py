@@ -24,7 +24,7 @@ from scrapy import Request
 from scrapy.utils.request import request_from_dict
 
 from scrapy_bloom.job.serialize import DEFAULTS, PICKLE_PROTOCOL
-from scrapy_bloom.store import MARK
+from scrapy_bloom.loops.share import MARK
 
 if TYPE_CHECKING:
     from scrapy import Spider

@@ -25,10 +25,9 @@ from scrapy_bloom.fleet.queue import LOCAL_SHARE, Done, Forget, Lane, Link, Queu
 from scrapy_bloom.fleet.server import Server, address_of, key_of
 from scrapy_bloom.fleet.takeover import left_by_scrapy_redis
 from scrapy_bloom.job.frontier import Order
-from scrapy_bloom.job.memory import key_of as lane_of
+from scrapy_bloom.job.frontier import key_of as lane_of
 from scrapy_bloom.job.pages import PagesPerHost
-from scrapy_bloom.loops.share import Mark
-from scrapy_bloom.store import MARK
+from scrapy_bloom.loops.share import MARK, Mark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -11,13 +11,16 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scrapy.pqueues import DownloaderAwarePriorityQueue, ScrapyPriorityQueue
+from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.misc import load_object
 
 from scrapy_bloom.errors import SettingsError
+from scrapy_bloom.loops.share import MARK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from scrapy import Request
     from scrapy.settings import BaseSettings
     from typing_extensions import Self
 
@@ -77,6 +80,17 @@ class LaneKey(NamedTuple):
         text = f"{self.priority} {int(self.is_start)} {len(self.kind)} {self.kind}{self.slot}"
         digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
         return int.from_bytes(digest, "big", signed=True)
+
+
+def key_of(request: Request, order: Order) -> LaneKey:
+    """Return the lane that *request* waits in. A slot is named as by Scrapy's downloader."""
+    slot = ""
+    if order.by_slot:
+        named = request.meta.get("download_slot")
+        slot = urlparse_cached(request).hostname or "" if named is None else named
+    is_start = order.start_apart and bool(request.meta.get("is_start_request"))
+    mark = request.meta.get(MARK)
+    return LaneKey(slot, request.priority, is_start, "" if mark is None else mark.lane)
 
 
 class Lane:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scrapy.utils.httpobj import urlparse_cached
-
-from scrapy_bloom.job.frontier import Frontier, LaneKey
-from scrapy_bloom.store import MARK
+from scrapy_bloom.job.frontier import Frontier, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -97,14 +94,3 @@ class MemoryStore:
     def close(self) -> None:
         """Let go of everything."""
         self.chain.close()
-
-
-def key_of(request: Request, order: Order) -> LaneKey:
-    """Return the lane that *request* waits in. A slot is named as by Scrapy's downloader."""
-    slot = ""
-    if order.by_slot:
-        named = request.meta.get("download_slot")
-        slot = urlparse_cached(request).hostname or "" if named is None else named
-    is_start = order.start_apart and bool(request.meta.get("is_start_request"))
-    mark = request.meta.get(MARK)
-    return LaneKey(slot, request.priority, is_start, "" if mark is None else mark.lane)

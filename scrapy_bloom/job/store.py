@@ -28,8 +28,7 @@ from scrapy_bloom.job import serialize
 from scrapy_bloom.job.consistency import check_consistency, replay_redo
 from scrapy_bloom.job.database import NAME, Database, damaged
 from scrapy_bloom.job.feedfile import cut_feeds
-from scrapy_bloom.job.frontier import Frontier
-from scrapy_bloom.job.memory import key_of
+from scrapy_bloom.job.frontier import Frontier, key_of
 from scrapy_bloom.job.pages import PagesPerHost
 from scrapy_bloom.job.records import Batch
 
