@@ -89,7 +89,7 @@ class Crawl:
         for crawl in crawls:
             if crawl.is_handling(request):
                 return crawl
-        return crawls[0] if len(crawls) == 1 and not crawls[0]._scheduler else None
+        return crawls[0] if len(crawls) == 1 and not crawls[0].scheduler_name else None
 
     def __init__(self, crawler: Crawler) -> None:
         if crawler.stats is None:
@@ -111,11 +111,14 @@ class Crawl:
         """The last one."""
         options = self.settings.loop_guard
         self.guard = LoopGuard(options) if options else None
-        self._filter = self._scheduler = ""
+        self._filter = ""
+        self.scheduler_name = ""
+        """Class of our scheduler, which keeps the pending requests; "" if the crawl has another."""
+        self.feeds: list[Feed] = []
+        """Their files are part of each commit."""
         self._make_store: Callable[[Crawler, BloomSettings, Fingerprints], Store] | None = None
         self._answers_for_links = False
         self._add: Callable[[bytes], bool] = self._open_and_add
-        self._feeds: list[Feed] = []
         self._staging = Staging()
         self._spider_state = SpiderState()
         self.starts = StartRequests()
@@ -143,21 +146,13 @@ class Crawl:
         """Whether our filter makes the decisions."""
         return bool(self._filter)
 
-    def use_scheduler(self, name: str) -> None:
-        """Note that our scheduler, of class *name*, keeps the pending requests."""
-        self._scheduler = name
-
     def use_store(self, make: Callable[[Crawler, BloomSettings, Fingerprints], Store]) -> None:
         """Keep filter and requests, or the filter alone, where *make* does: on a server."""
         self._make_store = make
 
-    def use_feed(self, feed: Feed) -> None:
-        """Make the files of *feed* part of each commit."""
-        self._feeds.append(feed)
-
     def flush_feeds(self) -> None:
         """Hand what was written to the feeds to the operating system: a kill does not lose it."""
-        for feed in self._feeds:
+        for feed in self.feeds:
             feed.flush()
         if self.delta is not None:
             self.delta.commit_begins()
@@ -174,10 +169,12 @@ class Crawl:
         if self.store is not None:
             return
         with log_start_errors(logger), ExitStack() as on_error:
-            self.delta = None if self._looks_only else open_delta(self.crawler, self.settings, self._scheduler)
+            self.delta = None if self._looks_only else open_delta(self.crawler, self.settings, self.scheduler_name)
             if self.delta is not None:
                 on_error.callback(self.delta.close)
-            opening = Opening(self.crawler, self.settings, self.fingerprints, self._filter, self._scheduler, self.guard)
+            opening = Opening(
+                self.crawler, self.settings, self.fingerprints, self._filter, self.scheduler_name, self.guard
+            )
             store: Store
             if self._make_store is not None:
                 store = self._make_store(self.crawler, self.settings, self.fingerprints)
@@ -190,14 +187,14 @@ class Crawl:
             on_error.pop_all()
         self.store, self._add = store, store.add
         if self.delta is not None:
-            self.delta.begin(store, self.fingerprints.of_request, has_feeds=bool(self._feeds))
+            self.delta.begin(store, self.fingerprints.of_request, has_feeds=bool(self.feeds))
             self.progress.lost_elsewhere = self.delta.expected_lost
-        if isinstance(self.store, JobStore) and self._scheduler:
+        if isinstance(self.store, JobStore) and self.scheduler_name:
             self.crawler.signals.connect(self._restore_spider_state, signal=signals.spider_opened)
-        if self._scheduler or self.settings.forget_failed:
+        if self.scheduler_name or self.settings.forget_failed:
             self.failures.begin(self.store)
         self._timer = repeat(self.tick, TICK_SECONDS)
-        self.progress.opened([name for name in (self._filter, self._scheduler) if name], store, self.guard)
+        self.progress.opened([name for name in (self._filter, self.scheduler_name) if name], store, self.guard)
 
     def close(self) -> None:
         """Write what is left, set the final stats, and close the store. Closing twice is harmless."""
@@ -205,7 +202,7 @@ class Crawl:
             return
         self.is_closed = True
         _crawls.pop(self.crawler, None)
-        if isinstance(self.store, (JobStore, MemoryStore)):
+        if isinstance(self.store, MemoryStore):
             self._tell_of_left(self.store)
         if self._timer is not None:
             self._timer.stop()
@@ -222,7 +219,7 @@ class Crawl:
             self.fail(error)
         if self.delta is not None:
             self.delta.crawl_closes()
-        if isinstance(self.store, JobStore) and self._scheduler and self.jobdir is not None:
+        if isinstance(self.store, JobStore) and self.scheduler_name and self.jobdir is not None:
             self.progress.stored(self.store, pending)
             if not (pending or self.has_failed or self.store.unreadable):
                 unblock_scrapys_scheduler(self.jobdir)
@@ -231,7 +228,7 @@ class Crawl:
         """Return whether *request* was handed out and is not done."""
         return request is not None and self.store is not None and self.store.is_handling(request)
 
-    def _tell_of_left(self, store: JobStore | MemoryStore) -> None:
+    def _tell_of_left(self, store: MemoryStore) -> None:
         full, stays = store.frontier.full(), self.jobdir is not None
         if full:
             self.progress.left_of_hosts(full, stays=stays)
@@ -258,9 +255,8 @@ class Crawl:
     def note_start_request(self, request: Request) -> bool:
         """Mark and note *request*, a start request; return False if an earlier run of an unfinished job has had it."""
         store = self.store
-        if isinstance(store, (JobStore, MemoryStore)):  # a fleet takes each once, whichever worker asks
+        if isinstance(store, MemoryStore):  # a fleet takes each once, whichever worker asks
             request.meta[MARK] = Mark("")  # retries and redirects inherit it
-        is_job = isinstance(store, JobStore)
         of_request = self.fingerprints.of_request
         return not isinstance(store, JobStore) or not self.starts.were_asked_for(request, store, of_request)
 
@@ -296,7 +292,7 @@ class Crawl:
     @property
     def commits_feeds(self) -> bool:
         """Whether feeds are part of commits: in a job whose requests we keep, too."""
-        return isinstance(self.store, JobStore) and bool(self._scheduler)
+        return isinstance(self.store, JobStore) and bool(self.scheduler_name)
 
     def feed_begun(self, template: str, path: str) -> FeedLength | None:
         """Return the file of the feed *template*, if possible *path*, that an unfinished job was writing."""
@@ -316,7 +312,7 @@ class Crawl:
 
     def is_over(self) -> bool:
         """Return whether all that is pending belongs to kinds that have run dry, or to hosts that are full: the end."""
-        return isinstance(self.store, (JobStore, MemoryStore)) and self.store.is_over()
+        return isinstance(self.store, MemoryStore) and self.store.is_over()
 
     def waits_no_longer(self) -> bool:
         """Return :meth:`is_over`, looked at now and then: a look takes a microsecond for each section that ran dry."""
@@ -368,7 +364,7 @@ class Crawl:
 
     def _prepare_commit(self, batch: Batch) -> None:
         """Add to *batch* what else belongs to this moment: feeds, ``spider.state``, figures."""
-        for feed in self._feeds:
+        for feed in self.feeds:
             batch.feeds += feed.lengths()
         if self.delta is not None and self.store is not None:
             self.delta.commit_begins()

@@ -47,7 +47,7 @@ class FeedExporter(ScrapyFeedExporter):
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
         self.crawl = Crawl.of(crawler)
-        self.crawl.use_feed(self)
+        self.crawl.feeds.append(self)
         self._noted: dict[str, FeedLength] = {}  # by path, as noted last
         self._finished: list[FeedSlot] = []
 

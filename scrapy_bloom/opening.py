@@ -99,7 +99,7 @@ class Opening:
         try:
             if self.guard is not None:
                 novelty = open_filter(store.directory / "novelty", NOVELTY_CAPACITY, NOVELTY_ERROR_RATE)
-                store.close_also(novelty)
+                store.filters.callback(novelty.close)
                 self.guard.open(novelty.add)
             if self.scheduler:
                 self._take_in(store, jobdir)

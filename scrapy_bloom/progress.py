@@ -115,7 +115,7 @@ class Progress:
     def _left(self) -> Left | None:
         """Return how many pages are left; None where others know that, too: in a fleet, or with another scheduler."""
         store = self._store
-        if not isinstance(store, (JobStore, MemoryStore)) or not self.estimate.found:
+        if not isinstance(store, MemoryStore) or not self.estimate.found:
             return None
         return self.estimate.left(len(store), sum(store.frontier.full().values()))
 
@@ -216,7 +216,7 @@ class Progress:
         chain = self._chain
         if chain is None:
             return
-        if self._guard is not None and isinstance(self._store, (JobStore, MemoryStore)):
+        if self._guard is not None and isinstance(self._store, MemoryStore):
             self.estimate.promise, self.estimate.endless = self._guard.share.promise(self._store.frontier.groups())
         layers = chain.layers
         values: dict[str, Any] = {

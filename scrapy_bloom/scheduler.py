@@ -53,7 +53,7 @@ class DurableScheduler(BaseScheduler):
         """Build the scheduler of *crawler*, and its duplicate filter."""
         with log_start_errors(logger):
             crawl = Crawl.of(crawler)
-            crawl.use_scheduler(cls.__name__)
+            crawl.scheduler_name = cls.__name__
             return cls(crawl, build_from_crawler(load_object(crawler.settings["DUPEFILTER_CLASS"]), crawler))
 
     def open(self, spider: Spider) -> Deferred[None] | None:

@@ -336,9 +336,11 @@ class Frontier:
             turns.append(best)
         return best
 
-    def done(self, slot: str) -> None:
-        """Note that a request of *slot* that was handed out is done."""
+    def done(self, slot: str, *, is_page: bool = True) -> None:
+        """Note that a request of *slot* that was handed out is done; if *is_page*, it counts among its host's."""
         self.active[slot] -= 1
+        if is_page and self._pages is not None:
+            self._pages.add(slot)
         if slot in self._full and self._pages is not None and not self._pages.is_full(slot, self.active[slot]):
             self._full.discard(slot)
             self._turns.append(slot)

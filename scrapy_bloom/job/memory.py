@@ -1,4 +1,4 @@
-"""A crawl's memory in its process: filter and pending requests go with it."""
+"""A crawl's memory in its process: filter and pending requests go with it, unless a job keeps them, too."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ class MemoryStore:
 
     """
 
+    commits: int | None = None
+
     def __init__(
         self,
         chain: ScalableBloomFilter,
@@ -37,13 +39,13 @@ class MemoryStore:
     ) -> None:
         self.chain = chain
         self.where = "in memory"
-        self.commits = None
         self.add: Callable[[bytes], bool] = chain.add
         self._order = order
         self.pages = pages
-        self.frontier = Frontier(is_lifo=order.is_lifo, share=share, pages=pages)
+        self.frontier = self._memory = Frontier(is_lifo=order.is_lifo, share=share, pages=pages)
         self._last_id = 0
-        self._in_flight: dict[int, tuple[str, Request]] = {}  # by id() of the request, which is kept alive here
+        # By id() of the request, which is kept alive here: slot, lane, row; 0 and 0 if there is no row.
+        self._in_flight: dict[int, tuple[str, int, int, Request]] = {}
 
     def __len__(self) -> int:
         return self.frontier.size
@@ -59,25 +61,23 @@ class MemoryStore:
     def push(self, request: Request, fingerprint: bytes | None) -> bool:  # noqa: ARG002 - as in every store
         """Take in *request*, and return False: it does not survive the process."""
         self._last_id += 1
-        self.frontier.push(key_of(request, self._order), self._last_id, request)
+        self._memory.push(key_of(request, self._order), self._last_id, request)
         return False
 
     def pop(self) -> tuple[Request, bool] | None:
         """Return the next request, and False: it does not survive the process. None if nothing is pending."""
-        found = self.frontier.pop()
+        found = self._memory.pop()
         if found is None:
             return None
         lane, _, request = found
-        self._in_flight[id(request)] = (lane.key.slot, request)
+        self._in_flight[id(request)] = (lane.key.slot, 0, 0, request)
         return request, False
 
     def done(self, request: Request, *, is_page: bool = True) -> bool:
         """Note that the engine is done with *request*. False: it was never here."""
         found = self._in_flight.pop(id(request), None)
         if found is not None:
-            if is_page and self.pages is not None:
-                self.pages.add(found[0])
-            self.frontier.done(found[0])
+            self.frontier.done(found[0], is_page=is_page)
         return found is not None
 
     def is_handling(self, request: Request) -> bool:

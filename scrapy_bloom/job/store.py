@@ -17,7 +17,7 @@ import logging
 import sqlite3
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,7 @@ from scrapy_bloom.job.consistency import check_consistency, replay_redo
 from scrapy_bloom.job.database import NAME, Database, damaged
 from scrapy_bloom.job.feedfile import cut_feeds
 from scrapy_bloom.job.frontier import Frontier, key_of
+from scrapy_bloom.job.memory import MemoryStore
 from scrapy_bloom.job.pages import PagesPerHost
 from scrapy_bloom.job.records import Batch
 
@@ -54,7 +55,7 @@ _RETRY_FACTOR = 10
 """A commit that failed is tried again after so many times the time that it took, and a second at least."""
 
 
-class JobStore:
+class JobStore(MemoryStore):
     """Everything that a job directory remembers. Nothing is handed out before :meth:`begin`.
 
     Args:
@@ -72,6 +73,8 @@ class JobStore:
 
     """
 
+    commits: int = 0
+
     def __init__(
         self,
         directory: Path,
@@ -84,17 +87,21 @@ class JobStore:
         prepare: Callable[[Batch], None],
         share: Share | None = None,
     ) -> None:
-        self.directory, self.where = directory, f"in {directory}"
-        self.commits = 0
-        self._others: list[ScalableBloomFilter] = []
+        self.directory = directory
+        self.filters = ExitStack()
+        """Closes all filters of the directory."""
         self.is_resumed = False
         """Whether an earlier run began what this one goes on with. Known from :meth:`begin` on."""
         self.unreadable = 0
         """Rows that could not be made requests: a callback was renamed, perhaps. They stay for a later run."""
-        self._share, self.pages = share, PagesPerHost.of(settings.pages_per_host, order)
+        self._share = share
         self._spider, self._spider_name, self._key_space = spider, spider_name, key_space
-        self._order, self._prepare = order, prepare
-        self.chain = open_filter(directory, settings.capacity, settings.error_rate, max_age=settings.max_age)
+        self._prepare = prepare
+        pages = PagesPerHost.of(settings.pages_per_host, order)
+        chain = open_filter(directory, settings.capacity, settings.error_rate, max_age=settings.max_age)
+        self.filters.callback(chain.close)
+        super().__init__(chain, order, share, pages)
+        self.where = f"in {directory}"
         try:
             self.database = Database(directory / NAME)
             self.state = self.database.state
@@ -107,21 +114,15 @@ class JobStore:
             raise
         self.add: Callable[[bytes], bool] = self._add
         self._contains = self.chain.contains
-        self.frontier = Frontier(is_lifo=order.is_lifo, read=self._read, share=share, pages=self.pages)
+        self.frontier = Frontier(is_lifo=order.is_lifo, read=self._read, share=share, pages=pages)
         self._memory = Frontier(is_lifo=order.is_lifo, active=self.frontier.active)  # what it left would be lost
-        self._in_flight: dict[int, tuple[str, int, int, Request]] = {}  # by id() of the request: slot, lane, row
         self._batch, self._writing_batch = Batch(), Batch()
         self._unsaved: ScalableBloomFilter | None = None  # fingerprints of requests that are in memory alone
         self._last_id = self.state.last_id
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="scrapy-bloom-commit")
         self._writing: Future[None] | None = None
-        self._began = 0.0
-        self._retry_at = 0.0
+        self._began = self._retry_at = 0.0
         self._is_failing = self._is_closed = False
-
-    def close_also(self, other: ScalableBloomFilter) -> None:
-        """Close *other*, which is kept in the same directory, with the store."""
-        self._others.append(other)
 
     def begin(self, *, writes_at_once: bool) -> None:
         """Take in the pending requests, and note that a run has begun.
@@ -207,15 +208,13 @@ class JobStore:
         A request that cannot be serialized stays in memory, and its *fingerprint* with it: in the files it would
         outlive the request, and the page would be lost.
         """
-        key = key_of(request, self._order)
-        self._last_id += 1
         try:
             body = serialize.dumps(request, self._spider)
         except ValueError as error:
-            self._memory.push(key, self._last_id, request)
             self._keep_unsaved(request, fingerprint, error)
-            return False
-        lane = self.frontier.push(key, self._last_id, body)
+            return super().push(request, fingerprint)
+        self._last_id += 1
+        lane = self.frontier.push(key_of(request, self._order), self._last_id, body)
         self._batch.lanes[lane.id] = lane
         self._batch.added[self._last_id] = (lane.id, body)
         if len(self._batch.added) + len(self._batch.done) >= COMMIT_ROWS and time.monotonic() >= self._retry_at:
@@ -239,17 +238,15 @@ class JobStore:
             DamagedError: The database is damaged.
 
         """
-        if self._memory.size and (found := self._memory.pop()):
-            lane, _, request = found
-            self._in_flight[id(request)] = (lane.key.slot, 0, 0, request)
-            return request, False
+        if self._memory.size:
+            return super().pop()
         while (found := self.frontier.pop()) is not None:
             lane, id_, body = found
             self.frontier.taken.add(id_)
             try:
                 request = serialize.loads(body, self._spider)
             except Exception:  # whatever unpickling or the user's classes raise
-                self.frontier.done(lane.key.slot)
+                self.frontier.done(lane.key.slot, is_page=False)
                 self.unreadable += 1
                 if self.unreadable == 1:
                     logger.exception("A pending request of %s cannot be read; a later run tries again", lane.key.slot)
@@ -263,18 +260,12 @@ class JobStore:
         slot, lane, id_, _ = self._in_flight.pop(id(request), (None, 0, 0, None))
         if slot is None:
             return False
-        if is_page and self.pages is not None:
-            self.pages.add(slot)
-        self.frontier.done(slot)
+        self.frontier.done(slot, is_page=is_page)
         if id_ and self._batch.added.pop(id_, None) is None:
             self._batch.done.append((lane, id_))
         else:
             self.frontier.taken.discard(id_)
         return True
-
-    def is_handling(self, request: Request) -> bool:
-        """Return whether *request* was handed out and is not done."""
-        return id(request) in self._in_flight
 
     # -- commits -----------------------------------------------------------------------------------------------------
 
@@ -375,7 +366,7 @@ class JobStore:
         """Write what is left, and close the files. What cannot be written is said, and fetched again."""
         self.flush()
         self._thread.shutdown()
-        self._close_filters()
+        self.filters.close()
         if self._batch.is_empty() and not self._is_failing:
             with suppress(sqlite3.OperationalError):  # the disk is full now
                 closed = replace(self.state, in_flight=0, clean=True)
@@ -392,8 +383,4 @@ class JobStore:
         """Close the files of a crawl that does not begin, and change nothing."""
         with suppress(AttributeError):  # it could not be opened
             self.database.close()
-        self._close_filters()
-
-    def _close_filters(self) -> None:
-        for chain in (self.chain, *self._others):
-            chain.close()
+        self.filters.close()
