@@ -204,8 +204,7 @@ class Crawl:
         _crawls.pop(self.crawler, None)
         if isinstance(self.store, MemoryStore):
             self._tell_of_left(self.store)
-        if self._timer is not None:
-            self._timer.stop()
+        self._timer.cancel()
         pending = len(self.store)
         try:
             if isinstance(self.store, JobStore):

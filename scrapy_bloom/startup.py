@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scrapy.settings import SETTINGS_PRIORITIES
 from scrapy.utils.defer import deferred_from_coro
+from scrapy.utils.reactor import CallLaterOnce
 
 from scrapy_bloom.errors import BloomError, UnusableError
 
@@ -76,24 +77,17 @@ def looks_only(crawler: Crawler) -> bool:
     )
 
 
-def repeat(call: Callable[[], None], seconds: float) -> Any:
-    """Call *call* every so many *seconds*, and return a timer with ``stop()``; None without an event loop."""
-    try:
-        timer: Any = _looping_call(call)
-        timer.start(seconds, now=False)
-    except RuntimeError:  # a scheduler used on its own, as in tests
-        return None
+def repeat(call: Callable[[], None], seconds: float) -> CallLaterOnce[None]:
+    """Call *call* every so many *seconds*, and return a timer with ``cancel()``."""
+
+    def again() -> None:
+        timer.schedule(seconds)
+        call()
+
+    timer = CallLaterOnce(again)
+    with suppress(RuntimeError):  # there is no event loop: a scheduler used on its own, as in tests
+        timer.schedule(seconds)
     return timer
-
-
-def _looping_call(call: Callable[[], None]) -> Any:
-    try:
-        from scrapy.utils.asyncio import create_looping_call
-    except ImportError:  # Scrapy before 2.14, which always has a Twisted reactor
-        from twisted.internet.task import LoopingCall
-
-        return LoopingCall(call)
-    return create_looping_call(call)
 
 
 def end_crawl(crawler: Crawler, reason: str) -> None:
@@ -112,12 +106,4 @@ def end_crawl(crawler: Crawler, reason: str) -> None:
             return deferred_from_coro(engine.close_spider_async(reason=reason))
         return engine.close_spider(engine.spider, reason)
 
-    try:
-        from scrapy.utils.asyncio import call_later
-    except ImportError:  # Scrapy before 2.14
-        from twisted.internet import reactor
-
-        of_reactor: Any = reactor  # its type depends on which one is installed
-        of_reactor.callLater(0, end)
-    else:
-        call_later(0, end)
+    CallLaterOnce(end).schedule()
