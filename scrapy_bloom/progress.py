@@ -7,6 +7,8 @@ import math
 import time
 from typing import TYPE_CHECKING, Any
 
+from rich.filesize import decimal
+
 from scrapy_bloom.errors import counted
 from scrapy_bloom.estimate import Estimate, Left, in_words
 from scrapy_bloom.job.memory import MemoryStore
@@ -73,7 +75,7 @@ class Progress:
                 logger.info("How many pages are left is estimated anew: the job did not count them so far")
         self._set_stats()
         self._known_before, self._layers = len(chain), len(chain.layers)
-        size = _size(chain.nbytes)
+        size = decimal(chain.nbytes)
         if self._known_before:
             holds = f"knows {counted(self._known_before, 'URL')} in {counted(self._layers, 'layer')}, {size}"
         else:
@@ -208,7 +210,7 @@ class Progress:
             "The filter knows %s in %s, %s. Pages that its error rate may have cost: %s",
             counted(urls, "URL"),
             counted(len(self._chain.layers), "layer"),
-            _size(self._chain.nbytes),
+            decimal(self._chain.nbytes),
             self._expected_lost(),
         )
 
@@ -231,7 +233,7 @@ class Progress:
         for name, value in values.items():
             self._stats.set_value(f"bloom/{name}", value)
         if 0 < self._layers < len(layers):
-            size = _size(chain.nbytes)
+            size = decimal(chain.nbytes)
             logger.info("The filter has grown to %d layers, %s, at %s", len(layers), size, counted(len(chain), "URL"))
         self._layers = len(layers)
 
@@ -241,7 +243,3 @@ class Progress:
 
     def _number(self, name: str) -> int:
         return int(self._stats.get_value(name, 0))
-
-
-def _size(nbytes: int) -> str:
-    return f"{nbytes / 1e6:,.1f} MB" if nbytes >= 1e6 else f"{nbytes / 1e3:,.1f} kB"

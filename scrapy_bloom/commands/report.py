@@ -12,9 +12,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.filesize import decimal
+
 from scrapy_bloom.commands import charts
 from scrapy_bloom.commands.info import info, left_of
-from scrapy_bloom.commands.terminal import OK, show, size, utc
+from scrapy_bloom.commands.terminal import OK, show, utc
 from scrapy_bloom.errors import counted
 from scrapy_bloom.estimate import left_in_words
 from scrapy_bloom.job.inspect import inspect_job
@@ -106,7 +108,7 @@ def _tiles(found: dict[str, Any]) -> Iterator[str]:
         ("Pending", f"{found['pending']:,}", f"and {found['in_flight']:,} in flight" if found["in_use"] else ""),
         ("Left", left[0].removesuffix(" pages left"), "".join(left[1:])),
         ("Expected lost", f"{lost:.2g}" if lost >= 0.001 else "< 0.001", "pages, of all URLs"),
-        ("Filter", size(found["bytes_of_filter"]), ""),
+        ("Filter", decimal(found["bytes_of_filter"]), ""),
     ]
     yield "<dl>"
     for label, value, remark in tiles:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich import box
 from rich.console import Console
+from rich.filesize import decimal
 from rich.progress import track
 from rich.table import Table
 from rich.text import Text
@@ -58,7 +59,7 @@ def _shown(name: str, value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: ""}[value]
     if name.startswith("bytes"):
-        return size(value)
+        return decimal(value)
     if isinstance(value, float) and value < 10:
         return f"{value:.2g}"
     return str(value) if isinstance(value, str) else f"{value:,.0f}"
@@ -98,14 +99,6 @@ def tracked(items: Iterable[_T], label: str, *, total: int | None = None) -> Ite
 def safe(text: str) -> str:
     """Return *text* with its control characters written out."""
     return text.translate(_ESCAPED)
-
-
-def size(nbytes: float) -> str:
-    """Return *nbytes* for people: ``"4.1 MB"``, in powers of 1,000."""
-    for power, unit in ((4, "TB"), (3, "GB"), (2, "MB"), (1, "kB")):
-        if nbytes >= 1000**power:
-            return f"{nbytes / 1000**power:,.1f} {unit}"
-    return f"{nbytes:,.0f} bytes"
 
 
 def utc(moment: float) -> str:
