@@ -4,38 +4,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from scrapy_bloom.addon import Addon
-    from scrapy_bloom.dupefilter import BloomDupeFilter
-    from scrapy_bloom.errors import BloomError
-    from scrapy_bloom.feeds import FeedExporter
-    from scrapy_bloom.filter.chain import ScalableBloomFilter
-    from scrapy_bloom.filter.directory import open_filter
-    from scrapy_bloom.fleet_scheduler import FleetScheduler
-    from scrapy_bloom.links.extractor import UnseenLinkExtractor
-    from scrapy_bloom.links.spider import UnseenLinks
-    from scrapy_bloom.middleware import LoopGuardMiddleware
-    from scrapy_bloom.redis_dupefilter import RedisBloomDupeFilter
-    from scrapy_bloom.scheduler import DurableScheduler
-    from scrapy_bloom.url.canonical import canonicalize_url
-    from scrapy_bloom.url.fingerprint import RequestFingerprinter, fingerprint
-
-__all__ = [
-    "Addon",
-    "BloomDupeFilter",
-    "BloomError",
-    "DurableScheduler",
-    "FeedExporter",
-    "FleetScheduler",
-    "LoopGuardMiddleware",
-    "RedisBloomDupeFilter",
-    "RequestFingerprinter",
-    "ScalableBloomFilter",
-    "UnseenLinkExtractor",
-    "UnseenLinks",
-    "canonicalize_url",
-    "fingerprint",
-    "open_filter",
-]
+    from scrapy_bloom.addon import Addon as Addon
+    from scrapy_bloom.dupefilter import BloomDupeFilter as BloomDupeFilter
+    from scrapy_bloom.errors import BloomError as BloomError
+    from scrapy_bloom.feeds import FeedExporter as FeedExporter
+    from scrapy_bloom.filter.chain import ScalableBloomFilter as ScalableBloomFilter
+    from scrapy_bloom.filter.directory import open_filter as open_filter
+    from scrapy_bloom.fleet_scheduler import FleetScheduler as FleetScheduler
+    from scrapy_bloom.links.extractor import UnseenLinkExtractor as UnseenLinkExtractor
+    from scrapy_bloom.links.spider import UnseenLinks as UnseenLinks
+    from scrapy_bloom.middleware import LoopGuardMiddleware as LoopGuardMiddleware
+    from scrapy_bloom.redis_dupefilter import RedisBloomDupeFilter as RedisBloomDupeFilter
+    from scrapy_bloom.scheduler import DurableScheduler as DurableScheduler
+    from scrapy_bloom.url.canonical import canonicalize_url as canonicalize_url
+    from scrapy_bloom.url.fingerprint import RequestFingerprinter as RequestFingerprinter
+    from scrapy_bloom.url.fingerprint import fingerprint as fingerprint
 
 _HOME = {
     "Addon": "addon",
@@ -54,6 +37,8 @@ _HOME = {
     "fingerprint": "url.fingerprint",
     "open_filter": "filter.directory",
 }
+
+__all__ = list(_HOME)
 
 
 def __getattr__(name: str) -> Any:

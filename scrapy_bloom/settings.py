@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import difflib
 import json
-import math
 import os
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
@@ -14,7 +14,7 @@ from scrapy_bloom.errors import SettingsError
 from scrapy_bloom.filter.plan import DEFAULT_CAPACITY, DEFAULT_ERROR_RATE, MAX_ERROR_RATE, MIN_ERROR_RATE
 from scrapy_bloom.loops.limits import LoopOptions, parse_loop_guard
 from scrapy_bloom.url.rules import ALLOWED as RULES_ALLOWED
-from scrapy_bloom.url.rules import parse_url_rules
+from scrapy_bloom.url.rules import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -93,28 +93,16 @@ class _Known(NamedTuple):
     parse: Callable[[Any], Any]
 
 
-def _number(value: Any) -> float:
-    if isinstance(value, bool):
-        raise TypeError
+def _number(value: Any, low: float, high: float) -> float:
     number = float(value)
-    if not math.isfinite(number):
+    if isinstance(value, bool) or not low <= number <= high:
         raise ValueError
     return number
 
 
-def _number_between(low: float, high: float) -> Callable[[Any], float]:
-    def parse(value: Any) -> float:
-        number = _number(value)
-        if not low <= number <= high:
-            raise ValueError
-        return number
-
-    return parse
-
-
 def _count(value: Any) -> int:
-    number = _number(value)
-    if not 1 <= number <= MAX_CAPACITY or number != int(number):
+    number = _number(value, 1, MAX_CAPACITY)
+    if number != int(number):
         raise ValueError
     return int(number)
 
@@ -132,14 +120,10 @@ def _pages_per_host(value: Any) -> dict[str, int | None]:
 
 
 def _truth(value: Any) -> bool:
-    """Read a truth value as Scrapy's ``getbool()`` does, and refuse what that refuses."""
-    if value in ("0", "False", "false"):
-        return False
-    if value in ("1", "True", "true"):
-        return True
-    if value not in (0, 1):
+    """Read a truth value that Scrapy's ``getbool()`` reads, too."""
+    if str(value) not in {"0", "1", "False", "True", "false", "true"}:
         raise ValueError
-    return bool(value)
+    return str(value) in {"1", "True", "true"}
 
 
 def _directory(value: Any) -> str | bool:
@@ -151,29 +135,17 @@ _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _MIN_AGE, _MAX_AGE = 60, 10 * 365 * 86_400
 
 
-def parse_age(value: Any) -> float:
-    """Read seconds, or a number with a unit, such as ``"7d"``.
-
-    Raises:
-        ValueError: It is neither, or out of range.
-        TypeError: Likewise.
-
-    """
+def _age(value: Any) -> float:
+    """Read seconds, or a number with a unit, such as ``"7d"``."""
     text = str(value).strip().lower()
-    unit = _UNITS.get(text[-1:], 0)
-    seconds = _number(text[:-1]) * unit if unit and isinstance(value, str) else _number(value)
-    if not _MIN_AGE <= seconds <= _MAX_AGE:
+    unit = _UNITS.get(text[-1:])
+    return _number(float(text[:-1]) * unit if unit else value, _MIN_AGE, _MAX_AGE)
+
+
+def _secret(value: Any) -> str:
+    if not isinstance(value, str) or len(value) < 16:
         raise ValueError
-    return seconds
-
-
-def _text_from(shortest: int) -> Callable[[Any], str]:
-    def parse(value: Any) -> str:
-        if not isinstance(value, str) or len(value) < shortest:
-            raise ValueError
-        return value
-
-    return parse
+    return value
 
 
 def _server_url(value: Any) -> str:
@@ -202,10 +174,11 @@ def _redis_key(value: Any) -> str:
 _KNOWN = {
     "BLOOM_CAPACITY": _Known("a whole number of URLs from 1 to 1e12", _count),
     "BLOOM_ERROR_RATE": _Known(
-        f"a probability from {MIN_ERROR_RATE} to {MAX_ERROR_RATE}", _number_between(MIN_ERROR_RATE, MAX_ERROR_RATE)
+        f"a probability from {MIN_ERROR_RATE} to {MAX_ERROR_RATE}",
+        partial(_number, low=MIN_ERROR_RATE, high=MAX_ERROR_RATE),
     ),
-    "BLOOM_MAX_AGE": _Known('an age from 60 seconds to 10 years, such as "7d", "12h", "30m" or seconds', parse_age),
-    "BLOOM_URL_RULES": _Known(RULES_ALLOWED, parse_url_rules),
+    "BLOOM_MAX_AGE": _Known('an age from 60 seconds to 10 years, such as "7d", "12h", "30m" or seconds', _age),
+    "BLOOM_URL_RULES": _Known(RULES_ALLOWED, lambda value: resolve(value).names),
     "BLOOM_LOOP_GUARD": _Known("True, False or a dict of limits", parse_loop_guard),
     "BLOOM_FORGET_FAILED": _Known("True or False", _truth),
     "BLOOM_DELTA": _Known("a directory, True or False", _directory),
@@ -219,8 +192,8 @@ _KNOWN = {
     ),
     "BLOOM_REDIS_KEY": _Known("a key prefix without braces; %(spider)s is the spider's name", _prefix),
     "BLOOM_FLEET_START_URLS": _Known("a Redis key; %(spider)s is the spider's name", _redis_key),
-    "BLOOM_FLEET_SECRET": _Known("a text of at least 16 characters", _text_from(16)),
-    "BLOOM_FLEET_LEASE": _Known("a number of seconds from 1 to 86400", _number_between(1, 86_400)),
+    "BLOOM_FLEET_SECRET": _Known("a text of at least 16 characters", _secret),
+    "BLOOM_FLEET_LEASE": _Known("a number of seconds from 1 to 86400", partial(_number, low=1, high=86_400)),
 }
 
 

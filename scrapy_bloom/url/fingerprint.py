@@ -19,7 +19,7 @@ from scrapy.utils.request import fingerprint as scrapy_fingerprint
 
 from scrapy_bloom.url import canonical as canonical_form
 from scrapy_bloom.url.canonical import SELF_CHECK_URLS, canonicalize_url, edited_canonical, match_settled
-from scrapy_bloom.url.rules import Rules, rules_of
+from scrapy_bloom.url.rules import SETTING, Rules, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -141,7 +141,7 @@ class RequestFingerprinter:
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
         """Return a fingerprinter for *crawler*."""
-        return cls(rules_of(crawler.settings))
+        return cls(resolve(crawler.settings[SETTING]))
 
     def fingerprint(self, request: Request) -> bytes:
         """Return the fingerprint of *request*, 20 bytes."""
@@ -170,7 +170,11 @@ def fingerprints_of(crawler: Crawler) -> Fingerprints:
     cls = type(fingerprinter)
     is_default = cls in (ScrapyRequestFingerprinter, RequestFingerprinter)
     # A subclass of ours applies the rules, too; any other fingerprinter ignores them.
-    rules = rules_of(crawler.settings) if is_default or isinstance(fingerprinter, RequestFingerprinter) else _NO_RULES
+    rules = (
+        resolve(crawler.settings[SETTING])
+        if is_default or isinstance(fingerprinter, RequestFingerprinter)
+        else _NO_RULES
+    )
     space = {
         "fingerprinter": "scrapy" if is_default else f"{cls.__module__}.{cls.__qualname__}",
         "rules": ",".join(rules.names),

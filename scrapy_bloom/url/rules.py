@@ -19,7 +19,6 @@ from scrapy_bloom.errors import SettingsError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from scrapy.settings import BaseSettings
 
 SETTING = "BLOOM_URL_RULES"
 ALLOWED = "a list of rules, presets and import paths"
@@ -252,13 +251,3 @@ def _users_own(given: Any) -> dict[str, Callable[[str], str]]:
     if "<" in name or name.startswith(".") or name.endswith("."):
         raise ValueError("which has no import path by which a later run could know it; name a function of a module")
     return {name: function}
-
-
-def parse_url_rules(value: object) -> tuple[str, ...]:
-    """Return the names of :func:`resolve`'s rules, presets replaced by their rules."""
-    return resolve(value).names
-
-
-def rules_of(settings: BaseSettings) -> Rules:
-    """Return the rules of a crawl under *settings*, as :func:`resolve` does."""
-    return resolve(settings.get(SETTING))

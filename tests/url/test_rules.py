@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scrapy import Request
 from scrapy.http import FormRequest
-from scrapy.settings import Settings
 from scrapy.utils.request import fingerprint as scrapy_fingerprint
 
 from scrapy_bloom.errors import SettingsError
@@ -21,9 +20,7 @@ from scrapy_bloom.url.rules import (
     SESSION_NAMES,
     TRACKING,
     Rules,
-    parse_url_rules,
     resolve,
-    rules_of,
 )
 from tests.url.urlcases import REAL_LOOKING
 
@@ -225,8 +222,8 @@ def test_a_verbatim_url_is_left_alone() -> None:
 )
 def test_presets_are_their_rules_and_what_comes_twice_counts_once(value: object, names: tuple[str, ...]) -> None:
     """The setting is a list, or text as on a command line; the key space has presets spelled out, in order."""
-    assert parse_url_rules(value) == names
-    assert rules_of(Settings({"BLOOM_URL_RULES": value})) == resolve(names)
+    assert resolve(value).names == names
+    assert resolve(value) == resolve(names)
     assert Rules() == resolve([])
 
 
@@ -286,5 +283,5 @@ def test_everything_wrong_with_the_rules_comes_in_one_message() -> None:
 def test_what_is_no_list_is_refused(value: object) -> None:
     """A value of another type is an error that names the setting and the value."""
     with pytest.raises(SettingsError, match=r"BLOOM_URL_RULES") as caught:
-        rules_of(Settings({"BLOOM_URL_RULES": value}))
+        resolve(value)
     assert repr(value) in str(caught.value)
