@@ -127,11 +127,6 @@ class Crawl:
         self.progress = Progress(crawler.stats, debug=crawler.settings.getbool("DUPEFILTER_DEBUG"))
         self.failures = FailureWatch(crawler, self.forget if self.settings.forget_failed else None)
 
-    @property
-    def spider(self) -> Spider | None:
-        """The spider; None if a filter is used without a crawl."""
-        return self.crawler.spider
-
     # -- what Scrapy's faces say of themselves, before the crawl is opened --------------------------------------------
 
     def use_filter(self, name: str, fingerprints: Fingerprints, *, answers_for_links: bool) -> None:
@@ -367,7 +362,7 @@ class Crawl:
             batch.feeds += feed.lengths()
         if self.delta is not None and self.store is not None:
             self.delta.commit_begins()
-        batch.note("state", self._spider_state.changed(self.spider))
+        batch.note("state", self._spider_state.changed(self.crawler.spider))
         batch.failed += self.failures.taken()
         if isinstance(self.store, JobStore):
             self.progress.prepare_commit(batch, self.store, is_last=self.is_closed)

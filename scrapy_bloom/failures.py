@@ -17,6 +17,7 @@ from scrapy.exceptions import IgnoreRequest
 from scrapy.utils.httpobj import urlparse_cached
 
 from scrapy_bloom.job import serialize
+from scrapy_bloom.job.records import FailedRow
 from scrapy_bloom.job.store import JobStore
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from scrapy.http import Response
     from twisted.python.failure import Failure
 
-    from scrapy_bloom.job.records import FailedRow
     from scrapy_bloom.store import Store
 
 logger = logging.getLogger(__name__)
@@ -113,7 +113,7 @@ class FailureWatch:
             except ValueError:  # it cannot be queued again; but a link to its page is new to the next run
                 body = None
             host = urlparse_cached(request).hostname or ""
-            self._unwritten.append((request.url, host, reason, time.time(), body))
+            self._unwritten.append(FailedRow(request.url, host, reason, time.time(), body))
         elif self._listed is not None:
             stats.inc_value("bloom/failed/unlisted")
             if stats.get_value("bloom/failed/unlisted") == 1:

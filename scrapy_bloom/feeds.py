@@ -91,8 +91,9 @@ class FeedExporter(ScrapyFeedExporter):
     def export(self, item: Any) -> None:
         """Write *item* to the feeds. May raise: an item of a type that the format cannot hold, say."""
         before = self.slots
-        assert self.crawl.spider is not None  # noqa: S101 - it has scraped the item
-        super().item_scraped(item, self.crawl.spider)
+        spider = self.crawler.spider
+        assert spider is not None  # noqa: S101 - it has scraped the item
+        super().item_scraped(item, spider)
         for old, new in zip(before, self.slots, strict=True):
             if old is not new and _is_committed(old):
                 self._finished.append(old)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 from scrapy.exceptions import NotConfigured
@@ -10,14 +9,11 @@ from scrapy.spidermiddlewares.base import BaseSpiderMiddleware
 
 from scrapy_bloom.crawl import Crawl
 from scrapy_bloom.loops.share import MARK
-from scrapy_bloom.startup import log_start_errors
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
     from scrapy.crawler import Crawler
     from scrapy.http import Response
-
-logger = logging.getLogger(__name__)
 
 
 class LoopGuardMiddleware(BaseSpiderMiddleware):
@@ -30,8 +26,7 @@ class LoopGuardMiddleware(BaseSpiderMiddleware):
 
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
-        with log_start_errors(logger):
-            guard = Crawl.of(crawler).guard
+        guard = Crawl.of(crawler).guard
         if guard is None:
             raise NotConfigured
         self._guard = guard

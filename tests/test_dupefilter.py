@@ -93,8 +93,8 @@ def test_every_duplicate_is_counted() -> None:
     """``dupefilter/filtered`` counts those that are not logged, too."""
     ours = ours_with()
     for _ in range(3):
-        assert ours.crawl.spider is not None
-        ours.log(Request("http://a.example/"), ours.crawl.spider)
+        assert ours.crawl.crawler.spider is not None
+        ours.log(Request("http://a.example/"), ours.crawl.crawler.spider)
     assert ours.crawl.stats.get_value("dupefilter/filtered") == 3
     ours.close("finished")
 

@@ -103,9 +103,9 @@ class Lane:
 
     __slots__ = ("ahead", "edge", "fresh", "id", "is_lifo", "key", "stored")
 
-    def __init__(self, key: LaneKey, *, is_lifo: bool, stored: int = 0, id_: int | None = None) -> None:
+    def __init__(self, key: LaneKey, *, is_lifo: bool, stored: int = 0) -> None:
         self.key = key
-        self.id = key.id() if id_ is None else id_
+        self.id = key.id()
         self.is_lifo = is_lifo
         self.fresh: deque[tuple[int, Any]] = deque()
         self.ahead: list[tuple[int, Any]] = []

@@ -5,28 +5,17 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.filter.inspect import FilterDescription, inspect_directory
 from scrapy_bloom.job.database import NAME, Database
-from scrapy_bloom.job.records import FeedLength, Figures, LaneRow, State
+from scrapy_bloom.job.records import FailedRow, FeedLength, Figures, LaneRow, State
 
 if TYPE_CHECKING:
     import os
 
 DIRECTORY = "requests.bloom"
-
-
-class Failed(NamedTuple):
-    """A request that has failed for good."""
-
-    id: int
-    url: str
-    host: str
-    reason: str
-    time: float
-    """Seconds since 1970."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +34,8 @@ class JobInfo:
     """How far the crawl was from time to time, oldest first."""
     pages: dict[str, int]
     """How many each host has had, in runs with ``BLOOM_PAGES_PER_HOST``."""
-    failed: tuple[Failed, ...]
+    failed: tuple[FailedRow, ...]
+    """Without their bodies."""
     estimate: bytes | None
     """What the last commit noted for :class:`scrapy_bloom.estimate.Estimate`."""
     nbytes: int
@@ -70,7 +60,7 @@ def inspect_job(jobdir: str | os.PathLike[str]) -> JobInfo:
             feeds=tuple(database.feeds()),
             figures=tuple(Figures(*row) for row in database.select("SELECT * FROM figures ORDER BY time")),
             pages=database.pages(),
-            failed=tuple(Failed(*row) for row in database.select("SELECT id, url, host, reason, time FROM failed")),
+            failed=tuple(FailedRow(*row) for row in database.select("SELECT url, host, reason, time FROM failed")),
             estimate=database.notes("state").get("estimate"),
             nbytes=sum(file.stat().st_size for file in directory.rglob("*") if file.is_file()),
         )

@@ -42,8 +42,16 @@ class Figures(NamedTuple):
     expected_lost: float
 
 
-FailedRow = tuple[str, str, str, float, bytes | None]
-"""A request that has failed for good: URL, host, reason, seconds since 1970; and as it was pending, if it can be."""
+class FailedRow(NamedTuple):
+    """A request that has failed for good."""
+
+    url: str
+    host: str
+    reason: str
+    time: float
+    """Seconds since 1970."""
+    body: bytes | None = None
+    """As it was pending, if it can be."""
 
 
 class FeedLength(NamedTuple):
