@@ -20,9 +20,8 @@ from scrapy_bloom.delta import Delta, open_delta
 from scrapy_bloom.errors import BloomError
 from scrapy_bloom.failures import NO_RESPONSE, REPLACED, WELL, FailureWatch
 from scrapy_bloom.guard import LoopGuard
-from scrapy_bloom.job.feedfile import feed_begun
 from scrapy_bloom.job.memory import MemoryStore
-from scrapy_bloom.job.spider_state import SpiderState, restore_spider_state
+from scrapy_bloom.job.spider_state import SpiderState
 from scrapy_bloom.job.starts import StartRequests
 from scrapy_bloom.job.store import JobStore
 from scrapy_bloom.job.takeover import unblock_scrapys_scheduler
@@ -37,10 +36,10 @@ from scrapy_bloom.url.fingerprint import fingerprints_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from scrapy import Request, Spider
+    from scrapy import Request
     from scrapy.crawler import Crawler
 
-    from scrapy_bloom.job.records import Batch, FeedLength
+    from scrapy_bloom.job.records import Batch
     from scrapy_bloom.store import Feed, Store
     from scrapy_bloom.url.fingerprint import Fingerprints
 
@@ -104,6 +103,8 @@ class Crawl:
             self.jobdir = None
         self.fingerprints: Fingerprints = fingerprints_of(crawler)
         self.store: Store | None = None
+        self.job: JobStore | None = None
+        """The store, if it is a job's and our scheduler keeps its requests there."""
         self.delta: Delta | None = None
         self.is_closed = False
         self.has_failed = False
@@ -120,7 +121,7 @@ class Crawl:
         self._answers_for_links = False
         self._add: Callable[[bytes], bool] = self._open_and_add
         self._staging = Staging()
-        self._spider_state = SpiderState()
+        self.spider_state = SpiderState()
         self.starts = StartRequests()
         self._forgotten = 0
         self._looks, self._was_over = 0, False
@@ -184,8 +185,10 @@ class Crawl:
         if self.delta is not None:
             self.delta.begin(store, self.fingerprints.of_request, has_feeds=bool(self.feeds))
             self.progress.lost_elsewhere = self.delta.expected_lost
-        if isinstance(self.store, JobStore) and self.scheduler_name:
-            self.crawler.signals.connect(self._restore_spider_state, signal=signals.spider_opened)
+        if isinstance(store, JobStore) and self.scheduler_name:
+            self.job = store
+            self.spider_state.begin(store)
+            self.crawler.signals.connect(self.spider_state.restore, signal=signals.spider_opened)
         if self.scheduler_name or self.settings.forget_failed:
             self.failures.begin(self.store)
         self._timer = repeat(self.tick, TICK_SECONDS)
@@ -213,9 +216,9 @@ class Crawl:
             self.fail(error)
         if self.delta is not None:
             self.delta.crawl_closes()
-        if isinstance(self.store, JobStore) and self.scheduler_name and self.jobdir is not None:
-            self.progress.stored(self.store, pending)
-            if not (pending or self.has_failed or self.store.unreadable):
+        if self.job is not None and self.jobdir is not None:
+            self.progress.stored(self.job, pending)
+            if not (pending or self.has_failed or self.job.unreadable):
                 unblock_scrapys_scheduler(self.jobdir)
 
     def is_handling(self, request: Request | None) -> bool:
@@ -248,11 +251,9 @@ class Crawl:
 
     def note_start_request(self, request: Request) -> bool:
         """Mark and note *request*, a start request; return False if an earlier run of an unfinished job has had it."""
-        store = self.store
-        if isinstance(store, MemoryStore):  # a fleet takes each once, whichever worker asks
+        if isinstance(self.store, MemoryStore):  # a fleet takes each once, whichever worker asks
             request.meta[MARK] = Mark("")  # retries and redirects inherit it
-        of_request = self.fingerprints.of_request
-        return not isinstance(store, JobStore) or not self.starts.were_asked_for(request, store, of_request)
+        return self.job is None or not self.starts.were_asked_for(request, self.job, self.fingerprints.of_request)
 
     def record(self, request: Request) -> bytes | None:
         """Remember *request*, which is pushed next whatever is known: a link that leads there is none to follow.
@@ -266,7 +267,7 @@ class Crawl:
             is_new = self._add(fingerprint)
         except Exception:  # a fingerprinter of the user's; it is fetched in any case
             return None
-        return fingerprint if is_new and isinstance(self.store, JobStore) else None
+        return fingerprint if is_new and self.job is not None else None
 
     def done(self, request: Request) -> None:
         """Write the items of *request*'s page to the feeds, and take it off the store."""
@@ -282,20 +283,6 @@ class Crawl:
             self.delta.done(request, went_well=end == WELL and are_written)
         if self.guard is not None:
             self.guard.done(request)
-
-    @property
-    def commits_feeds(self) -> bool:
-        """Whether feeds are part of commits: in a job whose requests we keep, too."""
-        return isinstance(self.store, JobStore) and bool(self.scheduler_name)
-
-    def feed_begun(self, template: str, path: str) -> FeedLength | None:
-        """Return the file of the feed *template*, if possible *path*, that an unfinished job was writing."""
-        return feed_begun(self.store.database, template, path) if isinstance(self.store, JobStore) else None
-
-    def feed_begins(self, feed: FeedLength) -> None:
-        """Note that the file *feed* is about to be written. Raise OSError if the job cannot know of it."""
-        if isinstance(self.store, JobStore):
-            self.store.feed_begins(feed)
 
     def stage(self, request: Request | None, feed: Feed, item: Any) -> None:
         """Keep *item* for *feed* until *request*, whose page it is of, is done; write it at once if that is unknown."""
@@ -362,14 +349,10 @@ class Crawl:
             batch.feeds += feed.lengths()
         if self.delta is not None and self.store is not None:
             self.delta.commit_begins()
-        batch.note("state", self._spider_state.changed(self.crawler.spider))
+        batch.note("state", self.spider_state.changed(self.crawler.spider))
         batch.failed += self.failures.taken()
         if isinstance(self.store, JobStore):
             self.progress.prepare_commit(batch, self.store, is_last=self.is_closed)
-
-    def _restore_spider_state(self, spider: Spider) -> None:
-        assert isinstance(self.store, JobStore)  # noqa: S101 - open() has looked
-        restore_spider_state(spider, self.store)
 
     def fail(self, error: Exception) -> None:
         """End the crawl because of *error*: what is not committed is fetched again."""

@@ -18,6 +18,7 @@ from scrapy.extensions.feedexport import FeedExporter as ScrapyFeedExporter
 from scrapy.extensions.feedexport import FileFeedStorage as ScrapyFileFeedStorage
 
 from scrapy_bloom.crawl import Crawl
+from scrapy_bloom.job.feedfile import feed_begun
 from scrapy_bloom.job.records import FeedLength
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.extensions.feedexport import FeedSlot
     from scrapy.http import Response
+
+    from scrapy_bloom.job.store import JobStore
 
 logger = logging.getLogger(__name__)
 
@@ -58,28 +61,27 @@ class FeedExporter(ScrapyFeedExporter):
             self.crawl.delta.waits_for_end = True
         if self.crawl.jobdir is None:
             return
-        self.slots = [self._resumed(slot) if self._can_commit(slot) else slot for slot in self.slots]
+        job = self.crawl.job
+        if job is not None:
+            self.slots = [self._resumed(slot, job) if _can_commit(slot) else slot for slot in self.slots]
         others = [slot.uri for slot in self.slots if not _is_committed(slot)]
         if others:
             logger.info(
                 "%s: a kill may lose items of this feed or give them twice, since it is not JSON lines or CSV in a "
                 "local, uncompressed file%s",
                 ", ".join(others),
-                "" if self.crawl.commits_feeds else ", or the scheduler is not ours",
+                "" if job is not None else ", or the scheduler is not ours",
             )
 
-    def _can_commit(self, slot: FeedSlot) -> bool:
-        return self.crawl.commits_feeds and type(slot.storage) is ScrapyFileFeedStorage and _survives_kill(slot)
-
-    def _resumed(self, slot: FeedSlot) -> FeedSlot:
+    def _resumed(self, slot: FeedSlot, job: JobStore) -> FeedSlot:
         """Return *slot*, or one that goes on with the file that was being written when the job ended."""
         path = str(Path(cast("Any", slot.storage).path).absolute())
-        begun = self.crawl.feed_begun(slot.uri_template, path)
+        begun = feed_begun(job.database, slot.uri_template, path)
         goes_on = begun is not None and (bool(slot.feed_options["batch_item_count"]) or begun.path == path)
         if begun is not None and goes_on:
             slot = self._start_new_batch(begun.batch, begun.path, slot.feed_options, slot.spider, slot.uri_template)
             slot.itemcount = begun.items
-        self._begin(slot, goes_on=goes_on)
+        self._begin(slot, job.feed_begins, goes_on=goes_on)
         if slot.itemcount:
             slot.start_exporting()  # Scrapy closes a feed that has items
         return slot
@@ -97,15 +99,15 @@ class FeedExporter(ScrapyFeedExporter):
         for old, new in zip(before, self.slots, strict=True):
             if old is not new and _is_committed(old):
                 self._finished.append(old)
-                self._begin(new)
+                self._begin(new, cast("FileFeedStorage", old.storage).begins)
 
-    def _begin(self, slot: FeedSlot, *, goes_on: bool = False) -> None:
-        """Make the file of *slot* part of the commits. The job knows of it before it is opened."""
+    def _begin(self, slot: FeedSlot, begins: Callable[[FeedLength], None], *, goes_on: bool = False) -> None:
+        """Make the file of *slot* part of the commits. The job knows of it, by *begins*, before it is opened."""
         storage: Any = slot.storage
         path, mode = Path(storage.path).absolute(), "ab" if goes_on else storage.write_mode
         kept = path.stat().st_size if mode == "ab" and path.is_file() else 0
         feed = FeedLength(str(path), kept, slot.batch_id, slot.itemcount, slot.uri_template)
-        slot.storage = FileFeedStorage(feed, mode, self.crawl.feed_begins)
+        slot.storage = FileFeedStorage(feed, mode, begins)
         if slot.format == "csv" and kept:
             slot.feed_options = _without_header(slot.feed_options, path)
 
@@ -148,7 +150,7 @@ class FileFeedStorage(io.RawIOBase):
 
     def __init__(self, feed: FeedLength, mode: str, begins: Callable[[FeedLength], None]) -> None:
         super().__init__()
-        self.feed, self._mode, self._begins = feed, mode, begins
+        self.feed, self._mode, self.begins = feed, mode, begins
         self._waiting = bytearray()
         self._file: Any = None
 
@@ -176,7 +178,7 @@ class FileFeedStorage(io.RawIOBase):
         """Write what waits. Raise OSError if that fails: what is not written waits on."""
         if self._file is None:
             path = Path(self.feed.path)
-            self._begins(self.feed)
+            self.begins(self.feed)
             path.parent.mkdir(parents=True, exist_ok=True)
             if self._mode == "ab" and not _ends_a_line(path):
                 self._waiting[:0] = b"\n"
@@ -211,6 +213,10 @@ def _survives_kill(slot: FeedSlot) -> bool:
     """Return whether a kill leaves what was flushed to *slot*, and no less than that can be read."""
     is_file = isinstance(slot.storage, ScrapyFileFeedStorage)
     return is_file and slot.format in COMMITTED_FORMATS and "postprocessing" not in slot.feed_options
+
+
+def _can_commit(slot: FeedSlot) -> bool:
+    return type(slot.storage) is ScrapyFileFeedStorage and _survives_kill(slot)
 
 
 def _is_committed(slot: FeedSlot) -> bool:

@@ -12,7 +12,6 @@ from scrapy.utils.misc import build_from_crawler, load_object
 from scrapy_bloom.crawl import Crawl
 from scrapy_bloom.errors import BloomError, UnusableError
 from scrapy_bloom.failures import REPLACING
-from scrapy_bloom.job.store import JobStore
 from scrapy_bloom.loops.share import MARK
 from scrapy_bloom.startup import log_start_errors
 
@@ -127,8 +126,8 @@ class DurableScheduler(BaseScheduler):
         except BloomError as error:
             crawl.fail(error)
             return False
-        if is_start and not is_durable and isinstance(crawl.store, JobStore):
-            crawl.starts.ask_again(crawl.store)
+        if is_start and not is_durable and crawl.job is not None:
+            crawl.starts.ask_again(crawl.job)
         self.stats.inc_value("scheduler/enqueued/disk" if is_durable else "scheduler/enqueued/memory")
         self.stats.inc_value("scheduler/enqueued")
         crawl.progress.estimate.found[request.meta.get("depth", 0)] += 1

@@ -24,6 +24,17 @@ class SpiderState:
     def __init__(self) -> None:
         self._written: bytes | None = b""  # last; None: it cannot be
 
+    def begin(self, store: JobStore) -> None:
+        """Read what the last commit of the job in *store* noted."""
+        self._noted, self._was_clean = store.database.notes("state").get(NOTE), store.was_clean
+
+    def restore(self, spider: Spider) -> None:
+        """Give *spider* the state of the last commit, unless Scrapy has read one that it wrote at a clean stop."""
+        if self._noted is not None and not (self._was_clean and hasattr(spider, "state")):
+            spider.state = pickle.loads(self._noted)  # type: ignore[attr-defined]  # noqa: S301 - as Scrapy does both
+        elif not hasattr(spider, "state"):  # a crawl that was refused has left an empty file
+            spider.state = {}  # type: ignore[attr-defined]
+
     def changed(self, spider: Spider | None) -> dict[str, bytes]:
         """Return the note of the state of *spider* that a commit is to hold, if it has changed since the last."""
         state = getattr(spider, "state", None)
@@ -39,12 +50,3 @@ class SpiderState:
             return {}
         self._written = pickled
         return {NOTE: pickled}
-
-
-def restore_spider_state(spider: Spider, store: JobStore) -> None:
-    """Give *spider* the state of the last commit, unless Scrapy has read one that it wrote at a clean stop."""
-    noted = store.database.notes("state").get(NOTE)
-    if noted is not None and not (store.was_clean and hasattr(spider, "state")):
-        spider.state = pickle.loads(noted)  # type: ignore[attr-defined]  # noqa: S301 - as Scrapy does both
-    elif not hasattr(spider, "state"):  # a crawl that was refused has left an empty file
-        spider.state = {}  # type: ignore[attr-defined]
