@@ -5,7 +5,6 @@ Starts the crawl, without requests, so that spider, queues and settings are thos
 
 from __future__ import annotations
 
-from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from scrapy import Spider, signals
@@ -15,10 +14,8 @@ from scrapy.utils.conf import arglist_to_dict
 from scrapy_bloom.commands.fingerprinting import settings_of
 from scrapy_bloom.commands.terminal import OK, WRONG, show
 from scrapy_bloom.errors import BloomError, UnusableError
-from scrapy_bloom.filter.directory import open_filter
-from scrapy_bloom.job.consistency import check_consistency
-from scrapy_bloom.job.database import NAME, Database
-from scrapy_bloom.job.inspect import DIRECTORY, inspect_job
+from scrapy_bloom.job.inspect import inspect_job
+from scrapy_bloom.job.stopped import stopped_job
 from scrapy_bloom.job.takeover import export_queue
 
 if TYPE_CHECKING:
@@ -65,10 +62,8 @@ def run(options: argparse.Namespace) -> int:
     outcome: list[int | BloomError] = []
 
     def export(spider: Spider) -> None:
-        directory = jobdir / DIRECTORY
         try:
-            with open_filter(directory) as chain, closing(Database(directory / NAME)) as database:
-                check_consistency(database, chain, spider.name, None)
+            with stopped_job(jobdir, spider.name) as (_, database):
                 outcome.append(export_queue(jobdir, database, crawler))
         except BloomError as error:  # raised, Scrapy would bury it
             outcome.append(error)

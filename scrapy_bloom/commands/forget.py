@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.commands.fingerprinting import fingerprints_in, settings_of
 from scrapy_bloom.commands.terminal import OK, show
-from scrapy_bloom.filter.directory import open_filter
-from scrapy_bloom.job.consistency import check_consistency, replay_redo
-from scrapy_bloom.job.database import NAME, Database
 from scrapy_bloom.job.inspect import inspect_job
+from scrapy_bloom.job.stopped import stopped_job
 
 if TYPE_CHECKING:
     import argparse
@@ -39,8 +36,5 @@ def forget(directory: str, urls: Iterable[str], settings: Settings) -> list[dict
     """
     job = inspect_job(directory)
     fingerprints = fingerprints_in(job, urls, settings)
-    path = job.filter.directory
-    with open_filter(path) as chain, closing(Database(path / NAME)) as database:
-        check_consistency(database, chain, database.state.spider, None)
-        replay_redo(database, chain)
+    with stopped_job(directory) as (chain, _):
         return [{"url": url, "was_seen": chain.forget(fingerprint)} for url, fingerprint in fingerprints.items()]

@@ -19,11 +19,8 @@ from scrapy_bloom.commands.export import spider_class
 from scrapy_bloom.commands.fingerprinting import fingerprints_by, of_url_in, settings_of
 from scrapy_bloom.commands.terminal import OK, WRONG, show, tracked
 from scrapy_bloom.errors import UnusableError
-from scrapy_bloom.filter.directory import open_filter
-from scrapy_bloom.job.consistency import check_consistency
-from scrapy_bloom.job.database import NAME, Database
-from scrapy_bloom.job.inspect import DIRECTORY
 from scrapy_bloom.job.records import Batch
+from scrapy_bloom.job.stopped import stopped_job
 from scrapy_bloom.job.takeover import import_seen, read_fingerprints
 from scrapy_bloom.settings import BloomSettings
 
@@ -68,22 +65,18 @@ def import_into(jobdir: str, sources: Iterable[str], settings: Settings) -> dict
 
     Raises UnusableError or OSError if the job or a source cannot be read. What was read before stays.
     """
-    directory = Path(jobdir, DIRECTORY)
     bloom = BloomSettings.from_settings(settings)
     for source in sources:
         if source != "-":
             Path(source).open("rb").close()  # all of them can be read, or nothing is begun
     unreadable: list[str] = []
     found = []
-    with (
-        open_filter(directory, bloom.capacity, bloom.error_rate, max_age=bloom.max_age) as chain,
-        closing(Database(directory / NAME)) as database,
-    ):
+    design: dict[str, Any] = {"capacity": bloom.capacity, "error_rate": bloom.error_rate, "max_age": bloom.max_age}
+    with stopped_job(jobdir, **design) as (chain, database):
         space = database.state.key_space or fingerprints_by(settings).space
-        check_consistency(database, chain, database.state.spider, None)
-        of_url = of_url_in(space, directory, settings)
+        of_url = of_url_in(space, jobdir, settings)
         database.write(Batch(state=replace(database.state, filter=chain.chain_id, key_space=space)))
-        import_seen(directory.parent, chain)  # a crawl does so only with an empty filter
+        import_seen(Path(jobdir), chain)  # a crawl does so only with an empty filter
         for source in sources:
             read = new = 0
             for fingerprint in tracked(_fingerprints_in(source, of_url, unreadable), f"Reading {source}"):
