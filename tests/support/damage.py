@@ -75,7 +75,7 @@ def _begun(directory: Path, count: int, done: int, site: str, moments: int) -> l
     engine = Engine(directory / "running")
     feed = directory / "items.jl"
     feed.write_bytes(b"x" * 5_000)
-    engine.crawl.feed_begins(FeedLength(str(feed), 5_000, 1, 100, str(feed)))
+    engine.store.feed_begins(FeedLength(str(feed), 5_000, 1, 100, str(feed)))
     jobs, finished = [], set[str]()
     for moment in range(moments):
         numbers = range(count * moment // moments, count * (moment + 1) // moments)
