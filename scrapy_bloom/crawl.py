@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
 from scrapy import signals
@@ -29,7 +29,6 @@ from scrapy_bloom.loops.share import MARK, Mark
 from scrapy_bloom.opening import Opening
 from scrapy_bloom.progress import Progress
 from scrapy_bloom.settings import BloomSettings
-from scrapy_bloom.staging import Staging
 from scrapy_bloom.startup import end_crawl, job_directory, log_start_errors, looks_only, repeat
 from scrapy_bloom.url.fingerprint import fingerprints_of
 
@@ -120,7 +119,6 @@ class Crawl:
         self._make_store: Callable[[Crawler, BloomSettings, Fingerprints], Store] | None = None
         self._answers_for_links = False
         self._add: Callable[[bytes], bool] = self._open_and_add
-        self._staging = Staging()
         self.spider_state = SpiderState()
         self.starts = StartRequests()
         self._forgotten = 0
@@ -271,7 +269,10 @@ class Crawl:
 
     def done(self, request: Request) -> None:
         """Write the items of *request*'s page to the feeds, and take it off the store."""
-        are_written = not self._staging.waiting or self._staging.done(request)
+        are_written = True
+        for feed in self.feeds:
+            if feed.waiting:
+                are_written &= feed.page_done(request)
         end = self.failures.ends.pop(id(request), NO_RESPONSE)
         assert self.store is not None  # noqa: S101 - the scheduler has opened it
         if not self.store.done(request, is_page=end != REPLACED):  # of engine.download(), such as robots.txt
@@ -283,13 +284,6 @@ class Crawl:
             self.delta.done(request, went_well=end == WELL and are_written)
         if self.guard is not None:
             self.guard.done(request)
-
-    def stage(self, request: Request | None, feed: Feed, item: Any) -> None:
-        """Keep *item* for *feed* until *request*, whose page it is of, is done; write it at once if that is unknown."""
-        if request is not None and self.is_handling(request):
-            self._staging.stage(request, feed, item)
-        else:
-            feed.export(item)
 
     def is_over(self) -> bool:
         """Return whether all that is pending belongs to kinds that have run dry, or to hosts that are full: the end."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import IO
 
-    from scrapy import Spider
+    from scrapy import Request, Spider
     from scrapy.crawler import Crawler
     from scrapy.extensions.feedexport import FeedSlot
     from scrapy.http import Response
@@ -36,6 +36,8 @@ logger = logging.getLogger(__name__)
 
 COMMITTED_FORMATS = ("jsonlines", "jsonl", "jl", "csv")
 """Feed formats without an end: what was written stays right when more is appended."""
+MOST_ITEMS_WAITING = 10_000
+"""Items of one page that wait for it to be done; a page with more is written as it comes."""
 WRITE_AT = 1 << 20
 """Bytes that wait in memory before they are written between two commits."""
 
@@ -51,6 +53,8 @@ class FeedExporter(ScrapyFeedExporter):
         super().__init__(crawler)
         self.crawl = Crawl.of(crawler)
         self.crawl.feeds.append(self)
+        self.waiting: dict[int, list[Any] | None] = {}
+        """Items of pages that are not done, by id() of the request; None if the page had too many."""
         self._noted: dict[str, FeedLength] = {}  # by path, as noted last
         self._finished: list[FeedSlot] = []
 
@@ -87,19 +91,44 @@ class FeedExporter(ScrapyFeedExporter):
         return slot
 
     def item_scraped(self, item: Any, spider: Spider, response: Response | None = None) -> None:  # noqa: ARG002 - Scrapy's arguments
-        """Keep *item* until its page is done."""
-        self.crawl.stage(None if response is None else response.request, self, item)
+        """Keep *item* until its page is done; write it at once if that is unknown, or the page has too many."""
+        request = None if response is None else response.request
+        waiting = self.waiting.setdefault(id(request), []) if self.crawl.is_handling(request) else None
+        if request is None or waiting is None:
+            self._export(item)
+            return
+        waiting.append(item)
+        if len(waiting) > MOST_ITEMS_WAITING:
+            logger.warning(
+                "%s has given more than %d items, which are written as they come: if the crawl is killed before the "
+                "page is done, it is fetched again, and those written come twice",
+                request,
+                MOST_ITEMS_WAITING,
+            )
+            self.page_done(request)
+            self.waiting[id(request)] = None
 
-    def export(self, item: Any) -> None:
-        """Write *item* to the feeds. May raise: an item of a type that the format cannot hold, say."""
+    def page_done(self, request: Request) -> bool:
+        """Write the items of *request*'s page to the feeds. Return False if one cannot be written."""
+        written = [self._export(item) for item in self.waiting.pop(id(request), None) or ()]
+        return all(written)
+
+    def _export(self, item: Any) -> bool:
+        """Write *item* to the feeds. Never raises: other items of its page wait to be written."""
         before = self.slots
         spider = self.crawler.spider
         assert spider is not None  # noqa: S101 - it has scraped the item
-        super().item_scraped(item, spider)
+        is_written = True
+        try:
+            super().item_scraped(item, spider)
+        except Exception:  # as Scrapy does: an item of a type that the format cannot hold, say
+            logger.exception("An item could not be written to the feeds: %r", item)
+            is_written = False
         for old, new in zip(before, self.slots, strict=True):
             if old is not new and _is_committed(old):
                 self._finished.append(old)
                 self._begin(new, cast("FileFeedStorage", old.storage).begins)
+        return is_written
 
     def _begin(self, slot: FeedSlot, begins: Callable[[FeedLength], None], *, goes_on: bool = False) -> None:
         """Make the file of *slot* part of the commits. The job knows of it, by *begins*, before it is opened."""

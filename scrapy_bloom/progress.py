@@ -56,7 +56,7 @@ class Progress:
         self._guard: LoopGuard | None = None
         self._noted = b""
         self._logged: set[str] = set()
-        self._layers = self._known_before = 0
+        self._known_before = 0
         self._at_line = (0, 0, 0)
         self._line_at = self._figures_at = 0.0
         self._last: Figures | None = None
@@ -74,10 +74,10 @@ class Progress:
             elif len(store):
                 logger.info("How many pages are left is estimated anew: the job did not count them so far")
         self._set_stats()
-        self._known_before, self._layers = len(chain), len(chain.layers)
+        self._known_before = len(chain)
         size = decimal(chain.nbytes)
         if self._known_before:
-            holds = f"knows {counted(self._known_before, 'URL')} in {counted(self._layers, 'layer')}, {size}"
+            holds = f"knows {counted(self._known_before, 'URL')} in {counted(len(chain.layers), 'layer')}, {size}"
         else:
             holds = f"is empty: {size} for the first {chain.layers[0].capacity:,} URLs, and it grows by itself"
         logger.info("%s. The filter %s %s.", ", ".join(switched_on), store.where, holds)
@@ -232,10 +232,6 @@ class Progress:
         }
         for name, value in values.items():
             self._stats.set_value(f"bloom/{name}", value)
-        if 0 < self._layers < len(layers):
-            size = decimal(chain.nbytes)
-            logger.info("The filter has grown to %d layers, %s, at %s", len(layers), size, counted(len(chain), "URL"))
-        self._layers = len(layers)
 
     def _expected_lost(self) -> str:
         lost = float(self._stats.get_value("bloom/expected_lost", 0))

@@ -16,8 +16,11 @@ if TYPE_CHECKING:
 class Feed(Protocol):
     """A feed exporter that writes the items of a page when the page is done."""
 
-    def export(self, item: Any) -> None:
-        """Write *item*. May raise."""
+    waiting: dict[int, list[Any] | None]
+    """What waits for pages to be done, by id() of the request."""
+
+    def page_done(self, request: Request) -> bool:
+        """Write the items of *request*'s page. Return False if one cannot be written."""
 
     def flush(self) -> None:
         """Hand what was written to the operating system."""

@@ -17,7 +17,7 @@ MOST_EXCEPTIONS = 8
 
 FLOOR = {"errors", "filter", "url", "loops"}
 JOB = FLOOR | {"job", "store", "estimate"}
-BELOW_CRAWL = JOB | {"settings", "guard", "startup", "failures", "delta", "progress", "opening", "staging"}
+BELOW_CRAWL = JOB | {"settings", "guard", "startup", "failures", "delta", "progress", "opening"}
 FACES = {"dupefilter", "scheduler", "feeds", "middleware", "links"}
 MAY_IMPORT = {
     "errors": set(),
@@ -31,7 +31,6 @@ MAY_IMPORT = {
     "failures": JOB,
     "delta": JOB | {"settings"},
     "guard": FLOOR | {"store"},
-    "staging": JOB,
     "estimate": set(),
     "progress": JOB | {"guard"},
     "opening": JOB | {"settings", "guard"},
