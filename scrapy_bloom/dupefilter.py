@@ -88,12 +88,7 @@ class BloomDupeFilter(BaseDupeFilter):
         )
 
     def open(self) -> None:
-        """Open the filter where it lives.
-
-        Raises:
-            BloomError: It cannot be used. One CRITICAL line says why.
-
-        """
+        """Open the filter where it lives. If it cannot be used, one CRITICAL line says why."""
         self.crawl.open()
 
     def request_seen(self, request: Request) -> bool:

@@ -46,15 +46,15 @@ CREATE TABLE IF NOT EXISTS figures
 
 
 class Database:
-    """The database of one job: a writer for the thread that commits, a reader for the crawl."""
+    """The database of one job: a writer for the thread that commits, a reader for the crawl.
+
+    What reads raises DamagedError if SQLite cannot, a checksum is wrong, or numbers do not add up.
+    """
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         """Open or create the file at *path*; if *read_only*, see it as it is now, and change nothing.
 
-        Raises:
-            DamagedError: SQLite cannot read it, or a checksum is wrong.
-            UnusableError: It belongs to another program, or has a later format.
-
+        Raises UnusableError, too, if it belongs to another program, or has a later format.
         """
         self.path = path
         self._connections: list[sqlite3.Connection] = []
@@ -148,12 +148,7 @@ class Database:
             )
 
     def rows(self, lane: int, after: int, before: int, *, newest_first: bool, most: int) -> list[tuple[int, bytes]]:
-        """Return id and body of up to *most* rows of *lane* with ids between *after* and *before*, in order.
-
-        Raises:
-            DamagedError: A row contradicts its checksum, there is none, or SQLite cannot read the file.
-
-        """
+        """Return id and body of up to *most* rows of *lane* with ids between *after* and *before*, in order."""
         order = "DESC" if newest_first else "ASC"
         query = f"SELECT id, body FROM request WHERE lane = ? AND id > ? AND id < ? ORDER BY id {order} LIMIT ?"  # noqa: S608 - one of two
         found = self.select(query, lane, after, before, most)
@@ -167,19 +162,14 @@ class Database:
         return body
 
     def select(self, query: str, *values: object) -> list[Any]:
-        """Return the rows that *query* finds. Raises DamagedError if SQLite cannot read them."""
+        """Return the rows that *query* finds."""
         try:
             return self.reader.execute(query, values).fetchall()
         except UNREADABLE as error:
             raise damaged(self.path, error) from error
 
     def requests(self) -> Iterator[tuple[int, int, bytes | None]]:
-        """Yield lane, id and body of every pending request; None as the body of one that is damaged.
-
-        Raises:
-            DamagedError: SQLite cannot read the file.
-
-        """
+        """Yield lane, id and body of every pending request; None as the body of one that is damaged."""
         try:
             for lane, id_, row in self.reader.execute("SELECT lane, id, body FROM request"):
                 yield lane, id_, unsealed(lane, id_, row)
@@ -187,12 +177,7 @@ class Database:
             raise damaged(self.path, error) from error
 
     def lanes(self) -> list[LaneRow]:
-        """Return the lanes that have rows.
-
-        Raises:
-            DamagedError: Their rows do not add up to what the last commit noted.
-
-        """
+        """Return the lanes that have rows, as many as the last commit noted."""
         found = [LaneRow(*row) for row in self.select("SELECT * FROM lane WHERE rows != 0")]
         if not all(lane.is_sound() for lane in found):
             raise damaged(self.path, "a lane has values that none can have")
@@ -213,7 +198,7 @@ class Database:
         return commits
 
     def notes(self, topic: str) -> dict[str, bytes]:
-        """Return the notes on *topic* by key: ``state``, ``feed`` or ``kind``. DamagedError if one is damaged."""
+        """Return the notes on *topic* by key: ``state``, ``feed`` or ``kind``."""
         rows = self.select("SELECT key, body FROM note WHERE topic = ?", topic)
         return {key: self._whole(topic, key, row) for key, row in rows}
 
@@ -231,7 +216,7 @@ class Database:
         return int(self.select("SELECT count(*) FROM failed")[0][0])
 
     def feeds(self) -> list[FeedLength]:
-        """Return the feed files, as long as they were at the last commit. DamagedError if that is damaged."""
+        """Return the feed files, as long as they were at the last commit."""
         return [FeedLength(*json.loads(body)) for body in self.notes("feed").values()]
 
     def _read_state(self) -> State:

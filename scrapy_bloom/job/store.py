@@ -69,7 +69,8 @@ class JobStore(MemoryStore):
         share: Shares the crawl among kinds of URLs, within that order; None: nothing does.
 
     Raises:
-        BloomError: The job is in use, damaged, another spider's, or its parts are of different moments.
+        BloomError: The job is in use, damaged, another spider's, or its parts are of different moments. Later on,
+            whatever reads or commits raises DamagedError if the database is damaged.
 
     """
 
@@ -233,10 +234,6 @@ class JobStore(MemoryStore):
         """Return the next request, of those in memory alone first as in Scrapy, and whether it survives the process.
 
         None if nothing is pending.
-
-        Raises:
-            DamagedError: The database is damaged.
-
         """
         if self._memory.size:
             return super().pop()
@@ -270,12 +267,7 @@ class JobStore(MemoryStore):
     # -- commits -----------------------------------------------------------------------------------------------------
 
     def commit(self) -> None:
-        """Begin a commit if one is due, and end the last one if its transaction is written. Never waits.
-
-        Raises:
-            DamagedError: The database is damaged.
-
-        """
+        """Begin a commit if one is due, and end the last one if its transaction is written. Never waits."""
         self._collect()
         if self._writing is None and time.monotonic() >= max(self._began + COMMIT_SECONDS, self._retry_at):
             self._begin_commit()
@@ -351,12 +343,7 @@ class JobStore(MemoryStore):
             )
 
     def flush(self) -> None:
-        """Commit what is left, and wait until it is written.
-
-        Raises:
-            DamagedError: The database is damaged.
-
-        """
+        """Commit what is left, and wait until it is written."""
         self._wait()
         self._began = time.monotonic()
         self._begin_commit()
