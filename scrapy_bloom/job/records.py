@@ -126,13 +126,3 @@ class Batch:
     def note(self, topic: str, bodies: Mapping[str, bytes]) -> None:
         """Write *bodies* on *topic*, by key."""
         self.notes.update({(topic, key): body for key, body in bodies.items()})
-
-    def extend(self, since: Batch) -> None:
-        """Add what came *since*, but for its state and what is done."""
-        self.lanes.update(since.lanes)
-        self.added.update(since.added)
-        self.fingerprints.update(since.fingerprints)
-        self.feeds += since.feeds
-        self.notes.update(since.notes)
-        self.failed += since.failed
-        self.figures += since.figures

@@ -123,7 +123,7 @@ class JobStore(MemoryStore):
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="scrapy-bloom-commit")
         self._writing: Future[None] | None = None
         self._began = self._retry_at = 0.0
-        self._is_failing = self._is_closed = False
+        self._is_left = self._is_failing = self._is_closed = False  # whether the last batch could not be written
 
     def begin(self, *, writes_at_once: bool) -> None:
         """Take in the pending requests, and note that a run has begun.
@@ -196,10 +196,11 @@ class JobStore(MemoryStore):
 
     def forget(self, fingerprint: bytes) -> bool:
         """Take *fingerprint* back, durably. Return False if it was not known."""
-        if self._batch.fingerprints.pop(fingerprint, fingerprint) is None:
-            return True
         if fingerprint in self._writing_batch.fingerprints:
             self._wait()
+        for batch in (self._batch, self._writing_batch):
+            if batch.fingerprints.pop(fingerprint, fingerprint) is None:
+                return True
         is_unsaved = self._unsaved is not None and self._unsaved.forget(fingerprint)
         return self.chain.forget(fingerprint) or is_unsaved
 
@@ -276,18 +277,19 @@ class JobStore(MemoryStore):
         if self._writing is not None:
             return
         self._began = time.monotonic()
-        try:
-            self._prepare(self._batch)
-        except OSError as error:  # a feed has no room
-            self._explain(error)
-            return
-        if self._share is not None:
-            self._batch.note("kind", self._share.changed())
-        state = replace(self.state, last_id=self._last_id, in_flight=len(self._in_flight))
-        if self._batch.is_empty() and self.commits and state == self.state:
-            return
-        self._writing_batch, self._batch = self._batch, Batch()
-        self._writing_batch.state = self.state = state
+        if not self._is_left:
+            try:
+                self._prepare(self._batch)
+            except OSError as error:  # a feed has no room
+                self._explain(error)
+                return
+            if self._share is not None:
+                self._batch.note("kind", self._share.changed())
+            state = replace(self.state, last_id=self._last_id, in_flight=len(self._in_flight))
+            if self._batch.is_empty() and self.commits and state == self.state:
+                return
+            self._writing_batch, self._batch = self._batch, Batch()
+            self._writing_batch.state = self.state = state
         self._writing = self._thread.submit(self.database.write, self._writing_batch, redo_until=self.chain.synced)
 
     def _wait(self) -> None:
@@ -301,11 +303,11 @@ class JobStore(MemoryStore):
         if self._writing is None or not self._writing.done():
             return
         error, self._writing = self._writing.exception(), None
-        batch, self._writing_batch = self._writing_batch, Batch()
+        self._is_left = error is not None
         if error is not None:
-            self._take_back(batch)
             self._explain(error)
             return
+        batch, self._writing_batch = self._writing_batch, Batch()
         if self._is_failing:
             self._is_failing = False
             logger.warning("Pending requests are written to %s again", self.directory)
@@ -316,16 +318,6 @@ class JobStore(MemoryStore):
         for lane in batch.lanes.values():
             lane.written(batch.state.last_id)
         self.commits += 1
-
-    def _take_back(self, batch: Batch) -> None:
-        """Put what could not be written in front of what came since."""
-        since, self._batch = self._batch, batch
-        batch.extend(since)
-        for lane, id_ in since.done:
-            if batch.added.pop(id_, None) is None:
-                batch.done.append((lane, id_))
-            else:
-                self.frontier.taken.discard(id_)
 
     def _explain(self, error: BaseException) -> None:
         if isinstance(error, sqlite3.Error) and not isinstance(error, sqlite3.OperationalError):
@@ -345,9 +337,9 @@ class JobStore(MemoryStore):
     def flush(self) -> None:
         """Commit what is left, and wait until it is written."""
         self._wait()
-        self._began = time.monotonic()
-        self._begin_commit()
-        self._wait()
+        for _ in range(2):  # first what could not be written before, if there is such
+            self._begin_commit()
+            self._wait()
 
     def close(self) -> None:
         """Write what is left, and close the files. What cannot be written is said, and fetched again."""

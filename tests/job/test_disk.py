@@ -89,6 +89,36 @@ class SlowConnection(sqlite3.Connection):
         return super().execute(sql, *values)
 
 
+class FullConnection(sqlite3.Connection):
+    """A database on a disk that has no room for some time."""
+
+    is_full = False
+
+    def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+        if self.is_full and sql == "COMMIT":
+            raise sqlite3.OperationalError("database or disk is full")
+        return super().execute(sql, *values)
+
+
+def test_what_is_taken_back_on_a_full_disk_stays_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though a commit with its fingerprint is under way, which fails. What else was in that is written in the end."""
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *args, **kwargs: connect(*args, factory=FullConnection, **kwargs))
+    monkeypatch.setattr(store, "COMMIT_SECONDS", 0.0)
+    one, two, three = (Request(f"http://site.example/{number}") for number in "123")
+    with opened(tmp_path) as engine:
+        engine.push(one, two)
+        engine.drain()
+        monkeypatch.setattr(FullConnection, "is_full", True)
+        engine.store.commit()  # which is under way
+        engine.crawl.forget(one)
+        engine.push(three)
+        monkeypatch.setattr(FullConnection, "is_full", False)
+    with opened(tmp_path) as engine:
+        assert engine.push(one, two, three) == [True, False, False]
+        assert sorted(engine.drain()) == [one.url, three.url]
+
+
 @pytest.fixture
 def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     connect = sqlite3.connect
