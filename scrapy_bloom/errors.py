@@ -63,8 +63,6 @@ class DamagedError(BloomError):
 
     def __init__(self, where: object, problem: str, *, offset: int | None = None, advice: str) -> None:
         """Take as *problem* what was found and what was expected, and as *offset* the byte where, if known."""
-        self.problem = problem
-        self.offset = offset
         place = "" if offset is None else f" at byte {offset}"
         super().__init__(where, f"is damaged{place}: {problem}", advice=advice)
 
@@ -82,7 +80,6 @@ class MissingPackageError(BloomError, ImportError):
 
     def __init__(self, package: str, extra: str, what: str) -> None:
         """Take as *what* the part that needs *package*, which comes with the optional dependencies *extra*."""
-        self.package = package
         super().__init__(
             what,
             f"needs the package {package}, which is not installed",

@@ -7,7 +7,7 @@ import json
 import os
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from scrapy_bloom.errors import SettingsError
@@ -73,24 +73,19 @@ class BloomSettings:
         problems = []
         for name in sorted(name for name in settings if isinstance(name, str) and name.startswith("BLOOM_")):
             value = settings[name]
-            known = _KNOWN.get(name)
-            if known is None:
+            if name not in _KNOWN:
                 problems.append(_unknown(name, value))
             elif value is not None:
+                allowed, parse = _KNOWN[name]
                 try:
-                    values[name.removeprefix("BLOOM_").lower()] = known.parse(value)
+                    values[name.removeprefix("BLOOM_").lower()] = parse(value)
                 except SettingsError as error:  # from a setting with many parts
                     problems += error.problems
                 except (TypeError, ValueError, OverflowError):
-                    problems.append(f"{name} must be {known.allowed}, not {_shown(name, value)}")
+                    problems.append(f"{name} must be {allowed}, not {_shown(name, value)}")
         if problems:
             raise SettingsError(problems)
         return cls(**values)
-
-
-class _Known(NamedTuple):
-    allowed: str
-    parse: Callable[[Any], Any]
 
 
 def _number(value: Any, low: float, high: float) -> float:
@@ -171,29 +166,27 @@ def _redis_key(value: Any) -> str:
     return value
 
 
-_KNOWN = {
-    "BLOOM_CAPACITY": _Known("a whole number of URLs from 1 to 1e12", _count),
-    "BLOOM_ERROR_RATE": _Known(
+_KNOWN: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "BLOOM_CAPACITY": ("a whole number of URLs from 1 to 1e12", _count),
+    "BLOOM_ERROR_RATE": (
         f"a probability from {MIN_ERROR_RATE} to {MAX_ERROR_RATE}",
         partial(_number, low=MIN_ERROR_RATE, high=MAX_ERROR_RATE),
     ),
-    "BLOOM_MAX_AGE": _Known('an age from 60 seconds to 10 years, such as "7d", "12h", "30m" or seconds', _age),
-    "BLOOM_URL_RULES": _Known(RULES_ALLOWED, lambda value: resolve(value).names),
-    "BLOOM_LOOP_GUARD": _Known("True, False or a dict of limits", parse_loop_guard),
-    "BLOOM_FORGET_FAILED": _Known("True or False", _truth),
-    "BLOOM_DELTA": _Known("a directory, True or False", _directory),
-    "BLOOM_DELTA_RESET": _Known("True or False", _truth),
-    "BLOOM_PAGES_PER_HOST": _Known(
+    "BLOOM_MAX_AGE": ('an age from 60 seconds to 10 years, such as "7d", "12h", "30m" or seconds', _age),
+    "BLOOM_URL_RULES": (RULES_ALLOWED, lambda value: resolve(value).names),
+    "BLOOM_LOOP_GUARD": ("True, False or a dict of limits", parse_loop_guard),
+    "BLOOM_FORGET_FAILED": ("True or False", _truth),
+    "BLOOM_DELTA": ("a directory, True or False", _directory),
+    "BLOOM_DELTA_RESET": ("True or False", _truth),
+    "BLOOM_PAGES_PER_HOST": (
         'a whole number of pages from 1, or a dict such as {"*": 1000, "example.com": 50000, "example.org": None}',
         _pages_per_host,
     ),
-    "BLOOM_REDIS_URL": _Known(
-        "a URL such as redis://host:6379/0, rediss://:password@host or unix:///path", _server_url
-    ),
-    "BLOOM_REDIS_KEY": _Known("a key prefix without braces; %(spider)s is the spider's name", _prefix),
-    "BLOOM_FLEET_START_URLS": _Known("a Redis key; %(spider)s is the spider's name", _redis_key),
-    "BLOOM_FLEET_SECRET": _Known("a text of at least 16 characters", _secret),
-    "BLOOM_FLEET_LEASE": _Known("a number of seconds from 1 to 86400", partial(_number, low=1, high=86_400)),
+    "BLOOM_REDIS_URL": ("a URL such as redis://host:6379/0, rediss://:password@host or unix:///path", _server_url),
+    "BLOOM_REDIS_KEY": ("a key prefix without braces; %(spider)s is the spider's name", _prefix),
+    "BLOOM_FLEET_START_URLS": ("a Redis key; %(spider)s is the spider's name", _redis_key),
+    "BLOOM_FLEET_SECRET": ("a text of at least 16 characters", _secret),
+    "BLOOM_FLEET_LEASE": ("a number of seconds from 1 to 86400", partial(_number, low=1, high=86_400)),
 }
 
 
