@@ -85,6 +85,18 @@ def test_a_resumed_job_asks_for_the_start_requests_that_it_has_not_had(tmp_path:
             assert engine.push(alike[0].copy()) == [True]
 
 
+class Lock:
+    def __reduce__(self) -> Any:
+        raise RuntimeError("to be shared by inheritance only")
+
+
+def test_whatever_an_object_in_meta_raises_its_request_is_queued(tmp_path: Path) -> None:
+    """As those of multiprocessing do when they are pickled: it is a request that cannot be serialized."""
+    with opened(tmp_path) as engine:
+        assert engine.push(ONE.replace(meta={"lock": Lock()})) == [True]
+        assert engine.drain() == [ONE.url]
+
+
 # -- our filter under Scrapy's scheduler -------------------------------------------------------------------------------
 
 

@@ -33,7 +33,7 @@ def dumps(request: Request, spider: Spider | None) -> bytes:
                 if value == default and type(value) is type(default):
                     del attributes[name]
         body = pickle.dumps(attributes, PICKLE_PROTOCOL)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
+    except Exception as error:  # of objects of the user's in meta
         raise ValueError(str(error)) from error
     # Version and length of the only frame, 11 of some 120 bytes, tell nothing: pickle.loads() does without them.
     return body[11:] if int.from_bytes(body[3:11], "little") == len(body) - 11 else body
