@@ -47,7 +47,7 @@ def show(found: Mapping[str, Any], options: argparse.Namespace) -> None:
             write([f"{name.replace('_', ' '):<20}{_shown(name, value)}"])
         elif value and isinstance(value[0], dict):
             rows = [[_shown(column, cell) for column, cell in row.items()] for row in value[:_MOST_ROWS]]
-            write(["", table([column.replace("_", " ") for column in value[0]], rows)])
+            write(["", name.replace("_", " "), table([column.replace("_", " ") for column in value[0]], rows)])
             write([f"and {len(value) - _MOST_ROWS:,} more"] if len(value) > _MOST_ROWS else [])
         elif value:
             write(["", *(f"! {line}" if name == "findings" else line for line in value)])
