@@ -32,9 +32,13 @@ MOST_MESSAGES = 300  # in one call: a server answers nobody else for some 3 ms
 class LeaseClient:
     """A worker's connection to the queue. Its methods never wait for the server, but for ``open`` and ``close``.
 
-    While the server is away or full, the thread tries again and takes no requests. A lease that has run out is begun
-    anew: the worker joins under a new token, and what it held before is others'. If the queue is gone or the thread has
-    a bug, :attr:`failure` says so. The crawl must end then: nothing is delivered any more.
+        open --> joined -- close --> all delivered, the rest given back, or CLOSE_SECONDS over --> ended
+                 |    ^ ^
+                 |    | '-- it answers -- away: the server is, or is full; tries again, takes no requests
+                 |    '---- joins under a new token; what it held is others' -- the lease has run out
+                 '-- the queue is gone, or a bug of this thread --> ended, and failure says of what
+
+    After a :attr:`failure` the crawl must end: nothing is delivered any more.
 
     All that both threads see is behind one lock. The outbox keeps the order, so the links of a page come before its
     acknowledgement.
