@@ -21,11 +21,12 @@ from scrapy_bloom.fleet.entry import for_script
 from scrapy_bloom.fleet.server import key_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from typing_extensions import Self
 
     from scrapy_bloom.fleet.server import Server
+    from scrapy_bloom.job.pages import PagesPerHost
     from scrapy_bloom.settings import BloomSettings
     from scrapy_bloom.url.fingerprint import Fingerprints
 
@@ -117,7 +118,7 @@ class Queue:
     fingerprints. *max_age* is in seconds. *kind* keeps a filter whose requests are elsewhere from the key of a queue.
 
     A worker is given up after *lease_seconds* without a word. A slot's requests are handed out *delay* seconds apart.
-    *limits* has the most pages of slots; on a cluster, each shard has its part. *start_urls* is a Redis key that others
+    *pages* limits the pages of slots; on a cluster, each shard has its part. *start_urls* is a Redis key that others
     push start URLs to, and *items* the name of the list that :attr:`Done.items` go to. All methods raise UnusableError
     if the server has lost keys of the queue, and redis.RedisError if a call failed, which may have been carried out all
     the same.
@@ -135,7 +136,7 @@ class Queue:
         kind: str = "queue 2",
         lease_seconds: float = 60.0,
         delay: float = 0.0,
-        limits: Mapping[str, int | None] | None = None,
+        pages: PagesPerHost | None = None,
         start_urls: str | None = None,
         items: str = "",
     ) -> None:
@@ -146,7 +147,7 @@ class Queue:
         if start_urls and server.is_cluster and self.key(0) not in start_urls:
             need = f"on a cluster, its name must have {self.key(0)} in it, to be on the node of the queue"
             raise SettingsError([f"BLOOM_FLEET_START_URLS is {start_urls!r}; {need}"])
-        self.lease_seconds, self.start_urls, self.items, self.limits = lease_seconds, start_urls, items, limits or {}
+        self.lease_seconds, self.start_urls, self.items, self.pages = lease_seconds, start_urls, items, pages
         self._lease, self._delay, self._max_age = (
             int(lease_seconds * 1000),
             int(delay * 1000),
@@ -252,13 +253,17 @@ class Queue:
 
         """
         keys = [self.key(shard), *([self.start_urls] if self.start_urls and not shard else [])]
-        parts = {slot: False if most is None else ceil(most / self.shards) for slot, most in self.limits.items()}
+        limits = {} if self.pages is None else self.pages.limits
+        parts = {slot: False if most is None else ceil(most / self.shards) for slot, most in limits.items()}
         given = token, newest, most, self._lease, self._delay, for_script([*later]), for_script(parts)
         answer = self._step(self._take, keys, *given)
         if not answer:
             raise LeaseLostError
-        outstanding, seq, flat, returned, buried, left = answer
+        outstanding, seq, flat, returned, buried, left, full = answer
         self._say_what_ended(shard, returned, buried)
+        if self.pages is not None:
+            for slot in full:
+                self.pages.log_full(slot.decode(errors="surrogateescape"))
         rows = zip(flat[::3], flat[1::3], flat[2::3], strict=True)
         found = [(Ticket(shard, id_, slot.decode(errors="surrogateescape")), entry) for id_, slot, entry in rows]
         return Taken(outstanding, seq, found, returned, buried, left)

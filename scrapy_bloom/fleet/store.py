@@ -65,7 +65,6 @@ class FleetStore:
         delay = max(own.getfloat("DOWNLOAD_DELAY"), getattr(spider, "download_delay", None) or 0)
         order = Order.of(own, in_job=True)
         self._order = order._replace(by_slot=True) if delay else order
-        PagesPerHost.of(settings.pages_per_host, self._order)  # refuses an order that tells no hosts apart
         self._crawler, self._fingerprints, self._flush = crawler, fingerprints, flush
         self._stats: Any = crawler.stats
         self._entries = Entries(spider, settings.fleet_secret)
@@ -102,7 +101,7 @@ class FleetStore:
                 name,
                 lease_seconds=settings.fleet_lease,
                 delay=delay,
-                limits=settings.pages_per_host,
+                pages=PagesPerHost.of(settings.pages_per_host, self._order),
                 start_urls=key_of(settings.fleet_start_urls, name) if settings.fleet_start_urls else None,
                 items=own.get(ITEMS, ""),
             )

@@ -5,7 +5,8 @@
 -- ARGV[7] limits to the pages of slots, in msgpack; "*": of others; false: none
 -- KEYS[2] if given, a list, set or sorted set of start URLs that others push
 --
--- Returns {outstanding, seq, [id, slot, entry, ...], requests given back, of these buried, requests left in full slots}
+-- Returns {outstanding, seq, [id, slot, entry, ...], requests given back, of these buried, requests left in full slots,
+--          slots that are full now}
 --         {}: the lease has run out, and others have or get what the worker held
 --         nil: keys of the queue are lost
 local token, most, lease, delay = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -46,7 +47,7 @@ local function serve(slot, count)
     return taken
 end
 
-local limits = cmsgpack.unpack(ARGV[7])
+local limits, full = cmsgpack.unpack(ARGV[7]), {}
 
 -- Returns how many requests of a slot may be handed out, at most *count*.
 local function room(slot, count)
@@ -98,6 +99,7 @@ elseif most > 0 then
             if taken > 0 then
                 call('ZADD', SLOTS, now + delay * taken, slot)
             elseif count <= 0 and count < wanted then
+                full[#full + 1] = slot
                 call('ZREM', SLOTS, slot)
                 call('SADD', FULL, slot)
                 call('HINCRBY', STATE, 'left', waiting(slot))
@@ -129,4 +131,4 @@ if most > 0 and #found == 0 and call('EXISTS', SLOTS, SUSPECTS) == 0 then
     end
     call('HSET', STATE, 'outstanding', outstanding, 'seq', seq)
 end
-return {outstanding - left, seq, found, returned, buried, left}
+return {outstanding - left, seq, found, returned, buried, left, full}

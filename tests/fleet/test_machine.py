@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from scrapy_bloom.fleet.queue import Done, Lane, LeaseLostError, Link, Message, Queue, Ticket
 from scrapy_bloom.fleet.server import Server
+from scrapy_bloom.job.pages import PagesPerHost
 from scrapy_bloom.settings import OTHERS
 
 if TYPE_CHECKING:
@@ -46,8 +47,8 @@ def machine_over(server: RedisServer, limit: int | None) -> type[RuleBasedStateM
             with server.client() as client:
                 client.flushall()
             self.connection = Server(server.url)
-            limits = None if limit is None else {OTHERS: limit}
-            self.queue = Queue(self.connection, "bloom:model", capacity=10, limits=limits)
+            pages = None if limit is None else PagesPerHost({OTHERS: limit})
+            self.queue = Queue(self.connection, "bloom:model", capacity=10, pages=pages)
             self.queue.begin()
             self.tokens = 0
             self.found: set[int] = set()
@@ -164,17 +165,20 @@ def test_every_url_that_was_found_is_pending_in_hand_or_done(mortal: RedisServer
     run_state_machine_as_test(machine_over(mortal, limit), settings=own)
 
 
-def test_a_host_that_ran_empty_before_its_limit_goes_on(mortal: RedisServer) -> None:
-    """Asking for more than a host has does not count as having had its pages."""
+def test_a_host_that_ran_empty_before_its_limit_goes_on(mortal: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
+    """Asking for more than a host has does not count as having had its pages; when it has, the log says so."""
+    caplog.set_level("INFO")
     connection = Server(mortal.url)
-    queue = Queue(connection, "bloom:model", capacity=10, limits={OTHERS: 3})
+    queue = Queue(connection, "bloom:model", capacity=10, pages=PagesPerHost({OTHERS: 3}))
     queue.begin()
     queue.join("token", "one")
     queue.finish(0, "token", 1, [link(1), link(4)])
     first = queue.take(0, "token", 0, 5).found
+    assert not caplog.messages
     queue.finish(0, "token", 2, [link(7), link(10)])
     then = queue.take(0, "token", max(ticket.id for ticket, _ in first), 5)
     connection.close()
     assert len(first) == 2
     assert len(then.found) == 1
     assert then.left == 1
+    assert [message.split()[0] for message in caplog.messages] == ["host-1"]
