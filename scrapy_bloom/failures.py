@@ -64,17 +64,17 @@ class FailureWatch:
         self._crawler.signals.connect(self._response_received, signal=signals.response_received)
         self._crawler.signals.connect(self._spider_error, signal=signals.spider_error)
 
-    def came(self, request: Request, *, is_queued: bool) -> None:
-        """Note that *request*, which has a key of :data:`REPLACING`, came, perhaps in the place of one under way.
+    def came(self, request: Request) -> dict[int, str]:
+        """Return the :attr:`ends` of those under way, once *request*, which has a key of :data:`REPLACING`, is queued.
 
-        Until it is queued, that one is done: its page may have been seen. A link that carries its page's meta does not
-        count.
+        Until then they are done: its page may have been seen. A link that carries its page's meta replaces none.
         """
         for url in (*request.meta.get("redirect_urls", ())[-1:], request.url):
             if replaced := [id(each) for each in self.under_way if each.url == url]:
                 break
         for each in replaced:
-            self.ends[each] = REPLACED if is_queued else self.ends.get(each, WELL)
+            self.ends.setdefault(each, WELL)
+        return dict.fromkeys(replaced, REPLACED)
 
     def raised(self, request: Request, exception: Exception, spider: Any = None) -> None:  # noqa: ARG002 - Scrapy's
         """Note that *exception* is what became of *request*: as the last of the downloader middlewares is told."""

@@ -98,9 +98,7 @@ class DurableScheduler(BaseScheduler):
         """
         crawl = self.crawl
         fingerprint, is_start = None, False
-        may_replace = not REPLACING.isdisjoint(request.meta)
-        if may_replace:
-            crawl.failures.came(request, is_queued=False)
+        ends = {} if REPLACING.isdisjoint(request.meta) else crawl.failures.came(request)
         if crawl.delta is not None and crawl.delta.skips(request):
             return False
         redirected = self._redirected(request) if request.meta.get("redirect_urls") else None
@@ -131,8 +129,7 @@ class DurableScheduler(BaseScheduler):
         self.stats.inc_value("scheduler/enqueued/disk" if is_durable else "scheduler/enqueued/memory")
         self.stats.inc_value("scheduler/enqueued")
         crawl.progress.estimate.found[request.meta.get("depth", 0)] += 1
-        if may_replace:
-            crawl.failures.came(request, is_queued=True)
+        crawl.failures.ends.update(ends)
         return True
 
     def _redirected(self, request: Request) -> Request | None:
