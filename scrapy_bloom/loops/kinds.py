@@ -306,9 +306,8 @@ class Tree:
             elif depth and end != "&" and _has_letter(name):
                 is_one_of_many = not self._is_frequent(host, name)
             else:
-                is_one_of_many = name[:1] not in ("", "?", ";")
                 most = SECTIONS if name[-1:] == "/" and not depth else CHILDREN
-                is_one_of_many = is_one_of_many and len(kind.children) >= most
+                is_one_of_many = name[:1] not in ("", "?", ";") and len(kind.children) >= most
             is_full = self.counts[host] >= MOST_KINDS
             if is_one_of_many or is_full:
                 name = "*" + end

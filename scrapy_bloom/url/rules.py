@@ -19,7 +19,6 @@ from scrapy_bloom.errors import SettingsError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-
 SETTING = "BLOOM_URL_RULES"
 ALLOWED = "a list of rules, presets and import paths"
 """What the setting takes, in the words of a message."""
