@@ -74,6 +74,7 @@ def crawl(
 
     push(drawn.start, None)
     total, got, pages, is_over = len(drawn.honest), 0, 0, False
+    reached: set[str] = set()
     moments = {int(total * times): times for times in AT}
     at: dict[float, float] = {}
     by_part: Counter[str] = Counter()
@@ -95,7 +96,10 @@ def crawl(
                 continue
             seen.add(url)
             answer = drawn.page(url)
-        got += url in drawn.honest
+        content = drawn.content_of(url)
+        if content in drawn.honest:
+            reached.add(content)
+        got = len(reached)
         if each_page:
             each_page(got, share, group)
         if pages in moments:
