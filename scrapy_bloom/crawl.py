@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from scrapy.crawler import Crawler
 
-    from scrapy_bloom.job.records import Batch
+    from scrapy_bloom.job.records import Batch, FailedRow
     from scrapy_bloom.store import Feed, Store
     from scrapy_bloom.url.fingerprint import Fingerprints
 
@@ -133,6 +133,7 @@ class Crawl:
         self._looks, self._was_over = 0, False
         self.progress = Progress(crawler.stats, debug=crawler.settings.getbool("DUPEFILTER_DEBUG"))
         self.failures = Failures(crawler)
+        self._failed: list[FailedRow] = []  # rows of committed pages for the next commit
 
     # -- what Scrapy's faces say of themselves, before the crawl is opened --------------------------------------------
 
@@ -304,17 +305,18 @@ class Crawl:
         depth = request.meta.get("depth")
         self.progress.estimate.finished.append(depth if type(depth) is int and depth >= 0 else 0)
         if page.result.outcome is Outcome.FAILED:
-            page.failure = self.failures.add(request, page.result.reason)
+            if (row := self.failures.add(request, page.result.reason)) is not None:
+                page.items.append((self._failed.append, row))
             if self._take_back(request):
                 page.fingerprint = None
         if self.delta is not None:
             self.delta.done(page)
         if self.guard is not None:
-            self.guard.done(request)
+            self.guard.done(page)
         self.store.done(page)
 
     def _take_back(self, request: Request) -> bool:
-        """With ``BLOOM_FORGET_FAILED``, make *request*, which failed, new again, and URLs that were redirected to it.
+        """With ``BLOOM_FORGET_FAILED``, make *request*, which failed, new again, and what was redirected to it.
 
         Return False without. Each is taken back once in a run: failing pages that link to each other would be fetched
         for ever.
@@ -392,6 +394,8 @@ class Crawl:
         batch.note("state", self.spider_state.changed(self.crawler.spider))
         if self.start_urls is not None:
             batch.note("state", self.start_urls.changed())
+        batch.failed += self._failed
+        self._failed.clear()
         if isinstance(self.store, JobStore):
             self.progress.prepare_commit(batch, self.store, is_last=self.is_closed)
 

@@ -95,10 +95,11 @@ class DurableScheduler(BaseScheduler):
         elif (decision := crawl.decision) is not None and decision.request is request:
             fingerprint = decision.fingerprint
         assert crawl.store is not None  # noqa: S101 - open() has opened it
+        mark = None
         if crawl.guard is not None and crawl.guard.is_open:
-            crawl.guard.mark(request)
+            mark = crawl.guard.mark(request, parent)
         try:
-            is_durable = crawl.store.push(request, fingerprint, parent)
+            is_durable = crawl.store.push(request, fingerprint, parent, mark)
         except BloomError as error:
             crawl.fail(error)
             return False

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from scrapy_bloom.filter.chain import ScalableBloomFilter
     from scrapy_bloom.job.page import Page
     from scrapy_bloom.job.records import FeedLength
+    from scrapy_bloom.loops.share import Mark
 
 
 class Feed(Protocol):
@@ -41,10 +42,12 @@ class Store(Protocol):
     def seen(self, fingerprints: Sequence[bytes]) -> list[bool]:
         """Return for each of *fingerprints* whether it was added before. Remembers nothing."""
 
-    def push(self, request: Request, fingerprint: bytes | None, parent: Page | None = None) -> bool:
+    def push(
+        self, request: Request, fingerprint: bytes | None, parent: Page | None = None, mark: Mark | None = None
+    ) -> bool:
         """Take in *request*, to which *parent* led, and return whether it survives the process.
 
-        Without a fingerprint it is not filtered.
+        Without a fingerprint it is not filtered. The loop guard's *mark* comes back with it.
         """
 
     def pop(self) -> tuple[Request, bool] | None:

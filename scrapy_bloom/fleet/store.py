@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.settings import BaseSettings
 
+    from scrapy_bloom.loops.share import Mark
     from scrapy_bloom.settings import BloomSettings
     from scrapy_bloom.url.fingerprint import Fingerprints
 
@@ -120,7 +121,13 @@ class FleetStore:
         """Return for each of *fingerprints* whether this process knows it. Remembers nothing, and asks nobody."""
         return [each in self.chain for each in fingerprints]
 
-    def push(self, request: Request, fingerprint: bytes | None, parent: Page | None = None) -> bool:
+    def push(
+        self,
+        request: Request,
+        fingerprint: bytes | None,
+        parent: Page | None = None,
+        mark: Mark | None = None,  # noqa: ARG002 - workers do not share kinds
+    ) -> bool:
         """Send *request* to the server, which keeps it if it is new there. False: it has to stay in this process."""
         if fingerprint is None and parent is None and request.meta.get("is_start_request"):
             fingerprint = self._start_fingerprint(request)

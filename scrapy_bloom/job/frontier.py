@@ -15,7 +15,6 @@ from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.misc import load_object
 
 from scrapy_bloom.errors import SettingsError
-from scrapy_bloom.loops.share import MARK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
     from scrapy_bloom.job.pages import PagesPerHost
     from scrapy_bloom.job.records import LaneRow
-    from scrapy_bloom.loops.share import Group, Share
+    from scrapy_bloom.loops.share import Group, Mark, Share
 
 READ_ROWS = 64
 """Rows that a lane reads at once."""
@@ -82,8 +81,8 @@ class LaneKey(NamedTuple):
         return int.from_bytes(digest, "big", signed=True)
 
 
-def key_of(request: Request, order: Order) -> LaneKey:
-    """Return the lane that *request* waits in. A slot is named as by Scrapy's downloader."""
+def key_of(request: Request, order: Order, mark: Mark | None = None) -> LaneKey:
+    """Return the lane that *request* with this *mark* waits in. A slot is named as by Scrapy's downloader."""
     slot = ""
     if order.by_slot:
         named = request.meta.get("download_slot")
@@ -91,7 +90,6 @@ def key_of(request: Request, order: Order) -> LaneKey:
         if not (isinstance(slot, str) and slot.isascii()):  # SQLite takes no lone surrogates, and no lists
             slot = str(slot).encode("utf-8", "backslashreplace").decode()
     is_start = order.start_apart and bool(request.meta.get("is_start_request"))
-    mark = request.meta.get(MARK)
     priority = max(-_BEYOND, min(request.priority, _BEYOND))  # SQLite's integers have 64 bits
     return LaneKey(slot, priority, is_start, "" if mark is None else mark.lane)
 

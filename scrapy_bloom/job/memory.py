@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from scrapy_bloom.filter.chain import ScalableBloomFilter
     from scrapy_bloom.job.frontier import Order
     from scrapy_bloom.job.pages import PagesPerHost
-    from scrapy_bloom.loops.share import Share
+    from scrapy_bloom.loops.share import Mark, Share
 
 
 class MemoryStore:
@@ -58,10 +58,17 @@ class MemoryStore:
         """Return for each of *fingerprints* whether it was added before. Remembers nothing."""
         return [each in self.chain for each in fingerprints]
 
-    def push(self, request: Request, fingerprint: bytes | None, parent: Page | None = None) -> bool:  # noqa: ARG002 - as in every store
+    def push(
+        self,
+        request: Request,
+        fingerprint: bytes | None,  # noqa: ARG002 - as in every store
+        parent: Page | None = None,  # noqa: ARG002
+        mark: Mark | None = None,
+    ) -> bool:
         """Take in *request*, and return False: it does not survive the process."""
         self._last_id += 1
-        self._memory.push(key_of(request, self._order), self._last_id, request)
+        entry = request if mark is None else (request, mark)
+        self._memory.push(key_of(request, self._order, mark), self._last_id, entry)
         return False
 
     def pop(self) -> tuple[Request, bool] | None:
@@ -69,8 +76,9 @@ class MemoryStore:
         popped = self._memory.pop()
         if popped is None:
             return None
-        lane, _, request = popped
-        self._in_flight[id(request)] = Page(request, lane.key.slot)
+        lane, _, entry = popped
+        request, mark = entry if type(entry) is tuple else (entry, None)
+        self._in_flight[id(request)] = Page(request, lane.key.slot, mark=mark)
         return request, False
 
     def done(self, page: Page) -> None:

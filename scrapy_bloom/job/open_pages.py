@@ -64,18 +64,18 @@ class OpenPages:
         """Keep *parents* pending until *page*, whose request is in memory only, is complete."""
         page.parents = tuple(parent for parent in parents if parent.state is not State.COMMITTED)
         for parent in page.parents:
-            parent.open_children += 1
+            parent.open_parts += 1
             self._waited_for.setdefault(parent, time.monotonic())
 
     def done(self, page: Page, batch: Batch) -> None:
         """Note that the engine is done with *page*, and commit with *batch* what is complete now."""
-        page.is_done = True
+        page.open_parts -= 1
         self._complete([page], batch)
 
     def _complete(self, pages: list[Page], batch: Batch) -> None:
         while pages:
             page = pages.pop()
-            if not page.is_done or page.open_children or page.state is State.COMMITTED:
+            if page.open_parts or page.state is State.COMMITTED:
                 continue
             holder = page.parents[0] if len(page.parents) == 1 else None
             if holder is not None and holder.state is State.WHOLE:
@@ -84,7 +84,7 @@ class OpenPages:
                 self._commit(page, batch)
             if page.row is None:
                 for parent in page.parents:
-                    parent.open_children -= 1
+                    parent.open_parts -= 1
                     pages.append(parent)
 
     def _commit(self, page: Page, batch: Batch) -> None:
@@ -95,8 +95,6 @@ class OpenPages:
             page.state = State.COMMITTED
             self._waited_for.pop(page, None)
             page.write_items()
-            if page.failure is not None:
-                batch.failed.append(page.failure)
             if page.fingerprint is not None:
                 batch.fingerprints[page.fingerprint] = None
             self._release(page, batch)
@@ -153,5 +151,5 @@ class OpenPages:
             )
 
     def waiting(self) -> int:
-        """Return how many pages are done, but are fetched again because requests in memory only are pending."""
-        return sum(page.is_done and page.state is not State.COMMITTED for page in self._waited_for)
+        """Return how many pages wait for requests in memory only. Nothing is in progress any more."""
+        return len(self._waited_for)

@@ -15,7 +15,7 @@ from scrapy.http import Response
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from scrapy_bloom.job.records import FailedRow
+    from scrapy_bloom.loops.share import Mark
 
 
 class Outcome(enum.Enum):
@@ -84,12 +84,12 @@ class Page:
     __slots__ = (
         "deferred",
         "failed_items",
-        "failure",
         "fingerprint",
         "held",
-        "is_done",
         "items",
-        "open_children",
+        "links_mark",
+        "mark",
+        "open_parts",
         "parents",
         "request",
         "response",
@@ -99,7 +99,7 @@ class Page:
         "state",
     )
 
-    def __init__(self, request: Request, slot: str, row: Row | None = None) -> None:
+    def __init__(self, request: Request, slot: str, row: Row | None = None, mark: Mark | None = None) -> None:
         self.request = request
         self.slot = slot
         """The download slot that it counts for."""
@@ -110,21 +110,22 @@ class Page:
         self.response: object = None
         """Its Response, or the Failure of its download."""
         self.result = Result(Outcome.UNKNOWN)
-        self.items: list[tuple[Callable[[bytes], None], bytes]] = []
-        """Its items as bytes, each with the function that appends them to a feed."""
+        self.mark = mark
+        """What the loop guard noted of the request."""
+        self.links_mark: Mark | None = None
+        """What the requests that the page leads to inherit; None until the loop guard has seen the answer."""
+        self.items: list[tuple[Callable[[Any], object], Any]] = []
+        """Its items as bytes, each with the function that appends it to a feed; and what else is noted with them."""
         self.failed_items: bool | None = None
         """Whether an item was lost to an error; None: it has given no item."""
-        self.failure: FailedRow | None = None
         self.parents: tuple[Page, ...] = ()
         """The page that it came from. Of a request in memory only: the pages that wait for it."""
         self.held: dict[int, tuple[Any, bytes]] = {}
         """Unfiltered requests that the page led to, by id: lane and body. They are written with it."""
         self.deferred: list[Page] = []
         """Pages it led to that are done, and are committed with it."""
-        self.open_children = 0
-        """Requests in memory only that the page led to and that are not done."""
-        self.is_done = False
-        """Whether the engine is done with it."""
+        self.open_parts = 1
+        """The page itself, until the engine is done with it, and each request in memory only that it led to."""
         self.state = State.WHOLE
 
     def write_items(self) -> None:

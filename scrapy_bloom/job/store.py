@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from scrapy_bloom.job.frontier import Lane, Order
     from scrapy_bloom.job.records import FeedLength
-    from scrapy_bloom.loops.share import Share
+    from scrapy_bloom.loops.share import Mark, Share
     from scrapy_bloom.settings import BloomSettings
 
 logger = logging.getLogger(__name__)
@@ -121,7 +121,7 @@ class JobStore(MemoryStore):
         self._contains = self.chain.contains
         self.frontier = Frontier(is_lifo=order.is_lifo, read=self._read, share=share, pages=pages)
         self._memory = Frontier(is_lifo=order.is_lifo, active=self.frontier.active)  # what it left would be lost
-        self._memory_pages: dict[int, Page] = {}  # of requests in it, by id()
+        self._has_logged_memory = False
         self._open_pages = OpenPages(self.frontier)
         self._batch, self._writing_batch = Batch(), Batch()
         self._unsaved: ScalableBloomFilter | None = None  # fingerprints of requests that are in memory alone
@@ -210,19 +210,22 @@ class JobStore(MemoryStore):
         is_unsaved = self._unsaved is not None and self._unsaved.forget(fingerprint)
         return self.chain.forget(fingerprint) or is_unsaved or any(is_waiting)
 
-    def push(self, request: Request, fingerprint: bytes | None, parent: Page | None = None) -> bool:
+    def push(
+        self, request: Request, fingerprint: bytes | None, parent: Page | None = None, mark: Mark | None = None
+    ) -> bool:
         """Take in *request*, and return whether a commit makes it durable.
 
         A request that cannot be serialized stays in memory, and its *fingerprint* with it: in the files it would
         outlive the request, and the page would be lost.
         """
         try:
-            body = serialize.dumps(request, self._spider)
+            body = serialize.dumps(request, self._spider, mark)
         except ValueError as error:
-            self._keep_in_memory(request, fingerprint, parent, error)
-            return super().push(request, fingerprint)
+            self._log_in_memory(request, error)
+            self._keep_in_memory(Page(request, "", mark=mark), fingerprint, parent)
+            return False
         self._last_id += 1
-        lane = self.frontier.push(key_of(request, self._order), self._last_id, body)
+        lane = self.frontier.push(key_of(request, self._order, mark), self._last_id, body)
         if fingerprint is None and self._open_pages.hold(parent, self._last_id, lane, body):
             return True
         self._batch.lanes[lane.id] = lane
@@ -232,23 +235,28 @@ class JobStore(MemoryStore):
             self._begin_commit()
         return True
 
-    def _keep_in_memory(
-        self, request: Request, fingerprint: bytes | None, parent: Page | None, error: ValueError
-    ) -> None:
-        if self._unsaved is None:
-            self._unsaved = ScalableBloomFilter(10_000, 1e-6)
+    def _keep_in_memory(self, page: Page, fingerprint: bytes | None, parent: Page | None) -> None:
+        if fingerprint is not None and self._batch.fingerprints.pop(fingerprint, fingerprint) is None:
+            if self._unsaved is None:
+                self._unsaved = ScalableBloomFilter(10_000, 1e-6)
+            self._unsaved.add(fingerprint)
+            page.fingerprint = fingerprint
+        key = key_of(page.request, self._order, page.mark)
+        page.slot = key.slot
+        self._last_id += 1
+        self._memory.push(key, self._last_id, page)
+        # If nobody knows which page led to it, each page in progress may have.
+        self._open_pages.wait_for(page, self._in_flight.values() if parent is None else [parent])
+
+    def _log_in_memory(self, request: Request, error: ValueError) -> None:
+        if not self._has_logged_memory:
+            self._has_logged_memory = True
             logger.warning(
                 "%s cannot be serialized (%s): it is in memory only. If the crawl ends before it is done, the page "
                 "that led to it is fetched again",
                 request,
                 error,
             )
-        page = self._memory_pages[id(request)] = Page(request, key_of(request, self._order).slot)
-        if fingerprint is not None and self._batch.fingerprints.pop(fingerprint, fingerprint) is None:
-            self._unsaved.add(fingerprint)
-            page.fingerprint = fingerprint
-        # If nobody knows which page led to it, each page in progress may have.
-        self._open_pages.wait_for(page, self._in_flight.values() if parent is None else [parent])
 
     def pop(self) -> tuple[Request, bool] | None:
         """Return the next request, of those in memory alone first as in Scrapy, and whether it survives the process.
@@ -256,22 +264,22 @@ class JobStore(MemoryStore):
         None if nothing is pending.
         """
         if self._memory.size:
-            _, _, request = self._memory.pop() or (None, 0, None)
-            assert request is not None  # noqa: S101 - the queue in memory leaves no host out
-            self._in_flight[id(request)] = self._memory_pages.pop(id(request))
-            return request, False
+            _, _, page = self._memory.pop() or (None, 0, None)
+            assert page is not None  # noqa: S101 - this queue leaves out no host
+            self._in_flight[id(page.request)] = page
+            return page.request, False
         while (popped := self.frontier.pop()) is not None:
             lane, id_, body = popped
             self.frontier.taken.add(id_)
             try:
-                request = serialize.loads(body, self._spider)
+                request, mark = serialize.loads(body, self._spider)
             except Exception:  # whatever unpickling or the user's classes raise
                 self.frontier.done(lane.key.slot, is_page=False)
                 self.unreadable += 1
                 if self.unreadable == 1:
                     logger.exception("A pending request of %s cannot be read; a later run tries again", lane.key.slot)
                 continue
-            page = self._in_flight[id(request)] = Page(request, lane.key.slot, Row(lane.id, id_))
+            page = self._in_flight[id(request)] = Page(request, lane.key.slot, Row(lane.id, id_), mark)
             self._open_pages.hand_out(page)
             return request, True
         return None

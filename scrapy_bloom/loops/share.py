@@ -41,10 +41,6 @@ ENDLESS = 0.1  # share of its pages that bring something below which a kind that
 TRIED = 60  # pages in a row that bring nothing, after which a section has run dry
 
 
-MARK = "bloom"
-"""Our one key in ``request.meta``; a :class:`Mark` stands under it."""
-
-
 class Mark(NamedTuple):
     """What a request carries along, and what its page hands on to its links."""
 
