@@ -1,60 +1,327 @@
-"""The feed files of a job, which are cut to their length at the last commit after a kill."""
+"""The feed files of a job: they hold the items of committed pages, and no byte of them is cut that others wrote.
+
+    write           bytes of finished pages wait in memory
+    note            a commit begins: its transaction holds these bytes, and how long the file is
+    committed       the transaction is written: the bytes are appended
+    note            the next transaction, which syncs the file first, drops the bytes
+
+After a kill the last note says what may be missing, and :func:`repair` appends it.
+"""
 
 from __future__ import annotations
 
+import io
 import logging
+import mmap
 import os
-from pathlib import Path
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any, cast
 
 from scrapy_bloom.errors import counted
-from scrapy_bloom.job.records import Batch, FeedLength
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable
+    from typing import IO
 
-    from scrapy_bloom.job.database import Database
+    from scrapy_bloom.job.records import FeedLength
 
 logger = logging.getLogger(__name__)
 
-
-def cut_feeds(database: Database) -> None:
-    """Cut the feed files of a job to their lengths at the last commit; a finished job forgets them."""
-    state, feeds = database.state, database.feeds()
-    over = [feed._replace(is_finished=True) for feed in feeds] if state.is_finished else _cut(feeds)
-    if over:
-        database.write(Batch(feeds=over, state=state))
+_NEWLINES = (b"\n\0\0\0", b"\0\0\0\n", b"\n\0", b"\0\n", b"\n")
+"""A line feed in UTF-32, UTF-16 and what ASCII is a part of."""
 
 
-def feed_begun(database: Database, template: str, path: str) -> FeedLength | None:
-    """Return the file, if possible *path*, of the feed *template* that an unfinished job was writing."""
-    begun = [feed for feed in database.feeds() if feed.template == template]
-    return max(begun, key=lambda feed: feed.path == path, default=None)
+class FileFeedStorage(io.RawIOBase):
+    """A storage of Scrapy's with its file, to which commits append. Scrapy's stats have the name, and keep it.
 
+    Args:
+        feed: Name and place of the file.
+        compress: Makes of what is written what stands in the file; None: that is the same.
+        overwrites: Whether what is in the file goes when the first items come.
+        keeps: Whether it goes to another name then, because a job that has ended wrote it.
+        mends: Whether a line that somebody else left unfinished is ended before the first one of ours.
+        may_write: Returns whether what waits at the end, without a commit, may be written.
 
-def _cut(feeds: Sequence[FeedLength]) -> list[FeedLength]:
-    """Cut the files of *feeds* to their lengths at the last commit: what comes after is of pages that were not done.
-
-    Return those that nobody goes on with, begun since that commit: others of their feed are not finished. Where nothing
-    is left of such a file, it is deleted.
     """
-    over = []
-    for feed in feeds:
-        path = Path(feed.path)
-        try:
-            length = path.stat().st_size
-            if length > feed.length:
-                os.truncate(path, feed.length)
-        except OSError:
-            length = 0
-        if length < feed.length:
-            logger.warning(
-                "%s has %s fewer than this job has written to it; their items are not written again",
-                feed.path,
-                counted(feed.length - length, "byte"),
-            )
-        if feed.batch > min(other.batch for other in feeds if other.template == feed.template):
-            over.append(feed._replace(is_finished=True))
-            if not feed.length and path.is_file():
-                path.unlink()
-    return over
+
+    def __init__(
+        self,
+        feed: FeedLength,
+        *,
+        compress: Callable[[bytes], bytes] | None,
+        overwrites: bool,
+        keeps: bool,
+        mends: bool,
+        may_write: Callable[[], bool],
+    ) -> None:
+        super().__init__()
+        self.feed, self.path = feed, Path(feed.path).absolute()
+        self._compress, self._may_write = compress, may_write
+        self._overwrites, self._keeps, self._mends = overwrites, keeps, mends
+        self._file: io.FileIO | None = None
+        self._waiting = bytearray()  # of committed pages: the next note has it
+        self._noted = b""  # in the note whose transaction is being written
+        self._unwritten = bytearray()  # in a transaction: the file lacks it
+        self._needs_note = True
+        self.is_stored = False
+        """Whether no more will be written."""
+
+    # -- for Scrapy ---------------------------------------------------------------------------------------------------
+
+    def open(self, spider: object) -> IO[bytes]:  # noqa: ARG002 - Scrapy's arguments
+        """Return the file."""
+        return cast("IO[bytes]", self)
+
+    def store(self, file: object) -> None:  # noqa: ARG002 - Scrapy's arguments
+        """Write what is left, and close the file. Raise OSError if that fails."""
+        if not self._may_write():  # the pages of what waits are fetched again
+            self._waiting.clear()
+        elif self._file is None:
+            if self._overwrites:
+                self._make_way()
+            self._open()
+        self._unwritten += self._packed()
+        self._append()
+        if self._file is not None:
+            self._file.close()
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return whether the file has a position: encoders write a byte-order mark at 0 alone."""
+        return self._compress is None
+
+    def tell(self) -> int:
+        """Return how long the file is with what waits."""
+        return self.size() + len(self._waiting)
+
+    def write(self, data: Any) -> int:
+        """Keep *data* for the next commit."""
+        self._waiting += data
+        return len(data)
+
+    # -- for commits --------------------------------------------------------------------------------------------------
+
+    @property
+    def waiting_bytes(self) -> int:
+        """How many bytes wait in memory."""
+        return len(self._waiting) + len(self._noted) + len(self._unwritten)
+
+    def size(self) -> int:
+        """Return how long the file is; 0 if its contents are going to be overwritten."""
+        if self._file is not None and not self._file.closed:
+            return os.fstat(self._file.fileno()).st_size
+        return 0 if self._overwrites else size_of(self.path)
+
+    def discard(self) -> None:
+        """Forget what was written since the last commit: the file has it."""
+        self._waiting.clear()
+
+    def settle(self) -> None:
+        """Write what the last commit left, and make room for what comes first. OSError if that fails."""
+        if self._overwrites and self._waiting:
+            self._make_way()
+        self._append()
+
+    def _make_way(self) -> None:
+        if self.path.exists():
+            if self._keeps and size_of(self.path):
+                kept = _free_name(self.path)
+                self.path.rename(kept)
+                logger.warning("%s is of a job that has ended, and kept as %s: this run overwrites it", self.path, kept)
+            else:
+                self.path.open("wb").close()
+        self._overwrites = False
+
+    def _append(self) -> None:
+        if self._unwritten and self._file is None:
+            self._open()
+        while self._unwritten and self._file is not None:
+            written = self._file.write(self._unwritten) or 0
+            del self._unwritten[:written]
+
+    def _open(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = self.path.open("ab", buffering=0)
+
+    def _packed(self) -> bytes:
+        data = bytes(self._waiting)
+        self._waiting.clear()
+        if data and self._mends:
+            self._mends = False
+            newline = _newline_of(data)
+            data = (newline if newline and not _ends_with(self.path, newline) else b"") + data
+        return self._compress(data) if self._compress is not None and data else data
+
+    def note(self, items: int, columns: Any) -> FeedLength | None:
+        """Return the note of a commit that begins, with what waits; None if there is nothing new.
+
+        Call :meth:`settle` first. The file has *items* by then, under *columns*.
+        """
+        data = self._packed()
+        if not (data or self.feed.data or self._needs_note or self.is_stored):
+            return None
+        self.feed = self.feed._replace(
+            length=self.size(), items=items, columns=columns, data=data, is_finished=self.is_stored
+        )
+        self._noted, self._needs_note = data, False
+        return self.feed
+
+    def committed(self) -> None:
+        """Append what the last note has, whose transaction is written. The next commit tells of it if that fails."""
+        self._unwritten += self._noted
+        self._noted = b""
+        with suppress(OSError):
+            self._append()
+
+
+# -- which file a note is of -------------------------------------------------------------------------------------------
+
+
+def place_of(path: str, jobdir: Path) -> str:
+    """Return *path* from *jobdir*, which stays the same if both are moved; "" if they are on two drives."""
+    try:
+        return Path(os.path.relpath(Path(path).absolute(), jobdir)).as_posix()
+    except ValueError:
+        return ""
+
+
+def is_of(note: FeedLength, template: str, path: str, jobdir: Path, *, is_batched: bool) -> bool:
+    """Return whether *note* is of the feed *template*; of its very file, at *path*, unless it has batches."""
+    place = place_of(path, jobdir)
+    if not is_batched:
+        return Path(note.path).absolute() == Path(path).absolute() or (note.place != "" and note.place == place)
+    names, folders = {PurePath(each).name for each in (note.template, template)}, {note.place, place}
+    return note.template == template or (len(names) == 1 == len({PurePath(each).parent for each in folders}))
+
+
+def path_of_batch(note: FeedLength, template: str, jobdir: Path) -> str:
+    """Return where the batch of *note* is, also if *jobdir* was moved together with the feed *template*."""
+    return note.path if note.template == template else os.path.normpath(jobdir / note.place)
+
+
+# -- after a kill ------------------------------------------------------------------------------------------------------
+
+
+def repair(path: Path, feed: FeedLength) -> None:
+    """Append to the file at *path* what the last commit noted of *feed*, unless it is there already.
+
+    Raises:
+        OSError: It cannot be read or written.
+
+    """
+    if not feed.data:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab+", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        start = feed.length if size >= feed.length else 0  # somebody made it shorter
+        if _has(file, feed.data, start):
+            return
+        file.seek(start)
+        there = file.read(len(feed.data)) or b""
+        left = feed.data
+        if start == feed.length and left.startswith(there):
+            left = left[len(there) :]
+        else:
+            newline = _newline_of(left)
+            left = (b"" if not newline or _ends_with(path, newline) else newline) + left
+            if size >= feed.length:
+                logger.warning(
+                    "%s was written to by others when this job was killed: its last %s of items are appended. A line "
+                    "may be torn behind byte %s.",
+                    path,
+                    counted(len(feed.data), "byte"),
+                    f"{feed.length:,}",
+                )
+        while left:
+            left = left[file.write(left) or 0 :]
+
+
+def set_beyond_aside(path: Path, feed: FeedLength, directory: Path) -> None:
+    """Move what is beyond the noted length of *feed*, which format version 1 cut after a kill, to *directory*."""
+    if size_of(path) <= feed.length:
+        return
+    aside = _free_name(directory / f"{path.name}.uncommitted")
+    with path.open("rb+") as file:
+        file.seek(feed.length)
+        aside.write_bytes(file.read())
+        file.truncate(feed.length)
+    logger.warning(
+        "%s has %s of items whose pages an older scrapy-bloom had not committed when it was killed. They are fetched "
+        "again; what it had written of them is moved to %s.",
+        path,
+        counted(aside.stat().st_size, "byte"),
+        aside,
+    )
+
+
+def goes_on(path: Path, feed: FeedLength, shell: tuple[bytes, bytes]) -> bool:
+    """Repair the file at *path*, which is to be gone on with, and return whether it has the beginning of the feed.
+
+    What a feed without end has behind its items, the second part of *shell*, is ours if nothing else is there, and is
+    cut off. Whatever else others wrote behind our items stays.
+
+    Raises:
+        OSError: It cannot be read or written.
+
+    """
+    begin, tail = shell
+    missing = feed.length - size_of(path)
+    repair(path, feed)
+    size, own = size_of(path), tail if feed.items else begin + tail
+    if missing > 0:
+        logger.warning(
+            "%s has %s fewer than this job has written to it; their items are not written again",
+            path,
+            counted(missing, "byte"),
+        )
+        return size > 0 and not tail and feed.items > 0
+    if own and size - feed.size == len(own) and _has_at(path, own, feed.size):
+        os.truncate(path, feed.size)
+    elif tail and feed.items and size > feed.size:
+        logger.warning("%s was written to by others behind the items of this job, which begins anew there", path)
+        return False
+    return feed.items > 0
+
+
+def size_of(path: Path) -> int:
+    """Return the size of the file at *path*; 0 if there is none."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _has(file: io.FileIO, data: bytes, start: int) -> bool:
+    with suppress(ValueError), mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole:  # an empty one
+        return whole.find(data, start) >= 0
+    return False
+
+
+def _has_at(path: Path, data: bytes, start: int) -> bool:
+    with path.open("rb") as file:
+        file.seek(start)
+        return file.read(len(data)) == data
+
+
+def _newline_of(data: bytes | bytearray) -> bytes:
+    """Return the line feed that *data* ends with; b"" if it does not end a line."""
+    return next((newline for newline in _NEWLINES if data.endswith(newline)), b"")
+
+
+def _ends_with(path: Path, newline: bytes) -> bool:
+    """Return whether the file at *path* is empty, missing, or ends with *newline*."""
+    size = size_of(path)
+    return not size or (size >= len(newline) and _has_at(path, newline, size - len(newline)))
+
+
+def _free_name(path: Path) -> Path:
+    """Return *path* with the first number behind its stem that no file has."""
+    number = 1
+    while (free := path.with_name(f"{path.stem}.{number}{path.suffix}")).exists():
+        number += 1
+    return free
