@@ -34,7 +34,7 @@ from scrapy_bloom.job.records import FeedLength
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from scrapy import Request, Spider
+    from scrapy import Spider
     from scrapy.crawler import Crawler
     from scrapy.extensions.feedexport import FeedSlot
     from scrapy.http import Response
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MOST_ITEMS_WAITING = 10_000
-"""Items of one page that wait for it to be done; a page with more is written as it comes."""
 LINES = ("jsonlines", "jsonl", "jl", "csv")
 """Formats whose files can be read however many items they have."""
 
@@ -61,9 +59,6 @@ class FeedExporter(ScrapyFeedExporter):
         super().__init__(crawler)
         self.crawl = Crawl.of(crawler)
         self.crawl.feeds.append(self)
-        self.waiting: dict[int, list[tuple[Callable[[bytes], None], bytes]] | None] = {}
-        """Items of pages that are not done, by id() of the request; None if the page had too many."""
-        self._failed: set[int] = set()  # pages with an item that could not be serialized, by id() of the request
         self._feeds: list[Feed] = []
         self._full: list[FeedSlot] = []  # batches of a job that are not written yet, or not forgotten
         self._notes: list[FeedLength] = []  # changes of older notes, for the next commit
@@ -179,9 +174,8 @@ class FeedExporter(ScrapyFeedExporter):
     # -- items ---------------------------------------------------------------------------------------------------------
 
     def item_scraped(self, item: Any, spider: Spider, response: Response | None = None) -> None:
-        """Make bytes of *item*, which are written when its page is done, or at once if it belongs to none."""
-        request = None if response is None else response.request
-        waiting = self.waiting.setdefault(id(request), []) if self.crawl.is_handling(request) else None
+        """Make bytes of *item*, which are written when its page is committed, or at once if it belongs to none."""
+        page = self.crawl.page_of(response)
         for feed in list(self._feeds):
             try:
                 if not feed.slot.filter.accepts(item):
@@ -191,23 +185,15 @@ class FeedExporter(ScrapyFeedExporter):
                 self._leave_to_scrapy(feed, str(error))
             except Exception:  # as Scrapy does: an item of a type that the format cannot hold, say
                 logger.exception("An item could not be written to the feed %s: %r", feed.slot.uri, item)
-                self._failed.add(id(request))
+                if page is not None:
+                    page.note_item(failed=True)
             else:
                 append = partial(self._append, feed, frame)
-                if waiting is None:
+                if page is None:
                     append(data)
                 else:
-                    waiting.append((append, data))
+                    page.items.append((append, data))
         super().item_scraped(item, spider)
-        if request is not None and waiting is not None and len(waiting) > MOST_ITEMS_WAITING * len(self._feeds):
-            logger.warning(
-                "%s has given more than %d items, which are written as they come: if the crawl is killed before the "
-                "page is done, it is fetched again, and those written come twice",
-                request,
-                MOST_ITEMS_WAITING,
-            )
-            self.page_done(request)
-            self.waiting[id(request)] = None
 
     def _leave_to_scrapy(self, feed: Feed, why: str) -> None:
         self._feeds.remove(feed)
@@ -216,14 +202,6 @@ class FeedExporter(ScrapyFeedExporter):
             storage.write_mode = "ab"
         self.slots.append(feed.plain)
         self._tell_unsafe(feed.plain, why)
-
-    def page_done(self, request: Request) -> bool:
-        """Write the items of *request*'s page to the feeds. Return False if one could not be serialized."""
-        for append, data in self.waiting.pop(id(request), None) or ():
-            append(data)
-        is_whole = id(request) not in self._failed
-        self._failed.discard(id(request))
-        return is_whole
 
     def _append(self, feed: Feed, frame: Frame, data: bytes) -> None:
         """Write *data*, an item, to *feed*. Never raises: other items of its page wait to be written."""
