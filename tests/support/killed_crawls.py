@@ -306,7 +306,9 @@ class SiteSpider(scrapy.Spider):
         if self.settings["ITEM_OF_START"]:
             yield {"page": -1, "item": 0}
         for page in range(STARTS):
-            yield scrapy.Request(f"{self.crawl.url or 'http://site.test'}/{page}", dont_filter=True)
+            yield scrapy.Request(
+                f"{self.crawl.url or 'http://site.test'}/{page}"
+            )  # asked for in each run, and filtered
 
     def parse(self, response: Any) -> Iterator[Any]:
         page = int(response.url.rsplit("/", 1)[1])
