@@ -10,7 +10,9 @@ After a kill the last note says what may be missing, and :func:`repair` appends 
 
 from __future__ import annotations
 
+import functools
 import io
+import json
 import logging
 import mmap
 import os
@@ -32,6 +34,43 @@ _NEWLINES = (b"\n\0\0\0", b"\0\0\0\n", b"\n\0", b"\0\n", b"\n")
 """A line feed in UTF-32, UTF-16 and what ASCII is a part of."""
 
 
+class AppendLog:
+    """Which appends have begun and ended, in a file that is not synced: exact after a kill, unknown after a reboot.
+
+    Other jobs may append the same bytes to the same file. Without this, theirs could be taken for ours.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._appends: dict[str, tuple[int, bool]] = {}  # by place of the feed: its items, and whether it has ended
+        self.is_known = False
+        """Whether the log is of this boot of the machine."""
+        with suppress(OSError, ValueError):
+            boot, self._appends = json.loads(path.read_bytes().partition(b"\n")[0])
+            self.is_known = boot == _boot_id() != ""
+
+    def state(self, feed: FeedLength) -> str:
+        """Return "absent", "begun" or "done" for the last append of *feed*; "unknown" if the log cannot tell."""
+        items, is_done = self._appends.get(feed.place, (0, True))
+        if not self.is_known or items > feed.items:  # a backup of the job was put back
+            return "unknown"
+        return "absent" if items < feed.items else "done" if is_done else "begun"
+
+    def note(self, feed: FeedLength, *, is_done: bool) -> None:
+        """Note that the append of *feed* begins, or is done."""
+        self._appends[feed.place] = feed.items, is_done
+        self.write()
+
+    def write(self) -> None:
+        """Write the log, which tells of all appends from now on. If that fails, the file tells less."""
+        with suppress(OSError):
+            descriptor = os.open(self._path, os.O_CREAT | os.O_WRONLY, 0o666)
+            try:  # a longer line that stood there before is cut off by the line feed
+                os.write(descriptor, json.dumps([_boot_id(), self._appends]).encode() + b"\n")
+            finally:
+                os.close(descriptor)
+
+
 class FileFeedStorage(io.RawIOBase):
     """A storage of Scrapy's with its file, to which commits append. Scrapy's stats have the name, and keep it.
 
@@ -42,6 +81,7 @@ class FileFeedStorage(io.RawIOBase):
         keeps: Whether it goes to another name then, because a job that has ended wrote it.
         mends: Whether a line that somebody else left unfinished is ended before the first one of ours.
         may_write: Returns whether what waits at the end, without a commit, may be written.
+        log: Is told of each append.
 
     """
 
@@ -54,10 +94,11 @@ class FileFeedStorage(io.RawIOBase):
         keeps: bool,
         mends: bool,
         may_write: Callable[[], bool],
+        log: AppendLog,
     ) -> None:
         super().__init__()
         self.feed, self.path = feed, Path(feed.path).absolute()
-        self._compress, self._may_write = compress, may_write
+        self._compress, self._may_write, self.log = compress, may_write, log
         self._overwrites, self._keeps, self._mends = overwrites, keeps, mends
         self._file: io.FileIO | None = None
         self._waiting = bytearray()  # of committed pages: the next note has it
@@ -139,9 +180,11 @@ class FileFeedStorage(io.RawIOBase):
     def _append(self) -> None:
         if self._unwritten and self._file is None:
             self._open()
-        while self._unwritten and self._file is not None:
-            written = self._file.write(self._unwritten) or 0
-            del self._unwritten[:written]
+        if self._unwritten and self._file is not None:
+            while self._unwritten:
+                written = self._file.write(self._unwritten) or 0
+                del self._unwritten[:written]
+            self.log.note(self.feed, is_done=True)
 
     def _open(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -172,8 +215,11 @@ class FileFeedStorage(io.RawIOBase):
 
     def committed(self) -> None:
         """Append what the last note has, whose transaction is written. The next commit tells of it if that fails."""
+        if not self._noted:
+            return
         self._unwritten += self._noted
         self._noted = b""
+        self.log.note(self.feed, is_done=False)
         with suppress(OSError):
             self._append()
 
@@ -206,7 +252,7 @@ def path_of_batch(note: FeedLength, template: str, jobdir: Path) -> str:
 # -- after a kill ------------------------------------------------------------------------------------------------------
 
 
-def repair(path: Path, feed: FeedLength) -> None:
+def repair(path: Path, feed: FeedLength, log: AppendLog) -> None:
     """Append to the file at *path* what the last commit noted of *feed*, unless it is there already.
 
     Raises:
@@ -215,30 +261,37 @@ def repair(path: Path, feed: FeedLength) -> None:
     """
     if not feed.data:
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab+", buffering=0) as file:
-        size = os.fstat(file.fileno()).st_size
-        start = feed.length if size >= feed.length else 0  # somebody made it shorter
-        if _has(file, feed.data, start):
-            return
-        file.seek(start)
-        there = file.read(len(feed.data)) or b""
-        left = feed.data
-        if start == feed.length and left.startswith(there):
-            left = left[len(there) :]
-        else:
+    size, state = size_of(path), log.state(feed)
+    if state != "done" or size < feed.size:  # somebody made it shorter
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab+", buffering=0) as file:
+            left = feed.data if state == "absent" else _missing_part(file, size, feed)
             newline = _newline_of(left)
-            left = (b"" if not newline or _ends_with(path, newline) else newline) + left
-            if size >= feed.length:
-                logger.warning(
-                    "%s was written to by others when this job was killed: its last %s of items are appended. A line "
-                    "may be torn behind byte %s.",
-                    path,
-                    counted(len(feed.data), "byte"),
-                    f"{feed.length:,}",
-                )
-        while left:
-            left = left[file.write(left) or 0 :]
+            if left == feed.data and newline and not _ends_with(path, newline):
+                left = newline + left
+            while left:
+                left = left[file.write(left) or 0 :]
+    log.note(feed, is_done=True)
+
+
+def _missing_part(file: io.FileIO, size: int, feed: FeedLength) -> bytes:
+    """Return which part of the last append to *file*, of *size* bytes, is not there."""
+    start = feed.length if size >= feed.length else 0
+    if _has(file, feed.data, start):
+        return b""
+    file.seek(start)
+    there = file.read(len(feed.data)) or b""
+    if start == feed.length and feed.data.startswith(there):
+        return feed.data[len(there) :]
+    if size >= feed.length:
+        logger.warning(
+            "%s was written to by others when this job was killed: its last %s of items are appended. A line may be "
+            "torn behind byte %s.",
+            feed.path,
+            counted(len(feed.data), "byte"),
+            f"{feed.length:,}",
+        )
+    return feed.data
 
 
 def set_beyond_aside(path: Path, feed: FeedLength, directory: Path) -> None:
@@ -259,7 +312,7 @@ def set_beyond_aside(path: Path, feed: FeedLength, directory: Path) -> None:
     )
 
 
-def goes_on(path: Path, feed: FeedLength, shell: tuple[bytes, bytes]) -> bool:
+def goes_on(path: Path, feed: FeedLength, shell: tuple[bytes, bytes], log: AppendLog) -> bool:
     """Repair the file at *path*, which is to be gone on with, and return whether it has the beginning of the feed.
 
     What a feed without end has behind its items, the second part of *shell*, is ours if nothing else is there, and is
@@ -271,7 +324,7 @@ def goes_on(path: Path, feed: FeedLength, shell: tuple[bytes, bytes]) -> bool:
     """
     begin, tail = shell
     missing = feed.length - size_of(path)
-    repair(path, feed)
+    repair(path, feed, log)
     size, own = size_of(path), tail if feed.items else begin + tail
     if missing > 0:
         logger.warning(
@@ -286,6 +339,14 @@ def goes_on(path: Path, feed: FeedLength, shell: tuple[bytes, bytes]) -> bool:
         logger.warning("%s was written to by others behind the items of this job, which begins anew there", path)
         return False
     return feed.items > 0
+
+
+@functools.cache
+def _boot_id() -> str:
+    """Return what tells this boot of the machine from others; "" where nothing does."""
+    with suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return ""
 
 
 def size_of(path: Path) -> int:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pytest
 import scrapy
+import scrapy.signals
 from scrapy.exporters import CsvItemExporter, JsonItemExporter, JsonLinesItemExporter
 
 from tests.support.killed_crawls import CrawlOfSite, run, run_to_the_end
@@ -230,3 +231,28 @@ def test_a_new_job_appends_as_scrapy_does(plain: CrawlOfSite, tmp_path: Path) ->
             (crawl.directory / name).write_bytes((plain.directory / name).read_bytes())
         run_to_the_end(crawl)
     assert different(once, twice) == []
+
+
+class Later:
+    """An extension that changes items after the feeds have got them."""
+
+    @classmethod
+    def from_crawler(cls, crawler: Any) -> Later:
+        self = cls()
+        crawler.signals.connect(self.item_scraped, signal=scrapy.signals.item_scraped)
+        return self
+
+    def item_scraped(self, item: dict[str, Any]) -> None:
+        item["page"] = item["item"] = -1
+
+
+def test_an_item_is_what_it_was_when_it_was_scraped(tmp_path: Path) -> None:
+    """An extension changes it afterwards, as a callback does that fills it again."""
+    settings = {
+        "FEEDS": {f"{tmp_path}/items.jl": {"format": "jsonlines"}, f"{tmp_path}/items.csv": {"format": "csv"}},
+        "EXTENSIONS": {f"{HERE}.Later": 900},
+    }
+    crawl = CrawlOfSite(tmp_path, settings=settings)
+    assert run([replace(crawl, kill_page=21)]) == [-9]
+    run_to_the_end(crawl)
+    assert crawl.items() == crawl.items("items.csv") == crawl.wanted()

@@ -69,6 +69,8 @@ class CrawlOfSite:
     """The process is killed instead of fetching its page of this number; 0: never."""
     stop_page: int = 0
     """The process gets Ctrl-C when it fetches its page of this number; 0: never."""
+    spiders: int = 1
+    """How many the process runs at once, each with its own job."""
     is_plain: bool = False
     """Whether Scrapy crawls alone."""
     kill_after: float = 0
@@ -412,7 +414,11 @@ def crawl_here(crawl: CrawlOfSite) -> None:
     store.COMMIT_SECONDS = owner.TICK_SECONDS = crawl.seconds
     steps = Steps(crawl.kill_at)
     process = CrawlerProcess(settings_of(crawl))
-    process.crawl(SiteSpider)
+    for number in range(crawl.spiders):
+        crawler = process.create_crawler(SiteSpider)
+        if number:
+            crawler.settings.set("JOBDIR", f"{crawl.job}-{number}", "cmdline")
+        process.crawl(crawler)
     if crawl.kill_at or crawl.counts:
         steps.start()
     signal.setitimer(signal.ITIMER_REAL, crawl.kill_after)
