@@ -17,18 +17,13 @@ from scrapy.extensions.feedexport import FeedExporter as ScrapyFeedExporter
 from scrapy.extensions.feedexport import FileFeedStorage as ScrapyFileFeedStorage
 
 from scrapy_bloom.crawl import Crawl
-from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.feed_format import Feed, UnframedError, can_be_joined, compressed, path_of
 from scrapy_bloom.job.feedfile import (
-    AppendLog,
     FileFeedStorage,
     goes_on,
     is_of,
     path_of_batch,
     place_of,
-    repair,
-    set_beyond_aside,
-    size_of,
 )
 from scrapy_bloom.job.records import FeedLength
 
@@ -82,24 +77,12 @@ class FeedExporter(ScrapyFeedExporter):
                     self._tell_unsafe(slot, "no commit of this job has it")
             return
         job.after_commit.append(self._committed)
-        notes, log = list(job.feeds), AppendLog(job.directory / "appended")
-        try:
-            for slot in slots:
-                if (why := _unfitness(slot)) is not None:
-                    self.slots.append(slot)
-                    self._tell_unsafe(slot, why)
-                elif self._can_be_opened(slot):
-                    self._feeds.append(self._in_job(slot, job, notes, log))
-            for note in notes:  # of feeds that this run does not have
-                if note.data:
-                    path = Path(note.path)
-                    repair(path, note, log)
-                    self._notes.append(note._replace(length=size_of(path), data=b""))
-            log.write()
-        except OSError as error:
-            self._feeds, self.slots = [], []
-            advice = "Its last commit holds items that are not in the file. Make it writable, and start again."
-            self.crawl.fail(UnusableError(error.filename, f"cannot be written: {error.strerror}", advice=advice))
+        for slot in slots:
+            if (why := _unfitness(slot)) is not None:
+                self.slots.append(slot)
+                self._tell_unsafe(slot, why)
+            elif self._can_be_opened(slot):
+                self._feeds.append(self._in_job(slot, job))
 
     def _tell_unsafe(self, slot: FeedSlot, why: str) -> None:
         if self.crawl.delta is not None:
@@ -122,31 +105,22 @@ class FeedExporter(ScrapyFeedExporter):
     def _count_failed(self, slot: FeedSlot) -> None:
         if self.crawl.delta is not None:
             self.crawl.delta.waits_for_end = True
-        self.crawl.stats.inc_value(f"feedexport/failed_count/{type(slot.storage).__name__}")
+        self.crawl.stats.inc_value("feedexport/failed_count/" + type(slot.storage).__name__)  # as Scrapy does
 
-    def _in_job(self, plain: FeedSlot, job: JobStore, notes: list[FeedLength], log: AppendLog) -> Feed:
-        """Return the feed of *plain* as part of the commit, and take what is known of it out of *notes*."""
-        jobdir, begun = job.directory.parent.absolute(), None
-        template, is_batched = plain.uri_template, _is_batched(plain)
-        of_feed = [note for note in notes if is_of(note, template, path_of(plain), jobdir, is_batched=is_batched)]
-        for note in sorted(of_feed, key=lambda note: note.batch):
-            notes.remove(note)
-            path = path_of_batch(note, template, jobdir) if is_batched else path_of(plain)
-            if begun is not None:
-                repair(Path(begun.path), begun, log)
-            begun = note._replace(path=path)
-            self._notes.append(note._replace(is_finished=True))
+    def _in_job(self, plain: FeedSlot, job: JobStore) -> Feed:
+        """Return the feed of *plain* as part of the commit, which goes on with what an unfinished job has begun."""
+        jobdir, template, is_batched = job.directory.parent.absolute(), plain.uri_template, _is_batched(plain)
+        notes = [note for note in job.feeds if is_of(note, template, path_of(plain), jobdir, is_batched=is_batched)]
+        self._notes += [note._replace(is_finished=True) for note in notes]
+        begun = max(notes, key=lambda note: note.batch, default=None)
         if begun is None or not (begun.cycle == job.state.cycle or (begun.cycle is None and job.is_resumed)):
-            if begun is not None:  # by a job that has ended
-                repair(Path(begun.path), begun, log)
-            return Feed(plain, self._with_file(plain, job, log))
+            return Feed(plain, self._with_file(plain, job))
+        path = path_of_batch(begun, template, jobdir) if is_batched else path_of(plain)
         if is_batched:
-            plain = self._start_new_batch(begun.batch, begun.path, plain.feed_options, plain.spider, template)
-        if begun.cycle is None and not job.was_clean:
-            set_beyond_aside(Path(begun.path), begun, jobdir)
-        slot = self._with_file(plain, job, log, begun)
+            plain = self._start_new_batch(begun.batch, path, plain.feed_options, plain.spider, template)
+        slot = self._with_file(plain, job, begun)
         feed = Feed(plain, slot, is_begun=True, columns=begun.columns)
-        feed.is_begun = goes_on(Path(begun.path), begun, feed.shell(), log)
+        feed.is_begun = goes_on(Path(path), begun, feed.shell())
         slot.itemcount = begun.items
         slot.file = slot.storage.open(slot.spider)
         if feed.is_begun:
@@ -155,7 +129,7 @@ class FeedExporter(ScrapyFeedExporter):
             storage.discard()
         return feed
 
-    def _with_file(self, plain: FeedSlot, job: JobStore, log: AppendLog, begun: FeedLength | None = None) -> FeedSlot:
+    def _with_file(self, plain: FeedSlot, job: JobStore, begun: FeedLength | None = None) -> FeedSlot:
         """Return a copy of *plain* whose file is part of the commit; an earlier run may have *begun* it."""
         storage: Any = plain.storage
         options = {name: value for name, value in plain.feed_options.items() if name != "postprocessing"}
@@ -170,7 +144,7 @@ class FeedExporter(ScrapyFeedExporter):
             keeps=job.state.cycle > 1,
             mends=begun is not None and not is_compressed,
             may_write=lambda: job.database.state.clean,
-            log=log,
+            log=job.appends,
         )
         return slot
 
@@ -229,8 +203,7 @@ class FeedExporter(ScrapyFeedExporter):
             feed.begin_file(plain)
         else:
             self._full.append(full)
-            storage: Any = full.storage
-            feed.begin_file(self._with_file(plain, job, storage.log))
+            feed.begin_file(self._with_file(plain, job))
 
     def _close(self, slot: FeedSlot) -> None:
         """Close *slot* as Scrapy does, with its line in the log and its signal."""

@@ -5,7 +5,7 @@
     committed       the transaction is written: the bytes are appended
     note            the next transaction, which syncs the file first, drops the bytes
 
-After a kill the last note says what may be missing, and :func:`repair` appends it.
+After a kill the last note says what may be missing, and :func:`repair_feeds` appends it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, cast
 
-from scrapy_bloom.errors import counted
+from scrapy_bloom.errors import UnusableError, counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import IO
 
+    from scrapy_bloom.job.database import Database
     from scrapy_bloom.job.records import FeedLength
 
 logger = logging.getLogger(__name__)
@@ -252,15 +253,41 @@ def path_of_batch(note: FeedLength, template: str, jobdir: Path) -> str:
 # -- after a kill ------------------------------------------------------------------------------------------------------
 
 
-def repair(path: Path, feed: FeedLength, log: AppendLog) -> None:
-    """Append to the file at *path* what the last commit noted of *feed*, unless it is there already.
+def repair_feeds(database: Database, jobdir: Path, log: AppendLog) -> list[FeedLength]:
+    """Complete the feed files of a job whose last run was killed, and return what is noted of all, without bytes.
 
     Raises:
-        OSError: It cannot be read or written.
+        UnusableError: A file lacks items of the last commit, and cannot be written.
 
     """
-    if not feed.data:
-        return
+    feeds = []
+    for feed in database.feeds():
+        path = _path_now(feed, jobdir)
+        try:
+            if feed.cycle is None and not database.state.clean:
+                _set_beyond_aside(path, feed, jobdir)
+            if feed.data:
+                _repair(path, feed, log)
+        except OSError as error:
+            raise UnusableError(
+                path,
+                f"cannot be written: {error.strerror}",
+                advice="It lacks items of the job's last commit. Make it writable, and start again.",
+            ) from error
+        feeds.append(feed._replace(length=feed.size, data=b""))
+    log.write()
+    return feeds
+
+
+def _path_now(feed: FeedLength, jobdir: Path) -> Path:
+    """Return where the file of *feed* is: in the same place from *jobdir*, if both were moved."""
+    path, moved = Path(feed.path), jobdir / feed.place
+    is_moved = moved.is_file() or (moved.parent.is_dir() and not path.is_file())
+    return moved if feed.place and is_moved else path
+
+
+def _repair(path: Path, feed: FeedLength, log: AppendLog) -> None:
+    """Append to the file at *path* what the last commit noted of *feed*, unless it is there already."""
     size, state = size_of(path), log.state(feed)
     if state != "done" or size < feed.size:  # somebody made it shorter
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -294,7 +321,7 @@ def _missing_part(file: io.FileIO, size: int, feed: FeedLength) -> bytes:
     return feed.data
 
 
-def set_beyond_aside(path: Path, feed: FeedLength, directory: Path) -> None:
+def _set_beyond_aside(path: Path, feed: FeedLength, directory: Path) -> None:
     """Move what is beyond the noted length of *feed*, which format version 1 cut after a kill, to *directory*."""
     if size_of(path) <= feed.length:
         return
@@ -312,30 +339,24 @@ def set_beyond_aside(path: Path, feed: FeedLength, directory: Path) -> None:
     )
 
 
-def goes_on(path: Path, feed: FeedLength, shell: tuple[bytes, bytes], log: AppendLog) -> bool:
-    """Repair the file at *path*, which is to be gone on with, and return whether it has the beginning of the feed.
+def goes_on(path: Path, feed: FeedLength, shell: tuple[bytes, bytes]) -> bool:
+    """Prepare the file at *path* to be gone on with, and return whether it has the beginning of the feed.
 
     What a feed without end has behind its items, the second part of *shell*, is ours if nothing else is there, and is
     cut off. Whatever else others wrote behind our items stays.
-
-    Raises:
-        OSError: It cannot be read or written.
-
     """
     begin, tail = shell
-    missing = feed.length - size_of(path)
-    repair(path, feed, log)
     size, own = size_of(path), tail if feed.items else begin + tail
-    if missing > 0:
+    if size < feed.length:
         logger.warning(
             "%s has %s fewer than this job has written to it; their items are not written again",
             path,
-            counted(missing, "byte"),
+            counted(feed.length - size, "byte"),
         )
         return size > 0 and not tail and feed.items > 0
-    if own and size - feed.size == len(own) and _has_at(path, own, feed.size):
-        os.truncate(path, feed.size)
-    elif tail and feed.items and size > feed.size:
+    if own and size - feed.length == len(own) and _has_at(path, own, feed.length):
+        os.truncate(path, feed.length)
+    elif tail and feed.items and size > feed.length:
         logger.warning("%s was written to by others behind the items of this job, which begins anew there", path)
         return False
     return feed.items > 0

@@ -27,6 +27,7 @@ from scrapy_bloom.filter.directory import open_filter
 from scrapy_bloom.job import serialize
 from scrapy_bloom.job.consistency import check_consistency, replay_redo
 from scrapy_bloom.job.database import NAME, Database, damaged
+from scrapy_bloom.job.feedfile import AppendLog, repair_feeds
 from scrapy_bloom.job.frontier import Frontier, key_of
 from scrapy_bloom.job.memory import MemoryStore
 from scrapy_bloom.job.open_pages import OpenPages
@@ -96,6 +97,7 @@ class JobStore(MemoryStore):
         """Whether an earlier run began what this one goes on with. Known from :meth:`begin` on."""
         self.feeds: list[FeedLength] = []
         """The feed files, as the last run left them."""
+        self.appends = AppendLog(directory / "appended")
         self.unreadable = 0
         """Rows that could not be made requests: a callback was renamed, perhaps. They stay for a later run."""
         self.finish_reason = ""
@@ -147,7 +149,8 @@ class JobStore(MemoryStore):
         if self.pages is not None:
             self.pages.counts.update(self.database.pages())
         self.frontier.restore(self.database.lanes())
-        self.feeds = self.database.feeds()
+        self.feeds = repair_feeds(self.database, self.directory.parent.absolute(), self.appends)
+        self._batch.feeds += self.feeds
         before = self.database.state
         self.was_clean, self.is_resumed = before.clean, not before.is_finished
         self.state = replace(
