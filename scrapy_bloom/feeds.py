@@ -18,13 +18,7 @@ from scrapy.extensions.feedexport import FileFeedStorage as ScrapyFileFeedStorag
 
 from scrapy_bloom.crawl import Crawl
 from scrapy_bloom.feed_format import Feed, UnframedError, can_be_joined, compressed, path_of
-from scrapy_bloom.job.feedfile import (
-    FileFeedStorage,
-    goes_on,
-    is_of,
-    path_of_batch,
-    place_of,
-)
+from scrapy_bloom.job.feedfile import FileFeedStorage, goes_on, is_of, path_now, place_of
 from scrapy_bloom.job.records import FeedLength
 
 if TYPE_CHECKING:
@@ -115,7 +109,7 @@ class FeedExporter(ScrapyFeedExporter):
         begun = max(notes, key=lambda note: note.batch, default=None)
         if begun is None or not (begun.cycle == job.state.cycle or (begun.cycle is None and job.is_resumed)):
             return Feed(plain, self._with_file(plain, job))
-        path = path_of_batch(begun, template, jobdir) if is_batched else path_of(plain)
+        path = str(path_now(begun, jobdir)) if is_batched else path_of(plain)
         if is_batched:
             plain = self._start_new_batch(begun.batch, path, plain.feed_options, plain.spider, template)
         slot = self._with_file(plain, job, begun)
@@ -126,7 +120,7 @@ class FeedExporter(ScrapyFeedExporter):
         if feed.is_begun:
             slot.start_exporting()  # so that Scrapy closes it with its end
             storage: Any = slot.storage
-            storage.discard()
+            storage.waiting.clear()  # the file has it
         return feed
 
     def _with_file(self, plain: FeedSlot, job: JobStore, begun: FeedLength | None = None) -> FeedSlot:

@@ -66,10 +66,8 @@ class AppendLog:
         """Write the log, which tells of all appends from now on. If that fails, the file tells less."""
         with suppress(OSError):
             descriptor = os.open(self._path, os.O_CREAT | os.O_WRONLY, 0o666)
-            try:  # a longer line that stood there before is cut off by the line feed
-                os.write(descriptor, json.dumps([_boot_id(), self._appends]).encode() + b"\n")
-            finally:
-                os.close(descriptor)
+            os.write(descriptor, json.dumps([_boot_id(), self._appends]).encode() + b"\n")  # perhaps over a longer line
+            os.close(descriptor)
 
 
 class FileFeedStorage(io.RawIOBase):
@@ -102,12 +100,13 @@ class FileFeedStorage(io.RawIOBase):
         self._compress, self._may_write, self.log = compress, may_write, log
         self._overwrites, self._keeps, self._mends = overwrites, keeps, mends
         self._file: io.FileIO | None = None
-        self._waiting = bytearray()  # of committed pages: the next note has it
+        self.waiting = bytearray()
+        """What the next note will have."""
         self._noted = b""  # in the note whose transaction is being written
         self._unwritten = bytearray()  # in a transaction: the file lacks it
         self._needs_note = True
         self.is_stored = False
-        """Whether no more will be written."""
+        """Whether it is complete."""
 
     # -- for Scrapy ---------------------------------------------------------------------------------------------------
 
@@ -118,10 +117,8 @@ class FileFeedStorage(io.RawIOBase):
     def store(self, file: object) -> None:  # noqa: ARG002 - Scrapy's arguments
         """Write what is left, and close the file. Raise OSError if that fails."""
         if not self._may_write():  # the pages of what waits are fetched again
-            self._waiting.clear()
+            self.waiting.clear()
         elif self._file is None:
-            if self._overwrites:
-                self._make_way()
             self._open()
         self._unwritten += self._packed()
         self._append()
@@ -138,11 +135,11 @@ class FileFeedStorage(io.RawIOBase):
 
     def tell(self) -> int:
         """Return how long the file is with what waits."""
-        return self.size() + len(self._waiting)
+        return self.size() + len(self.waiting)
 
     def write(self, data: Any) -> int:
         """Keep *data* for the next commit."""
-        self._waiting += data
+        self.waiting += data
         return len(data)
 
     # -- for commits --------------------------------------------------------------------------------------------------
@@ -150,7 +147,7 @@ class FileFeedStorage(io.RawIOBase):
     @property
     def waiting_bytes(self) -> int:
         """How many bytes wait in memory."""
-        return len(self._waiting) + len(self._noted) + len(self._unwritten)
+        return len(self.waiting) + len(self._noted) + len(self._unwritten)
 
     def size(self) -> int:
         """Return how long the file is; 0 if its contents are going to be overwritten."""
@@ -158,13 +155,9 @@ class FileFeedStorage(io.RawIOBase):
             return os.fstat(self._file.fileno()).st_size
         return 0 if self._overwrites else size_of(self.path)
 
-    def discard(self) -> None:
-        """Forget what was written since the last commit: the file has it."""
-        self._waiting.clear()
-
     def settle(self) -> None:
         """Write what the last commit left, and make room for what comes first. OSError if that fails."""
-        if self._overwrites and self._waiting:
+        if self._overwrites and self.waiting:
             self._make_way()
         self._append()
 
@@ -179,21 +172,23 @@ class FileFeedStorage(io.RawIOBase):
         self._overwrites = False
 
     def _append(self) -> None:
-        if self._unwritten and self._file is None:
-            self._open()
-        if self._unwritten and self._file is not None:
+        if self._unwritten:
+            file = self._file or self._open()
             while self._unwritten:
-                written = self._file.write(self._unwritten) or 0
+                written = file.write(self._unwritten) or 0
                 del self._unwritten[:written]
             self.log.note(self.feed, is_done=True)
 
-    def _open(self) -> None:
+    def _open(self) -> io.FileIO:
+        if self._overwrites:
+            self._make_way()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file = self.path.open("ab", buffering=0)
+        return self._file
 
     def _packed(self) -> bytes:
-        data = bytes(self._waiting)
-        self._waiting.clear()
+        data = bytes(self.waiting)
+        self.waiting.clear()
         if data and self._mends:
             self._mends = False
             newline = _newline_of(data)
@@ -245,9 +240,11 @@ def is_of(note: FeedLength, template: str, path: str, jobdir: Path, *, is_batche
     return note.template == template or (len(names) == 1 == len({PurePath(each).parent for each in folders}))
 
 
-def path_of_batch(note: FeedLength, template: str, jobdir: Path) -> str:
-    """Return where the batch of *note* is, also if *jobdir* was moved together with the feed *template*."""
-    return note.path if note.template == template else os.path.normpath(jobdir / note.place)
+def path_now(feed: FeedLength, jobdir: Path) -> Path:
+    """Return where the file of *feed* is: in the same place from *jobdir*, if both were moved or copied."""
+    path, moved = Path(feed.path), Path(os.path.normpath(jobdir / feed.place))
+    is_moved = moved.is_file() or (moved.parent.is_dir() and not path.is_file())
+    return moved if feed.place and moved != Path(os.path.abspath(path)) and is_moved else path  # noqa: PTH100 - no links
 
 
 # -- after a kill ------------------------------------------------------------------------------------------------------
@@ -262,7 +259,7 @@ def repair_feeds(database: Database, jobdir: Path, log: AppendLog) -> list[FeedL
     """
     feeds = []
     for feed in database.feeds():
-        path = _path_now(feed, jobdir)
+        path = path_now(feed, jobdir)
         try:
             if feed.cycle is None and not database.state.clean:
                 _set_beyond_aside(path, feed, jobdir)
@@ -277,13 +274,6 @@ def repair_feeds(database: Database, jobdir: Path, log: AppendLog) -> list[FeedL
         feeds.append(feed._replace(length=feed.size, data=b""))
     log.write()
     return feeds
-
-
-def _path_now(feed: FeedLength, jobdir: Path) -> Path:
-    """Return where the file of *feed* is: in the same place from *jobdir*, if both were moved."""
-    path, moved = Path(feed.path), jobdir / feed.place
-    is_moved = moved.is_file() or (moved.parent.is_dir() and not path.is_file())
-    return moved if feed.place and is_moved else path
 
 
 def _repair(path: Path, feed: FeedLength, log: AppendLog) -> None:
