@@ -172,7 +172,10 @@ def crawl_with(directory: Path, make: Callable[[int, int], Any], **changes: Any)
         "FEEDS": {f"{directory}/{name}": {"store_empty": False, **options} for name, options in FEEDS.items()},
         "FEED_EXPORTERS": EXPORTERS,
         "MAKE_ITEM": f"{HERE}.{make.__name__}",
-        "ONE_BY_ONE": True,  # so that all crawls have the same order of pages
+        # All crawls have the same order of pages, also where a kill leaves a page and the next one pending.
+        "ONE_BY_ONE": True,
+        "CONCURRENT_REQUESTS": 1,
+        "SCHEDULER_DISK_QUEUE": "scrapy.squeues.PickleFifoDiskQueue",
         **changes.pop("settings", {}),
     }
     return CrawlOfSite(directory, pages=30, settings=settings, **changes)
