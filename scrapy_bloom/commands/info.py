@@ -117,7 +117,7 @@ def info(directory: str) -> dict[str, Any]:
         "bytes_on_disk": job.nbytes,
         "key_space": dict(state.key_space or {}),
         "layers": [{"layer": each.spec.index, "urls": each.count, "of": each.spec.capacity} for each in seen.layers],
-        "feeds": [{"feed": feed.path, "items": feed.items, "bytes": feed.length} for feed in job.feeds],
+        "feeds": [{"feed": feed.path, "items": feed.items, "bytes": feed.size} for feed in job.feeds],
         "pending_by_host": [{"host": host, "pending": count} for host, count in hosts.most_common(_MOST_HOSTS)],
         "pending_by_full_host": full,
         "endless": [{"kind": kind, "pending": count} for kind, count in estimate.endless.most_common()],

@@ -27,7 +27,7 @@ from scrapy_bloom.filter.directory import open_filter
 from scrapy_bloom.job import serialize
 from scrapy_bloom.job.consistency import check_consistency, replay_redo
 from scrapy_bloom.job.database import NAME, Database, damaged
-from scrapy_bloom.job.feedfile import cut_feeds
+from scrapy_bloom.job.feedfile import AppendLog, repair_feeds
 from scrapy_bloom.job.frontier import Frontier, key_of
 from scrapy_bloom.job.memory import MemoryStore
 from scrapy_bloom.job.open_pages import OpenPages
@@ -95,6 +95,9 @@ class JobStore(MemoryStore):
         """Closes all filters of the directory."""
         self.is_resumed = False
         """Whether an earlier run began what this one goes on with. Known from :meth:`begin` on."""
+        self.feeds: list[FeedLength] = []
+        """The feed files, as the last run left them."""
+        self.appends = AppendLog(directory / "appended")
         self.unreadable = 0
         """Rows that could not be made requests: a callback was renamed, perhaps. They stay for a later run."""
         self.finish_reason = ""
@@ -102,6 +105,8 @@ class JobStore(MemoryStore):
         self._share = share
         self._spider, self._spider_name, self._key_space = spider, spider_name, key_space
         self._prepare = prepare
+        self.after_commit: list[Callable[[], None]] = []
+        """Called when a transaction is written."""
         pages = PagesPerHost.of(settings.pages_per_host, order)
         chain = open_filter(directory, settings.capacity, settings.error_rate, max_age=settings.max_age)
         self.filters.callback(chain.close)
@@ -129,7 +134,7 @@ class JobStore(MemoryStore):
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="scrapy-bloom-commit")
         self._writing: Future[None] | None = None
         self._began = self._retry_at = 0.0
-        self._is_left = self._is_failing = self._is_closed = False  # whether the last batch could not be written
+        self._is_left = self._is_failing = False  # whether the last batch could not be written
 
     def begin(self, *, writes_at_once: bool) -> None:
         """Take in the pending requests, and note that a run has begun.
@@ -144,7 +149,8 @@ class JobStore(MemoryStore):
         if self.pages is not None:
             self.pages.counts.update(self.database.pages())
         self.frontier.restore(self.database.lanes())
-        cut_feeds(self.database)
+        self.feeds = repair_feeds(self.database, self.directory.parent.absolute(), self.appends)
+        self._batch.feeds += self.feeds
         before = self.database.state
         self.was_clean, self.is_resumed = before.clean, not before.is_finished
         self.state = replace(
@@ -167,17 +173,6 @@ class JobStore(MemoryStore):
     def is_over(self) -> bool:
         """Return whether all that is pending is left for a later run."""
         return not self._memory.size and self.frontier.is_over()
-
-    def feed_begins(self, feed: FeedLength) -> None:
-        """Note *feed*, a file that is about to be written, for a next run to cut. OSError if there is no room."""
-        self._wait()
-        if not self._is_closed:
-            try:
-                self.database.write(Batch(feeds=[feed], state=self.database.state))
-            except sqlite3.OperationalError as error:
-                raise OSError(str(error)) from error
-        elif self._is_failing:
-            raise OSError("nobody would know of the file")
 
     def _read(self, lane: Lane, most: int) -> list[tuple[int, bytes]]:
         return self.database.rows(lane.id, *lane.unread(), newest_first=lane.is_lifo, most=most)
@@ -343,6 +338,8 @@ class JobStore(MemoryStore):
         for lane in batch.lanes.values():
             lane.written(batch.state.last_id, batch.added)
         self.commits += 1
+        for call in self.after_commit:
+            call()
 
     def _explain(self, error: BaseException) -> None:
         if isinstance(error, sqlite3.Error) and not isinstance(error, sqlite3.OperationalError):
@@ -375,8 +372,7 @@ class JobStore(MemoryStore):
             with suppress(sqlite3.OperationalError):  # the disk is full now
                 closed = replace(self.state, in_flight=0, clean=True, finish_reason=self.finish_reason)
                 self.database.write(Batch(state=closed), redo_until=self._last_id)
-        self._is_closed, self._is_failing = True, not self.database.state.clean
-        if self._is_failing:
+        if not self.database.state.clean:
             logger.error("The last pending requests are not in %s: the next run fetches pages again", self.directory)
         if self._memory.size:
             logger.warning(

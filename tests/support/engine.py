@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from twisted.python.failure import Failure
+
 OUR_FILTER = f"{BloomDupeFilter.__module__}.BloomDupeFilter"
 OUR_SCHEDULER = f"{DurableScheduler.__module__}.DurableScheduler"
 SCRAPYS_FILTER = "scrapy.dupefilters.RFPDupeFilter"
@@ -104,6 +106,14 @@ class Engine:
     def push(self, *requests: Request) -> list[bool]:
         return [self.scheduler.enqueue_request(request) for request in requests]
 
+    def push_from(self, parent: Request, *requests: Request) -> list[bool]:
+        """Push *requests* that the callback of *parent*, which is in progress, yields."""
+        page = self.crawl.page_in_progress(parent)
+        assert page is not None
+        for request in requests:
+            self.crawl.parents[request] = page
+        return self.push(*requests)
+
     def start(self) -> Request | None:
         """What the engine does to download the next request: it is in progress, and active in its slot.
 
@@ -118,10 +128,14 @@ class Engine:
             self._slot(request).active.add(request)
         return request
 
-    def end(self, request: Request, status: int = 200) -> None:
-        """What the engine does when it is done with *request*: a response came, with *status*, or none if that is 0."""
-        if status:
-            self.crawl.result_came(request, Response(request.url, status=status))
+    def end(self, request: Request, result: int | Response | Request | Failure | None = 200) -> None:
+        """What the engine does when it is done with *request*: *result* came of its download; None: nothing did.
+
+        A number is the status of a response.
+        """
+        if result is not None:
+            response = Response(request.url, status=result) if isinstance(result, int) else result
+            self.crawl.result_came(request, response)
         self._slot(request).active.discard(request)
         self.engine._slot.remove_request(request)
 
