@@ -307,22 +307,20 @@ class Crawl:
         if page.result.outcome is Outcome.FAILED:
             if (row := self.failures.add(request, page.result.reason)) is not None:
                 page.items.append((self._failed.append, row))
-            if self._take_back(request):
-                page.fingerprint = None
+            self._take_back(request)
         if self.delta is not None:
             self.delta.done(page)
         if self.guard is not None:
             self.guard.done(page)
         self.store.done(page)
 
-    def _take_back(self, request: Request) -> bool:
+    def _take_back(self, request: Request) -> None:
         """With ``BLOOM_FORGET_FAILED``, make *request*, which failed, new again, and what was redirected to it.
 
-        Return False without. Each is taken back once in a run: failing pages that link to each other would be fetched
-        for ever.
+        Each is taken back once in a run: failing pages that link to each other would be fetched for ever.
         """
         if not self.settings.forget_failed:
-            return False
+            return
         for url in (None, *request.meta.get("redirect_urls", ())):
             failed = request if url is None else Request(url)
             try:
@@ -331,7 +329,6 @@ class Crawl:
                 is_first = True
             if is_first:
                 self.forget(failed)
-        return True
 
     def is_over(self) -> bool:
         """Return whether all that is pending belongs to kinds that have run dry, or to hosts that are full: the end."""

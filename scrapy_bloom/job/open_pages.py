@@ -44,6 +44,8 @@ class OpenPages:
         self._holders: dict[int, Page] = {}  # by the id of a held row
         self._waited_for: dict[Page, float] = {}  # pages for which something waits, and since when
         self._has_warned = False
+        self.unsaved: dict[bytes, Page] = {}
+        """Pages whose requests are in memory only, by the fingerprints that are written with them."""
 
     def hold(self, parent: Page | None, id_: int, lane: Lane, body: bytes) -> bool:
         """Let an unfiltered request wait for *parent*, the page that led to it; return False if it need not wait."""
@@ -97,6 +99,7 @@ class OpenPages:
             page.write_items()
             if page.fingerprint is not None:
                 batch.fingerprints[page.fingerprint] = None
+                self.unsaved.pop(page.fingerprint, None)
             self._release(page, batch)
             if page.row is not None:
                 self._delete(page.row, batch)

@@ -22,7 +22,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scrapy_bloom.errors import counted
-from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.filter.directory import open_filter
 from scrapy_bloom.job import serialize
 from scrapy_bloom.job.consistency import check_consistency, replay_redo
@@ -129,7 +128,7 @@ class JobStore(MemoryStore):
         self._has_logged_memory = False
         self._open_pages = OpenPages(self.frontier)
         self._batch, self._writing_batch = Batch(), Batch()
-        self._unsaved: ScalableBloomFilter | None = None  # fingerprints of requests that are in memory alone
+        self._unsaved = self._open_pages.unsaved
         self._last_id = self.state.last_id
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="scrapy-bloom-commit")
         self._writing: Future[None] | None = None
@@ -185,7 +184,7 @@ class JobStore(MemoryStore):
             fingerprint in self._batch.fingerprints
             or fingerprint in self._writing_batch.fingerprints
             or self._contains(fingerprint)
-            or (self._unsaved is not None and fingerprint in self._unsaved)
+            or fingerprint in self._unsaved
         ):
             return False
         self._batch.fingerprints[fingerprint] = None
@@ -193,7 +192,7 @@ class JobStore(MemoryStore):
 
     def seen(self, fingerprints: Sequence[bytes]) -> list[bool]:
         """Return for each of *fingerprints* whether it was added before. Remembers nothing."""
-        waiting, writing, unsaved = self._batch.fingerprints, self._writing_batch.fingerprints, self._unsaved or ()
+        waiting, writing, unsaved = self._batch.fingerprints, self._writing_batch.fingerprints, self._unsaved
         return [each in waiting or each in writing or each in self.chain or each in unsaved for each in fingerprints]
 
     def forget(self, fingerprint: bytes) -> bool:
@@ -202,8 +201,10 @@ class JobStore(MemoryStore):
             self._wait()
         batches = (self._batch, self._writing_batch)
         is_waiting = [batch.fingerprints.pop(fingerprint, fingerprint) is None for batch in batches]
-        is_unsaved = self._unsaved is not None and self._unsaved.forget(fingerprint)
-        return self.chain.forget(fingerprint) or is_unsaved or any(is_waiting)
+        unsaved = self._unsaved.pop(fingerprint, None)
+        if unsaved is not None:
+            unsaved.fingerprint = None
+        return self.chain.forget(fingerprint) or unsaved is not None or any(is_waiting)
 
     def push(
         self, request: Request, fingerprint: bytes | None, parent: Page | None = None, mark: Mark | None = None
@@ -232,9 +233,7 @@ class JobStore(MemoryStore):
 
     def _keep_in_memory(self, page: Page, fingerprint: bytes | None, parent: Page | None) -> None:
         if fingerprint is not None and self._batch.fingerprints.pop(fingerprint, fingerprint) is None:
-            if self._unsaved is None:
-                self._unsaved = ScalableBloomFilter(10_000, 1e-6)
-            self._unsaved.add(fingerprint)
+            self._unsaved[fingerprint] = page
             page.fingerprint = fingerprint
         key = key_of(page.request, self._order, page.mark)
         page.slot = key.slot

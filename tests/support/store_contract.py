@@ -117,7 +117,29 @@ def closes_twice(open_: Open) -> None:
     engine.scheduler.df.close("again")
 
 
-CHECKS = [remembers, hands_out, takes_what_it_does_not_know, hands_out_what_cannot_be_serialized, closes_twice]
+def takes_back_what_is_in_progress(open_: Open) -> None:
+    """A page that its callback takes back is new when it is done, also if its request cannot be serialized."""
+    engine = open_()
+    for request in (Request(url(1)), unserializable(2)):
+        assert engine.push(request) == [True]
+        page = engine.start()
+        assert page is not None
+        engine.crawl.forget(page)
+        engine.end(page)
+        engine.commit()
+        assert engine.push(Request(request.url)) == [True]
+        engine.drain()
+    engine.stop()
+
+
+CHECKS = [
+    remembers,
+    hands_out,
+    takes_what_it_does_not_know,
+    hands_out_what_cannot_be_serialized,
+    takes_back_what_is_in_progress,
+    closes_twice,
+]
 
 
 def keeps_what_is_pending(open_: Open) -> None:
