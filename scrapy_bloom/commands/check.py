@@ -64,7 +64,8 @@ def check(directory: str, urls: Iterable[str], settings: Settings) -> list[dict[
     waiting = set(fingerprints.values()).intersection(_waiting(job, of_url_in(space, directory, settings)))
     with reading(job.filter.directory) as (contains, _):
         seen = waiting.union(filter(contains, fingerprints.values()))
-    rules = resolve(space["rules"] if space else "")
+    noted = space["rules"] if space else ""
+    rules = resolve(noted, noted)
     first: dict[bytes, str] = {}
     found = []
     for url, fingerprint in fingerprints.items():
