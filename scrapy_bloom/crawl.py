@@ -108,6 +108,7 @@ class Crawl:
         self.delta: Delta | None = None
         self.is_closed = False
         self.has_failed = False
+        self._finish_reason: bytes | None = b""  # for the job to note, if it has not
         self.decision: Decision | None = None
         """The last one."""
         options = self.settings.loop_guard
@@ -193,11 +194,12 @@ class Crawl:
         self._timer = repeat(self.tick, TICK_SECONDS)
         self.progress.opened([name for name in (self._filter, self.scheduler_name) if name], store, self.guard)
 
-    def close(self) -> None:
+    def close(self, reason: str = "") -> None:
         """Write what is left, set the final stats, and close the store. Closing twice is harmless."""
         if self.store is None or self.is_closed:
             return
         self.is_closed = True
+        self._finish_reason = reason.encode()
         _crawls.pop(self.crawler, None)
         if isinstance(self.store, MemoryStore):
             self._tell_of_left(self.store)
@@ -345,6 +347,9 @@ class Crawl:
         if self.delta is not None and self.store is not None:
             self.delta.commit_begins()
         batch.note("state", self.spider_state.changed(self.crawler.spider))
+        if self._finish_reason is not None:
+            batch.note("state", {"finish_reason": self._finish_reason})
+            self._finish_reason = None
         batch.failed += self.failures.taken()
         if isinstance(self.store, JobStore):
             self.progress.prepare_commit(batch, self.store, is_last=self.is_closed)

@@ -81,7 +81,7 @@ class DurableScheduler(BaseScheduler):
 
     def close(self, reason: str) -> Deferred[None] | None:
         """Write what is pending, then close the filter."""
-        self.crawl.close()
+        self.crawl.close(reason)
         return self.df.close(reason)
 
     def has_pending_requests(self) -> bool:
