@@ -10,8 +10,9 @@ import argparse
 import os
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
+import scrapy_bloom
 from scrapy_bloom.commands.terminal import INTERRUPTED, PIPE_CLOSED, USAGE
 from scrapy_bloom.errors import BloomError
 
@@ -36,6 +37,12 @@ COMMANDS = {
 """What each does, and arguments that make sense, by name."""
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Say in one line what is wrong and where to look."""
+        self.exit(USAGE, f"{self.prog}: {message}. {self.prog} --help says more.\n")
+
+
 def main(
     arguments: Sequence[str] | None = None, *, program: str = "python -m scrapy_bloom", settings: Settings | None = None
 ) -> int:
@@ -44,7 +51,8 @@ def main(
     Commands that need the *settings* of a project look for those of the working directory if they are None.
     """
     typed = sys.argv[1:] if arguments is None else list(arguments)
-    parser = argparse.ArgumentParser(prog=program, epilog=f"{program} COMMAND --help says more.")
+    parser = _Parser(prog=program, epilog=f"{program} COMMAND --help says more.")
+    parser.add_argument("--version", action="version", version=f"scrapy-bloom {scrapy_bloom.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, (about, example) in COMMANDS.items():
         command = commands.add_parser(name, help=about, epilog=f"Example: {program} {name} {example}")

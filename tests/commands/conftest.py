@@ -50,6 +50,9 @@ class Books(scrapy.Spider):
         yield {"url": response.url}
         for link in response.css("a::attr(href)").getall():
             yield response.follow(link, callback=self.parse)
+
+class Films(Books):
+    name = "films"
 """
 
 

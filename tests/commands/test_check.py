@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from scrapy import Request
@@ -63,6 +64,16 @@ def test_beside_a_crawl_nothing_is_locked_or_changed(tmp_path: Path) -> None:
         assert [each["seen"] for each in check(str(tmp_path), urls, Settings())] == [True, True, False]
         chain.forget(fingerprint(Request(urls[0])))
         assert [each["seen"] for each in check(str(tmp_path), urls, Settings())] == [False, True, False]
+
+
+def test_what_is_older_than_the_maximum_age_is_new(tmp_path: Path, answer: Answer) -> None:
+    """As in the crawl, which would fetch it once more."""
+    url = "http://a.example/"
+    (tmp_path / "list").write_text(url)
+    open_filter(tmp_path / "requests.bloom", clock=lambda: time.time() - 100).close()
+    import_into(str(tmp_path), [str(tmp_path / "list")], Settings())
+    for settings, is_seen in (({}, True), ({"BLOOM_MAX_AGE": "2m"}, True), ({"BLOOM_MAX_AGE": "1m"}, False)):
+        assert check(str(tmp_path), [url], Settings(settings))[0]["seen"] is is_seen
 
 
 def test_limits_of_the_project_are_told(left: Path) -> None:
