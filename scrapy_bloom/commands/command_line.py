@@ -28,6 +28,7 @@ COMMANDS = {
     "check": ("say whether a job has seen URLs; exit code 1 if any is new", "jobs/books https://example.com/"),
     "verify": ("read a whole job and report everything that is wrong with it", "jobs/books"),
     "import": ("mark as seen what another crawl has seen", "jobs/books urls.txt.gz"),
+    "seed": ("make URLs or the pages of sitemaps pending, as start requests are", "jobs/books sitemap.xml.gz"),
     "export": ("take a job back to Scrapy's own queue and filter", "books -s JOBDIR=jobs/books"),
     "requeue": ("put requests that failed back into the queue", "jobs/books --failed"),
     "forget": ("take URLs back: a later link to them is followed again", "jobs/books https://example.com/"),
