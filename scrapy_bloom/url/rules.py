@@ -160,8 +160,6 @@ PRESETS = {
 _FORMER_PRESETS = PRESETS | {"common": ("default_port", "repeated_pairs", "tracking", "session_ids")}
 """What the names stood for in earlier versions."""
 
-_PAIR = ("index_page", "trailing_slash")
-
 _QUICK = {*PRESETS["common"], *_FORMER_PRESETS["common"]}
 
 
@@ -221,16 +219,22 @@ def resolve(value: object, noted: str | None = None) -> Rules:
         value = [name.strip() for name in value.split(",") if name.strip()]
     if not isinstance(value, (list, tuple, NoneType)):
         raise SettingsError([f"{SETTING} must be {ALLOWED}, not {value!r}"])
-    rules = _expand(value or (), PRESETS)
-    if rules.keys() >= set(_PAIR):  # both take the place of the later one
-        last = [name for name in rules if name in _PAIR][-1]
-        order = [rule for name in rules for rule in (_PAIR if name == last else () if name in _PAIR else (name,))]
-        rules = {name: rules[name] for name in order}
+    rules = _in_order(_expand(value or (), PRESETS))
     if noted is not None and ",".join(rules) != noted:
         former = _expand(value or (), _FORMER_PRESETS)
         if ",".join(former) == noted:
             rules = former
     return Rules(tuple(rules), tuple(rules.values()))
+
+
+def _in_order(rules: dict[str, Callable[[str], str]]) -> dict[str, Callable[[str], str]]:
+    """Return *rules* with ``index_page`` just before ``trailing_slash``, at the place of the later one."""
+    pair = "index_page", "trailing_slash"
+    if not rules.keys() >= set(pair):
+        return rules
+    last = [name for name in rules if name in pair][-1]
+    order = [rule for name in rules for rule in (pair if name == last else () if name in pair else (name,))]
+    return {name: rules[name] for name in order}
 
 
 def _expand(value: Iterable[Any], presets: Mapping[str, tuple[str, ...]]) -> dict[str, Callable[[str], str]]:
