@@ -144,6 +144,12 @@ def left(tmp_path_factory: pytest.TempPathFactory, scrapy: Callable[..., subproc
     return jobdir
 
 
+def fetched(left: Path) -> set[int]:
+    """The numbers of the pages whose items are in the feed of *left*."""
+    urls = [json.loads(line)["url"] for line in Path(f"{left}.jl").read_text().splitlines()]
+    return {int(number) for url in urls if (number := url.rpartition("/")[2]).isdecimal()}
+
+
 @pytest.fixture
 def job(left: Path, tmp_path: Path) -> Path:
     """A copy of that job."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import json
 import os
 import signal
 import subprocess
@@ -13,7 +12,6 @@ import threading
 import tracemalloc
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,11 +22,12 @@ from scrapy_bloom.commands.locations import locations_in
 from scrapy_bloom.commands.terminal import OK, USAGE, WRONG
 from scrapy_bloom.filter.directory import open_filter
 from scrapy_bloom.job.inspect import inspect_job
-from tests.commands.conftest import ROOT
+from tests.commands.conftest import ROOT, fetched
 from tests.fleet.servers import RedisServer, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.commands.conftest import Answer, Scrapy, Site
 
@@ -135,8 +134,6 @@ def test_a_crawl_fetches_the_seeds_by_its_default_callback(
     left: Path, job: Path, tmp_path: Path, scrapy: Scrapy, site: Site
 ) -> None:
     """Also in the middle of a crawl: pages seen or pending are dropped, and each other one is fetched once."""
-    done = [json.loads(line)["url"] for line in Path(f"{left}.jl").read_text().splitlines()]
-    before = {int(url.rpartition("/")[2]) for url in done if url.rpartition("/")[2].isdecimal()}
     urls = [f"{site.url}/{number}" for number in range(80)] + [f"{site.url}/seeded?{number}" for number in range(9)]
     (tmp_path / "list").write_text("\n".join(urls))
     seeded = scrapy("bloom", "seed", job, tmp_path / "list", "--spider", "books", "--json")
@@ -145,7 +142,7 @@ def test_a_crawl_fetches_the_seeds_by_its_default_callback(
     items = tmp_path / "items.jl"
     crawled = scrapy("crawl", "books", "-s", f"JOBDIR={job}", "-o", items)
     assert crawled.returncode == OK, crawled.stderr
-    assert site.pages() == set(range(80)) - before
+    assert site.pages() == set(range(80)) - fetched(left)
     assert len([path for path in site.hits if path.startswith("/seeded")]) == 9
     assert all(url in items.read_text() for url in urls[-9:])
     assert scrapy("bloom", "seed", job, tmp_path / "list", "--spider", "films").returncode == USAGE

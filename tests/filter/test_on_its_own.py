@@ -175,7 +175,7 @@ def test_a_filter_in_files_is_refused_in_a_forked_child(tmp_path: Path) -> None:
 @pytest.mark.parametrize("max_age", [None, 1e6])
 @pytest.mark.parametrize("where", ["memory", "files"])
 def test_no_thread_makes_another_forget(tmp_path: Path, where: str, max_age: float | None) -> None:
-    """Eight threads that fill twenty layers lose no fingerprint, and each layer has about as many as it is made for."""
+    """Eight threads that fill eleven layers lose no fingerprint, and the filter errs as rarely as it promises."""
     capacity, each, threads = 50, 10_000, 8
     keys = [list(hash_fingerprints(each, seed)) for seed in range(threads)]
     chain = (
@@ -195,5 +195,6 @@ def test_no_thread_makes_another_forget(tmp_path: Path, where: str, max_age: flo
         sys.setswitchinterval(switches)
     with chain:
         assert sum(not chain.contains(key) for some in keys for key in some) == 0
-        assert all(layer.count <= layer.capacity + 2 * threads for layer in chain.layers)
-        assert each * threads * 0.99 <= len(chain) <= each * threads * 1.01
+        assert chain.estimated_error_rate() <= chain.error_rate
+        if sys.version_info >= (3, 11):  # before, threads also take turns within an addition, and the count is rough
+            assert each * threads * 0.99 <= len(chain) <= each * threads * 1.01
