@@ -64,7 +64,7 @@ class Estimate:
     def learn(self) -> None:
         """Take in what was finished since the last call."""
         done, trees, pages = self._done, self._trees, self._pages
-        for depth in (min(each, DEEPEST) for each in self.finished):
+        for depth in (min(depth, DEEPEST) for depth in self.finished):
             below = sum(done[depth + 1 :])
             if done[depth]:
                 trees[depth] += 1

@@ -6,6 +6,7 @@ transaction that deletes the rows of its pages, and the next run cuts it to that
 
 from __future__ import annotations
 
+import copy
 import csv
 import io
 import logging
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import IO
 
-    from scrapy import Request, Spider
+    from scrapy import Spider
     from scrapy.crawler import Crawler
     from scrapy.extensions.feedexport import FeedSlot
     from scrapy.http import Response
@@ -36,8 +37,6 @@ logger = logging.getLogger(__name__)
 
 COMMITTED_FORMATS = ("jsonlines", "jsonl", "jl", "csv")
 """Feed formats without an end: what was written stays right when more is appended."""
-MOST_ITEMS_WAITING = 10_000
-"""Items of one page that wait for it to be done; a page with more is written as it comes."""
 WRITE_AT = 1 << 20
 """Bytes that wait in memory before they are written between two commits."""
 
@@ -53,8 +52,6 @@ class FeedExporter(ScrapyFeedExporter):
         super().__init__(crawler)
         self.crawl = Crawl.of(crawler)
         self.crawl.feeds.append(self)
-        self.waiting: dict[int, list[Any] | None] = {}
-        """Items of pages that are not done, by id() of the request; None if the page had too many."""
         self._noted: dict[str, FeedLength] = {}  # by path, as noted last
         self._finished: list[FeedSlot] = []
 
@@ -91,27 +88,12 @@ class FeedExporter(ScrapyFeedExporter):
         return slot
 
     def item_scraped(self, item: Any, spider: Spider, response: Response | None = None) -> None:  # noqa: ARG002 - Scrapy's arguments
-        """Keep *item* until its page is done; write it at once if that is unknown, or the page has too many."""
-        request = None if response is None else response.request
-        waiting = self.waiting.setdefault(id(request), []) if self.crawl.is_handling(request) else None
-        if request is None or waiting is None:
+        """Keep *item* until its page is committed; write it at once if the page is unknown."""
+        page = self.crawl.page_of(response)
+        if page is None:
             self._export(item)
-            return
-        waiting.append(item)
-        if len(waiting) > MOST_ITEMS_WAITING:
-            logger.warning(
-                "%s has given more than %d items, which are written as they come: if the crawl is killed before the "
-                "page is done, it is fetched again, and those written come twice",
-                request,
-                MOST_ITEMS_WAITING,
-            )
-            self.page_done(request)
-            self.waiting[id(request)] = None
-
-    def page_done(self, request: Request) -> bool:
-        """Write the items of *request*'s page to the feeds. Return False if one cannot be written."""
-        written = [self._export(item) for item in self.waiting.pop(id(request), None) or ()]
-        return all(written)
+        else:
+            page.items.append((self._export, copy.deepcopy(item)))
 
     def _export(self, item: Any) -> bool:
         """Write *item* to the feeds. Never raises: other items of its page wait to be written."""

@@ -38,8 +38,6 @@ class JobInfo:
     """Without their bodies."""
     estimate: bytes | None
     """What the last commit noted for :class:`scrapy_bloom.estimate.Estimate`."""
-    finish_reason: str
-    """Why the last run ended; "" if it has not, or was killed."""
     nbytes: int
     """Bytes of all files in ``requests.bloom``."""
 
@@ -54,7 +52,6 @@ def inspect_job(jobdir: str | os.PathLike[str]) -> JobInfo:
     """
     directory, path = files_of(jobdir)
     with closing(Database(path, read_only=True)) as database:
-        notes = database.notes("state")
         return JobInfo(
             directory=Path(jobdir),
             filter=inspect_directory(directory),
@@ -64,8 +61,7 @@ def inspect_job(jobdir: str | os.PathLike[str]) -> JobInfo:
             figures=tuple(Figures(*row) for row in database.select("SELECT * FROM figures ORDER BY time")),
             pages=database.pages(),
             failed=tuple(FailedRow(*row) for row in database.select("SELECT url, host, reason, time FROM failed")),
-            estimate=notes.get("estimate"),
-            finish_reason=notes.get("finish_reason", b"").decode(),
+            estimate=database.notes("state").get("estimate"),
             nbytes=sum(file.stat().st_size for file in directory.rglob("*") if file.is_file()),
         )
 

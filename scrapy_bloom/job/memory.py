@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from scrapy_bloom.job.frontier import Frontier, key_of
+from scrapy_bloom.job.page import Page
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -44,8 +45,7 @@ class MemoryStore:
         self.pages = pages
         self.frontier = self._memory = Frontier(is_lifo=order.is_lifo, share=share, pages=pages)
         self._last_id = 0
-        # By id() of the request, which is kept alive here: slot, lane, row; 0 and 0 if there is no row.
-        self._in_flight: dict[int, tuple[str, int, int, Request]] = {}
+        self._in_flight: dict[int, Page] = {}  # by id() of the request, which the page keeps alive
 
     def __len__(self) -> int:
         return self.frontier.size
@@ -58,7 +58,7 @@ class MemoryStore:
         """Return for each of *fingerprints* whether it was added before. Remembers nothing."""
         return [each in self.chain for each in fingerprints]
 
-    def push(self, request: Request, fingerprint: bytes | None) -> bool:  # noqa: ARG002 - as in every store
+    def push(self, request: Request, fingerprint: bytes | None, parent: Page | None = None) -> bool:  # noqa: ARG002 - as in every store
         """Take in *request*, and return False: it does not survive the process."""
         self._last_id += 1
         self._memory.push(key_of(request, self._order), self._last_id, request)
@@ -66,23 +66,25 @@ class MemoryStore:
 
     def pop(self) -> tuple[Request, bool] | None:
         """Return the next request, and False: it does not survive the process. None if nothing is pending."""
-        found = self._memory.pop()
-        if found is None:
+        popped = self._memory.pop()
+        if popped is None:
             return None
-        lane, _, request = found
-        self._in_flight[id(request)] = (lane.key.slot, 0, 0, request)
+        lane, _, request = popped
+        self._in_flight[id(request)] = Page(request, lane.key.slot)
         return request, False
 
-    def done(self, request: Request, *, is_page: bool = True) -> bool:
-        """Note that the engine is done with *request*. False: it was never here."""
-        found = self._in_flight.pop(id(request), None)
-        if found is not None:
-            self.frontier.done(found[0], is_page=is_page)
-        return found is not None
+    def done(self, page: Page) -> None:
+        """Note that the engine is done with *page*."""
+        self._leave(page)
+        page.write_items()
 
-    def is_handling(self, request: Request) -> bool:
-        """Return whether *request* was handed out and is not done."""
-        return id(request) in self._in_flight
+    def _leave(self, page: Page) -> None:
+        del self._in_flight[id(page.request)]
+        self.frontier.done(page.slot, is_page=page.result.has_answer)
+
+    def page_of(self, request: Request) -> Page | None:
+        """Return the record of *request*, if it was handed out and is not done."""
+        return self._in_flight.get(id(request))
 
     def forget(self, fingerprint: bytes) -> bool:
         """Take *fingerprint* back; return False if it was not known."""

@@ -92,11 +92,13 @@ class State:
     """Whether the last run closed it."""
     pages_per_host: Mapping[str, int | None] | None = None
     """``BLOOM_PAGES_PER_HOST`` of the last run."""
+    finish_reason: str = ""
+    """Why the last run ended, in Scrapy's words; "" while it runs, and after a kill."""
 
     @property
     def is_finished(self) -> bool:
-        """Whether the next run begins anew: nothing is pending, and no kill came before that was closed."""
-        return self.clean and not self.pending
+        """Whether the next run begins anew: the last one ended by itself, with nothing pending."""
+        return self.clean and not self.pending and self.finish_reason in {"", "finished"}
 
 
 @dataclass

@@ -30,6 +30,8 @@ from scrapy_bloom.job.database import NAME, Database, damaged
 from scrapy_bloom.job.feedfile import cut_feeds
 from scrapy_bloom.job.frontier import Frontier, key_of
 from scrapy_bloom.job.memory import MemoryStore
+from scrapy_bloom.job.open_pages import OpenPages
+from scrapy_bloom.job.page import Page, Row
 from scrapy_bloom.job.pages import PagesPerHost
 from scrapy_bloom.job.records import Batch
 
@@ -95,6 +97,8 @@ class JobStore(MemoryStore):
         """Whether an earlier run began what this one goes on with. Known from :meth:`begin` on."""
         self.unreadable = 0
         """Rows that could not be made requests: a callback was renamed, perhaps. They stay for a later run."""
+        self.finish_reason = ""
+        """Why the run ends; the last commit notes it."""
         self._share = share
         self._spider, self._spider_name, self._key_space = spider, spider_name, key_space
         self._prepare = prepare
@@ -117,6 +121,8 @@ class JobStore(MemoryStore):
         self._contains = self.chain.contains
         self.frontier = Frontier(is_lifo=order.is_lifo, read=self._read, share=share, pages=pages)
         self._memory = Frontier(is_lifo=order.is_lifo, active=self.frontier.active)  # what it left would be lost
+        self._memory_pages: dict[int, Page] = {}  # of requests in it, by id()
+        self._open_pages = OpenPages(self.frontier)
         self._batch, self._writing_batch = Batch(), Batch()
         self._unsaved: ScalableBloomFilter | None = None  # fingerprints of requests that are in memory alone
         self._last_id = self.state.last_id
@@ -149,6 +155,7 @@ class JobStore(MemoryStore):
             runs=before.runs + 1,
             cycle=before.cycle + before.is_finished,
             clean=False,
+            finish_reason="",
             pages_per_host=None if self.pages is None else self.pages.limits,
         )
         self._begin_commit()
@@ -198,14 +205,13 @@ class JobStore(MemoryStore):
         """Take *fingerprint* back, durably. Return False if it was not known."""
         if fingerprint in self._writing_batch.fingerprints:
             self._wait()
-        for batch in (self._batch, self._writing_batch):
-            if batch.fingerprints.pop(fingerprint, fingerprint) is None:
-                return True
+        batches = (self._batch, self._writing_batch)
+        is_waiting = [batch.fingerprints.pop(fingerprint, fingerprint) is None for batch in batches]
         is_unsaved = self._unsaved is not None and self._unsaved.forget(fingerprint)
-        return self.chain.forget(fingerprint) or is_unsaved
+        return self.chain.forget(fingerprint) or is_unsaved or any(is_waiting)
 
-    def push(self, request: Request, fingerprint: bytes | None) -> bool:
-        """Take in *request*, and return whether the next commit makes it durable.
+    def push(self, request: Request, fingerprint: bytes | None, parent: Page | None = None) -> bool:
+        """Take in *request*, and return whether a commit makes it durable.
 
         A request that cannot be serialized stays in memory, and its *fingerprint* with it: in the files it would
         outlive the request, and the page would be lost.
@@ -213,10 +219,12 @@ class JobStore(MemoryStore):
         try:
             body = serialize.dumps(request, self._spider)
         except ValueError as error:
-            self._keep_unsaved(request, fingerprint, error)
+            self._keep_in_memory(request, fingerprint, parent, error)
             return super().push(request, fingerprint)
         self._last_id += 1
         lane = self.frontier.push(key_of(request, self._order), self._last_id, body)
+        if fingerprint is None and self._open_pages.hold(parent, self._last_id, lane, body):
+            return True
         self._batch.lanes[lane.id] = lane
         self._batch.added[self._last_id] = (lane.id, body)
         if len(self._batch.added) + len(self._batch.done) >= COMMIT_ROWS and time.monotonic() >= self._retry_at:
@@ -224,12 +232,23 @@ class JobStore(MemoryStore):
             self._begin_commit()
         return True
 
-    def _keep_unsaved(self, request: Request, fingerprint: bytes | None, error: ValueError) -> None:
+    def _keep_in_memory(
+        self, request: Request, fingerprint: bytes | None, parent: Page | None, error: ValueError
+    ) -> None:
         if self._unsaved is None:
             self._unsaved = ScalableBloomFilter(10_000, 1e-6)
-            logger.warning("%s cannot be serialized (%s): it is in memory, and lost if the crawl ends", request, error)
+            logger.warning(
+                "%s cannot be serialized (%s): it is in memory only. If the crawl ends before it is done, the page "
+                "that led to it is fetched again",
+                request,
+                error,
+            )
+        page = self._memory_pages[id(request)] = Page(request, key_of(request, self._order).slot)
         if fingerprint is not None and self._batch.fingerprints.pop(fingerprint, fingerprint) is None:
             self._unsaved.add(fingerprint)
+            page.fingerprint = fingerprint
+        # If nobody knows which page led to it, each page in progress may have.
+        self._open_pages.wait_for(page, self._in_flight.values() if parent is None else [parent])
 
     def pop(self) -> tuple[Request, bool] | None:
         """Return the next request, of those in memory alone first as in Scrapy, and whether it survives the process.
@@ -237,9 +256,12 @@ class JobStore(MemoryStore):
         None if nothing is pending.
         """
         if self._memory.size:
-            return super().pop()
-        while (found := self.frontier.pop()) is not None:
-            lane, id_, body = found
+            _, _, request = self._memory.pop() or (None, 0, None)
+            assert request is not None  # noqa: S101 - the queue in memory leaves no host out
+            self._in_flight[id(request)] = self._memory_pages.pop(id(request))
+            return request, False
+        while (popped := self.frontier.pop()) is not None:
+            lane, id_, body = popped
             self.frontier.taken.add(id_)
             try:
                 request = serialize.loads(body, self._spider)
@@ -249,21 +271,15 @@ class JobStore(MemoryStore):
                 if self.unreadable == 1:
                     logger.exception("A pending request of %s cannot be read; a later run tries again", lane.key.slot)
                 continue
-            self._in_flight[id(request)] = (lane.key.slot, lane.id, id_, request)
+            page = self._in_flight[id(request)] = Page(request, lane.key.slot, Row(lane.id, id_))
+            self._open_pages.hand_out(page)
             return request, True
         return None
 
-    def done(self, request: Request, *, is_page: bool = True) -> bool:
-        """Note that the engine is done with *request*: its row goes with the next commit. False: it was never here."""
-        slot, lane, id_, _ = self._in_flight.pop(id(request), (None, 0, 0, None))
-        if slot is None:
-            return False
-        self.frontier.done(slot, is_page=is_page)
-        if id_ and self._batch.added.pop(id_, None) is None:
-            self._batch.done.append((lane, id_))
-        else:
-            self.frontier.taken.discard(id_)
-        return True
+    def done(self, page: Page) -> None:
+        """Note that the engine is done with *page*: its row goes with the commit that has all that depends on it."""
+        self._leave(page)
+        self._open_pages.done(page, self._batch)
 
     # -- commits -----------------------------------------------------------------------------------------------------
 
@@ -278,6 +294,7 @@ class JobStore(MemoryStore):
             return
         self._began = time.monotonic()
         if not self._is_left:
+            self._open_pages.commit_in_parts(self._in_flight.values(), self._batch)
             try:
                 self._prepare(self._batch)
             except OSError as error:  # a feed has no room
@@ -316,7 +333,7 @@ class JobStore(MemoryStore):
         self.chain.watermark = batch.state.last_id
         self.frontier.taken.difference_update(id_ for _, id_ in batch.done)
         for lane in batch.lanes.values():
-            lane.written(batch.state.last_id)
+            lane.written(batch.state.last_id, batch.added)
         self.commits += 1
 
     def _explain(self, error: BaseException) -> None:
@@ -348,14 +365,18 @@ class JobStore(MemoryStore):
         self.filters.close()
         if self._batch.is_empty() and not self._is_failing:
             with suppress(sqlite3.OperationalError):  # the disk is full now
-                closed = replace(self.state, in_flight=0, clean=True)
+                closed = replace(self.state, in_flight=0, clean=True, finish_reason=self.finish_reason)
                 self.database.write(Batch(state=closed), redo_until=self._last_id)
         self._is_closed, self._is_failing = True, not self.database.state.clean
         if self._is_failing:
             logger.error("The last pending requests are not in %s: the next run fetches pages again", self.directory)
         if self._memory.size:
-            count = counted(self._memory.size, "pending request")
-            logger.warning("%s could not be serialized, existed in memory only, and will be lost with this stop", count)
+            logger.warning(
+                "%s could not be serialized and existed in memory only. %s that led to them are fetched again by the "
+                "next run",
+                counted(self._memory.size, "pending request"),
+                counted(self._open_pages.waiting(), "page"),
+            )
         self.database.close()
 
     def abandon(self) -> None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from scrapy import Request, Spider, signals
+from scrapy import Request, Spider
 from scrapy.core.downloader import Slot
 from scrapy.core.engine import _Slot
 from scrapy.http import Response
@@ -121,8 +121,7 @@ class Engine:
     def end(self, request: Request, status: int = 200) -> None:
         """What the engine does when it is done with *request*: a response came, with *status*, or none if that is 0."""
         if status:
-            response = Response(request.url, status=status)
-            self.crawler.signals.send_catch_log(signals.response_received, response=response, request=request)
+            self.crawl.result_came(request, Response(request.url, status=status))
         self._slot(request).active.discard(request)
         self.engine._slot.remove_request(request)
 

@@ -69,10 +69,12 @@ def hands_out(open_: Open) -> None:
     assert found is not None
     assert found.to_dict(spider=engine.spider) == expected
     assert type(found) is FormRequest
-    assert (engine.pending(), engine.store.is_handling(found)) == (0, True)
-    assert not engine.store.is_handling(Request(found.url))
+    assert engine.pending() == 0
+    page = engine.store.page_of(found)
+    assert page.request is found
+    assert engine.store.page_of(Request(found.url)) is None
     engine.end(found)
-    assert not engine.store.is_handling(found)
+    assert engine.store.page_of(found) is None
     assert engine.start() is None
     engine.stop()
 
@@ -83,10 +85,10 @@ def takes_what_it_does_not_know(open_: Open) -> None:
     engine.push(Request(url(1)))
     found = engine.start()
     assert found is not None
-    engine.store.done(Request(url(1)))
-    assert engine.store.is_handling(found)
+    engine.crawl.done(Request(url(1)))
+    assert engine.store.page_of(found) is not None
     engine.end(found)
-    engine.store.done(found)
+    engine.crawl.done(found)
     assert engine.push(Request(url(1)), Request(url(2))) == [False, True]
     assert engine.drain() == [url(2)]
     engine.stop()
@@ -111,7 +113,7 @@ def closes_twice(open_: Open) -> None:
     engine = open_()
     engine.push(Request(url(1)))
     engine.stop()
-    engine.crawl.close()
+    engine.crawl.close("again")
     engine.scheduler.df.close("again")
 
 
