@@ -22,6 +22,7 @@ from scrapy_bloom.failures import Failures
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.guard import LoopGuard
 from scrapy_bloom.hooks import watch_engine
+from scrapy_bloom.job.inspect import noted_rules
 from scrapy_bloom.job.memory import MemoryStore
 from scrapy_bloom.job.page import Outcome, Page, Result
 from scrapy_bloom.job.spider_state import SpiderState
@@ -101,7 +102,7 @@ class Crawl:
         if self.jobdir is not None and self._looks_only:
             logger.info("%s is left alone: this is no crawl, but a command that looks at pages", self.jobdir)
             self.jobdir = None
-        self.fingerprints: Fingerprints = fingerprints_of(crawler)
+        self.fingerprints: Fingerprints = fingerprints_of(crawler, noted_rules(self.jobdir))
         self.store: Store | None = None
         self.job: JobStore | None = None
         """The store, if it is a job's and our scheduler keeps its requests there."""

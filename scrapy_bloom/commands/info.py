@@ -100,6 +100,7 @@ def info(directory: str) -> dict[str, Any]:
         "in_use": seen.is_in_use,
         "last_opened_by": seen.owner,
         "clean": state.clean and not seen.is_in_use,
+        "finish_reason": state.finish_reason,
         "urls": seen.urls,
         "urls_are_estimated": not seen.is_clean,
         "urls_taken_back": seen.forgotten,
