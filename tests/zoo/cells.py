@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.zoo.child import REFERENCE, Order, Species, crawl, feeds_of, settings_of
+from tests.zoo.child import REFERENCE, Order, Species, crawl, ended, feeds_of, settings_of, stats_in, team_of
 from tests.zoo.site import Site
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 MODES = ("plain", "addon", "job", "kill", "stop")
 FLEET_MODES = ("fleet", "fleet-kill")
+INTERRUPTIONS = 2
 PATIENCE = 90.0
 """Seconds after which a run counts as hanging."""
 ROOT = Path(__file__).parents[2]
@@ -50,6 +51,7 @@ class Outcome:
     stats: list[dict[str, Any]]
     """Final stats of each run that has ended by itself."""
     log: str
+    runs: int
     hangs: bool
     directory: Path
     reference: Counter[str] = field(default_factory=Counter)
@@ -58,36 +60,46 @@ class Outcome:
 
 def run(zoo: Sequence[Species], mode: str, pages: int = 0, redis_url: str = "", **arguments: Any) -> dict[str, Outcome]:
     """Crawl with all spiders of *zoo* at a time. Interruptions come by the *pages* that all together need."""
-    stops = [pages // 2, pages // 3] if mode in {"kill", "stop"} else []
     # A job commits once a second. Pages come slowly enough for a kill to find some committed, some done, some in work.
     delay = 0.5 if mode in {"kill", "fleet-kill"} else 0.02
-    root = Path(tempfile.mkdtemp(prefix="zoo-"))
-    here = root / "here"
+    here = Path(tempfile.mkdtemp(prefix="zoo-"), "here")
     here.mkdir()
     with ExitStack() as stack:
         sites = {species.name: stack.enter_context(Site(delay)) for species in zoo}
         orders = [Order(species, sites[species.name].url, species.name, mode, arguments) for species in zoo]
+        for order in orders:
+            (here / order.directory).mkdir()
+            if hasattr(order.species.load(), "before"):
+                order.species.load().before(here / order.directory)
+        runs, hangs = dict.fromkeys(sites, 0), False
 
         def total() -> int:
             return sum(site.total for site in sites.values())
 
-        hangs = False
-        for at in [*stops, 0]:
+        for at in [*([pages // 3] * INTERRUPTIONS if mode in {"kill", "stop"} else ()), 0]:
             if mode in FLEET_MODES:
                 hangs = _fleet(orders[0], here, redis_url, pages // 2 if mode == "fleet-kill" else 0, total)
             else:
                 process = _processes.Process(target=crawl, args=(orders, here), daemon=True)
                 process.start()
                 hangs |= _watch(process, at, total, signal.SIGKILL if mode == "kill" else signal.SIGINT)
-            for species in zoo:
+            for species in (order.species for order in orders):
+                runs[species.name] += 1
                 spider = species.load()
                 if getattr(spider, "new_session", False):
                     sites[species.name].session += "1"
                 if hasattr(spider, "between"):  # what happens while nothing runs
                     spider.between(here / species.name)
-            if any(getattr(species.load(), "moves", False) for species in zoo):
+            if any(getattr(order.species.load(), "moves", False) for order in orders):
                 here = here.rename(here.with_name(here.name + "-moved"))
-        return {species.name: _outcome(species, sites[species.name], here, mode, hangs) for species in zoo}
+            orders = [order for order in orders if not _is_finished(order, here)]
+            if not orders:
+                break
+        return {name: _outcome(species, sites[name], here, mode, hangs, runs[name]) for name, species in zip(runs, zoo)}
+
+
+def _is_finished(order: Order, here: Path) -> bool:
+    return ended(here / order.directory) == {spider.name for spider in team_of(order.species.load())}
 
 
 def _watch(process: Any, at: int, total: Callable[[], int], number: signal.Signals) -> bool:
@@ -105,14 +117,14 @@ def _watch(process: Any, at: int, total: Callable[[], int], number: signal.Signa
     return hangs
 
 
-def _outcome(species: Species, site: Site, here: Path, mode: str, hangs: bool) -> Outcome:
+def _outcome(species: Species, site: Site, here: Path, mode: str, hangs: bool, runs: int) -> Outcome:
     directory, spider = here / species.name, species.load()
-    stats = directory / "stats"
     outcome = Outcome(
         Counter(),
         site.hits,
-        [json.loads(line) for line in stats.read_text().splitlines()] if stats.exists() else [],
+        stats_in(directory),
         (here / "log").read_text(errors="replace"),
+        runs,
         hangs,
         directory,
     )
@@ -121,7 +133,7 @@ def _outcome(species: Species, site: Site, here: Path, mode: str, hangs: bool) -
         return outcome
     own = feeds_of(spider)
     for name, options in own.items():
-        for path in directory.glob(name.replace("%(batch_id)d", "*")):
+        for path in directory.glob(name.replace("%(batch_id)d", "*").replace("%(name)s", "*")):
             mark = f"{name}: " if len(own) > 1 else ""
             outcome.items.update(mark + line for line in lines_of(path, options))
     if mode == "plain":
@@ -156,11 +168,10 @@ def _as_json(lines: Iterable[str]) -> list[str]:
 def problems_of(species: Species, mode: str, outcome: Outcome, plain: Outcome) -> list[str]:
     """Return in what *outcome* differs from *plain*, or else from what the spider's user expects."""
     spider = species.load()
-    runs = 3 if mode in {"kill", "stop"} else 1
     extra = getattr(spider, "extra", None)
     wanted = plain.reference if mode in FLEET_MODES else plain.items
     if extra is not None:
-        wanted = wanted - Counter(extra(1)) + Counter(extra(runs))
+        wanted = wanted - Counter(extra(1)) + Counter(extra(outcome.runs))
     lost, more = wanted - outcome.items, outcome.items - wanted
     if mode in {"kill", "stop", "fleet-kill"} and getattr(spider, "may_repeat", ""):
         more = Counter({item: count for item, count in more.items() if item not in wanted})
@@ -195,7 +206,6 @@ def _fleet(order: Order, here: Path, redis_url: str, kill_at: int, total: Callab
     settings |= {"BLOOM_REDIS_URL": redis_url, "BLOOM_REDIS_KEY": f"zoo{os.getpid()}-{order.url.rpartition(':')[2]}"}
     for name in ("FEEDS", "JOBDIR", "ADDONS"):
         del settings[name]
-    (here / order.directory).mkdir()
     (here / "scrapy.cfg").write_text("[settings]\ndefault = zoo_settings\n")
     (here / "zoo_settings.py").write_text("".join(f"{name} = {value!r}\n" for name, value in settings.items()))
     (here / "zoo_spider.py").write_text(PROJECT.format(module=order.species.module, name=order.species.name))

@@ -25,8 +25,10 @@ SETTINGS = {
     "REMOTE_CONTROL_ENABLED": False,
     "RETRY_TIMES": 3,
 }
+STATS = "stats"
+"""Final stats of each run that came to its end, one a line."""
 REFERENCE = "reference.jl"
-"""A feed of plain Scrapy beside the spider's own: workers of a fleet write JSON lines, whatever the spider's feed is."""
+"""A feed of plain Scrapy beside the spider's own: a fleet writes JSON lines, whatever the spider's feed is."""
 
 
 @dataclass(frozen=True)
@@ -75,32 +77,45 @@ def settings_of(order: Order, spider: Any) -> dict[str, Any]:
     return {**settings, "ADDONS": {"scrapy_bloom.Addon": 300}, **more}
 
 
+def team_of(spider: Any) -> list[Any]:
+    return [spider, *getattr(spider, "with_others", ())]
+
+
+def stats_in(directory: Path) -> list[dict[str, Any]]:
+    path = directory / STATS
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def ended(directory: Path) -> set[str]:
+    """Return which spiders have come to their end, and would begin anew if they were started again."""
+    return {stats["spider"] for stats in stats_in(directory) if stats.get("finish_reason") != "shutdown"}
+
+
 def crawl(orders: list[Order], directory: Path) -> None:
-    """Crawl, all at a time, and append the final stats of each to its ``stats``."""
+    """Crawl, all at a time."""
     log = os.open(directory / "log", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.chdir(directory)
     process = CrawlerProcess({"LOG_LEVEL": "INFO"})
-    crawlers = []
+    is_first = True
     for order in orders:
         spider = order.species.load()
         settings = settings_of(order, spider)
-        Path(order.directory).mkdir(exist_ok=True)
-        team = [(spider, settings)]
-        for other in getattr(spider, "with_others", ()):  # of one process, with the same feeds
-            team.append(
-                (
-                    other,
-                    {**settings, **({"JOBDIR": f"{order.directory}/job-{other.name}"} if "JOBDIR" in settings else {})},
-                )
-            )
-        for kind, own in team:
-            crawler = Crawler(kind, own, init_reactor=not crawlers)
-            crawlers.append((order, crawler))
-            process.crawl(crawler, base=order.url, **order.arguments)
+        for kind in team_of(spider):
+            if kind.name in ended(Path(order.directory)):
+                continue
+            own = dict(settings)
+            if kind is not spider and "JOBDIR" in own:
+                own["JOBDIR"] += f"-{kind.name}"
+            crawler = Crawler(kind, own, init_reactor=is_first)
+            is_first = False
+            done = process.crawl(crawler, base=order.url, **order.arguments)
+            done.addBoth(lambda _, order=order, crawler=crawler: _note_end(order, crawler))
     process.start()
-    for order, crawler in crawlers:
-        with (Path(order.directory) / "stats").open("a") as file:
-            stats = crawler.stats.get_stats() if crawler.stats is not None else {}
-            file.write(json.dumps(stats, default=str) + "\n")
+
+
+def _note_end(order: Order, crawler: Crawler) -> None:
+    with (Path(order.directory) / STATS).open("a") as file:
+        stats = crawler.stats.get_stats() if crawler.stats is not None else {}
+        file.write(json.dumps({**stats, "spider": crawler.spidercls.name}, default=str) + "\n")

@@ -8,6 +8,7 @@ A module is a dotted name or a file of spiders. A spider takes ``base``, the URL
     hits_vary            why two crawls may ask for different pages
     failed               how many pages fail for good
     new_session, moves   whether the site forgets its sessions, or the directory is moved, between two runs
+    before(directory)    what has happened there before the first run
     between(directory)   what happens there while nothing runs
     extra(runs)          lines that the feed holds more than after one undisturbed crawl
     with_others          further spiders of the same process, with the same feeds
@@ -36,7 +37,7 @@ from tests.zoo.child import Species
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-OWN = [f"tests.zoo.spiders.{name}" for name in ("starts", "replaced", "pages")]
+OWN = [f"tests.zoo.spiders.{name}" for name in ("starts", "replaced", "pages", "links", "feeds", "jobs")]
 
 
 def species_in(module: str) -> list[Species]:
