@@ -95,7 +95,10 @@ def run(zoo: Sequence[Species], mode: str, pages: int = 0, redis_url: str = "", 
             orders = [order for order in orders if not _is_finished(order, here)]
             if not orders:
                 break
-        return {name: _outcome(species, sites[name], here, mode, hangs, runs[name]) for name, species in zip(runs, zoo)}
+        return {
+            name: _outcome(species, sites[name], here, mode, hangs, runs[name])
+            for name, species in zip(runs, zoo, strict=True)
+        }
 
 
 def _is_finished(order: Order, here: Path) -> bool:
@@ -181,7 +184,7 @@ def problems_of(species: Species, mode: str, outcome: Outcome, plain: Outcome) -
     if mode in {"plain", "addon", "job"} and not getattr(spider, "hits_vary", "") and outcome.hits != plain.hits:
         fewer, further = plain.hits - outcome.hits, outcome.hits - plain.hits
         problems.append(f"{sum(fewer.values())} hits fewer, {sum(further.values())} more, e.g. {min(fewer or further)}")
-    if mode in {"addon", "job", "stop"} and hasattr(spider, "failed"):
+    if mode in {"addon", "job", "stop"} and getattr(spider, "failed", None) is not None:
         failed = sum(stats.get("bloom/failed", 0) for stats in outcome.stats)
         problems += [f"{failed} pages count as failed, not {spider.failed}"] if failed != spider.failed else []
     if mode != "plain" and hasattr(spider, "check_log"):

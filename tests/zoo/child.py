@@ -27,7 +27,7 @@ SETTINGS = {
 }
 STATS = "stats"
 """Final stats of each run that came to its end, one a line."""
-REFERENCE = "reference.jl"
+REFERENCE = "reference"
 """A feed of plain Scrapy beside the spider's own: a fleet writes JSON lines, whatever the spider's feed is."""
 
 

@@ -1,6 +1,6 @@
 """A small site on loopback that counts what it is asked for.
 
-The address of a page says how it behaves: ``/flaky/7`` answers 503 every other time, ``/r/busy2/7`` the first two times.
+The address of a page says how it behaves: ``/flaky/7`` is busy every other time, ``/r/busy2/7`` the first two times.
 """
 
 from __future__ import annotations

@@ -21,80 +21,51 @@ HERE = "tests.zoo.spiders.feeds"
 
 class _Priced(ZooSpider):
     def item(self, response: Any) -> Any:
-        return {"page": path_of(response), "price": "1,50", "note": 'a;b "quoted"\tand a tab', "empty": None}
+        note = 'a;b "quoted",\ta tab and\ntwo lines'
+        return {
+            "page": path_of(response),
+            "price": "1,50",
+            "note": note,
+            "empty": None,
+            "tags": ["a", "b"],
+            "ratio": 0.1,
+        }
 
 
-def csv(**options: Any) -> dict[str, Any]:
-    return {"format": "csv", **options}
+def csv(encoding: str | None = None, fields: Any = None, **options: Any) -> dict[str, Any]:
+    return {"format": "csv", "encoding": encoding, "fields": fields, "item_export_kwargs": options}
 
 
-class CommaCsv(_Priced):
-    """CSV as usual."""
+class CsvDialects(_Priced):
+    """CSV in each dialect, all at a time: none of them disturbs the others."""
 
-    name = "comma"
-    feed = csv()
-
-
-class SemicolonCsv(_Priced):
-    """CSV with semicolons, as spreadsheets in half of Europe want it."""
-
-    name = "semicolon"
-    feed = csv(item_export_kwargs={"delimiter": ";"})
-
-
-class TabCsv(_Priced):
-    """CSV with tabs, everything quoted with a sign of its own, and lines that end as on Unix."""
-
-    name = "tabs"
-    feed = csv(item_export_kwargs={"delimiter": "\t", "quotechar": "'", "quoting": 1, "lineterminator": "\n"})
+    name = "csv-dialects"
+    feeds = {
+        "comma.csv": csv(),
+        "semicolon.csv": csv(delimiter=";", join_multivalued="|"),
+        "tab.csv": csv(delimiter="\t", quotechar="'", quoting=1, lineterminator="\n"),
+        "escaped.csv": csv(quoting=3, escapechar="\\"),
+        "headless.csv": csv(include_headers_line=False),
+        "fields.csv": csv(fields=["note", "missing", "page"]),
+        "renamed.csv": csv(fields={"note": "Bemerkung", "missing": "Fehlt", "page": "Seite, genau"}),
+    }
 
 
-class CsvWithoutHeader(_Priced):
-    """CSV without a header line."""
+class CsvEncodings(_Priced):
+    """CSV in each encoding: a byte-order mark stands once, at the beginning of a file."""
 
-    name = "no-header"
-    feed = csv(item_export_kwargs={"include_headers_line": False})
-
-
-class CsvWithFields(_Priced):
-    """CSV of some fields, in this order, under other names."""
-
-    name = "fields"
-    feed = csv(fields={"note": "Bemerkung", "missing": "Fehlt", "page": "Seite, genau"})
-
-
-class BomCsv(_Priced):
-    """CSV with a byte-order mark, for Excel: once, at its beginning."""
-
-    name = "bom"
-    feed = csv(encoding="utf-8-sig")
-
-
-class Utf16Csv(_Priced):
-    """CSV in UTF-16."""
-
-    name = "utf16"
-    feed = csv(encoding="utf-16", item_export_kwargs={"delimiter": "\t"})
-
-
-class Latin1Csv(_Priced):
-    """CSV in Latin-1, with what it does not know as question marks."""
-
-    name = "latin1"
-    feed = csv(encoding="latin-1", item_export_kwargs={"errors": "replace"})
+    name = "csv-encodings"
+    feeds = {
+        "bom.csv": csv("utf-8-sig"),
+        "utf16.csv": csv("utf-16", delimiter="\t"),
+        "utf16le.csv": csv("utf-16-le"),
+        "utf32.csv": csv("utf-32"),
+        "latin1.csv": csv("latin-1", errors="replace"),
+        "cp1252.csv": csv("cp1252"),
+    }
 
     def item(self, response: Any) -> Any:
         return {**super().item(response), "name": "Café 1 €"}
-
-
-class LinesInCsv(_Priced):
-    """Cells with line breaks, a list in a cell, and values that look like numbers."""
-
-    name = "lines-in-csv"
-    feed = csv(item_export_kwargs={"join_multivalued": "|"})
-
-    def item(self, response: Any) -> Any:
-        return {**super().item(response), "tags": ["a", "b"], "note": "two\nlines", "code": "007", "ratio": 0.1}
 
 
 class TwoKindsInCsv(ZooSpider):
@@ -111,54 +82,37 @@ class TwoKindsInCsv(ZooSpider):
         yield {"page": path_of(response), "other": 1} if response.url[-1] in "13579" else {"price": 2, "more": "x"}
 
 
-class JsonArray(_Priced):
-    """A feed in JSON: one array, also after an interruption."""
+class JsonArrays(_Priced):
+    """Feeds in JSON, for machines and for reading: one valid array each, also after an interruption."""
 
     name = "json"
-    feed = {"format": "json"}
-
-
-class IndentedJson(_Priced):
-    """A JSON array for reading, indented."""
-
-    name = "indented-json"
-    feed = {"format": "json", "indent": 4}
-
-
-class AsciiLines(_Priced):
-    """JSON lines in ASCII, without the empty fields' order changed."""
-
-    name = "ascii"
-    feed = {"format": "jsonlines", "encoding": "ascii", "fields": ["note", "page", "name"]}
+    feeds = {
+        "items.json": {"format": "json"},
+        "indented.json": {"format": "json", "indent": 4},
+        "utf8.json": {"format": "json", "encoding": "utf-8"},
+        "lines.jl": {"format": "jsonlines", "encoding": "latin-1", "fields": ["note", "page", "name"]},
+    }
 
     def item(self, response: Any) -> Any:
-        return {**super().item(response), "name": "Café 1 €"}
+        return {**super().item(response), "name": "Café"}
 
 
 def _compressed(plugin: str, **options: Any) -> dict[str, Any]:
     place = f"scrapy.extensions.postprocessing.{plugin}"
-    return {"file": f"items.jl.{plugin}", "format": "jsonlines", "postprocessing": [place], **options}
+    return {"format": "jsonlines", "postprocessing": [place], **options}
 
 
-class GzippedLines(_Priced):
-    """Lines through Scrapy's gzip plugin."""
+class Compressed(_Priced):
+    """Lines through Scrapy's plugins."""
 
-    name = "gzip"
-    feed = _compressed("GzipPlugin", gzip_compresslevel=5)
-
-
-class Bz2Lines(_Priced):
-    """Lines through Scrapy's bz2 plugin."""
-
-    name = "bz2"
-    feed = _compressed("Bz2Plugin")
-
-
-class LzmaLines(_Priced):
-    """Lines through Scrapy's lzma plugin."""
-
-    name = "lzma"
-    feed = _compressed("LZMAPlugin", lzma_preset=1)
+    name = "compressed"
+    feeds = {
+        "items.jl.gz": _compressed("GzipPlugin", gzip_compresslevel=5),
+        "items.jl.bz2": _compressed("Bz2Plugin"),
+        "items.jl.xz": _compressed("LZMAPlugin", lzma_preset=1),
+        "items.csv.gz": {**_compressed("GzipPlugin"), "format": "csv"},
+        "items.jl": {"format": "jsonlines"},
+    }
 
 
 class Pounds(CsvItemExporter):
@@ -272,19 +226,11 @@ class Piped(ZooSpider):
 
 
 class Afterthought:
-    """Item pipeline: keeps the items and changes the last one whenever another one comes."""
-
-    def __init__(self) -> None:
-        self.last: Any = None
+    """Item pipeline: goes on changing each item a while after it was let through."""
 
     async def process_item(self, item: Any, spider: Any = None) -> Any:
-        if self.last is not None:
-            self.last["page"] = "changed afterwards"
-        self.last = item
+        asyncio.get_running_loop().call_later(0.05, item.update, {"page": "changed afterwards"})
         return item
-
-    def close_spider(self, spider: Any = None) -> None:
-        self.last["page"] = "changed at the end"
 
 
 class ChangedLater(ZooSpider):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tests.zoo.spiders import NO_FLEET, Lists, ZooSpider, path_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 COLLEAGUE = '{"page": "from a colleague"}\n'
 
@@ -107,7 +109,7 @@ class TwoFiles(_OneOfThree):
 
 
 class AppendsToOld(Lists):
-    """Files of last week are there, and the feeds append to them: their lines stay, and the columns of a CSV are its own."""
+    """Feeds append to files of last week: their lines stay, and a CSV has the columns of its own items."""
 
     is_extra = False
     name = "appends-to-old"
@@ -129,6 +131,7 @@ class LinkedFailures(ZooSpider):
     """Pages that fail are taken back with BLOOM_FORGET_FAILED, and linked to from everywhere: the crawl still ends."""
 
     name = "linked-failures"
+    failed = None  # as often as it was followed
     custom_settings = {"RETRY_TIMES": 0}
     more_settings = {"BLOOM_FORGET_FAILED": True}
     hits_vary = "a link to a page that has failed is followed once more"

@@ -94,7 +94,7 @@ class OnDomain(Lists):
 
 
 class ThroughCache(Lists):
-    """Scrapy's HTTP cache: a page that is linked under two addresses of a fragment, or asked for again, comes from it."""
+    """Scrapy's HTTP cache: a page that is asked for again comes from it."""
 
     is_extra = False
     name = "through-cache"

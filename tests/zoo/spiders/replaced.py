@@ -54,7 +54,7 @@ class Backup:
 
 
 class Rotation:
-    """Downloader middleware: takes answers that look like a ban for one, and tries another proxy, as the package does."""
+    """Downloader middleware: tries another proxy if an answer looks like a ban, as the package of this name does."""
 
     def process_response(self, request: Any, response: Any, spider: Any = None) -> Any:
         return self._retry(request, spider) if response.status == 503 else response
@@ -329,7 +329,6 @@ class Outputs(Lists):
     is_extra = False
     name = "outputs"
     custom_settings = {"SPIDER_MIDDLEWARES": {f"{HERE}.Output": 500}}
-    hits_vary = ""
 
     def parse_item(self, response: Any) -> Any:
         yield self.item(response)

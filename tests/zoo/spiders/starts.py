@@ -83,7 +83,10 @@ class Accounts(ZooSpider):
             yield FormRequest(self.base + "/login", **form)
 
     def parse(self, response: Any) -> Any:
-        yield {"account": response.css("h1::text").get()}
+        if account := response.css(
+            "h1::text"
+        ).get():  # its cookies are gone if an interruption came before the redirect
+            yield {"account": account}
 
 
 class Todo(ZooSpider):
@@ -283,7 +286,7 @@ class Remembers(ZooSpider):
 
 
 class Recent(ZooSpider):
-    """Pages whose address has no number of its own: one address, unfiltered, told apart by what the callback is told."""
+    """One address, unfiltered, many times: the callback is told what to make of it."""
 
     name = "recent"
 
