@@ -37,6 +37,11 @@ def plain(*names: str) -> dict[str, Outcome]:
     return run([ZOO[name] for name in names], "plain")
 
 
+def complain(problems: list[str]) -> None:
+    if problems:
+        pytest.fail("\n".join(problems), pytrace=False)
+
+
 def applies(mode: str, species: Species) -> bool:
     return mode not in getattr(species.load(), "skip", ())
 
@@ -48,7 +53,7 @@ def test_all_spiders_at_a_time(mode: str) -> None:
     zoo = [species for species in ZOO.values() if applies(mode, species)]
     outcomes = run(zoo, mode, sum(expected[species.name].hits.total() for species in zoo))
     problems = {name: problems_of(ZOO[name], mode, outcome, expected[name]) for name, outcome in outcomes.items()}
-    assert not {name: found for name, found in problems.items() if found}
+    complain([f"{name}: {'; '.join(found)}" for name, found in problems.items() if found])
 
 
 @pytest.mark.slow
@@ -59,7 +64,7 @@ def test_each_spider_alone(name: str, mode: str) -> None:
     species = ZOO[name]
     if applies(mode, species):
         expected = plain(name)[name]
-        assert not problems_of(species, mode, run([species], mode, expected.hits.total())[name], expected)
+        complain(problems_of(species, mode, run([species], mode, expected.hits.total())[name], expected))
 
 
 @pytest.mark.slow
@@ -70,7 +75,7 @@ def test_each_spider_in_a_fleet(name: str, mode: str, redis: RedisServer) -> Non
     species = ZOO[name]
     expected = plain(name)[name]
     outcome = run([species], mode, expected.hits.total(), redis.url)[name]
-    assert not problems_of(species, mode, outcome, expected)
+    complain(problems_of(species, mode, outcome, expected))
 
 
 def test_the_runner_sees_what_differs() -> None:
