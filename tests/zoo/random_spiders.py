@@ -14,7 +14,7 @@ import re
 import sys
 import threading
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import scrapy
 from scrapy.exceptions import DropItem, IgnoreRequest
@@ -70,9 +70,8 @@ class Program:
     settings: dict[str, Any]
 
     def __str__(self) -> str:
-        lines = [
-            f"start {self.starts}{' filtered' * self.is_start_filtered}, {self.pipeline or 'no'} pipeline, {self.settings}"
-        ]
+        start = f"start {self.starts}{' filtered' * self.is_start_filtered}"
+        lines = [f"{start}, {self.pipeline or 'no'} pipeline, {self.settings}"]
         for page in self.pages:
             post, errback = " POST" * page.is_post, " errback" * page.handles_errors
             lines.append(f"page {page.number}: {page.answer}{post} {page.fate}{errback}")
@@ -247,7 +246,7 @@ class RandomSpider(scrapy.Spider):
     """Does what its program says."""
 
     program: Program
-    feeds = {"items.jl": {"format": "jsonlines"}, "items.csv": {"format": "csv"}}
+    feeds: ClassVar = {"items.jl": {"format": "jsonlines"}, "items.csv": {"format": "csv"}}
 
     def __init__(self, base: str = "", **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -102,8 +102,8 @@ class ThroughCache(Lists):
 
     def parse_item(self, response: Any) -> Any:
         yield self.item(response)
-        if "cached" not in response.flags:
-            yield response.request.replace(dont_filter=True)
+        if "again" not in response.meta:
+            yield response.request.replace(dont_filter=True, meta={"again": True})
 
     @classmethod
     def update_settings(cls, settings: Any) -> None:
