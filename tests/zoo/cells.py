@@ -148,7 +148,7 @@ OPENERS = {"Gzip": gzip.decompress, "Bz2": bz2.decompress, "LZMA": lzma.decompre
 
 
 def lines_of(path: Path, options: dict[str, Any]) -> list[str]:
-    """Return the lines of the feed at *path*, with their ends; of a JSON array, its items."""
+    """Return the lines of the feed at *path*; of a JSON array, its items."""
     if not path.exists():
         return []
     raw = path.read_bytes()
@@ -161,11 +161,11 @@ def lines_of(path: Path, options: dict[str, Any]) -> list[str]:
             return [json.dumps(item) for item in json.loads(text or "[]")]
     except (OSError, EOFError, ValueError, lzma.LZMAError) as error:
         return [f"unreadable: {error!r}"]
-    return text.splitlines(keepends=True)
+    return text.removesuffix("\n").split("\n") if text else []
 
 
 def _as_json(lines: Iterable[str]) -> list[str]:
-    return [json.dumps(json.loads(line), sort_keys=True) if line.endswith("}\n") else f"torn: {line}" for line in lines]
+    return [json.dumps(json.loads(line), sort_keys=True) if line.endswith("}") else f"torn: {line}" for line in lines]
 
 
 def problems_of(species: Species, mode: str, outcome: Outcome, plain: Outcome) -> list[str]:

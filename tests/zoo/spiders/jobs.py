@@ -9,7 +9,7 @@ from tests.zoo.spiders import NO_FLEET, Lists, ZooSpider, path_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-COLLEAGUE = '{"page": "from a colleague"}\n'
+COLLEAGUE = '{"page": "from a colleague"}'
 
 
 class Colleague(Lists):
@@ -22,7 +22,7 @@ class Colleague(Lists):
     @staticmethod
     def between(directory: Path) -> None:
         with (directory / "items.jsonlines").open("a") as file:
-            file.write(COLLEAGUE)
+            file.write(COLLEAGUE + "\n")
 
     @staticmethod
     def extra(runs: int) -> list[str]:
@@ -42,7 +42,7 @@ class SecondProgram(Colleague):
 
     @staticmethod
     def extra(runs: int) -> list[str]:
-        return ["from a colleague\n"] * runs
+        return ["from a colleague"] * runs
 
 
 class Sorted(Lists):
@@ -60,7 +60,7 @@ class Sorted(Lists):
 
     @staticmethod
     def extra(runs: int) -> list[str]:
-        return ['{"page": "a header of somebody", "by": "somebody"}\n']
+        return ['{"page": "a header of somebody", "by": "somebody"}']
 
 
 class MovedProject(Lists):

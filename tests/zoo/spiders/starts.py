@@ -66,7 +66,7 @@ class Relogin(ZooSpider):
             yield self.item(response)
         elif response.meta.get("tries", 0) < 5:
             meta = {"tries": response.meta.get("tries", 0) + 1}
-            yield response.request.replace(meta=meta, dont_filter=True, priority=-1)
+            yield scrapy.Request(response.url, self.parse_item, meta=meta, dont_filter=True, priority=-1)
         else:
             yield {"page": "not logged in"}
 
@@ -112,7 +112,7 @@ class Todo(ZooSpider):
 
     @staticmethod
     def extra(runs: int) -> list[str]:
-        return [f'{{"task": "new{n}"}}\n' for n in (0, 5)[: runs - 1]]
+        return [f'{{"task": "new{n}"}}' for n in (0, 5)[: runs - 1]]
 
 
 class Poller(ZooSpider):
@@ -173,7 +173,7 @@ class ChangedStartList(StartList):
 
     @staticmethod
     def extra(runs: int) -> list[str]:
-        return [f'{{"page": "/item/new{n}"}}\n' for n in (0, 5)[: runs - 1]]
+        return [f'{{"page": "/item/new{n}"}}' for n in (0, 5)[: runs - 1]]
 
 
 class SameStartUrls(StartList):
@@ -272,7 +272,7 @@ class Remembers(ZooSpider):
 
     name = "remembers"
     state: dict[str, Any]
-    skip = NO_FLEET
+    skip = (*NO_FLEET, "kill")  # the state may hold what a callback has noted whose page was not done before the kill
 
     def parse(self, response: Any) -> Any:
         yield from self.follow_items(response, dont_filter=True)
