@@ -14,6 +14,7 @@ import json
 import lzma
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -57,12 +58,15 @@ class Outcome:
     reference: Counter[str] = field(default_factory=Counter)
     """What plain Scrapy wrote as JSON lines."""
 
+    def remove_files(self) -> None:
+        shutil.rmtree(self.directory.parents[1], ignore_errors=True)
+
 
 def run(zoo: Sequence[Species], mode: str, pages: int = 0, redis_url: str = "", **arguments: Any) -> dict[str, Outcome]:
     """Crawl with all spiders of *zoo* at a time. Interruptions come by the *pages* that all together need."""
     # A job commits once a second. Pages come slowly enough for a kill to find some committed, some done, some in work.
     delay = 0.5 if mode in {"kill", "fleet-kill"} else 0.02
-    here = Path(tempfile.mkdtemp(prefix="zoo-"), "here")
+    here = Path(tempfile.mkdtemp(prefix="scrapy-zoo-"), "here")
     here.mkdir()
     with ExitStack() as stack:
         sites = {species.name: stack.enter_context(Site(delay)) for species in zoo}
@@ -184,7 +188,7 @@ def problems_of(species: Species, mode: str, outcome: Outcome, plain: Outcome) -
     if mode in {"plain", "addon", "job"} and not getattr(spider, "hits_vary", "") and outcome.hits != plain.hits:
         fewer, further = plain.hits - outcome.hits, outcome.hits - plain.hits
         problems.append(f"{sum(fewer.values())} hits fewer, {sum(further.values())} more, e.g. {min(fewer or further)}")
-    if mode in {"addon", "job", "stop"} and getattr(spider, "failed", None) is not None:
+    if mode in {"addon", "job"} and getattr(spider, "failed", None) is not None:
         failed = sum(stats.get("bloom/failed", 0) for stats in outcome.stats)
         problems += [f"{failed} pages count as failed, not {spider.failed}"] if failed != spider.failed else []
     if mode != "plain" and hasattr(spider, "check_log"):

@@ -335,13 +335,15 @@ def judge(seeds: list[int], mode: str, plain: dict[str, Outcome]) -> dict[int, l
     """Crawl with the spiders of *seeds*, all at a time, and return the problems by seed."""
     pages = sum(plain[species(seed).name].hits.total() for seed in seeds)
     outcomes = run([species(seed) for seed in seeds], mode, pages)
-    problems = {seed: _problems(species(seed), mode, outcomes, plain) for seed in seeds}
-    return {seed: found for seed, found in problems.items() if found}
-
-
-def _problems(kind: Species, mode: str, outcomes: dict[str, Outcome], plain: dict[str, Outcome]) -> list[str]:
-    found = problems_of(kind, mode, outcomes[kind.name], plain[kind.name])
-    return [*found, f"see {outcomes[kind.name].directory}"] if found else []
+    problems = {}
+    for seed in seeds:
+        kind = species(seed)
+        outcome = outcomes[kind.name]
+        if found := problems_of(kind, mode, outcome, plain[kind.name]):
+            problems[seed] = [*found, f"see {outcome.directory}"]
+    if not problems:
+        outcome.remove_files()
+    return problems
 
 
 def main() -> int:
@@ -365,6 +367,7 @@ def main() -> int:
             print(f"{mode}: {len(problems)} of {len(seeds)} fail")  # noqa: T201
             for seed, found in problems.items():
                 print(f"    seed {seed}: {'; '.join(found)}", flush=True)  # noqa: T201
+    next(iter(plain.values())).remove_files()
     return min(bad, 1)
 
 

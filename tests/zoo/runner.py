@@ -6,7 +6,7 @@ A module is a dotted name or a file of spiders. A spider takes ``base``, the URL
     more_settings        settings for the add-on alone
     may_repeat           why its items may come again after an interruption
     hits_vary            why two crawls may ask for different pages
-    failed               how many pages fail for good
+    failed               how many pages fail for good, straight through
     new_session, moves   whether the site forgets its sessions, or the directory is moved, between two runs
     before(directory)    what has happened there before the first run
     between(directory)   what happens there while nothing runs
@@ -64,7 +64,11 @@ def judge(species: Species, modes: Sequence[str], redis_url: str = "") -> tuple[
         if mode not in getattr(species.load(), "skip", ()):
             outcome = run([species], mode, plain.hits.total(), redis_url)[species.name]
             cells[mode] = problems_of(species, mode, outcome, plain)
-            cells[mode] += [f"see {outcome.directory}"] if cells[mode] else []
+            if cells[mode]:
+                cells[mode].append(f"see {outcome.directory}")
+            else:
+                outcome.remove_files()
+    plain.remove_files()
     return plain, cells
 
 

@@ -20,10 +20,14 @@ def check(seeds: list[int], modes: list[str]) -> None:
         pytest.fail("\n".join(f"{name}: {'; '.join(found)}" for name, found in problems.items()), pytrace=False)
 
 
-@pytest.mark.parametrize("mode", ["plain", "job", "kill"])
-def test_a_few_dozen(mode: str) -> None:
-    """Each gives the items of plain Scrapy, and asks for the same pages unless it is interrupted."""
-    check(FAST, [mode])
+def test_a_few_dozen() -> None:
+    """Each gives the items of plain Scrapy, and asks for the same pages."""
+    check(FAST, ["job"])
+
+
+def test_a_few_that_are_killed() -> None:
+    """Each gives the items of plain Scrapy after two kills."""
+    check([*FAILED_ONCE, *range(24, 34)], ["kill"])
 
 
 @pytest.mark.slow

@@ -173,12 +173,12 @@ class LongPage(ZooSpider):
 
 
 class ManyItems(ZooSpider):
-    """Pages with hundreds of items."""
+    """Pages with many items."""
 
     name = "many-items"
 
     def parse_item(self, response: Any) -> Any:
-        for i in range(300):
+        for i in range(50):
             yield {**self.item(response), "i": i, "text": "x" * 50}
 
 
