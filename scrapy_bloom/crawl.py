@@ -22,9 +22,10 @@ from scrapy_bloom.failures import Failures
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.guard import LoopGuard
 from scrapy_bloom.hooks import watch_engine
+from scrapy_bloom.in_progress import PagesInProgress
 from scrapy_bloom.job.inspect import noted_rules
 from scrapy_bloom.job.memory import MemoryStore
-from scrapy_bloom.job.page import Outcome, Page, Result
+from scrapy_bloom.job.page import Outcome
 from scrapy_bloom.job.spider_state import SpiderState
 from scrapy_bloom.job.starts import NOTE, StartUrls
 from scrapy_bloom.job.store import JobStore
@@ -87,7 +88,7 @@ class Crawl:
         """Return the open crawl that was handed *request*; with another scheduler, the only open one."""
         crawls = [crawl for crawl in _crawls.values() if crawl.store is not None and not crawl.is_closed]
         for crawl in crawls:
-            if request is not None and crawl.page_in_progress(request) is not None:
+            if request is not None and crawl.pages.of_request(request) is not None:
                 return crawl
         return crawls[0] if len(crawls) == 1 and not crawls[0].scheduler_name else None
 
@@ -124,9 +125,6 @@ class Crawl:
         self.spider_state = SpiderState()
         self.start_urls: StartUrls | None = None
         """Which of them a job has taken in."""
-        self.parents: WeakKeyDictionary[Request, Page] = WeakKeyDictionary()
-        """The page that led to a request which is about to be enqueued."""
-        self._pages: dict[int, Page] = {}  # by id() of the Response or Failure, which the page keeps alive
         self.missing_hooks: list[str] = []
         """Private parts of Scrapy that we use and this Scrapy does not have."""
         self._forgotten = 0
@@ -134,6 +132,7 @@ class Crawl:
         self._looks, self._was_over = 0, False
         self.progress = Progress(crawler.stats, debug=crawler.settings.getbool("DUPEFILTER_DEBUG"))
         self.failures = Failures(crawler)
+        self.pages = PagesInProgress(self.failures.statuses, self._take_back)
         self._failed: list[FailedRow] = []  # rows of committed pages for the next commit
 
     # -- what Scrapy's faces say of themselves, before the crawl is opened --------------------------------------------
@@ -191,7 +190,7 @@ class Crawl:
             on_error.pop_all()
         self.store, self._add = store, store.add
         if self.delta is not None:
-            self.delta.begin(store, self.fingerprints.of_request, self.page_of, has_feeds=bool(self.feeds))
+            self.delta.begin(store, self.fingerprints.of_request, self.pages.of_response, has_feeds=bool(self.feeds))
             self.progress.lost_elsewhere = self.delta.expected_lost
         if isinstance(store, JobStore) and self.scheduler_name:
             self.job = store
@@ -200,7 +199,8 @@ class Crawl:
             self.start_urls = StartUrls(self.crawler.spider, noted)
             self.crawler.signals.connect(self.spider_state.restore, signal=signals.spider_opened)
         self.failures.begin(self.store)
-        self.missing_hooks = watch_engine(self, self.crawler)
+        self.pages.in_flight = store.in_flight
+        self.missing_hooks = watch_engine(self.pages, self.crawler)
         self._timer = repeat(self.tick, TICK_SECONDS)
         self.progress.opened([name for name in (self._filter, self.scheduler_name) if name], store, self.guard)
 
@@ -264,45 +264,14 @@ class Crawl:
 
     # -- a page's way -------------------------------------------------------------------------------------------------
 
-    def page_in_progress(self, request: Request) -> Page | None:
-        """Return the record of *request*; None if our scheduler has not handed it out, or the engine is done with it."""
-        return None if self.store is None else self.store.page_of(request)
-
-    def page_of(self, response: object) -> Page | None:
-        """Return the record of the page whose Response, or whose Failure, is *response*."""
-        return self._pages.get(id(response))
-
-    def result_came(self, request: Request, downloaded: object) -> None:
-        """Note that *downloaded*, a Response, a Failure or another Request, is what came of *request*."""
-        result = Result.of(downloaded, self.failures.statuses)
-        page = self.page_in_progress(request)
-        if page is None:  # another scheduler's
-            if result.outcome is Outcome.FAILED:
-                self._take_back(request)
-            return
-        page.result = result
-        if isinstance(downloaded, Request):
-            self.parents[downloaded] = page
-        else:
-            page.response = downloaded
-            self._pages[id(downloaded)] = page
-
-    def callback_raised(self, request: Request, exception: BaseException) -> None:
-        """Note that the callback or errback of *request* raised *exception*."""
-        page = self.page_in_progress(request)
-        if page is None:
-            self._take_back(request)
-        else:
-            page.note_callback_error(exception)
-
     def done(self, request: Request) -> None:
         """Note that the engine is done with *request*."""
         assert self.store is not None  # noqa: S101 - the scheduler has opened it
-        page = self.page_in_progress(request)
+        page = self.store.in_flight.get(id(request))
         if page is None:  # of engine.download(), such as robots.txt
             return
         if page.response is not None:
-            del self._pages[id(page.response)]
+            self.pages.done(page)
         depth = request.meta.get("depth")
         self.progress.estimate.finished.append(depth if type(depth) is int and depth >= 0 else 0)
         if page.result.outcome is Outcome.FAILED:

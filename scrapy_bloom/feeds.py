@@ -146,7 +146,7 @@ class FeedExporter(ScrapyFeedExporter):
 
     def item_scraped(self, item: Any, spider: Spider, response: Response | None = None) -> None:
         """Make bytes of *item*, which are written when its page is committed, or at once if it belongs to none."""
-        page = self.crawl.page_of(response)
+        page = self.crawl.pages.of_response(response)
         for feed in list(self._feeds):
             try:
                 if not feed.slot.filter.accepts(item):

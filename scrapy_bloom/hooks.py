@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from scrapy.crawler import Crawler
 
-    from scrapy_bloom.crawl import Crawl
+    from scrapy_bloom.in_progress import PagesInProgress
+    from scrapy_bloom.job.page import Page
 
 logger = logging.getLogger(__name__)
 
@@ -65,8 +66,8 @@ def _takes(owner: object, method: str, *names: str) -> bool:
     return tuple(parameters)[: len(names)] == names
 
 
-def watch_engine(crawl: Crawl, crawler: Crawler) -> list[str]:
-    """Have the engine of *crawler* tell *crawl* what becomes of requests; return the hooks that are missing."""
+def watch_engine(pages: PagesInProgress, crawler: Crawler) -> list[str]:
+    """Have the engine of *crawler* tell *pages* what becomes of requests; return the hooks that are missing."""
     try:
         engine: Any = crawler.engine
     except RuntimeError:  # Scrapy 2.19 and newer, where a filter is used without a crawl
@@ -77,12 +78,12 @@ def watch_engine(crawl: Crawl, crawler: Crawler) -> list[str]:
     for name in missing:
         logger.warning("This Scrapy has no %s as scrapy-bloom knows it: %s. Please report it", name, LOSSES[name])
     if "engine._handle_downloader_output" not in missing:
-        engine._handle_downloader_output = _telling_results(crawl, engine._handle_downloader_output)
+        engine._handle_downloader_output = _telling_results(pages, engine._handle_downloader_output)
     if "engine.scraper.handle_spider_output_async" not in missing:
         scraper = engine.scraper
-        scraper.handle_spider_output_async = _telling_parents(crawl, scraper.handle_spider_output_async)
+        scraper.handle_spider_output_async = _telling_parents(pages, scraper.handle_spider_output_async)
     if "engine.scraper.handle_spider_error" not in missing:
-        engine.scraper.handle_spider_error = _telling_errors(crawl, engine.scraper.handle_spider_error)
+        engine.scraper.handle_spider_error = _telling_errors(pages, engine.scraper.handle_spider_error)
     return missing
 
 
@@ -109,42 +110,42 @@ class InProgress(set["Request"]):
         self._left(request)
 
 
-def _telling_results(crawl: Crawl, original: Callable[..., Any]) -> Callable[..., Any]:
+def _telling_results(pages: PagesInProgress, original: Callable[..., Any]) -> Callable[..., Any]:
     def handle_downloader_output(result: Any, request: Request) -> Any:
-        crawl.result_came(request, result)
+        pages.result_came(request, result)
         return original(result, request)
 
     return handle_downloader_output
 
 
-def _telling_parents(crawl: Crawl, original: Callable[..., Any]) -> Callable[..., Any]:
+def _telling_parents(pages: PagesInProgress, original: Callable[..., Any]) -> Callable[..., Any]:
     def handle_spider_output_async(result: Any, request: Request, response: Any) -> Any:
-        page = crawl.page_in_progress(request)
+        page = pages.of_request(request)
         if page is not None:
             noting: Callable[..., Any] = _noting_async if isinstance(result, AsyncIterator) else _noting
-            result = noting(crawl, page, result)
+            result = noting(pages, page, result)
         return original(result, request, response)
 
     return handle_spider_output_async
 
 
-def _noting(crawl: Crawl, page: Any, outputs: Iterable[Any]) -> Iterator[Any]:
+def _noting(pages: PagesInProgress, page: Page, outputs: Iterable[Any]) -> Iterator[Any]:
     for output in outputs:
         if isinstance(output, Request):
-            crawl.parents[output] = page
+            pages.parents[output] = page
         yield output
 
 
-async def _noting_async(crawl: Crawl, page: Any, outputs: AsyncIterator[Any]) -> AsyncIterator[Any]:
+async def _noting_async(pages: PagesInProgress, page: Page, outputs: AsyncIterator[Any]) -> AsyncIterator[Any]:
     async for output in outputs:
         if isinstance(output, Request):
-            crawl.parents[output] = page
+            pages.parents[output] = page
         yield output
 
 
-def _telling_errors(crawl: Crawl, original: Callable[..., Any]) -> Callable[..., Any]:
+def _telling_errors(pages: PagesInProgress, original: Callable[..., Any]) -> Callable[..., Any]:
     def handle_spider_error(_failure: Any, request: Request, response: Any, *more: Any) -> Any:
-        crawl.callback_raised(request, _failure.value)
+        pages.callback_raised(request, _failure.value)
         return original(_failure, request, response, *more)
 
     return handle_spider_error

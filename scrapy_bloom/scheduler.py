@@ -80,7 +80,7 @@ class DurableScheduler(BaseScheduler):
     def enqueue_request(self, request: Request) -> bool:
         """Take in *request* unless the filter has seen it; return False if it has."""
         crawl = self.crawl
-        parent = crawl.parents.pop(request, None)
+        parent = crawl.pages.parents.pop(request, None)
         fingerprint = None
         if crawl.delta is not None and crawl.delta.skips(request):
             return False

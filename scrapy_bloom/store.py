@@ -32,6 +32,8 @@ class Store(Protocol):
     """The filter, or what this process knows of it."""
     where: str
     """Where it is, to be read after "the filter"."""
+    in_flight: dict[int, Page]
+    """The pages in progress, by id() of the request, which the page keeps alive."""
     add: Callable[[bytes], bool]
     """Remember a fingerprint, and return True if it was new."""
 
@@ -55,9 +57,6 @@ class Store(Protocol):
 
     def done(self, page: Page) -> None:
         """Note that the engine is done with *page*; its items go to the feeds when it is committed."""
-
-    def page_of(self, request: Request) -> Page | None:
-        """Return the record of *request*, if it was handed out and is not done."""
 
     def forget(self, fingerprint: bytes) -> bool:
         """Take *fingerprint* back; return False if it was not known."""

@@ -17,7 +17,7 @@ MOST_EXCEPTIONS = 8
 
 FLOOR = {"errors", "filter", "url", "loops"}
 JOB = FLOOR | {"job", "store", "estimate"}
-BELOW_CRAWL = JOB | {"settings", "guard", "startup", "failures", "delta", "progress", "opening"}
+BELOW_CRAWL = JOB | {"settings", "guard", "startup", "failures", "in_progress", "hooks", "delta", "progress", "opening"}
 FACES = {"dupefilter", "scheduler", "feeds", "middleware", "links"}
 MAY_IMPORT = {
     "errors": set(),
@@ -30,8 +30,10 @@ MAY_IMPORT = {
     "store": JOB,
     "startup": {"errors"},
     "failures": JOB,
+    "in_progress": JOB,
+    "hooks": {*JOB, "in_progress"},
     "delta": JOB | {"settings"},
-    "guard": FLOOR | {"store"},
+    "guard": FLOOR | {"job", "store"},
     "estimate": set(),
     "progress": JOB | {"guard"},
     "opening": JOB | {"settings", "guard"},

@@ -75,7 +75,9 @@ class FleetStore:
         self.add: Callable[[bytes], bool] = self.chain.add
         self.items = io.BytesIO()
         """For ``scrapy bloom crawl``: items of the page that is being finished, which go with its acknowledgement."""
-        self._in_flight: dict[int, tuple[Ticket | None, Page]] = {}  # by id() of the request
+        self.in_flight: dict[int, Page] = {}
+        """The pages in progress, by id() of the request, which the page keeps alive."""
+        self._tickets: dict[int, Ticket] = {}  # by id() of the request, if others have it when this worker dies
         self._in_memory: deque[Request] = deque()  # that cannot be written to the server
         self._done: list[Done] = []
         self.commits = 0
@@ -169,7 +171,7 @@ class FleetStore:
         """Return the next request, and whether another worker gets it if this one dies; None if none is ready."""
         if self._in_memory:
             request = self._in_memory.popleft()
-            self._in_flight[id(request)] = (None, Page(request, ""))
+            self.in_flight[id(request)] = Page(request, "")
             return request, False
         while (found := self._client.next()) is not None:
             ticket, entry = found
@@ -182,7 +184,8 @@ class FleetStore:
                 logger.error("A request of %s cannot be read: %s. It is dead-lettered.", ticket.slot, error)  # noqa: TRY400 - said
                 self._client.send(Done(ticket, dead="unreadable"))
                 continue
-            self._in_flight[id(request)] = (ticket, Page(request, ticket.slot))
+            self.in_flight[id(request)] = Page(request, ticket.slot)
+            self._tickets[id(request)] = ticket
             return request, True
         return None
 
@@ -196,17 +199,13 @@ class FleetStore:
 
     def done(self, page: Page) -> None:
         """Acknowledge the request of *page*, with the next commit."""
-        ticket, _ = self._in_flight.pop(id(page.request))
+        del self.in_flight[id(page.request)]
+        ticket = self._tickets.pop(id(page.request), None)
         page.write_items()
         if ticket is not None:
             self._done.append(Done(ticket, self.items.getvalue(), is_page=page.result.has_answer))
             self.items.seek(0)
             self.items.truncate()
-
-    def page_of(self, request: Request) -> Page | None:
-        """Return the record of *request*, if it was handed out and is not done."""
-        _, page = self._in_flight.get(id(request), (None, None))
-        return page
 
     def forget(self, fingerprint: bytes) -> bool:
         """Let *fingerprint* be seen once more, by whichever worker does not know it; True if this one did."""

@@ -45,7 +45,8 @@ class MemoryStore:
         self.pages = pages
         self.frontier = self._memory = Frontier(is_lifo=order.is_lifo, share=share, pages=pages)
         self._last_id = 0
-        self._in_flight: dict[int, Page] = {}  # by id() of the request, which the page keeps alive
+        self.in_flight: dict[int, Page] = {}
+        """The pages in progress, by id() of the request, which the page keeps alive."""
 
     def __len__(self) -> int:
         return self.frontier.size
@@ -78,21 +79,15 @@ class MemoryStore:
             return None
         lane, _, entry = popped
         request, mark = entry if type(entry) is tuple else (entry, None)
-        self._in_flight[id(request)] = Page(request, lane.key.slot, mark=mark)
+        self.in_flight[id(request)] = Page(request, lane.key.slot, mark=mark)
         return request, False
 
     def done(self, page: Page) -> None:
         """Note that the engine is done with *page*."""
-        self._leave(page)
-        page.write_items()
-
-    def _leave(self, page: Page) -> None:
-        del self._in_flight[id(page.request)]
+        del self.in_flight[id(page.request)]
         self.frontier.done(page.slot, is_page=page.result.has_answer)
-
-    def page_of(self, request: Request) -> Page | None:
-        """Return the record of *request*, if it was handed out and is not done."""
-        return self._in_flight.get(id(request))
+        for append, data in page.items:
+            append(data)
 
     def forget(self, fingerprint: bytes) -> bool:
         """Take *fingerprint* back; return False if it was not known."""

@@ -41,8 +41,10 @@ class OpenPages:
 
     def __init__(self, frontier: Frontier) -> None:
         self._frontier = frontier
-        self._holders: dict[int, Page] = {}  # by the id of a held row
-        self._waited_for: dict[Page, float] = {}  # pages for which something waits, and since when
+        self.holders: dict[int, Page] = {}
+        """The pages that requests wait for, by the id of the request."""
+        self.waited_for: dict[Page, float] = {}
+        """The pages for which something waits, and since when."""
         self._has_warned = False
         self.unsaved: dict[bytes, Page] = {}
         """Pages whose requests are in memory only, by the fingerprints that are written with them."""
@@ -52,22 +54,16 @@ class OpenPages:
         if parent is None or parent.state is not State.WHOLE:
             return False
         parent.held[id_] = (lane, body)
-        self._holders[id_] = parent
-        self._waited_for.setdefault(parent, time.monotonic())
+        self.holders[id_] = parent
+        self.waited_for.setdefault(parent, time.monotonic())
         return True
-
-    def hand_out(self, page: Page) -> None:
-        """Note that the durable request of *page* is in progress."""
-        assert page.row is not None  # noqa: S101 - the request is durable
-        if (holder := self._holders.get(page.row.id)) is not None:
-            page.parents = (holder,)
 
     def wait_for(self, page: Page, parents: Iterable[Page]) -> None:
         """Keep *parents* pending until *page*, whose request is in memory only, is complete."""
         page.parents = tuple(parent for parent in parents if parent.state is not State.COMMITTED)
         for parent in page.parents:
             parent.open_parts += 1
-            self._waited_for.setdefault(parent, time.monotonic())
+            self.waited_for.setdefault(parent, time.monotonic())
 
     def done(self, page: Page, batch: Batch) -> None:
         """Note that the engine is done with *page*, and commit with *batch* what is complete now."""
@@ -95,7 +91,7 @@ class OpenPages:
         while pages:
             page = pages.pop()
             page.state = State.COMMITTED
-            self._waited_for.pop(page, None)
+            self.waited_for.pop(page, None)
             page.write_items()
             if page.fingerprint is not None:
                 batch.fingerprints[page.fingerprint] = None
@@ -111,7 +107,7 @@ class OpenPages:
         for id_, (lane, body) in page.held.items():
             batch.lanes.setdefault(lane.id, lane)
             batch.added[id_] = (lane.id, body)
-            del self._holders[id_]
+            del self.holders[id_]
         page.held.clear()
 
     def _delete(self, row: Row, batch: Batch) -> None:
@@ -128,7 +124,7 @@ class OpenPages:
                 self._warn(page)
                 page.write_items()
         latest = time.monotonic() - LONGEST_SECONDS
-        for page, since in list(self._waited_for.items()):
+        for page, since in list(self.waited_for.items()):
             if since < latest or len(page.held) + len(page.deferred) > MOST_ENTRIES:
                 self._commit_successors(page, batch)
 
@@ -155,4 +151,4 @@ class OpenPages:
 
     def waiting(self) -> int:
         """Return how many pages wait for requests in memory only. Nothing is in progress any more."""
-        return len(self._waited_for)
+        return len(self.waited_for)

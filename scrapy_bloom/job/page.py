@@ -6,6 +6,7 @@ The store makes the record when it hands the request out. The record is dropped 
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scrapy import Request
@@ -63,6 +64,9 @@ class Result(NamedTuple):
         return cls(Outcome.FAILED, type(exception).__name__)
 
 
+UNKNOWN = Result(Outcome.UNKNOWN)
+
+
 class Row(NamedTuple):
     """Where a request stands in the database."""
 
@@ -78,55 +82,37 @@ class State(enum.Enum):
     COMMITTED = "all"
 
 
+@dataclass(slots=True, eq=False)
 class Page:
     """A request in progress. :class:`~scrapy_bloom.job.open_pages.OpenPages` decides when it is committed."""
 
-    __slots__ = (
-        "deferred",
-        "failed_items",
-        "fingerprint",
-        "held",
-        "items",
-        "links_mark",
-        "mark",
-        "open_parts",
-        "parents",
-        "request",
-        "response",
-        "result",
-        "row",
-        "slot",
-        "state",
-    )
-
-    def __init__(self, request: Request, slot: str, row: Row | None = None, mark: Mark | None = None) -> None:
-        self.request = request
-        self.slot = slot
-        """The download slot that it counts for."""
-        self.row = row
-        """None: the request is in memory only."""
-        self.fingerprint: bytes | None = None
-        """Of a request in memory only: it is written with the page."""
-        self.response: object = None
-        """Its Response, or the Failure of its download."""
-        self.result = Result(Outcome.UNKNOWN)
-        self.mark = mark
-        """What the loop guard noted of the request."""
-        self.links_mark: Mark | None = None
-        """What the requests that the page leads to inherit; None until the loop guard has seen the answer."""
-        self.items: list[tuple[Callable[[Any], object], Any]] = []
-        """Its items as bytes, each with the function that appends it to a feed; and what else is noted with them."""
-        self.failed_items: bool | None = None
-        """Whether an item was lost to an error; None: it has given no item."""
-        self.parents: tuple[Page, ...] = ()
-        """The page that it came from. Of a request in memory only: the pages that wait for it."""
-        self.held: dict[int, tuple[Any, bytes]] = {}
-        """Unfiltered requests that the page led to, by id: lane and body. They are written with it."""
-        self.deferred: list[Page] = []
-        """Pages it led to that are done, and are committed with it."""
-        self.open_parts = 1
-        """The page itself, until the engine is done with it, and each request in memory only that it led to."""
-        self.state = State.WHOLE
+    request: Request
+    slot: str
+    """The download slot that it counts for."""
+    row: Row | None = None
+    """None: the request is in memory only."""
+    mark: Mark | None = None
+    """What the loop guard noted of the request."""
+    links_mark: Mark | None = None
+    """What the requests that the page leads to inherit; None until the loop guard has seen the answer."""
+    fingerprint: bytes | None = None
+    """Of a request in memory only: it is written with the page."""
+    response: object = None
+    """Its Response, or the Failure of its download."""
+    result: Result = UNKNOWN
+    items: list[tuple[Callable[[Any], object], Any]] = field(default_factory=list)
+    """Its items as bytes, each with the function that appends it to a feed; and what else is noted with them."""
+    failed_items: bool | None = None
+    """Whether an item was lost to an error; None: it has given no item."""
+    parents: tuple[Page, ...] = ()
+    """The page that it came from. Of a request in memory only: the pages that wait for it."""
+    held: dict[int, tuple[Any, bytes]] = field(default_factory=dict)
+    """Unfiltered requests that the page led to, by id: lane and body. They are written with it."""
+    deferred: list[Page] = field(default_factory=list)
+    """Pages it led to that are done, and are committed with it."""
+    open_parts: int = 1
+    """The page itself, until the engine is done with it, and each request in memory only that it led to."""
+    state: State = State.WHOLE
 
     def write_items(self) -> None:
         """Append the items to their feeds."""

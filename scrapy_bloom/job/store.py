@@ -30,7 +30,7 @@ from scrapy_bloom.job.feedfile import AppendLog, repair_feeds
 from scrapy_bloom.job.frontier import Frontier, key_of
 from scrapy_bloom.job.memory import MemoryStore
 from scrapy_bloom.job.open_pages import OpenPages
-from scrapy_bloom.job.page import Page, Row
+from scrapy_bloom.job.page import Page, Row, State
 from scrapy_bloom.job.pages import PagesPerHost
 from scrapy_bloom.job.records import Batch
 
@@ -240,7 +240,7 @@ class JobStore(MemoryStore):
         self._last_id += 1
         self._memory.push(key, self._last_id, page)
         # If nobody knows which page led to it, each page in progress may have.
-        self._open_pages.wait_for(page, self._in_flight.values() if parent is None else [parent])
+        self._open_pages.wait_for(page, self.in_flight.values() if parent is None else [parent])
 
     def _log_in_memory(self, request: Request, error: ValueError) -> None:
         if not self._has_logged_memory:
@@ -260,7 +260,7 @@ class JobStore(MemoryStore):
         if self._memory.size:
             _, _, page = self._memory.pop() or (None, 0, None)
             assert page is not None  # noqa: S101 - this queue leaves out no host
-            self._in_flight[id(page.request)] = page
+            self.in_flight[id(page.request)] = page
             return page.request, False
         while (popped := self.frontier.pop()) is not None:
             lane, id_, body = popped
@@ -273,15 +273,26 @@ class JobStore(MemoryStore):
                 if self.unreadable == 1:
                     logger.exception("A pending request of %s cannot be read; a later run tries again", lane.key.slot)
                 continue
-            page = self._in_flight[id(request)] = Page(request, lane.key.slot, Row(lane.id, id_), mark)
-            self._open_pages.hand_out(page)
+            page = self.in_flight[id(request)] = Page(request, lane.key.slot, Row(lane.id, id_), mark)
+            if (holder := self._open_pages.holders.get(id_)) is not None:
+                page.parents = (holder,)
             return request, True
         return None
 
     def done(self, page: Page) -> None:
         """Note that the engine is done with *page*: its row goes with the commit that has all that depends on it."""
-        self._leave(page)
-        self._open_pages.done(page, self._batch)
+        del self.in_flight[id(page.request)]
+        self.frontier.done(page.slot, is_page=page.result.has_answer)
+        if page.row is None or page.parents or page in self._open_pages.waited_for:
+            self._open_pages.done(page, self._batch)
+            return
+        for append, data in page.items:
+            append(data)
+        page.state = State.COMMITTED  # the usual page, without further calls: they would take 2 us
+        if self._batch.added.pop(page.row.id, None) is None:
+            self._batch.done.append(page.row)
+        else:
+            self.frontier.taken.discard(page.row.id)
 
     # -- commits -----------------------------------------------------------------------------------------------------
 
@@ -296,7 +307,7 @@ class JobStore(MemoryStore):
             return
         self._began = time.monotonic()
         if not self._is_left:
-            self._open_pages.commit_in_parts(self._in_flight.values(), self._batch)
+            self._open_pages.commit_in_parts(self.in_flight.values(), self._batch)
             try:
                 self._prepare(self._batch)
             except OSError as error:  # a feed has no room
@@ -304,7 +315,7 @@ class JobStore(MemoryStore):
                 return
             if self._share is not None:
                 self._batch.note("kind", self._share.changed())
-            state = replace(self.state, last_id=self._last_id, in_flight=len(self._in_flight))
+            state = replace(self.state, last_id=self._last_id, in_flight=len(self.in_flight))
             if self._batch.is_empty() and self.commits and state == self.state:
                 return
             self._writing_batch, self._batch = self._batch, Batch()

@@ -7,7 +7,6 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
-from scrapy import Request
 
 from scrapy_bloom.errors import BloomError, InUseError, UnusableError
 from scrapy_bloom.job.inspect import inspect_job
@@ -39,7 +38,9 @@ def test_a_fixed_job_keeps_all_else(tmp_path: Path) -> None:
     """Feeds, failed requests, spider.state, counts and figures are copied, and the damaged database is kept."""
     job = begun(tmp_path)[-1]
     with opened(job.directory) as engine:
-        engine.crawl.failures.failed(Request("http://host-0.example/failed"), "status 500")
+        request = engine.start()
+        assert request is not None
+        engine.end(request, 500)
         engine.spider.state["kept"] = True
     before = inspect_job(job.directory)
     content = job.database.read_bytes()

@@ -108,10 +108,10 @@ class Engine:
 
     def push_from(self, parent: Request, *requests: Request) -> list[bool]:
         """Push *requests* that the callback of *parent*, which is in progress, yields."""
-        page = self.crawl.page_in_progress(parent)
+        page = self.crawl.pages.of_request(parent)
         assert page is not None
         for request in requests:
-            self.crawl.parents[request] = page
+            self.crawl.pages.parents[request] = page
         return self.push(*requests)
 
     def start(self) -> Request | None:
@@ -135,7 +135,7 @@ class Engine:
         """
         if result is not None:
             response = Response(request.url, status=result) if isinstance(result, int) else result
-            self.crawl.result_came(request, response)
+            self.crawl.pages.result_came(request, response)
         self._slot(request).active.discard(request)
         self.engine._slot.remove_request(request)
 
