@@ -47,7 +47,7 @@ def test_a_fixed_job_keeps_all_else(tmp_path: Path) -> None:
     flip(job.database, content.index(b"http://host-3.example/000233"), 1)
     assert crawl(job.copy("tried"))[0] == REFUSED
     assert verify_job(job.directory)
-    assert fix_job(job.directory) == (len(job.pending) - 1, 1)
+    assert fix_job(job.directory) == (len(job.pending) - 2, 1)  # without the failed one, and the damaged one
     after = inspect_job(job.directory)
     assert (after.feeds, after.failed, after.figures) == (before.feeds, before.failed, before.figures)
     assert (after.state.spider, after.state.runs, after.state.cycle) == ("site", 2, 1)
