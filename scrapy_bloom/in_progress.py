@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from scrapy import Request
+from scrapy.exceptions import CloseSpider
 
 from scrapy_bloom.job.page import Outcome, Page, Result
 
@@ -54,7 +55,9 @@ class PagesInProgress:
             self._by_response[id(downloaded)] = page
 
     def callback_raised(self, request: Request, exception: BaseException) -> None:
-        """Note that the callback or errback of *request* raised *exception*."""
+        """Note that the callback or errback of *request* raised *exception*. To Scrapy, CloseSpider is no error."""
+        if isinstance(exception, CloseSpider):
+            return
         page = self.of_request(request)
         if page is None:
             self._take_back(request)
