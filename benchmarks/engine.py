@@ -82,7 +82,7 @@ class Engine:
         if not downloader.slots[key].active:
             del downloader.slots[key]  # as Scrapy does in time
         if hasattr(self.scheduler, "crawl"):  # ours: as the engine tells it that a response came
-            self.scheduler.crawl.pages.result_came(request, Response(request.url))
+            self.scheduler.crawl.pages.result_came(request, ANSWER)
         self._engine._slot.remove_request(request)
 
     def stop(self) -> None:
@@ -90,6 +90,10 @@ class Engine:
         while self._in_flight:
             self.end()
         self.scheduler.close("finished")
+
+
+ANSWER = Response("data:,")
+"""Of all requests: to make one takes as long as to hand out a request."""
 
 
 def request_of(number: int, hosts: int) -> Request:

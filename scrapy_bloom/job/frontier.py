@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from hashlib import blake2b
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scrapy.pqueues import DownloaderAwarePriorityQueue, ScrapyPriorityQueue
@@ -137,9 +138,8 @@ class Lane:
 
     def _read(self, frontier: Frontier) -> None:
         skipped = frontier.taken
-        late = {id_ for id_, _ in self.fresh if id_ <= self.until}
-        if late:
-            skipped = skipped | late
+        if self.fresh and self.fresh[0][0] <= self.until:  # some may be in the file since the last commit
+            skipped = skipped | {id_ for id_, _ in takewhile(lambda entry: entry[0] <= self.until, self.fresh)}
         while self.stored and not self.ahead:
             assert frontier.read is not None  # noqa: S101 - in memory nothing is stored
             rows = frontier.read(self, min(READ_ROWS, self.stored + len(skipped)))
