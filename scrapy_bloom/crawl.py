@@ -270,8 +270,9 @@ class Crawl:
         page = self.store.in_flight.get(id(request))
         if page is None:  # of engine.download(), such as robots.txt
             return
-        if page.response is not None:
-            self.pages.done(page)
+        self.pages.by_response.pop(id(page.response), None)
+        if self.pages.parents:
+            self.pages.forget_requests_of(page)
         depth = request.meta.get("depth")
         self.progress.estimate.finished.append(depth if type(depth) is int and depth >= 0 else 0)
         if page.result.outcome is Outcome.FAILED:

@@ -132,14 +132,14 @@ def _telling_parents(pages: PagesInProgress, original: Callable[..., Any]) -> Ca
 def _noting(pages: PagesInProgress, page: Page, outputs: Iterable[Any]) -> Iterator[Any]:
     for output in outputs:
         if isinstance(output, Request):
-            pages.parents[output] = page
+            pages.leads_to(page, output)
         yield output
 
 
 async def _noting_async(pages: PagesInProgress, page: Page, outputs: AsyncIterator[Any]) -> AsyncIterator[Any]:
     async for output in outputs:
         if isinstance(output, Request):
-            pages.parents[output] = page
+            pages.leads_to(page, output)
         yield output
 
 

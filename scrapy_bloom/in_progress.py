@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 from scrapy import Request
 from scrapy.exceptions import CloseSpider
@@ -12,6 +11,8 @@ from scrapy_bloom.job.page import Outcome, Page, Result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
+
+NOBODY = (None, None)
 
 
 class PagesInProgress:
@@ -27,9 +28,10 @@ class PagesInProgress:
         self._failing_statuses, self._take_back = failing_statuses, take_back
         self.in_flight: Mapping[int, Page] = {}
         """The pages that our scheduler has handed out, by id() of the request."""
-        self.parents: WeakKeyDictionary[Request, Page] = WeakKeyDictionary()
-        """The page that led to a request which is about to be enqueued."""
-        self._by_response: dict[int, Page] = {}  # by id() of a Response or Failure, which the page keeps alive
+        self.parents: dict[int, tuple[Request | None, Page | None]] = {}
+        """Requests that are about to be enqueued, by id(), each with the page that led to it."""
+        self.by_response: dict[int, Page] = {}
+        """Pages by id() of their Response or Failure, which the page keeps alive."""
 
     def of_request(self, request: Request) -> Page | None:
         """Return the page of *request*; None if it is not our scheduler's, or the engine is done with it."""
@@ -37,7 +39,7 @@ class PagesInProgress:
 
     def of_response(self, response: object) -> Page | None:
         """Return the page whose Response, or whose Failure, is *response*."""
-        return self._by_response.get(id(response))
+        return self.by_response.get(id(response))
 
     def result_came(self, request: Request, downloaded: object) -> None:
         """Note that *downloaded*, a Response, a Failure or another Request, is what came of *request*."""
@@ -49,10 +51,14 @@ class PagesInProgress:
             return
         page.result = result
         if isinstance(downloaded, Request):
-            self.parents[downloaded] = page
+            self.leads_to(page, downloaded)
         else:
             page.response = downloaded
-            self._by_response[id(downloaded)] = page
+            self.by_response[id(downloaded)] = page
+
+    def leads_to(self, page: Page, request: Request) -> None:
+        """Note that *request* comes from *page*. Scrapy enqueues it next."""
+        self.parents[id(request)] = request, page
 
     def callback_raised(self, request: Request, exception: BaseException) -> None:
         """Note that the callback or errback of *request* raised *exception*. To Scrapy, CloseSpider is no error."""
@@ -64,7 +70,6 @@ class PagesInProgress:
         else:
             page.note_callback_error(exception)
 
-    def done(self, page: Page) -> None:
-        """Forget *page*, with which the engine is done."""
-        if page.response is not None:
-            self._by_response.pop(id(page.response), None)
+    def forget_requests_of(self, page: Page) -> None:
+        """Forget requests of *page*, with which the engine is done, that a ``request_scheduled`` handler stopped."""
+        self.parents = {key: entry for key, entry in self.parents.items() if entry[1] is not page}

@@ -11,6 +11,7 @@ from scrapy.utils.misc import build_from_crawler, load_object
 from scrapy_bloom.crawl import Crawl
 from scrapy_bloom.errors import BloomError, UnusableError
 from scrapy_bloom.hooks import IN_PROGRESS, watch_progress
+from scrapy_bloom.in_progress import NOBODY
 from scrapy_bloom.startup import log_start_errors
 
 if TYPE_CHECKING:
@@ -80,12 +81,12 @@ class DurableScheduler(BaseScheduler):
     def enqueue_request(self, request: Request) -> bool:
         """Take in *request* unless the filter has seen it; return False if it has."""
         crawl = self.crawl
-        parent = crawl.pages.parents.pop(request, None)
-        fingerprint = None
+        _, parent = crawl.pages.parents.pop(id(request), NOBODY)
+        fingerprint, is_start = None, False
         if crawl.delta is not None and crawl.delta.skips(request):
             return False
-        is_start = parent is None and bool(request.meta.get("is_start_request"))
         if request.dont_filter:
+            is_start = parent is None and bool(request.meta.get("is_start_request"))
             if is_start and crawl.start_urls is not None and crawl.start_urls.skips(request):
                 return False
         elif self.df.request_seen(request):

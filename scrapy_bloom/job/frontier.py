@@ -88,10 +88,12 @@ def key_of(request: Request, order: Order, mark: Mark | None = None) -> LaneKey:
     if order.by_slot:
         named = request.meta.get("download_slot")
         slot = urlparse_cached(request).hostname or "" if named is None else named
-        if not (isinstance(slot, str) and slot.isascii()):  # SQLite takes no lone surrogates, and no lists
+        if type(slot) is not str or not slot.isascii():  # SQLite takes no lone surrogates, and no lists
             slot = str(slot).encode("utf-8", "backslashreplace").decode()
     is_start = order.start_apart and bool(request.meta.get("is_start_request"))
-    priority = max(-_BEYOND, min(request.priority, _BEYOND))  # SQLite's integers have 64 bits
+    priority = request.priority
+    if not -_BEYOND < priority < _BEYOND:  # SQLite's integers have 64 bits
+        priority = _BEYOND if priority > 0 else -_BEYOND
     return LaneKey(slot, priority, is_start, "" if mark is None else mark.lane)
 
 

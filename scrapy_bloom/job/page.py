@@ -52,19 +52,19 @@ class Result(NamedTuple):
             failing_statuses: ``RETRY_HTTP_CODES``. A response with one of these arrives when the retries are used up.
 
         """
-        if isinstance(downloaded, Request):
-            return cls(Outcome.REPLACED)
         if isinstance(downloaded, Response):
             if downloaded.status in failing_statuses:
                 return cls(Outcome.FAILED, f"status {downloaded.status}", has_answer=True)
-            return cls(Outcome.ANSWERED, has_answer=True)
+            return ANSWERED
+        if isinstance(downloaded, Request):
+            return cls(Outcome.REPLACED)
         exception: Any = getattr(downloaded, "value", downloaded)
         if isinstance(exception, IgnoreRequest):
             return cls(Outcome.REFUSED)
         return cls(Outcome.FAILED, type(exception).__name__)
 
 
-UNKNOWN = Result(Outcome.UNKNOWN)
+UNKNOWN, ANSWERED = Result(Outcome.UNKNOWN), Result(Outcome.ANSWERED, has_answer=True)
 
 
 class Row(NamedTuple):

@@ -111,7 +111,7 @@ class Engine:
         page = self.crawl.pages.of_request(parent)
         assert page is not None
         for request in requests:
-            self.crawl.pages.parents[request] = page
+            self.crawl.pages.leads_to(page, request)
         return self.push(*requests)
 
     def start(self) -> Request | None:
