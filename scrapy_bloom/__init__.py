@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from scrapy_bloom.url.fingerprint import RequestFingerprinter as RequestFingerprinter
     from scrapy_bloom.url.fingerprint import fingerprint as fingerprint
 
+__version__ = "2.0.0"
+
 _HOME = {
     "Addon": "addon",
     "BloomDupeFilter": "dupefilter",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from scrapy_bloom.errors import counted
 from scrapy_bloom.loops.limits import allowed_by, objection_by
 from scrapy_bloom.loops.novelty import NOTHING, Novelty
-from scrapy_bloom.loops.share import MARK, Mark, Share
+from scrapy_bloom.loops.share import Mark, Share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.http import Response
 
+    from scrapy_bloom.job.page import Page
     from scrapy_bloom.loops.limits import LoopOptions
     from scrapy_bloom.loops.share import Group
 
@@ -35,7 +36,6 @@ class LoopGuard:
         self.share = Share()
         self._is_allowed = allowed_by(options)
         self._novelty: Novelty | None = None
-        self._judged: set[int] = set()  # id() of requests whose page has been
 
     def open(self, add: Callable[[bytes], bool]) -> None:
         """Begin; *add* remembers a piece of a page, and returns whether it is new."""
@@ -46,30 +46,25 @@ class LoopGuard:
         """Whether it shares the crawl, and does not only limit URLs: not so in a fleet."""
         return self._novelty is not None
 
-    def mark(self, request: Request) -> None:
-        """Note in *request*, which is about to be queued, of which kind it is."""
+    def mark(self, request: Request, parent: Page | None) -> Mark:
+        """Return what is to be noted of *request*, which is about to be queued, and to which *parent* led."""
         url = _asked_for(request)
         if self._is_allowed(url):
-            request.meta[MARK] = Mark("")
-        else:
-            request.meta[MARK] = self.share.mark(url, request.meta.get(MARK))
+            return Mark("")
+        return self.share.mark(url, None if parent is None else parent.links_mark or parent.mark)
 
-    def judge(self, response: Response) -> Mark | None:
-        """Learn what *response* brought; return what its links are to carry."""
-        request = response.request
-        mark = None if request is None else request.meta.get(MARK)
-        if request is None or mark is None or self._novelty is None:
-            return None
-        self._judged.add(id(request))
+    def judge(self, page: Page, response: Response) -> None:
+        """Learn what *response*, the answer of *page*, brought."""
+        mark = page.mark
+        if mark is None or self._novelty is None:
+            return
         brought = self._novelty.brought(response) if _tells_something(response) else NOTHING
-        return self.share.page_done(mark, brought, _asked_for(request)) if mark.lane else mark
+        page.links_mark = self.share.page_done(mark, brought, _asked_for(page.request)) if mark.lane else mark
 
-    def done(self, request: Request) -> None:
-        """Note that the engine is done with *request*: without a page, it has brought nothing."""
-        if id(request) in self._judged:
-            self._judged.discard(id(request))
-        elif (mark := request.meta.get(MARK)) is not None and mark.lane:
-            self.share.page_done(mark, NOTHING, _asked_for(request))
+    def done(self, page: Page) -> None:
+        """Note that the engine is done with *page*: without an answer, it has brought nothing."""
+        if page.links_mark is None and page.mark is not None and page.mark.lane:
+            self.share.page_done(page.mark, NOTHING, _asked_for(page.request))
 
     def log_left(self, groups: Iterable[Group], *, stays: bool) -> int:
         """Say what of *groups* is left when the guard ends the crawl, and whether it *stays* in a job's queue.

@@ -9,6 +9,7 @@ from scrapy import Spider
 from scrapy.utils.misc import load_object
 from scrapy.utils.test import get_crawler
 
+from scrapy_bloom import Addon
 from scrapy_bloom.errors import UnusableError
 
 if TYPE_CHECKING:
@@ -49,6 +50,11 @@ def test_each_setting_switches_on_what_it_needs(tmp_path: Path) -> None:
     assert chosen(settings_with(**job, BLOOM_LOOP_GUARD={})) == ("BloomDupeFilter", "DurableScheduler", True, True)
     assert chosen(settings_with(BLOOM_LOOP_GUARD="False")) == ("BloomDupeFilter", "DurableScheduler", False, False)
     assert chosen(settings_with(**fleet)) == ("RedisBloomDupeFilter", "FleetScheduler", True, False)
+
+
+def test_the_class_is_as_good_as_its_name() -> None:
+    """As in Scrapy, an add-on may be named by its import path or be the class itself."""
+    assert chosen(settings_with(ADDONS={Addon: 300})) == chosen(settings_with())
 
 
 def test_a_spider_may_name_the_job(tmp_path: Path) -> None:

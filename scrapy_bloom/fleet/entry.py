@@ -24,7 +24,6 @@ from scrapy import Request
 from scrapy.utils.request import request_from_dict
 
 from scrapy_bloom.job.serialize import DEFAULTS, PICKLE_PROTOCOL
-from scrapy_bloom.loops.share import MARK
 
 if TYPE_CHECKING:
     from scrapy import Spider
@@ -57,7 +56,6 @@ class Entries:
 
         """
         fields = request.to_dict(spider=self._spider)
-        fields["meta"].pop(MARK, None)  # what this process knows of it; to_dict() has copied meta
         is_plain = "_class" not in fields  # another class may have other defaults
         kept = {
             _NUMBERS.get(name, name): value

@@ -26,8 +26,8 @@ from scrapy_bloom.fleet.server import Server, address_of, key_of
 from scrapy_bloom.fleet.takeover import left_by_scrapy_redis
 from scrapy_bloom.job.frontier import Order
 from scrapy_bloom.job.frontier import key_of as lane_of
+from scrapy_bloom.job.page import Page
 from scrapy_bloom.job.pages import PagesPerHost
-from scrapy_bloom.loops.share import MARK, Mark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.settings import BaseSettings
 
+    from scrapy_bloom.loops.share import Mark
     from scrapy_bloom.settings import BloomSettings
     from scrapy_bloom.url.fingerprint import Fingerprints
 
@@ -74,7 +75,9 @@ class FleetStore:
         self.add: Callable[[bytes], bool] = self.chain.add
         self.items = io.BytesIO()
         """For ``scrapy bloom crawl``: items of the page that is being finished, which go with its acknowledgement."""
-        self._in_flight: dict[int, tuple[Ticket | None, Request]] = {}  # by id() of the request, kept alive here
+        self.in_flight: dict[int, Page] = {}
+        """The pages in progress, by id() of the request, which the page keeps alive."""
+        self._tickets: dict[int, Ticket] = {}  # by id() of the request, if others have it when this worker dies
         self._in_memory: deque[Request] = deque()  # that cannot be written to the server
         self._done: list[Done] = []
         self.commits = 0
@@ -120,9 +123,15 @@ class FleetStore:
         """Return for each of *fingerprints* whether this process knows it. Remembers nothing, and asks nobody."""
         return [each in self.chain for each in fingerprints]
 
-    def push(self, request: Request, fingerprint: bytes | None) -> bool:
+    def push(
+        self,
+        request: Request,
+        fingerprint: bytes | None,
+        parent: Page | None = None,
+        mark: Mark | None = None,  # noqa: ARG002 - workers do not share kinds
+    ) -> bool:
         """Send *request* to the server, which keeps it if it is new there. False: it has to stay in this process."""
-        if fingerprint is None and request.meta.get("is_start_request") and MARK not in request.meta:
+        if fingerprint is None and parent is None and request.meta.get("is_start_request"):
             fingerprint = self._start_fingerprint(request)
         try:
             entry = self._entries.write(request)
@@ -162,7 +171,7 @@ class FleetStore:
         """Return the next request, and whether another worker gets it if this one dies; None if none is ready."""
         if self._in_memory:
             request = self._in_memory.popleft()
-            self._in_flight[id(request)] = (None, request)
+            self.in_flight[id(request)] = Page(request, "")
             return request, False
         while (found := self._client.next()) is not None:
             ticket, entry = found
@@ -175,9 +184,8 @@ class FleetStore:
                 logger.error("A request of %s cannot be read: %s. It is dead-lettered.", ticket.slot, error)  # noqa: TRY400 - said
                 self._client.send(Done(ticket, dead="unreadable"))
                 continue
-            if request.meta.get("is_start_request"):
-                request.meta[MARK] = Mark("")
-            self._in_flight[id(request)] = (ticket, request)
+            self.in_flight[id(request)] = Page(request, ticket.slot)
+            self._tickets[id(request)] = ticket
             return request, True
         return None
 
@@ -189,18 +197,15 @@ class FleetStore:
                 self.push(request, fingerprint)
         self._client.send(Done(ticket))
 
-    def done(self, request: Request, *, is_page: bool = True) -> bool:
-        """Acknowledge *request*, with the next commit. False: it was not handed out."""
-        ticket, found = self._in_flight.pop(id(request), (None, None))
+    def done(self, page: Page) -> None:
+        """Acknowledge the request of *page*, with the next commit."""
+        del self.in_flight[id(page.request)]
+        ticket = self._tickets.pop(id(page.request), None)
+        page.write_items()
         if ticket is not None:
-            self._done.append(Done(ticket, self.items.getvalue(), is_page=is_page))
+            self._done.append(Done(ticket, self.items.getvalue(), is_page=page.result.has_answer))
             self.items.seek(0)
             self.items.truncate()
-        return found is not None
-
-    def is_handling(self, request: Request) -> bool:
-        """Return whether *request* was handed out and is not done."""
-        return id(request) in self._in_flight
 
     def forget(self, fingerprint: bytes) -> bool:
         """Let *fingerprint* be seen once more, by whichever worker does not know it; True if this one did."""

@@ -101,6 +101,7 @@ def show_pending(
     added = 0
     for _, _, body in database.requests():
         with suppress(Exception):  # an unreadable request, or one without a fingerprint, stays pending
-            added += chain.add(fingerprint(serialize.loads(body or b"", spider)))
+            request, _ = serialize.loads(body or b"", spider)
+            added += chain.add(fingerprint(request))
     chain.watermark = database.state.last_id
     return added

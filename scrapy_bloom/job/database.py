@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from scrapy_bloom.job.records import Batch
 
 NAME = "job.sqlite"
-APPLICATION_ID, FORMAT_VERSION = 0x53624A62, 1  # "SbJb"
+APPLICATION_ID, FORMAT_VERSION = 0x53624A62, 2  # "SbJb"
+READABLE_VERSIONS = (1, 2)  # 1 cut feed files to their length after a kill, and knows no bytes to append
 AT_ONCE = 400
 """Rows bound to one statement: the thread gives up the GIL once a statement, and gets it back late."""
 FIGURES_KEPT = 4_000
@@ -111,7 +112,7 @@ class Database:
                     "UPDATE lane SET rows = rows + changed.by FROM changed WHERE lane.id = changed.id",
                     _flat(some),
                 )
-            notes = [("feed", feed.path, json.dumps(feed[:-1]).encode()) for feed in batch.feeds]
+            notes = [("feed", feed.path, _packed(feed)) for feed in batch.feeds]
             notes += [(*place, body) for place, body in batch.notes.items()]
             self._insert("REPLACE INTO note VALUES", [*(sealed(*note) for note in notes), _noted(state)])
             for feed in batch.feeds:
@@ -216,8 +217,8 @@ class Database:
         return int(self.select("SELECT count(*) FROM failed")[0][0])
 
     def feeds(self) -> list[FeedLength]:
-        """Return the feed files, as long as they were at the last commit."""
-        return [FeedLength(*json.loads(body)) for body in self.notes("feed").values()]
+        """Return the feed files as they were at the last commit."""
+        return [_unpacked(body) for body in self.notes("feed").values()]
 
     def _read_state(self) -> State:
         body = self.notes("state").get("job")
@@ -247,7 +248,7 @@ def check_format(connection: sqlite3.Connection, path: Path) -> None:
     tables = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'")}
     if tables and application != APPLICATION_ID:
         raise UnusableError(path, "is not the database of a job", advice="Move it away, or use another JOBDIR.")
-    if tables and version != FORMAT_VERSION:
+    if tables and version not in READABLE_VERSIONS:
         raise UnusableError(
             path,
             f"has format version {version}, and this scrapy-bloom knows {FORMAT_VERSION}",
@@ -283,6 +284,17 @@ def unsealed(place: object, key: object, stored: object) -> bytes | None:
     if not isinstance(stored, bytes) or stored != sealed(place, key, stored[4:])[2]:
         return None
     return stored[4:]
+
+
+def _packed(feed: FeedLength) -> bytes:
+    """Return the body of a feed's note: a line of JSON, and the bytes of the commit."""
+    *fields, data, _ = feed
+    return json.dumps(fields, default=str).encode() + b"\n" + data
+
+
+def _unpacked(body: bytes) -> FeedLength:
+    fields, _, data = body.partition(b"\n")
+    return FeedLength(*json.loads(fields))._replace(data=data)
 
 
 def _noted(state: State) -> tuple[Any, Any, bytes]:

@@ -43,8 +43,6 @@ ALONE = 2  # links to a page, at most, for whose news the page that linked to it
 FAR = 5  # dry pages on the way to a URL that are told apart
 ENDLESS = 0.1  # share of its pages that bring something below which a kind that waits counts as endless
 
-MARK = "bloom"
-"""Our one key in ``request.meta``; a :class:`Mark` stands under it."""
 _ALIAS = "\0"
 """What keys of notes about aliases begin with: no key of a kind does."""
 _LAST = 1e15

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from scrapy import Request
+from twisted.python.failure import Failure
 
 from scrapy_bloom import failures
 from scrapy_bloom.commands.terminal import OK, USAGE
@@ -80,7 +81,7 @@ def test_requests_that_differ_in_their_arguments_alone_are_all_put_back(tmp_path
     with opened(tmp_path) as engine:
         engine.push(*requests)
         while (request := engine.start()) is not None:
-            engine.end(request, status=0)
+            engine.end(request, Failure(TimeoutError()))
     assert answer("requeue", tmp_path, "--failed")[1]["requeued"] == 2
 
 
@@ -91,7 +92,7 @@ def test_so_many_failed_requests_are_listed(tmp_path: Path, monkeypatch: pytest.
         with opened(tmp_path, {"BLOOM_PAGES_PER_HOST": 4}) as engine:  # what is put back counts once
             engine.push(*(Request(f"http://a.example/{run}/{number}") for number in range(pushed)))
             while (request := engine.start()) is not None:
-                engine.end(request, status=500)
+                engine.end(request, 500)
             assert engine.stat("bloom/failed") == failed
             assert engine.stat("bloom/failed/unlisted") == (1 if run == 1 else 0)
         assert answer("info", tmp_path, "--failed")[1]["failed"] == listed

@@ -53,9 +53,9 @@ def project(tmp_path: Path) -> Path:
 class Crawl:
     """``scrapy bloom crawl`` in a process of its own."""
 
-    def __init__(self, project: Path, site: Site, *arguments: str) -> None:
+    def __init__(self, project: Path, site: Site, *arguments: str, output: str = "-o") -> None:
         command = [sys.executable, "-m", "scrapy_bloom", "crawl", "site", "-a", f"url={site.url}", "--json"]
-        command += ["-o", "items.jl", *arguments]
+        command += [output, "items.jl", *arguments]
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
@@ -142,6 +142,21 @@ def test_the_same_command_goes_on_after_ctrl_c(project: Path, site: Site) -> Non
     assert (found["code"], found["outcome"]) == (3, "stopped"), crawl.log()
     assert Crawl(project, site, "--workers", "2", "-s", "JOBDIR=job").finish()["code"] == 0
     assert_each_item_once(project, site)
+
+
+def test_a_crawl_that_begins_overwrites_and_one_that_goes_on_does_not(project: Path, site: Site) -> None:
+    """As with Scrapy's ``-O`` and a job: the file of an earlier crawl goes, that of a stopped job stays."""
+    (project / "items.jl").write_text("of an earlier crawl\n")
+    arguments = ("--workers", "2", "-s", "JOBDIR=job")
+    crawl = Crawl(project, site, *arguments, output="-O")
+    crawl.wait_for(site, 15)
+    crawl.process.send_signal(signal.SIGINT)
+    assert crawl.finish()["code"] == 3, crawl.log()
+    assert Crawl(project, site, *arguments, output="-O").finish()["code"] == 0
+    assert_each_item_once(project, site)
+    (project / "items.jl").write_text("of another crawl\n")
+    assert Crawl(project, site, *arguments, output="-O").finish()["code"] == 0
+    assert "another crawl" not in (project / "items.jl").read_text()
 
 
 def test_the_same_command_goes_on_after_a_kill_of_the_command_itself(project: Path, site: Site) -> None:

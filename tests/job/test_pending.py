@@ -13,6 +13,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from scrapy import Request
+from twisted.python.failure import Failure
 
 from scrapy_bloom.job import store
 from scrapy_bloom.job.inspect import inspect_job
@@ -94,8 +95,8 @@ class PendingRequests(RuleBasedStateMachine):
         """End requests; those that fail are taken back, as with ``BLOOM_FORGET_FAILED``."""
         for _ in range(min(times, len(self.in_flight))):
             request = self.in_flight.pop(place % len(self.in_flight))
-            self.engine.end(request, status=0 if fails else 200)
-            self._is_done(request.url)
+            self.engine.end(request, Failure(TimeoutError()) if fails else 200)
+            self._is_done(request.url, is_page=not fails)
             if fails:
                 self.failed.append(request.url)
                 self.engine.crawl.forget(request)
@@ -103,8 +104,7 @@ class PendingRequests(RuleBasedStateMachine):
 
     @rule(place=st.integers(0, 100), is_redirect=st.booleans())
     def replace(self, place: int, is_redirect: bool) -> None:
-        """End a request in whose place a retry comes: no page. One that is redirected to what was seen is a page. No
-        failure is either."""
+        """End a request in whose place a retry comes, or which is redirected to what was seen: no page, no failure."""
         if self.in_flight:
             request = self.in_flight[place % len(self.in_flight)]
             seen = sorted(self.is_seen.keys() - {request.url})
@@ -113,14 +113,15 @@ class PendingRequests(RuleBasedStateMachine):
             if is_redirect and seen:
                 there = Request(seen[place % len(seen)], meta={"redirect_urls": [request.url]})
                 assert self.engine.push(there) == [False]
-                self._is_done(request.url)
             else:
+                there = request
                 self.push([request.url], 0, True, retry_times=1)
+            self._is_done(request.url, is_page=False)
             self.in_flight.remove(request)
-            self.engine.end(request, status=0)
+            self.engine.end(request, there)
 
-    def _is_done(self, url: str) -> None:
-        self.pages[host_of(url)] += 1
+    def _is_done(self, url: str, *, is_page: bool) -> None:
+        self.pages[host_of(url)] += is_page
         if self.is_seen.get(url) == PENDING:
             self.is_seen[url] = DONE
 
