@@ -123,7 +123,7 @@ class Database:
             if batch.figures:
                 self._thin_figures()
             run("DELETE FROM redo WHERE last_id <= ?", (redo_until,))
-            if batch.fingerprints:
+            if batch.fingerprints or state.last_id > self.state.last_id:  # without gaps: a gap says the filter is older
                 prints = b"".join(len(each).to_bytes(2, "little") + each for each in batch.fingerprints)
                 run("INSERT INTO redo VALUES (?, ?, ?)", sealed(self.state.last_id, state.last_id, prints))
             run("COMMIT")
