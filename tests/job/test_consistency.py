@@ -143,9 +143,7 @@ def test_a_filter_older_than_the_database_learns_what_is_pending(job: Path, tmp_
 
 
 @pytest.mark.parametrize("is_lost", [False, True])
-def test_pages_of_unfiltered_requests_stay_new(
-    tmp_path: Path, is_lost: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_pages_of_unfiltered_requests_stay_new(tmp_path: Path, is_lost: bool, caplog: pytest.LogCaptureFixture) -> None:
     """A link to the page of a pending unfiltered request is followed, whatever happened to the filter.
 
     A kill between a transaction and its watermark is no loss: the log says nothing of one.
