@@ -179,7 +179,7 @@ class Crawl:
                 self.crawler, self.settings, self.fingerprints, self._filter, self.scheduler_name, self.guard
             )
             store: Store
-            if self._make_store is not None:
+            if self._make_store is not None and not self._looks_only:
                 store = self._make_store(self.crawler, self.settings, self.fingerprints)
             elif self.jobdir is None:
                 store = opening.in_memory()

@@ -410,3 +410,13 @@ def test_the_real_commands_leave_the_job_alone(tmp_path: Path, command: list[str
         assert site.hits == {"/": 1}
     with opened(tmp_path) as engine:
         assert engine.drain() == [ONE.url]
+
+
+def test_the_telnet_console_counts_what_is_pending(tmp_path: Path) -> None:
+    """Scrapy's console asks for the two queues of its own scheduler."""
+    in_memory = Request("http://a.example/memory", meta={"live": lambda: None})
+    for jobdir, counts in ((tmp_path, [2, 1]), (None, [0, 3])):
+        with opened(jobdir) as engine:
+            engine.push(ONE, TWO, in_memory)
+            assert [len(engine.scheduler.dqs or []), len(engine.scheduler.mqs)] == counts
+            engine.drain()

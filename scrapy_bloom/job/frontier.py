@@ -230,6 +230,9 @@ class Frontier:
         self.size = 0
         """How many requests are pending."""
 
+    def __len__(self) -> int:
+        return self.size
+
     def restore(self, rows: Iterable[LaneRow]) -> None:
         """Take in the lanes that an earlier run left in the file."""
         for row in rows:
