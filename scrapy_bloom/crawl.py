@@ -21,7 +21,7 @@ from scrapy_bloom.errors import BloomError
 from scrapy_bloom.failures import Failures
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.guard import LoopGuard
-from scrapy_bloom.hooks import watch_engine
+from scrapy_bloom.hooks import IN_PROGRESS, watch_engine
 from scrapy_bloom.in_progress import PagesInProgress
 from scrapy_bloom.job.inspect import noted_rules
 from scrapy_bloom.job.memory import MemoryStore
@@ -199,8 +199,9 @@ class Crawl:
             self.start_urls = StartUrls(self.crawler.spider, noted)
             self.crawler.signals.connect(self.spider_state.restore, signal=signals.spider_opened)
         self.failures.begin(self.store)
-        self.pages.in_flight = store.in_flight
         self.missing_hooks = watch_engine(self.pages, self.crawler)
+        if IN_PROGRESS not in self.missing_hooks:  # otherwise no page is ever done, and its items would wait for it
+            self.pages.in_flight = store.in_flight
         self._timer = repeat(self.tick, TICK_SECONDS)
         self.progress.opened([name for name in (self._filter, self.scheduler_name) if name], store, self.guard)
 
