@@ -119,6 +119,7 @@ class Database:
                 if feed.is_finished:
                     run("DELETE FROM note WHERE topic = 'feed' AND key = ?", (feed.path,))
             self._insert("INSERT INTO failed (url, host, reason, time, body) VALUES", batch.failed)
+            self.writer.executemany("DELETE FROM figures WHERE time = ?", [(time,) for time in batch.outdated_figures])
             self._insert("INSERT OR REPLACE INTO figures VALUES", batch.figures)
             if batch.figures:
                 self._thin_figures()
