@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import shutil
 import sqlite3
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -22,9 +24,13 @@ if TYPE_CHECKING:
 
     from scrapy_bloom.job.records import Batch
 
+logger = logging.getLogger(__name__)
+
 NAME = "job.sqlite"
 APPLICATION_ID, FORMAT_VERSION = 0x53624A62, 2  # "SbJb"
 READABLE_VERSIONS = (1, 2)  # 1 cut feed files to their length after a kill, and knows no bytes to append
+LEAST_FREE = 2**20
+"""Bytes that a disk has to have free: with fewer, SQLite's errors are those of a full disk."""
 AT_ONCE = 400
 """Rows bound to one statement: the thread gives up the GIL once a statement, and gets it back late."""
 FIGURES_KEPT = 4_000
@@ -58,6 +64,7 @@ class Database:
         Raises UnusableError, too, if it belongs to another program, or has a later format.
         """
         self.path = path
+        self._is_gone = False
         self._connections: list[sqlite3.Connection] = []
         try:
             for _ in "r" if read_only else "rw":
@@ -75,6 +82,9 @@ class Database:
             self.state = self._read_state()
         except UNREADABLE as error:
             self.close()
+            if isinstance(error, sqlite3.OperationalError) and shutil.disk_usage(path.parent).free < LEAST_FREE:
+                advice = "Nothing is damaged. Free some space, or move the job directory to another disk."
+                raise UnusableError(path, f"is on a disk that is full ({error})", advice=advice) from error
             raise damaged(path, error) from error
         except BaseException:
             self.close()
@@ -88,6 +98,12 @@ class Database:
         for feed in batch.feeds:
             with suppress(FileNotFoundError), Path(feed.path).open("rb+") as file:  # or somebody has moved it away
                 os.fsync(file.fileno())
+        if not self._is_gone and not self.path.exists():
+            self._is_gone = True
+            logger.error(
+                "%s was deleted during the crawl. The crawl goes on and writes its feeds; no other run can resume it",
+                self.path,
+            )
         run = self.writer.execute
         change: dict[int, int] = {}
         for lane, _ in batch.added.values():
