@@ -93,15 +93,16 @@ def test_a_job_directory_that_cannot_be_is_named(tmp_path: Path, kind: str) -> N
 
 
 OLD_SCRAPY = """
-import importlib.metadata, sys
+import importlib.metadata, logging, sys
 
 real = importlib.metadata.version
 importlib.metadata.version = lambda name: "2.12.0" if name == "scrapy" else real(name)
 import scrapy
 from scrapy.crawler import CrawlerProcess
 
-process = CrawlerProcess({"ADDONS": {"scrapy_bloom.Addon": 300}})
+logging.basicConfig(format="%(levelname)s %(message)s")
 try:
+    process = CrawlerProcess({"ADDONS": {"scrapy_bloom.Addon": 300}})
     process.crawl(scrapy.Spider, name="any")
 except ImportError:
     sys.exit(7)
