@@ -11,7 +11,7 @@ from html import unescape
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urljoin
 
-from scrapy.http import HtmlResponse, TextResponse
+from scrapy.http import HtmlResponse, Response, TextResponse
 
 from benchmarks import measure
 from benchmarks.sites import Site, site
@@ -79,7 +79,7 @@ def crawl(
     by_part: Counter[str] = Counter()
     started = time.process_time()
     while len(group) and pages < total * budget:
-        is_over = pages % 20 == 0 and share.is_over([group])
+        is_over = pages % 20 == 0 and share.is_given_up(group)
         if is_over:
             break
         lane = share.choose(group)
@@ -104,7 +104,9 @@ def crawl(
             share.page_done(mark, NOTHING)
             continue
         kind = HtmlResponse if "html" in answer.headers["Content-Type"] else TextResponse
-        origin = share.page_done(mark, novelty.brought(kind(url, body=answer.body, encoding="utf-8")), url)
+        is_binary = "octet" in answer.headers["Content-Type"]
+        response = Response(url, body=answer.body) if is_binary else kind(url, body=answer.body, encoding="utf-8")
+        origin = share.page_done(mark, novelty.brought(response), url)
         if kind is HtmlResponse:
             found = [unescape(href.decode()) for href in _hrefs(answer.body)]
         else:

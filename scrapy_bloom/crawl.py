@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
 from scrapy import Request, signals
+from scrapy.exceptions import CloseSpider
 
 from scrapy_bloom.delta import Delta, open_delta
 from scrapy_bloom.errors import BloomError
@@ -202,6 +203,8 @@ class Crawl:
         self.missing_hooks = watch_engine(self.pages, self.crawler)
         if IN_PROGRESS not in self.missing_hooks:  # otherwise no page is ever done, and its items would wait for it
             self.pages.in_flight = store.in_flight
+        if self.guard is not None:
+            self.crawler.signals.connect(self._end_if_given_up, signal=signals.spider_idle)
         self._timer = repeat(self.tick, TICK_SECONDS)
         self.progress.opened([name for name in (self._filter, self.scheduler_name) if name], store, self.guard)
 
@@ -243,7 +246,7 @@ class Crawl:
         full, stays = store.frontier.full(), self.jobdir is not None
         if full:
             self.progress.left_of_hosts(full, stays=stays)
-        if self.guard is not None and store.is_over() and (groups := list(store.frontier.groups())):
+        if self.is_given_up() and self.guard is not None and (groups := list(store.frontier.groups())):
             self.stats.set_value("bloom/loop/left", self.guard.log_left(groups, stays=stays))
 
     # -- a request's way ---------------------------------------------------------------------------------------------
@@ -303,11 +306,19 @@ class Crawl:
                 self.forget(failed)
 
     def is_over(self) -> bool:
-        """Return whether all that is pending belongs to kinds that have run dry, or to hosts that are full: the end."""
+        """Return whether all that is pending is given up by the loop guard, or belongs to hosts that are full."""
         return isinstance(self.store, MemoryStore) and self.store.is_over()
 
+    def is_given_up(self) -> bool:
+        """Return whether the loop guard ends the crawl, with requests pending."""
+        return self.is_over() and isinstance(self.store, MemoryStore) and self.store.frontier.has_turns()
+
+    def _end_if_given_up(self) -> None:
+        if self.is_given_up():
+            raise CloseSpider("loop_guard")
+
     def waits_no_longer(self) -> bool:
-        """Return :meth:`is_over`, looked at now and then: a look takes a microsecond for each section that ran dry."""
+        """Return :meth:`is_over`, looked at now and then."""
         self._looks += 1
         if self._was_over or self._looks % LOOK_EVERY == 0:
             self._was_over = self.is_over()

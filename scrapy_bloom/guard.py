@@ -73,11 +73,14 @@ class LoopGuard:
         """
         kinds = self.share.report(groups)
         left = sum(waiting for _, waiting, _ in kinds)
-        logger.info(
-            "The loop guard ends the crawl: %s of %s have brought nothing new for long; %s. Most: %s",
+        logger.warning(
+            "The loop guard ends the crawl: the last pages of each host, as many as it had before and 1,000 at least, "
+            "have brought nothing new. Left: %s of %s; %s. Most: %s",
             counted(left, "pending request"),
             counted(len(kinds), "kind"),
-            "they stay in the queue" if stays else "without a JOBDIR they are lost",
+            "they stay in the job, and a run with BLOOM_LOOP_GUARD = False fetches them"
+            if stays
+            else "without a JOBDIR they are lost, and a crawl with BLOOM_LOOP_GUARD = False fetches them",
             ", ".join(f"{kind} ({waiting:,}{example and f', as {example}'})" for kind, waiting, example in kinds[:5]),
         )
         return left

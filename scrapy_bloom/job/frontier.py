@@ -169,7 +169,7 @@ class Lane:
             entry = fresh.popleft()
             if entry[0] in added:
                 self.stored += 1
-                reads_again |= self.is_lifo or entry[0] < self.edge
+                reads_again |= self.is_lifo or entry[0] <= self.edge
             else:
                 kept.append(entry)
         fresh.extendleft(reversed(kept))
@@ -307,13 +307,24 @@ class Frontier:
         return sum(len(lane) for kinds in slot.places.values() for lane in kinds.values())
 
     def is_over(self) -> bool:
-        """Return whether all that is pending waits in full slots, or has run dry, as the share sees it."""
+        """Return whether all that is pending waits in full slots, or is given up by the share."""
         if not self._turns:
             return self.size > 0
         if self._share is None:
             return False
-        groups = list(self.groups())
-        return sum(map(len, groups)) == self.size - sum(map(self._size_of, self._full)) and self._share.is_over(groups)
+        return all(self._is_given_up(name) for name in self._turns)
+
+    def has_turns(self) -> bool:
+        """Return whether requests wait in slots that are not full."""
+        return bool(self._turns)
+
+    def _is_given_up(self, name: str) -> bool:
+        """Return whether the share expects nothing any more of what waits in the slot *name*."""
+        slot, share = self._slots[name], self._share
+        assert share is not None  # noqa: S101 - is_over() has looked
+        if isinstance(slot, list):
+            slot = self._opened(name, slot)
+        return all("" not in kinds and share.is_given_up(slot.groups[place]) for place, kinds in slot.places.items())
 
     def pop(self) -> tuple[Lane, int, Any] | None:
         """Return the next request with its lane and id; None if nothing is pending. Its slot counts as active now."""

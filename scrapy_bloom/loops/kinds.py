@@ -156,10 +156,15 @@ class Kind(Evidence):
         self.alike: tuple[Evidence, ...] = ()
         self.nodes: list[Node] = []  # one for each group that it waits in
         self.example = ""  # the last URL that was queued in this run
-        self.given = self.judged = self.since = self.copied = 0
+        self.given = self.judged = self.copied = 0
+        self.since = 0  # pages of a host since the last that brought something
         self.first_pages = self.first_news = 0  # of its children
         self.pushed = self.bred = 0  # URLs of it; those that a page of the same kind linked to
         self.is_changed = True
+
+    def is_given_up(self, least: int) -> bool:
+        """Whether so many pages of this host in a row brought nothing as it had before, and *least* at least."""
+        return self.since >= max(least, self.judged - self.since)
 
     def path(self) -> Iterator[Kind]:
         """Yield this kind and those above it."""
@@ -187,7 +192,6 @@ class Kind(Evidence):
         """Count a page."""
         super().note(is_news)
         self.judged += 1
-        self.since = 0 if is_news else self.since + 1
         self.is_changed = True
         if self.parent is not None and self.judged <= FIRST:
             self.parent.first_pages += 1
@@ -195,7 +199,7 @@ class Kind(Evidence):
 
     def credit(self) -> None:
         """Count what its links brought as its own, in its parent's expectation, too."""
-        self.since, self.is_changed = 0, True
+        self.is_changed = True
         parent = self.parent
         if parent is not None and self.judged <= FIRST and self.news + 1 <= self.pages:
             parent.first_news = min(parent.first_pages, parent.first_news + 1)

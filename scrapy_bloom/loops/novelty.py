@@ -14,11 +14,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from itertools import filterfalse
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from hashlib import blake2b
+from itertools import filterfalse, islice
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from scrapy.http import HtmlResponse, TextResponse, XmlResponse
+
+from scrapy_bloom.loops.lately import MOST, Lately
+from scrapy_bloom.loops.numbers import Numbers, is_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +40,6 @@ PIECE = 6  # words of a new line that are looked up together, so that a token in
 GROUP = 4  # numbers that are looked up together: one alone has been seen soon, four in a row have not
 # New groups of numbers that make a page news. The date, the time, the duration and a counter are at most four
 ENOUGH_GROUPS = 5
-MOST = 100_000  # lines whose first page is known, and lines of markup that were met, each twice: some 40 MB together
 _letters = bytearray(range(256))
 for _byte in b"ABCDEFGHIJKLMNOPQRSTUVWXYZ":
     _letters[_byte] = _byte + 32
@@ -55,13 +58,18 @@ _unseen = re.compile(
     rb"|<title[^>]*>.*?</title>|<a\s[^>]*>.*?</a>|<option.*?(?=<)",
     re.DOTALL,
 ).sub
+_ADDRESSES = (b"data-src", b"src", b"srcset", b"data", b"url(")
+_cells = re.compile(rb"</t[dh]>\s*<t[dh][^>]*>").sub
+_script = re.compile(rb"</?script[^>]*>").sub
 _tags = re.compile(rb"<[^>]*>").sub
 _inline = re.compile(
     rb"</?(?:b|em|i|strong|code|span|td|th|tt|abbr|cite|small|sub|sup|time|u|var|font)(?:\s[^>]*)?>"
 ).sub
-_media = re.compile(rb"<(?:img|source|video|audio|embed|object|iframe)\s[^<>]*", re.IGNORECASE).findall
+_media = re.compile(
+    rb"<(?:img|source|video|audio|embed|object|iframe)\s[^<>]*|style\s*=[^<>]*url\([^<>]*", re.IGNORECASE
+).findall
 _attributes = re.compile(
-    rb"""\s(data-src|src|data|width|height)\s*=\s*("[^"]*"|'[^']*'|[^\s"'>]+)""", re.IGNORECASE
+    rb"""\s(data-src|srcset|src|data|width|height)\s*=\s*("[^"]*"|'[^']*'|[^\s"'>]+)|(url\()([^)]*)\)""", re.IGNORECASE
 ).findall
 _token_in_medium = re.compile(
     rb"[?&][^=&]*=(?:\d{9,}|(?=[^&]*\d)[\w-]{16,}|[^&]*(?:://|%3A%2F)[^&]*)(?=&|$)", re.IGNORECASE
@@ -69,14 +77,9 @@ _token_in_medium = re.compile(
 _cell = re.compile(rb"(?:^|>)[^<>A-Za-z]*\d[^<>A-Za-z]*(?:<|$)").search  # numbers count by their rows: none may lack
 _words = re.compile(rb"[^\W_]+").findall
 _is_number = re.compile(rb"[-+~]?\W{0,3}\d+(?:[.,]\d+)*[^\d\s]{0,4}").fullmatch
-_is_clock = re.compile(
-    rb"\W?(?:\d{1,4}[-./]\d{1,2}[-./]\d{1,4}\D?|\d{1,2}:\d\d(?::\d\d)?(?:\.\d+)?\D?|\d{9,}(?:\.\d+)?\D?)"
-).fullmatch
-
 
 NOBODY = ("", 0)
 """Stands for the owner of lines that several pages with news have."""
-Value = TypeVar("Value")
 
 
 class Brought(NamedTuple):
@@ -85,9 +88,13 @@ class Brought(NamedTuple):
     is_news: bool
     twin: str = ""
     """The URL of the page that showed the same before, if this one is no news and there is one."""
+    is_other: bool = False
+    """Whether a few words or numbers tell the page from all others. This counts against the end of a crawl only."""
+    is_page: bool = True
+    """Whether there was an answer, and no refusal or fault."""
 
 
-NOTHING = Brought(is_news=False)
+NOTHING = Brought(is_news=False, is_page=False)
 
 
 class Novelty:
@@ -96,14 +103,15 @@ class Novelty:
     def __init__(self, add: Callable[[bytes], bool]) -> None:
         self._add = add
         self._common: set[bytes] = set()  # lines of markup that three pages had
-        self._met: _Lately[int] = _Lately()
-        self._owners: _Lately[tuple[str, int]] = _Lately()
+        self._met: Lately[int] = Lately()
+        self._numbers = Numbers(add)
+        self._owners: Lately[tuple[str, int]] = Lately()
 
     def brought(self, response: Response) -> Brought:
         """Return what *response* brought, and remember it."""
         body, url = response.body, response.url
         if not isinstance(response, TextResponse):
-            return Brought(bool(body) and self._add(b"\2" + body[:4096] + str(len(body)).encode()))
+            return Brought(bool(body) and self._add(b"\2" + blake2b(body, digest_size=16).digest()))
         if response.encoding.startswith(("utf-16", "utf-32")):
             body = response.text.encode()
         if isinstance(response, (HtmlResponse, XmlResponse)):
@@ -112,12 +120,16 @@ class Novelty:
         else:
             html = body[: 4 * READ]
             text = html.translate(_VALUES).translate(ALIKE)
-        is_news = self._has_new_text(url, text)
+        new = self._new_text(url, text)
+        is_news = new >= ENOUGH
         if b"<" in html:
             is_news |= self._has_new_medium(html)
         if not is_news and text.count(b"0") > 2 * GROUP * ENOUGH_GROUPS:
             is_news = self._has_new_numbers(_tags(b" ", _unseen(b" ", html)))
-        return Brought(is_news, self._own(url, text, is_news))
+        shown = _shown(html) if b"<" in html else html.translate(_VALUES)
+        lines = dict.fromkeys(map(bytes.strip, shown.lower().split(b"\n")))
+        is_other = self._numbers.are_new(url, islice(lines, 2 * LINES))
+        return Brought(is_news, self._own(url, text, is_news), is_other or new >= SHORTEST)
 
     def _own_lines(self, body: bytes) -> bytes:
         """Return the beginning of *body* without the lines of markup that other pages have as they are."""
@@ -134,7 +146,8 @@ class Novelty:
             met.set(hash(line), times)
         return html
 
-    def _has_new_text(self, url: str, text: bytes) -> bool:
+    def _new_text(self, url: str, text: bytes) -> int:
+        """Return how many characters of *text* are new; the rest does not matter if there are ENOUGH."""
         add, new, remembered, looked_up = self._add, 0, 0, 0
         echo: frozenset[bytes] | None = None
         for line in dict.fromkeys(map(bytes.strip, text.split(b"\n"))):
@@ -150,7 +163,7 @@ class Novelty:
             worth = self._worth(line, echo)
             new += worth
             remembered += worth
-        return new >= ENOUGH
+        return new
 
     def _worth(self, line: bytes, echo: frozenset[bytes]) -> int:
         """Return how many characters of *line*, which is new, are new in small pieces."""
@@ -171,9 +184,12 @@ class Novelty:
     def _has_new_medium(self, html: bytes) -> bool:
         is_news = False
         for medium in _media(html):
-            found = {name.lower(): value.strip(b"\"'") for name, value in _attributes(medium)}
-            address = found.get(b"data-src") or found.get(b"src") or found.get(b"data")
-            if address and not {found.get(b"width"), found.get(b"height")} & {b"0", b"1"}:
+            values = {
+                (name or style).lower(): (value or shown).strip(b"\"'")
+                for name, value, style, shown in _attributes(medium)
+            }
+            address = next(filter(None, map(values.get, _ADDRESSES)), None)
+            if address and not {values.get(b"width"), values.get(b"height")} & {b"0", b"1"}:
                 is_news |= self._add(b"\1" + _token_in_medium(b"", address))
         return is_news
 
@@ -186,7 +202,7 @@ class Novelty:
         runs: list[list[bytes]] = [[]]
         before = -1
         for word in text.split():
-            if _is_clock(word):
+            if is_time(word):
                 continue
             if not _is_number(word):
                 if len(word) > 2 and runs[-1]:
@@ -236,23 +252,9 @@ def plainness(url: str) -> tuple[int, int, int]:
     return ((query.count("&") + 1) * bool(query) + path.count(";"), path.count("/"), len(url))
 
 
-class _Lately(Generic[Value]):
-    """The last keys that were set or asked for: MOST at least, twice as many at most."""
-
-    def __init__(self) -> None:
-        self._new: dict[object, Value] = {}
-        self._old: dict[object, Value] = {}
-
-    def get(self, key: object) -> Value | None:
-        found = self._new.get(key)
-        if found is None and (found := self._old.get(key)) is not None:
-            self.set(key, found)
-        return found
-
-    def set(self, key: object, value: Value) -> None:
-        if len(self._new) >= MOST:
-            self._old, self._new = self._new, {}
-        self._new[key] = value
+def _shown(html: bytes) -> bytes:
+    """Return the text of *html* with the data in its scripts, and without that of links."""
+    return _tags(b"\n", _inline(b" ", _unseen(b"\n", _script(b"\n", _cells(b" ", html)))))
 
 
 def _is_text(word: bytes) -> bool:

@@ -38,7 +38,7 @@ OWN = 0.5  # how much of a kind's promise is its own rate; the rest is its best 
 POWER = 1.25  # how much dearer the pages of a kind become with their number
 FAR = 5  # dry pages on the way to a URL that are told apart
 ENDLESS = 0.1  # share of its pages that bring something below which a kind that waits counts as endless
-TRIED = 60  # pages in a row that bring nothing, after which a section has run dry
+GIVE_UP = 1_000  # pages in a row that bring nothing, at least, after which a host is given up
 
 
 class Mark(NamedTuple):
@@ -202,6 +202,10 @@ class Share:
             kind.note(is_news)
         for part in parts.values():
             part.note(is_news)
+        if brought.is_page:
+            host = own[-2]
+            host.since = 0 if is_news or brought.is_other else host.since + 1
+            host.is_changed = True
         touched = own
         if is_news and mark.source:
             others = [kind for kind in self._lane(mark.source).path() if kind not in own]
@@ -232,14 +236,12 @@ class Share:
             part.news -= min(part.news, float(is_original))
         return is_original
 
-    def is_over(self, groups: Iterable[Group]) -> bool:
-        """Whether all that waits in *groups* belongs to sections that have run dry."""
-        return all(
-            section.kind.since >= TRIED
-            for group in groups
-            for host in group.root.children.values()
-            for section in host.children.values()
-        )
+    def is_given_up(self, group: Group) -> bool:
+        """Whether all that waits in *group* belongs to hosts that have brought nothing for as long as anything before.
+
+        So the pages of a host are at most doubled, or GIVE_UP more, and nothing that ends before is ever left.
+        """
+        return all(host.kind.is_given_up(GIVE_UP) for host in group.root.children.values())
 
     def report(self, groups: Iterable[Group]) -> list[tuple[str, int, str]]:
         """Return the kinds of what waits, as people read them, how many URLs wait, and one if known; most first."""

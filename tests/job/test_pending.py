@@ -98,7 +98,7 @@ class PendingRequests(RuleBasedStateMachine):
 
     def waits(self, fetch: Fetch) -> bool:
         """Return whether the host of *fetch* has had its pages, those in flight included."""
-        if not self.settings or fetch.url in self.without_limit:
+        if self.settings is not LIMITED or fetch.url in self.without_limit:
             return False
         hosts = [host_of(other.url) for other, _ in self.in_flight]
         return self.pages[host_of(fetch.url)] + hosts.count(host_of(fetch.url)) >= PAGES
@@ -232,6 +232,11 @@ class PendingInJob(PendingRequests):
         self.taken_back |= before - self.seen
         self.known &= self.seen
 
+    @rule()
+    def write(self) -> None:
+        """Write a transaction that the crawl does not know of yet, while it hands out requests."""
+        self.commit(whole=False)
+
     def commit(self, whole: bool) -> None:
         self.engine.commit(whole=whole)
         self._committed(whole)
@@ -305,6 +310,12 @@ class PendingInJob(PendingRequests):
         return self.directory / str(self.runs)
 
 
+class FifoInJob(PendingInJob):
+    """With a job directory, oldest first."""
+
+    settings: ClassVar[dict[str, Any]] = {"SCHEDULER_DISK_QUEUE": "scrapy.squeues.PickleFifoDiskQueue"}
+
+
 class LimitedRequests(PendingRequests):
     """Without a disk, with a limit to the pages of a host."""
 
@@ -318,7 +329,7 @@ class LimitedInJob(PendingInJob):
 
 
 @pytest.mark.parametrize("examples", [8, pytest.param(300, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("machine", [PendingRequests, PendingInJob, LimitedRequests, LimitedInJob])
+@pytest.mark.parametrize("machine", [PendingRequests, PendingInJob, FifoInJob, LimitedRequests, LimitedInJob])
 def test_no_pending_request_is_lost(
     machine: type[PendingRequests], examples: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

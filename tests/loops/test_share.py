@@ -12,7 +12,7 @@ from benchmarks.sites import site
 from scrapy_bloom.loops.novelty import NOTHING, Brought
 from scrapy_bloom.loops.share import Mark, Share
 
-NEWS = Brought(is_news=True)
+NEWS, BARE, OTHER = Brought(is_news=True), Brought(is_news=False), Brought(is_news=False, is_other=True)
 HOST = "http://a.example"
 
 
@@ -78,7 +78,7 @@ def hand_out(queue: Queue, pages: int, dry: str) -> Counter[str]:
         url, mark = queue.pop()
         section = url.split("/")[3]
         given[section] += 1
-        queue.share.page_done(mark, NOTHING if section == dry else NEWS, url)
+        queue.share.page_done(mark, BARE if section == dry else NEWS, url)
     return given
 
 
@@ -130,32 +130,31 @@ def test_a_lane_that_nothing_is_known_of_is_handed_out() -> None:
     share.page_done(Mark("lost^0", "lost too^1", 1), NEWS, HOST)
 
 
-def test_the_end_comes_when_all_that_waits_has_run_dry() -> None:
-    """A crawl is over only when no section that waits has had news for long; what waits is reported by kind."""
+def test_the_end_comes_when_a_host_was_dry_as_long_as_it_was_not() -> None:
+    """A host is given up after as many dry pages in a row as it had before; what waits is reported by kind."""
     queue = Queue(Share())
-    fill(queue, {"news": 30, "dry": 5000})
+    fill(queue, {"news": 1500, "dry": 9000})
     while any(url.startswith(f"{HOST}/news/") for lane in queue.lanes.values() for url, _ in lane):
-        assert not queue.share.is_over([queue.group])
+        assert not queue.share.is_given_up(queue.group)
         hand_out(queue, 1, "dry")
-    hand_out(queue, 500, "dry")
-    assert queue.share.is_over([queue.group])
+    pages = 10_500 - len(queue.group)
+    while not queue.share.is_given_up(queue.group):
+        hand_out(queue, 1, "dry")
+    assert pages - 500 <= 10_500 - len(queue.group) - pages <= pages
     [(kind, waiting, example)] = queue.share.report([queue.group])
     assert (kind, waiting) == ("a.example/dry/N", len(queue.group))
-    assert waiting > 4000
     assert example.startswith(f"{HOST}/dry/")
 
 
-def test_many_pages_beside_a_folder_do_not_hide_it_at_the_end() -> None:
-    """A folder that was not tried keeps a crawl going, however many pages lie beside it and whatever else ran dry."""
-    queue = Queue(Share())
-    for number in range(200):
-        queue.push(f"{HOST}/{''.join(chr(97 + int(digit)) for digit in str(number))}.html")
-    hand_out(queue, 200, "")
-    fill(queue, {"copies": 500})
-    hand_out(queue, 100, "copies")
-    assert queue.share.is_over([queue.group])
-    fill(queue, {"late": 1})
-    assert not queue.share.is_over([queue.group])
+def test_what_ends_by_itself_is_never_given_up() -> None:
+    """Not a host of a thousand pages without news, nor pages that a few words or numbers tell apart, nor failures."""
+    for brought, pages in ((BARE, 999), (OTHER, 3000), (NOTHING, 3000)):
+        queue = Queue(Share())
+        fill(queue, {"pages": pages})
+        while len(queue.group):
+            assert not queue.share.is_given_up(queue.group)
+            url, mark = queue.pop()
+            queue.share.page_done(mark, brought, url)
 
 
 def test_ever_new_urls_take_bounded_memory() -> None:
