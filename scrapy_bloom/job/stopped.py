@@ -52,7 +52,11 @@ def requeue(database: Database, host: str | None) -> int:
         attributes = pickle.loads(body)  # noqa: S301 - as trusted as in the crawl itself
         meta = attributes.get("meta", {})
         meta.pop("retry_times", None)  # or the first failure would end it again
-        same = [attributes.get(name) for name in ("url", "method", "body", "callback", "cb_kwargs")]
+        meta.pop("download_latency", None)  # differs each time
+        names = ["url", "method", "body", "callback", "cb_kwargs"]
+        if attributes.get("dont_filter"):  # its meaning may be in anything
+            names += ["headers", "cookies", "meta"]
+        same = [attributes.get(name) for name in names]
         requests[pickle.dumps(same)] = key_from(attributes), attributes
     batch = Batch(state=database.state)
     for number, (key, attributes) in enumerate(requests.values(), start=1):
