@@ -146,6 +146,11 @@ class Opening:
             )
             logger.warning("The filter in %s had lost %s, and knows them again", store.directory, shown)
         before = store.state
+        if before.runs and before.is_finished:
+            logger.info(
+                "The job in %s had ended. This run begins it again: with the start requests, and what is new behind them",
+                jobdir,
+            )
         if not before.clean:
             self._set_stat("recovered", before.pending)
             self._set_stat("in_flight", before.in_flight)
