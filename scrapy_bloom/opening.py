@@ -148,7 +148,7 @@ class Opening:
         before = store.state
         if before.runs and before.is_finished:
             logger.info(
-                "The job in %s had ended. This run begins it again: with the start requests, and what is new behind them",
+                "The job in %s had ended. This run begins again with the start requests, and fetches what is new",
                 jobdir,
             )
         if not before.clean:
