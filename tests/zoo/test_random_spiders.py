@@ -33,8 +33,8 @@ def test_a_few_that_are_killed() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", SLOW, ids=lambda seeds: str(seeds[0]))
 def test_a_thousand(seeds: list[int]) -> None:
-    """The same for a thousand, in all modes."""
-    check(seeds, ["plain", "addon", "job", "kill", "stop"])
+    """The same for a thousand, without a job directory, killed, and stopped."""
+    check(seeds, ["addon", "kill", "stop"])
 
 
 def test_programs_are_of_a_size() -> None:
