@@ -10,7 +10,7 @@ Three stores stand behind it: memory, job directory, fleet.
 from __future__ import annotations
 
 import logging
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -130,6 +130,7 @@ class Crawl:
         """Private parts of Scrapy that we use and this Scrapy does not have."""
         self._forgotten = 0
         self._taken_back = ScalableBloomFilter(1_000, 1e-3)  # fingerprints of failed requests that are new again
+        self._failed_again: set[bytes] = set()  # those that are new to later runs alone
         self._looks, self._was_over = 0, False
         self.progress = Progress(crawler.stats, debug=crawler.settings.getbool("DUPEFILTER_DEBUG"))
         self.failures = Failures(crawler)
@@ -258,8 +259,12 @@ class Crawl:
             self.decision = Decision(request, False, None, objection.limit, objection.reason)
         else:
             fingerprint = self.fingerprints.of_request(request)
+            is_new = self._add(fingerprint)
+            if is_new and fingerprint in self._failed_again:
+                is_new = False
+                self.store.forget(fingerprint)  # type: ignore[union-attr] # it is open
             # Decision() itself takes 0.2 us of 3.5.
-            self.decision = tuple.__new__(Decision, (request, self._add(fingerprint), fingerprint, "", ""))
+            self.decision = tuple.__new__(Decision, (request, is_new, fingerprint, "", ""))
         return self.decision
 
     def _open_and_add(self, fingerprint: bytes) -> bool:
@@ -292,18 +297,17 @@ class Crawl:
     def _take_back(self, request: Request) -> None:
         """With ``BLOOM_FORGET_FAILED``, make *request*, which failed, new again, and what was redirected to it.
 
-        Each is taken back once in a run: failing pages that link to each other would be fetched for ever.
+        This run follows a later link once: failing pages that link to each other would be fetched for ever.
         """
         if not self.settings.forget_failed:
             return
         for url in (None, *request.meta.get("redirect_urls", ())):
             failed = request if url is None else Request(url)
-            try:
-                is_first = self._taken_back.add(self.fingerprints.of_request(failed))
-            except Exception:  # a fingerprinter of the user's
-                is_first = True
-            if is_first:
-                self.forget(failed)
+            with suppress(Exception):  # of a fingerprinter of the user's: forget() reports it
+                fingerprint = self.fingerprints.of_request(failed)
+                if not self._taken_back.add(fingerprint):
+                    self._failed_again.add(fingerprint)
+            self.forget(failed)
 
     def is_over(self) -> bool:
         """Return whether all that is pending is given up by the loop guard, or belongs to hosts that are full."""

@@ -92,6 +92,13 @@ class StartsItself(Listed):
             yield Request(url, dont_filter=True)
 
 
+class StartsAsOfOld(Listed):
+    """Yields them as spiders did until Scrapy 2.12."""
+
+    def start_requests(self) -> Any:
+        return [Request(url, dont_filter=True) for url in self.start_urls]
+
+
 def start_request(url: str, **others: Any) -> Request:
     return Request(url, dont_filter=True, meta={"is_start_request": True, **others})
 
@@ -103,6 +110,7 @@ def start_request(url: str, **others: Any) -> Request:
         (Listed, [False, False, True, True]),
         (Another, [True, True, True, True]),
         (StartsItself, [True, True, True, True]),
+        (StartsAsOfOld, [True, True, True, True]),
     ],
 )
 def test_a_resumed_job_goes_on_in_its_list_of_start_urls(

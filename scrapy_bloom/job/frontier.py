@@ -11,6 +11,7 @@ from hashlib import blake2b
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from scrapy import Request
 from scrapy.pqueues import DownloaderAwarePriorityQueue, ScrapyPriorityQueue
 from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.misc import load_object
@@ -18,9 +19,8 @@ from scrapy.utils.misc import load_object
 from scrapy_bloom.errors import SettingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 
-    from scrapy import Request
     from scrapy.settings import BaseSettings
     from typing_extensions import Self
 
@@ -95,6 +95,12 @@ def key_of(request: Request, order: Order, mark: Mark | None = None) -> LaneKey:
     if not -_BEYOND < priority < _BEYOND:  # SQLite's integers have 64 bits
         priority = _BEYOND if priority > 0 else -_BEYOND
     return LaneKey(slot, priority, is_start, "" if mark is None else mark.lane)
+
+
+def key_from(attributes: Mapping[str, Any]) -> LaneKey:
+    """Return a lane for a request with these *attributes*, as a job stores them. It suits each order."""
+    request = Request(attributes["url"], meta=attributes.get("meta"), priority=attributes.get("priority", 0))
+    return key_of(request, Order(by_slot=True, is_lifo=(True, True)))
 
 
 class Lane:
