@@ -128,10 +128,9 @@ class Crawl:
         """Which of them a job has taken in."""
         self.missing_hooks: list[str] = []
         """Private parts of Scrapy that we use and this Scrapy does not have."""
-        self._forgotten = 0
         self._taken_back = ScalableBloomFilter(1_000, 1e-3)  # fingerprints of failed requests that are new again
         self._failed_again: set[bytes] = set()  # those that are new to later runs alone
-        self._looks, self._was_over = 0, False
+        self._forgotten, self._looks, self._was_over = 0, 0, False
         self.progress = Progress(crawler.stats, debug=crawler.settings.getbool("DUPEFILTER_DEBUG"))
         self.failures = Failures(crawler)
         self.pages = PagesInProgress(self.failures.statuses, self._take_back)
@@ -310,7 +309,7 @@ class Crawl:
             self.forget(failed)
 
     def is_over(self) -> bool:
-        """Return whether all that is pending is given up by the loop guard, or belongs to hosts that are full."""
+        """Return whether all that is pending is given up by the loop guard, or is of hosts that are full."""
         return isinstance(self.store, MemoryStore) and self.store.is_over()
 
     def is_given_up(self) -> bool:
