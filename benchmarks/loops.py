@@ -16,7 +16,6 @@ from scrapy.http import HtmlResponse, Response, TextResponse
 
 from benchmarks import measure
 from benchmarks.sites import Site, site
-from scrapy_bloom.job.frontier import READ_ROWS
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.loops.limits import LoopOptions, objection_by
 from scrapy_bloom.loops.novelty import NOTHING, Novelty
@@ -76,18 +75,9 @@ def crawl(
         share.waiting(group, mark.lane, 1)
 
     def pop() -> tuple[str, Mark]:
-        lane = lanes[share.choose(group)]
-        most, best, size = -1, 0, len(lane)
-        half = min(READ_ROWS // 2, size)
-        newest, oldest = range(size - 1, size - 1 - half, -1), range(half)
-        for at in (*newest, *oldest) if not fifo and pages % 2 else (*oldest, *newest):
-            links = share.links.of(lane[at][1].fingerprint)
-            if links > most:
-                most, best = links, at
-        url, mark = lane[best]
-        del lane[best]
-        share.handed_out(group, mark.lane, most)
-        return url, mark
+        lane = share.choose(group)
+        share.handed_out(group, lane)
+        return lanes[lane].popleft() if fifo else lanes[lane].pop()
 
     push(drawn.start, None, _fingerprint(drawn.start))
     total, pages, is_over = len(drawn.honest), 0, False
@@ -97,7 +87,7 @@ def crawl(
     by_part: Counter[str] = Counter()
     started = time.process_time()
     while len(group) and pages < total * budget:
-        is_over = share.given_up == len(group)
+        is_over = share.is_given_up(group)
         if is_over:
             break
         url, mark = pop()
@@ -122,9 +112,9 @@ def crawl(
             share.page_done(mark, NOTHING)
             continue
         kind = HtmlResponse if "html" in answer.headers["Content-Type"] else TextResponse
-        if "octet" in answer.headers["Content-Type"]:
-            kind = Response
-        origin = share.page_done(mark, novelty.brought(kind(url, body=answer.body, encoding="utf-8") if kind is not Response else Response(url, body=answer.body)), url)
+        is_binary = "octet" in answer.headers["Content-Type"]
+        response = Response(url, body=answer.body) if is_binary else kind(url, body=answer.body, encoding="utf-8")
+        origin = share.page_done(mark, novelty.brought(response), url)
         if kind is HtmlResponse:
             found = [unescape(href.decode()) for href in _hrefs(answer.body)]
         else:

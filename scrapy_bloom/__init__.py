@@ -1,6 +1,9 @@
 """A crawl memory for Scrapy: a few bytes per URL, with its error stated; no page and no item lost to ``kill -9``."""
 
+import logging
+from functools import cache
 from importlib import import_module
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from scrapy_bloom.url.fingerprint import fingerprint as fingerprint
 
 __version__ = "2.0.0"
+OLDEST_SCRAPY = [2, 13]
 
 _HOME = {
     "Addon": "addon",
@@ -47,7 +51,21 @@ def __getattr__(name: str) -> Any:
     """Import a public name when it is asked for, so that ``scrapy_bloom.filter`` can be used without Scrapy."""
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if not _HOME[name].startswith("filter."):
+        _check_scrapy()
     return getattr(import_module(f"scrapy_bloom.{_HOME[name]}"), name)
+
+
+@cache
+def _check_scrapy() -> None:
+    """Log on one CRITICAL line that the installed Scrapy is too old, if it is, and raise ImportError."""
+    installed = version("scrapy")
+    if [int(part) for part in installed.split(".")[:2]] >= OLDEST_SCRAPY:
+        return
+    oldest = ".".join(map(str, OLDEST_SCRAPY))
+    problem = f"scrapy-bloom {__version__} needs Scrapy {oldest} or newer, and this is Scrapy {installed}"
+    logging.getLogger(__name__).critical("%s. Update it: pip install --upgrade scrapy", problem)
+    raise ImportError(problem)
 
 
 def __dir__() -> list[str]:

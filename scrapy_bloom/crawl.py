@@ -10,18 +10,19 @@ Three stores stand behind it: memory, job directory, fleet.
 from __future__ import annotations
 
 import logging
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
 from scrapy import Request, signals
+from scrapy.exceptions import CloseSpider
 
 from scrapy_bloom.delta import Delta, open_delta
 from scrapy_bloom.errors import BloomError
 from scrapy_bloom.failures import Failures
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.guard import LoopGuard
-from scrapy_bloom.hooks import watch_engine
+from scrapy_bloom.hooks import IN_PROGRESS, watch_engine
 from scrapy_bloom.in_progress import PagesInProgress
 from scrapy_bloom.job.inspect import noted_rules
 from scrapy_bloom.job.memory import MemoryStore
@@ -127,9 +128,9 @@ class Crawl:
         """Which of them a job has taken in."""
         self.missing_hooks: list[str] = []
         """Private parts of Scrapy that we use and this Scrapy does not have."""
-        self._forgotten = 0
         self._taken_back = ScalableBloomFilter(1_000, 1e-3)  # fingerprints of failed requests that are new again
-        self._looks, self._was_over = 0, False
+        self._failed_again: set[bytes] = set()  # those that are new to later runs alone
+        self._forgotten, self._looks, self._was_over = 0, 0, False
         self.progress = Progress(crawler.stats, debug=crawler.settings.getbool("DUPEFILTER_DEBUG"))
         self.failures = Failures(crawler)
         self.pages = PagesInProgress(self.failures.statuses, self._take_back)
@@ -179,7 +180,7 @@ class Crawl:
                 self.crawler, self.settings, self.fingerprints, self._filter, self.scheduler_name, self.guard
             )
             store: Store
-            if self._make_store is not None:
+            if self._make_store is not None and not self._looks_only:
                 store = self._make_store(self.crawler, self.settings, self.fingerprints)
             elif self.jobdir is None:
                 store = opening.in_memory()
@@ -188,7 +189,7 @@ class Crawl:
                     opening.begin_anew(self.jobdir)
                 store = opening.in_job(self.jobdir, self._prepare_commit)
             on_error.pop_all()
-        self.store, self._add = store, store.add
+        self.store, self._add = store, store.add if self.guard is None else self.guard.counting(store.add)
         if self.delta is not None:
             self.delta.begin(store, self.fingerprints.of_request, self.pages.of_response, has_feeds=bool(self.feeds))
             self.progress.lost_elsewhere = self.delta.expected_lost
@@ -199,8 +200,11 @@ class Crawl:
             self.start_urls = StartUrls(self.crawler.spider, noted)
             self.crawler.signals.connect(self.spider_state.restore, signal=signals.spider_opened)
         self.failures.begin(self.store)
-        self.pages.in_flight = store.in_flight
         self.missing_hooks = watch_engine(self.pages, self.crawler)
+        if IN_PROGRESS not in self.missing_hooks:  # otherwise no page is ever done, and its items would wait for it
+            self.pages.in_flight = store.in_flight
+        if self.guard is not None:
+            self.crawler.signals.connect(self._end_if_given_up, signal=signals.spider_idle)
         self._timer = repeat(self.tick, TICK_SECONDS)
         self.progress.opened([name for name in (self._filter, self.scheduler_name) if name], store, self.guard)
 
@@ -242,7 +246,7 @@ class Crawl:
         full, stays = store.frontier.full(), self.jobdir is not None
         if full:
             self.progress.left_of_hosts(full, stays=stays)
-        if self.guard is not None and store.is_over() and (groups := list(store.frontier.groups())):
+        if self.is_given_up() and self.guard is not None and (groups := list(store.frontier.groups())):
             self.stats.set_value("bloom/loop/left", self.guard.log_left(groups, stays=stays))
 
     # -- a request's way ---------------------------------------------------------------------------------------------
@@ -254,8 +258,12 @@ class Crawl:
             self.decision = Decision(request, False, None, objection.limit, objection.reason)
         else:
             fingerprint = self.fingerprints.of_request(request)
+            is_new = self._add(fingerprint)
+            if is_new and fingerprint in self._failed_again:
+                is_new = False
+                self.store.forget(fingerprint)  # type: ignore[union-attr] # it is open
             # Decision() itself takes 0.2 us of 3.5.
-            self.decision = tuple.__new__(Decision, (request, self._add(fingerprint), fingerprint, "", ""))
+            self.decision = tuple.__new__(Decision, (request, is_new, fingerprint, "", ""))
         return self.decision
 
     def _open_and_add(self, fingerprint: bytes) -> bool:
@@ -288,25 +296,32 @@ class Crawl:
     def _take_back(self, request: Request) -> None:
         """With ``BLOOM_FORGET_FAILED``, make *request*, which failed, new again, and what was redirected to it.
 
-        Each is taken back once in a run: failing pages that link to each other would be fetched for ever.
+        This run follows a later link once: failing pages that link to each other would be fetched for ever.
         """
         if not self.settings.forget_failed:
             return
         for url in (None, *request.meta.get("redirect_urls", ())):
             failed = request if url is None else Request(url)
-            try:
-                is_first = self._taken_back.add(self.fingerprints.of_request(failed))
-            except Exception:  # a fingerprinter of the user's
-                is_first = True
-            if is_first:
-                self.forget(failed)
+            with suppress(Exception):  # of a fingerprinter of the user's: forget() reports it
+                fingerprint = self.fingerprints.of_request(failed)
+                if not self._taken_back.add(fingerprint):
+                    self._failed_again.add(fingerprint)
+            self.forget(failed)
 
     def is_over(self) -> bool:
-        """Return whether all that is pending belongs to kinds that have run dry, or to hosts that are full: the end."""
+        """Return whether all that is pending is given up by the loop guard, or is of hosts that are full."""
         return isinstance(self.store, MemoryStore) and self.store.is_over()
 
+    def is_given_up(self) -> bool:
+        """Return whether the loop guard ends the crawl, with requests pending."""
+        return self.is_over() and isinstance(self.store, MemoryStore) and self.store.frontier.has_turns()
+
+    def _end_if_given_up(self) -> None:
+        if self.is_given_up():
+            raise CloseSpider("loop_guard")
+
     def waits_no_longer(self) -> bool:
-        """Return :meth:`is_over`, looked at now and then: a look takes a microsecond for each section that ran dry."""
+        """Return :meth:`is_over`, looked at now and then."""
         self._looks += 1
         if self._was_over or self._looks % LOOK_EVERY == 0:
             self._was_over = self.is_over()

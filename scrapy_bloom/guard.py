@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+FINGERPRINT_BYTES = 8
+"""Of each pending request, which stand in its row: enough to count its links by."""
+
 
 class LoopGuard:
     """What one crawl knows of the kinds of its URLs.
@@ -33,25 +36,42 @@ class LoopGuard:
 
     def __init__(self, options: LoopOptions) -> None:
         self.objection = objection_by(options)
-        self.share = Share()
+        self.share = Share(self._remember)
         self._is_allowed = allowed_by(options)
         self._novelty: Novelty | None = None
+        self._add: Callable[[bytes], bool] = lambda _: True
 
     def open(self, add: Callable[[bytes], bool]) -> None:
         """Begin; *add* remembers a piece of a page, and returns whether it is new."""
-        self._novelty = Novelty(add)
+        self._novelty, self._add = Novelty(add), add
+
+    def _remember(self, key: bytes) -> bool:
+        return self._add(key)
 
     @property
     def is_open(self) -> bool:
         """Whether it shares the crawl, and does not only limit URLs: not so in a fleet."""
         return self._novelty is not None
 
-    def mark(self, request: Request, parent: Page | None) -> Mark:
-        """Return what is to be noted of *request*, which is about to be queued, and to which *parent* led."""
+    def counting(self, add: Callable[[bytes], bool]) -> Callable[[bytes], bool]:
+        """Return *add*, which remembers the fingerprint of a request, so that it counts the request as a link, too."""
+
+        def count_and_add(fingerprint: bytes) -> bool:
+            self.share.links.add(fingerprint)
+            return add(fingerprint)
+
+        return count_and_add
+
+    def mark(self, request: Request, parent: Page | None, fingerprint: bytes | None) -> Mark:
+        """Return what is to be noted of *request*, which is about to be queued, and to which *parent* led.
+
+        Its links are counted by *fingerprint*; None: it has none.
+        """
         url = _asked_for(request)
         if self._is_allowed(url):
             return Mark("")
-        return self.share.mark(url, None if parent is None else parent.links_mark or parent.mark)
+        origin = None if parent is None else parent.links_mark or parent.mark
+        return self.share.mark(url, origin, (fingerprint or b"")[:FINGERPRINT_BYTES])
 
     def judge(self, page: Page, response: Response) -> None:
         """Learn what *response*, the answer of *page*, brought."""
@@ -73,11 +93,14 @@ class LoopGuard:
         """
         kinds = self.share.report(groups)
         left = sum(waiting for _, waiting, _ in kinds)
-        logger.info(
-            "The loop guard ends the crawl: %s of %s have brought nothing new for long; %s. Most: %s",
+        logger.warning(
+            "The loop guard ends the crawl: the last pages of each host, as many as it had before and 1,000 at least, "
+            "have brought nothing new. Left: %s of %s; %s. Most: %s",
             counted(left, "pending request"),
             counted(len(kinds), "kind"),
-            "they stay in the queue" if stays else "without a JOBDIR they are lost",
+            "they stay in the job, and a run with BLOOM_LOOP_GUARD = False fetches them"
+            if stays
+            else "without a JOBDIR they are lost, and a crawl with BLOOM_LOOP_GUARD = False fetches them",
             ", ".join(f"{kind} ({waiting:,}{example and f', as {example}'})" for kind, waiting, example in kinds[:5]),
         )
         return left

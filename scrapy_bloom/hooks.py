@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 IN_PROGRESS = "engine._slot.inprogress"
 LOSSES = {
-    IN_PROGRESS: "after a kill every page of this run is fetched again, and its items come twice",
+    IN_PROGRESS: "the next run in a job directory fetches every page of this one again, and its items come twice",
     "engine._slot.nextcall": "a worker that waits for requests of others looks for them every 5 s only",
     "engine._handle_downloader_output": "no page counts as failed, and pages per host are not counted",
     "engine.scraper.handle_spider_output_async": "after a kill, items of unfiltered requests may come twice",

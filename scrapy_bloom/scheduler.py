@@ -15,6 +15,8 @@ from scrapy_bloom.in_progress import NOBODY
 from scrapy_bloom.startup import log_start_errors
 
 if TYPE_CHECKING:
+    from collections.abc import Sized
+
     from scrapy import Request, Spider
     from scrapy.crawler import Crawler
     from scrapy.dupefilters import BaseDupeFilter
@@ -78,6 +80,16 @@ class DurableScheduler(BaseScheduler):
     def __len__(self) -> int:
         return 0 if self.crawl.store is None or self.crawl.has_failed else len(self.crawl.store)
 
+    @property
+    def dqs(self) -> Sized | None:
+        """The pending requests that survive the process: Scrapy's telnet console asks for their number."""
+        return None if self.crawl.store is None else self.crawl.store.durable
+
+    @property
+    def mqs(self) -> Sized:
+        """The pending requests that end with the process."""
+        return () if self.crawl.store is None else self.crawl.store.in_memory
+
     def enqueue_request(self, request: Request) -> bool:
         """Take in *request* unless the filter has seen it; return False if it has."""
         crawl = self.crawl
@@ -98,7 +110,7 @@ class DurableScheduler(BaseScheduler):
         assert crawl.store is not None  # noqa: S101 - open() has opened it
         mark = None
         if crawl.guard is not None and crawl.guard.is_open:
-            mark = crawl.guard.mark(request, parent)
+            mark = crawl.guard.mark(request, parent, fingerprint)
         try:
             is_durable = crawl.store.push(request, fingerprint, parent, mark)
         except BloomError as error:

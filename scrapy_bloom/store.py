@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Sequence, Sized
 
     from scrapy import Request
 
@@ -36,6 +36,14 @@ class Store(Protocol):
     """The pages in progress, by id() of the request, which the page keeps alive."""
     add: Callable[[bytes], bool]
     """Remember a fingerprint, and return True if it was new."""
+
+    @property
+    def in_memory(self) -> Sized:
+        """The pending requests that end with the process."""
+
+    @property
+    def durable(self) -> Sized | None:
+        """The pending requests that survive the process, as far as it knows them; None if it ends with all."""
 
     @property
     def commits(self) -> int | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -88,3 +90,28 @@ def test_a_job_directory_that_cannot_be_is_named(tmp_path: Path, kind: str) -> N
     jobdir = tmp_path / "file" if kind == "file" else tmp_path / "file" / "job"
     with pytest.raises(UnusableError, match="JOBDIR"):
         settings_with(JOBDIR=str(jobdir))
+
+
+OLD_SCRAPY = """
+import importlib.metadata, logging, sys
+
+real = importlib.metadata.version
+importlib.metadata.version = lambda name: "2.12.0" if name == "scrapy" else real(name)
+import scrapy
+from scrapy.crawler import CrawlerProcess
+
+logging.basicConfig(format="%(levelname)s %(message)s")
+try:
+    process = CrawlerProcess({"ADDONS": {"scrapy_bloom.Addon": 300}})
+    process.crawl(scrapy.Spider, name="any")
+except ImportError:
+    sys.exit(7)
+"""
+
+
+def test_a_scrapy_that_is_too_old_is_one_critical_line() -> None:
+    """It names the version, and the crawl does not start."""
+    done = subprocess.run([sys.executable, "-c", OLD_SCRAPY], capture_output=True, text=True, check=False)
+    assert done.returncode == 7, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if "CRITICAL" in line]
+    assert "2.12.0" in line

@@ -108,12 +108,15 @@ def test_a_crawl_interrupted_with_ctrl_c_is_resumed(tmp_path: Path) -> None:
 
 
 def test_a_finished_job_begins_with_its_start_requests(tmp_path: Path) -> None:
-    """With nothing pending, the next run asks for the start page again, and for nothing that it has seen."""
+    """With nothing pending, the next run asks for the start page again, and for nothing that it has seen. The log says
+    so, and not in the first run.
+    """
     settings = {**ADDON, "JOBDIR": str(tmp_path / "job")}
     with Site({"/": ["/a"], "/a": []}) as site:
-        crawl(site, tmp_path, settings)
+        first = crawl(site, tmp_path, settings)
         site.pages["/"] = ["/a", "/b"]
-        crawl(site, tmp_path, settings)
+        second = crawl(site, tmp_path, settings)
+        assert [outcome.log.count("had ended") for outcome in (first, second)] == [0, 1]
         assert site.hits == {"/": 2, "/a": 1, "/b": 1}
 
 

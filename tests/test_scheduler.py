@@ -92,6 +92,13 @@ class StartsItself(Listed):
             yield Request(url, dont_filter=True)
 
 
+class StartsAsOfOld(Listed):
+    """Yields them as spiders did until Scrapy 2.12."""
+
+    def start_requests(self) -> Any:
+        return [Request(url, dont_filter=True) for url in self.start_urls]
+
+
 def start_request(url: str, **others: Any) -> Request:
     return Request(url, dont_filter=True, meta={"is_start_request": True, **others})
 
@@ -103,6 +110,7 @@ def start_request(url: str, **others: Any) -> Request:
         (Listed, [False, False, True, True]),
         (Another, [True, True, True, True]),
         (StartsItself, [True, True, True, True]),
+        (StartsAsOfOld, [True, True, True, True]),
     ],
 )
 def test_a_resumed_job_goes_on_in_its_list_of_start_urls(
@@ -410,3 +418,13 @@ def test_the_real_commands_leave_the_job_alone(tmp_path: Path, command: list[str
         assert site.hits == {"/": 1}
     with opened(tmp_path) as engine:
         assert engine.drain() == [ONE.url]
+
+
+def test_the_telnet_console_counts_what_is_pending(tmp_path: Path) -> None:
+    """Scrapy's console asks for the two queues of its own scheduler."""
+    in_memory = Request("http://a.example/memory", meta={"live": lambda: None})
+    for jobdir, counts in ((tmp_path, [2, 1]), (None, [0, 3])):
+        with opened(jobdir) as engine:
+            engine.push(ONE, TWO, in_memory)
+            assert [len(engine.scheduler.dqs or []), len(engine.scheduler.mqs)] == counts
+            engine.drain()

@@ -49,7 +49,8 @@ class PlainSite:
         nav = "<nav><a href=/>Home</a> <a href=/about>About</a></nav>"
         listed = "\n".join(f"<li>{anchor}</li>" for anchor in anchors(links))
         html = (
-            f"<!doctype html><html><head><title>The site</title>{head}</head>\n<body>{nav}\n{content}\n<ul>{listed}</ul>"
+            f"<!doctype html><html><head><title>The site</title>{head}</head>\n"
+            f"<body>{nav}\n{content}\n<ul>{listed}</ul>"
             "\n<footer><p>All rights reserved by the owner of the site</p></footer></body></html>"
         )
         self.bodies[path] = ("text/html", html.encode())
@@ -87,7 +88,9 @@ def parts_by_query(s: PlainSite) -> None:
     """Spare parts again, whose number is a parameter."""
     s.items(
         "/part.php?id={id}",
-        lambda n: f"<h1>Ball bearing</h1>\n<p>Inner {3 + n % 31} mm, outer {40 + n // 31} mm</p>\n<p>{n % 97}.50 EUR</p>",
+        lambda n: (
+            f"<h1>Ball bearing</h1>\n<p>Inner {3 + n % 31} mm, outer {40 + n // 31} mm</p>\n<p>{n % 97}.50 EUR</p>"
+        ),
     )
 
 
@@ -110,7 +113,9 @@ def sensors(s: PlainSite) -> None:
 
 def timetables(s: PlainSite) -> None:
     """Departures: only the times differ."""
-    rows = [[f"{(n * 7 + k * 11) % 24:02}:{(n * 13 + k * 17 + n // 60) % 60:02}" for k in range(9)] for n in range(s.size)]
+    rows = [
+        [f"{(n * 7 + k * 11) % 24:02}:{(n * 13 + k * 17 + n // 60) % 60:02}" for k in range(9)] for n in range(s.size)
+    ]
     s.items(
         "/stop/{id}",
         lambda n: "<h1>Departures</h1>\n<table>" + "\n".join(f"<tr><td>{t}</td></tr>" for t in rows[n]) + "</table>",
@@ -202,7 +207,10 @@ def profiles(s: PlainSite) -> None:
     """Members of a forum: a name, which the URL has, and counts."""
     s.items(
         "/member.php?u={id}",
-        lambda n: f"<h1>{s.wording.words[n % 1000]}{n}</h1>\n<p>Joined: 20{n % 20:02}-0{n % 9 + 1}-11</p>\n<p>Posts: {n * 3}</p>",
+        lambda n: (
+            f"<h1>{s.wording.words[n % 1000]}{n}</h1>\n<p>Joined: 20{n % 20:02}-0{n % 9 + 1}-11</p>\n"
+            f"<p>Posts: {n * 3}</p>"
+        ),
     )
 
 
@@ -296,7 +304,12 @@ def api(s: PlainSite) -> None:
     """Records in JSON that differ in numbers."""
     numbers = range(s.size - 1)
     for n in numbers:
-        record = {"id": n, "lat": n * 7 % 90 + 0.25, "lon": n * 11 % 180 + 0.75, "links": [f"/api/{n + 1}"][: s.size - 2 - n]}
+        record = {
+            "id": n,
+            "lat": n * 7 % 90 + 0.25,
+            "lon": n * 11 % 180 + 0.75,
+            "links": [f"/api/{n + 1}"][: s.size - 2 - n],
+        }
         s.bodies[f"/api/{n}"] = ("application/json", json.dumps(record).encode())
     s.add("/", "<h1>Records</h1>", [("/api/0", "first")])
     s.add("/about", "<p>We are a small company that has a site with many pages.</p>")

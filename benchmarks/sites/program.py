@@ -82,7 +82,8 @@ class Program:
 
     def date(self, *key: object) -> str:
         rng = self.seeded("date", *key)
-        return f"{rng.randint(1, 28)}.{rng.randint(1, 12)}.{rng.randint(2005, 2024)} {rng.randint(0, 23)}:{rng.randint(10, 59)}"
+        day, month, year = rng.randint(1, 28), rng.randint(1, 12), rng.randint(2005, 2024)
+        return f"{day}.{month}.{year} {rng.randint(0, 23)}:{rng.randint(10, 59)}"
 
 
 def shown(title: str, html: str, links: Links) -> Page:

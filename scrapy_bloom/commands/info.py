@@ -186,7 +186,8 @@ def _watch(directory: str, seconds: float, *, as_json: bool) -> int:
             found = info(directory)
             told = in_words(found["pages_per_minute"], found["pending"], found["recent_links_new"], left_of(found))
             counts = ", ".join(f"{found[name]:,} {name.replace('_', ' ')}" for name in _WATCHED)
-            end = "" if found["in_use"] else "; the crawl has ended"
+            ended = "the crawl has ended" if found["clean"] else "the crawl was killed, and can be resumed"
+            end = "" if found["in_use"] else f"; {ended}"
             write([json.dumps(found) if as_json else f"{utc(time.time())}: {told}; {counts}{end}"])
             if not found["in_use"]:
                 break

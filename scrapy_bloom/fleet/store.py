@@ -30,7 +30,7 @@ from scrapy_bloom.job.page import Page
 from scrapy_bloom.job.pages import PagesPerHost
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Sequence, Sized
 
     from scrapy import Request
     from scrapy.crawler import Crawler
@@ -78,7 +78,7 @@ class FleetStore:
         self.in_flight: dict[int, Page] = {}
         """The pages in progress, by id() of the request, which the page keeps alive."""
         self._tickets: dict[int, Ticket] = {}  # by id() of the request, if others have it when this worker dies
-        self._in_memory: deque[Request] = deque()  # that cannot be written to the server
+        self.in_memory: deque[Request] = deque()  # that cannot be written to the server
         self._done: list[Done] = []
         self.commits = 0
         self._starts: Counter[bytes] = Counter()
@@ -116,6 +116,11 @@ class FleetStore:
             self._client = LeaseClient(self._queue, worker, ahead=ahead, per_slot=per_slot, news=news)
             self._client.open()
             self._on_close = on_error.pop_all()
+
+    @property
+    def durable(self) -> Sized | None:
+        """The requests that are ready here; the server has them, too."""
+        return self._client
 
     # -- the store -----------------------------------------------------------------------------------------------------
 
@@ -155,7 +160,7 @@ class FleetStore:
 
     def _keep_in_memory(self, request: Request, error: ValueError) -> None:
         """Let this worker fetch *request*, which is lost if the worker is killed or stopped."""
-        self._in_memory.append(request)
+        self.in_memory.append(request)
         self._stats.inc_value("bloom/fleet/in_memory")
         if self._stats.get_value("bloom/fleet/in_memory") == 1:
             logger.error(
@@ -169,8 +174,8 @@ class FleetStore:
 
     def pop(self) -> tuple[Request, bool] | None:
         """Return the next request, and whether another worker gets it if this one dies; None if none is ready."""
-        if self._in_memory:
-            request = self._in_memory.popleft()
+        if self.in_memory:
+            request = self.in_memory.popleft()
             self.in_flight[id(request)] = Page(request, "")
             return request, False
         while (found := self._client.next()) is not None:
@@ -242,7 +247,7 @@ class FleetStore:
         """Return how many requests are ready here; at least 1 while any are pending or in hand at any worker."""
         if self._queue.start_urls is not None:
             return max(1, len(self._client))
-        return len(self._in_memory) + len(self._client)
+        return len(self.in_memory) + len(self._client)
 
     def _news(self) -> None:
         """Have the engine look for requests."""

@@ -11,6 +11,7 @@ from hashlib import blake2b
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from scrapy import Request
 from scrapy.pqueues import DownloaderAwarePriorityQueue, ScrapyPriorityQueue
 from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.misc import load_object
@@ -18,9 +19,8 @@ from scrapy.utils.misc import load_object
 from scrapy_bloom.errors import SettingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 
-    from scrapy import Request
     from scrapy.settings import BaseSettings
     from typing_extensions import Self
 
@@ -97,6 +97,12 @@ def key_of(request: Request, order: Order, mark: Mark | None = None) -> LaneKey:
     return LaneKey(slot, priority, is_start, "" if mark is None else mark.lane)
 
 
+def key_from(attributes: Mapping[str, Any]) -> LaneKey:
+    """Return a lane for a request with these *attributes*, as a job stores them. It suits each order."""
+    request = Request(attributes["url"], meta=attributes.get("meta"), priority=attributes.get("priority", 0))
+    return key_of(request, Order(by_slot=True, is_lifo=(True, True)))
+
+
 class Lane:
     """Pending requests of one slot, priority and kind.
 
@@ -169,7 +175,7 @@ class Lane:
             entry = fresh.popleft()
             if entry[0] in added:
                 self.stored += 1
-                reads_again |= self.is_lifo or entry[0] < self.edge
+                reads_again |= self.is_lifo or entry[0] <= self.edge
             else:
                 kept.append(entry)
         fresh.extendleft(reversed(kept))
@@ -229,6 +235,9 @@ class Frontier:
         self._turns: deque[str] = deque()
         self.size = 0
         """How many requests are pending."""
+
+    def __len__(self) -> int:
+        return self.size
 
     def restore(self, rows: Iterable[LaneRow]) -> None:
         """Take in the lanes that an earlier run left in the file."""
@@ -304,13 +313,24 @@ class Frontier:
         return sum(len(lane) for kinds in slot.places.values() for lane in kinds.values())
 
     def is_over(self) -> bool:
-        """Return whether all that is pending waits in full slots, or has run dry, as the share sees it."""
+        """Return whether all that is pending waits in full slots, or is given up by the share."""
         if not self._turns:
             return self.size > 0
         if self._share is None:
             return False
-        groups = list(self.groups())
-        return sum(map(len, groups)) == self.size - sum(map(self._size_of, self._full)) and self._share.is_over(groups)
+        return all(self._is_given_up(name) for name in self._turns)
+
+    def has_turns(self) -> bool:
+        """Return whether requests wait in slots that are not full."""
+        return bool(self._turns)
+
+    def _is_given_up(self, name: str) -> bool:
+        """Return whether the share expects nothing any more of what waits in the slot *name*."""
+        slot, share = self._slots[name], self._share
+        assert share is not None  # noqa: S101 - is_over() has looked
+        if isinstance(slot, list):
+            slot = self._opened(name, slot)
+        return all("" not in kinds and share.is_given_up(slot.groups[place]) for place, kinds in slot.places.items())
 
     def pop(self) -> tuple[Lane, int, Any] | None:
         """Return the next request with its lane and id; None if nothing is pending. Its slot counts as active now."""

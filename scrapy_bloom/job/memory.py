@@ -8,7 +8,7 @@ from scrapy_bloom.job.frontier import Frontier, key_of
 from scrapy_bloom.job.page import Page
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Sequence, Sized
 
     from scrapy import Request
 
@@ -30,6 +30,8 @@ class MemoryStore:
     """
 
     commits: int | None = None
+    durable: Sized | None = None
+    """The pending requests that survive the process; None: none does."""
 
     def __init__(
         self,
@@ -43,7 +45,8 @@ class MemoryStore:
         self.add: Callable[[bytes], bool] = chain.add
         self._order = order
         self.pages = pages
-        self.frontier = self._memory = Frontier(is_lifo=order.is_lifo, share=share, pages=pages)
+        self.frontier = self.in_memory = Frontier(is_lifo=order.is_lifo, share=share, pages=pages)
+        """Pending requests; those in memory only are the same ones here, and others in a job."""
         self._last_id = 0
         self.in_flight: dict[int, Page] = {}
         """The pages in progress, by id() of the request, which the page keeps alive."""
@@ -69,12 +72,12 @@ class MemoryStore:
         """Take in *request*, and return False: it does not survive the process."""
         self._last_id += 1
         entry = request if mark is None else (request, mark)
-        self._memory.push(key_of(request, self._order, mark), self._last_id, entry)
+        self.in_memory.push(key_of(request, self._order, mark), self._last_id, entry)
         return False
 
     def pop(self) -> tuple[Request, bool] | None:
         """Return the next request, and False: it does not survive the process. None if nothing is pending."""
-        popped = self._memory.pop()
+        popped = self.in_memory.pop()
         if popped is None:
             return None
         lane, _, entry = popped

@@ -134,6 +134,8 @@ class Batch:
     """What else is to be known, by topic and key."""
     failed: list[FailedRow] = field(default_factory=list)
     figures: list[Figures] = field(default_factory=list)
+    outdated_figures: list[float] = field(default_factory=list)
+    """Times of the rows that *figures* replace."""
     state: State = State()
 
     def is_empty(self) -> bool:

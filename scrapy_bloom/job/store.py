@@ -124,8 +124,9 @@ class JobStore(MemoryStore):
         self.add: Callable[[bytes], bool] = self._add
         self._contains = self.chain.contains
         self.frontier = Frontier(is_lifo=order.is_lifo, read=self._read, share=share, pages=pages)
-        self._memory = Frontier(is_lifo=order.is_lifo, active=self.frontier.active)  # what it left would be lost
+        self.durable = self.frontier
         self._has_logged_memory = False
+        self.in_memory = Frontier(is_lifo=order.is_lifo, active=self.frontier.active)  # what it left would be lost
         self._open_pages = OpenPages(self.frontier)
         self._batch, self._writing_batch = Batch(), Batch()
         self._unsaved = self._open_pages.unsaved
@@ -167,11 +168,11 @@ class JobStore(MemoryStore):
         self._wait()
 
     def __len__(self) -> int:
-        return self.frontier.size + self._memory.size
+        return self.frontier.size + self.in_memory.size
 
     def is_over(self) -> bool:
         """Return whether all that is pending is left for a later run."""
-        return not self._memory.size and self.frontier.is_over()
+        return not self.in_memory.size and self.frontier.is_over()
 
     def _read(self, lane: Lane, most: int) -> list[tuple[int, bytes]]:
         return self.database.rows(lane.id, *lane.unread(), newest_first=lane.is_lifo, most=most)
@@ -238,7 +239,7 @@ class JobStore(MemoryStore):
         key = key_of(page.request, self._order, page.mark)
         page.slot = key.slot
         self._last_id += 1
-        self._memory.push(key, self._last_id, page)
+        self.in_memory.push(key, self._last_id, page)
         # If nobody knows which page led to it, each page in progress may have.
         self._open_pages.wait_for(page, self.in_flight.values() if parent is None else [parent])
 
@@ -253,12 +254,9 @@ class JobStore(MemoryStore):
             )
 
     def pop(self) -> tuple[Request, bool] | None:
-        """Return the next request, of those in memory alone first as in Scrapy, and whether it survives the process.
-
-        None if nothing is pending.
-        """
-        if self._memory.size:
-            _, _, page = self._memory.pop() or (None, 0, None)
+        """Return the next request, those in memory first as in Scrapy, and whether it survives the process; or None."""
+        if self.in_memory.size:
+            _, _, page = self.in_memory.pop() or (None, 0, None)
             assert page is not None  # noqa: S101 - this queue leaves out no host
             self.in_flight[id(page.request)] = page
             return page.request, False
@@ -286,8 +284,8 @@ class JobStore(MemoryStore):
         if page.row is None or page.parents or page in self._open_pages.waited_for:
             self._open_pages.done(page, self._batch)
             return
-        for append, data in page.items:
-            append(data)
+        if page.items:
+            page.write_items()
         page.state = State.COMMITTED  # the usual page, without further calls: they would take 2 us
         if self._batch.added.pop(page.row.id, None) is None:
             self._batch.done.append(page.row)
@@ -384,11 +382,11 @@ class JobStore(MemoryStore):
                 self.database.write(Batch(state=closed), redo_until=self._last_id)
         if not self.database.state.clean:
             logger.error("The last pending requests are not in %s: the next run fetches pages again", self.directory)
-        if self._memory.size:
+        if self.in_memory.size:
             logger.warning(
                 "%s could not be serialized and existed in memory only. %s that led to them are fetched again by the "
                 "next run",
-                counted(self._memory.size, "pending request"),
+                counted(self.in_memory.size, "pending request"),
                 counted(self._open_pages.waiting(), "page"),
             )
         self.database.close()

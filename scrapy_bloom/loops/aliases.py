@@ -2,8 +2,8 @@
 
 Session ids, print views, mirrors and sort orders show a page again. A *part* of a URL is a parameter of its query
 (``?print``) or of its path (``;jsessionid``), its first folder (``/mirror``), or a token at its end. A page is compared
-with the last one whose URL is the same without that part. Pages that show the same speak for it, others against it,
-and each section of a site, which is a first folder or a script, has its own votes: so a section with random content does
+with the last one whose URL is the same without that part. Pages that show the same speak for it, others against it.
+Each section of a site, which is a first folder or a script, has its own votes. So a section with random content does
 not hide what the others show, and what holds in one section is believed there.
 
 A URL that is like one asked for before but for parts that do not matter is a *copy*. It is fetched after all others,
@@ -16,7 +16,8 @@ import re
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
-from scrapy_bloom.loops.novelty import Lately, likeness
+from scrapy_bloom.loops.lately import Lately
+from scrapy_bloom.loops.novelty import likeness
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -87,6 +88,7 @@ class Aliases:
         self._add = add
         self._pairs: Lately[Pair] = Lately(PAIRS)
         self._hosts: dict[str, dict[str, Votes]] = {}
+        self._forgotten: list[str] = []
         self._believed: dict[str, list[str]] = {}
 
     def learn(self, address: Address, sketch: bytes) -> None:
@@ -118,7 +120,7 @@ class Aliases:
             return
         votes = of_host.setdefault(part, Votes())
         if part[0] in "?;":
-            votes.is_plain |= any(name == part and not _is_token(value.partition("=")[2]) for name, value in address.parameters)
+            votes.is_plain |= any(name == part and not _has_token(value) for name, value in address.parameters)
         votes.count(_section(address, part), is_same=is_same)
         self._believe(host, part)
 
@@ -148,7 +150,7 @@ class Aliases:
 
     def forget(self, host: str) -> None:
         """Forget what is known of *host*."""
-        self._hosts.pop(host, None)
+        self._forgotten += [f"{host}\0{part}" for part in self._hosts.pop(host, ())]
         self._believed.pop(host, None)
 
     def suggestions(self) -> Iterator[tuple[str, str, int, int]]:
@@ -159,8 +161,9 @@ class Aliases:
                 yield host, part, sum(yes for yes, _ in pairs), sum(no for _, no in pairs)
 
     def changed(self) -> dict[str, bytes]:
-        """Return what was learned since this was last asked."""
-        rows = {}
+        """Return what was learned since this was last asked, by key; nothing for what is forgotten."""
+        rows = dict.fromkeys(self._forgotten, b"")
+        self._forgotten.clear()
         for host, parts in self._hosts.items():
             for part, votes in parts.items():
                 if votes.is_changed:
@@ -193,6 +196,11 @@ def _parts(address: Address) -> Iterable[str]:
             if len(segments) + at > 0 and _is_token(segments[at]):
                 parts[f"/{at}/{address.mask(at)}"] = None
     return parts
+
+
+def _has_token(parameter: str) -> bool:
+    """Whether the value of *parameter*, ``name=value`` or ``(S(value))``, looks drawn."""
+    return bool(_is_token(parameter.partition("=")[2] or parameter.rpartition("(")[2].rstrip(")")))
 
 
 def _section(address: Address, part: str) -> str:

@@ -177,7 +177,7 @@ class Kind(Evidence):
 
     __slots__ = (
         "alike", "answers", "bred", "children", "example", "first_news", "first_pages", "given", "is_changed", "judged",
-        "key", "level", "links", "name", "nodes", "parent", "pushed", "since", "waiting",
+        "key", "level", "links", "name", "nodes", "parent", "pushed", "since",
     )  # fmt: skip
 
     def __init__(self, name: str, key: str, parent: Kind | None, begin: float) -> None:
@@ -191,10 +191,9 @@ class Kind(Evidence):
         self.given = self.judged = 0
         self.first_pages, self.first_news = 0, 0.0  # of its children
         self.pushed = self.bred = 0  # URLs of it; those that a page of the same kind linked to
-        self.answers = self.since = self.waiting = 0
-        """Of a host: its pages, those since the last that brought something, and the requests that wait."""
-        self.links = 1.0 if parent is None else parent.links
-        """How many links led to a page of it when it was handed out, on average and lately."""
+        self.answers = self.since = 0  # of a host: its pages, and those since the last that brought something
+        self.links: float = 1.0 if parent is None else parent.links
+        """How many links had led to a page of it when it was fetched, on average and lately."""
         self.is_changed = True
 
     def is_given_up(self, least: int) -> bool:
@@ -231,11 +230,9 @@ class Kind(Evidence):
             self.parent.first_pages += 1
             self.parent.first_news += news
 
-    def hand_out(self, links: float) -> None:
-        """Count a page that is fetched, to which so many *links* led."""
-        self.given += 1
-        self.links += (links - self.links) / min(self.given + BEGIN, LATELY)
-        self.is_changed = True
+    def count_links(self, links: int) -> None:
+        """Count the *links* that had led to a page that is fetched."""
+        self.links += (links - self.links) / min(self.judged + BEGIN, LATELY)
 
     def credit(self) -> None:
         """Count what its links brought as its own, in its parent's expectation, too."""
@@ -298,7 +295,7 @@ class Tree:
         """Forget those of the oldest hosts of which nothing waits; the others are the youngest now."""
         for host in list(islice(self.root.children, 20)):
             kinds = [self.root.children.pop(host)]
-            if kinds[0].nodes or kinds[0].waiting:
+            if kinds[0].nodes:
                 self.root.children[host] = kinds[0]
                 continue
             for kind in kinds:

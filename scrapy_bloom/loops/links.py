@@ -25,6 +25,8 @@ class LinkCounts:
                 counters[at] += 1
 
     def of(self, fingerprint: bytes) -> int:
-        """Return how many links led to the URL with *fingerprint*: so many at most."""
+        """Return how many links led to the URL with *fingerprint*: so many at most, and 1 if it has none."""
+        if not fingerprint:
+            return 1
         number = int.from_bytes(fingerprint[:8], "little")
         return min(self._counters[number % COUNTERS], self._counters[(number >> 32) % COUNTERS])

@@ -18,10 +18,12 @@ import re
 from array import array
 from hashlib import blake2b
 from itertools import filterfalse
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from scrapy.http import HtmlResponse, TextResponse, XmlResponse
+
+from scrapy_bloom.loops.lately import Lately
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -46,6 +48,7 @@ ALIKE = bytes.maketrans(b"123456789", b"000000000")
 _VALUES = bytes.maketrans(b'{}[],"', b"\n\n\n\n\n\n")
 """For text that is no markup: compact JSON has no space between its values, and would be one word."""
 _ASCII = bytes(range(128))
+_ADDRESSES = (b"data-src", b"src", b"srcset", b"data", b"url(")
 _LINK = 1
 """The byte that lines begin with that are the text of a link."""
 
@@ -63,9 +66,7 @@ _media = re.compile(rb"<(?:img|source|video|audio|embed|object|iframe)\s[^<>]*|s
 _attributes = re.compile(
     rb"""\s(data-src|srcset|src|data|width|height)\s*=\s*("[^"]*"|'[^']*'|[^\s"'>]+)|(url\()([^)]*)\)"""
 ).findall
-_token_in_medium = re.compile(
-    rb"[?&][^=&]*=(?:\d{9,}|(?=[^&]*\d)[\w-]{16,}|[^&]*(?:://|%3a%2f)[^&]*)(?=&|$)"
-).sub
+_token_in_medium = re.compile(rb"[?&][^=&]*=(?:\d{9,}|(?=[^&]*\d)[\w-]{16,}|[^&]*(?:://|%3a%2f)[^&]*)(?=&|$)").sub
 _cell = re.compile(rb"(?:^|>)[^<>A-Za-z]*\d[^<>A-Za-z]*(?:<|$)").search  # the numbers of a row: none may lack
 _words = re.compile(rb"[^\W_]+").findall
 _numbers = re.compile(rb"\d+(?:[.,]\d+)*").findall
@@ -76,7 +77,6 @@ _is_number = re.compile(rb"\W*[a-z]{0,3}\W{0,2}\d+(?:[.,:/x-]?\d+)*\W?[a-z]{0,3}
 _is_time = re.compile(
     rb"\W?(?:\d{1,4}[-./]\d{1,2}[-./]\d{1,4}\D?|\d{1,2}:\d\d(?::\d\d)?(?:\.\d+)?\D?|\d{9,}(?:\.\d+)?\D?)"
 ).fullmatch
-Value = TypeVar("Value")
 
 
 class Brought(NamedTuple):
@@ -175,12 +175,12 @@ class Novelty:
     def _has_new_medium(self, html: bytes) -> bool:
         is_news = False
         for medium in _media(html):
-            values = {name or style: (value or address).strip(b"\"'") for name, value, style, address in _attributes(medium)}
-            for name in (b"data-src", b"src", b"srcset", b"data", b"url("):
-                if address := values.get(name):
-                    if not {values.get(b"width"), values.get(b"height")} & {b"0", b"1"}:
-                        is_news |= self._add(b"\1" + _token_in_medium(b"", address))
-                    break
+            values = {
+                name or style: (value or shown).strip(b"\"'") for name, value, style, shown in _attributes(medium)
+            }
+            address = next(filter(None, map(values.get, _ADDRESSES)), None)
+            if address and not {values.get(b"width"), values.get(b"height")} & {b"0", b"1"}:
+                is_news |= self._add(b"\1" + _token_in_medium(b"", address))
         return is_news
 
     def _numbers(self, url: str, lines: Iterable[bytes]) -> tuple[bool, bytes]:
@@ -245,26 +245,6 @@ def _shape_of(url: str) -> str:
     if mark and "." in leaf:
         return leaf
     return "" if not leaf else "N" if leaf.isdigit() else "word" if leaf.isalpha() else "mixed"
-
-
-class Lately(Generic[Value]):
-    """The last keys that were set or asked for: *most* at least, twice as many at most."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._new: dict[object, Value] = {}
-        self._old: dict[object, Value] = {}
-
-    def get(self, key: object) -> Value | None:
-        value = self._new.get(key)
-        if value is None and (value := self._old.get(key)) is not None:
-            self.set(key, value)
-        return value
-
-    def set(self, key: object, value: Value) -> None:
-        if len(self._new) >= self._most:
-            self._old, self._new = self._new, {}
-        self._new[key] = value
 
 
 def _is_text(word: bytes) -> bool:

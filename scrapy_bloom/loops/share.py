@@ -4,18 +4,20 @@ Handing out a request walks down the tree of kinds, each time to the child whose
 
     cost = had / promise          promise = own^OWN * best^(1 - OWN)          own = rate^2 * links^(1/2)
 
-where *rate* is the share of its pages that bring something (:meth:`Kind.rate`), *links* how many links led to a page of
-it, *best* the promise of its best child, and *had* the pages handed out and the URLs waiting, a quarter of it that
-child's: a good kind among dry ones is not left behind with them. At most one URL waiting for each page handed out
-counts. Pages of a kind that brings something count half if other kinds link to it, since endless kinds breed themselves.
+- *rate* is the share of the kind's pages that bring something (:meth:`Kind.rate`).
+- *links* is how many links led to a page of the kind. The links of honest pages repeat each other, and random URLs are
+  linked once (Cho, Garcia-Molina, Page, "Efficient crawling through URL ordering", 1998).
+- *best* is the promise of the kind's best child: a good kind among dry ones is not left behind with them.
+- *had* counts the pages handed out and the URLs waiting, at most one for each page, a quarter of it those of the best
+  child. Pages of a kind that brings something count half if other kinds link to it: endless kinds breed themselves.
 
-The links of honest pages repeat each other, and random URLs are linked once (Cho, Garcia-Molina, Page, "Efficient
-crawling through URL ordering", 1998). A list gets credit for the news of pages to which it alone leads.
+A list gets credit for the news of pages to which it alone leads. Copies (:mod:`~scrapy_bloom.loops.aliases`) come after
+all others.
 
 A *lane* is a queue of requests of one kind, and a *group* the lanes of one slot and priority. The frontier counts what
 it queues and hands out; page_done() comes before the links of a page are pushed.
 
-A mark is a small tuple, which travels in ``request.meta`` and can be pickled. Lanes are named by text of at most 200
+A mark is a small tuple, which travels with the request and can be pickled. Lanes are named by text of at most 200
 bytes, which means the same after a restart.
 """
 
@@ -126,8 +128,6 @@ class Share:
         self.links = LinkCounts()
         self._tree = Tree(self.aliases.forget)
         self._sequence = count()
-        self.given_up = 0
-        """How many requests wait of hosts that are given up."""
 
     def mark(self, url: str, origin: Mark | None, fingerprint: bytes = b"") -> Mark:
         """Return the mark of a new request for *url*, to which a page linked that is done."""
@@ -150,11 +150,7 @@ class Share:
         """Count requests that wait in *lane*, or that do not any more."""
         node = group.root
         path = [node]
-        kinds = [*self._lane(lane).path()][:-1]
-        host = self._tree.host_of(kinds[-1])
-        host.waiting += change
-        self.given_up += change * host.is_given_up(GIVE_UP)
-        for kind in reversed(kinds):
+        for kind in reversed([*self._lane(lane).path()][:-1]):
             child = node.children.get(kind.name)
             if child is None:
                 child = node.children[kind.name] = Node(kind, node)
@@ -207,24 +203,31 @@ class Share:
             node.cost = now
             heapq.heapreplace(heap, (now, next(self._sequence), node))
 
-    def handed_out(self, group: Group, lane: str, links: float = 1) -> None:
-        """Count that a request of *lane* is fetched, to which so many *links* led."""
+    def handed_out(self, group: Group, lane: str) -> None:
+        """Count that a request of *lane* is fetched."""
         for kind in self._lane(lane).path():
-            kind.hand_out(links)
+            kind.given += 1
+            kind.is_changed = True
         self.waiting(group, lane, -1)
 
     def page_done(self, mark: Mark, brought: Brought, url: str = "") -> Mark:
         """Learn what the page at *url* brought; return what its links are to carry."""
         own = [*self._lane(mark.lane).path()]
-        news = brought.news
+        news, links = brought.news, self.links.of(mark.fingerprint)
         if brought.is_page:
             self.aliases.learn(Address.of(url), brought.sketch)
-            self._count_page(self._tree.host_of(own[-2]), is_news=news > 0)
+            host = self._tree.host_of(own[-2])
+            host.answers += 1
+            host.since = 0 if news else host.since + 1
+            host.is_changed = True
         parts = {id(part): part for kind in own for part in kind.alike}
-        for each in (*own, *parts.values()):
-            each.note(news)
+        for kind in own:
+            kind.note(news)
+            kind.count_links(links)
+        for part in parts.values():
+            part.note(news)
         touched = own
-        if news and mark.source and (not mark.fingerprint or self.links.of(mark.fingerprint) <= ALONE):
+        if news and mark.source and links <= ALONE:
             others = [kind for kind in self._lane(mark.source).path() if kind not in own]
             parts = {id(part): part for kind in others for part in kind.alike if id(part) not in parts}
             for each in (*others, *parts.values()):
@@ -237,11 +240,13 @@ class Share:
                     self._queue(node, cost)
         return Mark(mark.lane, mark.source, 0 if news else mark.dry + 1)
 
-    def _count_page(self, host: Kind, *, is_news: bool) -> None:
-        was_given_up = host.is_given_up(GIVE_UP)
-        host.answers += 1
-        host.since = 0 if is_news else host.since + 1
-        self.given_up += (host.is_given_up(GIVE_UP) - was_given_up) * host.waiting
+    def is_given_up(self, group: Group) -> bool:
+        """Whether all that waits in *group* belongs to hosts that have brought nothing for as long as anything before.
+
+        So the pages of a host are at most doubled, or GIVE_UP more, and nothing that ends before is ever left.
+        """
+        hosts = map(self._tree.host_of, [node.kind for node in group.root.children.values()])
+        return all(host.is_given_up(GIVE_UP) for host in hosts)
 
     def report(self, groups: Iterable[Group]) -> list[tuple[str, int, str]]:
         """Return the kinds of what waits, as people read them, how many URLs wait, and one if known; most first."""

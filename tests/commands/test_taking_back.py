@@ -75,13 +75,17 @@ def test_what_has_failed_is_fetched_again(job: Path, scrapy: Scrapy, answer: Ans
     assert answer("requeue", job, "--failed")[1] == {"directory": str(job), "requeued": 0}
 
 
-def test_requests_that_differ_in_their_arguments_alone_are_all_put_back(tmp_path: Path, answer: Answer) -> None:
-    """As they may if they are not filtered; each once, however often it has failed."""
-    requests = [Request("http://a.example/", dont_filter=True, cb_kwargs={"page": n % 2}) for n in range(4)]
-    with opened(tmp_path) as engine:
-        engine.push(*requests)
-        while (request := engine.start()) is not None:
-            engine.end(request, Failure(TimeoutError()))
+@pytest.mark.parametrize("name", ["cb_kwargs", "headers", "cookies", "meta"])
+def test_unfiltered_requests_that_differ_are_all_put_back(tmp_path: Path, answer: Answer, name: str) -> None:
+    """Whatever they differ in; each once, however often it has failed."""
+    for number in range(4):
+        with opened(tmp_path) as engine:
+            request = Request("http://a.example/", dont_filter=True, **{name: {"task": str(number % 2)}})
+            request.meta.update({"retry_times": number, "download_latency": 0.1 * number})
+            engine.push(request)
+            started = engine.start()
+            assert started is not None
+            engine.end(started, Failure(TimeoutError()))
     assert answer("requeue", tmp_path, "--failed")[1]["requeued"] == 2
 
 

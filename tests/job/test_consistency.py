@@ -142,6 +142,26 @@ def test_a_filter_older_than_the_database_learns_what_is_pending(job: Path, tmp_
         assert sorted(engine.drain()) == sorted(URLS + more)
 
 
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_pages_of_unfiltered_requests_stay_new(tmp_path: Path, is_lost: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """A link to the page of a pending unfiltered request is followed, whatever happened to the filter.
+
+    A kill between a transaction and its watermark is no loss: the log says nothing of one.
+    """
+    with opened(tmp_path / "job") as engine:
+        engine.push(Request(URLS[0], dont_filter=True))
+        engine.commit(whole=False)
+        snapshot(tmp_path / "job", tmp_path / "killed")
+    if is_lost:
+        for path in (tmp_path / "job" / "requests.bloom").glob("layer-*"):
+            path.unlink()
+    caplog.clear()
+    with opened(tmp_path / ("job" if is_lost else "killed")) as engine:
+        assert ("had lost" in caplog.text) == is_lost
+        assert engine.push(Request(URLS[0])) == [True]
+        assert engine.drain() == [URLS[0]] * 2
+
+
 def test_a_job_that_was_moved_goes_on(job: Path, tmp_path: Path) -> None:
     """Nothing in it depends on its path."""
     shutil.move(job, tmp_path / "elsewhere")

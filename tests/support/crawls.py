@@ -78,6 +78,10 @@ class Site:
                 self.end_headers()
                 self.wfile.write(body)
 
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers["Content-Length"]))
+                self.do_GET()
+
             def log_message(self, *_: object) -> None: ...
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)

@@ -21,11 +21,13 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scrapy_bloom.errors import BloomError
+from scrapy_bloom.job.inspect import inspect_job
 from tests.zoo.child import REFERENCE, Order, Species, crawl, ended, feeds_of, settings_of, stats_in, team_of
 from tests.zoo.site import Site
 
@@ -106,7 +108,12 @@ def run(zoo: Sequence[Species], mode: str, pages: int = 0, redis_url: str = "", 
 
 
 def _is_finished(order: Order, here: Path) -> bool:
-    return ended(here / order.directory) == {spider.name for spider in team_of(order.species.load())}
+    team = {spider.name for spider in team_of(order.species.load())}
+    if ended(here / order.directory) == team:
+        return True
+    with suppress(BloomError):  # a kill may come between the end of a job and that of its process
+        return len(team) == 1 and inspect_job(here / order.directory / "job").state.is_finished
+    return False
 
 
 def _watch(process: Any, at: int, total: Callable[[], int], number: signal.Signals) -> bool:

@@ -7,7 +7,7 @@ import pytest
 from tests.zoo.cells import run
 from tests.zoo.random_spiders import draw, fetches, judge, species
 
-FAILED_ONCE: list[int] = []
+FAILED_ONCE = [1231, 6143]
 """Seeds that have found something: they stay among those of the fast suite."""
 FAST = [*FAILED_ONCE, *range(24)]
 SLOW = [list(range(first, first + 25)) for first in range(1_000, 2_000, 25)]
@@ -33,8 +33,8 @@ def test_a_few_that_are_killed() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", SLOW, ids=lambda seeds: str(seeds[0]))
 def test_a_thousand(seeds: list[int]) -> None:
-    """The same for a thousand, in all modes."""
-    check(seeds, ["plain", "addon", "job", "kill", "stop"])
+    """The same for a thousand, without a job directory, killed, and stopped."""
+    check(seeds, ["addon", "kill", "stop"])
 
 
 def test_programs_are_of_a_size() -> None:

@@ -106,6 +106,7 @@ class Proxies(Lists):
 
     is_extra = False
     name = "proxies"
+    failed = 0
     custom_settings = _with("NewProxy")
 
 
@@ -114,6 +115,7 @@ class Rendered(Lists):
 
     is_extra = False
     name = "rendered"
+    failed = 0
     custom_settings = _with("NewBackend")
     more_settings = {"BLOOM_FORGET_FAILED": True}
 
@@ -129,6 +131,7 @@ class BackupHost(ZooSpider):
     """A host that hangs up is given up, and another one asked."""
 
     name = "backup-host"
+    failed = 0
     custom_settings = _with("Backup", 560)
 
     def parse(self, response: Any) -> Any:
@@ -139,6 +142,7 @@ class RotatingProxies(ZooSpider):
     """Bans are answered with another proxy."""
 
     name = "rotating-proxies"
+    failed = 0
     custom_settings = _with("Rotation")
     more_settings = {"BLOOM_FORGET_FAILED": True}
 
@@ -151,6 +155,7 @@ class Refused(Lists):
 
     is_extra = False
     name = "refused"
+    failed = 0
     custom_settings = _with("Refusal")
     more_settings = {"BLOOM_FORGET_FAILED": True}
 
@@ -166,6 +171,7 @@ class Copies(Lists):
 
     is_extra = False
     name = "copies"
+    failed = 0
     custom_settings = _with("CopiedRequest")
 
 
@@ -174,6 +180,7 @@ class FromStore(Lists):
 
     is_extra = False
     name = "from-store"
+    failed = 0
     custom_settings = _with("OwnAnswer")
 
 
@@ -181,6 +188,7 @@ class Search(ZooSpider):
     """Several POST requests to one URL, each of which is answered 503 at first."""
 
     name = "search"
+    failed = 0
 
     def parse(self, response: Any) -> Any:
         for page in range(8):
@@ -244,6 +252,7 @@ class CloseAtPrice(ZooSpider):
     """Stops itself at a certain page: what came before that is in the file."""
 
     name = "close-at-price"
+    failed = 0
     custom_settings = {"CONCURRENT_REQUESTS": 1}
     hits_vary = "the next page may be on its way"
 
@@ -258,6 +267,7 @@ class SideDownloads(ZooSpider):
     """Callbacks that await a download of their own for each page."""
 
     name = "side-downloads"
+    failed = 0
 
     async def parse_item(self, response: Any) -> Any:
         engine = self.crawler.engine
@@ -290,6 +300,7 @@ class InlineRequests(ZooSpider):
     """A callback that reads like one page and makes three requests."""
 
     name = "inline"
+    failed = 0
 
     def parse(self, response: Any) -> Any:
         for i in range(ITEMS // 2):
