@@ -46,6 +46,11 @@ ITEMS = "_BLOOM_FLEET_ITEMS"
 """Setting by which ``scrapy bloom crawl`` names the list on the server that its workers' items go to: not for users."""
 
 
+MOST_HELD = 1_000
+"""Unfiltered requests that wait for their page's acknowledgement. With them, a page that is fetched again after a kill
+does not lead to them twice; more are sent at once."""
+
+
 class FleetStore:
     """What one worker knows, and its connection to the rest.
 
@@ -79,7 +84,7 @@ class FleetStore:
         """The pages in progress, by id() of the request, which the page keeps alive."""
         self._tickets: dict[int, Ticket] = {}  # by id() of the request, if others have it when this worker dies
         self.in_memory: deque[Page] = deque()  # of requests that cannot be written to the server
-        self._done: list[Done] = []
+        self._done: list[Link | Done] = []
         self.commits = 0
         self._starts: Counter[bytes] = Counter()
         self._on_close = ExitStack()
@@ -146,7 +151,11 @@ class FleetStore:
         key = lane_of(request, self._order)
         push = "RPUSH" if self._order.is_lifo[key.is_start] else "LPUSH"
         lane = Lane(key.slot, str(-2 * key.priority + key.is_start), push)  # start requests come last
-        self._client.send(Link(self._queue.shard_of(fingerprint or entry), fingerprint, lane, entry))
+        link = Link(self._queue.shard_of(fingerprint or entry), fingerprint, lane, entry)
+        if fingerprint is None and parent is not None and len(parent.held) < MOST_HELD:
+            parent.held[len(parent.held)] = link, b""
+        else:
+            self._client.send(link)
         return True
 
     def _start_fingerprint(self, request: Request) -> bytes:
@@ -215,16 +224,21 @@ class FleetStore:
         while not page.open_parts and page.parents:  # its items go with the page that led to it
             (parent,) = page.parents
             parent.items += page.items
+            for held in page.held.values():
+                parent.held[len(parent.held)] = held
             parent.open_parts -= 1
             page = parent
         if page.open_parts:
             return
         ticket = self._tickets.pop(id(page.request), None)
+        self._done += [link for link, _ in page.held.values()]
         page.write_items()  # without a ticket, they go with the next page
         if ticket is not None:
             self._done.append(Done(ticket, self.items.getvalue(), is_page=page.result.has_answer))
             self.items.seek(0)
             self.items.truncate()
+        if page.held:  # or they would come later by the time between two commits
+            self._acknowledge()
 
     def forget(self, fingerprint: bytes) -> bool:
         """Let *fingerprint* be seen once more, by whichever worker does not know it; True if this one did."""
