@@ -46,6 +46,11 @@ ITEMS = "_BLOOM_FLEET_ITEMS"
 """Setting by which ``scrapy bloom crawl`` names the list on the server that its workers' items go to: not for users."""
 
 
+MOST_HELD = 1_000
+"""Unfiltered requests that wait for their page's acknowledgement. With them, a page that is fetched again after a kill
+does not lead to them twice; more are sent at once."""
+
+
 class FleetStore:
     """What one worker knows, and its connection to the rest.
 
@@ -78,8 +83,8 @@ class FleetStore:
         self.in_flight: dict[int, Page] = {}
         """The pages in progress, by id() of the request, which the page keeps alive."""
         self._tickets: dict[int, Ticket] = {}  # by id() of the request, if others have it when this worker dies
-        self.in_memory: deque[Request] = deque()  # that cannot be written to the server
-        self._done: list[Done] = []
+        self.in_memory: deque[Page] = deque()  # of requests that cannot be written to the server
+        self._done: list[Link | Done] = []
         self.commits = 0
         self._starts: Counter[bytes] = Counter()
         self._on_close = ExitStack()
@@ -141,12 +146,16 @@ class FleetStore:
         try:
             entry = self._entries.write(request)
         except ValueError as error:
-            self._keep_in_memory(request, error)
+            self._keep_in_memory(request, error, parent)
             return False
         key = lane_of(request, self._order)
         push = "RPUSH" if self._order.is_lifo[key.is_start] else "LPUSH"
         lane = Lane(key.slot, str(-2 * key.priority + key.is_start), push)  # start requests come last
-        self._client.send(Link(self._queue.shard_of(fingerprint or entry), fingerprint, lane, entry))
+        link = Link(self._queue.shard_of(fingerprint or entry), fingerprint, lane, entry)
+        if fingerprint is None and parent is not None and len(parent.held) < MOST_HELD:
+            parent.held[len(parent.held)] = link, b""
+        else:
+            self._client.send(link)
         return True
 
     def _start_fingerprint(self, request: Request) -> bytes:
@@ -158,16 +167,22 @@ class FleetStore:
         self._starts[fingerprint] += 1
         return sha1(b"start %d " % self._starts[fingerprint] + fingerprint, usedforsecurity=False).digest()
 
-    def _keep_in_memory(self, request: Request, error: ValueError) -> None:
-        """Let this worker fetch *request*, which is lost if the worker is killed or stopped."""
-        self.in_memory.append(request)
+    def _keep_in_memory(self, request: Request, error: ValueError, parent: Page | None) -> None:
+        """Let this worker fetch *request*; *parent*, which led to it, is in hand until it is done.
+
+        So if the worker dies, another one fetches the parent again. Without a parent the request is lost then.
+        """
+        page = Page(request, "", parents=() if parent is None else (parent,))
+        if parent is not None:
+            parent.open_parts += 1
+        self.in_memory.append(page)
         self._stats.inc_value("bloom/fleet/in_memory")
         if self._stats.get_value("bloom/fleet/in_memory") == 1:
             logger.error(
-                "%s cannot be written to the queue without a pickle: %s. It stays in this worker, and is lost if that "
-                "is killed or stopped; bloom/fleet/in_memory counts such requests. Put plain types into meta and "
-                "cb_kwargs, and methods of the spider into callback and errback; or set BLOOM_FLEET_SECRET to the same "
-                "long random text in all workers.",
+                "%s cannot be written to the queue without a pickle: %s. It stays in this worker; if that is killed or "
+                "stopped, the page that led to it is fetched again. bloom/fleet/in_memory counts such requests. Put "
+                "plain types into meta and cb_kwargs, and methods of the spider into callback and errback; or set "
+                "BLOOM_FLEET_SECRET to the same long random text in all workers.",
                 request,
                 error,
             )
@@ -175,9 +190,9 @@ class FleetStore:
     def pop(self) -> tuple[Request, bool] | None:
         """Return the next request, and whether another worker gets it if this one dies; None if none is ready."""
         if self.in_memory:
-            request = self.in_memory.popleft()
-            self.in_flight[id(request)] = Page(request, "")
-            return request, False
+            page = self.in_memory.popleft()
+            self.in_flight[id(page.request)] = page
+            return page.request, False
         while (found := self._client.next()) is not None:
             ticket, entry = found
             try:
@@ -205,12 +220,25 @@ class FleetStore:
     def done(self, page: Page) -> None:
         """Acknowledge the request of *page*, with the next commit."""
         del self.in_flight[id(page.request)]
+        page.open_parts -= 1
+        while not page.open_parts and page.parents:  # its items go with the page that led to it
+            (parent,) = page.parents
+            parent.items += page.items
+            for held in page.held.values():
+                parent.held[len(parent.held)] = held
+            parent.open_parts -= 1
+            page = parent
+        if page.open_parts:
+            return
         ticket = self._tickets.pop(id(page.request), None)
-        page.write_items()
+        self._done += [link for link, _ in page.held.values()]
+        page.write_items()  # without a ticket, they go with the next page
         if ticket is not None:
             self._done.append(Done(ticket, self.items.getvalue(), is_page=page.result.has_answer))
             self.items.seek(0)
             self.items.truncate()
+        if page.held:  # or they would come later by the time between two commits
+            self._acknowledge()
 
     def forget(self, fingerprint: bytes) -> bool:
         """Let *fingerprint* be seen once more, by whichever worker does not know it; True if this one did."""

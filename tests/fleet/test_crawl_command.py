@@ -38,6 +38,37 @@ class SiteSpider(scrapy.Spider):
 """
 
 
+CRAWL_SPIDER = """
+from scrapy.linkextractors import LinkExtractor
+from scrapy.spiders import CrawlSpider, Rule
+
+class SiteSpider(CrawlSpider):
+    name = "site"
+    rules = [Rule(LinkExtractor(), callback="parse_page", follow=True)]
+
+    def __init__(self, url, **kwargs):
+        super().__init__(**kwargs)
+        self.start_urls = [url]
+
+    def parse_start_url(self, response):
+        return self.parse_page(response)
+
+    def parse_page(self, response):
+        for part in ("a", "b"):
+            yield {"url": response.url, "part": part}
+"""
+LIVE_SPIDER = (
+    SPIDER.replace("yield request", "yield request.replace(meta={'live': object.__new__(Live)})")
+    + """
+
+class Live:
+    def __reduce__(self):
+        raise TypeError
+"""
+)
+"""All pages but the first are in memory only."""
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     (tmp_path / "scrapy.cfg").write_text("[settings]\ndefault = shop.settings\n")
@@ -129,6 +160,19 @@ def test_each_item_is_in_the_file_once_though_workers_and_server_are_killed(proj
     assert (found["code"], found["outcome"]) == (0, "finished"), crawl.log()
     assert found["items_in_file"] == 2 * site.pages
     assert sum(worker["deaths"] for worker in found["workers"]) == 1
+    assert not site.missing()
+    assert_each_item_once(project, site)
+
+
+@pytest.mark.parametrize("spider", [CRAWL_SPIDER, LIVE_SPIDER], ids=["CrawlSpider", "live objects"])
+def test_items_of_every_spider_are_in_the_file(project: Path, site: Site, spider: str) -> None:
+    """Whatever its requests carry; what is in memory only is lost with no worker, since its page is fetched again."""
+    (project / "shop" / "spiders.py").write_text(spider)
+    crawl = Crawl(project, site, "--workers", "2", "-s", "DOWNLOAD_DELAY=0")
+    crawl.wait_for(site, 10)
+    os.kill(crawl.children("crawl_worker")[0], signal.SIGKILL)
+    found = crawl.finish()
+    assert (found["code"], found["outcome"]) == (0, "finished"), crawl.log()
     assert not site.missing()
     assert_each_item_once(project, site)
 
