@@ -163,7 +163,7 @@ class Kind(Evidence):
         self.is_changed = True
 
     def is_given_up(self, least: int) -> bool:
-        """Whether so many pages of this host in a row brought nothing as it had before, and *least* at least."""
+        """Return whether the last pages of this host brought nothing: as many as it had before, *least* at least."""
         return self.since >= max(least, self.judged - self.since)
 
     def path(self) -> Iterator[Kind]:

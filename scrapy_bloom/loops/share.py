@@ -237,9 +237,9 @@ class Share:
         return is_original
 
     def is_given_up(self, group: Group) -> bool:
-        """Whether all that waits in *group* belongs to hosts that have brought nothing for as long as anything before.
+        """Return whether every host in *group* is given up: its last pages brought nothing, as many as it had before.
 
-        So the pages of a host are at most doubled, or GIVE_UP more, and nothing that ends before is ever left.
+        So a host gets at most twice its pages, or GIVE_UP more. A section that ends before that is never left.
         """
         return all(host.kind.is_given_up(GIVE_UP) for host in group.root.children.values())
 
