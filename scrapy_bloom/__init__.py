@@ -3,7 +3,6 @@
 import logging
 from functools import cache
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from scrapy_bloom.url.fingerprint import fingerprint as fingerprint
 
 __version__ = "2.0.0"
-OLDEST_SCRAPY = [2, 13]
+OLDEST_SCRAPY = (2, 13)
 
 _HOME = {
     "Addon": "addon",
@@ -59,11 +58,12 @@ def __getattr__(name: str) -> Any:
 @cache
 def _check_scrapy() -> None:
     """Log on one CRITICAL line that the installed Scrapy is too old, if it is, and raise ImportError."""
-    installed = version("scrapy")
-    if [int(part) for part in installed.split(".")[:2]] >= OLDEST_SCRAPY:
+    import scrapy  # here, since scrapy_bloom.filter can do without
+
+    if scrapy.version_info[:2] >= OLDEST_SCRAPY:
         return
     oldest = ".".join(map(str, OLDEST_SCRAPY))
-    problem = f"scrapy-bloom {__version__} needs Scrapy {oldest} or newer, and this is Scrapy {installed}"
+    problem = f"scrapy-bloom {__version__} needs Scrapy {oldest} or newer, and this is Scrapy {scrapy.__version__}"
     logging.getLogger(__name__).critical("%s. Update it: pip install --upgrade scrapy", problem)
     raise ImportError(problem)
 

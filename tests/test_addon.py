@@ -93,11 +93,10 @@ def test_a_job_directory_that_cannot_be_is_named(tmp_path: Path, kind: str) -> N
 
 
 OLD_SCRAPY = """
-import importlib.metadata, logging, sys
-
-real = importlib.metadata.version
-importlib.metadata.version = lambda name: "2.12.0" if name == "scrapy" else real(name)
+import logging, sys
 import scrapy
+
+scrapy.__version__, scrapy.version_info = "2.12.0", (2, 12, 0)
 from scrapy.crawler import CrawlerProcess
 
 logging.basicConfig(format="%(levelname)s %(message)s")

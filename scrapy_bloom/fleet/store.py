@@ -44,11 +44,9 @@ logger = logging.getLogger(__name__)
 
 ITEMS = "_BLOOM_FLEET_ITEMS"
 """Setting by which ``scrapy bloom crawl`` names the list on the server that its workers' items go to: not for users."""
-
-
 MOST_HELD = 1_000
-"""Unfiltered requests that wait for their page's acknowledgement. With them, a page that is fetched again after a kill
-does not lead to them twice; more are sent at once."""
+"""Unfiltered requests that wait for the acknowledgement of their page. If the page is fetched again after a kill, these
+are queued once. More are sent at once, and may come twice."""
 
 
 class FleetStore:
@@ -153,7 +151,7 @@ class FleetStore:
         lane = Lane(key.slot, str(-2 * key.priority + key.is_start), push)  # start requests come last
         link = Link(self._queue.shard_of(fingerprint or entry), fingerprint, lane, entry)
         if fingerprint is None and parent is not None and len(parent.held) < MOST_HELD:
-            parent.held[len(parent.held)] = link, b""
+            parent.held[len(parent.held)] = link
         else:
             self._client.send(link)
         return True
@@ -231,7 +229,7 @@ class FleetStore:
         if page.open_parts:
             return
         ticket = self._tickets.pop(id(page.request), None)
-        self._done += [link for link, _ in page.held.values()]
+        self._done += page.held.values()
         page.write_items()  # without a ticket, they go with the next page
         if ticket is not None:
             self._done.append(Done(ticket, self.items.getvalue(), is_page=page.result.has_answer))

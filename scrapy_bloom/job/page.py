@@ -106,8 +106,8 @@ class Page:
     """Whether an item was lost to an error; None: it has given no item."""
     parents: tuple[Page, ...] = ()
     """The page that it came from. Of a request in memory only: the pages that wait for it."""
-    held: dict[int, tuple[Any, bytes]] = field(default_factory=dict)
-    """Unfiltered requests that the page led to, by id: lane and body. They are written with it."""
+    held: dict[int, Any] = field(default_factory=dict)
+    """Unfiltered requests that the page led to, by id, as its store writes them: together with the page."""
     deferred: list[Page] = field(default_factory=list)
     """Pages it led to that are done, and are committed with it."""
     open_parts: int = 1

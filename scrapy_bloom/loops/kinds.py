@@ -197,7 +197,7 @@ class Kind(Evidence):
         self.is_changed = True
 
     def is_given_up(self, least: int) -> bool:
-        """Whether as many pages of this host in a row as it had before brought nothing, and *least* at least."""
+        """Return whether the last pages of this host brought nothing: as many as it had before, *least* at least."""
         return self.since >= max(least, self.answers - self.since)
 
     def path(self) -> Iterator[Kind]:

@@ -241,9 +241,9 @@ class Share:
         return Mark(mark.lane, mark.source, 0 if news else mark.dry + 1)
 
     def is_given_up(self, group: Group) -> bool:
-        """Whether all that waits in *group* belongs to hosts that have brought nothing for as long as anything before.
+        """Return whether every host in *group* is given up: its last pages brought nothing, as many as it had before.
 
-        So the pages of a host are at most doubled, or GIVE_UP more, and nothing that ends before is ever left.
+        So a host gets at most twice its pages, or GIVE_UP more. A section that ends before that is never left.
         """
         hosts = map(self._tree.host_of, [node.kind for node in group.root.children.values()])
         return all(host.is_given_up(GIVE_UP) for host in hosts)

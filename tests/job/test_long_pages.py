@@ -43,7 +43,13 @@ class ListSpider(FollowSpider):
 
 
 class ShortPatience(ListSpider):
-    """Pages are committed in parts after half a second."""
+    """Pages are committed in parts after half a second. With the setting STAYS, a list is not done before a kill."""
+
+    async def parse_list(self, response: Any) -> Any:
+        async for request in super().parse_list(response):
+            yield request
+        while self.settings.getbool("STAYS"):
+            await asyncio.sleep(0.05)
 
     @classmethod
     def from_crawler(cls, crawler: Any, *args: Any, **kwargs: Any) -> Any:
@@ -83,7 +89,7 @@ def test_a_page_in_parts_is_said_and_loses_nothing(tmp_path: Path) -> None:
     settings = {**ADDON, "JOBDIR": str(tmp_path / "job"), "FEEDS": {str(feed): {"format": "jsonlines"}}}
     settings |= {"SPIDER": f"{__name__}.ShortPatience", "CONCURRENT_REQUESTS": 4}
     with Site({**PAGES, "/": ["/list-0"]}) as site:
-        running = start(site, tmp_path, settings)
+        running = start(site, tmp_path, {**settings, "STAYS": True})
         until = time.monotonic() + PATIENCE
         while not (tmp_path / "log").exists() or "come twice" not in (tmp_path / "log").read_text():
             assert time.monotonic() < until

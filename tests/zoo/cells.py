@@ -217,7 +217,8 @@ def _fleet(order: Order, here: Path, redis_url: str, kill_at: int, total: Callab
     """Crawl with two workers; kill one after *kill_at* hits, unless 0. Return whether they hang."""
     spider = order.species.load()
     settings = {**settings_of(order, spider), "SPIDER_MODULES": ["zoo_spider"]}
-    settings |= {"BLOOM_REDIS_URL": redis_url, "BLOOM_REDIS_KEY": f"zoo{os.getpid()}-{order.url.rpartition(':')[2]}"}
+    settings |= {"ZOO": str(here / order.directory), "BLOOM_REDIS_URL": redis_url}
+    settings["BLOOM_REDIS_KEY"] = here.parent.name  # a site may have the port of an earlier one
     for name in ("FEEDS", "JOBDIR", "ADDONS"):
         del settings[name]
     (here / "scrapy.cfg").write_text("[settings]\ndefault = zoo_settings\n")

@@ -76,6 +76,7 @@ class Accounts(ZooSpider):
 
     name = "accounts"
     may_repeat = AGAIN
+    skip = NO_FLEET  # each worker has its own cookies
 
     async def start(self) -> Any:
         for i in range(ITEMS):
@@ -235,6 +236,7 @@ class ItemsOfStart(SlowStart):
     """start() yields an item, too."""
 
     name = "items-of-start"
+    skip = NO_FLEET  # each worker runs start()
     may_repeat = "start() runs in each run"
 
     async def start(self) -> Any:
