@@ -17,10 +17,12 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import scrapy
+from scrapy import signals
 from scrapy.exceptions import DropItem, IgnoreRequest
 
 from tests.zoo.cells import MODES, Outcome, problems_of, run
 from tests.zoo.child import Species
+from tests.zoo.spiders import let_items_through
 
 HERE = "tests.zoo.random_spiders"
 MOST_PAGES = 45
@@ -230,6 +232,7 @@ class Pipeline:
     def from_crawler(cls, crawler: Any) -> Any:
         pipeline = cls()
         pipeline.crawler = crawler
+        crawler.signals.connect(pipeline.item_scraped, signals.item_scraped)
         return pipeline
 
     async def process_item(self, item: Any, spider: Any = None) -> Any:
@@ -238,8 +241,11 @@ class Pipeline:
             raise DropItem
         if kind == "replacing":
             item = {**item, "value": f"{item['value']} of the pipeline"}
-            asyncio.get_running_loop().call_later(0.1, item.update, {"value": "changed afterwards"})
         return item
+
+    def item_scraped(self, item: Any) -> None:
+        if self.crawler.spider.program.pipeline == "replacing":
+            asyncio.get_running_loop().call_soon(item.update, {"value": "changed afterwards"})
 
 
 class RandomSpider(scrapy.Spider):
@@ -262,7 +268,7 @@ class RandomSpider(scrapy.Spider):
                     item = {"page": page.number, "step": number, "value": f"{i}"}
                     yield item
             elif step.does == "again":
-                await asyncio.sleep(0.1)
+                await let_items_through(self)
                 item["value"] += " again"
                 yield item
             elif step.does == "pause":

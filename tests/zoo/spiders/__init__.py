@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,14 @@ NO_FLEET = ("fleet", "fleet-kill")
 
 def path_of(response: Any) -> str:
     return re.sub(r"^https?://[^/]*", "", response.url)
+
+
+async def let_items_through(spider: Any) -> None:
+    """Wait until the pipelines are done with the items that *spider* has yielded, however slow the machine is."""
+    for _ in range(10):  # rounds of the event loop, in which Scrapy takes the items in
+        await asyncio.sleep(0.01)
+    while spider.crawler.engine.scraper.slot.itemproc_size:
+        await asyncio.sleep(0.01)
 
 
 class ZooSpider(scrapy.Spider):

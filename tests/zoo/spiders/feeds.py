@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 import scrapy
 from itemadapter import ItemAdapter
+from scrapy import signals
 from scrapy.exceptions import DropItem
 from scrapy.exporters import CsvItemExporter, JsonLinesItemExporter
 
@@ -226,11 +227,19 @@ class Piped(ZooSpider):
 
 
 class Afterthought:
-    """Item pipeline: goes on changing each item a while after it was let through."""
+    """Item pipeline: goes on changing each item when all have been told that it is scraped."""
 
-    async def process_item(self, item: Any, spider: Any = None) -> Any:
-        asyncio.get_running_loop().call_later(0.05, item.update, {"page": "changed afterwards"})
+    @classmethod
+    def from_crawler(cls, crawler: Any) -> Any:
+        pipeline = cls()
+        crawler.signals.connect(pipeline.change, signals.item_scraped)
+        return pipeline
+
+    def process_item(self, item: Any, spider: Any = None) -> Any:
         return item
+
+    def change(self, item: Any) -> None:
+        asyncio.get_running_loop().call_soon(item.update, {"page": "changed afterwards"})
 
 
 class ChangedLater(ZooSpider):

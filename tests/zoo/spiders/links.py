@@ -71,7 +71,8 @@ class ObeysRobots(Lists):
 
     is_extra = False
     name = "obeys-robots"
-    custom_settings = {"ROBOTSTXT_OBEY": True}
+    # Scrapy 2.19 forgets robots.txt for the third and later requests that wait for it, as a resumed crawl has them.
+    custom_settings = {"ROBOTSTXT_OBEY": True, "CONCURRENT_REQUESTS": 2}
     more_settings = {"BLOOM_FORGET_FAILED": True}
 
     def parse_list(self, response: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import scrapy
 
 from tests.zoo.site import ITEMS
-from tests.zoo.spiders import ZooSpider, path_of
+from tests.zoo.spiders import ZooSpider, let_items_through, path_of
 
 
 class OpenPage:
@@ -118,7 +118,7 @@ class ReusedItem(ZooSpider):
         for size in ("S", "M", "L"):
             item["size"] = size
             yield item
-            await asyncio.sleep(0.02)
+            await let_items_through(self)
 
 
 class ItemsOneByOne(ZooSpider):
