@@ -64,6 +64,11 @@ class Votes:
         return self.is_believed and agree >= 3 and agree >= 3 * (len(self.by_section) - agree) and same >= other
 
     @property
+    def is_suspected(self) -> bool:
+        """Whether pairs speak for it: what is asked for is remembered without it, so that a belief knows its copies."""
+        return any(same > other for same, other in self.by_section.values())
+
+    @property
     def is_believed(self) -> bool:
         """Whether it does not matter anywhere."""
         need, factor = (VALUES, 9) if self.is_plain else (TOKENS, 3)
@@ -89,7 +94,7 @@ class Aliases:
         self._pairs: Lately[Pair] = Lately(PAIRS)
         self._hosts: dict[str, dict[str, Votes]] = {}
         self._forgotten: list[str] = []
-        self._believed: dict[str, list[str]] = {}
+        self._suspected: dict[str, list[str]] = {}
 
     def learn(self, address: Address, sketch: bytes) -> None:
         """Compare the page at *address*, which showed *sketch*, with those whose URLs differ in one part."""
@@ -122,42 +127,40 @@ class Aliases:
         if part[0] in "?;":
             votes.is_plain |= any(name == part and not _has_token(value) for name, value in address.parameters)
         votes.count(_section(address, part), is_same=is_same)
-        self._believe(host, part)
+        self._suspect(host, part)
 
-    def _believe(self, host: str, part: str) -> None:
-        believed = self._believed.setdefault(host, [])
-        if self._hosts[host][part].is_believed != (part in believed):
-            (believed.remove if part in believed else believed.append)(part)
+    def _suspect(self, host: str, part: str) -> None:
+        suspected = self._suspected.setdefault(host, [])
+        if self._hosts[host][part].is_suspected != (part in suspected):
+            (suspected.remove if part in suspected else suspected.append)(part)
 
     def is_copy(self, address: Address) -> bool:
         """Note *address*; return whether one was asked for before that differs only in what does not matter."""
-        key = address.key()
-        short = self._short(address)
-        if short is address:
-            self._add(_digest(key))
-            return False
-        is_known = not self._add(_digest(short.key()))
-        self._add(_digest(key))
-        return is_known
-
-    def _short(self, address: Address) -> Address:
-        short = address
-        for part in self._believed.get(address.host, ()):
+        suspected = believed = address
+        for part in self._suspected.get(address.host, ()):
             votes = self._hosts[address.host][part]
-            while votes.ignores(_section(address, part)) and (less := short.without(part)) is not None:
-                short = less
-        return short
+            suspected = _without(suspected, part)
+            if votes.ignores(_section(address, part)):
+                believed = _without(believed, part)
+        is_known = believed is not address and not self._add(_digest(believed.key()))
+        if suspected is not address:  # remembered before it is believed, so that a new belief knows its copies
+            self._add(_digest(suspected.key()))
+        self._add(_digest(address.key()))
+        return is_known
 
     def forget(self, host: str) -> None:
         """Forget what is known of *host*."""
         self._forgotten += [f"{host}\0{part}" for part in self._hosts.pop(host, ())]
-        self._believed.pop(host, None)
+        self._suspected.pop(host, None)
 
     def suggestions(self) -> Iterator[tuple[str, str, int, int]]:
         """Yield each part that is believed not to matter: host, part, pairs that showed the same, and others."""
-        for host, parts in self._believed.items():
+        for host, parts in self._suspected.items():
             for part in parts:
-                pairs = self._hosts[host][part].by_section.values()
+                votes = self._hosts[host][part]
+                if not votes.is_believed:
+                    continue
+                pairs = votes.by_section.values()
                 yield host, part, sum(yes for yes, _ in pairs), sum(no for _, no in pairs)
 
     def changed(self) -> dict[str, bytes]:
@@ -182,7 +185,7 @@ class Aliases:
             for pair in filter(None, pairs):
                 yes, no, section = pair.split(" ", 2)
                 votes.by_section[section] = [int(yes), int(no)]
-            self._believe(host, part)
+            self._suspect(host, part)
 
 
 def _parts(address: Address) -> Iterable[str]:
@@ -196,6 +199,12 @@ def _parts(address: Address) -> Iterable[str]:
             if len(segments) + at > 0 and _is_token(segments[at]):
                 parts[f"/{at}/{address.mask(at)}"] = None
     return parts
+
+
+def _without(address: Address, part: str) -> Address:
+    while (short := address.without(part)) is not None:
+        address = short
+    return address
 
 
 def _has_token(parameter: str) -> bool:

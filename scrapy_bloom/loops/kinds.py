@@ -40,6 +40,7 @@ WORDS = 1_000  # words of a host's paths that are counted; past that, those not 
 DEEPEST = 8  # folders of a path that are told apart
 HOSTS = 20_000  # hosts that are known; past that, the oldest of which nothing waits are forgotten
 MOST_KINDS = 5_000  # kinds of one host, some 5 MB. After that, new URLs belong to the nearest kind that there is
+HOPS = 3  # links within a kind that are told apart
 LONGEST_KEY = 190  # bytes of a kind's key
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.IGNORECASE).fullmatch
 _HASH = re.compile(r"(?=.*\d)[0-9a-f]{8,}", re.IGNORECASE).fullmatch
@@ -56,7 +57,7 @@ _statistics = Struct("<7I4d")
 COPIES = " copies "
 """What the name of a host begins with below which its copies wait; no host has a space."""
 _ending = re.compile(r"(?:\.[A-Za-z]{1,5}N?)?[/?]?$").search
-_level = re.compile(r"(?:(?<=/)\$)?\^\d+$").sub
+_level = re.compile(r"(?:(?<=/)\$)?\^[\d+]+$").sub
 
 
 @lru_cache(4_096)
@@ -176,14 +177,15 @@ class Kind(Evidence):
     """A node of the tree: what was handed out of it, and what its pages brought."""
 
     __slots__ = (
-        "alike", "answers", "bred", "children", "example", "first_news", "first_pages", "given", "is_changed", "judged",
-        "key", "level", "links", "name", "nodes", "parent", "pushed", "since",
+        "alike", "answers", "bred", "children", "example", "first_news", "first_pages", "given", "hops", "is_changed",
+        "judged", "key", "level", "links", "name", "nodes", "parent", "pushed", "since",
     )  # fmt: skip
 
     def __init__(self, name: str, key: str, parent: Kind | None, begin: float) -> None:
         super().__init__(begin)
         self.name, self.key, self.parent = name, key, parent
-        self.level = int(name[1:]) if name[:1] == "^" else 0
+        level, _, hops = name[1:].partition("+") if name[:1] == "^" else ("0", "", "")
+        self.level, self.hops = int(level), int(hops or 0)
         self.children: dict[str, Kind] = {}
         self.alike: tuple[Evidence, ...] = ()
         self.nodes: list[Node] = []  # one for each group that it waits in
@@ -268,8 +270,12 @@ class Tree:
         self.counts: dict[str, int] = {}  # kinds by host
         self.words: dict[str, dict[str, int]] = {}
 
-    def kind_of(self, address: Address, level: int, *, is_copy: bool = False) -> Kind:
-        """Return the kind of *address* with *level* dry pages on the way to it, and count it."""
+    def lane_of(self, address: Address, level: int, source: Kind | None = None, *, is_copy: bool = False) -> Kind:
+        """Return the lane of *address* with *level* dry pages on the way to it, and count it.
+
+        A page in the lane *source* linked to it. The lanes of one kind tell apart how many links within the kind led to
+        a URL (HOPS at most): what other pages link to is not left waiting behind what an endless kind makes of itself.
+        """
         host = f"{COPIES if is_copy else ''}{address.host}/"
         if host not in self.root.children and len(self.root.children) >= HOSTS:
             self._forget_hosts()
@@ -279,7 +285,9 @@ class Tree:
             names, level = [], 0
         for depth, name in enumerate(names):
             kind = self._child(kind, name, host, names[0], depth, keys if depth == len(names) - 1 else ())
-        return kind.children.get(f"^{level}") or self.new(kind, f"^{level}", host)
+        hops = 0 if source is None or source.parent is not kind or is_copy else min(source.hops + 1, HOPS)
+        name = f"^{level}+{hops}" if hops else f"^{level}"
+        return kind.children.get(name) or self.new(kind, name, host)
 
     def host_of(self, kind: Kind) -> Kind:
         """Return the host of *kind*, which stands right below the root: itself, or the host of which it has copies."""

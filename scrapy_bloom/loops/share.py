@@ -133,9 +133,9 @@ class Share:
         """Return the mark of a new request for *url*, to which a page linked that is done."""
         dry = min(origin.dry, FAR) if origin else 0
         address = Address.of(url)
-        lane = self._tree.kind_of(address, dry, is_copy=self.aliases.is_copy(address))
-        lane.example = url
         source = self._tree.by_key.get(origin.lane) if origin else None
+        lane = self._tree.lane_of(address, dry, source, is_copy=self.aliases.is_copy(address))
+        lane.example = url
         is_bred = source is not None and source.parent is lane.parent
         for kind in lane.path():
             kind.pushed += 1
