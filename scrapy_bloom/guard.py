@@ -62,6 +62,12 @@ class LoopGuard:
 
         return count_and_add
 
+    def count_links(self, fingerprints: Iterable[bytes]) -> None:
+        """Count links to pages that were asked for before, by the *fingerprints* of their requests."""
+        if self.is_open:
+            for fingerprint in fingerprints:
+                self.share.links.add(fingerprint)
+
     def mark(self, request: Request, parent: Page | None, fingerprint: bytes | None) -> Mark:
         """Return what is to be noted of *request*, which is about to be queued, and to which *parent* led.
 
