@@ -222,7 +222,7 @@ class Crawl:
             self.store.finish_reason = reason
         _crawls.pop(self.crawler, None)
         if isinstance(self.store, MemoryStore):
-            self._tell_of_left(self.store)
+            self._log_end(self.store)
         self._timer.cancel()
         pending = len(self.store)
         try:
@@ -242,12 +242,14 @@ class Crawl:
             if not (pending or self.has_failed or self.job.unreadable):
                 unblock_scrapys_scheduler(self.jobdir)
 
-    def _tell_of_left(self, store: MemoryStore) -> None:
+    def _log_end(self, store: MemoryStore) -> None:
         full, stays = store.frontier.full(), self.jobdir is not None
         if full:
             self.progress.left_of_hosts(full, stays=stays)
         if self.guard is not None and self.is_given_up():
             self.stats.set_value("bloom/loop/left", self.guard.log_left(store.frontier.groups(), stays=stays))
+        if self.guard is not None:
+            self.guard.log_aliases()
 
     # -- a request's way ---------------------------------------------------------------------------------------------
 

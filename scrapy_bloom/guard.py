@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+ALIASES_SHOWN = 10
 FINGERPRINT_BYTES = 8
 """Of each pending request, which stand in its row: enough to count its links by."""
 
@@ -91,6 +92,23 @@ class LoopGuard:
         """Note that the engine is done with *page*: without an answer, it has brought nothing."""
         if page.links_mark is None and page.mark is not None and page.mark.lane:
             self.share.page_done(page.mark, NOTHING, _asked_for(page.request))
+
+    def log_aliases(self) -> None:
+        """Say which parts of URLs do not matter, and which URL rules drop them."""
+        aliases = sorted(self.share.aliases.believed(), key=lambda alias: alias.other - alias.same)
+        if not aliases:
+            return
+        rules = [rule for rule in dict.fromkeys(alias.rule() for alias in aliases) if rule]
+        logger.info(
+            "The loop guard has learned of %s that their value does not matter: %s.%s",
+            counted(len(aliases), "part of URLs", "parts of URLs"),
+            "; ".join(
+                f"{alias.describe()} on {alias.host} ({alias.same:,} of {alias.same + alias.other:,} pairs of pages "
+                "showed the same)"
+                for alias in aliases[:ALIASES_SHOWN]
+            ),
+            f" With these rules, a new job fetches such pages once: BLOOM_URL_RULES = {rules}" if rules else "",
+        )
 
     def log_left(self, groups: Iterable[Group], *, stays: bool) -> int:
         """Say what of *groups* is left when the guard ends the crawl, and whether it *stays* in a job's queue.

@@ -123,6 +123,16 @@ def info(directory: str) -> dict[str, Any]:
         "pending_by_full_host": full,
         "endless": [{"kind": kind, "pending": count} for kind, count in estimate.endless.most_common()],
         "pending_by_kind": _kinds(job),
+        "aliases": [
+            {
+                "host": alias.host,
+                "part": alias.describe(),
+                "same": alias.same,
+                "other": alias.other,
+                "rule": alias.rule(),
+            }
+            for alias in job.aliases
+        ],
         "findings": list(map(str, seen.damage)),
     }
 

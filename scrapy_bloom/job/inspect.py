@@ -11,6 +11,8 @@ from scrapy_bloom.errors import BloomError, UnusableError
 from scrapy_bloom.filter.inspect import FilterDescription, inspect_directory
 from scrapy_bloom.job.database import NAME, Database
 from scrapy_bloom.job.records import FailedRow, FeedLength, Figures, LaneRow, State
+from scrapy_bloom.loops.aliases import Alias, Aliases
+from scrapy_bloom.loops.share import aliases_in
 
 if TYPE_CHECKING:
     import os
@@ -36,6 +38,8 @@ class JobInfo:
     """How many each host has had, in runs with ``BLOOM_PAGES_PER_HOST``."""
     failed: tuple[FailedRow, ...]
     """Without their bodies."""
+    aliases: tuple[Alias, ...]
+    """Parts of URLs that the loop guard has learned not to matter."""
     estimate: bytes | None
     """What the last commit noted for :class:`scrapy_bloom.estimate.Estimate`."""
     nbytes: int
@@ -51,7 +55,9 @@ def inspect_job(jobdir: str | os.PathLike[str]) -> JobInfo:
 
     """
     directory, path = files_of(jobdir)
+    aliases = Aliases(lambda _: True)
     with closing(Database(path, read_only=True)) as database:
+        aliases.load(aliases_in(database.notes("kind")))
         return JobInfo(
             directory=Path(jobdir),
             filter=inspect_directory(directory),
@@ -61,6 +67,7 @@ def inspect_job(jobdir: str | os.PathLike[str]) -> JobInfo:
             figures=tuple(Figures(*row) for row in database.select("SELECT * FROM figures ORDER BY time")),
             pages=database.pages(),
             failed=tuple(FailedRow(*row) for row in database.select("SELECT url, host, reason, time FROM failed")),
+            aliases=tuple(aliases.believed()),
             estimate=database.notes("state").get("estimate"),
             nbytes=sum(file.stat().st_size for file in directory.rglob("*") if file.is_file()),
         )

@@ -78,6 +78,31 @@ class Votes:
         return same >= need and same >= 3 * other
 
 
+class Alias(NamedTuple):
+    """A part of the URLs of a host that does not matter, with what pairs of pages say of it."""
+
+    host: str
+    part: str
+    same: int
+    """Pairs of pages that showed the same."""
+    other: int
+    """Pairs that did not."""
+
+    def describe(self) -> str:
+        """Return the part as people call it."""
+        place, _, text = self.part[1:].partition("/")
+        if self.part[0] == "/":
+            return f"the first folder /{text}/" if place == "0" else f"the path's {text} at its end"
+        return f"the parameter {self.part[1:]}" if len(self.part) > 1 else "the session id in the path"
+
+    def rule(self) -> str:
+        """Return the URL rule that drops the part; "" if there is none."""
+        if self.part == ";":
+            return "session_ids_2"
+        is_whole = re.fullmatch(r"[?;][^@,&;=#/\s]{1,28}", self.part)  # longer names are cut off in an Address
+        return f"without:{self.part[1:]}@{self.host}" if is_whole else ""
+
+
 class Pair(NamedTuple):
     """The last page with a URL without one of its parts."""
 
@@ -153,15 +178,14 @@ class Aliases:
         self._forgotten += [f"{host}\0{part}" for part in self._hosts.pop(host, ())]
         self._suspected.pop(host, None)
 
-    def suggestions(self) -> Iterator[tuple[str, str, int, int]]:
-        """Yield each part that is believed not to matter: host, part, pairs that showed the same, and others."""
+    def believed(self) -> Iterator[Alias]:
+        """Yield each part that is believed not to matter anywhere on its host."""
         for host, parts in self._suspected.items():
             for part in parts:
                 votes = self._hosts[host][part]
-                if not votes.is_believed:
-                    continue
-                pairs = votes.by_section.values()
-                yield host, part, sum(yes for yes, _ in pairs), sum(no for _, no in pairs)
+                if votes.is_believed:
+                    pairs = votes.by_section.values()
+                    yield Alias(host, part, sum(yes for yes, _ in pairs), sum(no for _, no in pairs))
 
     def changed(self) -> dict[str, bytes]:
         """Return what was learned since this was last asked, by key; nothing for what is forgotten."""

@@ -151,6 +151,24 @@ def lowercase_path(parts: _Parts) -> _Parts:
     return parts._replace(path=_ESCAPES.sub(lambda match: match[0].upper(), parts.path.translate(_LOWER)))
 
 
+def _without(name: str) -> Callable[[str], str] | None:
+    """Return the rule ``without:<parameter>`` or ``without:<parameter>@<host>``; None if *name* is no such rule."""
+    match = re.fullmatch(r"without:([^@,&;=#/\s]+)(?:@([^@,/\s]+))?", name)
+    if match is None:
+        return None
+    parameter, host = match.groups()
+    in_path = re.compile(rf";{re.escape(parameter)}=[^;/]*")
+
+    def rule(url: str) -> str:
+        found = _match_parts(url)
+        if found is None or (host is not None and found[2].rpartition("@")[2].lower() != host):
+            return url
+        parts = _drop_fields(_Parts(*found.groups()), lambda field: field.partition("=")[0] == parameter)
+        return f"{parts.scheme}://{parts.netloc}{in_path.sub('', parts.path)}{parts.query}"
+
+    return rule
+
+
 PRESETS = {
     "safe": ("default_port", "repeated_pairs"),
     "common": ("default_port", "repeated_pairs", "tracking_2", "session_ids_2"),
@@ -244,6 +262,8 @@ def _expand(value: Iterable[Any], presets: Mapping[str, tuple[str, ...]]) -> dic
         try:
             if isinstance(name, str) and (name in presets or name in RULES):
                 rules |= {rule: RULES[rule] for rule in presets.get(name, (name,))}
+            elif isinstance(name, str) and (rule := _without(name)) is not None:
+                rules[name] = rule
             else:
                 rules |= _users_own(name)
         except ValueError as error:
@@ -255,10 +275,11 @@ def _expand(value: Iterable[Any], presets: Mapping[str, tuple[str, ...]]) -> dic
 
 def _users_own(given: Any) -> dict[str, Callable[[str], str]]:
     """Return the function *given* by its import path; ValueError has the rest of a sentence that begins with it."""
-    if isinstance(given, str) and "." not in given:
+    if isinstance(given, str) and ("." not in given or given.startswith("without:")):
         known = [*PRESETS, *RULES]
         close = difflib.get_close_matches(given, known, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}, and import paths"
+        others = "without:<parameter>, without:<parameter>@<host>, and import paths"
+        hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}, {others}"
         raise ValueError(f"which is no rule; {hint}")
     sample = "http://example.com/path?key=value"
     try:

@@ -38,8 +38,8 @@ def learn(learned: Aliases, *pages: tuple[str, object]) -> None:
         learned.learn(Address.of(HOST + path), sketch(content))
 
 
-def suggested(learned: Aliases) -> set[str]:
-    return {part for _, part, _, _ in learned.suggestions()}
+def believed(learned: Aliases) -> set[str]:
+    return {alias.part for alias in learned.believed()}
 
 
 def token(n: int) -> str:
@@ -60,7 +60,7 @@ def test_session_ids_are_learned(form: str, part: str) -> None:
     learned = aliases()
     for n in range(10):
         learn(learned, *((form.format(n=n, token=token(2 * n + k)), n) for k in range(2)))
-    assert suggested(learned) == {part}
+    assert believed(learned) == {part}
     asked = [Address.of(HOST + form.format(n=99, token=token(k))) for k in (100, 101)]
     assert [learned.is_copy(address) for address in asked] == [False, True]
 
@@ -70,7 +70,7 @@ def test_a_mirror_is_learned() -> None:
     learned = aliases()
     for n in range(15):
         learn(learned, (f"/topic/{n}", n), (f"/mirror/topic/{n}", n))
-    assert suggested(learned) == {"/0/mirror"}
+    assert believed(learned) == {"/0/mirror"}
     assert not learned.is_copy(Address.of(f"{HOST}/topic/99"))
     assert learned.is_copy(Address.of(f"{HOST}/mirror/topic/99"))
 
@@ -80,9 +80,9 @@ def test_values_that_look_like_words_dates_or_numbers_need_more_evidence(values:
     """Five empty months do not show that months do not matter, and one with events among ten that they do."""
     learned = aliases()
     learn(learned, *((f"/calendar?month={values.format(n)}", "empty") for n in range(5)))
-    assert not suggested(learned)
+    assert not believed(learned)
     learn(learned, *((f"/calendar?month={values.format(n)}", n if n % 5 == 0 else "empty") for n in range(5, 60)))
-    assert not suggested(learned)
+    assert not believed(learned)
 
 
 def test_a_section_of_babble_does_not_hide_what_others_show() -> None:
@@ -93,7 +93,7 @@ def test_a_section_of_babble_does_not_hide_what_others_show() -> None:
     for section in "abcd":
         for n in range(4):
             learn(learned, *((f"/{section}?p={n}&sid={token(2 * n + k)}", (section, n)) for k in range(2)))
-    assert suggested(learned) == {"?sid"}
+    assert believed(learned) == {"?sid"}
     for path, is_copy in (("/a?p=99", True), ("/babble?p=99", False)):
         asked = [Address.of(f"{HOST}{path}&sid={token(k)}") for k in (500, 501)]
         assert [learned.is_copy(address) for address in asked] == [False, is_copy]
@@ -108,10 +108,10 @@ def test_what_was_learned_is_kept_and_taken_back() -> None:
         rows |= learned.changed()
     assert not learned.changed()
     resumed.load(rows)
-    assert [*resumed.suggestions()] == [*learned.suggestions()]
+    assert [*resumed.believed()] == [*learned.believed()]
     for n in range(100, 140):
         learn(resumed, *((f"/topic?t={n}&sid={token(2 * n + k)}", (n, k)) for k in range(2)))
-    assert not suggested(resumed)
+    assert not believed(resumed)
 
 
 def test_ever_new_parts_take_bounded_memory() -> None:

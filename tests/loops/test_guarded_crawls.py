@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import signal
 import subprocess
@@ -114,6 +115,38 @@ def test_without_a_job_the_crawl_ends_by_itself_and_says_what_was_left(tmp_path:
         assert calendar_pages(site) < LEAST_DRY + 100
         assert outcome.stats["finish_reason"] == "loop_guard"
         assert outcome.stats["bloom/loop/left"] > 0
+
+
+class WithSessions(Pages):
+    """Topics, each with links to others; every page puts a session id of its own into its links."""
+
+    def get(self, path: str, default: Any = None) -> Any:
+        topic = int(path.partition("topic=")[2].partition("&")[0] or 0)
+        session = random.Random(path).getrandbits(128)
+        links = [f"/topic?topic={(topic + step) % 20}&sid={session:032x}" for step in (1, 3, 7)]
+        return b"".join(page(f"/{topic}/{paragraph}", []) for paragraph in range(4)) + html(links)
+
+
+def test_parameters_that_do_not_matter_are_told_with_the_rules_that_drop_them(tmp_path: Path) -> None:
+    """The log and ``info`` name them, with the evidence; a new job with these rules has each page once."""
+    job = tmp_path / "job"
+    with Site(WithSessions()) as site:
+        site.release.set()
+        learning = crawl(site, tmp_path, {**GUARDED, "JOBDIR": str(job), "CLOSESPIDER_PAGECOUNT": 150})
+        (alias,) = info(str(job))["aliases"]
+        host = site.url.partition("//")[2]
+        assert (alias["host"], alias["part"], alias["rule"]) == (host, "the parameter sid", f"without:sid@{host}")
+        assert alias["same"] > 20
+        assert alias["other"] == 0
+        (line,) = (line for line in learning.lines("INFO") if "BLOOM_URL_RULES = " in line)
+        assert f"the parameter sid on {host} ({alias['same']} of {alias['same']} pairs" in line
+        rules = json.loads(line.rpartition(" = ")[2].replace("'", '"'))
+
+        site.forget_hits()
+        ruled = crawl(site, tmp_path, {**GUARDED, "JOBDIR": str(tmp_path / "new"), "BLOOM_URL_RULES": rules})
+        assert ruled.stats["finish_reason"] == "finished"
+        assert len(site.hits) == 21
+        assert {path.partition("&")[0] for path in site.hits} == {"/", *(f"/topic?topic={n}" for n in range(20))}
 
 
 WITHOUT_US = """

@@ -330,6 +330,35 @@ def test_what_a_rule_makes_of_a_url_is_a_url_or_an_error() -> None:
                 ask(argument)  # type: ignore[operator] # each its own argument
 
 
+@pytest.mark.parametrize(
+    ("url", "on_all_hosts", "on_one"),
+    [
+        ("http://a.example/x?id=1&view=print", "http://a.example/x?id=1", "http://a.example/x?id=1"),
+        ("https://A.example/x;view=1?View=2&view", "https://a.example/x?View=2", "https://a.example/x?View=2"),
+        ("http://b.example:80/?view=a&view=b", "http://b.example:80/", None),
+        ("http://a.example:81/view=1?preview=1&q=view", None, None),
+        ("mailto:a@a.example?view=1", None, None),
+    ],
+)
+def test_a_parameter_can_be_named_on_all_hosts_or_on_one(
+    url: str, on_all_hosts: str | None, on_one: str | None
+) -> None:
+    """It is dropped from query and path by its whole name; the rule is idempotent and has its name in the key space."""
+    canonical = canonicalize_url(url)
+    for name, expected in (("without:view", on_all_hosts), ("without:view@a.example", on_one)):
+        rules = resolve(["safe", name])
+        assert rules.names[-1] == name
+        ruled = resolve([name]).apply(canonical)
+        assert ruled == resolve([name]).apply(ruled) == (expected or canonical)
+
+
+@pytest.mark.parametrize("name", ["without:", "without:a,b", "without:a@", "without:a=1", "without:a@b/c", "without"])
+def test_a_parameter_that_cannot_be_one_is_refused(name: str) -> None:
+    """The message says which form is right."""
+    with pytest.raises(SettingsError, match="without:<parameter>@<host>"):
+        resolve([name])
+
+
 class NotAFunction:
     value = 1
 
