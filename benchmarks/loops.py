@@ -114,7 +114,7 @@ def crawl(
         kind = HtmlResponse if "html" in answer.headers["Content-Type"] else TextResponse
         is_binary = "octet" in answer.headers["Content-Type"]
         response = Response(url, body=answer.body) if is_binary else kind(url, body=answer.body, encoding="utf-8")
-        origin = share.page_done(mark, novelty.brought(response), url)
+        share.page_done(mark, novelty.brought(response), url)
         if kind is HtmlResponse:
             found = [unescape(href.decode()) for href in _hrefs(answer.body)]
         else:
@@ -125,7 +125,7 @@ def crawl(
             if target not in seen:
                 seen.add(target)
                 if not objection(target):
-                    push(target, origin, fingerprint)
+                    push(target, mark, fingerprint)
     cpu = time.process_time() - started
     got = len(reached)
     return Result({times: at.get(times, got / total) for times in AT}, by_part, pages, len(group), is_over, cpu)

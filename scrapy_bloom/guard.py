@@ -77,8 +77,7 @@ class LoopGuard:
         url = _asked_for(request)
         if self._is_allowed(url):
             return Mark("")
-        origin = None if parent is None else parent.links_mark or parent.mark
-        return self.share.mark(url, origin, (fingerprint or b"")[:FINGERPRINT_BYTES])
+        return self.share.mark(url, None if parent is None else parent.mark, (fingerprint or b"")[:FINGERPRINT_BYTES])
 
     def judge(self, page: Page, response: Response) -> None:
         """Learn what *response*, the answer of *page*, brought."""
@@ -86,11 +85,13 @@ class LoopGuard:
         if mark is None or self._novelty is None:
             return
         brought = self._novelty.brought(response) if _tells_something(response) else NOTHING
-        page.links_mark = self.share.page_done(mark, brought, _asked_for(page.request)) if mark.lane else mark
+        page.is_judged = True
+        if mark.lane:
+            self.share.page_done(mark, brought, _asked_for(page.request))
 
     def done(self, page: Page) -> None:
         """Note that the engine is done with *page*: without an answer, it has brought nothing."""
-        if page.links_mark is None and page.mark is not None and page.mark.lane:
+        if not page.is_judged and page.mark is not None and page.mark.lane:
             self.share.page_done(page.mark, NOTHING, _asked_for(page.request))
 
     def log_aliases(self) -> None:

@@ -93,8 +93,8 @@ class Page:
     """None: the request is in memory only."""
     mark: Mark | None = None
     """What the loop guard noted of the request."""
-    links_mark: Mark | None = None
-    """What the requests that the page leads to inherit; None until the loop guard has seen the answer."""
+    is_judged: bool = False
+    """Whether the loop guard has seen the answer."""
     fingerprint: bytes | None = None
     """Of a request in memory only: it is written with the page."""
     response: object = None

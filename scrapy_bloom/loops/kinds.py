@@ -6,7 +6,7 @@
         example.com/shop/*/
         example.com/shop/*/N?             the last name, with any query
         example.com/shop/*/N?colour&page
-        example.com/shop/*/N?colour&page^1    one dry page on the way to it: what requests wait in
+        example.com/shop/*/N?colour&page^1    a page of the same kind linked to it: what requests wait in
 
 A ``:`` in a path separates like a ``/``. Sections, the first folders and names of a host, are kinds of their own. Below
 them, a word is one of many, ``*``, until SECTION URLs of the host had it. So kinds never merge, and a request stays
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 # Pages that the expectation of a new kind counts for, and first pages from which its parent learns what to expect
 BEGIN = 4
 LATELY = 64  # pages after which older ones count half
-STEP = 1.5  # how much less is expected of a URL for each dry page on the way to it
 SECTION = 20  # URLs under a word that make it a kind by itself
 # Bounds of memory and of keys.
 SECTIONS = 150  # children of a host at which further folders have no kinds of their own
@@ -40,7 +39,6 @@ WORDS = 1_000  # words of a host's paths that are counted; past that, those not 
 DEEPEST = 8  # folders of a path that are told apart
 HOSTS = 20_000  # hosts that are known; past that, the oldest of which nothing waits are forgotten
 MOST_KINDS = 5_000  # kinds of one host, some 5 MB. After that, new URLs belong to the nearest kind that there is
-HOPS = 3  # links within a kind that are told apart
 LONGEST_KEY = 190  # bytes of a kind's key
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.IGNORECASE).fullmatch
 _HASH = re.compile(r"(?=.*\d)[0-9a-f]{8,}", re.IGNORECASE).fullmatch
@@ -57,7 +55,7 @@ _statistics = Struct("<7I4d")
 COPIES = " copies "
 """What the name of a host begins with below which its copies wait; no host has a space."""
 _ending = re.compile(r"(?:\.[A-Za-z]{1,5}N?)?[/?]?$").search
-_level = re.compile(r"(?:(?<=/)\$)?\^[\d+]+$").sub
+_lane_name = re.compile(r"(?:(?<=/)\$)?\^\d+$").sub
 
 
 @lru_cache(4_096)
@@ -141,7 +139,7 @@ class Address(NamedTuple):
 
 def readable(key: str) -> str:
     """Return the kind with *key* as people write it: ``example.com/shop/*/N?colour&page``."""
-    return _level("", key).replace(COPIES, "copies of pages of ")
+    return _lane_name("", key).replace(COPIES, "copies of pages of ")
 
 
 class Evidence:
@@ -177,15 +175,13 @@ class Kind(Evidence):
     """A node of the tree: what was handed out of it, and what its pages brought."""
 
     __slots__ = (
-        "alike", "answers", "bred", "children", "example", "first_news", "first_pages", "given", "hops", "is_changed",
-        "judged", "key", "level", "links", "name", "nodes", "parent", "pushed", "since",
+        "alike", "answers", "bred", "children", "example", "first_news", "first_pages", "given", "is_changed",
+        "judged", "key", "links", "name", "nodes", "parent", "pushed", "since",
     )  # fmt: skip
 
     def __init__(self, name: str, key: str, parent: Kind | None, begin: float) -> None:
         super().__init__(begin)
         self.name, self.key, self.parent = name, key, parent
-        level, _, hops = name[1:].partition("+") if name[:1] == "^" else ("0", "", "")
-        self.level, self.hops = int(level), int(hops or 0)
         self.children: dict[str, Kind] = {}
         self.alike: tuple[Evidence, ...] = ()
         self.nodes: list[Node] = []  # one for each group that it waits in
@@ -215,12 +211,7 @@ class Kind(Evidence):
 
     def rate(self) -> float:
         """Return the share of its pages that bring something."""
-        if self.level and self.parent is not None:
-            begin = self.parent.rate() / STEP**self.level
-        elif self.alike:
-            begin = min([evidence.rate() for evidence in self.alike])
-        else:
-            begin = self.begin
+        begin = min([evidence.rate() for evidence in self.alike]) if self.alike else self.begin
         return (self.news + BEGIN * begin) / (self.pages + BEGIN)
 
     def note(self, news: float) -> None:
@@ -270,11 +261,11 @@ class Tree:
         self.counts: dict[str, int] = {}  # kinds by host
         self.words: dict[str, dict[str, int]] = {}
 
-    def lane_of(self, address: Address, level: int, source: Kind | None = None, *, is_copy: bool = False) -> Kind:
-        """Return the lane of *address* with *level* dry pages on the way to it, and count it.
+    def lane_of(self, address: Address, source: Kind | None = None, *, is_copy: bool = False) -> Kind:
+        """Return the lane of *address*, to which a page in the lane *source* linked, and count it.
 
-        A page in the lane *source* linked to it. The lanes of one kind tell apart how many links within the kind led to
-        a URL (HOPS at most): what other pages link to is not left waiting behind what an endless kind makes of itself.
+        A kind has one lane for URLs that other pages link to, and one for those
+        that its own pages link to: the first are not left waiting behind what an endless kind makes of itself.
         """
         host = f"{COPIES if is_copy else ''}{address.host}/"
         if host not in self.root.children and len(self.root.children) >= HOSTS:
@@ -282,11 +273,10 @@ class Tree:
         kind = self._child(self.root, host, host)
         names, keys = address.names()
         if is_copy:
-            names, level = [], 0
+            names = []
         for depth, name in enumerate(names):
             kind = self._child(kind, name, host, names[0], depth, keys if depth == len(names) - 1 else ())
-        hops = 0 if source is None or source.parent is not kind or is_copy else min(source.hops + 1, HOPS)
-        name = f"^{level}+{hops}" if hops else f"^{level}"
+        name = "^1" if source is not None and source.parent is kind and not is_copy else "^0"
         return kind.children.get(name) or self.new(kind, name, host)
 
     def host_of(self, kind: Kind) -> Kind:

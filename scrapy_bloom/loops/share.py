@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
 OWN = 0.5  # how much of a kind's promise is its own; the rest is its best child's
 GIVE_UP = 1_000  # pages in a row that bring nothing, at least, after which a host is given up
-ALONE = 2  # links to a page, at most, for whose news the page that linked to it gets credit
-FAR = 5  # dry pages on the way to a URL that are told apart
 ENDLESS = 0.1  # share of its pages that bring something below which a kind that waits counts as endless
 
 _ALIAS = "\0"
@@ -52,13 +50,11 @@ _LAST = 1e15
 
 
 class Mark(NamedTuple):
-    """What a request carries along, and what its page hands on to its links."""
+    """What a request carries along."""
 
     lane: str
     source: str = ""
     """The lane of the page that linked to it."""
-    dry: int = 0
-    """Pages on the way that brought nothing, since the last that did."""
     fingerprint: bytes = b""
     """Of the request, whose links are counted by it."""
 
@@ -130,17 +126,16 @@ class Share:
         self._sequence = count()
 
     def mark(self, url: str, origin: Mark | None, fingerprint: bytes = b"") -> Mark:
-        """Return the mark of a new request for *url*, to which a page linked that is done."""
-        dry = min(origin.dry, FAR) if origin else 0
+        """Return the mark of a new request for *url*, to which the page of *origin* linked."""
         address = Address.of(url)
         source = self._tree.by_key.get(origin.lane) if origin else None
-        lane = self._tree.lane_of(address, dry, source, is_copy=self.aliases.is_copy(address))
+        lane = self._tree.lane_of(address, source, is_copy=self.aliases.is_copy(address))
         lane.example = url
         is_bred = source is not None and source.parent is lane.parent
         for kind in lane.path():
             kind.pushed += 1
             kind.bred += is_bred
-        return Mark(lane.key, origin.lane if origin else "", dry, fingerprint)
+        return Mark(lane.key, origin.lane if origin else "", fingerprint)
 
     def group(self) -> Group:
         """Return a group without lanes."""
@@ -210,8 +205,8 @@ class Share:
             kind.is_changed = True
         self.waiting(group, lane, -1)
 
-    def page_done(self, mark: Mark, brought: Brought, url: str = "") -> Mark:
-        """Learn what the page at *url* brought; return what its links are to carry."""
+    def page_done(self, mark: Mark, brought: Brought, url: str = "") -> None:
+        """Learn what the page at *url* brought."""
         own = [*self._lane(mark.lane).path()]
         news, links = brought.news, self.links.of(mark.fingerprint)
         if brought.is_page:
@@ -227,7 +222,7 @@ class Share:
         for part in parts.values():
             part.note(news)
         touched = own
-        if news and mark.source and links <= ALONE:
+        if news and mark.source and links == 1:
             others = [kind for kind in self._lane(mark.source).path() if kind not in own]
             parts = {id(part): part for kind in others for part in kind.alike if id(part) not in parts}
             for each in (*others, *parts.values()):
@@ -238,7 +233,6 @@ class Share:
                 cost = node.weigh()
                 if cost < node.cost * 0.999:  # dearer ones are found when it is their turn
                     self._queue(node, cost)
-        return Mark(mark.lane, mark.source, 0 if news else mark.dry + 1)
 
     def is_given_up(self, group: Group) -> bool:
         """Return whether every host in *group* is given up: its last pages brought nothing, as many as it had before.

@@ -73,7 +73,8 @@ def test_all_that_is_pushed_is_handed_out_once(steps: list[tuple[str, bool, bool
         if is_pop:
             found, mark = queue.pop()
             popped[found] += 1
-            origin = queue.share.page_done(mark, Brought(float(is_news)), found)
+            queue.share.page_done(mark, Brought(float(is_news)), found)
+            origin = mark
     while len(queue.group):
         popped[queue.pop()[0]] += 1
     assert popped == pushed
@@ -140,7 +141,7 @@ def test_a_lane_that_nothing_is_known_of_is_handed_out() -> None:
         assert share.choose(group) == "lost^0"
         share.handed_out(group, "lost^0")
     assert not len(group)
-    share.page_done(Mark("lost^0", "lost too^1", 1), NEWS, HOST)
+    share.page_done(Mark("lost^0", "lost too^1"), NEWS, HOST)
 
 
 def test_the_end_comes_when_a_host_was_dry_as_long_as_it_was_not() -> None:
