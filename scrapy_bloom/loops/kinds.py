@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # What is learned, and how fast. docs/loops.md shows what halving and doubling does.
 # Pages that the expectation of a new kind counts for, and first pages from which its parent learns what to expect
-BEGIN = 4
+BEGIN = 2
 LATELY = 64  # pages after which older ones count half
 SECTION = 20  # URLs under a word that make it a kind by itself
 # Bounds of memory and of keys.

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from scrapy_bloom.loops.kinds import Kind
     from scrapy_bloom.loops.novelty import Brought
 
-OWN = 0.5  # how much of a kind's promise is its own; the rest is its best child's
+OWN = 0.25  # how much of a kind's promise is its own; the rest is its best child's
 GIVE_UP = 1_000  # pages in a row that bring nothing, at least, after which a host is given up
 ENDLESS = 0.1  # share of its pages that bring something below which a kind that waits counts as endless
 
