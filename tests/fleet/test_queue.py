@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from scrapy_bloom.errors import UnusableError
-from scrapy_bloom.fleet.queue import Done, Forget, Lane, LeaseLostError, Link, Message, Queue, Ticket
+from scrapy_bloom.fleet.queue import Done, Forget, Lane, LeaseLostError, Link, Message, Politeness, Queue, Ticket
 from scrapy_bloom.fleet.server import Server
 
 if TYPE_CHECKING:
@@ -36,9 +36,12 @@ class Worker:
         queue.join(self.token, name)
 
     def take(self, most: int = 100, later: Any = ()) -> dict[str, Ticket]:
-        found = self.queue.take(0, self.token, self.newest, most, later).found
+        found = self.queue.take(0, self.token, self.newest, most, later, number=self.number).found
         self.newest = max([self.newest, *[ticket.id for ticket, _ in found]])
         return {entry.decode(): ticket for ticket, entry in found}
+
+    def is_busy(self) -> bool:
+        return self.queue.take(0, self.token, self.newest, 1).is_busy
 
     def finish(self, *links: Link, done: Any = (), forget: Any = ()) -> Any:
         self.number += 1
@@ -74,8 +77,7 @@ def test_a_call_that_is_made_twice_counts_once(make: Any) -> None:
     queue.begin()
     queue.join("token", "one")
     links = [link("a", is_filtered=False)]
-    assert queue.finish(0, "token", 1, links).outstanding == 1
-    assert queue.finish(0, "token", 1, links).outstanding == 1
+    assert [queue.finish(0, "token", 1, links).new for _ in range(2)] == [1, 0]
     first = queue.take(0, "token", 0, 5)
     assert queue.take(0, "token", 0, 5).found == first.found != []
     assert queue.take(0, "token", first.found[0][0].id, 5).found == []
@@ -101,7 +103,7 @@ def test_a_worker_that_lost_its_lease_cannot_acknowledge_what_another_has(make: 
         slow.take()
     assert list(found) == ["page"]
     answer = slow.finish(link("found by the slow one"), done=held.values())
-    assert (answer.new, answer.refused, answer.outstanding) == (1, 1, 2)
+    assert (answer.new, answer.refused) == (1, 1)
     assert other.finish(done=found.values()).refused == 0
 
 
@@ -133,7 +135,7 @@ def test_a_request_that_kills_its_worker_is_dead_lettered(make: Any) -> None:
             done |= set(found)
     assert done == {f"harmless {i}" for i in range(5)}
     assert life > 3
-    assert worker.finish().outstanding == 0
+    assert not worker.is_busy()
 
 
 @pytest.mark.parametrize(("is_lifo", "order"), [(True, "cba"), (False, "abc")])
@@ -163,7 +165,10 @@ def test_a_host_of_which_a_worker_has_enough_comes_last(make: Any) -> None:
 
 def test_with_a_delay_a_host_is_handed_out_at_its_rate(make: Any) -> None:
     """With DOWNLOAD_DELAY workers get a host's requests no faster all together than one would fetch them."""
-    one, other = Worker(make(delay=1.5), "one"), Worker(make(delay=1.5), "other")
+    one, other = (
+        Worker(make(politeness=Politeness({"*": 1.5})), "one"),
+        Worker(make(politeness=Politeness({"*": 1.5})), "other"),
+    )
     one.finish(*[link(f"{slot}{i}", slot=slot) for slot in "ab" for i in range(3)])
     began = time.monotonic()
     first = one.take()
@@ -186,7 +191,7 @@ def test_a_full_server_refuses_all_of_a_call_and_renews_leases(make: Any, server
         with pytest.raises(redis.exceptions.ResponseError):
             worker.finish(*[link(f"link {i}") for i in range(50)], done=held.values())
         worker.number -= 1
-        assert worker.queue.take(0, worker.token, worker.newest, 0).outstanding == 1
+        assert worker.queue.take(0, worker.token, worker.newest, 0).is_busy
         client.config_set("maxmemory", 0)
     answer = worker.finish(*[link(f"link {i}") for i in range(50)], done=held.values())
     assert (answer.new, answer.refused) == (50, 0)
@@ -199,7 +204,8 @@ def test_a_full_server_takes_acknowledgements(make: Any, server: RedisServer) ->
     held = worker.take()
     with server.client() as client:
         client.config_set("maxmemory", 1)
-        assert worker.finish(done=held.values()).outstanding == 0
+        assert worker.finish(done=held.values()).refused == 0
+        assert not worker.is_busy()
 
 
 @pytest.mark.parametrize("key", ["lane:0:h", "lanes:h", "slots", "held:token of one", "names"])
@@ -220,7 +226,7 @@ def test_a_lost_key_ends_in_no_hang(make: Any, server: RedisServer, key: str) ->
             break
         done |= set(found)
         worker.finish(done=found.values())
-    assert is_said or (done == set("abcd") and worker.finish().outstanding == 0)
+    assert is_said or (done == set("abcd") and not worker.is_busy())
 
 
 def test_a_queue_that_is_gone_is_said(make: Any, server: RedisServer) -> None:
