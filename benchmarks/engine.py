@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy import Request, Spider
 from scrapy.core.downloader import Slot
 from scrapy.core.engine import _Slot
+from scrapy.http import Response
 from scrapy.utils.misc import build_from_crawler, load_object
 from scrapy.utils.reactor import CallLaterOnce, install_reactor, is_reactor_installed
 from scrapy.utils.test import get_crawler
@@ -80,8 +81,8 @@ class Engine:
         downloader.slots[key].active.discard(request)
         if not downloader.slots[key].active:
             del downloader.slots[key]  # as Scrapy does in time
-        if hasattr(self.scheduler, "crawl"):  # ours: as the signal tells it that a response came
-            self.scheduler.crawl.failures.ends[id(request)] = ""  # failures.WELL, which older versions lack
+        if hasattr(self.scheduler, "crawl"):  # ours: as the engine tells it that a response came
+            self.scheduler.crawl.pages.result_came(request, ANSWER)
         self._engine._slot.remove_request(request)
 
     def stop(self) -> None:
@@ -89,6 +90,10 @@ class Engine:
         while self._in_flight:
             self.end()
         self.scheduler.close("finished")
+
+
+ANSWER = Response("data:,")
+"""Of all requests: to make one takes as long as to hand out a request."""
 
 
 def request_of(number: int, hosts: int) -> Request:

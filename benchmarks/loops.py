@@ -6,12 +6,13 @@ import json
 import re
 import statistics
 import time
-from collections import Counter
+from collections import Counter, deque
+from hashlib import blake2b
 from html import unescape
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urljoin
 
-from scrapy.http import HtmlResponse, TextResponse
+from scrapy.http import HtmlResponse, Response, TextResponse
 
 from benchmarks import measure
 from benchmarks.sites import Site, site
@@ -62,29 +63,34 @@ def crawl(
 ) -> Result:
     """Crawl *drawn* with *budget* times its honest pages."""
     objection = objection_by(LoopOptions())
-    share, novelty = Share(), Novelty(ScalableBloomFilter(1_000_000, 1e-3).add)
+    add = ScalableBloomFilter(1_000_000, 1e-3).add
+    share, novelty = Share(add), Novelty(add)
     group = share.group()
-    lanes: dict[str, list[tuple[str, Mark]]] = {}
+    lanes: dict[str, deque[tuple[str, Mark]]] = {}
     seen = {drawn.start}
 
-    def push(url: str, origin: Mark | None) -> None:
-        mark = share.mark(url, origin)
-        lanes.setdefault(mark.lane, []).append((url, mark))
+    def push(url: str, origin: Mark | None, fingerprint: bytes) -> None:
+        mark = share.mark(url, origin, fingerprint)
+        lanes.setdefault(mark.lane, deque()).append((url, mark))
         share.waiting(group, mark.lane, 1)
 
-    push(drawn.start, None)
-    total, got, pages, is_over = len(drawn.honest), 0, 0, False
+    def pop() -> tuple[str, Mark]:
+        lane = share.choose(group)
+        share.handed_out(group, lane)
+        return lanes[lane].popleft() if fifo else lanes[lane].pop()
+
+    push(drawn.start, None, _fingerprint(drawn.start))
+    total, pages, is_over = len(drawn.honest), 0, False
+    reached: set[str] = set()
     moments = {int(total * times): times for times in AT}
     at: dict[float, float] = {}
     by_part: Counter[str] = Counter()
     started = time.process_time()
     while len(group) and pages < total * budget:
-        is_over = pages % 20 == 0 and share.is_over([group])
+        is_over = share.is_given_up(group)
         if is_over:
             break
-        lane = share.choose(group)
-        url, mark = lanes[lane].pop(0 if fifo else -1)
-        share.handed_out(group, lane)
+        url, mark = pop()
         pages += 1
         by_part[drawn.part_of(url)] += 1
         answer = drawn.page(url)
@@ -95,28 +101,38 @@ def crawl(
                 continue
             seen.add(url)
             answer = drawn.page(url)
-        got += url in drawn.honest
+        content = drawn.content_of(url)
+        if content in drawn.honest:
+            reached.add(content)
         if each_page:
-            each_page(got, share, group)
+            each_page(len(reached), share, group)
         if pages in moments:
-            at[moments[pages]] = got / total
+            at[moments[pages]] = len(reached) / total
         if answer.status != 200:
             share.page_done(mark, NOTHING)
             continue
         kind = HtmlResponse if "html" in answer.headers["Content-Type"] else TextResponse
-        origin = share.page_done(mark, novelty.brought(kind(url, body=answer.body, encoding="utf-8")), url)
+        is_binary = "octet" in answer.headers["Content-Type"]
+        response = Response(url, body=answer.body) if is_binary else kind(url, body=answer.body, encoding="utf-8")
+        origin = share.page_done(mark, novelty.brought(response), url)
         if kind is HtmlResponse:
             found = [unescape(href.decode()) for href in _hrefs(answer.body)]
         else:
             found = json.loads(answer.body)["links"] if answer.body[:1] == b"{" else []
-        for href in found:
-            target = urljoin(url, href)
+        for target in dict.fromkeys(urljoin(url, href) for href in found):
+            fingerprint = _fingerprint(target)
+            share.links.add(fingerprint)
             if target not in seen:
                 seen.add(target)
                 if not objection(target):
-                    push(target, origin)
+                    push(target, origin, fingerprint)
     cpu = time.process_time() - started
+    got = len(reached)
     return Result({times: at.get(times, got / total) for times in AT}, by_part, pages, len(group), is_over, cpu)
+
+
+def _fingerprint(url: str) -> bytes:
+    return blake2b(url.encode(), digest_size=8).digest()
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

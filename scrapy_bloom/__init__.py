@@ -1,5 +1,7 @@
 """A crawl memory for Scrapy: a few bytes per URL, with its error stated; no page and no item lost to ``kill -9``."""
 
+import logging
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
     from scrapy_bloom.url.canonical import canonicalize_url as canonicalize_url
     from scrapy_bloom.url.fingerprint import RequestFingerprinter as RequestFingerprinter
     from scrapy_bloom.url.fingerprint import fingerprint as fingerprint
+
+__version__ = "2.0.0"
+OLDEST_SCRAPY = (2, 13)
 
 _HOME = {
     "Addon": "addon",
@@ -45,7 +50,22 @@ def __getattr__(name: str) -> Any:
     """Import a public name when it is asked for, so that ``scrapy_bloom.filter`` can be used without Scrapy."""
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if not _HOME[name].startswith("filter."):
+        _check_scrapy()
     return getattr(import_module(f"scrapy_bloom.{_HOME[name]}"), name)
+
+
+@cache
+def _check_scrapy() -> None:
+    """Log on one CRITICAL line that the installed Scrapy is too old, if it is, and raise ImportError."""
+    import scrapy  # here, since scrapy_bloom.filter can do without
+
+    if scrapy.version_info[:2] >= OLDEST_SCRAPY:
+        return
+    oldest = ".".join(map(str, OLDEST_SCRAPY))
+    problem = f"scrapy-bloom {__version__} needs Scrapy {oldest} or newer, and this is Scrapy {scrapy.__version__}"
+    logging.getLogger(__name__).critical("%s. Update it: pip install --upgrade scrapy", problem)
+    raise ImportError(problem)
 
 
 def __dir__() -> list[str]:

@@ -10,22 +10,27 @@ Three stores stand behind it: memory, job directory, fleet.
 from __future__ import annotations
 
 import logging
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
-from scrapy import signals
+from scrapy import Request, signals
+from scrapy.exceptions import CloseSpider
 
 from scrapy_bloom.delta import Delta, open_delta
 from scrapy_bloom.errors import BloomError
-from scrapy_bloom.failures import NO_RESPONSE, REPLACED, WELL, FailureWatch
+from scrapy_bloom.failures import Failures
+from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.guard import LoopGuard
+from scrapy_bloom.hooks import IN_PROGRESS, watch_engine
+from scrapy_bloom.in_progress import PagesInProgress
+from scrapy_bloom.job.inspect import noted_rules
 from scrapy_bloom.job.memory import MemoryStore
+from scrapy_bloom.job.page import Outcome
 from scrapy_bloom.job.spider_state import SpiderState
-from scrapy_bloom.job.starts import StartRequests
+from scrapy_bloom.job.starts import NOTE, StartUrls
 from scrapy_bloom.job.store import JobStore
 from scrapy_bloom.job.takeover import unblock_scrapys_scheduler
-from scrapy_bloom.loops.share import MARK, Mark
 from scrapy_bloom.opening import Opening
 from scrapy_bloom.progress import Progress
 from scrapy_bloom.settings import BloomSettings
@@ -35,10 +40,9 @@ from scrapy_bloom.url.fingerprint import fingerprints_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from scrapy import Request
     from scrapy.crawler import Crawler
 
-    from scrapy_bloom.job.records import Batch
+    from scrapy_bloom.job.records import Batch, FailedRow
     from scrapy_bloom.store import Feed, Store
     from scrapy_bloom.url.fingerprint import Fingerprints
 
@@ -85,7 +89,7 @@ class Crawl:
         """Return the open crawl that was handed *request*; with another scheduler, the only open one."""
         crawls = [crawl for crawl in _crawls.values() if crawl.store is not None and not crawl.is_closed]
         for crawl in crawls:
-            if crawl.is_handling(request):
+            if request is not None and crawl.pages.of_request(request) is not None:
                 return crawl
         return crawls[0] if len(crawls) == 1 and not crawls[0].scheduler_name else None
 
@@ -100,7 +104,7 @@ class Crawl:
         if self.jobdir is not None and self._looks_only:
             logger.info("%s is left alone: this is no crawl, but a command that looks at pages", self.jobdir)
             self.jobdir = None
-        self.fingerprints: Fingerprints = fingerprints_of(crawler)
+        self.fingerprints: Fingerprints = fingerprints_of(crawler, noted_rules(self.jobdir))
         self.store: Store | None = None
         self.job: JobStore | None = None
         """The store, if it is a job's and our scheduler keeps its requests there."""
@@ -120,11 +124,17 @@ class Crawl:
         self._answers_for_links = False
         self._add: Callable[[bytes], bool] = self._open_and_add
         self.spider_state = SpiderState()
-        self.starts = StartRequests()
-        self._forgotten = 0
-        self._looks, self._was_over = 0, False
+        self.start_urls: StartUrls | None = None
+        """Which of them a job has taken in."""
+        self.missing_hooks: list[str] = []
+        """Private parts of Scrapy that we use and this Scrapy does not have."""
+        self._taken_back = ScalableBloomFilter(1_000, 1e-3)  # fingerprints of failed requests that are new again
+        self._failed_again: set[bytes] = set()  # those that are new to later runs alone
+        self._forgotten, self._looks, self._was_over = 0, 0, False
         self.progress = Progress(crawler.stats, debug=crawler.settings.getbool("DUPEFILTER_DEBUG"))
-        self.failures = FailureWatch(crawler, self.forget if self.settings.forget_failed else None)
+        self.failures = Failures(crawler)
+        self.pages = PagesInProgress(self.failures.statuses, self._take_back)
+        self._failed: list[FailedRow] = []  # rows of committed pages for the next commit
 
     # -- what Scrapy's faces say of themselves, before the crawl is opened --------------------------------------------
 
@@ -170,7 +180,7 @@ class Crawl:
                 self.crawler, self.settings, self.fingerprints, self._filter, self.scheduler_name, self.guard
             )
             store: Store
-            if self._make_store is not None:
+            if self._make_store is not None and not self._looks_only:
                 store = self._make_store(self.crawler, self.settings, self.fingerprints)
             elif self.jobdir is None:
                 store = opening.in_memory()
@@ -179,24 +189,37 @@ class Crawl:
                     opening.begin_anew(self.jobdir)
                 store = opening.in_job(self.jobdir, self._prepare_commit)
             on_error.pop_all()
-        self.store, self._add = store, store.add
+        self.store, self._add = store, store.add if self.guard is None else self.guard.counting(store.add)
         if self.delta is not None:
-            self.delta.begin(store, self.fingerprints.of_request, has_feeds=bool(self.feeds))
+            self.delta.begin(store, self.fingerprints.of_request, self.pages.of_response, has_feeds=bool(self.feeds))
             self.progress.lost_elsewhere = self.delta.expected_lost
         if isinstance(store, JobStore) and self.scheduler_name:
             self.job = store
             self.spider_state.begin(store)
+            noted = store.database.notes("state").get(NOTE) if store.is_resumed else None
+            self.start_urls = StartUrls(self.crawler.spider, noted)
             self.crawler.signals.connect(self.spider_state.restore, signal=signals.spider_opened)
-        if self.scheduler_name or self.settings.forget_failed:
-            self.failures.begin(self.store)
+        self.failures.begin(self.store)
+        self.missing_hooks = watch_engine(self.pages, self.crawler)
+        if IN_PROGRESS not in self.missing_hooks:  # otherwise no page is ever done, and its items would wait for it
+            self.pages.in_flight = store.in_flight
+        if self.guard is not None:
+            self.crawler.signals.connect(self._end_if_given_up, signal=signals.spider_idle)
         self._timer = repeat(self.tick, TICK_SECONDS)
         self.progress.opened([name for name in (self._filter, self.scheduler_name) if name], store, self.guard)
 
-    def close(self) -> None:
-        """Write what is left, set the final stats, and close the store. Closing twice is harmless."""
+    def close(self, reason: str) -> None:
+        """Write what is left, set the final stats, and close the store. Closing twice is harmless.
+
+        Args:
+            reason: Why the crawl ends, as its ``finish_reason``.
+
+        """
         if self.store is None or self.is_closed:
             return
         self.is_closed = True
+        if isinstance(self.store, JobStore):
+            self.store.finish_reason = reason
         _crawls.pop(self.crawler, None)
         if isinstance(self.store, MemoryStore):
             self._tell_of_left(self.store)
@@ -219,16 +242,12 @@ class Crawl:
             if not (pending or self.has_failed or self.job.unreadable):
                 unblock_scrapys_scheduler(self.jobdir)
 
-    def is_handling(self, request: Request | None) -> bool:
-        """Return whether *request* was handed out and is not done."""
-        return request is not None and self.store is not None and self.store.is_handling(request)
-
     def _tell_of_left(self, store: MemoryStore) -> None:
         full, stays = store.frontier.full(), self.jobdir is not None
         if full:
             self.progress.left_of_hosts(full, stays=stays)
-        if self.guard is not None and store.is_over() and (groups := list(store.frontier.groups())):
-            self.stats.set_value("bloom/loop/left", self.guard.log_left(groups, stays=stays))
+        if self.guard is not None and self.is_given_up():
+            self.stats.set_value("bloom/loop/left", self.guard.log_left(store.frontier.groups(), stays=stays))
 
     # -- a request's way ---------------------------------------------------------------------------------------------
 
@@ -239,58 +258,67 @@ class Crawl:
             self.decision = Decision(request, False, None, objection.limit, objection.reason)
         else:
             fingerprint = self.fingerprints.of_request(request)
+            is_new = fingerprint not in self._failed_again and self._add(fingerprint)
             # Decision() itself takes 0.2 us of 3.5.
-            self.decision = tuple.__new__(Decision, (request, self._add(fingerprint), fingerprint, "", ""))
+            self.decision = tuple.__new__(Decision, (request, is_new, fingerprint, "", ""))
         return self.decision
 
     def _open_and_add(self, fingerprint: bytes) -> bool:
         self.open()  # for schedulers that never open their filter
         return self._add(fingerprint)
 
-    def note_start_request(self, request: Request) -> bool:
-        """Mark and note *request*, a start request; return False if an earlier run of an unfinished job has had it."""
-        if isinstance(self.store, MemoryStore):  # a fleet takes each once, whichever worker asks
-            request.meta[MARK] = Mark("")  # retries and redirects inherit it
-        return self.job is None or not self.starts.were_asked_for(request, self.job, self.fingerprints.of_request)
-
-    def record(self, request: Request) -> bytes | None:
-        """Remember *request*, which is pushed next whatever is known: a link that leads there is none to follow.
-
-        Return its fingerprint if a job is to write it with the request. In a fleet, this worker alone remembers it.
-        """
-        if not self._answers_for_links:
-            return None
-        try:
-            fingerprint = self.fingerprints.of_request(request)
-            is_new = self._add(fingerprint)
-        except Exception:  # a fingerprinter of the user's; it is fetched in any case
-            return None
-        return fingerprint if is_new and self.job is not None else None
+    # -- a page's way -------------------------------------------------------------------------------------------------
 
     def done(self, request: Request) -> None:
-        """Write the items of *request*'s page to the feeds, and take it off the store."""
-        are_written = True
-        for feed in self.feeds:
-            if feed.waiting:
-                are_written &= feed.page_done(request)
-        end = self.failures.ends.pop(id(request), NO_RESPONSE)
+        """Note that the engine is done with *request*."""
         assert self.store is not None  # noqa: S101 - the scheduler has opened it
-        if not self.store.done(request, is_page=end != REPLACED):  # of engine.download(), such as robots.txt
+        page = self.store.in_flight.get(id(request))
+        if page is None:  # of engine.download(), such as robots.txt
             return
-        self.progress.estimate.finished.append(request.meta.get("depth", 0))
-        if end not in {WELL, REPLACED}:
-            self.failures.failed(request, end)
+        self.pages.by_response.pop(id(page.response), None)
+        if self.pages.parents:
+            self.pages.forget_requests_of(page)
+        depth = request.meta.get("depth")
+        self.progress.estimate.finished.append(depth if type(depth) is int and depth >= 0 else 0)
+        if page.result.outcome is Outcome.FAILED:
+            if (row := self.failures.add(request, page.result.reason)) is not None:
+                page.items.append((self._failed.append, row))
+            self._take_back(request)
         if self.delta is not None:
-            self.delta.done(request, went_well=end == WELL and are_written)
+            self.delta.done(page)
         if self.guard is not None:
-            self.guard.done(request)
+            self.guard.done(page)
+        self.store.done(page)
+
+    def _take_back(self, request: Request) -> None:
+        """With ``BLOOM_FORGET_FAILED``, make *request*, which failed, new again, and what was redirected to it.
+
+        This run follows a later link once: failing pages that link to each other would be fetched for ever.
+        """
+        if not self.settings.forget_failed:
+            return
+        for url in (None, *request.meta.get("redirect_urls", ())):
+            failed = request if url is None else Request(url)
+            with suppress(Exception):  # of a fingerprinter of the user's: forget() reports it
+                fingerprint = self.fingerprints.of_request(failed)
+                if not self._taken_back.add(fingerprint):
+                    self._failed_again.add(fingerprint)
+            self.forget(failed)
 
     def is_over(self) -> bool:
-        """Return whether all that is pending belongs to kinds that have run dry, or to hosts that are full: the end."""
+        """Return whether all that is pending is given up by the loop guard, or is of hosts that are full."""
         return isinstance(self.store, MemoryStore) and self.store.is_over()
 
+    def is_given_up(self) -> bool:
+        """Return whether the loop guard ends the crawl, with requests pending."""
+        return self.is_over() and isinstance(self.store, MemoryStore) and self.store.frontier.has_turns()
+
+    def _end_if_given_up(self) -> None:
+        if self.is_given_up():
+            raise CloseSpider("loop_guard")
+
     def waits_no_longer(self) -> bool:
-        """Return :meth:`is_over`, looked at now and then: a look takes a microsecond for each section that ran dry."""
+        """Return :meth:`is_over`, looked at now and then."""
         self._looks += 1
         if self._was_over or self._looks % LOOK_EVERY == 0:
             self._was_over = self.is_over()
@@ -345,7 +373,10 @@ class Crawl:
         if self.delta is not None and self.store is not None:
             self.delta.commit_begins()
         batch.note("state", self.spider_state.changed(self.crawler.spider))
-        batch.failed += self.failures.taken()
+        if self.start_urls is not None:
+            batch.note("state", self.start_urls.changed())
+        batch.failed += self._failed
+        self._failed.clear()
         if isinstance(self.store, JobStore):
             self.progress.prepare_commit(batch, self.store, is_last=self.is_closed)
 

@@ -1,7 +1,7 @@
 """Delta crawls: the pages that gave an item in an earlier run, which are not fetched again. Lists are.
 
     item_scraped           the page of a request has given an item
-    the request is done    its key waits: its items may not be safe yet
+    the page is committed  its key waits: its items may not be safe yet
     a commit begins        the keys that wait go with it
     it has been made       they are added to the files
 
@@ -32,6 +32,7 @@ from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.filter.directory import open_filter
 from scrapy_bloom.filter.inspect import reading
 from scrapy_bloom.filter.lock import is_locked
+from scrapy_bloom.job.page import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.http import Response
 
+    from scrapy_bloom.job.page import Page
     from scrapy_bloom.settings import BloomSettings
     from scrapy_bloom.store import Store
 
@@ -76,7 +78,6 @@ class Delta:
         spider, settings, stats = crawler.spider, crawler.settings, crawler.stats
         assert spider is not None and stats is not None  # noqa: S101, PT018 - the engine opens the scheduler with both
         self._crawler, self._stats, self._own = crawler, stats, own
-        self._gave: dict[int, bool] = {}  # by id() of the request: whether its page gave items, and none that failed
         self._done: list[bytes] = []  # keys of pages that are done
         self._writing: list[bytes] = []  # and those of the commit under way
         self._commits, self._left_out_start = 0, False
@@ -138,12 +139,19 @@ class Delta:
         self._taken_over.touch()
         logger.info("Took over %s from scrapy-deltafetch's %s", counted(len(keys), "page"), path)
 
-    def begin(self, store: Store, of_request: Callable[[Request], bytes], *, has_feeds: bool) -> None:
-        """Watch the crawl with *store*, fingerprints *of_request* and perhaps feeds of ours."""
-        self._store, self._of_request = store, of_request
-        self.waits_for_end = store.commits is None or (bool(self._crawler.settings.getdict("FEEDS")) and not has_feeds)
+    def begin(
+        self,
+        store: Store,
+        of_request: Callable[[Request], bytes],
+        page_of: Callable[[object], Page | None],
+        *,
+        has_feeds: bool,
+    ) -> None:
+        """Watch the crawl with *store*, fingerprints *of_request*, pages *of* responses, and perhaps feeds of ours."""
+        self._store, self._of_request, self._page_of = store, of_request, page_of
         self._crawler.signals.connect(self._gave_item, signal=signals.item_scraped)
-        self._crawler.signals.connect(self._failed, signal=signals.item_error)
+        self._crawler.signals.connect(self._lost_item, signal=signals.item_error)
+        self.waits_for_end = store.commits is None or (bool(self._crawler.settings.getdict("FEEDS")) and not has_feeds)
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
@@ -185,18 +193,19 @@ class Delta:
     # -- pages ---------------------------------------------------------------------------------------------------------
 
     def _gave_item(self, response: Response | None) -> None:
-        if (request := getattr(response, "request", None)) is not None and self._store.is_handling(request):
-            self._gave.setdefault(id(request), True)
+        if (page := self._page_of(response)) is not None:
+            page.note_item()
 
-    def _failed(self, response: Response | None) -> None:
-        if (request := getattr(response, "request", None)) is not None and self._store.is_handling(request):
-            self._gave[id(request)] = False
+    def _lost_item(self, response: Response | None) -> None:
+        if (page := self._page_of(response)) is not None:
+            page.note_item(failed=True)
 
-    def done(self, request: Request, *, went_well: bool) -> None:
-        """Note that the engine is done with *request*, whose items are in the feeds. It *went_well* if a page came."""
-        gave = self._gave.pop(id(request), False)
-        if gave and went_well and (key := self._key(request)) is not None:
-            self._done.append(key)
+    def done(self, page: Page) -> None:
+        """Note the key of *page*, with which the engine is done, when it is committed: if it gave whole items."""
+        if page.failed_items is False and page.result.outcome is Outcome.ANSWERED:
+            key = self._key(page.request)
+            if key is not None:
+                page.items.append((self._done.append, key))
 
     def commit_begins(self) -> None:
         """Note that the next commit holds the items of all pages done so far."""

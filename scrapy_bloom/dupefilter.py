@@ -129,9 +129,9 @@ class BloomDupeFilter(BaseDupeFilter):
             return
         self._scrapys.log(request, spider)
 
-    def close(self, reason: str) -> None:  # noqa: ARG002 - Scrapy's arguments
+    def close(self, reason: str) -> None:
         """Set the final stats and close the filter."""
-        self.crawl.close()
+        self.crawl.close(reason)
 
     def _let_through(self, request: Request) -> None:
         """Count *request*, which could not be checked; end a crawl in which none can be."""

@@ -64,7 +64,7 @@ class Estimate:
     def learn(self) -> None:
         """Take in what was finished since the last call."""
         done, trees, pages = self._done, self._trees, self._pages
-        for depth in (min(each, DEEPEST) for each in self.finished):
+        for depth in (min(depth, DEEPEST) for depth in self.finished):
             below = sum(done[depth + 1 :])
             if done[depth]:
                 trees[depth] += 1
@@ -138,5 +138,9 @@ def left_in_words(left: Left, pages_per_minute: float) -> list[str]:
     if pages_per_minute <= 0 or not high:
         return [pages]
     minutes = left.high / pages_per_minute
-    size, unit = (1, "minutes") if minutes < 120 else (60, "hours") if minutes < 2880 else (1440, "days")
-    return [pages, f"{left.low / pages_per_minute / size:.1f} to {minutes / size:.1f} {unit}"]
+    if minutes < 1:
+        return [pages, "less than a minute"]
+    size, unit = (1, "minute") if minutes < 120 else (60, "hour") if minutes < 2880 else (1440, "day")
+    least, most = (round(number / pages_per_minute / size) for number in (left.low, left.high))
+    span = f"{least} to {most}" if least < most else f"about {most}"
+    return [pages, f"{span} {unit}{'s' if most > 1 else ''}"]

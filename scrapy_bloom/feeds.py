@@ -1,261 +1,283 @@
-"""FeedExporter: Scrapy's, with the items of a page written when the page is done, as part of the commit.
+"""FeedExporter: Scrapy's, with items that become bytes when they are scraped, and are written when their page is done.
 
-A feed in JSON lines or CSV to a local file survives ``kill -9`` with each item once: its length stands in the
-transaction that deletes the rows of its pages, and the next run cuts it to that length.
+In a job, what is written is part of the commit: a feed in a local file survives ``kill -9`` with each item once.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import logging
-import os
-from contextlib import suppress
+import operator
+from copy import copy
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
+from scrapy.extensions import feedexport
 from scrapy.extensions.feedexport import FeedExporter as ScrapyFeedExporter
 from scrapy.extensions.feedexport import FileFeedStorage as ScrapyFileFeedStorage
 
 from scrapy_bloom.crawl import Crawl
-from scrapy_bloom.job.feedfile import feed_begun
+from scrapy_bloom.feed_format import Feed, UnframedError, can_be_joined, compressed, path_of
+from scrapy_bloom.job.feedfile import FileFeedStorage, goes_on, is_of, path_now, place_of
 from scrapy_bloom.job.records import FeedLength
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import IO
 
-    from scrapy import Request, Spider
+    from scrapy import Spider
     from scrapy.crawler import Crawler
     from scrapy.extensions.feedexport import FeedSlot
     from scrapy.http import Response
 
+    from scrapy_bloom.feed_format import Frame
     from scrapy_bloom.job.store import JobStore
 
 logger = logging.getLogger(__name__)
 
-COMMITTED_FORMATS = ("jsonlines", "jsonl", "jl", "csv")
-"""Feed formats without an end: what was written stays right when more is appended."""
-MOST_ITEMS_WAITING = 10_000
-"""Items of one page that wait for it to be done; a page with more is written as it comes."""
-WRITE_AT = 1 << 20
-"""Bytes that wait in memory before they are written between two commits."""
+LINES = ("jsonlines", "jsonl", "jl", "csv")
+"""Formats whose files can be read however many items they have."""
 
 
 class FeedExporter(ScrapyFeedExporter):
     """For ``EXTENSIONS``, in the place of Scrapy's; the add-on does that with ``JOBDIR``.
 
-    Feeds of other formats, compressed ones, and those that are not local files are written by Scrapy alone; a line in
-    the log says what a kill costs there.
+    Feeds that are not local files, and those of exporters whose items cannot be told apart, are written by Scrapy
+    alone; a line in the log says what a kill costs there.
     """
 
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
         self.crawl = Crawl.of(crawler)
         self.crawl.feeds.append(self)
-        self.waiting: dict[int, list[Any] | None] = {}
-        """Items of pages that are not done, by id() of the request; None if the page had too many."""
-        self._noted: dict[str, FeedLength] = {}  # by path, as noted last
-        self._finished: list[FeedSlot] = []
+        self._feeds: list[Feed] = []
+        self._full: list[FeedSlot] = []  # batches of a job that are not written yet, or not forgotten
+        self._notes: list[FeedLength] = []  # changes of older notes, for the next commit
+
+    # -- opening -------------------------------------------------------------------------------------------------------
 
     def open_spider(self, spider: Spider) -> None:
         """Open the feeds; go on with those that an unfinished job has begun."""
         super().open_spider(spider)
-        if self.crawl.delta is not None and not all(map(_survives_kill, self.slots)):
-            self.crawl.delta.waits_for_end = True
-        if self.crawl.jobdir is None:
+        store, job = self.crawl.store, self.crawl.job
+        if not self.crawl.scheduler_name or store is None or store.commits is None:  # pages are not acknowledged
+            for slot in self.slots:
+                self._tell_unsafe(slot, "the scheduler is not ours")
             return
-        job = self.crawl.job
-        if job is not None:
-            self.slots = [self._resumed(slot, job) if _can_commit(slot) else slot for slot in self.slots]
-        others = [slot.uri for slot in self.slots if not _is_committed(slot)]
-        if others:
-            logger.info(
-                "%s: a kill may lose items of this feed or give them twice, since it is not JSON lines or CSV in a "
-                "local, uncompressed file%s",
-                ", ".join(others),
-                "" if job is not None else ", or the scheduler is not ours",
-            )
+        slots, self.slots = self.slots, []
+        if job is None:
+            for slot in slots:
+                self._feeds.append(Feed(slot, slot))
+                if not _survives_kill(slot):
+                    self._tell_unsafe(slot, "no commit of this job has it")
+            return
+        job.after_commit.append(self._committed)
+        for slot in slots:
+            if (why := _unfitness(slot)) is not None:
+                self.slots.append(slot)
+                self._tell_unsafe(slot, why)
+            elif self._can_be_opened(slot):
+                self._feeds.append(self._in_job(slot, job))
 
-    def _resumed(self, slot: FeedSlot, job: JobStore) -> FeedSlot:
-        """Return *slot*, or one that goes on with the file that was being written when the job ended."""
-        path = str(Path(cast("Any", slot.storage).path).absolute())
-        begun = feed_begun(job.database, slot.uri_template, path)
-        goes_on = begun is not None and (bool(slot.feed_options["batch_item_count"]) or begun.path == path)
-        if begun is not None and goes_on:
-            slot = self._start_new_batch(begun.batch, begun.path, slot.feed_options, slot.spider, slot.uri_template)
-            slot.itemcount = begun.items
-        self._begin(slot, job.feed_begins, goes_on=goes_on)
-        if slot.itemcount:
-            slot.start_exporting()  # Scrapy closes a feed that has items
+    def _tell_unsafe(self, slot: FeedSlot, why: str) -> None:
+        if self.crawl.delta is not None:
+            self.crawl.delta.waits_for_end = True
+        if self.crawl.jobdir is not None:
+            logger.info("%s: a kill may lose items of this feed or give them twice, since %s", slot.uri, why)
+
+    def _can_be_opened(self, slot: FeedSlot) -> bool:
+        """Return whether the file of *slot* can be written; if not, say so: every commit would fail."""
+        path = Path(path_of(slot))
+        try:
+            if path.exists():
+                path.open("ab").close()
+        except OSError as error:
+            logger.error("The feed %s cannot be written, and gets no items: %s", slot.uri, error)  # noqa: TRY400 - said
+            self._count_failed(slot)
+            return False
+        return True
+
+    def _count_failed(self, slot: FeedSlot) -> None:
+        if self.crawl.delta is not None:
+            self.crawl.delta.waits_for_end = True
+        self.crawl.stats.inc_value("feedexport/failed_count/" + type(slot.storage).__name__)  # as Scrapy does
+
+    def _in_job(self, plain: FeedSlot, job: JobStore) -> Feed:
+        """Return the feed of *plain* as part of the commit, which goes on with what an unfinished job has begun."""
+        jobdir, template, is_batched = job.directory.parent.absolute(), plain.uri_template, _is_batched(plain)
+        notes = [note for note in job.feeds if is_of(note, template, path_of(plain), jobdir, is_batched=is_batched)]
+        self._notes += [note._replace(is_finished=True) for note in notes]
+        begun = max(notes, key=lambda note: note.batch, default=None)
+        if begun is None or not (begun.cycle == job.state.cycle or (begun.cycle is None and job.is_resumed)):
+            return Feed(plain, self._with_file(plain, job))
+        path = str(path_now(begun, jobdir)) if is_batched else path_of(plain)
+        if is_batched:
+            plain = self._start_new_batch(begun.batch, path, plain.feed_options, plain.spider, template)
+        slot = self._with_file(plain, job, begun)
+        feed = Feed(plain, slot, is_begun=True, columns=begun.columns)
+        feed.is_begun = goes_on(Path(path), begun, feed.shell())
+        slot.itemcount = begun.items
+        slot.file = slot.storage.open(slot.spider)
+        if feed.is_begun:
+            slot.start_exporting()  # so that Scrapy closes it with its end
+            storage: Any = slot.storage
+            storage.waiting.clear()  # the file has it
+        return feed
+
+    def _with_file(self, plain: FeedSlot, job: JobStore, begun: FeedLength | None = None) -> FeedSlot:
+        """Return a copy of *plain* whose file is part of the commit; an earlier run may have *begun* it."""
+        storage: Any = plain.storage
+        options = {name: value for name, value in plain.feed_options.items() if name != "postprocessing"}
+        is_compressed, is_new = options != plain.feed_options, begun is None or not (begun.size or begun.items)
+        place = place_of(storage.path, job.directory.parent.absolute())
+        slot = copy(plain)
+        slot.feed_options = options
+        slot.storage = FileFeedStorage(
+            FeedLength(storage.path, 0, plain.batch_id, 0, plain.uri_template, place, job.state.cycle),
+            compress=partial(compressed, options=plain.feed_options) if is_compressed else None,
+            overwrites=storage.write_mode == "wb" and is_new,
+            keeps=job.state.cycle > 1,
+            mends=begun is not None and not is_compressed,
+            may_write=lambda: job.database.state.clean,
+            log=job.appends,
+        )
         return slot
 
-    def item_scraped(self, item: Any, spider: Spider, response: Response | None = None) -> None:  # noqa: ARG002 - Scrapy's arguments
-        """Keep *item* until its page is done; write it at once if that is unknown, or the page has too many."""
-        request = None if response is None else response.request
-        waiting = self.waiting.setdefault(id(request), []) if self.crawl.is_handling(request) else None
-        if request is None or waiting is None:
-            self._export(item)
-            return
-        waiting.append(item)
-        if len(waiting) > MOST_ITEMS_WAITING:
-            logger.warning(
-                "%s has given more than %d items, which are written as they come: if the crawl is killed before the "
-                "page is done, it is fetched again, and those written come twice",
-                request,
-                MOST_ITEMS_WAITING,
-            )
-            self.page_done(request)
-            self.waiting[id(request)] = None
+    # -- items ---------------------------------------------------------------------------------------------------------
 
-    def page_done(self, request: Request) -> bool:
-        """Write the items of *request*'s page to the feeds. Return False if one cannot be written."""
-        written = [self._export(item) for item in self.waiting.pop(id(request), None) or ()]
-        return all(written)
+    def item_scraped(self, item: Any, spider: Spider, response: Response | None = None) -> None:
+        """Make bytes of *item*, which are written when its page is committed, or at once if it belongs to none."""
+        page = self.crawl.pages.of_response(response)
+        for feed in list(self._feeds):
+            try:
+                if not feed.slot.filter.accepts(item):
+                    continue
+                frame, data = feed.serialized(item)
+            except UnframedError as error:
+                self._leave_to_scrapy(feed, str(error))
+            except Exception:  # as Scrapy does: an item of a type that the format cannot hold, say
+                logger.exception("An item could not be written to the feed %s: %r", feed.slot.uri, item)
+                if page is not None:
+                    page.note_item(failed=True)
+            else:
+                append = partial(self._append, feed, frame)
+                if page is None:
+                    append(data)
+                else:
+                    page.items.append((append, data))
+        super().item_scraped(item, spider)
 
-    def _export(self, item: Any) -> bool:
-        """Write *item* to the feeds. Never raises: other items of its page wait to be written."""
-        before = self.slots
-        spider = self.crawler.spider
-        assert spider is not None  # noqa: S101 - it has scraped the item
-        is_written = True
+    def _leave_to_scrapy(self, feed: Feed, why: str) -> None:
+        self._feeds.remove(feed)
+        storage: Any = feed.plain.storage
+        if feed.slot.itemcount:  # an earlier run has begun it
+            storage.write_mode = "ab"
+        self.slots.append(feed.plain)
+        self._tell_unsafe(feed.plain, why)
+
+    def _append(self, feed: Feed, frame: Frame, data: bytes) -> None:
+        """Write *data*, an item, to *feed*. Never raises: other items of its page wait to be written."""
         try:
-            super().item_scraped(item, spider)
-        except Exception:  # as Scrapy does: an item of a type that the format cannot hold, say
-            logger.exception("An item could not be written to the feeds: %r", item)
-            is_written = False
-        for old, new in zip(before, self.slots, strict=True):
-            if old is not new and _is_committed(old):
-                self._finished.append(old)
-                self._begin(new, cast("FileFeedStorage", old.storage).begins)
-        return is_written
+            if not feed.is_like(frame) and _is_batched(feed.plain):
+                self._begin_batch(feed)
+            feed.write(frame, data)
+            if _is_batched(feed.plain) and feed.slot.itemcount >= feed.slot.feed_options["batch_item_count"]:
+                self._begin_batch(feed)
+        except Exception:  # the disk is full, in a fleet
+            logger.exception("An item could not be written to the feed %s", feed.slot.uri)
+            self._count_failed(feed.plain)
 
-    def _begin(self, slot: FeedSlot, begins: Callable[[FeedLength], None], *, goes_on: bool = False) -> None:
-        """Make the file of *slot* part of the commits. The job knows of it, by *begins*, before it is opened."""
-        storage: Any = slot.storage
-        path, mode = Path(storage.path).absolute(), "ab" if goes_on else storage.write_mode
-        kept = path.stat().st_size if mode == "ab" and path.is_file() else 0
-        feed = FeedLength(str(path), kept, slot.batch_id, slot.itemcount, slot.uri_template)
-        slot.storage = FileFeedStorage(feed, mode, begins)
-        if slot.format == "csv" and kept:
-            slot.feed_options = _without_header(slot.feed_options, path)
+    def _begin_batch(self, feed: Feed) -> None:
+        full, job = feed.slot, self.crawl.job
+        full.finish_exporting()
+        params = self._get_uri_params(full.spider, full.feed_options["uri_params"], full)
+        uri = _with_params(full.uri_template, params)
+        plain = self._start_new_batch(full.batch_id + 1, uri, feed.plain.feed_options, full.spider, full.uri_template)
+        if job is None:
+            self._close(full)
+            feed.begin_file(plain)
+        else:
+            self._full.append(full)
+            feed.begin_file(self._with_file(plain, job))
+
+    def _close(self, slot: FeedSlot) -> None:
+        """Close *slot* as Scrapy does, with its line in the log and its signal."""
+        close = getattr(self, "_schedule_slot_close", self._close_slot)  # from Scrapy 2.18 on; before it
+        close(slot, slot.spider)
+
+    # -- commits -------------------------------------------------------------------------------------------------------
+
+    @property
+    def waiting_bytes(self) -> int:
+        """How many bytes of finished pages wait for a commit."""
+        return sum(file.waiting_bytes for file, _, _ in self._files())
+
+    def _files(self) -> list[tuple[FileFeedStorage, int, Any]]:
+        """Return the files that are part of the commit, with their numbers of items and their columns."""
+        full = [(slot.storage, slot.itemcount, None) for slot in self._full]
+        now = [(feed.slot.storage, feed.slot.itemcount * feed.is_begun, feed.columns) for feed in self._feeds]
+        return [each for each in (*full, *now) if isinstance(each[0], FileFeedStorage)]  # type: ignore[misc]
 
     def flush(self) -> None:
         """Hand what was written to the operating system."""
-        for slot in self.slots:
+        for slot in (*self.slots, *(feed.slot for feed in self._feeds)):
             if slot.file is not None and not slot.file.closed:
                 slot.file.flush()
 
     def lengths(self) -> list[FeedLength]:
-        """Write the files that are part of the commit, and return how long they are, if that has changed.
+        """Begin a commit: return the notes of the files, with the bytes that :meth:`_committed` appends.
 
         Raises:
             OSError: The disk is full, say. Nothing is lost: the next call tries again.
 
         """
-        lengths = []
-        for slot in filter(_is_committed, [*self._finished, *self.slots]):
-            storage = cast("FileFeedStorage", slot.storage)
-            if slot.file is not None:  # without items yet, it has a number among the batches
-                storage.settle()
-            lengths.append(storage.feed._replace(items=slot.itemcount, is_finished=slot in self._finished))
-        self._finished.clear()
-        changed = [length for length in lengths if self._noted.get(length.path) != length]
-        self._noted.update((length.path, length) for length in changed)
-        return changed
+        self.flush()
+        files = self._files()
+        for file, _, _ in files:
+            file.settle()
+        notes = [note for file, items, columns in files if (note := file.note(items, columns)) is not None]
+        self._full = [slot for slot in self._full if not getattr(slot.storage, "is_stored", False)]
+        older, self._notes = self._notes, []
+        known = {note.path for note in notes}
+        return [*notes, *(note for note in older if note.path not in known)]
+
+    def _committed(self) -> None:
+        """Append the items of the commit whose transaction is written, and close the batches that are full."""
+        for file, _, _ in self._files():
+            file.committed()
+        for slot in self._full:
+            storage: Any = slot.storage
+            if not (storage.is_stored or storage.waiting_bytes):
+                storage.is_stored = True
+                self._close(slot)
+
+    async def close_spider(self, spider: Spider) -> None:
+        """Close the feeds."""
+        self.slots += [feed.slot for feed in self._feeds]
+        self.slots += [slot for slot in self._full if not getattr(slot.storage, "is_stored", False)]
+        await super().close_spider(spider)
 
 
-class FileFeedStorage(io.RawIOBase):
-    """A local file that is written by commits, and Scrapy's storage of it. Scrapy's stats have this name, and keep it.
-
-    What is written waits in memory until :meth:`settle`, also while the disk has no room.
-
-    Args:
-        feed: The file with its numbers, as it is before it is opened.
-        mode: "ab" to append to it, "wb" to overwrite it.
-        begins: Called before it is opened. If that raises OSError, all waits on.
-
-    """
-
-    def __init__(self, feed: FeedLength, mode: str, begins: Callable[[FeedLength], None]) -> None:
-        super().__init__()
-        self.feed, self._mode, self.begins = feed, mode, begins
-        self._waiting = bytearray()
-        self._file: Any = None
-
-    def open(self, spider: Spider) -> IO[bytes]:  # noqa: ARG002 - Scrapy's arguments
-        """Return the file, which waits for commits."""
-        return cast("IO[bytes]", self)
-
-    def store(self, file: IO[bytes]) -> None:
-        """Close *file*."""
-        file.close()
-
-    def writable(self) -> bool:
-        """Return True."""
-        return True
-
-    def write(self, data: Any) -> int:
-        """Take *data* in."""
-        self._waiting += data
-        if len(self._waiting) >= WRITE_AT:
-            with suppress(OSError):  # the next commit says so
-                self.settle()
-        return len(data)
-
-    def settle(self) -> None:
-        """Write what waits. Raise OSError if that fails: what is not written waits on."""
-        if self._file is None:
-            path = Path(self.feed.path)
-            self.begins(self.feed)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if self._mode == "ab" and not _ends_a_line(path):
-                self._waiting[:0] = b"\n"
-            self._file = path.open(self._mode, buffering=0)
-        if self._file.closed:
-            return
-        while self._waiting:
-            written = self._file.write(self._waiting)
-            del self._waiting[:written]
-        self.feed = self.feed._replace(length=self._file.tell())
-        if self.closed:
-            self._file.close()
-
-    def close(self) -> None:
-        """Let no more be written. The file is closed by the commit that writes the last of it."""
-        super().close()
-        with suppress(OSError):
-            self.settle()
+def _is_batched(slot: FeedSlot) -> bool:
+    return bool(slot.feed_options["batch_item_count"])
 
 
-def _ends_a_line(path: Path) -> bool:
-    """Return whether the file at *path* is empty, missing or ends a line; one that was cut would tear the next."""
-    try:
-        with path.open("rb") as file:
-            file.seek(-min(4, file.seek(0, os.SEEK_END)), os.SEEK_END)
-            return b"\n" in (file.read() or b"\n")  # of UTF-16 or UTF-32, too
-    except OSError:
-        return True
+def _with_params(template: str, params: dict[str, Any]) -> str:
+    """Return the URI of a feed, as this version of Scrapy makes it."""
+    apply: Callable[[str, dict[str, Any]], str] = getattr(feedexport, "apply_uri_params", operator.mod)
+    return apply(template, params)
 
 
 def _survives_kill(slot: FeedSlot) -> bool:
-    """Return whether a kill leaves what was flushed to *slot*, and no less than that can be read."""
+    """Return whether a kill leaves what was flushed to *slot*, a worker's, and it can be read up to there."""
     is_file = isinstance(slot.storage, ScrapyFileFeedStorage)
-    return is_file and slot.format in COMMITTED_FORMATS and "postprocessing" not in slot.feed_options
+    return is_file and slot.format in LINES and "postprocessing" not in slot.feed_options
 
 
-def _can_commit(slot: FeedSlot) -> bool:
-    return type(slot.storage) is ScrapyFileFeedStorage and _survives_kill(slot)
-
-
-def _is_committed(slot: FeedSlot) -> bool:
-    return isinstance(slot.storage, FileFeedStorage)
-
-
-def _without_header(options: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Return the *options* of a CSV feed that goes on below the header in the file at *path*."""
-    encoding = options["encoding"] or "utf-8"
-    with path.open(newline="", encoding=encoding) as file:
-        header = next(csv.reader(file), [])
-    kwargs = {**options["item_export_kwargs"], "include_headers_line": False}
-    return {**options, "fields": options["fields"] or header, "item_export_kwargs": kwargs}
+def _unfitness(slot: FeedSlot) -> str | None:
+    """Return why the feed of *slot* cannot be part of commits; None if it can."""
+    if type(slot.storage) is not ScrapyFileFeedStorage:
+        return "it is no local file"
+    path = Path(path_of(slot))
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        return "it is no regular file"
+    return None if can_be_joined(slot.feed_options) else "such compressed files cannot be gone on with"

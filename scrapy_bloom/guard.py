@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from scrapy_bloom.errors import counted
 from scrapy_bloom.loops.limits import allowed_by, objection_by
 from scrapy_bloom.loops.novelty import NOTHING, Novelty
-from scrapy_bloom.loops.share import MARK, Mark, Share
+from scrapy_bloom.loops.share import Mark, Share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -16,10 +16,14 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.http import Response
 
+    from scrapy_bloom.job.page import Page
     from scrapy_bloom.loops.limits import LoopOptions
     from scrapy_bloom.loops.share import Group
 
 logger = logging.getLogger(__name__)
+
+FINGERPRINT_BYTES = 8
+"""Of each pending request, which stand in its row: enough to count its links by."""
 
 
 class LoopGuard:
@@ -32,44 +36,61 @@ class LoopGuard:
 
     def __init__(self, options: LoopOptions) -> None:
         self.objection = objection_by(options)
-        self.share = Share()
+        self.share = Share(self._remember)
         self._is_allowed = allowed_by(options)
         self._novelty: Novelty | None = None
-        self._judged: set[int] = set()  # id() of requests whose page has been
+        self._add: Callable[[bytes], bool] = lambda _: True
 
     def open(self, add: Callable[[bytes], bool]) -> None:
         """Begin; *add* remembers a piece of a page, and returns whether it is new."""
-        self._novelty = Novelty(add)
+        self._novelty, self._add = Novelty(add), add
+
+    def _remember(self, key: bytes) -> bool:
+        return self._add(key)
 
     @property
     def is_open(self) -> bool:
         """Whether it shares the crawl, and does not only limit URLs: not so in a fleet."""
         return self._novelty is not None
 
-    def mark(self, request: Request) -> None:
-        """Note in *request*, which is about to be queued, of which kind it is."""
+    def counting(self, add: Callable[[bytes], bool]) -> Callable[[bytes], bool]:
+        """Return *add*, which remembers the fingerprint of a request, so that it counts the request as a link, too."""
+
+        def count_and_add(fingerprint: bytes) -> bool:
+            self.share.links.add(fingerprint)
+            return add(fingerprint)
+
+        return count_and_add
+
+    def count_links(self, fingerprints: Iterable[bytes]) -> None:
+        """Count links to pages that were asked for before, by the *fingerprints* of their requests."""
+        if self.is_open:
+            for fingerprint in fingerprints:
+                self.share.links.add(fingerprint)
+
+    def mark(self, request: Request, parent: Page | None, fingerprint: bytes | None) -> Mark:
+        """Return what is to be noted of *request*, which is about to be queued, and to which *parent* led.
+
+        Its links are counted by *fingerprint*; None: it has none.
+        """
         url = _asked_for(request)
         if self._is_allowed(url):
-            request.meta[MARK] = Mark("")
-        else:
-            request.meta[MARK] = self.share.mark(url, request.meta.get(MARK))
+            return Mark("")
+        origin = None if parent is None else parent.links_mark or parent.mark
+        return self.share.mark(url, origin, (fingerprint or b"")[:FINGERPRINT_BYTES])
 
-    def judge(self, response: Response) -> Mark | None:
-        """Learn what *response* brought; return what its links are to carry."""
-        request = response.request
-        mark = None if request is None else request.meta.get(MARK)
-        if request is None or mark is None or self._novelty is None:
-            return None
-        self._judged.add(id(request))
+    def judge(self, page: Page, response: Response) -> None:
+        """Learn what *response*, the answer of *page*, brought."""
+        mark = page.mark
+        if mark is None or self._novelty is None:
+            return
         brought = self._novelty.brought(response) if _tells_something(response) else NOTHING
-        return self.share.page_done(mark, brought, _asked_for(request)) if mark.lane else mark
+        page.links_mark = self.share.page_done(mark, brought, _asked_for(page.request)) if mark.lane else mark
 
-    def done(self, request: Request) -> None:
-        """Note that the engine is done with *request*: without a page, it has brought nothing."""
-        if id(request) in self._judged:
-            self._judged.discard(id(request))
-        elif (mark := request.meta.get(MARK)) is not None and mark.lane:
-            self.share.page_done(mark, NOTHING, _asked_for(request))
+    def done(self, page: Page) -> None:
+        """Note that the engine is done with *page*: without an answer, it has brought nothing."""
+        if page.links_mark is None and page.mark is not None and page.mark.lane:
+            self.share.page_done(page.mark, NOTHING, _asked_for(page.request))
 
     def log_left(self, groups: Iterable[Group], *, stays: bool) -> int:
         """Say what of *groups* is left when the guard ends the crawl, and whether it *stays* in a job's queue.
@@ -78,11 +99,14 @@ class LoopGuard:
         """
         kinds = self.share.report(groups)
         left = sum(waiting for _, waiting, _ in kinds)
-        logger.info(
-            "The loop guard ends the crawl: %s of %s have brought nothing new for long; %s. Most: %s",
+        logger.warning(
+            "The loop guard ends the crawl: the last pages of each host, as many as it had before and 1,000 at least, "
+            "have brought nothing new. Left: %s of %s; %s. Most: %s",
             counted(left, "pending request"),
             counted(len(kinds), "kind"),
-            "they stay in the queue" if stays else "without a JOBDIR they are lost",
+            "they stay in the job, and a run with BLOOM_LOOP_GUARD = False fetches them"
+            if stays
+            else "without a JOBDIR they are lost, and a crawl with BLOOM_LOOP_GUARD = False fetches them",
             ", ".join(f"{kind} ({waiting:,}{example and f', as {example}'})" for kind, waiting, example in kinds[:5]),
         )
         return left

@@ -146,6 +146,11 @@ class Opening:
             )
             logger.warning("The filter in %s had lost %s, and knows them again", store.directory, shown)
         before = store.state
+        if before.runs and before.is_finished:
+            logger.info(
+                "The job in %s had ended. This run begins again with the start requests, and fetches what is new",
+                jobdir,
+            )
         if not before.clean:
             self._set_stat("recovered", before.pending)
             self._set_stat("in_flight", before.in_flight)

@@ -127,15 +127,17 @@ class Progress:
             batch.note("pages", {host: b"%d" % pages for host, pages in store.pages.changed().items()})
         if self.estimate.found and (dumped := self.estimate.dump()) != self._noted:
             self._noted = batch.notes["state", "estimate"] = dumped
-        now = time.monotonic()
-        if now < self._figures_at + FIGURES_SECONDS and not is_last:
-            return
+        is_new = time.monotonic() >= self._figures_at + FIGURES_SECONDS
         if self._last is None:
-            self._before = store.database.last_figures()
-        self._figures_at = now
-        self._set_stats()
+            self._before = self._last = store.database.last_figures()
+        if is_new:
+            self._figures_at = time.monotonic()
+        if is_new or is_last:
+            self._set_stats()
         figures = self._figures_now(store)
         if self._last is None or figures[1:] != self._last[1:]:
+            if not is_new and self._last is not None:  # one row is kept of these seconds, and a kill loses no count
+                batch.outdated_figures.append(self._last.time)
             self._last = figures
             batch.figures.append(figures)
 
@@ -144,9 +146,10 @@ class Progress:
         before = self._before
         error_statuses = [name for name in list(values) if name.startswith((f"{_STATUS}4", f"{_STATUS}5"))]
         return Figures(
-            time=round(time.time(), 1),
+            # In order, also if somebody has put back the clock.
+            time=max(round(time.time(), 1), round(self._last.time + 0.1, 1) if self._last else 0.0),
             run=store.state.runs,
-            urls=self._number("bloom/urls"),
+            urls=len(store.chain),
             duplicates=self._number("dupefilter/filtered") + (before.duplicates if before else 0),
             pages=self._number("response_received_count") + (before.pages if before else 0),
             failures=self._number("downloader/exception_count") + (before.failures if before else 0),

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from scrapy.core.scheduler import BaseScheduler
 from scrapy.utils.misc import build_from_crawler, load_object
 
 from scrapy_bloom.crawl import Crawl
 from scrapy_bloom.errors import BloomError, UnusableError
-from scrapy_bloom.failures import REPLACING
-from scrapy_bloom.loops.share import MARK
+from scrapy_bloom.hooks import IN_PROGRESS, watch_progress
+from scrapy_bloom.in_progress import NOBODY
 from scrapy_bloom.startup import log_start_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Sized
 
     from scrapy import Request, Spider
     from scrapy.crawler import Crawler
@@ -45,7 +44,6 @@ class DurableScheduler(BaseScheduler):
     def __init__(self, crawl: Crawl, dupefilter: BaseDupeFilter) -> None:
         self.crawl, self.df, self.stats = crawl, dupefilter, crawl.stats
         self.spider: Spider | None = None
-        self._in_progress: Collection[Request] = ()
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -64,24 +62,15 @@ class DurableScheduler(BaseScheduler):
 
     def _watch_engine(self) -> None:
         """From now on, learn from Scrapy's engine when it is done with a request."""
-        engine: Any = self.crawl.crawler.engine
-        slot: Any = getattr(engine, "_slot", None)
-        if type(getattr(slot, "inprogress", None)) is set and not slot.inprogress:
-            self._in_progress = slot.inprogress = self.crawl.failures.under_way = InProgress(self.crawl.done)
-            with suppress(AttributeError):  # another downloader: a failure has no name there
-                engine.downloader.middleware.methods["process_exception"].append(self.crawl.failures.raised)
-                engine.scraper.spidermw.methods["process_spider_exception"].append(self.crawl.failures.callback_raised)
-            return
-        found = "does not let us see when it is done with a request"
-        advice = "Please report it together with the Scrapy version."
-        if self.shares_requests:  # others would wait for its acknowledgements for ever
-            raise UnusableError("This Scrapy", found, advice=advice)
-        if self.crawl.jobdir is not None:
-            logger.warning("This Scrapy %s: after a kill, every page of this run is fetched again. %s", found, advice)
+        if IN_PROGRESS not in self.crawl.missing_hooks:
+            watch_progress(self.crawl.crawler, self.crawl.done)
+        elif self.shares_requests:  # others would wait for its acknowledgements for ever
+            advice = "Please report it together with the Scrapy version."
+            raise UnusableError("This Scrapy", f"has no {IN_PROGRESS} as we know it", advice=advice)
 
     def close(self, reason: str) -> Deferred[None] | None:
         """Write what is pending, then close the filter."""
-        self.crawl.close()
+        self.crawl.close(reason)
         return self.df.close(reason)
 
     def has_pending_requests(self) -> bool:
@@ -91,25 +80,27 @@ class DurableScheduler(BaseScheduler):
     def __len__(self) -> int:
         return 0 if self.crawl.store is None or self.crawl.has_failed else len(self.crawl.store)
 
-    def enqueue_request(self, request: Request) -> bool:
-        """Take in *request* unless the filter has seen it; return False if it has.
+    @property
+    def dqs(self) -> Sized | None:
+        """The pending requests that survive the process: Scrapy's telnet console asks for their number."""
+        return None if self.crawl.store is None else self.crawl.store.durable
 
-        Start requests and redirects that are not filtered are remembered all the same, for the links that lead there.
-        """
+    @property
+    def mqs(self) -> Sized:
+        """The pending requests that end with the process."""
+        return () if self.crawl.store is None else self.crawl.store.in_memory
+
+    def enqueue_request(self, request: Request) -> bool:
+        """Take in *request* unless the filter has seen it; return False if it has."""
         crawl = self.crawl
+        _, parent = crawl.pages.parents.pop(id(request), NOBODY)
         fingerprint, is_start = None, False
-        ends = {} if REPLACING.isdisjoint(request.meta) else crawl.failures.came(request)
         if crawl.delta is not None and crawl.delta.skips(request):
             return False
-        redirected = self._redirected(request) if request.meta.get("redirect_urls") else None
         if request.dont_filter:
-            is_start = bool(request.meta.get("is_start_request")) and MARK not in request.meta
-            if is_start and not crawl.note_start_request(request):
+            is_start = parent is None and bool(request.meta.get("is_start_request"))
+            if is_start and crawl.start_urls is not None and crawl.start_urls.skips(request):
                 return False
-            if is_start or redirected is not None:
-                fingerprint = crawl.record(request)
-        elif redirected is not None and self._is_awaited(request, redirected):
-            fingerprint = crawl.record(request)
         elif self.df.request_seen(request):
             assert self.spider is not None  # noqa: S101 - open() has set it
             self.df.log(request, self.spider)
@@ -117,39 +108,21 @@ class DurableScheduler(BaseScheduler):
         elif (decision := crawl.decision) is not None and decision.request is request:
             fingerprint = decision.fingerprint
         assert crawl.store is not None  # noqa: S101 - open() has opened it
+        mark = None
         if crawl.guard is not None and crawl.guard.is_open:
-            crawl.guard.mark(request)
+            mark = crawl.guard.mark(request, parent, fingerprint)
         try:
-            is_durable = crawl.store.push(request, fingerprint)
+            is_durable = crawl.store.push(request, fingerprint, parent, mark)
         except BloomError as error:
             crawl.fail(error)
             return False
-        if is_start and not is_durable and crawl.job is not None:
-            crawl.starts.ask_again(crawl.job)
+        if is_start and crawl.start_urls is not None:
+            crawl.start_urls.pushed(is_durable=is_durable)
         self.stats.inc_value("scheduler/enqueued/disk" if is_durable else "scheduler/enqueued/memory")
         self.stats.inc_value("scheduler/enqueued")
-        crawl.progress.estimate.found[request.meta.get("depth", 0)] += 1
-        crawl.failures.ends.update(ends)
+        depth = request.meta.get("depth")
+        crawl.progress.estimate.found[depth if type(depth) is int and depth >= 0 else 0] += 1
         return True
-
-    def _redirected(self, request: Request) -> Request | None:
-        """Return the request in progress that was redirected to *request*; None for a link with its page's meta."""
-        url = request.meta["redirect_urls"][-1]
-        return next((each for each in self._in_progress if each.url == url), None)
-
-    def _is_awaited(self, request: Request, redirected: Request) -> bool:
-        """Return whether the page of *request*, to which *redirected* was, is the answer that is waited for.
-
-        So it is after a form, and where a URL leads back to itself, once, for a cookie perhaps: a filter that knows it
-        would drop it, and nobody would have seen the page.
-        """
-        if redirected.method != "GET":
-            return True
-        of_request = self.crawl.fingerprints.of_request
-        with suppress(Exception):  # of a fingerprinter of the user's: the filter counts it, and lets the request pass
-            before = [of_request(request.replace(url=url)) for url in request.meta["redirect_urls"]]
-            return before.count(of_request(request)) == 1
-        return False
 
     def next_request(self) -> Request | None:
         """Return the next request, or None."""
@@ -166,20 +139,3 @@ class DurableScheduler(BaseScheduler):
         self.stats.inc_value("scheduler/dequeued/disk" if found[1] else "scheduler/dequeued/memory")
         self.stats.inc_value("scheduler/dequeued")
         return found[0]
-
-
-class InProgress(set["Request"]):
-    """The engine's set of requests that it works on, which tells when one leaves.
-
-    A request enters when the scheduler hands it out. It leaves after its callback's last output was taken, after a
-    redirect or retry was scheduled in its place, or after an error was reported; Scrapy sends no signal then.
-    """
-
-    def __init__(self, left: Callable[[Request], None]) -> None:
-        super().__init__()
-        self._left = left
-
-    def remove(self, request: Request) -> None:
-        """Remove *request*, and report it; KeyError as for any set."""
-        super().remove(request)
-        self._left(request)

@@ -65,9 +65,9 @@ def job_directory(settings: BaseSettings) -> Path | None:
 def looks_only(crawler: Crawler) -> bool:
     """Return whether *crawler* belongs to a command of Scrapy's that looks at a page instead of crawling.
 
-    With ``JOBDIR`` in the project's settings, these would fetch the pending requests of a crawl. ``parse``, ``fetch``
-    and ``check`` put their own ``start()`` into the spider. The shell opens an engine without starting a crawl, under
-    settings of its own.
+    With ``JOBDIR`` or a fleet in the project's settings, these would fetch the pending requests of a crawl. ``parse``,
+    ``fetch`` and ``check`` put their own ``start()`` into the spider. The shell opens an engine without starting a
+    crawl, under settings of its own.
     """
     if str(getattr(crawler.spidercls.start, "__module__", "")).startswith("scrapy.commands."):
         return True

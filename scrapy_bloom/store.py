@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Sequence, Sized
 
     from scrapy import Request
 
     from scrapy_bloom.filter.chain import ScalableBloomFilter
+    from scrapy_bloom.job.page import Page
     from scrapy_bloom.job.records import FeedLength
+    from scrapy_bloom.loops.share import Mark
 
 
 class Feed(Protocol):
-    """A feed exporter that writes the items of a page when the page is done."""
-
-    waiting: dict[int, list[Any] | None]
-    """What waits for pages to be done, by id() of the request."""
-
-    def page_done(self, request: Request) -> bool:
-        """Write the items of *request*'s page. Return False if one cannot be written."""
+    """A feed exporter that writes the items of a page when the page is committed."""
 
     def flush(self) -> None:
         """Hand what was written to the operating system."""
@@ -36,8 +32,18 @@ class Store(Protocol):
     """The filter, or what this process knows of it."""
     where: str
     """Where it is, to be read after "the filter"."""
+    in_flight: dict[int, Page]
+    """The pages in progress, by id() of the request, which the page keeps alive."""
     add: Callable[[bytes], bool]
     """Remember a fingerprint, and return True if it was new."""
+
+    @property
+    def in_memory(self) -> Sized:
+        """The pending requests that end with the process."""
+
+    @property
+    def durable(self) -> Sized | None:
+        """The pending requests that survive the process, as far as it knows them; None if it ends with all."""
 
     @property
     def commits(self) -> int | None:
@@ -46,20 +52,19 @@ class Store(Protocol):
     def seen(self, fingerprints: Sequence[bytes]) -> list[bool]:
         """Return for each of *fingerprints* whether it was added before. Remembers nothing."""
 
-    def push(self, request: Request, fingerprint: bytes | None) -> bool:
-        """Take in *request*, and return whether it survives the process. Without a fingerprint it is not filtered."""
+    def push(
+        self, request: Request, fingerprint: bytes | None, parent: Page | None = None, mark: Mark | None = None
+    ) -> bool:
+        """Take in *request*, to which *parent* led, and return whether it survives the process.
+
+        Without a fingerprint it is not filtered. The loop guard's *mark* comes back with it.
+        """
 
     def pop(self) -> tuple[Request, bool] | None:
         """Return the next request, and what :meth:`push` returned for it; None if nothing is to be handed out now."""
 
-    def done(self, request: Request, *, is_page: bool = True) -> bool:
-        """Note that the engine is done with *request*, and its items are in the feeds. False: it was not handed out.
-
-        If no *page* came of it, a retry or a redirect has taken its place.
-        """
-
-    def is_handling(self, request: Request) -> bool:
-        """Return whether *request* was handed out and is not done."""
+    def done(self, page: Page) -> None:
+        """Note that the engine is done with *page*; its items go to the feeds when it is committed."""
 
     def forget(self, fingerprint: bytes) -> bool:
         """Take *fingerprint* back; return False if it was not known."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,6 +11,7 @@ from scrapy import Spider
 from scrapy.utils.misc import load_object
 from scrapy.utils.test import get_crawler
 
+from scrapy_bloom import Addon
 from scrapy_bloom.errors import UnusableError
 
 if TYPE_CHECKING:
@@ -51,6 +54,11 @@ def test_each_setting_switches_on_what_it_needs(tmp_path: Path) -> None:
     assert chosen(settings_with(**fleet)) == ("RedisBloomDupeFilter", "FleetScheduler", True, False)
 
 
+def test_the_class_is_as_good_as_its_name() -> None:
+    """As in Scrapy, an add-on may be named by its import path or be the class itself."""
+    assert chosen(settings_with(ADDONS={Addon: 300})) == chosen(settings_with())
+
+
 def test_a_spider_may_name_the_job(tmp_path: Path) -> None:
     """Scrapy asks add-ons after it has read the spider's own settings."""
 
@@ -82,3 +90,27 @@ def test_a_job_directory_that_cannot_be_is_named(tmp_path: Path, kind: str) -> N
     jobdir = tmp_path / "file" if kind == "file" else tmp_path / "file" / "job"
     with pytest.raises(UnusableError, match="JOBDIR"):
         settings_with(JOBDIR=str(jobdir))
+
+
+OLD_SCRAPY = """
+import logging, sys
+import scrapy
+
+scrapy.__version__, scrapy.version_info = "2.12.0", (2, 12, 0)
+from scrapy.crawler import CrawlerProcess
+
+logging.basicConfig(format="%(levelname)s %(message)s")
+try:
+    process = CrawlerProcess({"ADDONS": {"scrapy_bloom.Addon": 300}})
+    process.crawl(scrapy.Spider, name="any")
+except ImportError:
+    sys.exit(7)
+"""
+
+
+def test_a_scrapy_that_is_too_old_is_one_critical_line() -> None:
+    """It names the version, and the crawl does not start."""
+    done = subprocess.run([sys.executable, "-c", OLD_SCRAPY], capture_output=True, text=True, check=False)
+    assert done.returncode == 7, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if "CRITICAL" in line]
+    assert "2.12.0" in line

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 DOCS = sorted((ROOT / "docs").glob("*.md"))
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *DOCS]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *DOCS]
 SOURCES = [path for path in sorted(Path(scrapy_bloom.__file__).parent.rglob("*.py")) if "old" not in path.parts]
 SETS_A_STAT = {"set_value", "inc_value", "_set_stat", "_count"}
 
@@ -54,6 +54,12 @@ def test_every_setting_has_its_row_with_its_default() -> None:
     defaults = {f"BLOOM_{field.name.upper()}": field.default for field in fields(BloomSettings)}
     shown = {name: ast.literal_eval(cells[0].strip("`")) for name, cells in documented.items()}
     assert {name: tuple(value) if value == [] else value for name, value in shown.items()} == defaults
+
+
+def test_scrapy_lint_is_told_all_settings() -> None:
+    """The block that docs/settings.md offers for pasting has each setting once."""
+    (block,) = re.findall(r"known-settings = (\[.*?\])", text_of(ROOT / "docs" / "settings.md"), re.DOTALL)
+    assert ast.literal_eval(block) == [name for name in rows("settings.md") if name.startswith("BLOOM_")]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)

@@ -17,25 +17,28 @@ MOST_EXCEPTIONS = 8
 
 FLOOR = {"errors", "filter", "url", "loops"}
 JOB = FLOOR | {"job", "store", "estimate"}
-BELOW_CRAWL = JOB | {"settings", "guard", "startup", "failures", "delta", "progress", "opening"}
+BELOW_CRAWL = JOB | {"settings", "guard", "startup", "failures", "in_progress", "hooks", "delta", "progress", "opening"}
 FACES = {"dupefilter", "scheduler", "feeds", "middleware", "links"}
 MAY_IMPORT = {
     "errors": set(),
     "filter": {"errors"},
     "url": {"errors"},
     "loops": {"errors", "url"},
+    "feed_format": JOB,
     "settings": FLOOR,
     "job": FLOOR | {"settings", "store"},
     "store": JOB,
     "startup": {"errors"},
     "failures": JOB,
+    "in_progress": JOB,
+    "hooks": {*JOB, "in_progress"},
     "delta": JOB | {"settings"},
-    "guard": FLOOR | {"store"},
+    "guard": FLOOR | {"job", "store"},
     "estimate": set(),
     "progress": JOB | {"guard"},
     "opening": JOB | {"settings", "guard"},
     "crawl": BELOW_CRAWL,
-    **{face: {"crawl", *BELOW_CRAWL} for face in FACES},
+    **{face: {"crawl", "feed_format", *BELOW_CRAWL} for face in FACES},
     "fleet": JOB | {"settings", "startup"},
     "redis_dupefilter": {"crawl", "fleet", "dupefilter", "scheduler", "fleet_scheduler", *BELOW_CRAWL},
     "fleet_scheduler": {"crawl", "fleet", "scheduler", *BELOW_CRAWL},

@@ -66,23 +66,110 @@ def test_what_the_user_does_not_filter_stays_untouched(tmp_path: Path, in_job: b
         assert engine.drain().count(home) == 2
 
 
-class NoFingerprint:
-    def fingerprint(self, request: Request) -> bytes:
-        raise ValueError(request.url)
+# -- start requests ----------------------------------------------------------------------------------------------------
+
+LIST = [f"http://a.example/{n}" for n in (1, 2, 2, 3)]
+OTHER_LIST = [*LIST[:3], "http://a.example/4"]
 
 
-def test_a_resumed_job_asks_for_the_start_requests_that_it_has_not_had(tmp_path: Path) -> None:
-    """Of those that look alike, each; of those that cannot be serialized, which a stop loses, all; without
-    fingerprints, all."""
-    alike = [ONE.replace(dont_filter=True, meta={"is_start_request": True}, cb_kwargs={"n": n}) for n in range(3)]
-    in_memory = TWO.replace(dont_filter=True, meta={"is_start_request": True, "unserializable": lambda: None})
-    none = {"REQUEST_FINGERPRINTER_CLASS": NoFingerprint, "DUPEFILTER_CLASS": SCRAPYS_FILTER}
-    for starts, asked_for in ((2, [True, True, True]), (3, [False, False, True, True]), (3, [False] * 3 + [True])):
-        with opened(tmp_path / "job") as engine:
-            assert engine.push(*(each.copy() for each in (*alike[:starts], in_memory))) == asked_for
+class Listed(PlainSpider):
+    """Uses Scrapy's own ``start()``."""
+
+    start_urls = LIST
+
+
+class Another(Listed):
+    """Has another list."""
+
+    start_urls = OTHER_LIST
+
+
+class StartsItself(Listed):
+    """Yields the same requests as Scrapy's own ``start()``."""
+
+    async def start(self) -> Any:
+        for url in self.start_urls:
+            yield Request(url, dont_filter=True)
+
+
+class StartsAsOfOld(Listed):
+    """Yields them as spiders did until Scrapy 2.12."""
+
+    def start_requests(self) -> Any:
+        return [Request(url, dont_filter=True) for url in self.start_urls]
+
+
+def start_request(url: str, **others: Any) -> Request:
+    return Request(url, dont_filter=True, meta={"is_start_request": True, **others})
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+@pytest.mark.parametrize(
+    ("then", "are_asked_for"),
+    [
+        (Listed, [False, False, True, True]),
+        (Another, [True, True, True, True]),
+        (StartsItself, [True, True, True, True]),
+        (StartsAsOfOld, [True, True, True, True]),
+    ],
+)
+def test_a_resumed_job_goes_on_in_its_list_of_start_urls(
+    tmp_path: Path, is_killed: bool, then: type[Spider], are_asked_for: list[bool]
+) -> None:
+    """Behind those that it has taken in, of which one may stand in the list twice. Of another list, and of a spider
+    with a ``start()`` of its own, every request is asked for; and so is what a middleware puts between them.
+    """
+    login = start_request("http://a.example/login")
+    engine = Engine(tmp_path / "job", spider=Listed)
+    assert engine.push(login.copy(), *map(start_request, LIST[:2])) == [True] * 3
+    engine.commit()
+    job = tmp_path / "copy" if is_killed else tmp_path / "job"
+    engine.killed(tmp_path / "copy")
+    with opened(job, spider=then) as engine:
+        before = engine.pending()
+        first, *others = map(start_request, then.start_urls)  # type: ignore[attr-defined]
+        assert engine.push(login.copy(), first, login.copy(), *others) == [
+            True,
+            are_asked_for[0],
+            True,
+            *are_asked_for[1:],
+        ]
+        assert engine.pending() == before + 2 + sum(are_asked_for)
+
+
+def test_a_finished_job_begins_its_list_again(tmp_path: Path) -> None:
+    """So does one that was killed before the first commit."""
     for _ in range(2):
-        with opened(tmp_path / "other", none) as engine:
-            assert engine.push(alike[0].copy()) == [True]
+        with opened(tmp_path / "job", spider=Listed) as engine:
+            assert engine.push(*map(start_request, LIST)) == [True] * 4
+            engine.drain()
+    engine = Engine(tmp_path / "other", spider=Listed)
+    snapshot(tmp_path / "other", tmp_path / "copy")
+    engine.push(start_request(LIST[0]))
+    engine.stop()
+    with opened(tmp_path / "copy", spider=Listed) as engine:
+        assert engine.push(*map(start_request, LIST)) == [True] * 4
+
+
+def test_start_urls_from_the_first_in_memory_only_on_are_asked_for_again(tmp_path: Path) -> None:
+    """A request that cannot be serialized is lost with the process. The count ends before it."""
+    requests = [start_request(url, **{"live": lambda: None} if n == 1 else {}) for n, url in enumerate(LIST)]
+    with opened(tmp_path / "job", spider=Listed) as engine:
+        assert engine.push(*requests) == [True] * 4
+    with opened(tmp_path / "job", spider=Listed) as engine:
+        assert engine.push(*map(start_request, LIST)) == [False, True, True, True]
+
+
+def test_an_unfiltered_request_of_a_page_is_none_of_the_list(tmp_path: Path) -> None:
+    """Though it has the URL that is next in the list, and the meta of the start request that it was made from."""
+    with opened(tmp_path / "job", spider=Listed) as engine:
+        engine.push(start_request(LIST[0]))
+        page = engine.start()
+        assert page is not None
+        engine.push_from(page, start_request(LIST[1]))
+        engine.end(page)
+    with opened(tmp_path / "job", spider=Listed) as engine:
+        assert engine.push(*map(start_request, LIST)) == [False, True, True, True]
 
 
 class Lock:
@@ -331,3 +418,13 @@ def test_the_real_commands_leave_the_job_alone(tmp_path: Path, command: list[str
         assert site.hits == {"/": 1}
     with opened(tmp_path) as engine:
         assert engine.drain() == [ONE.url]
+
+
+def test_the_telnet_console_counts_what_is_pending(tmp_path: Path) -> None:
+    """Scrapy's console asks for the two queues of its own scheduler."""
+    in_memory = Request("http://a.example/memory", meta={"live": lambda: None})
+    for jobdir, counts in ((tmp_path, [2, 1]), (None, [0, 3])):
+        with opened(jobdir) as engine:
+            engine.push(ONE, TWO, in_memory)
+            assert [len(engine.scheduler.dqs or []), len(engine.scheduler.mqs)] == counts
+            engine.drain()

@@ -67,6 +67,10 @@ class Site:
             root += rng.choice(string.ascii_lowercase)
         return root
 
+    def content_of(self, url: str) -> str:
+        """Return what stands for the content of *url*."""
+        return url
+
     def part_of(self, url: str) -> str:
         """Return the name of the section or trap of *url*, or ``nothing``."""
         trap = self._trap(Ask.of(url.removeprefix(self.host)))

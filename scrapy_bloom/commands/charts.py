@@ -6,6 +6,8 @@ import math
 from html import escape
 from typing import TYPE_CHECKING
 
+from scrapy_bloom.errors import counted
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -52,8 +54,7 @@ def time_chart(
     for value in (0, top / 2, top):
         parts.append(_path([(_LEFT, y(value)), (_RIGHT, y(value))], "grid"))
         parts.append(f'<text x="{_LEFT - 7}" y="{y(value) + 4:.1f}" text-anchor="end">{short(value)}</text>')
-    time = f"{short(end)} hours" if end >= 1 else f"{short(60 * end)} minutes"
-    parts.append(f'<text x="{_RIGHT}" y="{_BOTTOM + 20}" text-anchor="end">{time} of crawling</text>')
+    parts.append(f'<text x="{_RIGHT}" y="{_BOTTOM + 20}" text-anchor="end">{_in_words(end)} of crawling</text>')
     parts += [_path([(x(hour), _TOP), (x(hour), _BOTTOM)], "run") for hour in runs]
     shown = range(0, len(hours), math.ceil(len(hours) / _MOST_POINTS))
     legend = ""
@@ -63,6 +64,13 @@ def time_chart(
         legend += f'<span class="line{number}">{_DASHES[number]} {escape(name)} {short(values[-1])}</span> '
     caption = f"<figcaption><b>{escape(title)}</b>{legend}</figcaption>"
     return "\n".join(["<figure>", caption, *parts, "</svg>", "</figure>"])
+
+
+def _in_words(hours: float) -> str:
+    whole, minutes = divmod(round(60 * hours), 60)
+    words = [counted(whole, "hour")] if whole else []
+    words += [counted(minutes, "minute")] if minutes else []
+    return " ".join(words) or "less than a minute"
 
 
 def short(count: float) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy_bloom.commands.fingerprinting import fingerprints_in, of_url_in, settings_of
 from scrapy_bloom.commands.info import pending_requests
 from scrapy_bloom.commands.terminal import OK, WRONG, show, tracked, write
+from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.filter.inspect import reading
 from scrapy_bloom.job.inspect import inspect_job
 from scrapy_bloom.loops.limits import objection_by
@@ -37,6 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print what is known of each URL."""
+    if not options.urls and not options.file:
+        raise UnusableError("check", "was given no URL", advice="Name URLs after the JOBDIR, or a list with --file.")
     urls = [*options.urls, *(_urls_in(options.file) if options.file else ())]
     found = check(options.directory, urls, settings_of(options))
     if options.json:
@@ -59,12 +62,13 @@ def check(directory: str, urls: Iterable[str], settings: Settings) -> list[dict[
     job = inspect_job(directory)
     space = job.state.key_space
     fingerprints = fingerprints_in(job, urls, settings)
-    guard = BloomSettings.from_settings(settings).loop_guard
-    objection = objection_by(guard) if guard else lambda _: None
+    bloom = BloomSettings.from_settings(settings)
+    objection = objection_by(bloom.loop_guard) if bloom.loop_guard else lambda _: None
     waiting = set(fingerprints.values()).intersection(_waiting(job, of_url_in(space, directory, settings)))
-    with reading(job.filter.directory) as (contains, _):
+    with reading(job.filter.directory, bloom.max_age) as (contains, _):
         seen = waiting.union(filter(contains, fingerprints.values()))
-    rules = resolve(space["rules"] if space else "")
+    noted = space["rules"] if space else ""
+    rules = resolve(noted, noted)
     first: dict[bytes, str] = {}
     found = []
     for url, fingerprint in fingerprints.items():

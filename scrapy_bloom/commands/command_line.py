@@ -10,8 +10,9 @@ import argparse
 import os
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
+import scrapy_bloom
 from scrapy_bloom.commands.terminal import INTERRUPTED, PIPE_CLOSED, USAGE
 from scrapy_bloom.errors import BloomError
 
@@ -27,6 +28,7 @@ COMMANDS = {
     "check": ("say whether a job has seen URLs; exit code 1 if any is new", "jobs/books https://example.com/"),
     "verify": ("read a whole job and report everything that is wrong with it", "jobs/books"),
     "import": ("mark as seen what another crawl has seen", "jobs/books urls.txt.gz"),
+    "seed": ("make URLs or the pages of sitemaps pending, as start requests are", "jobs/books sitemap.xml.gz"),
     "export": ("take a job back to Scrapy's own queue and filter", "books -s JOBDIR=jobs/books"),
     "requeue": ("put requests that failed back into the queue", "jobs/books --failed"),
     "forget": ("take URLs back: a later link to them is followed again", "jobs/books https://example.com/"),
@@ -34,6 +36,12 @@ COMMANDS = {
     "crawl": ("run a spider in several processes that share its pending requests", "books --workers 4 -o items.jl"),
 }
 """What each does, and arguments that make sense, by name."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Say in one line what is wrong and where to look."""
+        self.exit(USAGE, f"{self.prog}: {message}. {self.prog} --help says more.\n")
 
 
 def main(
@@ -44,7 +52,8 @@ def main(
     Commands that need the *settings* of a project look for those of the working directory if they are None.
     """
     typed = sys.argv[1:] if arguments is None else list(arguments)
-    parser = argparse.ArgumentParser(prog=program, epilog=f"{program} COMMAND --help says more.")
+    parser = _Parser(prog=program, epilog=f"{program} COMMAND --help says more.")
+    parser.add_argument("--version", action="version", version=f"scrapy-bloom {scrapy_bloom.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, (about, example) in COMMANDS.items():
         command = commands.add_parser(name, help=about, epilog=f"Example: {program} {name} {example}")

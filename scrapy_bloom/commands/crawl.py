@@ -6,16 +6,10 @@ of all into one file, each once; passes Ctrl-C on, and says how it ended.
 
 from __future__ import annotations
 
-import json
-import logging
 import os
 import signal
-import socket
-import subprocess
-import sys
-import time
-from contextlib import ExitStack, suppress
-from hashlib import sha1
+from argparse import ArgumentTypeError
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -28,53 +22,54 @@ from scrapy_bloom.commands.export import spider_class
 from scrapy_bloom.commands.terminal import OK, WRONG, show
 from scrapy_bloom.errors import SettingsError, UnusableError
 from scrapy_bloom.filter.lock import lock_directory
-from scrapy_bloom.fleet.own_server import OwnServer, server_executable
-from scrapy_bloom.fleet.queue import Queue
-from scrapy_bloom.fleet.server import DEFAULT_URL, Server, address_of, key_of
-from scrapy_bloom.settings import BloomSettings
 
 if TYPE_CHECKING:
     import argparse
 
-logger = logging.getLogger(__name__)
-
+_MOST_WORKERS = 256
+_JSON_LINES = ("jl", "jsonl", "jsonlines")
 UNFINISHED = 3  # exit code of a crawl that was stopped, or stopped itself, before everything was fetched
-# A worker that dies so many times in a row within so many seconds of its start ends the crawl.
-SHORT_SECONDS, MOST_SHORT_LIVES = 15.0, 3
-
-# Removes the items that are in the file: ARGV[2] of the list ARGV[1], of all it ever had. Returns how many were
-# removed, and the others. ARGV[3] is the id of the filter that the list was beside: another one is of another queue.
-_COLLECT = """
-local list, field = KEYS[1] .. ':items:' .. ARGV[1], 'collected:' .. ARGV[1]
-local chain, removed = unpack(redis.call('HMGET', KEYS[1], 'chain', field))
-local known = chain == ARGV[3] and tonumber(ARGV[2]) or 0
-removed = tonumber(removed or 0)
-if known > removed then
-    redis.call('LTRIM', list, known - removed, -1)
-    redis.call('HSET', KEYS[1], field, known)
-    removed = known
-end
-return {chain or '', removed, redis.call('LRANGE', list, 0, -1)}
-"""
-_LOOK_SECONDS, _COLLECT_SECONDS = 0.1, 1.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``crawl``: what ``scrapy crawl`` takes, and how many workers."""
     many: dict[str, Any] = {"action": "append", "default": [], "metavar": "NAME=VALUE", "help": "as in Scrapy"}
     parser.add_argument("spider", metavar="SPIDER", help="name of a spider of the project")
-    workers: dict[str, Any] = {"type": int, "choices": range(1, 257), "default": os.cpu_count()}
-    parser.add_argument("--workers", **workers, metavar="N", help="processes")
+    workers = f"processes, from 1 to {_MOST_WORKERS}; by default one for each core"
+    parser.add_argument("--workers", type=_worker_count, default=os.cpu_count(), metavar="N", help=workers)
     parser.add_argument("-a", dest="arguments", **many)
     parser.add_argument("-s", "--set", dest="set", **many)
-    parser.add_argument("-o", "--output", metavar="FILE", help="append items to FILE, as JSON lines")
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument("-o", "--output", type=_items_file, metavar="FILE", help="append items to FILE, as JSON lines")
+    overwrite = "the same, into an empty FILE if the job begins"
+    output.add_argument("-O", "--overwrite-output", type=_items_file, dest="overwrite", metavar="FILE", help=overwrite)
     parser.add_argument("-L", "--loglevel", metavar="LEVEL", help="as in Scrapy")
     parser.add_argument("--logfile", metavar="FILE", help="as in Scrapy, for all workers together")
     parser.add_argument("--nolog", action="store_true", help="as in Scrapy")
 
 
+def _worker_count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= _MOST_WORKERS:
+        raise ArgumentTypeError(f"{text!r} is no whole number from 1 to {_MOST_WORKERS}")
+    return int(text)
+
+
+def _items_file(text: str) -> str:
+    """Return the path in *text*, which may end with a format as in Scrapy, such as ``:jsonlines``."""
+    path, _, suffix = text.rpartition(":")
+    if not path or "/" in suffix or os.sep in suffix:
+        path, suffix = text, Path(text).suffix.removeprefix(".")
+    if "://" in path or suffix not in _JSON_LINES:
+        raise ArgumentTypeError(
+            f"workers write JSON lines to a local file: {text!r} must end in .{' or .'.join(_JSON_LINES)}"
+        )
+    return path
+
+
 def run(options: argparse.Namespace) -> int:
     """Crawl, print how it ended, and return the exit code."""
+    from scrapy_bloom.commands.local_fleet import LocalFleet  # imports redis, which is optional
+
     try:
         typed, arguments = dict[str, Any](arglist_to_dict(options.set)), arglist_to_dict(options.arguments)
     except ValueError:
@@ -94,180 +89,10 @@ def run(options: argparse.Namespace) -> int:
         stack.enter_context(lock_directory(directory))
         directory.chmod(0o700)  # the queue holds cookies and headers
         order = {"spider": options.spider, "arguments": arguments, "settings": typed}
-        crawl = _Crawl(settings, directory, options, order)
+        crawl = LocalFleet(settings, directory, options, order)
         stack.callback(crawl.close)
         for number in (signal.SIGINT, signal.SIGTERM):
             stack.callback(signal.signal, number, signal.signal(number, crawl.want_stop))
         crawl.run()
         show(crawl.summary(), options)
     return {"failed": WRONG, "finished": OK, "stopped": UNFINISHED}[crawl.outcome]
-
-
-class _Worker:
-    """One worker, whatever process it is at the moment."""
-
-    def __init__(self, directory: Path, order: dict[str, Any]) -> None:
-        self.name, self._stats_file = directory.name, directory / "stats.json"
-        self.deaths = self.short_lives = self.pages = 0
-        self.reason = ""
-        """Why it has ended for good; "" while it has not."""
-        directory.mkdir(exist_ok=True)
-        self._line = json.dumps({**order, "directory": str(directory)}).encode() + b"\n"
-        self._process: subprocess.Popen[bytes] | None = None
-        self._began = 0.0
-
-    def look(self, *, may_start: bool) -> None:
-        """Note how its process has ended, if it has, and start another one if need be."""
-        if self._process is not None and self._process.poll() is not None:
-            self._note_end(self._process.returncode)
-        if self._process is not None or self.reason:
-            return
-        if not may_start:
-            self.reason = "not started again"
-        elif time.monotonic() > self._began + self.short_lives:
-            self._stats_file.unlink(missing_ok=True)
-            command = [sys.executable, "-m", "scrapy_bloom.commands.crawl_worker"]
-            # Its own session: Ctrl-C in a terminal reaches it through the pipe, and so once.
-            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)  # noqa: S603 - our module
-            self._began = time.monotonic()
-            self.say(self._line)
-
-    def _note_end(self, code: int) -> None:
-        self._process = None
-        stats = json.loads(self._stats_file.read_text(encoding="utf-8")) if self._stats_file.exists() else {}
-        self.pages += stats.get("response_received_count", 0)
-        self.reason = str(stats.get("finish_reason") or "")
-        if not self.reason:
-            self.deaths += 1
-            self.short_lives = self.short_lives + 1 if time.monotonic() < self._began + SHORT_SECONDS else 0
-            logger.warning("%s has died (exit code %d)", self.name, code)
-
-    def say(self, line: bytes) -> None:
-        """Write to its pipe: an order, or any line for Ctrl-C."""
-        if self._process is not None and self._process.stdin is not None:
-            with suppress(OSError):  # it has died, which look() will find
-                self._process.stdin.write(line)
-                self._process.stdin.flush()
-
-    def kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-
-
-class _Crawl:
-    """A crawl with its server and its workers."""
-
-    def __init__(self, settings: Any, directory: Path, options: argparse.Namespace, order: dict[str, Any]) -> None:
-        bloom = BloomSettings.from_settings(settings)
-        self._spider, self._began, self._stops, self._said = options.spider, time.monotonic(), 0, 0
-        self._server, self._workers, self._problem = None, [], ""
-        url = bloom.redis_url
-        if address_of(url, settings) == {"url": DEFAULT_URL}:
-            self._server = OwnServer(directory / "server", server_executable())
-            self._server.start()
-            url = self._server.url
-        order["settings"] |= {"BLOOM_REDIS_URL": url} if url else {}
-        name = sha1(f"{socket.gethostname()} {directory}".encode(), usedforsecurity=False).hexdigest()[:8]
-        order["items"] = name if options.output else ""
-        queue = Queue(Server(**address_of(url, settings)), key_of(bloom.redis_key, options.spider), items=name)
-        self._items = _Items(directory, queue, options.output)
-        self._workers = [_Worker(directory / f"worker-{i + 1}", order) for i in range(options.workers)]
-
-    def want_stop(self, *_: object) -> None:
-        """Stop; called twice, at once; called three times, kill the workers."""
-        self._stops += 1
-
-    @property
-    def outcome(self) -> str:
-        if self._problem:
-            return "failed"
-        return "finished" if any(worker.reason == "finished" for worker in self._workers) else "stopped"
-
-    def run(self) -> None:
-        next_collection = 0.0
-        while not all(worker.reason for worker in self._workers):
-            self._look_after_server()
-            for worker in self._workers:
-                worker.look(may_start=self.outcome != "finished" and not self._stops)
-                if worker.short_lives >= MOST_SHORT_LIVES and not self._problem:
-                    self._problem = f"{worker.name} dies again and again just after its start; the log says why"
-                    self.want_stop()
-            while self._said < self._stops:
-                self._said += 1
-                for worker in self._workers:
-                    worker.kill() if self._said > 2 else worker.say(b"stop\n")
-            if time.monotonic() > next_collection:
-                self._items.collect()
-                next_collection = time.monotonic() + _COLLECT_SECONDS
-            time.sleep(_LOOK_SECONDS)
-        self._look_after_server()
-        for _ in range(2):  # the second time removes what the first has copied
-            self._items.collect()
-
-    def _look_after_server(self) -> None:
-        if self._server is not None and self._server.has_ended():
-            logger.warning("The server has died, and is started again; nothing is lost")
-            self._server.start()
-
-    def close(self) -> None:
-        for worker in self._workers:
-            worker.kill()
-        if self._server is not None:
-            self._server.stop()
-
-    def summary(self) -> dict[str, Any]:
-        """Return how it ended, in plain types under stable names."""
-        each = [(worker.name, worker.pages, worker.deaths, worker.reason) for worker in self._workers]
-        return {
-            "spider": self._spider,
-            "outcome": self.outcome + (f": {self._problem}" if self._problem else ""),
-            "seconds": round(time.monotonic() - self._began, 1),
-            "items_in_file": self._items.count,
-            "workers": [dict(zip(("worker", "pages", "deaths", "ended"), row, strict=True)) for row in each],
-        }
-
-
-class _Items:
-    """The file of items, at *output*. The server keeps items, once a page's acknowledgement has counted, until then.
-
-    ``collected.json`` says how many entries of each shard's list are in the file, of all there ever were, and how long
-    it was then: what was written after that is cut off at the next start, and written again.
-    """
-
-    def __init__(self, directory: Path, queue: Queue, output: str | None) -> None:
-        self._state_file, self._queue = directory / "collected.json", queue
-        self._output = Path(output).absolute() if output else None
-        self.count = 0
-        known = json.loads(self._state_file.read_text()) if self._state_file.exists() else {}
-        self._copied: dict[str, list[Any]] = known.get("copied", {})  # by shard: id of its filter, and how many
-        if self._output is not None and known.get("output") == str(self._output) and self._output.exists():
-            os.truncate(self._output, min(known["length"], self._output.stat().st_size))
-
-    def collect(self) -> None:
-        """Append what has come since the last time, and remove it from the server."""
-        from redis import RedisError  # not before the package checks that it is installed
-
-        if self._output is None:
-            return
-        try:
-            self._collect(self._output)
-        except RedisError as error:
-            logger.warning("Items wait for the server: %s", error)
-
-    def _collect(self, path: Path) -> None:
-        queue, client = self._queue, self._queue.server.client
-        with path.open("ab") as output:
-            for shard in range(int(client.hget(queue.key(0), "shards") or 1)):
-                chain, copied = self._copied.get(str(shard), ["", 0])
-                found, removed, items = client.eval(_COLLECT, 1, queue.key(shard), queue.items, copied, chain)
-                for item in items:
-                    output.write(item)
-                    self.count += item.count(b"\n")
-                self._copied[str(shard)] = [found.decode(), removed + len(items)]
-            output.flush()
-            os.fsync(output.fileno())
-            state = {"output": str(path), "length": output.tell(), "copied": self._copied}
-        temporary = self._state_file.with_suffix(".new")
-        temporary.write_text(json.dumps(state))
-        temporary.replace(self._state_file)

@@ -26,7 +26,7 @@ from scrapy_bloom.settings import BloomSettings
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from scrapy.settings import Settings
 
@@ -34,7 +34,10 @@ _HEAD = 1 << 16
 _FINGERPRINTS = re.compile(rb"\0|(?:[0-9a-fA-F]{2}){8,}\r?$", re.MULTILINE)
 """What a ``requests.seen`` begins with: the length of a fingerprint in two bytes, or a line in hexadecimal."""
 
-_ADVICE = "A requests.seen does not say what made it. If that was something else, its pages are fetched again."
+_ADVICE_ON_SEEN = "A requests.seen does not say what made it. If that was something else, its pages are fetched again."
+_ADVICE_ON_URLS = (
+    "A URL counts as seen as a plain GET request. Requests to it with another method or a body are still new."
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SOURCE",
         nargs="+",
         help="a requests.seen of Scrapy's; or URLs, one a line, also gzipped, - for standard input. If JOBDIR is a "
-        "redis:// server, the spider whose crawl under scrapy-redis is taken over",
+        "redis:// server, the spiders whose crawls under scrapy-redis are taken over",
     )
 
 
@@ -53,7 +56,8 @@ def run(options: argparse.Namespace) -> int:
     """Import, and print how much was new."""
     settings = settings_of(options)
     if "://" in options.target:
-        show(_take_over(options.target, options.sources[0], settings), options)
+        for taken in _take_over(options.target, options.sources, settings):
+            show(taken, options)
         return OK
     found = import_into(options.target, options.sources, settings)
     show(found, options)
@@ -71,6 +75,7 @@ def import_into(jobdir: str, sources: Iterable[str], settings: Settings) -> dict
             Path(source).open("rb").close()  # all of them can be read, or nothing is begun
     unreadable: list[str] = []
     found = []
+    advice: dict[str, None] = {}
     design: dict[str, Any] = {"capacity": bloom.capacity, "error_rate": bloom.error_rate, "max_age": bloom.max_age}
     with stopped_job(jobdir, **design) as (chain, database):
         space = database.state.key_space or fingerprints_by(settings).space
@@ -79,17 +84,22 @@ def import_into(jobdir: str, sources: Iterable[str], settings: Settings) -> dict
         import_seen(Path(jobdir), chain)  # a crawl does so only with an empty filter
         for source in sources:
             read = new = 0
-            for fingerprint in tracked(_fingerprints_in(source, of_url, unreadable), f"Reading {source}"):
+            for fingerprint in tracked(_fingerprints_in(source, of_url, unreadable, advice), f"Reading {source}"):
                 read, new = read + 1, new + chain.add(fingerprint)
             found.append({"source": source, "read": read, "new": new})
         told = {"directory": jobdir, "urls": len(chain), "key_space": dict(space), "sources": found}
-        return {**told, "advice": [_ADVICE], "findings": unreadable}
+        return {**told, "advice": [*advice], "findings": unreadable}
 
 
-def _fingerprints_in(source: str, of_url: Callable[[str], bytes], unreadable: list[str]) -> Iterator[bytes]:
+def _fingerprints_in(
+    source: str, of_url: Callable[[str], bytes], unreadable: list[str], advice: dict[str, None]
+) -> Iterator[bytes]:
+    """Yield the fingerprints in *source*; add lines that are no URL to *unreadable*, and what to know to *advice*."""
     with nullcontext(sys.stdin.buffer) if source == "-" else Path(source).open("rb") as file:
         head = b"" if source == "-" else file.read(_HEAD)
-        if _FINGERPRINTS.match(head):
+        is_seen = _FINGERPRINTS.match(head) is not None
+        advice[_ADVICE_ON_SEEN if is_seen else _ADVICE_ON_URLS] = None
+        if is_seen:
             yield from read_fingerprints(Path(source))
             return
         if head and b"://" not in head and not head.startswith(b"\x1f\x8b"):
@@ -107,16 +117,18 @@ def _fingerprints_in(source: str, of_url: Callable[[str], bytes], unreadable: li
                     unreadable.append(f"{source}, line {number}: {error}")
 
 
-def _take_over(url: str, spider_name: str, settings: Settings) -> dict[str, Any]:
+def _take_over(url: str, names: Sequence[str], settings: Settings) -> Iterator[dict[str, Any]]:
+    """Take over the crawl of each of the spiders *names*, and yield what it had. All are known, or none is taken."""
     from scrapy_bloom.fleet.entry import Entries
     from scrapy_bloom.fleet.queue import Queue
     from scrapy_bloom.fleet.server import Server, address_of
     from scrapy_bloom.fleet.takeover import take_over
 
     runner = CrawlerRunner(settings)
-    crawler = runner.create_crawler(spider_class(runner, spider_name))
-    spider = crawler.spidercls.from_crawler(crawler)
-    bloom = BloomSettings.from_settings(crawler.settings)
-    with closing(Server(**address_of(url, crawler.settings))) as server:
-        queue = Queue.of(server, bloom, fingerprints_by(crawler.settings), spider.name)
-        return take_over(queue, crawler.settings, spider.name, Entries(spider, bloom.fleet_secret))
+    for spidercls in [spider_class(runner, name) for name in names]:
+        crawler = runner.create_crawler(spidercls)
+        spider = spidercls.from_crawler(crawler)
+        bloom = BloomSettings.from_settings(crawler.settings)
+        with closing(Server(**address_of(url, crawler.settings))) as server:
+            queue = Queue.of(server, bloom, fingerprints_by(crawler.settings), spider.name)
+            yield take_over(queue, crawler.settings, spider.name, Entries(spider, bloom.fleet_secret))

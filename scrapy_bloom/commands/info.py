@@ -100,6 +100,7 @@ def info(directory: str) -> dict[str, Any]:
         "in_use": seen.is_in_use,
         "last_opened_by": seen.owner,
         "clean": state.clean and not seen.is_in_use,
+        "finish_reason": state.finish_reason,
         "urls": seen.urls,
         "urls_are_estimated": not seen.is_clean,
         "urls_taken_back": seen.forgotten,
@@ -117,7 +118,7 @@ def info(directory: str) -> dict[str, Any]:
         "bytes_on_disk": job.nbytes,
         "key_space": dict(state.key_space or {}),
         "layers": [{"layer": each.spec.index, "urls": each.count, "of": each.spec.capacity} for each in seen.layers],
-        "feeds": [{"feed": feed.path, "items": feed.items, "bytes": feed.length} for feed in job.feeds],
+        "feeds": [{"feed": feed.path, "items": feed.items, "bytes": feed.size} for feed in job.feeds],
         "pending_by_host": [{"host": host, "pending": count} for host, count in hosts.most_common(_MOST_HOSTS)],
         "pending_by_full_host": full,
         "endless": [{"kind": kind, "pending": count} for kind, count in estimate.endless.most_common()],
@@ -185,7 +186,8 @@ def _watch(directory: str, seconds: float, *, as_json: bool) -> int:
             found = info(directory)
             told = in_words(found["pages_per_minute"], found["pending"], found["recent_links_new"], left_of(found))
             counts = ", ".join(f"{found[name]:,} {name.replace('_', ' ')}" for name in _WATCHED)
-            end = "" if found["in_use"] else "; the crawl has ended"
+            ended = "the crawl has ended" if found["clean"] else "the crawl was killed, and can be resumed"
+            end = "" if found["in_use"] else f"; {ended}"
             write([json.dumps(found) if as_json else f"{utc(time.time())}: {told}; {counts}{end}"])
             if not found["in_use"]:
                 break

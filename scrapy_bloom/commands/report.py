@@ -7,6 +7,7 @@ forbids scripts and anything from elsewhere.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from html import escape
 from itertools import pairwise
 from pathlib import Path
@@ -23,9 +24,10 @@ from scrapy_bloom.job.inspect import inspect_job
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from scrapy_bloom.job.records import Figures
+    from scrapy_bloom.job.inspect import JobInfo
+    from scrapy_bloom.job.records import FeedLength, Figures
 
 _MOST_HOSTS, _LONGEST_NAME = 25, 400
 """In a table, and in characters."""
@@ -64,32 +66,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Write the page and say where it is."""
-    lines = _page(info(options.directory), inspect_job(options.directory).figures)
+    lines = _page(info(options.directory), inspect_job(options.directory))
     options.output.write_text("\n".join(lines) + "\n", encoding="utf-8")
     show({"written": str(options.output)}, options)
     return OK
 
 
-def _page(found: dict[str, Any], course: Sequence[Figures]) -> Iterator[str]:
+def _page(found: dict[str, Any], job: JobInfo) -> Iterator[str]:
     title = _text(f"Crawl report: {Path(found['directory']).absolute().name}")
     yield '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">'
     yield f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
     yield f"<title>{title}</title>\n<style>{_STYLE}{charts.STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>"
-    state = "A crawl is running." if found["in_use"] else "Closed cleanly." if found["clean"] else "Not closed."
-    yield _note(f"Spider {found['spider']}. {state} Begun {found['begun']}, {counted(found['runs'], 'run')}.")
+    state = f"Ended: {found['finish_reason'] or 'closed'}" if found["clean"] else "Not closed: killed, or still running"
+    state = "A crawl is running" if found["in_use"] else state
+    yield _note(f"Spider {found['spider']}. {state}. Begun {found['begun']}, {counted(found['runs'], 'run')}.")
     yield from (f'<p class="finding">{_text(finding)}</p>' for finding in found["findings"])
-    yield from _tiles(found)
+    yield from _tiles(found, job.feeds)
     yield "<h2>Over time</h2>"
-    yield from _charts(course)
-    yield "<h2>Busiest hosts</h2>"
-    yield _note(f"{counted(found['pending'], 'pending request')} for {counted(found['hosts'], 'host')}.")
-    hosts = found["pending_by_host"][:_MOST_HOSTS]
-    yield from _table(["host", "pending"], [(each["host"], f"{each['pending']:,}") for each in hosts])
-    if kinds := found["pending_by_kind"]:
-        yield "<h2>Kinds of URLs that wait</h2>"
-        rows = [(each["kind"], f"{each['pending']:,}", each["example"]) for each in kinds]
-        yield from _table(["kind", "pending", "example"], rows)
+    yield from _charts(job.figures)
+    hosts = [(each["host"], f"{each['pending']:,}") for each in found["pending_by_host"][:_MOST_HOSTS]]
+    pending = "pending or in flight" if found["in_use"] else "pending"
+    yield from _table("Busiest hosts", ["host", pending], hosts)
+    kinds = [(each["kind"], f"{each['pending']:,}", each["example"]) for each in found["pending_by_kind"]]
+    yield from _table("Kinds of URLs that wait", ["kind", pending, "example"], kinds)
+    yield from _table("Files of items", ["file", "items"], [(feed.path, f"{feed.items:,}") for feed in job.feeds])
     yield _note(
         f"Written by scrapy-bloom, {utc(time.time())}. Expected lost: pages that were not fetched because the filter "
         "took their URLs for seen. Counts are of all runs; a dotted line begins a run."
@@ -97,15 +98,20 @@ def _page(found: dict[str, Any], course: Sequence[Figures]) -> Iterator[str]:
     yield "</body>\n</html>"
 
 
-def _tiles(found: dict[str, Any]) -> Iterator[str]:
+def _tiles(found: dict[str, Any], feeds: Sequence[FeedLength]) -> Iterator[str]:
     lost, new = found["expected_lost"], found["recent_links_new"]
     left = left_in_words(told, found["pages_per_minute"]) if (told := left_of(found)) else ["unknown"]
+    in_flight = found["in_flight"] if found["in_use"] else 0
+    items: Counter[str] = Counter()  # by feed: its files add up, and several feeds have the same items
+    for feed in feeds:
+        items[feed.template] += feed.items
     tiles = [
         ("URLs known", f"{found['urls']:,}", "about" if found["urls_are_estimated"] else ""),
         ("Pages", f"{found['pages']:,}", f"{found['pages_per_minute']:,} a minute" if found["in_use"] else ""),
+        *([("Items", f"{max(items.values()):,}", f"in {counted(len(feeds), 'file')}")] if items else []),
         ("Duplicates", f"{found['duplicates']:,}", "" if new is None else f"{100 * new:.0f} % of the last links new"),
         ("Errors", f"{found['errors']:,}", f"{found['failed']:,} pages given up" if found["failed"] else ""),
-        ("Pending", f"{found['pending']:,}", f"and {found['in_flight']:,} in flight" if found["in_use"] else ""),
+        ("Pending", f"{found['pending'] - in_flight:,}", f"and {in_flight:,} in flight" if in_flight else ""),
         ("Left", left[0].removesuffix(" pages left"), "".join(left[1:])),
         ("Expected lost", f"{lost:.2g}" if lost >= 0.001 else "< 0.001", "pages, of all URLs"),
         ("Filter", decimal(found["bytes_of_filter"]), ""),
@@ -139,7 +145,10 @@ def _charts(course: Sequence[Figures]) -> Iterator[str]:
     yield "</div>"
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+def _table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    if not rows:
+        return
+    yield f"<h2>{_text(title)}</h2>"
     yield f"<table><thead><tr>{''.join(f'<th>{_text(name)}</th>' for name in header)}</tr></thead>"
     yield from (f"<tr>{''.join(f'<td><bdi>{_text(cell)}</bdi></td>' for cell in row)}</tr>" for row in rows)
     yield "</table>"

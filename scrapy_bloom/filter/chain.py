@@ -1,62 +1,31 @@
 """The filter that grows, layer by layer: :class:`ScalableBloomFilter`.
 
-Decides when a layer is added or dropped. Where the bits live, a :class:`LayerStore` decides. Single-threaded, like the
-crawl that uses it; only a store may use a thread, to write to disk.
+Decides when a layer is added or dropped. Where the bits live, a :class:`LayerStore` decides.
+
+Threads may share a chain under the GIL. :mod:`~scrapy_bloom.filter.probes` tells why the fast path needs no lock;
+everything that changes the list of layers or of forgotten fingerprints holds one.
 """
 
 from __future__ import annotations
 
 import math
-import mmap
-import secrets
+import threading
 import time
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, NoReturn, final
 
-from scrapy_bloom.filter import plan
+from scrapy_bloom.filter import plan, saved
 from scrapy_bloom.filter import probes as probing
-from scrapy_bloom.filter.layer import Layer, LayerSpec
+from scrapy_bloom.filter.store import LayerStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    import os
+    from collections.abc import Callable, Iterable, Sequence
 
     from typing_extensions import Self
 
+    from scrapy_bloom.filter.layer import Layer
+
 _LOOKS_PER_LAYER = 64  # at its fill, at a millisecond each
-_HUGE_PAGES_FROM = 1 << 26  # 64 MiB: beyond it, a look-up in 4 KiB pages is half spent on finding the page
-
-
-class LayerStore:
-    """Where the layers of one chain live: here in anonymous memory. A store in files overrides everything."""
-
-    synced = 0  # see ScalableBloomFilter.synced
-
-    def __init__(self) -> None:
-        self.chain_id = secrets.token_hex(16)
-        self.watermark = 0
-
-    def load(self) -> tuple[list[Layer], set[bytes]]:
-        """Return the layers that are there already, oldest first, and the fingerprints that were forgotten."""
-        return [], set()
-
-    def create(self, spec: LayerSpec, created: float) -> Layer:
-        """Return a new empty layer, begun at *created*. It costs memory only where it has been touched."""
-        # Private: a forked child that wrote into its parent's filter would make the parent lose those pages.
-        memory = mmap.mmap(-1, spec.nbytes, access=mmap.ACCESS_COPY)
-        if spec.nbytes >= _HUGE_PAGES_FROM and hasattr(mmap, "MADV_HUGEPAGE"):  # Linux
-            memory.madvise(mmap.MADV_HUGEPAGE)
-        return Layer(spec, memory, created)
-
-    def drop(self, before: int) -> None:
-        """Let go, for good, of the layers before index *before*, which nothing reads any more."""
-
-    def note_forgotten(self, fingerprint: bytes, *, forgotten: bool) -> None:
-        """Note that *fingerprint* has been forgotten, or accepted once more. Must not fail."""
-
-    def sync(self) -> None:
-        """Return once everything added so far would survive a power failure."""
-
-    def close(self) -> None:
-        """Save the counts and release the buffers."""
 
 
 @final
@@ -65,6 +34,10 @@ class ScalableBloomFilter:
 
     A fingerprint that was added is always found. One that was not is taken for seen with a probability of at most
     :attr:`error_rate`, however many there are. Close the filter, or use it in a ``with`` block.
+
+    Threads may share it, as long as Python has its GIL: no fingerprint is lost, and one that two threads add at the
+    same moment may be new to both. After a fork, a filter in memory is the child's own copy, and a filter in files
+    stays with the parent: in the child every call is a ValueError.
 
     Args:
         capacity: Fingerprints that the first layer is sized for, at least 1. Each next layer holds twice as many.
@@ -95,13 +68,15 @@ class ScalableBloomFilter:
         self._clock = clock
         self._store = LayerStore() if store is None else store
         self._layers, self._forgotten = self._store.load()
-        self._due = math.inf  # when a layer is too old for more fingerprints, or to be kept
-        self._since = -math.inf  # what the clock said when that was found; if it says less, it was wrong then
+        # No layer is too old in this time. It begins when that was found: a clock that says less was wrong then.
+        self._in_date = -math.inf, math.inf
         self._drops = 0
         self._closed = False
+        self._lock = threading.RLock()
         self._quota = 0
         if not self._layers:
             self._begin_layer()
+        self._counted = self._layers[-1]
         self.chain_id = self._store.chain_id
         """Random, in hexadecimal, and the same as long as the filter lives."""
         first = self._layers[0].spec
@@ -113,13 +88,17 @@ class ScalableBloomFilter:
             self.contains = self._probes.contains  # type: ignore[assignment, method-assign]
         self._arrange()
         self._recall_dropped()  # a kill may have come before that
-        self._due = -math.inf  # look at every layer: the clock may have been put back since it was begun
+        self._in_date = math.inf, math.inf  # look at every layer: the clock may have been put back since it was begun
         self._age()
 
     def add(self, fingerprint: bytes) -> bool:
         """Remember *fingerprint*. Return True if it was new, False if it was added before or looks as if it was."""
         self._age()
         return self._probes.add(fingerprint)
+
+    def update(self, fingerprints: Iterable[bytes]) -> int:
+        """Add all *fingerprints*, and return how many were new."""
+        return sum(map(self.add, fingerprints))
 
     def contains(self, fingerprint: bytes) -> bool:
         """Return whether *fingerprint* was added before. False is certain, True is probable."""
@@ -139,19 +118,21 @@ class ScalableBloomFilter:
         Exact, and in files kept through a kill. Meant for few fingerprints, such as those of failed requests: each
         costs some 100 bytes of memory until it is added again. Return False if the fingerprint was not contained.
         """
-        if fingerprint not in self:
-            return False
-        self._forgotten.add(fingerprint)
-        self._store.note_forgotten(fingerprint, forgotten=True)
-        return True
+        with self._lock:
+            if fingerprint not in self:
+                return False
+            self._forgotten.add(fingerprint)
+            self._store.note_forgotten(fingerprint, forgotten=True)
+            return True
 
     def recall(self, fingerprint: bytes) -> bool:
         """Undo :meth:`forget` without recording anything. Return False if *fingerprint* is not forgotten."""
-        if fingerprint not in self._forgotten:
-            return False
-        self._forgotten.discard(fingerprint)
-        self._store.note_forgotten(fingerprint, forgotten=False)
-        return True
+        with self._lock:
+            if fingerprint not in self._forgotten:
+                return False
+            self._forgotten.discard(fingerprint)
+            self._store.note_forgotten(fingerprint, forgotten=False)
+            return True
 
     def is_forgotten(self, fingerprint: bytes) -> bool:
         """Return whether *fingerprint* was taken back and has not been added again."""
@@ -165,8 +146,9 @@ class ScalableBloomFilter:
     @property
     def layers(self) -> Sequence[Layer]:
         """The layers, oldest first, with ``.capacity``, ``.error_rate``, ``.count`` and ``.fill_ratio``."""
-        self._settle()
-        return tuple(self._layers)
+        with self._lock:
+            self._settle()
+            return tuple(self._layers)
 
     @property
     def watermark(self) -> int:
@@ -223,6 +205,56 @@ class ScalableBloomFilter:
         layers = [(layer.spec, layer.count) for layer in self.layers]
         return plan.expected_false_positives(layers, others_come_and_go=self._max_age is not None)
 
+    def copy(self) -> ScalableBloomFilter:
+        """Return a filter in memory with the same content, wherever this one lives. They then grow apart."""
+        copies = []
+        with self._lock:
+            for layer in self._open_layers("copied"):
+                copies.append(LayerStore().create(layer.spec, layer.created))
+                copies[-1].bits[:] = layer.bits
+                copies[-1].count = layer.count
+            store = LayerStore(copies, self._forgotten, self.watermark)
+        return ScalableBloomFilter(self._capacity, self._target, max_age=self._max_age, clock=self._clock, store=store)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the filter to one file, which is replaced as a whole. Raises OSError.
+
+        For a filter in memory. One that :func:`open_filter` opened is in files all the time.
+        """
+        with self._lock:
+            layers = self._open_layers("saved")
+            made = {"capacity": self._capacity, "error_rate": self._target, "max_age": self._max_age}
+            forgotten = [fingerprint.hex() for fingerprint in self._forgotten]
+            saved.write(path, {**made, "watermark": self.watermark, "forgotten": forgotten}, layers)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, clock: Callable[[], float] = time.time) -> ScalableBloomFilter:
+        """Return the filter that :meth:`save` wrote to *path*, in memory.
+
+        Raises:
+            DamagedError: The file contradicts its length or checksum.
+            UnusableError: It holds no filter, or one of another version.
+            OSError: It cannot be read.
+
+        """
+        made, layers = saved.read(path, LayerStore().create)
+        forgotten = map(bytes.fromhex, made.pop("forgotten"))
+        store = LayerStore(layers, forgotten, made.pop("watermark"))
+        return cls(**made, clock=clock, store=store)
+
+    def _open_layers(self, done: str) -> Sequence[Layer]:
+        if self._closed:
+            raise ValueError(f"the filter is closed; it was not {done}")
+        self._age()
+        return self.layers
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse :mod:`pickle`, :func:`copy.copy` and :func:`copy.deepcopy`: the bits belong to one process."""
+        raise TypeError(
+            "a ScalableBloomFilter cannot be pickled, nor copied by copy.copy(): call its copy(), "
+            "or save(path) and ScalableBloomFilter.load(path)"
+        )
+
     def sync(self) -> None:
         """Return once everything added so far would survive a power failure. In memory, do nothing."""
         if self._closed:
@@ -231,13 +263,21 @@ class ScalableBloomFilter:
 
     def close(self) -> None:
         """Write out and release the layers. The filter cannot be used afterwards; closing twice is harmless."""
-        if self._closed:
-            return
-        self._settle()
+        with self._lock:
+            if self._closed:
+                return
+            self._settle()
+            self._closed = True
+            self._quota = 0
+            self._probes.set_tables((), 0)
+            self._store.close()
+
+    def disown(self, reason: str) -> None:
+        """In a forked child, refuse every call for *reason*, and leave the layers to the parent."""
+        self._lock = threading.RLock()  # at the fork, another thread may have held the one before
         self._closed = True
         self._quota = 0
-        self._probes.set_tables((), 0)
-        self._store.close()
+        self._probes.set_tables((), 0, reason)
 
     def __enter__(self) -> Self:
         return self
@@ -256,10 +296,17 @@ class ScalableBloomFilter:
 
     def _age(self) -> None:
         """Drop the layers that are too old, and let the next new fingerprint begin a layer if the newest is closed."""
-        if self._max_age is None or self._closed or self._since <= (now := self._clock()) < self._due:
+        if self._max_age is None or self._closed:
             return
+        since, until = self._in_date
+        if since <= (now := self._clock()) < until:
+            return
+        with self._lock:
+            self._drop_expired(now, self._max_age)
+
+    def _drop_expired(self, now: float, max_age: float) -> None:
         self._settle()
-        expired = [plan.is_expired(layer.created, now=now, max_age=self._max_age) for layer in self._layers]
+        expired = [plan.is_expired(layer.created, now=now, max_age=max_age) for layer in self._layers]
         # Drop up to the last layer that is too old: those before it were begun earlier, whatever a wrong clock noted.
         dropped = len(expired) - expired[::-1].index(True) if any(expired) else 0
         if dropped == len(self._layers):
@@ -273,12 +320,12 @@ class ScalableBloomFilter:
 
     def _recall_dropped(self) -> None:
         """Recall what was forgotten and is in no layer any more: nothing is left to forget."""
-        forgotten = set(self._forgotten)
-        self._forgotten.clear()  # for the moment: what is forgotten is not contained
-        held = {one for one in forgotten if self._probes.contains(one)}
-        self._forgotten |= forgotten
-        for fingerprint in forgotten - held:
-            self.recall(fingerprint)
+        if self._forgotten:
+            spec = self._layers[0].spec
+            bits = probing.bind(spec.probes, spec.seed, on_quota_spent=lambda: None)
+            bits.set_tables(self._tables(), 0)
+            for fingerprint in [one for one in self._forgotten if not bits.contains(one)]:
+                self.recall(fingerprint)
 
     def _arrange(self) -> None:
         """Hand the probes the present layers, and how many additions to make before looking at the fill again."""
@@ -286,28 +333,33 @@ class ScalableBloomFilter:
         left = 0 if newest.is_saturated else newest.capacity - newest.count
         if self._max_age is not None:
             closing = newest.created + self._max_age / plan.PERIODS
-            self._since = self._clock()
-            if self._since >= closing:
+            now = self._clock()
+            if now >= closing:
                 left, closing = 0, math.inf
-            self._due = min(closing, min(layer.created for layer in self._layers) + self._max_age)
+            self._in_date = now, min(closing, min(layer.created for layer in self._layers) + self._max_age)
         # Without a quota, the next layer waits for the next new fingerprint: exactly the capacity costs one layer.
         self._use_layers(min(left, max(1, newest.capacity // _LOOKS_PER_LAYER)))
 
     def _use_layers(self, quota: int) -> None:
-        self._quota = quota
-        self._probes.set_tables([(layer.bits, layer.spec.size_bits) for layer in reversed(self._layers)], quota)
+        left = self._probes.set_tables(self._tables(), quota)
+        self._counted.count += self._quota - left  # what other threads have added since the last look
+        self._counted, self._quota = self._layers[-1], quota
+
+    def _tables(self) -> list[probing.Table]:
+        return [(layer.bits, layer.spec.size_bits) for layer in reversed(self._layers)]
 
     def _settle(self) -> None:
-        """Update the newest layer's count. Meanwhile only the probes count, down from the quota."""
+        """Update the count of the layer that takes additions. Meanwhile only the probes count, down from the quota."""
         left = self._probes.left()
-        self._layers[-1].count += self._quota - left
+        self._counted.count += self._quota - left
         self._quota = left
 
     def _on_quota_spent(self) -> None:
         """Look at the fill after the last addition of the quota; add a layer if there was no quota."""
-        if self._quota:
-            self._settle()
-            self._arrange()
-        else:
-            self._begin_layer()
-            self._use_layers(1)
+        with self._lock:
+            if self._quota:
+                self._settle()
+                self._arrange()
+            else:
+                self._begin_layer()
+                self._use_layers(1)

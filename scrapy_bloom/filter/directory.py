@@ -17,13 +17,15 @@ import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 from zlib import crc32
 
 from scrapy_bloom.errors import BloomError, UnusableError
 from scrapy_bloom.filter import layerfile, plan
-from scrapy_bloom.filter.chain import LayerStore, ScalableBloomFilter
+from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.filter.layerfile import Header, LayerFile, damaged
 from scrapy_bloom.filter.lock import lock_directory
+from scrapy_bloom.filter.store import LayerStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +36,22 @@ logger = logging.getLogger(__name__)
 
 SYNC_INTERVAL = 30.0  # seconds; the kernel would write dirty pages to disk by itself after about as many
 FORGOTTEN_NAME = "forgotten"
+
+_open_chains: WeakKeyDictionary[ScalableBloomFilter, str] = WeakKeyDictionary()
+"""Chains in files that this process has opened, and why a forked child must not use them.
+
+A child shares the mapping, so what it adds would look seen to its parent, which never fetches it.
+"""
+
+
+def _disown_all() -> None:
+    for chain, reason in _open_chains.items():
+        chain.disown(reason)
+    _open_chains.clear()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    os.register_at_fork(after_in_child=_disown_all)
 
 
 def open_filter(
@@ -73,6 +91,7 @@ def open_filter(
         store.close()
         raise
     store.start_syncing(SYNC_INTERVAL)
+    _open_chains[chain] = f"the filter in {directory} belongs to process {os.getpid()}, which forked this one"
     return chain
 
 

@@ -32,15 +32,16 @@ times as often. ``docs/math.md`` derives and measures this.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bitarray import bitarray
 from mmh3 import mmh3_x64_128_uintdigest
 
 from scrapy_bloom.filter import sizing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
+
+    from bitarray import bitarray
 
     Table = tuple[bitarray, int]
 
@@ -63,8 +64,11 @@ class Probes(NamedTuple):
     """True if every bit of the fingerprint is set in one of the tables."""
     add: Callable[[bytes], bool]
     """Return False if a table has all bits of the fingerprint. Otherwise set them in the newest, and return True."""
-    set_tables: Callable[[Sequence[Table], int], None]
-    """Work on these tables, newest first, for a quota of additions. Without tables, every operation is a ValueError."""
+    set_tables: Callable[..., int]
+    """Work on these tables, newest first, for a quota of additions, and return what was left of the last one.
+
+    Without tables, every operation is a ValueError that begins with the third argument, the reason.
+    """
     left: Callable[[], int]
     """Return what is left of the quota."""
 
@@ -122,11 +126,12 @@ def size_bits(capacity: int, error_rate_: float, probes: int) -> int:
     return math.ceil(high)
 
 
-_NO_TABLE = bitarray(), 1
+_digest: Callable[[bytes, int], int] = mmh3_x64_128_uintdigest
 
 
-def _refuse(fingerprint: bytes, _seed: int) -> NoReturn:
-    raise ValueError(f"the filter is closed; {fingerprint!r} was neither looked up nor recorded")
+def _no_bytes(fingerprint: object) -> TypeError:
+    hint = ": encode it first, as in text.encode()" if isinstance(fingerprint, str) else ""
+    return TypeError(f"a fingerprint is bytes, not {type(fingerprint).__name__}{hint}")
 
 
 def bind(
@@ -142,17 +147,28 @@ def bind(
     *on_quota_spent* is called after the last addition of the quota, and then may call :attr:`Probes.set_tables`; and
     before an addition without a quota, and then must. Unless *forgotten* is empty, :attr:`Probes.add` returns what
     *recall* says about a fingerprint that it finds: whether it counts as new.
+
+    Threads may call both operations under the GIL. A thread that is interrupted while a layer is added sets its bits in
+    the layer that it has looked at, which the chain keeps. The quota may then be a little too large or too small.
     """
     length1, length2, length3 = (*run_lengths(probes), 0, 0)[:3]
     gap_bits = 14 if length3 else 15  # of H >> 98, from here on
-    digest: Callable[[bytes, int], int] = _refuse
-    newest, size = _NO_TABLE
+    refusal = ""
+
+    def refuse(fingerprint: bytes, _seed: int) -> int:
+        raise ValueError(f"{refusal}; {fingerprint!r} was neither looked up nor recorded")
+
+    digest: Callable[[bytes, int], int] = refuse
+    newest: Any = ()  # the first of the tables; without one, unpacking it is a ValueError
     tables: Sequence[Table] = ()
     has_older = False
     left = 0
 
     def contains(fingerprint: bytes) -> bool:
-        h = digest(fingerprint, seed)
+        try:
+            h = digest(fingerprint, seed)
+        except TypeError:
+            raise _no_bytes(fingerprint) from None
         top = h >> 98
         stride = top & 0xFFF or 4096
         for bits, m in tables:
@@ -172,45 +188,50 @@ def bind(
     # Inlined for the newest table, which holds most duplicates and takes every new fingerprint.
     def add(fingerprint: bytes) -> bool:
         nonlocal left
-        h = digest(fingerprint, seed)
+        try:
+            h = digest(fingerprint, seed)
+        except TypeError:
+            raise _no_bytes(fingerprint) from None
         top = h >> 98
         stride = top & 0xFFF or 4096
         while True:
-            start1 = h % size
+            bits, m = newest  # in one step, or another thread could add a layer in between
+            start1 = h % m
             end1 = start1 + length1 * stride
             start2 = end1 + (top >> gap_bits)
             end2 = start2 + length2 * stride
             if (
-                newest[start1:end1:stride].all()
-                and newest[start2:end2:stride].all()
+                bits[start1:end1:stride].all()
+                and bits[start2:end2:stride].all()
                 and (
                     not length3
-                    or newest[(start3 := end2 + (h >> 82 & 0xFFFF)) : start3 + length3 * stride : stride].all()
+                    or bits[(start3 := end2 + (h >> 82 & 0xFFFF)) : start3 + length3 * stride : stride].all()
                 )
             ):
                 return recall(fingerprint) if forgotten else False
             # Looking at the newest table again takes a tenth of the time.
             if has_older and (fingerprint in forgotten or contains(fingerprint)):
                 return recall(fingerprint) if forgotten else False
-            if left:
+            if left > 0:
                 break
             on_quota_spent()
-        newest[start1:end1:stride] = 1
-        newest[start2:end2:stride] = 1
+        bits[start1:end1:stride] = 1
+        bits[start2:end2:stride] = 1
         if length3:
             start3 = end2 + (h >> 82 & 0xFFFF)
-            newest[start3 : start3 + length3 * stride : stride] = 1
+            bits[start3 : start3 + length3 * stride : stride] = 1
         left -= 1
-        if not left:
+        if left <= 0:
             on_quota_spent()
         return True
 
-    def set_tables(tables_: Sequence[Table], quota: int) -> None:
-        nonlocal digest, newest, size, tables, has_older, left
-        tables, has_older, left = tables_, len(tables_) > 1, quota
-        newest, size = tables[0] if tables else _NO_TABLE
-        digest = _refuse
-        if tables:
-            digest = mmh3_x64_128_uintdigest
+    def set_tables(tables_: Sequence[Table], quota: int, reason: str = "the filter is closed") -> int:
+        nonlocal digest, newest, tables, has_older, left, refusal
+        refusal = reason
+        digest = _digest if tables_ else refuse
+        tables, has_older = tables_, len(tables_) > 1
+        newest = tables_[0] if tables_ else ()
+        before, left = left, quota
+        return before
 
     return Probes(contains, add, set_tables, lambda: left)

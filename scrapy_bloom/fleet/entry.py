@@ -17,16 +17,21 @@ import hmac
 import json
 import pickle
 import sys
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import msgpack  # type: ignore[import-untyped]  # it has no types
 from scrapy import Request
 from scrapy.utils.request import request_from_dict
 
 from scrapy_bloom.job.serialize import DEFAULTS, PICKLE_PROTOCOL
-from scrapy_bloom.loops.share import MARK
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from scrapy import Spider
 
 PLAIN, SIGNED, PUSHED = b"M", b"S", b"U"
@@ -40,6 +45,24 @@ _FIELDS = (
 _NUMBERS = {name: number for number, name in enumerate(_FIELDS)}
 _TYPES: list[type] = [list, tuple, set, frozenset]
 """What msgpack does not know itself, after the first, by the number of its extension."""
+_VALUES: dict[type, tuple[int, Callable[[Any], Any], Callable[[Any], Any]]] = {
+    datetime: (16, datetime.isoformat, datetime.fromisoformat),
+    date: (17, date.isoformat, date.fromisoformat),
+    time: (18, time.isoformat, time.fromisoformat),
+    timedelta: (19, lambda value: [value.days, value.seconds, value.microseconds], lambda parts: timedelta(*parts)),
+    Decimal: (20, str, Decimal),
+    UUID: (21, str, UUID),
+    complex: (22, lambda value: [value.real, value.imag], lambda parts: complex(*parts)),
+}
+"""Others that people put into ``meta``: the number of the extension, and how they are written and read."""
+_PLAIN: dict[type, Callable[[Any], Any]] = {
+    str: str.__str__,
+    bytes: lambda value: bytes.__getitem__(value, slice(None)),
+    int: int.__int__,
+    float: float.__float__,
+}
+"""Types whose subclasses are written as these, and how a value becomes one without asking the subclass."""
+_READERS = {code: read for code, _, read in _VALUES.values()}
 
 
 class Entries:
@@ -57,7 +80,6 @@ class Entries:
 
         """
         fields = request.to_dict(spider=self._spider)
-        fields["meta"].pop(MARK, None)  # what this process knows of it; to_dict() has copied meta
         is_plain = "_class" not in fields  # another class may have other defaults
         kept = {
             _NUMBERS.get(name, name): value
@@ -141,11 +163,18 @@ def for_script(value: Any) -> bytes:
 def _extended(value: Any) -> Any:
     if type(value) in _TYPES:
         return msgpack.ExtType(_TYPES.index(type(value)), packed([*value]))
+    if (known := _VALUES.get(type(value))) is not None:
+        return msgpack.ExtType(known[0], packed(known[1](value)))
+    if not isinstance(value, Enum):  # the text of a link is lxml's subclass of str; what it is beyond that, nobody asks
+        for plain, convert in _PLAIN.items():
+            if isinstance(value, plain):
+                return convert(value)
     raise TypeError(f"{value!r:.100} is of type {type(value).__module__}.{type(value).__qualname__}")
 
 
 def _restored(code: int, data: bytes) -> Any:
-    return _TYPES[code](unpacked(data))
+    value = unpacked(data)
+    return _READERS[code](value) if code in _READERS else _TYPES[code](value)
 
 
 def _mac(key: bytes, body: bytes) -> bytes:

@@ -1,7 +1,7 @@
 -- Takes in links and acknowledges pages: looks the links up in the filter, adds and enqueues those that are new. All or
 -- nothing. Follows head.lua and filter.lua.
 --
--- ARGV[1] chain   ARGV[2] token   ARGV[3] number of this call among the worker's
+-- ARGV[1] chain   ARGV[2] token, or "" of a command, whose links are all filtered   ARGV[3] number of this call among the worker's
 -- ARGV[4] lanes, flat: slot, score, RPUSH or LPUSH
 -- ARGV[5] links, flat: place (-1: not filtered), probe, number of the lane, entry
 -- ARGV[6] pages to acknowledge, flat: id (0: only its items are to be taken); "", or the token of the life before, which
@@ -14,7 +14,7 @@
 local chain_id, token, number, MOST_LISTED = ARGV[1], ARGV[2], tonumber(ARGV[3]), 100000
 local problem = objection(chain_id, token, number - 1)
 if problem then return problem end
-if tonumber(call('HGET', CALLS, token)) >= number then return {0, 0} end -- its answer was lost
+if token ~= '' and tonumber(call('HGET', CALLS, token)) >= number then return {0, 0} end -- its answer was lost
 local links, done, forget = cmsgpack.unpack(ARGV[5]), cmsgpack.unpack(ARGV[6]), cmsgpack.unpack(ARGV[7])
 if #forget > 0 then call('SADD', FILTER .. ':forgotten', unpack(forget)) end
 local chain = open_chain(cmsgpack.unpack(ARGV[8]), tonumber(ARGV[9]), milliseconds())
@@ -66,5 +66,5 @@ for i = 1, #done, 7 do
 end
 if new ~= ended then call('HINCRBY', STATE, 'outstanding', new - ended) end
 if new > 0 then call('HINCRBY', STATE, 'seq', new) end
-call('HSET', CALLS, token, number)
+if token ~= '' then call('HSET', CALLS, token, number) end
 return {new, refused}

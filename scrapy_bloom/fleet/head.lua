@@ -42,6 +42,7 @@ local function objection(chain, token, number)
     local here = call('HGET', STATE, 'chain')
     if not here then return 'gone' end
     if here ~= chain then return 'other' end
+    if token == '' then return end -- a command, which has no life
     local last = call('HGET', CALLS, token)
     if not last or tonumber(last) < number then return 'back' end
 end

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from redis.exceptions import RedisError
 
 from scrapy_bloom.errors import counted
-from scrapy_bloom.fleet.queue import Done, Forget, LeaseLostError, Link, Message, Ticket, WentBackError
+from scrapy_bloom.fleet.queue import Done, Forget, LifeEndedError, Link, Message, Ticket
 from scrapy_bloom.fleet.server import excuse_in
 
 if TYPE_CHECKING:
@@ -172,21 +172,21 @@ class LeaseClient:
         """Return whether *step* succeeds; if the server is away or full, note it, and let some time pass."""
         try:
             step()
-        except LeaseLostError:
-            logger.warning("The lease of this worker has run out, after a long silence. Others fetch what it held.")
-            self.counts["lease_lost"] += 1
-            with self._lock:
-                self._in_hand.clear()
-                self._ready.clear()
-            return self._succeeds(self._join)
-        except WentBackError:
-            logger.warning(
-                "The server %s went back in time: to an older copy of its data, or a replica that had not got all. "
-                "Pages that this worker has in hand are fetched again, and it sends their links again.",
-                self._queue.server.where,
-            )
-            self.counts["went_back"] += 1
-            self._forget_life()
+        except LifeEndedError as ended:
+            if ended.went_back:
+                logger.warning(
+                    "The server %s went back in time: to an older copy of its data, or a replica that had not got all. "
+                    "Pages that this worker has in hand are fetched again, and it sends their links again.",
+                    self._queue.server.where,
+                )
+                self.counts["went_back"] += 1
+                self._forget_life()
+            else:
+                logger.warning("The lease of this worker has run out, after a long silence. Others fetch what it held.")
+                self.counts["lease_lost"] += 1
+                with self._lock:
+                    self._in_hand.clear()
+                    self._ready.clear()
             return self._succeeds(self._join)
         except (RedisError, OSError) as error:
             excuse = excuse_in(error)

@@ -19,10 +19,11 @@ from redis.exceptions import RedisError
 from scrapy_bloom.errors import SettingsError, UnusableError, counted
 from scrapy_bloom.fleet.blocks import SCHEME, Probe, layer_sizes, probe_of
 from scrapy_bloom.fleet.entry import for_script
+from scrapy_bloom.fleet.politeness import Politeness
 from scrapy_bloom.fleet.server import key_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from typing_extensions import Self
 
@@ -119,21 +120,13 @@ class Finished(NamedTuple):
     refused: int  # pages that the worker did not hold any more: others had or have them
 
 
-class Politeness(NamedTuple):
-    """How fast all workers together may ask the slots of the downloader; "*" stands for those that are not named."""
+class LifeEndedError(Exception):
+    """Control flow between this module and the lease client: the life of the worker has ended on the server."""
 
-    delays: Mapping[str, float] = {}
-    """Seconds between two requests."""
-    shares: Mapping[str, int] = {}
-    """The most requests in hand; without "*"."""
-
-
-class LeaseLostError(Exception):
-    """Control flow between this module and the lease client: the worker's lease has run out."""
-
-
-class WentBackError(Exception):
-    """The same: the server does not know what it has answered to this worker, since it went back in time."""
+    def __init__(self, *, went_back: bool) -> None:
+        super().__init__("the server went back in time" if went_back else "the lease has run out")
+        self.went_back = went_back
+        """Whether the server does not know what it has answered to this worker; if not, the lease has run out."""
 
 
 class Queue:
@@ -292,8 +285,7 @@ class Queue:
         answer that got lost, and comes again. *number* is that of the last call of :meth:`finish` that was answered.
 
         Raises:
-            LeaseLostError: The lease has run out.
-            WentBackError: The server does not know of *newest* or *number*.
+            LifeEndedError: The lease has run out, or the server does not know of *newest* or *number*.
 
         """
         limits = {} if self.pages is None else self.pages.limits
@@ -314,7 +306,7 @@ class Queue:
         """Enqueue the links that are new, and acknowledge the pages. All or nothing, once per *number*.
 
         Raises:
-            WentBackError: The server does not know of the call before *number*. Nothing was changed.
+            LifeEndedError: The server does not know of the call before *number*. Nothing was changed.
 
         """
         lanes: dict[Lane, int] = {}
@@ -328,6 +320,10 @@ class Queue:
         flat = [for_script([*chain.from_iterable(rows)]) for rows in (lanes, links, done, forget)]
         answer = self._step("finish", shard, token, number, *flat, self._sizes, self._max_age, self.items)
         return Finished(*answer)
+
+    def enqueue(self, shard: int, links: Sequence[Link]) -> int:
+        """Enqueue the *links* that are new, each with a fingerprint, for a command; return how many they were."""
+        return self.finish(shard, "", 0, links).new
 
     def leave(self, token: str, numbers: Sequence[int] = ()) -> None:
         """End a worker's life, and give back the requests that it held. *numbers*, by shard: as for :meth:`take`."""
@@ -351,10 +347,8 @@ class Queue:
         if name == "take" and self.start_urls and not shard:
             keys.append(self.start_urls)
         answer = self._scripts[name](keys=keys, args=[self._chains[shard], token, *arguments])
-        if answer == b"back":
-            raise WentBackError
-        if answer == b"lease":
-            raise LeaseLostError
+        if answer in (b"back", b"lease"):
+            raise LifeEndedError(went_back=answer == b"back")
         if answer == b"lost" and self._mend(shard):
             return self._step(name, shard, token, *arguments)
         if isinstance(answer, bytes) and answer in _GONE:

@@ -22,21 +22,22 @@ from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.filter.lock import LOCK_NAME, lock_directory
 from scrapy_bloom.fleet.entry import PUSHED, Entries
 from scrapy_bloom.fleet.lease import LeaseClient
-from scrapy_bloom.fleet.queue import LOCAL_SHARE, Done, Forget, Lane, Link, Politeness, Queue, Ticket
+from scrapy_bloom.fleet.politeness import Politeness
+from scrapy_bloom.fleet.queue import LOCAL_SHARE, Done, Forget, Lane, Link, Queue, Ticket
 from scrapy_bloom.fleet.server import Server, address_of, key_of
 from scrapy_bloom.fleet.takeover import left_by_scrapy_redis
-from scrapy_bloom.job.frontier import Order
 from scrapy_bloom.job.frontier import key_of as lane_of
+from scrapy_bloom.job.page import Page
 from scrapy_bloom.job.pages import PagesPerHost
-from scrapy_bloom.loops.share import MARK, Mark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Sequence, Sized
 
-    from scrapy import Request, Spider
+    from scrapy import Request
     from scrapy.crawler import Crawler
     from scrapy.settings import BaseSettings
 
+    from scrapy_bloom.loops.share import Mark
     from scrapy_bloom.settings import BloomSettings
     from scrapy_bloom.url.fingerprint import Fingerprints
 
@@ -44,6 +45,9 @@ logger = logging.getLogger(__name__)
 
 ITEMS = "_BLOOM_FLEET_ITEMS"
 """Setting by which ``scrapy bloom crawl`` names the list on the server that its workers' items go to: not for users."""
+MOST_HELD = 1_000
+"""Unfiltered requests that wait for the acknowledgement of their page. If the page is fetched again after a kill, these
+are queued once. More are sent at once, and may come twice."""
 
 
 UNLIMITED = 100
@@ -67,10 +71,8 @@ class FleetStore:
     ) -> None:
         spider, own = crawler.spider, crawler.settings
         name = spider.name if spider is not None else "spider"
-        politeness = _politeness_of(own, spider)
-        order = Order.of(own, in_job=True)
-        is_polite = any(politeness.delays.values()) or any(politeness.shares)
-        self._order = order._replace(by_slot=True) if is_polite else order
+        politeness = Politeness.of(own, spider)
+        self._order = politeness.order(own)
         self._throttle = politeness if own.getbool("AUTOTHROTTLE_ENABLED") else None
         self._crawler, self._fingerprints, self._flush = crawler, fingerprints, flush
         self._stats: Any = crawler.stats
@@ -85,9 +87,11 @@ class FleetStore:
         """How often that was begun anew."""
         self.items = io.BytesIO()
         """For ``scrapy bloom crawl``: items of the page that is being finished, which go with its acknowledgement."""
-        self._in_flight: dict[int, tuple[Ticket | None, Request]] = {}  # by id() of the request, kept alive here
-        self._in_memory: deque[Request] = deque()  # that cannot be written to the server
-        self._done: list[Done] = []
+        self.in_flight: dict[int, Page] = {}
+        """The pages in progress, by id() of the request, which the page keeps alive."""
+        self._tickets: dict[int, Ticket] = {}  # by id() of the request, if others have it when this worker dies
+        self.in_memory: deque[Page] = deque()  # of requests that cannot be written to the server
+        self._done: list[Link | Done] = []
         self.commits = 0
         self._starts: Counter[bytes] = Counter()
         self._on_close = ExitStack()
@@ -126,6 +130,11 @@ class FleetStore:
             self._client.open()
             self._on_close = on_error.pop_all()
 
+    @property
+    def durable(self) -> Sized | None:
+        """The requests that are ready here; the server has them, too."""
+        return self._client
+
     # -- the store -----------------------------------------------------------------------------------------------------
 
     def _remember(self, fingerprint: bytes) -> bool:
@@ -135,21 +144,29 @@ class FleetStore:
         """Return for each of *fingerprints* whether this process knows it. Remembers nothing, and asks nobody."""
         return [each in self.chain for each in fingerprints]
 
-    def push(self, request: Request, fingerprint: bytes | None) -> bool:
+    def push(
+        self,
+        request: Request,
+        fingerprint: bytes | None,
+        parent: Page | None = None,
+        mark: Mark | None = None,  # noqa: ARG002 - workers do not share kinds
+    ) -> bool:
         """Send *request* to the server, which keeps it if it is new there. False: it has to stay in this process."""
-        if fingerprint is None and request.meta.get("is_start_request") and MARK not in request.meta:
+        if fingerprint is None and parent is None and request.meta.get("is_start_request"):
             fingerprint = self._start_fingerprint(request)
         try:
             entry = self._entries.write(request)
         except ValueError as error:
-            self._keep_in_memory(request, error)
+            self._keep_in_memory(request, error, parent)
             return False
         key = lane_of(request, self._order)
         push = "RPUSH" if self._order.is_lifo[key.is_start] else "LPUSH"
         lane = Lane(key.slot, str(-2 * key.priority + key.is_start), push)  # start requests come last
         link = Link(self._queue.shard_of(fingerprint or entry), fingerprint, lane, entry)
-        is_start = bool(request.meta.get("is_start_request")) and MARK not in request.meta
-        self._client.send(link, is_root=is_start or not self._in_flight)
+        if fingerprint is None and parent is not None and len(parent.held) < MOST_HELD:
+            parent.held[len(parent.held)] = link
+        else:
+            self._client.send(link, is_root=parent is None)
         return True
 
     def _start_fingerprint(self, request: Request) -> bytes:
@@ -161,26 +178,32 @@ class FleetStore:
         self._starts[fingerprint] += 1
         return sha1(b"start %d " % self._starts[fingerprint] + fingerprint, usedforsecurity=False).digest()
 
-    def _keep_in_memory(self, request: Request, error: ValueError) -> None:
-        """Let this worker fetch *request*, which is lost if the worker is killed or stopped."""
-        self._in_memory.append(request)
+    def _keep_in_memory(self, request: Request, error: ValueError, parent: Page | None) -> None:
+        """Let this worker fetch *request*; *parent*, which led to it, is in hand until it is done.
+
+        So if the worker dies, another one fetches the parent again. Without a parent the request is lost then.
+        """
+        page = Page(request, "", parents=() if parent is None else (parent,))
+        if parent is not None:
+            parent.open_parts += 1
+        self.in_memory.append(page)
         self._stats.inc_value("bloom/fleet/in_memory")
         if self._stats.get_value("bloom/fleet/in_memory") == 1:
             logger.error(
-                "%s cannot be written to the queue without a pickle: %s. It stays in this worker, and is lost if that "
-                "is killed or stopped; bloom/fleet/in_memory counts such requests. Put plain types into meta and "
-                "cb_kwargs, and methods of the spider into callback and errback; or set BLOOM_FLEET_SECRET to the same "
-                "long random text in all workers.",
+                "%s cannot be written to the queue without a pickle: %s. It stays in this worker; if that is killed or "
+                "stopped, the page that led to it is fetched again. bloom/fleet/in_memory counts such requests. Put "
+                "plain types into meta and cb_kwargs, and methods of the spider into callback and errback; or set "
+                "BLOOM_FLEET_SECRET to the same long random text in all workers.",
                 request,
                 error,
             )
 
     def pop(self) -> tuple[Request, bool] | None:
         """Return the next request, and whether another worker gets it if this one dies; None if none is ready."""
-        if self._in_memory:
-            request = self._in_memory.popleft()
-            self._in_flight[id(request)] = (None, request)
-            return request, False
+        if self.in_memory:
+            page = self.in_memory.popleft()
+            self.in_flight[id(page.request)] = page
+            return page.request, False
         while (found := self._client.next()) is not None:
             ticket, entry = found
             if self._client.times_back != self.times_anew:  # the server may not know what this process knows
@@ -195,9 +218,8 @@ class FleetStore:
                 logger.error("A request of %s cannot be read: %s. It is dead-lettered.", ticket.slot, error)  # noqa: TRY400 - said
                 self._client.send(Done(ticket, list="dead", why="unreadable"))
                 continue
-            if request.meta.get("is_start_request"):
-                request.meta[MARK] = Mark("")
-            self._in_flight[id(request)] = (ticket, request)
+            self.in_flight[id(request)] = Page(request, ticket.slot)
+            self._tickets[id(request)] = ticket
             return request, True
         return None
 
@@ -209,13 +231,27 @@ class FleetStore:
                 self.push(request, fingerprint)
         self._client.send(Done(ticket))
 
-    def done(self, request: Request, *, is_page: bool = True) -> bool:
-        """Acknowledge *request*, with the next commit. False: it was not handed out."""
-        ticket, found = self._in_flight.pop(id(request), (None, None))
+    def done(self, page: Page) -> None:
+        """Acknowledge the request of *page*, with the next commit."""
+        del self.in_flight[id(page.request)]
+        page.open_parts -= 1
+        while not page.open_parts and page.parents:  # its items go with the page that led to it
+            (parent,) = page.parents
+            parent.items += page.items
+            for held in page.held.values():
+                parent.held[len(parent.held)] = held
+            parent.open_parts -= 1
+            page = parent
+        if page.open_parts:
+            return
+        ticket = self._tickets.pop(id(page.request), None)
+        self._done += page.held.values()
+        page.write_items()
         items = self._taken_items()
         if ticket is not None or items:
-            self._done.append(Done(ticket, items, is_page=is_page))
-        return found is not None
+            self._done.append(Done(ticket, items, is_page=page.result.has_answer))
+        if page.held:  # or they would come later by the time between two commits
+            self._acknowledge()
 
     def _taken_items(self) -> bytes:
         items = self.items.getvalue()
@@ -223,10 +259,6 @@ class FleetStore:
         self.items.truncate()
         self._stats.inc_value("bloom/fleet/items", items.count(b"\n"))
         return items
-
-    def is_handling(self, request: Request) -> bool:
-        """Return whether *request* was handed out and is not done."""
-        return id(request) in self._in_flight
 
     def forget(self, fingerprint: bytes) -> bool:
         """Let *fingerprint* be seen once more, by whichever worker does not know it; True if this one did."""
@@ -269,24 +301,13 @@ class FleetStore:
         """Return how many requests are ready here; at least 1 while any are pending or in hand at any worker."""
         if self._queue.start_urls is not None:
             return max(1, len(self._client))
-        return len(self._in_memory) + len(self._client)
+        return len(self.in_memory) + len(self._client)
 
     def _news(self) -> None:
         """Have the engine look for requests."""
         slot: Any = getattr(self._crawler.engine, "_slot", None)
         if slot is not None:  # without one, the engine looks every 5 s
             slot.nextcall.schedule()
-
-
-def _politeness_of(settings: BaseSettings, spider: Spider | None) -> Politeness:
-    """Return how fast *settings* and *spider* allow slots to be asked, at the beginning."""
-    delay = max(settings.getfloat("DOWNLOAD_DELAY"), getattr(spider, "download_delay", None) or 0)
-    if settings.getbool("AUTOTHROTTLE_ENABLED"):
-        delay = max(delay, settings.getfloat("AUTOTHROTTLE_START_DELAY"))
-    slots = settings.getdict("DOWNLOAD_SLOTS")
-    delays = {name: float(slot["delay"]) for name, slot in slots.items() if "delay" in slot}
-    shares = {name: int(slot["concurrency"]) for name, slot in slots.items() if slot.get("concurrency")}
-    return Politeness({"*": delay, **delays}, shares)
 
 
 def _identity(directory: Path | None) -> tuple[str, str]:

@@ -97,10 +97,15 @@ def replay_redo(database: Database, chain: ScalableBloomFilter) -> bool:
 def show_pending(
     database: Database, chain: ScalableBloomFilter, spider: Spider | None, fingerprint: Callable[[Request], bytes]
 ) -> int:
-    """Add the fingerprints of all pending requests to the filter, and return how many were new to it."""
+    """Add the fingerprints of all pending requests to the filter, and return how many were new to it.
+
+    Unfiltered requests were never recorded: a link to the same page is new.
+    """
     added = 0
     for _, _, body in database.requests():
         with suppress(Exception):  # an unreadable request, or one without a fingerprint, stays pending
-            added += chain.add(fingerprint(serialize.loads(body or b"", spider)))
+            request, _ = serialize.loads(body or b"", spider)
+            if not request.dont_filter:
+                added += chain.add(fingerprint(request))
     chain.watermark = database.state.last_id
     return added

@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import shutil
 import sqlite3
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -22,8 +24,13 @@ if TYPE_CHECKING:
 
     from scrapy_bloom.job.records import Batch
 
+logger = logging.getLogger(__name__)
+
 NAME = "job.sqlite"
-APPLICATION_ID, FORMAT_VERSION = 0x53624A62, 1  # "SbJb"
+APPLICATION_ID, FORMAT_VERSION = 0x53624A62, 2  # "SbJb"
+READABLE_VERSIONS = (1, 2)  # 1 cut feed files to their length after a kill, and knows no bytes to append
+LEAST_FREE = 2**20
+"""Bytes that a disk has to have free: with fewer, SQLite's errors are those of a full disk."""
 AT_ONCE = 400
 """Rows bound to one statement: the thread gives up the GIL once a statement, and gets it back late."""
 FIGURES_KEPT = 4_000
@@ -57,6 +64,7 @@ class Database:
         Raises UnusableError, too, if it belongs to another program, or has a later format.
         """
         self.path = path
+        self._is_gone = False
         self._connections: list[sqlite3.Connection] = []
         try:
             for _ in "r" if read_only else "rw":
@@ -74,6 +82,9 @@ class Database:
             self.state = self._read_state()
         except UNREADABLE as error:
             self.close()
+            if isinstance(error, sqlite3.OperationalError) and shutil.disk_usage(path.parent).free < LEAST_FREE:
+                advice = "Nothing is damaged. Free some space, or move the job directory to another disk."
+                raise UnusableError(path, f"is on a disk that is full ({error})", advice=advice) from error
             raise damaged(path, error) from error
         except BaseException:
             self.close()
@@ -87,6 +98,12 @@ class Database:
         for feed in batch.feeds:
             with suppress(FileNotFoundError), Path(feed.path).open("rb+") as file:  # or somebody has moved it away
                 os.fsync(file.fileno())
+        if not self._is_gone and not self.path.exists():
+            self._is_gone = True
+            logger.error(
+                "%s was deleted during the crawl. The crawl goes on and writes its feeds; no other run can resume it",
+                self.path,
+            )
         run = self.writer.execute
         change: dict[int, int] = {}
         for lane, _ in batch.added.values():
@@ -111,18 +128,21 @@ class Database:
                     "UPDATE lane SET rows = rows + changed.by FROM changed WHERE lane.id = changed.id",
                     _flat(some),
                 )
-            notes = [("feed", feed.path, json.dumps(feed[:-1]).encode()) for feed in batch.feeds]
-            notes += [(*place, body) for place, body in batch.notes.items()]
+            notes = [("feed", feed.path, _packed(feed)) for feed in batch.feeds]
+            notes += [(*place, body) for place, body in batch.notes.items() if body]
+            forgotten = [place for place, body in batch.notes.items() if not body]
+            self.writer.executemany("DELETE FROM note WHERE topic = ? AND key = ?", forgotten)
             self._insert("REPLACE INTO note VALUES", [*(sealed(*note) for note in notes), _noted(state)])
             for feed in batch.feeds:
                 if feed.is_finished:
                     run("DELETE FROM note WHERE topic = 'feed' AND key = ?", (feed.path,))
             self._insert("INSERT INTO failed (url, host, reason, time, body) VALUES", batch.failed)
+            self.writer.executemany("DELETE FROM figures WHERE time = ?", [(time,) for time in batch.outdated_figures])
             self._insert("INSERT OR REPLACE INTO figures VALUES", batch.figures)
             if batch.figures:
                 self._thin_figures()
             run("DELETE FROM redo WHERE last_id <= ?", (redo_until,))
-            if batch.fingerprints:
+            if batch.fingerprints or state.last_id > self.state.last_id:  # without gaps: a gap says the filter is older
                 prints = b"".join(len(each).to_bytes(2, "little") + each for each in batch.fingerprints)
                 run("INSERT INTO redo VALUES (?, ?, ?)", sealed(self.state.last_id, state.last_id, prints))
             run("COMMIT")
@@ -216,8 +236,8 @@ class Database:
         return int(self.select("SELECT count(*) FROM failed")[0][0])
 
     def feeds(self) -> list[FeedLength]:
-        """Return the feed files, as long as they were at the last commit."""
-        return [FeedLength(*json.loads(body)) for body in self.notes("feed").values()]
+        """Return the feed files as they were at the last commit."""
+        return [_unpacked(body) for body in self.notes("feed").values()]
 
     def _read_state(self) -> State:
         body = self.notes("state").get("job")
@@ -247,7 +267,7 @@ def check_format(connection: sqlite3.Connection, path: Path) -> None:
     tables = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'")}
     if tables and application != APPLICATION_ID:
         raise UnusableError(path, "is not the database of a job", advice="Move it away, or use another JOBDIR.")
-    if tables and version != FORMAT_VERSION:
+    if tables and version not in READABLE_VERSIONS:
         raise UnusableError(
             path,
             f"has format version {version}, and this scrapy-bloom knows {FORMAT_VERSION}",
@@ -283,6 +303,17 @@ def unsealed(place: object, key: object, stored: object) -> bytes | None:
     if not isinstance(stored, bytes) or stored != sealed(place, key, stored[4:])[2]:
         return None
     return stored[4:]
+
+
+def _packed(feed: FeedLength) -> bytes:
+    """Return the body of a feed's note: a line of JSON, and the bytes of the commit."""
+    *fields, data, _ = feed
+    return json.dumps(fields, default=str).encode() + b"\n" + data
+
+
+def _unpacked(body: bytes) -> FeedLength:
+    fields, _, data = body.partition(b"\n")
+    return FeedLength(*json.loads(fields))._replace(data=data)
 
 
 def _noted(state: State) -> tuple[Any, Any, bytes]:

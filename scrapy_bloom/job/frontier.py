@@ -8,25 +8,25 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from hashlib import blake2b
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from scrapy import Request
 from scrapy.pqueues import DownloaderAwarePriorityQueue, ScrapyPriorityQueue
 from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.misc import load_object
 
 from scrapy_bloom.errors import SettingsError
-from scrapy_bloom.loops.share import MARK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 
-    from scrapy import Request
     from scrapy.settings import BaseSettings
     from typing_extensions import Self
 
     from scrapy_bloom.job.pages import PagesPerHost
     from scrapy_bloom.job.records import LaneRow
-    from scrapy_bloom.loops.share import Group, Share
+    from scrapy_bloom.loops.share import Group, Mark, Share
 
 READ_ROWS = 64
 """Rows that a lane reads at once."""
@@ -82,26 +82,42 @@ class LaneKey(NamedTuple):
         return int.from_bytes(digest, "big", signed=True)
 
 
-def key_of(request: Request, order: Order) -> LaneKey:
-    """Return the lane that *request* waits in. A slot is named as by Scrapy's downloader."""
+def key_of(request: Request, order: Order, mark: Mark | None = None) -> LaneKey:
+    """Return the lane that *request* with this *mark* waits in. A slot is named as by Scrapy's downloader."""
     slot = ""
     if order.by_slot:
         named = request.meta.get("download_slot")
         slot = urlparse_cached(request).hostname or "" if named is None else named
+        if type(slot) is not str or not slot.isascii():  # SQLite takes no lone surrogates, and no lists
+            slot = str(slot).encode("utf-8", "backslashreplace").decode()
     is_start = order.start_apart and bool(request.meta.get("is_start_request"))
-    mark = request.meta.get(MARK)
-    return LaneKey(slot, request.priority, is_start, "" if mark is None else mark.lane)
+    priority = request.priority
+    if not -_BEYOND < priority < _BEYOND:  # SQLite's integers have 64 bits
+        priority = _BEYOND if priority > 0 else -_BEYOND
+    return LaneKey(slot, priority, is_start, "" if mark is None else mark.lane)
+
+
+def key_from(attributes: Mapping[str, Any]) -> LaneKey:
+    """Return a lane for a request with these *attributes*, as a job stores them. It suits each order."""
+    request = Request(attributes["url"], meta=attributes.get("meta"), priority=attributes.get("priority", 0))
+    return key_of(request, Order(by_slot=True, is_lifo=(True, True)))
 
 
 class Lane:
     """Pending requests of one slot, priority and kind.
 
-    `fresh` ones are in memory and in no file, oldest first. `stored` ones are in the file alone, and `ahead` are those
-    of the file that were read already, the next one last. `edge` is the id of the last one read. An entry is a pair of
-    an id, which grows with each request, and the request, whatever stands for it.
+    An entry is a pair of an id, which grows with each request, and the request, whatever stands for it.
+
+    Attributes:
+        fresh: Entries in memory, oldest first. They are in no file, or the commit that wrote them is not collected yet.
+        stored: How many entries are in the file alone and were not read.
+        ahead: Entries of the file that were read, the next one last.
+        edge: The id of the last entry read.
+        until: The largest id that the file had when entries last went from ``fresh`` to ``stored``.
+
     """
 
-    __slots__ = ("ahead", "edge", "fresh", "id", "is_lifo", "key", "stored")
+    __slots__ = ("ahead", "edge", "fresh", "id", "is_lifo", "key", "stored", "until")
 
     def __init__(self, key: LaneKey, *, is_lifo: bool, stored: int = 0) -> None:
         self.key = key
@@ -111,25 +127,32 @@ class Lane:
         self.ahead: list[tuple[int, Any]] = []
         self.stored = stored
         self.edge = _BEYOND if is_lifo else -_BEYOND
+        self.until = _BEYOND
 
     def __len__(self) -> int:
         return len(self.fresh) + len(self.ahead) + self.stored
 
     def pop(self, frontier: Frontier) -> tuple[int, Any]:
         """Return the next entry of a lane that has one."""
-        if self.is_lifo and self.fresh:
-            return self.fresh.pop()
+        fresh = self.fresh
+        if self.is_lifo and fresh and fresh[-1][0] > self.until:
+            return fresh.pop()
         if not self.ahead and self.stored:
             self._read(frontier)
-        return self.ahead.pop() if self.ahead else self.fresh.popleft()
+        # Requests that wait for their page's commit stay fresh, while younger ones are in the file.
+        if self.is_lifo:
+            return fresh.pop() if fresh and (not self.ahead or fresh[-1][0] > self.ahead[-1][0]) else self.ahead.pop()
+        return fresh.popleft() if fresh and (not self.ahead or fresh[0][0] < self.ahead[-1][0]) else self.ahead.pop()
 
     def _read(self, frontier: Frontier) -> None:
-        taken = frontier.taken
+        skipped = frontier.taken
+        if self.fresh and self.fresh[0][0] <= self.until:  # some may be in the file since the last commit
+            skipped = skipped | {id_ for id_, _ in takewhile(lambda entry: entry[0] <= self.until, self.fresh)}
         while self.stored and not self.ahead:
             assert frontier.read is not None  # noqa: S101 - in memory nothing is stored
-            found = frontier.read(self, min(READ_ROWS, self.stored + len(taken)))
-            self.edge = found[-1][0]
-            self.ahead = [row for row in reversed(found) if row[0] not in taken]
+            rows = frontier.read(self, min(READ_ROWS, self.stored + len(skipped)))
+            self.edge = rows[-1][0]
+            self.ahead = [row for row in reversed(rows) if row[0] not in skipped]
             self.stored -= len(self.ahead)
 
     def unread(self) -> tuple[int, int]:
@@ -138,18 +161,28 @@ class Lane:
         The file may have fresh entries, too, for the moment between the transaction and :meth:`written`.
         """
         if self.is_lifo:
-            return -_BEYOND, self.edge
-        return self.edge, self.fresh[0][0] if self.fresh else _BEYOND
+            return -_BEYOND, min(self.edge, self.until + 1)
+        return self.edge, self.until + 1
 
-    def written(self, last_id: int) -> None:
-        """Forget the entries up to *last_id*: they are in the file. The newest come first, so LIFO reads them again."""
-        before = self.stored
-        while self.fresh and self.fresh[0][0] <= last_id:
-            self.fresh.popleft()
-            self.stored += 1
-        if self.is_lifo and self.stored > before:
+    def written(self, last_id: int, added: Container[int]) -> None:
+        """Forget the entries that a commit up to *last_id* has *added* to the file.
+
+        Entries that the lane has read past are read again.
+        """
+        fresh, kept = self.fresh, []
+        reads_again = False
+        while fresh and fresh[0][0] <= last_id:
+            entry = fresh.popleft()
+            if entry[0] in added:
+                self.stored += 1
+                reads_again |= self.is_lifo or entry[0] <= self.edge
+            else:
+                kept.append(entry)
+        fresh.extendleft(reversed(kept))
+        self.until = last_id
+        if reads_again:
             self.stored += len(self.ahead)
-            self.ahead, self.edge = [], _BEYOND
+            self.ahead, self.edge = [], _BEYOND if self.is_lifo else -_BEYOND
 
 
 Place = tuple[int, bool]
@@ -203,6 +236,9 @@ class Frontier:
         self.size = 0
         """How many requests are pending."""
 
+    def __len__(self) -> int:
+        return self.size
+
     def restore(self, rows: Iterable[LaneRow]) -> None:
         """Take in the lanes that an earlier run left in the file."""
         for row in rows:
@@ -224,6 +260,8 @@ class Frontier:
         lane = kinds.get(key.kind)
         if lane is None:
             lane = kinds[key.kind] = Lane(key, is_lifo=self._is_lifo[key.is_start])
+        if lane.until == _BEYOND:  # what the file has of this lane is older
+            lane.until = id_ - 1
         lane.fresh.append((id_, request))
         self.size += 1
         if key.kind and self._share is not None:
@@ -275,13 +313,24 @@ class Frontier:
         return sum(len(lane) for kinds in slot.places.values() for lane in kinds.values())
 
     def is_over(self) -> bool:
-        """Return whether all that is pending waits in full slots, or has run dry, as the share sees it."""
+        """Return whether all that is pending waits in full slots, or is given up by the share."""
         if not self._turns:
             return self.size > 0
         if self._share is None:
             return False
-        groups = list(self.groups())
-        return sum(map(len, groups)) == self.size - sum(map(self._size_of, self._full)) and self._share.is_over(groups)
+        return all(self._is_given_up(name) for name in self._turns)
+
+    def has_turns(self) -> bool:
+        """Return whether requests wait in slots that are not full."""
+        return bool(self._turns)
+
+    def _is_given_up(self, name: str) -> bool:
+        """Return whether the share expects nothing any more of what waits in the slot *name*."""
+        slot, share = self._slots[name], self._share
+        assert share is not None  # noqa: S101 - is_over() has looked
+        if isinstance(slot, list):
+            slot = self._opened(name, slot)
+        return all("" not in kinds and share.is_given_up(slot.groups[place]) for place, kinds in slot.places.items())
 
     def pop(self) -> tuple[Lane, int, Any] | None:
         """Return the next request with its lane and id; None if nothing is pending. Its slot counts as active now."""

@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from scrapy_bloom.job.frontier import Frontier, key_of
+from scrapy_bloom.job.page import Page
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Sequence, Sized
 
     from scrapy import Request
 
     from scrapy_bloom.filter.chain import ScalableBloomFilter
     from scrapy_bloom.job.frontier import Order
     from scrapy_bloom.job.pages import PagesPerHost
-    from scrapy_bloom.loops.share import Share
+    from scrapy_bloom.loops.share import Mark, Share
 
 
 class MemoryStore:
@@ -29,6 +30,8 @@ class MemoryStore:
     """
 
     commits: int | None = None
+    durable: Sized | None = None
+    """The pending requests that survive the process; None: none does."""
 
     def __init__(
         self,
@@ -42,10 +45,11 @@ class MemoryStore:
         self.add: Callable[[bytes], bool] = chain.add
         self._order = order
         self.pages = pages
-        self.frontier = self._memory = Frontier(is_lifo=order.is_lifo, share=share, pages=pages)
+        self.frontier = self.in_memory = Frontier(is_lifo=order.is_lifo, share=share, pages=pages)
+        """Pending requests; those in memory only are the same ones here, and others in a job."""
         self._last_id = 0
-        # By id() of the request, which is kept alive here: slot, lane, row; 0 and 0 if there is no row.
-        self._in_flight: dict[int, tuple[str, int, int, Request]] = {}
+        self.in_flight: dict[int, Page] = {}
+        """The pages in progress, by id() of the request, which the page keeps alive."""
 
     def __len__(self) -> int:
         return self.frontier.size
@@ -58,31 +62,35 @@ class MemoryStore:
         """Return for each of *fingerprints* whether it was added before. Remembers nothing."""
         return [each in self.chain for each in fingerprints]
 
-    def push(self, request: Request, fingerprint: bytes | None) -> bool:  # noqa: ARG002 - as in every store
+    def push(
+        self,
+        request: Request,
+        fingerprint: bytes | None,  # noqa: ARG002 - as in every store
+        parent: Page | None = None,  # noqa: ARG002
+        mark: Mark | None = None,
+    ) -> bool:
         """Take in *request*, and return False: it does not survive the process."""
         self._last_id += 1
-        self._memory.push(key_of(request, self._order), self._last_id, request)
+        entry = request if mark is None else (request, mark)
+        self.in_memory.push(key_of(request, self._order, mark), self._last_id, entry)
         return False
 
     def pop(self) -> tuple[Request, bool] | None:
         """Return the next request, and False: it does not survive the process. None if nothing is pending."""
-        found = self._memory.pop()
-        if found is None:
+        popped = self.in_memory.pop()
+        if popped is None:
             return None
-        lane, _, request = found
-        self._in_flight[id(request)] = (lane.key.slot, 0, 0, request)
+        lane, _, entry = popped
+        request, mark = entry if type(entry) is tuple else (entry, None)
+        self.in_flight[id(request)] = Page(request, lane.key.slot, mark=mark)
         return request, False
 
-    def done(self, request: Request, *, is_page: bool = True) -> bool:
-        """Note that the engine is done with *request*. False: it was never here."""
-        found = self._in_flight.pop(id(request), None)
-        if found is not None:
-            self.frontier.done(found[0], is_page=is_page)
-        return found is not None
-
-    def is_handling(self, request: Request) -> bool:
-        """Return whether *request* was handed out and is not done."""
-        return id(request) in self._in_flight
+    def done(self, page: Page) -> None:
+        """Note that the engine is done with *page*."""
+        del self.in_flight[id(page.request)]
+        self.frontier.done(page.slot, is_page=page.result.has_answer)
+        for append, data in page.items:
+            append(data)
 
     def forget(self, fingerprint: bytes) -> bool:
         """Take *fingerprint* back; return False if it was not known."""

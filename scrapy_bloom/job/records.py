@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,17 +55,33 @@ class FailedRow(NamedTuple):
 
 
 class FeedLength(NamedTuple):
-    """A feed file as long as it is when all pages of a batch of changes are done."""
+    """A feed file, as it is when all pages of a batch of changes are done."""
 
     path: str
+    """As Scrapy opens it: a relative path stays relative."""
     length: int
+    """Size of the file in bytes when the commit began, without :attr:`data`."""
     batch: int
     """Number of the file among the batches of its feed, from 1."""
     items: int
+    """Items in the file, those of :attr:`data` included."""
     template: str
     """The feed, as it stands in ``FEEDS``."""
+    place: str = ""
+    """The path from the job directory."""
+    cycle: int | None = None
+    """:attr:`State.cycle` of the job that wrote it; None in a database of format version 1."""
+    columns: Any = None
+    """The fields that the exporter took from the first item: a list, or a mapping to output names."""
+    data: bytes = b""
+    """What this commit appends to the file. After a kill the file may lack some of it."""
     is_finished: bool = False
-    """Whether no more is written to the file, so that no later run has to cut it."""
+    """Whether no more is written to the file, so that no later run goes on with it."""
+
+    @property
+    def size(self) -> int:
+        """Size of the file in bytes with all of :attr:`data`."""
+        return self.length + len(self.data)
 
 
 @dataclass(frozen=True)
@@ -92,11 +108,13 @@ class State:
     """Whether the last run closed it."""
     pages_per_host: Mapping[str, int | None] | None = None
     """``BLOOM_PAGES_PER_HOST`` of the last run."""
+    finish_reason: str = ""
+    """Why the last run ended, in Scrapy's words; "" while it runs, and after a kill."""
 
     @property
     def is_finished(self) -> bool:
-        """Whether the next run begins anew: nothing is pending, and no kill came before that was closed."""
-        return self.clean and not self.pending
+        """Whether the next run begins anew: the last one ended by itself, with nothing pending."""
+        return self.clean and not self.pending and self.finish_reason in {"", "finished"}
 
 
 @dataclass
@@ -116,6 +134,8 @@ class Batch:
     """What else is to be known, by topic and key."""
     failed: list[FailedRow] = field(default_factory=list)
     figures: list[Figures] = field(default_factory=list)
+    outdated_figures: list[float] = field(default_factory=list)
+    """Times of the rows that *figures* replace."""
     state: State = State()
 
     def is_empty(self) -> bool:

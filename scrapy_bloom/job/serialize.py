@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING, Any
 from scrapy import Request
 from scrapy.utils.request import request_from_dict
 
+from scrapy_bloom.loops.share import Mark
+
 if TYPE_CHECKING:
     from scrapy import Spider
 
+MARK = "_bloom_mark"
+"""Beside the attributes of the request: a Scrapy without scrapy-bloom passes over it."""
 PICKLE_PROTOCOL = 4
 """As in Scrapy's disk queues: every supported Python reads it, whichever wrote it."""
 
@@ -18,8 +22,8 @@ PICKLE_PROTOCOL = 4
 DEFAULTS = {name: value for name, value in Request("data:,").to_dict().items() if name != "url"}
 
 
-def dumps(request: Request, spider: Spider | None) -> bytes:
-    """Return *request*, whose callbacks are methods of *spider*, as bytes.
+def dumps(request: Request, spider: Spider | None, mark: Mark | None = None) -> bytes:
+    """Return *request*, whose callbacks are methods of *spider*, and the loop guard's *mark* of it as bytes.
 
     Raises:
         ValueError: It cannot be serialized.
@@ -32,6 +36,8 @@ def dumps(request: Request, spider: Spider | None) -> bytes:
                 value = attributes[name]
                 if value == default and type(value) is type(default):
                     del attributes[name]
+        if mark is not None:
+            attributes[MARK] = tuple(mark)  # a class of ours would tie the job to this version
         body = pickle.dumps(attributes, PICKLE_PROTOCOL)
     except Exception as error:  # of objects of the user's in meta
         raise ValueError(str(error)) from error
@@ -39,10 +45,11 @@ def dumps(request: Request, spider: Spider | None) -> bytes:
     return body[11:] if int.from_bytes(body[3:11], "little") == len(body) - 11 else body
 
 
-def loads(body: bytes, spider: Spider | None) -> Request:
-    """Return the request in *body*. May raise anything: unpickling runs other people's code.
+def loads(body: bytes, spider: Spider | None) -> tuple[Request, Mark | None]:
+    """Return the request in *body* and its mark. May raise anything: unpickling runs other people's code.
 
     A job directory is as trusted as with Scrapy's own queues, which are pickles, too.
     """
     attributes: dict[str, Any] = pickle.loads(body)  # noqa: S301 - see the docstring
-    return request_from_dict(attributes, spider=spider)
+    mark = attributes.pop(MARK, None)
+    return request_from_dict(attributes, spider=spider), None if mark is None else Mark(*mark)

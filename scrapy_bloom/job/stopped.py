@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy_bloom.filter.directory import open_filter
 from scrapy_bloom.job.consistency import check_consistency, replay_redo
 from scrapy_bloom.job.database import NAME, Database
-from scrapy_bloom.job.frontier import Lane, LaneKey
+from scrapy_bloom.job.frontier import Lane, key_from
 from scrapy_bloom.job.inspect import DIRECTORY
 from scrapy_bloom.job.records import Batch
 from scrapy_bloom.job.serialize import PICKLE_PROTOCOL
@@ -48,19 +48,23 @@ def requeue(database: Database, host: str | None) -> int:
     which = "FROM failed WHERE body IS NOT NULL AND host = ifnull(?, host)"
     (first,) = database.select("SELECT min(0, ifnull(min(id), 0)) FROM request")[0]
     requests = {}  # once each, however often they have failed
-    for slot, body in database.select(f"SELECT host, body {which} ORDER BY id", host):
+    for (body,) in database.select(f"SELECT body {which} ORDER BY id", host):
         attributes = pickle.loads(body)  # noqa: S301 - as trusted as in the crawl itself
         meta = attributes.get("meta", {})
         meta.pop("retry_times", None)  # or the first failure would end it again
-        same = [attributes.get(name) for name in ("url", "method", "body", "callback", "cb_kwargs")]
-        requests[pickle.dumps(same)] = meta.get("download_slot", slot), attributes
+        meta.pop("download_latency", None)  # differs each time
+        names = ["url", "method", "body", "callback", "cb_kwargs"]
+        if attributes.get("dont_filter"):  # its meaning may be in anything
+            names += ["headers", "cookies", "meta"]
+        same = [attributes.get(name) for name in names]
+        requests[pickle.dumps(same)] = key_from(attributes), attributes
     batch = Batch(state=database.state)
-    for number, (slot, attributes) in enumerate(requests.values(), start=1):
-        lane = Lane(LaneKey(slot, attributes.get("priority", 0)), is_lifo=True)
+    for number, (key, attributes) in enumerate(requests.values(), start=1):
+        lane = Lane(key, is_lifo=True)
         batch.lanes[lane.id] = lane
         batch.added[first - number] = (lane.id, pickle.dumps(attributes, PICKLE_PROTOCOL))
     pages = database.pages()  # those that are put back count when they are done again
-    put_back = Counter(slot for slot, _ in requests.values())
+    put_back = Counter(key.slot for key, _ in requests.values())
     batch.note("pages", {slot: b"%d" % max(0, pages[slot] - put_back[slot]) for slot in put_back.keys() & pages.keys()})
     database.write(batch)
     database.writer.execute(f"DELETE {which}", (host,))

@@ -22,14 +22,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scrapy_bloom.errors import counted
-from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.filter.directory import open_filter
 from scrapy_bloom.job import serialize
 from scrapy_bloom.job.consistency import check_consistency, replay_redo
 from scrapy_bloom.job.database import NAME, Database, damaged
-from scrapy_bloom.job.feedfile import cut_feeds
+from scrapy_bloom.job.feedfile import AppendLog, repair_feeds
 from scrapy_bloom.job.frontier import Frontier, key_of
 from scrapy_bloom.job.memory import MemoryStore
+from scrapy_bloom.job.open_pages import OpenPages
+from scrapy_bloom.job.page import Page, Row, State
 from scrapy_bloom.job.pages import PagesPerHost
 from scrapy_bloom.job.records import Batch
 
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
     from scrapy_bloom.job.frontier import Lane, Order
     from scrapy_bloom.job.records import FeedLength
-    from scrapy_bloom.loops.share import Share
+    from scrapy_bloom.loops.share import Mark, Share
     from scrapy_bloom.settings import BloomSettings
 
 logger = logging.getLogger(__name__)
@@ -93,11 +94,18 @@ class JobStore(MemoryStore):
         """Closes all filters of the directory."""
         self.is_resumed = False
         """Whether an earlier run began what this one goes on with. Known from :meth:`begin` on."""
+        self.feeds: list[FeedLength] = []
+        """The feed files, as the last run left them."""
+        self.appends = AppendLog(directory / "appended")
         self.unreadable = 0
         """Rows that could not be made requests: a callback was renamed, perhaps. They stay for a later run."""
+        self.finish_reason = ""
+        """Why the run ends; the last commit notes it."""
         self._share = share
         self._spider, self._spider_name, self._key_space = spider, spider_name, key_space
         self._prepare = prepare
+        self.after_commit: list[Callable[[], None]] = []
+        """Called when a transaction is written."""
         pages = PagesPerHost.of(settings.pages_per_host, order)
         chain = open_filter(directory, settings.capacity, settings.error_rate, max_age=settings.max_age)
         self.filters.callback(chain.close)
@@ -116,14 +124,17 @@ class JobStore(MemoryStore):
         self.add: Callable[[bytes], bool] = self._add
         self._contains = self.chain.contains
         self.frontier = Frontier(is_lifo=order.is_lifo, read=self._read, share=share, pages=pages)
-        self._memory = Frontier(is_lifo=order.is_lifo, active=self.frontier.active)  # what it left would be lost
+        self.durable = self.frontier
+        self._has_logged_memory = False
+        self.in_memory = Frontier(is_lifo=order.is_lifo, active=self.frontier.active)  # what it left would be lost
+        self._open_pages = OpenPages(self.frontier)
         self._batch, self._writing_batch = Batch(), Batch()
-        self._unsaved: ScalableBloomFilter | None = None  # fingerprints of requests that are in memory alone
+        self._unsaved = self._open_pages.unsaved
         self._last_id = self.state.last_id
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="scrapy-bloom-commit")
         self._writing: Future[None] | None = None
         self._began = self._retry_at = 0.0
-        self._is_left = self._is_failing = self._is_closed = False  # whether the last batch could not be written
+        self._is_left = self._is_failing = False  # whether the last batch could not be written
 
     def begin(self, *, writes_at_once: bool) -> None:
         """Take in the pending requests, and note that a run has begun.
@@ -138,7 +149,8 @@ class JobStore(MemoryStore):
         if self.pages is not None:
             self.pages.counts.update(self.database.pages())
         self.frontier.restore(self.database.lanes())
-        cut_feeds(self.database)
+        self.feeds = repair_feeds(self.database, self.directory.parent.absolute(), self.appends)
+        self._batch.feeds += self.feeds
         before = self.database.state
         self.was_clean, self.is_resumed = before.clean, not before.is_finished
         self.state = replace(
@@ -149,28 +161,18 @@ class JobStore(MemoryStore):
             runs=before.runs + 1,
             cycle=before.cycle + before.is_finished,
             clean=False,
+            finish_reason="",
             pages_per_host=None if self.pages is None else self.pages.limits,
         )
         self._begin_commit()
         self._wait()
 
     def __len__(self) -> int:
-        return self.frontier.size + self._memory.size
+        return self.frontier.size + self.in_memory.size
 
     def is_over(self) -> bool:
         """Return whether all that is pending is left for a later run."""
-        return not self._memory.size and self.frontier.is_over()
-
-    def feed_begins(self, feed: FeedLength) -> None:
-        """Note *feed*, a file that is about to be written, for a next run to cut. OSError if there is no room."""
-        self._wait()
-        if not self._is_closed:
-            try:
-                self.database.write(Batch(feeds=[feed], state=self.database.state))
-            except sqlite3.OperationalError as error:
-                raise OSError(str(error)) from error
-        elif self._is_failing:
-            raise OSError("nobody would know of the file")
+        return not self.in_memory.size and self.frontier.is_over()
 
     def _read(self, lane: Lane, most: int) -> list[tuple[int, bytes]]:
         return self.database.rows(lane.id, *lane.unread(), newest_first=lane.is_lifo, most=most)
@@ -183,7 +185,7 @@ class JobStore(MemoryStore):
             fingerprint in self._batch.fingerprints
             or fingerprint in self._writing_batch.fingerprints
             or self._contains(fingerprint)
-            or (self._unsaved is not None and fingerprint in self._unsaved)
+            or fingerprint in self._unsaved
         ):
             return False
         self._batch.fingerprints[fingerprint] = None
@@ -191,32 +193,38 @@ class JobStore(MemoryStore):
 
     def seen(self, fingerprints: Sequence[bytes]) -> list[bool]:
         """Return for each of *fingerprints* whether it was added before. Remembers nothing."""
-        waiting, writing, unsaved = self._batch.fingerprints, self._writing_batch.fingerprints, self._unsaved or ()
+        waiting, writing, unsaved = self._batch.fingerprints, self._writing_batch.fingerprints, self._unsaved
         return [each in waiting or each in writing or each in self.chain or each in unsaved for each in fingerprints]
 
     def forget(self, fingerprint: bytes) -> bool:
         """Take *fingerprint* back, durably. Return False if it was not known."""
         if fingerprint in self._writing_batch.fingerprints:
             self._wait()
-        for batch in (self._batch, self._writing_batch):
-            if batch.fingerprints.pop(fingerprint, fingerprint) is None:
-                return True
-        is_unsaved = self._unsaved is not None and self._unsaved.forget(fingerprint)
-        return self.chain.forget(fingerprint) or is_unsaved
+        batches = (self._batch, self._writing_batch)
+        is_waiting = [batch.fingerprints.pop(fingerprint, fingerprint) is None for batch in batches]
+        unsaved = self._unsaved.pop(fingerprint, None)
+        if unsaved is not None:
+            unsaved.fingerprint = None
+        return self.chain.forget(fingerprint) or unsaved is not None or any(is_waiting)
 
-    def push(self, request: Request, fingerprint: bytes | None) -> bool:
-        """Take in *request*, and return whether the next commit makes it durable.
+    def push(
+        self, request: Request, fingerprint: bytes | None, parent: Page | None = None, mark: Mark | None = None
+    ) -> bool:
+        """Take in *request*, and return whether a commit makes it durable.
 
         A request that cannot be serialized stays in memory, and its *fingerprint* with it: in the files it would
         outlive the request, and the page would be lost.
         """
         try:
-            body = serialize.dumps(request, self._spider)
+            body = serialize.dumps(request, self._spider, mark)
         except ValueError as error:
-            self._keep_unsaved(request, fingerprint, error)
-            return super().push(request, fingerprint)
+            self._log_in_memory(request, error)
+            self._keep_in_memory(Page(request, "", mark=mark), fingerprint, parent)
+            return False
         self._last_id += 1
-        lane = self.frontier.push(key_of(request, self._order), self._last_id, body)
+        lane = self.frontier.push(key_of(request, self._order, mark), self._last_id, body)
+        if fingerprint is None and self._open_pages.hold(parent, self._last_id, lane, body):
+            return True
         self._batch.lanes[lane.id] = lane
         self._batch.added[self._last_id] = (lane.id, body)
         if len(self._batch.added) + len(self._batch.done) >= COMMIT_ROWS and time.monotonic() >= self._retry_at:
@@ -224,46 +232,65 @@ class JobStore(MemoryStore):
             self._begin_commit()
         return True
 
-    def _keep_unsaved(self, request: Request, fingerprint: bytes | None, error: ValueError) -> None:
-        if self._unsaved is None:
-            self._unsaved = ScalableBloomFilter(10_000, 1e-6)
-            logger.warning("%s cannot be serialized (%s): it is in memory, and lost if the crawl ends", request, error)
+    def _keep_in_memory(self, page: Page, fingerprint: bytes | None, parent: Page | None) -> None:
         if fingerprint is not None and self._batch.fingerprints.pop(fingerprint, fingerprint) is None:
-            self._unsaved.add(fingerprint)
+            self._unsaved[fingerprint] = page
+            page.fingerprint = fingerprint
+        key = key_of(page.request, self._order, page.mark)
+        page.slot = key.slot
+        self._last_id += 1
+        self.in_memory.push(key, self._last_id, page)
+        # If nobody knows which page led to it, each page in progress may have.
+        self._open_pages.wait_for(page, self.in_flight.values() if parent is None else [parent])
+
+    def _log_in_memory(self, request: Request, error: ValueError) -> None:
+        if not self._has_logged_memory:
+            self._has_logged_memory = True
+            logger.warning(
+                "%s cannot be serialized (%s): it is in memory only. If the crawl ends before it is done, the page "
+                "that led to it is fetched again",
+                request,
+                error,
+            )
 
     def pop(self) -> tuple[Request, bool] | None:
-        """Return the next request, of those in memory alone first as in Scrapy, and whether it survives the process.
-
-        None if nothing is pending.
-        """
-        if self._memory.size:
-            return super().pop()
-        while (found := self.frontier.pop()) is not None:
-            lane, id_, body = found
+        """Return the next request, those in memory first as in Scrapy, and whether it survives the process; or None."""
+        if self.in_memory.size:
+            _, _, page = self.in_memory.pop() or (None, 0, None)
+            assert page is not None  # noqa: S101 - this queue leaves out no host
+            self.in_flight[id(page.request)] = page
+            return page.request, False
+        while (popped := self.frontier.pop()) is not None:
+            lane, id_, body = popped
             self.frontier.taken.add(id_)
             try:
-                request = serialize.loads(body, self._spider)
+                request, mark = serialize.loads(body, self._spider)
             except Exception:  # whatever unpickling or the user's classes raise
                 self.frontier.done(lane.key.slot, is_page=False)
                 self.unreadable += 1
                 if self.unreadable == 1:
                     logger.exception("A pending request of %s cannot be read; a later run tries again", lane.key.slot)
                 continue
-            self._in_flight[id(request)] = (lane.key.slot, lane.id, id_, request)
+            page = self.in_flight[id(request)] = Page(request, lane.key.slot, Row(lane.id, id_), mark)
+            if (holder := self._open_pages.holders.get(id_)) is not None:
+                page.parents = (holder,)
             return request, True
         return None
 
-    def done(self, request: Request, *, is_page: bool = True) -> bool:
-        """Note that the engine is done with *request*: its row goes with the next commit. False: it was never here."""
-        slot, lane, id_, _ = self._in_flight.pop(id(request), (None, 0, 0, None))
-        if slot is None:
-            return False
-        self.frontier.done(slot, is_page=is_page)
-        if id_ and self._batch.added.pop(id_, None) is None:
-            self._batch.done.append((lane, id_))
+    def done(self, page: Page) -> None:
+        """Note that the engine is done with *page*: its row goes with the commit that has all that depends on it."""
+        del self.in_flight[id(page.request)]
+        self.frontier.done(page.slot, is_page=page.result.has_answer)
+        if page.row is None or page.parents or page in self._open_pages.waited_for:
+            self._open_pages.done(page, self._batch)
+            return
+        if page.items:
+            page.write_items()
+        page.state = State.COMMITTED  # the usual page, without further calls: they would take 2 us
+        if self._batch.added.pop(page.row.id, None) is None:
+            self._batch.done.append(page.row)
         else:
-            self.frontier.taken.discard(id_)
-        return True
+            self.frontier.taken.discard(page.row.id)
 
     # -- commits -----------------------------------------------------------------------------------------------------
 
@@ -278,6 +305,7 @@ class JobStore(MemoryStore):
             return
         self._began = time.monotonic()
         if not self._is_left:
+            self._open_pages.commit_in_parts(self.in_flight.values(), self._batch)
             try:
                 self._prepare(self._batch)
             except OSError as error:  # a feed has no room
@@ -285,7 +313,7 @@ class JobStore(MemoryStore):
                 return
             if self._share is not None:
                 self._batch.note("kind", self._share.changed())
-            state = replace(self.state, last_id=self._last_id, in_flight=len(self._in_flight))
+            state = replace(self.state, last_id=self._last_id, in_flight=len(self.in_flight))
             if self._batch.is_empty() and self.commits and state == self.state:
                 return
             self._writing_batch, self._batch = self._batch, Batch()
@@ -316,8 +344,10 @@ class JobStore(MemoryStore):
         self.chain.watermark = batch.state.last_id
         self.frontier.taken.difference_update(id_ for _, id_ in batch.done)
         for lane in batch.lanes.values():
-            lane.written(batch.state.last_id)
+            lane.written(batch.state.last_id, batch.added)
         self.commits += 1
+        for call in self.after_commit:
+            call()
 
     def _explain(self, error: BaseException) -> None:
         if isinstance(error, sqlite3.Error) and not isinstance(error, sqlite3.OperationalError):
@@ -348,14 +378,17 @@ class JobStore(MemoryStore):
         self.filters.close()
         if self._batch.is_empty() and not self._is_failing:
             with suppress(sqlite3.OperationalError):  # the disk is full now
-                closed = replace(self.state, in_flight=0, clean=True)
+                closed = replace(self.state, in_flight=0, clean=True, finish_reason=self.finish_reason)
                 self.database.write(Batch(state=closed), redo_until=self._last_id)
-        self._is_closed, self._is_failing = True, not self.database.state.clean
-        if self._is_failing:
+        if not self.database.state.clean:
             logger.error("The last pending requests are not in %s: the next run fetches pages again", self.directory)
-        if self._memory.size:
-            count = counted(self._memory.size, "pending request")
-            logger.warning("%s could not be serialized, existed in memory only, and will be lost with this stop", count)
+        if self.in_memory.size:
+            logger.warning(
+                "%s could not be serialized and existed in memory only. %s that led to them are fetched again by the "
+                "next run",
+                counted(self.in_memory.size, "pending request"),
+                counted(self._open_pages.waiting(), "page"),
+            )
         self.database.close()
 
     def abandon(self) -> None:

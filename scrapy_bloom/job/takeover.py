@@ -194,7 +194,7 @@ def export_queue(jobdir: Path, database: Database, crawler: Crawler) -> int:
         scheduler.open(crawler.spider)  # type: ignore[arg-type] # a crawl has a spider
         count = 0
         for _, _, body in database.requests():
-            request = serialize.loads(body or b"", crawler.spider)
+            request, _ = serialize.loads(body or b"", crawler.spider)
             scheduler.enqueue_request(request)
             count += 1
             if not request.dont_filter:

@@ -7,14 +7,13 @@ from collections import Counter
 from contextlib import closing, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from scrapy_bloom.errors import BloomError, DamagedError, UnusableError, counted
 from scrapy_bloom.filter.inspect import inspect_directory
 from scrapy_bloom.filter.lock import lock_directory
 from scrapy_bloom.job.consistency import check_same_moment
 from scrapy_bloom.job.database import NAME, UNREADABLE, Database, check_format, connect, damaged, sealed, unsealed
-from scrapy_bloom.job.frontier import LaneKey
+from scrapy_bloom.job.frontier import LaneKey, key_from
 from scrapy_bloom.job.inspect import files_of
 from scrapy_bloom.job.records import Batch, LaneRow, State
 
@@ -155,7 +154,7 @@ def _copy_requests(old: sqlite3.Connection, new: Database) -> tuple[int, int]:
     run("BEGIN")
     for lane, id_, row in _rows(old, new, "request"):
         if (body := unsealed(lane, id_, row)) is not None:
-            key = keys.get(lane) or _key_from(body)
+            key = keys.get(lane) or key_from(pickle.loads(body))  # noqa: S301 - as every request of the job
             keys[key.id()] = key
             run("INSERT OR IGNORE INTO request VALUES (?, ?, ?)", sealed(key.id(), id_, body))
     for lane, rows in run("SELECT lane, count(*) FROM request GROUP BY lane").fetchall():
@@ -163,12 +162,6 @@ def _copy_requests(old: sqlite3.Connection, new: Database) -> tuple[int, int]:
     saved, last_id = run("SELECT count(*), ifnull(max(id), 0) FROM request").fetchone()
     run("COMMIT")
     return saved, last_id
-
-
-def _key_from(body: bytes) -> LaneKey:
-    """Return a lane for a request whose own is damaged."""
-    attributes = pickle.loads(body)  # noqa: S301 - as every request of the job
-    return LaneKey(urlsplit(attributes["url"]).hostname or "", attributes.get("priority", 0))
 
 
 def _check_readable(connection: sqlite3.Connection, path: Path) -> None:

@@ -42,7 +42,8 @@ _match_plain = re.compile(
 class _Place:
     """A site, or one of its folders, and the links that mean the same on all of its pages."""
 
-    seen: set[str] = field(default_factory=set)
+    seen: dict[str, bytes] = field(default_factory=dict)
+    """By the fingerprint of their request."""
     unwanted: set[str] = field(default_factory=set)
     directories: dict[str, str] = field(default_factory=dict)
     """URLs of the directories that links begin with, by their text there."""
@@ -61,7 +62,8 @@ class LinkMemory:
     def new(self, links: Iterable[str], base: str, encoding: str, crawl: Crawl) -> set[str]:
         """Return those of the raw *links* of a page that are wanted and were not seen; count those that were.
 
-        Links of which nobody can tell are taken for new.
+        Links of which nobody can tell are taken for new. Those seen are votes for their pages: the loop guard counts
+        them as it counts requests that are duplicates.
 
         Args:
             links: The text of each, without white space around it.
@@ -79,19 +81,23 @@ class LinkMemory:
         folder = self._place(parts[1], parts[2] or "/", encoding)
 
         wanted = set(links) - site.unwanted - folder.unwanted
-        fresh = wanted - site.seen - folder.seen
-        seen = len(wanted) - len(fresh)
+        fresh = wanted.difference(site.seen).difference(folder.seen)
+        if crawl.guard is None:
+            votes = [b""] * (len(wanted) - len(fresh))
+        else:
+            votes = [site.seen.get(link) or folder.seen[link] for link in wanted.difference(fresh)]
         is_ascii = _ASCII.encode(encoding) == _ASCII.encode()
         shares = is_ascii and crawl.fingerprints.ignore_fragments  # one fingerprint for all fragments of a page
-        is_page_seen = bool(fresh) and shares and _is_seen(base, of_url, crawl)
+        own = _fingerprint_if_seen(base, of_url, crawl) if fresh and shares else None
         urls: dict[str, str] = {}
         fingerprints: list[bytes] = []
         new: set[str] = set()
         for link in fresh:
             head, mark, _ = link.partition("#")
-            if mark and shares and (head in site.seen or head in folder.seen if head else is_page_seen):
-                self._remember(link, site.seen, folder.seen)
-                seen += 1
+            vote = (site.seen.get(head) or folder.seen.get(head) if head else own) if mark and shares else None
+            if vote is not None:
+                votes.append(vote)
+                self._remember(link, vote, site, folder)
                 continue
             try:
                 url = _joined(link, base, encoding, folder if is_ascii else None)
@@ -102,23 +108,26 @@ class LinkMemory:
                 urls[link] = url
 
         unseen: list[str] = []
-        for (link, url), is_seen in zip(urls.items(), crawl.seen(fingerprints), strict=True):
+        answers = zip(urls.items(), fingerprints, crawl.seen(fingerprints), strict=True)
+        for (link, url), fingerprint, is_seen in answers:
             if is_seen:
-                self._remember(link, site.seen, folder.seen)
+                self._remember(link, fingerprint, site, folder)
                 if shares:
-                    self._remember(link.partition("#")[0], site.seen, folder.seen)
-                seen += 1
+                    self._remember(link.partition("#")[0], fingerprint, site, folder)
+                votes.append(fingerprint)
             elif self._is_wanted(url):
                 unseen.append(link)
             else:
-                self._remember(link, site.unwanted, folder.unwanted)
-        if seen:
-            crawl.progress.dropped_links(seen)
+                self._remember(link, None, site, folder)
+        if votes:
+            crawl.progress.dropped_links(len(votes))
+            if crawl.guard is not None:
+                crawl.guard.count_links(votes)
         for link, is_allowed in zip(unseen, crawl.within_limits([urls[link] for link in unseen]), strict=True):
             if is_allowed:
                 new.add(link)
             else:
-                self._remember(link, site.unwanted, folder.unwanted)
+                self._remember(link, None, site, folder)
         return new
 
     def _place(self, *key: str) -> _Place:
@@ -127,11 +136,13 @@ class LinkMemory:
             place = self._places[key] = _Place()
         return place
 
-    def _remember(self, link: str, of_site: set[str], of_folder: set[str]) -> None:
-        if _is_of_site(link):
-            of_site.add(link)
-        elif _is_of_folder(link):
-            of_folder.add(link)
+    def _remember(self, link: str, fingerprint: bytes | None, site: _Place, folder: _Place) -> None:
+        """Remember *link* as seen by the *fingerprint* of its request, or without one as unwanted."""
+        place = site if _is_of_site(link) else folder if _is_of_folder(link) else None
+        if place is not None and fingerprint is None:
+            place.unwanted.add(link)
+        elif place is not None and fingerprint is not None:
+            place.seen[link] = fingerprint
         self._size += 1
 
 
@@ -147,8 +158,9 @@ def _joined(link: str, base: str, encoding: str, folder: _Place | None) -> str:
     return directory + match[2]
 
 
-def _is_seen(url: str, of_url: Callable[[str], bytes], crawl: Crawl) -> bool:
+def _fingerprint_if_seen(url: str, of_url: Callable[[str], bytes], crawl: Crawl) -> bytes | None:
     try:
-        return crawl.seen([of_url(url)])[0]
+        fingerprint = of_url(url)
     except Exception:  # of a rule of the user's
-        return False
+        return None
+    return fingerprint if crawl.seen([fingerprint])[0] else None

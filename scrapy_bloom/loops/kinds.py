@@ -5,13 +5,12 @@
         example.com/shop/                 its folders, from the outside in: words are one kind, ``*/``, ...
         example.com/shop/*/
         example.com/shop/*/N?             the last name, with any query
-        example.com/shop/*/N??2           two parameters
-        example.com/shop/*/N??2colour&page
-        example.com/shop/*/N??2colour&page^1    one dry page on the way to it: what requests wait in
+        example.com/shop/*/N?colour&page
+        example.com/shop/*/N?colour&page^1    one dry page on the way to it: what requests wait in
 
-Sections, the first folders and names of a host, are kinds of their own. Below them, a word is one of many, ``*``, until
-SECTION URLs of the host had it. So kinds never merge, and a request stays where it waits. URLs with a part (a word, a
-parameter) that brought nothing anywhere on the host are one kind in each section, `` part``: they come last.
+A ``:`` in a path separates like a ``/``. Sections, the first folders and names of a host, are kinds of their own. Below
+them, a word is one of many, ``*``, until SECTION URLs of the host had it. So kinds never merge, and a request stays
+where it waits.
 """
 
 from __future__ import annotations
@@ -21,24 +20,19 @@ from functools import lru_cache
 from hashlib import blake2b
 from itertools import islice
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from scrapy_bloom.loops.share import Node
 
 # What is learned, and how fast. docs/loops.md shows what halving and doubling does.
-BEGIN = 4  # pages that a new kind's expectation counts for
-FIRST = 6  # first pages of each kind, from which its parent learns what to expect of new ones
+# Pages that the expectation of a new kind counts for, and first pages from which its parent learns what to expect
+BEGIN = 4
 LATELY = 64  # pages after which older ones count half
 STEP = 1.5  # how much less is expected of a URL for each dry page on the way to it
-# A kind that showed plainer pages once more in 1 / COPY of its pages is a copy as a whole; for what such a page has in
-# common with others, it counts COPY dry pages more
-COPY = 4
 SECTION = 20  # URLs under a word that make it a kind by itself
-# Pages without news, of URLs that have a part in common, after which their others count as copies: they come last
-DRY = 20
 # Bounds of memory and of keys.
 SECTIONS = 150  # children of a host at which further folders have no kinds of their own
 CHILDREN = 40  # children of a kind at which further names have none
@@ -46,6 +40,7 @@ WORDS = 1_000  # words of a host's paths that are counted; past that, those not 
 DEEPEST = 8  # folders of a path that are told apart
 HOSTS = 20_000  # hosts that are known; past that, the oldest of which nothing waits are forgotten
 MOST_KINDS = 5_000  # kinds of one host, some 5 MB. After that, new URLs belong to the nearest kind that there is
+HOPS = 3  # links within a kind that are told apart
 LONGEST_KEY = 190  # bytes of a kind's key
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.IGNORECASE).fullmatch
 _HASH = re.compile(r"(?=.*\d)[0-9a-f]{8,}", re.IGNORECASE).fullmatch
@@ -58,10 +53,11 @@ _mixed = re.compile(r"(?<![^\W_])(?=[^\W_]*[a-z]\d+[a-z])[^\W_]{9,}", re.IGNOREC
 _mask_digits = re.compile(r"\d+").sub
 _has_letter = re.compile(r"[^\W\d_NH]").search
 _split = re.compile(r"(?:[a-z][\w+.-]*:)?(?://)?([^/?#]*)([^?#]*)\??([^#]*)", re.IGNORECASE | re.DOTALL).match
-_statistics = Struct("<8I3d")
+_statistics = Struct("<7I4d")
+COPIES = " copies "
+"""What the name of a host begins with below which its copies wait; no host has a space."""
 _ending = re.compile(r"(?:\.[A-Za-z]{1,5}N?)?[/?]?$").search
-_level = re.compile(r"(?:(?<=/)\$)?\^\d+$").sub
-_number_of_keys = re.compile(r"\?\?\d+").sub
+_level = re.compile(r"(?:(?<=/)\$)?\^[\d+]+$").sub
 
 
 @lru_cache(4_096)
@@ -81,34 +77,71 @@ def mask(segment: str) -> str:
     return _mask_digits("N", segment)
 
 
-def names_of(url: str) -> tuple[str, list[str], list[str]]:
-    """Return the host of *url*, the names of its kinds below that from the outside in, and its parameters."""
-    match = _split(url)
-    assert match is not None  # noqa: S101 -- every part of the pattern may be empty
-    host, path, query = match.groups()
-    segments, sessions = [], []
-    for raw in path.split("/")[1:]:
-        if raw.startswith("(") and _SESSION(raw):
-            sessions.append(";")
-            continue
-        if ";" in raw:
-            raw, _, parameter = raw.partition(";")
-            sessions.append(";" + parameter.partition("=")[0][:20])
-        segments.append(mask(raw))
-    names = sessions[:1]
-    names += [f"{segment[:60]}/" for segment in segments[:-1][:DEEPEST]]
-    leaf = segments[-1][:60] if segments else ""
-    keys = sorted({_mask_digits("N", pair.partition("=")[0])[:30] for pair in query.split("&") if pair})
-    if keys:
-        names += [f"{leaf}?", f"?{len(keys)}", "&".join(keys)[:90]]
-    else:
-        names.append(leaf or "$")
-    return host.lower()[:100] + "/", names, keys
+class Address(NamedTuple):
+    """A URL in parts."""
+
+    host: str
+    segments: tuple[str, ...]
+    """Of its path, which begins and may end with an empty one."""
+    parameters: tuple[tuple[str, str], ...]
+    """Of its path, ``(";name", "name=value")``, and of its query, ``("?name", "name=value")``."""
+
+    @classmethod
+    def of(cls, url: str) -> Address:
+        """Return the parts of *url*."""
+        match = _split(url)
+        assert match is not None  # noqa: S101 -- every part of the pattern may be empty
+        host, path, query = match.groups()
+        segments, parameters = [], []
+        if ":" in path or "%3A" in path:
+            path = path.replace("%3A", ":").replace(":", ":/")
+        for segment in path.split("/")[1:]:
+            if segment.startswith("(") and _SESSION(segment):
+                parameters.append((";", segment))
+                continue
+            if ";" in segment:
+                segment, _, parameter = segment.partition(";")
+                parameters.append((";" + parameter.partition("=")[0][:20], parameter))
+            segments.append(segment)
+        if query:
+            parameters += [("?" + pair.partition("=")[0][:30], pair) for pair in query.split("&") if pair]
+        return cls(host.lower()[:100], tuple(segments), tuple(parameters))
+
+    def mask(self, at: int) -> str:
+        """Return the segment *at* with what looks drawn or counted replaced."""
+        return mask(self.segments[at])[:60]
+
+    def key(self) -> str:
+        """Return text that is the same for the same address, in whichever order its parameters are."""
+        parameters = "&".join(sorted(pair for _, pair in self.parameters))
+        return f"{self.host}/{'/'.join(self.segments)}?{parameters}"
+
+    def without(self, part: str) -> Address | None:
+        """Return the address without *part*, as :mod:`~scrapy_bloom.loops.aliases` names it; None if it has none."""
+        if part[0] in "?;":
+            kept = tuple(pair for pair in self.parameters if pair[0] != part)
+            return None if len(kept) == len(self.parameters) else self._replace(parameters=kept)
+        _, place, text = part.split("/", 2)
+        segments = self.segments
+        at = int(place) + (len(segments) if place[0] == "-" else 0)
+        if len(segments) < 2 or not 0 <= at < len(segments) or self.mask(at) != text:
+            return None
+        return self._replace(segments=segments[:at] + segments[at + 1 :])
+
+    def names(self) -> tuple[list[str], list[str]]:
+        """Return the names of its kinds below the host, from the outside in, and its parameters."""
+        segments = [mask(segment)[:60] for segment in self.segments]
+        names = [name for name, _ in self.parameters if name[0] == ";"][:1]
+        names += [f"{segment}/" for segment in segments[:-1][:DEEPEST]]
+        leaf = segments[-1] if segments else ""
+        keys = sorted({_mask_digits("N", name[1:]) for name, _ in self.parameters if name[0] == "?"})
+        names += [f"{leaf}?", "&".join(keys)[:90]] if keys else [leaf or "$"]
+        return names, keys
 
 
 def readable(key: str) -> str:
     """Return the kind with *key* as people write it: ``example.com/shop/*/N?colour&page``."""
-    return _number_of_keys("?", _level("", key)).replace(" ", "...")
+    return _level("", key).replace(COPIES, "copies of pages of ")
 
 
 class Evidence:
@@ -122,10 +155,10 @@ class Evidence:
         self.pages = 0.0
         self.news = 0.0
 
-    def note(self, is_news: bool) -> None:
+    def note(self, news: float) -> None:
         """Count a page. Older ones count half every LATELY pages."""
         self.pages += 1
-        self.news += is_news
+        self.news += news
         if self.pages > LATELY:
             self.pages /= 2
             self.news /= 2
@@ -144,22 +177,30 @@ class Kind(Evidence):
     """A node of the tree: what was handed out of it, and what its pages brought."""
 
     __slots__ = (
-        "alike", "bred", "children", "copied", "example", "first_news", "first_pages", "given", "is_changed", "judged",
-        "key", "level", "name", "nodes", "parent", "pushed", "since",
+        "alike", "answers", "bred", "children", "example", "first_news", "first_pages", "given", "hops", "is_changed",
+        "judged", "key", "level", "links", "name", "nodes", "parent", "pushed", "since",
     )  # fmt: skip
 
     def __init__(self, name: str, key: str, parent: Kind | None, begin: float) -> None:
         super().__init__(begin)
         self.name, self.key, self.parent = name, key, parent
-        self.level = int(name[1:]) if name[:1] == "^" else 0
+        level, _, hops = name[1:].partition("+") if name[:1] == "^" else ("0", "", "")
+        self.level, self.hops = int(level), int(hops or 0)
         self.children: dict[str, Kind] = {}
         self.alike: tuple[Evidence, ...] = ()
         self.nodes: list[Node] = []  # one for each group that it waits in
         self.example = ""  # the last URL that was queued in this run
-        self.given = self.judged = self.since = self.copied = 0
-        self.first_pages = self.first_news = 0  # of its children
+        self.given = self.judged = 0
+        self.first_pages, self.first_news = 0, 0.0  # of its children
         self.pushed = self.bred = 0  # URLs of it; those that a page of the same kind linked to
+        self.answers = self.since = 0  # of a host: its pages, and those since the last that brought something
+        self.links: float = 1.0 if parent is None else parent.links
+        """How many links had led to a page of it when it was fetched, on average and lately."""
         self.is_changed = True
+
+    def is_given_up(self, least: int) -> bool:
+        """Return whether the last pages of this host brought nothing: as many as it had before, *least* at least."""
+        return self.since >= max(least, self.answers - self.since)
 
     def path(self) -> Iterator[Kind]:
         """Yield this kind and those above it."""
@@ -173,72 +214,90 @@ class Kind(Evidence):
         return (self.first_news + BEGIN * self.rate()) / (self.first_pages + BEGIN)
 
     def rate(self) -> float:
-        """Return the share of its pages that bring something; copies of other kinds' pages count against it."""
+        """Return the share of its pages that bring something."""
         if self.level and self.parent is not None:
             begin = self.parent.rate() / STEP**self.level
         elif self.alike:
             begin = min([evidence.rate() for evidence in self.alike])
         else:
             begin = self.begin
-        rate = (self.news + BEGIN * begin) / (self.pages + BEGIN)
-        return rate * max(0.02, 1 - COPY * self.copied / (self.judged + BEGIN)) if self.copied else rate
+        return (self.news + BEGIN * begin) / (self.pages + BEGIN)
 
-    def note(self, is_news: bool) -> None:
+    def note(self, news: float) -> None:
         """Count a page."""
-        super().note(is_news)
+        super().note(news)
         self.judged += 1
-        self.since = 0 if is_news else self.since + 1
         self.is_changed = True
-        if self.parent is not None and self.judged <= FIRST:
+        if self.parent is not None and self.judged <= BEGIN:
             self.parent.first_pages += 1
-            self.parent.first_news += is_news
+            self.parent.first_news += news
+
+    def count_links(self, links: int) -> None:
+        """Count the *links* that had led to a page that is fetched."""
+        self.links += (links - self.links) / min(self.judged + BEGIN, LATELY)
 
     def credit(self) -> None:
         """Count what its links brought as its own, in its parent's expectation, too."""
-        self.since, self.is_changed = 0, True
+        self.is_changed = True
         parent = self.parent
-        if parent is not None and self.judged <= FIRST and self.news + 1 <= self.pages:
+        if parent is not None and self.judged <= BEGIN and self.news + 1 <= self.pages:
             parent.first_news = min(parent.first_pages, parent.first_news + 1)
         super().credit()
 
     def dump(self) -> bytes:
         """Return what is known of it, for :meth:`load`."""
-        counts = (self.given, self.judged, self.since, self.copied, self.first_pages, self.first_news, self.pushed)
+        counts = (self.given, self.judged, self.first_pages, self.pushed, self.bred, self.answers, self.since)
         key = f"{self.parent.key if self.parent else ''}\0{self.name}".encode()
-        return _statistics.pack(*counts, self.bred, self.pages, self.news, self.begin) + key
+        return _statistics.pack(*counts, self.first_news, self.pages, self.news, self.links) + key
 
     def load(self, row: bytes) -> None:
         """Go on with what :meth:`dump` returned."""
         values = _statistics.unpack_from(row)
-        self.given, self.judged, self.since, self.copied, self.first_pages, self.first_news = values[:6]
-        self.pushed, self.bred, self.pages, self.news, self.begin = values[6:]
+        self.given, self.judged, self.first_pages, self.pushed, self.bred, self.answers, self.since = values[:7]
+        self.first_news, self.pages, self.news, self.links = values[7:]
         self.is_changed = False
 
 
 class Tree:
-    """All kinds of a crawl, by host and by key."""
+    """All kinds of a crawl, by host and by key. It tells *forget* which hosts it forgets."""
 
-    def __init__(self) -> None:
+    def __init__(self, forget: Callable[[str], None]) -> None:
+        self._forget = forget
+        self._forgotten: list[str] = []
         self.root = Kind("", "", None, 1.0)
         self.by_key: dict[str, Kind] = {}
         self.evidence: dict[str, dict[str, Evidence]] = {}
         self.counts: dict[str, int] = {}  # kinds by host
         self.words: dict[str, dict[str, int]] = {}
 
-    def kind_of(self, url: str, level: int) -> Kind:
-        """Return the kind of *url* with *level* dry pages on the way to it, and count it."""
-        host, names, keys = names_of(url)
+    def lane_of(self, address: Address, level: int, source: Kind | None = None, *, is_copy: bool = False) -> Kind:
+        """Return the lane of *address* with *level* dry pages on the way to it, and count it.
+
+        A page in the lane *source* linked to it. The lanes of one kind tell apart how many links within the kind led to
+        a URL (HOPS at most): what other pages link to is not left waiting behind what an endless kind makes of itself.
+        """
+        host = f"{COPIES if is_copy else ''}{address.host}/"
         if host not in self.root.children and len(self.root.children) >= HOSTS:
             self._forget_hosts()
         kind = self._child(self.root, host, host)
-        part = self._dry_part(host, names, keys)
-        if part:  # whatever else is in it: such URLs showed nothing new anywhere on the host
-            names, keys = [names[0], f" {part}"], []  # no URL has a space
+        names, keys = address.names()
+        if is_copy:
+            names, level = [], 0
         for depth, name in enumerate(names):
             kind = self._child(kind, name, host, names[0], depth, keys if depth == len(names) - 1 else ())
-        lane = kind.children.get(f"^{level}") or self.new(kind, f"^{level}", host)
-        lane.example = url
-        return lane
+        hops = 0 if source is None or source.parent is not kind or is_copy else min(source.hops + 1, HOPS)
+        name = f"^{level}+{hops}" if hops else f"^{level}"
+        return kind.children.get(name) or self.new(kind, name, host)
+
+    def host_of(self, kind: Kind) -> Kind:
+        """Return the host of *kind*, which stands right below the root: itself, or the host of which it has copies."""
+        name = kind.name.removeprefix(COPIES)
+        return kind if name is kind.name else self.root.children.get(name) or self.new(self.root, name, name)
+
+    def take_forgotten(self) -> list[str]:
+        """Return the keys of kinds that were forgotten since this was last asked."""
+        forgotten, self._forgotten = self._forgotten, []
+        return [key for key in forgotten if key not in self.by_key]
 
     def _forget_hosts(self) -> None:
         """Forget those of the oldest hosts of which nothing waits; the others are the youngest now."""
@@ -249,7 +308,9 @@ class Tree:
                 continue
             for kind in kinds:
                 kinds += kind.children.values()
+                self._forgotten.append(kind.key)
                 self.by_key.pop(kind.key, None)
+            self._forget(host.removesuffix("/"))
             for known in (self.evidence, self.counts, self.words):
                 known.pop(host, None)
 
@@ -264,34 +325,12 @@ class Tree:
             kind, names = waiting.pop()
             for name, row in below.pop(kind.key, ()):
                 section = "" if not names or name[0:1] == "^" else (names[1:] or [name])[0]
-                keys = name.split("&") if kind.name[:1] == "?" else []
+                keys = name.split("&") if kind.name[-1:] == "?" else []
                 child = self.new(kind, name, (names or [name])[0], section, len(names) - 1, keys)
                 child.load(row)
                 for part in child.alike:
                     part.pages, part.news = part.pages + child.pages, part.news + child.news
                 waiting.append((child, [*names, name]))
-
-    def _dry_part(self, host: str, names: list[str], keys: list[str]) -> str:
-        """Return the first part of a URL that brought nothing wherever it was, if it has one."""
-        evidence = self.evidence.get(host)
-        for part in [*names[1:], *[f"?{key}" for key in keys]] if evidence else ():
-            found = evidence.get(part) if evidence else None
-            if found is not None and found.pages >= DRY and found.news * DRY < found.pages:
-                return part
-        return ""
-
-    def find(self, url: str) -> Kind | None:
-        """Return the nearest known kind of *url*, without its level, and without counting it."""
-        host, names, _ = names_of(url)
-        kind = self.root.children.get(host)
-        for name in names:
-            if kind is None:
-                break
-            child = kind.children.get(name) or kind.children.get("*" + _end(kind, name))
-            if child is None:
-                break
-            kind = child
-        return kind
 
     def _child(
         self, kind: Kind, name: str, host: str, section: str = "", depth: int = 0, keys: Sequence[str] = ()
@@ -301,13 +340,11 @@ class Tree:
             return child
         if section:
             end = _end(kind, name)
-            if name[:1] == " ":
-                is_one_of_many = False
-            elif depth and end != "&" and _has_letter(name):
+            if depth and end != "&" and _has_letter(name):
                 is_one_of_many = not self._is_frequent(host, name)
             else:
                 most = SECTIONS if name[-1:] == "/" and not depth else CHILDREN
-                is_one_of_many = name[:1] not in ("", "?", ";") and len(kind.children) >= most
+                is_one_of_many = name[:1] not in ("", ";") and len(kind.children) >= most
             is_full = self.counts[host] >= MOST_KINDS
             if is_one_of_many or is_full:
                 name = "*" + end
@@ -341,20 +378,18 @@ class Tree:
             own = self.evidence.setdefault(host, {})
             # A place never seen may bring what the way to it did not: it begins as the host's sections did.
             begin = self.root.children[host].expects()
-            found = [f"?{key}" for key in keys]
+            parts = [f"?{key}" for key in keys]
             if depth > 0:
-                found.append(f"{section} {depth} {name}")
-                if name[:1] == " ":
-                    found = [name[1:]]
-                elif _has_letter(name):
-                    found.append(name)
-            kind.alike = tuple([own.setdefault(part, Evidence(begin)) for part in found])
+                parts.append(f"{section} {depth} {name}")
+                if _has_letter(name):
+                    parts.append(name)
+            kind.alike = tuple([own.setdefault(part, Evidence(begin)) for part in parts])
         return kind
 
 
 def _end(parent: Kind, name: str) -> str:
     """Return what kinds that stand for many are told apart by: folder, ending, with a query, query."""
-    if parent.name[:1] == "?":
+    if parent.name[-1:] == "?":
         return "&"
     ending = _ending(name)
     assert ending is not None  # noqa: S101 -- it may be empty

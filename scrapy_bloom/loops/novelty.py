@@ -1,93 +1,96 @@
-"""What a page brings that no page before did: text, media, rows of numbers; and which page showed the same first.
+"""What a page brings that no page before did: text, media, numbers; and a sketch of what it shows, to tell copies by.
 
 A trap shows the same content under ever new URLs, changed a little each time: the time, a counter, a token, its own
 URL. So a page is looked up line by line, and
 
-- digits are all alike: a clock and a counter are the same line whatever they show;
-- the text of links is no content: a list's news are what its items bring;
-- a line that is new is looked up once more in pieces of six words, without tokens (words with digits in them) and
-  without the words of the URL (a page that echoes it, a heading made of filters). Only new pieces count;
-- tables of numbers, which have no other content, count by their numbers in rows, as many as no clock has.
+- the text of links is no content: the news of a list are what its items bring;
+- in the text of a line, all digits are alike. A new line is looked up once more in pieces of six words, without
+  tokens (words with digits in them) and without the words of the URL. Only new pieces count;
+- the numbers of a line count beside the text, but for those that the URL has, counters by one, dates and times. A line
+  whose numbers change on pages of several shapes is furniture: a clock, a counter, the time that the page took.
+
+The data of a page may be in its scripts, which are read like its text.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
+from array import array
+from hashlib import blake2b
 from itertools import filterfalse
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from scrapy.http import HtmlResponse, TextResponse, XmlResponse
 
+from scrapy_bloom.loops.lately import Lately
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from scrapy.http import Response
 
 ENOUGH = 30  # characters of new text that make a page news: a short sentence, without the words that its URL has
+LITTLE = 0.3  # what a page counts that brings less text than that, or nothing but numbers: a page with text counts 1
 READ = 16_384  # bytes of a page that are read, without lines that many pages have
 # Characters of a page's new text that are remembered in small pieces, for pages that have them in other lines
 REMEMBERED = 500
 LINES = 120  # lines of a page that are looked up, if the first of them are news
-SHORTEST = 8  # bytes; shorter lines and pieces ("Next", "12.50") say nothing about a page
-TELLING = 20  # bytes of a line that tells an original from its copy
+SHORTEST = 8  # bytes; shorter lines and pieces of text ("Next") say nothing about a page
 PIECE = 6  # words of a new line that are looked up together, so that a token in a paragraph does not make all of it new
-GROUP = 4  # numbers that are looked up together: one alone has been seen soon, four in a row have not
-# New groups of numbers that make a page news. The date, the time, the duration and a counter are at most four
-ENOUGH_GROUPS = 5
-MOST = 100_000  # lines whose first page is known, and lines of markup that were met, each twice: some 40 MB together
-_letters = bytearray(range(256))
-for _byte in b"ABCDEFGHIJKLMNOPQRSTUVWXYZ":
-    _letters[_byte] = _byte + 32
-for _byte in b"0123456789":
-    _letters[_byte] = 48
-ALIKE = bytes(_letters)
-"""For ``bytes.translate()``: small letters, and 0 for every digit."""
-
+ENOUGH_TIMES = 5  # new lines of times and dates that bring something: a page shows when it was made, but not so often
+SHAPES = 3  # shapes of URLs on whose pages the numbers of a line change, if it is furniture
+SKETCH = 32  # lines in a sketch
+MOST = 100_000  # lines of markup that were met, and lines with numbers, each twice: some 40 MB together
+_LOWER = bytes(range(256)).lower()
+ALIKE = bytes.maketrans(b"123456789", b"000000000")
+"""For ``bytes.translate()``: 0 for every digit."""
 _VALUES = bytes.maketrans(b'{}[],"', b"\n\n\n\n\n\n")
 """For text that is no markup: compact JSON has no space between its values, and would be one word."""
-
 _ASCII = bytes(range(128))
+_ADDRESSES = (b"data-src", b"src", b"srcset", b"data", b"url(")
+_LINK = 1
+"""The byte that lines begin with that are the text of a link."""
 
 _unseen = re.compile(
-    rb"<script(?![^>]*json)[^>]*>.*?(?:</script\s*>|\Z)|<style[^>]*>.*?(?:</style\s*>|\Z)|<!--.*?(?:-->|\Z)"
-    rb"|<title[^>]*>.*?</title>|<a\s[^>]*>.*?</a>|<option.*?(?=<)",
+    rb"<script[^>]*\ssrc[^>]*>|</?script[^>]*>|<style[^>]*>.*?(?:</style\s*>|\Z)|<!--.*?(?:-->|\Z)"
+    rb"|<title[^>]*>.*?</title>|<option.*?(?=<)",
     re.DOTALL,
 ).sub
+_links = re.compile(rb"<a\s[^>]*>(.*?)</a>", re.DOTALL).sub
 _tags = re.compile(rb"<[^>]*>").sub
 _inline = re.compile(
     rb"</?(?:b|em|i|strong|code|span|td|th|tt|abbr|cite|small|sub|sup|time|u|var|font)(?:\s[^>]*)?>"
 ).sub
-_media = re.compile(rb"<(?:img|source|video|audio|embed|object|iframe)\s[^<>]*", re.IGNORECASE).findall
+_media = re.compile(rb"<(?:img|source|video|audio|embed|object|iframe)\s[^<>]*|style\s*=[^<>]*url\([^<>]*").findall
 _attributes = re.compile(
-    rb"""\s(data-src|src|data|width|height)\s*=\s*("[^"]*"|'[^']*'|[^\s"'>]+)""", re.IGNORECASE
+    rb"""\s(data-src|srcset|src|data|width|height)\s*=\s*("[^"]*"|'[^']*'|[^\s"'>]+)|(url\()([^)]*)\)"""
 ).findall
-_token_in_medium = re.compile(
-    rb"[?&][^=&]*=(?:\d{9,}|(?=[^&]*\d)[\w-]{16,}|[^&]*(?:://|%3A%2F)[^&]*)(?=&|$)", re.IGNORECASE
-).sub
-_cell = re.compile(rb"(?:^|>)[^<>A-Za-z]*\d[^<>A-Za-z]*(?:<|$)").search  # numbers count by their rows: none may lack
+_token_in_medium = re.compile(rb"[?&][^=&]*=(?:\d{9,}|(?=[^&]*\d)[\w-]{16,}|[^&]*(?:://|%3a%2f)[^&]*)(?=&|$)").sub
+_cell = re.compile(rb"(?:^|>)[^<>A-Za-z]*\d[^<>A-Za-z]*(?:<|$)").search  # the numbers of a row: none may lack
 _words = re.compile(rb"[^\W_]+").findall
-_is_number = re.compile(rb"[-+~]?\W{0,3}\d+(?:[.,]\d+)*[^\d\s]{0,4}").fullmatch
-_is_clock = re.compile(
+_numbers = re.compile(rb"\d+(?:[.,]\d+)*").findall
+_digits = re.compile(rb"\d+").findall
+_digits_in = re.compile(rb"\d+(?:[.,]\d+)*").sub
+_pieces = re.compile(rb"[^\s\[\](){}\"'=;<>|]+").findall
+_is_number = re.compile(rb"\W*[a-z]{0,3}\W{0,2}\d+(?:[.,:/x-]?\d+)*\W?[a-z]{0,3}\W*").fullmatch
+_is_time = re.compile(
     rb"\W?(?:\d{1,4}[-./]\d{1,2}[-./]\d{1,4}\D?|\d{1,2}:\d\d(?::\d\d)?(?:\.\d+)?\D?|\d{9,}(?:\.\d+)?\D?)"
 ).fullmatch
-
-
-NOBODY = ("", 0)
-"""Stands for the owner of lines that several pages with news have."""
-Value = TypeVar("Value")
 
 
 class Brought(NamedTuple):
     """What a page brought."""
 
-    is_news: bool
-    twin: str = ""
-    """The URL of the page that showed the same before, if this one is no news and there is one."""
+    news: float
+    """1 for text or a picture that no page had, LITTLE for a few words or numbers, 0 for nothing."""
+    sketch: bytes = b""
+    """Hashes of lines that not many pages have, for :func:`likeness`; empty if there are too few."""
+    is_page: bool = True
+    """Whether there was an answer, and no refusal or fault."""
 
 
-NOTHING = Brought(is_news=False)
+NOTHING = Brought(0, is_page=False)
 
 
 class Novelty:
@@ -96,28 +99,27 @@ class Novelty:
     def __init__(self, add: Callable[[bytes], bool]) -> None:
         self._add = add
         self._common: set[bytes] = set()  # lines of markup that three pages had
-        self._met: _Lately[int] = _Lately()
-        self._owners: _Lately[tuple[str, int]] = _Lately()
+        self._met: Lately[int] = Lately(MOST)
+        self._shapes: Lately[tuple[str, ...]] = Lately(MOST)  # of pages with a line, by the line without its numbers
 
     def brought(self, response: Response) -> Brought:
         """Return what *response* brought, and remember it."""
         body, url = response.body, response.url
         if not isinstance(response, TextResponse):
-            return Brought(bool(body) and self._add(b"\2" + body[:4096] + str(len(body)).encode()))
+            return Brought(float(bool(body) and self._add(b"\2" + blake2b(body, digest_size=16).digest())))
         if response.encoding.startswith(("utf-16", "utf-32")):
             body = response.text.encode()
         if isinstance(response, (HtmlResponse, XmlResponse)):
-            html = self._own_lines(body)
-            text = _tags(b"\n", _inline(b" ", _unseen(b"\n", html.translate(ALIKE))))
+            html = self._own_lines(body).translate(_LOWER)
+            text = _tags(b"\n", _inline(b" ", _unseen(b"\n", _links(_as_link, html))))
         else:
-            html = body[: 4 * READ]
-            text = html.translate(_VALUES).translate(ALIKE)
-        is_news = self._has_new_text(url, text)
-        if b"<" in html:
-            is_news |= self._has_new_medium(html)
-        if not is_news and text.count(b"0") > 2 * GROUP * ENOUGH_GROUPS:
-            is_news = self._has_new_numbers(_tags(b" ", _unseen(b" ", html)))
-        return Brought(is_news, self._own(url, text, is_news))
+            html = body[: 4 * READ].translate(_LOWER)
+            text = html.translate(_VALUES)
+        lines = list(dict.fromkeys(filter(None, map(bytes.strip, text.split(b"\n")))))
+        new = self._new_text(url, lines)
+        is_little, sketch = self._numbers(url, lines[:LINES])
+        has_medium = b"<" in html and self._has_new_medium(html)
+        return Brought(1.0 if new >= ENOUGH or has_medium else LITTLE * (new >= SHORTEST or is_little), sketch)
 
     def _own_lines(self, body: bytes) -> bytes:
         """Return the beginning of *body* without the lines of markup that other pages have as they are."""
@@ -134,23 +136,25 @@ class Novelty:
             met.set(hash(line), times)
         return html
 
-    def _has_new_text(self, url: str, text: bytes) -> bool:
+    def _new_text(self, url: str, lines: Iterable[bytes]) -> int:
+        """Return how many characters of new text are in *lines*; the rest does not matter if there are ENOUGH."""
         add, new, remembered, looked_up = self._add, 0, 0, 0
         echo: frozenset[bytes] | None = None
-        for line in dict.fromkeys(map(bytes.strip, text.split(b"\n"))):
-            if len(line) < SHORTEST:
+        for line in lines:
+            if len(line) < SHORTEST or line[0] == _LINK:
                 continue
             looked_up += 1
             if looked_up > LINES and (new >= ENOUGH or looked_up > 4 * LINES):
                 break
-            if not add(line) or remembered >= REMEMBERED:
+            masked = line.translate(ALIKE)
+            if not add(masked) or remembered >= REMEMBERED:
                 continue
             if echo is None:
                 echo = _words_of(url)
-            worth = self._worth(line, echo)
+            worth = self._worth(masked, echo)
             new += worth
             remembered += worth
-        return new >= ENOUGH
+        return new
 
     def _worth(self, line: bytes, echo: frozenset[bytes]) -> int:
         """Return how many characters of *line*, which is new, are new in small pieces."""
@@ -171,88 +175,76 @@ class Novelty:
     def _has_new_medium(self, html: bytes) -> bool:
         is_news = False
         for medium in _media(html):
-            found = {name.lower(): value.strip(b"\"'") for name, value in _attributes(medium)}
-            address = found.get(b"data-src") or found.get(b"src") or found.get(b"data")
-            if address and not {found.get(b"width"), found.get(b"height")} & {b"0", b"1"}:
+            values = {
+                name or style: (value or shown).strip(b"\"'") for name, value, style, shown in _attributes(medium)
+            }
+            address = next(filter(None, map(values.get, _ADDRESSES)), None)
+            if address and not {values.get(b"width"), values.get(b"height")} & {b"0", b"1"}:
                 is_news |= self._add(b"\1" + _token_in_medium(b"", address))
         return is_news
 
-    def _has_new_numbers(self, text: bytes) -> bool:
-        """Return whether *text* has new rows of numbers: GROUP in a row without a word in between.
-
-        Numbers between words are prices and counters. A calendar counts its days, a pager its pages: what is one more
-        than the number before does not count, and neither do dates and times.
-        """
-        runs: list[list[bytes]] = [[]]
-        before = -1
-        for word in text.split():
-            if _is_clock(word):
+    def _numbers(self, url: str, lines: Iterable[bytes]) -> tuple[bool, bytes]:
+        """Return whether numbers in *lines* are new, and the sketch of the page."""
+        shape, of_url = _shape_of(url), {number.lstrip(b"0") for number in _digits(url.encode())}
+        new, new_times, shown = 0, 0, set()
+        for line in lines:
+            if _digits(line) == [] or len(line) > 4 * REMEMBERED:
+                shown.add(hash(line))
                 continue
-            if not _is_number(word):
-                if len(word) > 2 and runs[-1]:
-                    runs.append([])
+            template, numbers, times = _telling(line, of_url)
+            key = hash(template)
+            shapes = self._shapes.get(key) or ()
+            if shape not in shapes and len(shapes) < SHAPES:
+                shapes = (*shapes, shape)
+                self._shapes.set(key, shapes)
+            if len(shapes) >= SHAPES:
                 continue
-            value = int(word) if word.isdigit() and len(word) < 9 else -1
-            if value != before + 1:
-                runs[-1].append(word)
-            before = value
-        groups = [b" ".join(run[at : at + GROUP]) for run in runs for at in range(0, len(run) - GROUP + 1, GROUP)]
-        return sum(self._add(b"\0" + group) for group in groups) >= ENOUGH_GROUPS
-
-    def _own(self, url: str, text: bytes, is_news: bool) -> str:
-        """Note who shows the lines of *text*; return which page showed the same first, if it is no news.
-
-        Of the lines that not several have, most are that page's; and of its own, this page has most.
-        """
-        stripped = map(bytes.strip, text.split(b"\n")[:LINES])
-        lines = dict.fromkeys([hash(line) for line in stripped if len(line) >= TELLING])
-        owners = self._owners
-        if is_news:
-            new = {line for line in lines if owners.get(line) is None}
-            mine = (url, len(new))
-            for line in lines:
-                owners.set(line, mine if line in new else NOBODY)
-            return ""
-        shown = [owner for owner in map(owners.get, lines) if owner != NOBODY]
-        found = Counter([owner for owner in shown if owner is not None])
-        owner, votes = found.most_common(1)[0] if found else (NOBODY, 0)
-        twin, number = owner
-        if len(found) > 1:
-            for line in lines:
-                if owners.get(line) not in (None, owner):
-                    owners.set(line, NOBODY)
-        if 2 * votes <= max(number, len(shown)):
-            return ""
-        if plainness(url) < plainness(twin):  # one original is enough: the next page like it is a copy
-            for line in lines:
-                if owners.get(line) == owner:
-                    owners.set(line, (url, number))
-        return twin
+            shown.add(hash(template + numbers))
+            if line[0] == _LINK:
+                continue
+            if numbers:
+                new += self._add(b"\4" + template + numbers)
+            elif times:
+                new_times += self._add(b"\5" + template + times)
+        sketch = array("Q", sorted(line & 0xFFFF_FFFF_FFFF_FFFF for line in shown)[:SKETCH]).tobytes()
+        return new > 0 or new_times >= ENOUGH_TIMES, sketch if len(shown) > 2 else b""
 
 
-def plainness(url: str) -> tuple[int, int, int]:
-    """Return what tells an original from its copies: parameters, folders, length; the least is the original."""
-    path, _, query = url.partition("?")
-    return ((query.count("&") + 1) * bool(query) + path.count(";"), path.count("/"), len(url))
+def likeness(sketch: bytes, other: bytes) -> float:
+    """Return the share of lines that two pages have in common, of the one with fewer lines, from 0 to 1."""
+    lines, others = set(array("Q", sketch)), set(array("Q", other))
+    return len(lines & others) / min(len(lines), len(others))
 
 
-class _Lately(Generic[Value]):
-    """The last keys that were set or asked for: MOST at least, twice as many at most."""
+def _as_link(match: re.Match[bytes]) -> bytes:
+    return b"\n\1" + _tags(b" ", match[1]).replace(b"\n", b" ") + b"\n"
 
-    def __init__(self) -> None:
-        self._new: dict[object, Value] = {}
-        self._old: dict[object, Value] = {}
 
-    def get(self, key: object) -> Value | None:
-        found = self._new.get(key)
-        if found is None and (found := self._old.get(key)) is not None:
-            self.set(key, found)
-        return found
+def _telling(line: bytes, of_url: set[bytes]) -> tuple[bytes, bytes, bytes]:
+    """Return *line* without its digits and tokens, the numbers in it that tell something, and its dates and times."""
+    template, numbers, times, before = [], [], [], -1
+    for word in _pieces(line):
+        if word.isalpha():
+            template.append(word)
+        elif _is_time(word):
+            times.append(word)
+        elif _is_number(word):
+            template.append(_digits_in(b"0", word))
+            for number in _numbers(word):
+                value = int(number) if number.isdigit() and len(number) < 9 else -1
+                if value not in (0, 1, before + 1) and number.lstrip(b"0") not in of_url:
+                    numbers.append(number)
+                before = value
+    return b" ".join(template), b" ".join(numbers), b" ".join(times)
 
-    def set(self, key: object, value: Value) -> None:
-        if len(self._new) >= MOST:
-            self._old, self._new = self._new, {}
-        self._new[key] = value
+
+def _shape_of(url: str) -> str:
+    """Return what pages are alike in: the script, or whether the last name is empty, digits, a word or a mixture."""
+    path, mark, _ = url.partition("?")
+    leaf = path.rsplit("/", 1)[-1]
+    if mark and "." in leaf:
+        return leaf
+    return "" if not leaf else "N" if leaf.isdigit() else "word" if leaf.isalpha() else "mixed"
 
 
 def _is_text(word: bytes) -> bool:
@@ -262,6 +254,6 @@ def _is_text(word: bytes) -> bool:
 
 def _words_of(url: str) -> frozenset[bytes]:
     """Return the words of a URL, whole segments included, as they would stand in a line."""
-    after_host = url.partition("://")[2].partition("/")[2]
+    after_host = url.partition("://")[2].partition("/")[2].lower()
     text = unquote_to_bytes(after_host.replace("+", " ").replace("?", "/").replace("/", " ")).translate(ALIKE)
     return frozenset([*text.split(), *_words(text)])

@@ -2,18 +2,22 @@
 
 Handing out a request walks down the tree of kinds, each time to the child whose next page costs least:
 
-    cost = had ^ POWER / promise          promise = rate^OWN * best^(1 - OWN)
+    cost = had / promise          promise = own^OWN * best^(1 - OWN)          own = rate^2 * links^(1/2)
 
-where *rate* is the share of its pages that bring something (:meth:`Kind.rate`), *best* the promise of its best child,
-and *had* the pages handed out and the URLs waiting, a quarter of it that child's: a good kind among dry ones is not
-left behind with them. Pages of a kind that brings something count half if other kinds link to it: what is endless
-breeds itself. Of the URLs waiting, at most AHEAD per page handed out count. So a kind that brings nothing comes last
-without being cut off, an endless one levels off with the others, and what breeds comes later.
+- *rate* is the share of the kind's pages that bring something (:meth:`Kind.rate`).
+- *links* is how many links led to a page of the kind. The links of honest pages repeat each other, and random URLs are
+  linked once (Cho, Garcia-Molina, Page, "Efficient crawling through URL ordering", 1998).
+- *best* is the promise of the kind's best child: a good kind among dry ones is not left behind with them.
+- *had* counts the pages handed out and the URLs waiting, at most one for each page, a quarter of it those of the best
+  child. Pages of a kind that brings something count half if other kinds link to it: endless kinds breed themselves.
+
+A list gets credit for the news of pages to which it alone leads. Copies (:mod:`~scrapy_bloom.loops.aliases`) come after
+all others.
 
 A *lane* is a queue of requests of one kind, and a *group* the lanes of one slot and priority. The frontier counts what
 it queues and hands out; page_done() comes before the links of a page are pushed.
 
-A mark is a small tuple, which travels in ``request.meta`` and can be pickled. Lanes are named by text of at most 200
+A mark is a small tuple, which travels with the request and can be pickled. Lanes are named by text of at most 200
 bytes, which means the same after a restart.
 """
 
@@ -22,27 +26,29 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from itertools import count
+from math import sqrt
 from typing import TYPE_CHECKING, NamedTuple
 
-from scrapy_bloom.loops.kinds import COPY, Tree, readable
-from scrapy_bloom.loops.novelty import plainness
+from scrapy_bloom.loops.aliases import Aliases
+from scrapy_bloom.loops.kinds import COPIES, Address, Tree, readable
+from scrapy_bloom.loops.links import LinkCounts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from scrapy_bloom.loops.kinds import Kind
     from scrapy_bloom.loops.novelty import Brought
 
-AHEAD = 1  # URLs waiting per page handed out that count as handed out, too: kinds that breed come later
-OWN = 0.5  # how much of a kind's promise is its own rate; the rest is its best child's promise
-POWER = 1.25  # how much dearer the pages of a kind become with their number
+OWN = 0.5  # how much of a kind's promise is its own; the rest is its best child's
+GIVE_UP = 1_000  # pages in a row that bring nothing, at least, after which a host is given up
+ALONE = 2  # links to a page, at most, for whose news the page that linked to it gets credit
 FAR = 5  # dry pages on the way to a URL that are told apart
 ENDLESS = 0.1  # share of its pages that bring something below which a kind that waits counts as endless
-TRIED = 60  # pages in a row that bring nothing, after which a section has run dry
 
-
-MARK = "bloom"
-"""Our one key in ``request.meta``; a :class:`Mark` stands under it."""
+_ALIAS = "\0"
+"""What keys of notes about aliases begin with: no key of a kind does."""
+_LAST = 1e15
+"""More than any other kind costs."""
 
 
 class Mark(NamedTuple):
@@ -53,6 +59,8 @@ class Mark(NamedTuple):
     """The lane of the page that linked to it."""
     dry: int = 0
     """Pages on the way that brought nothing, since the last that did."""
+    fingerprint: bytes = b""
+    """Of the request, whose links are counted by it."""
 
 
 class Node:
@@ -71,9 +79,12 @@ class Node:
     def weigh(self) -> float:
         """Return what the next page costs, after what is known now."""
         kind = self.kind
-        promise, had = kind.rate(), kind.given + min(self.waiting, AHEAD * kind.given) + 1
-        # What other kinds link to is finite. Of what brings something, the kinds that breed themselves come later.
-        self.had = had * (1 - promise * (1 - kind.bred / (kind.pushed + 1)) / 2)
+        if kind.name.startswith(COPIES):
+            return _LAST + kind.given
+        rate = kind.rate()
+        promise = rate * rate * sqrt(kind.links)
+        had = kind.given + min(self.waiting, kind.given) + 1
+        self.had = had * (1 - rate * (1 - kind.bred / (kind.pushed + 1)) / 2)
         if self.children:
             if self.best is None:
                 self.best = max(self.children.values(), key=lambda child: child.promise)
@@ -86,7 +97,7 @@ class Node:
             elif parent.best is self and promise < self.promise:
                 parent.best = None
         self.promise = promise
-        return float(self.had**POWER / (promise + 1e-9))
+        return self.had / (promise + 1e-9)
 
     def walk(self) -> Iterator[Node]:
         """Yield this node and all below it."""
@@ -111,20 +122,25 @@ class Group:
 class Share:
     """Knows all kinds of a crawl, and chooses among the lanes of a group."""
 
-    def __init__(self) -> None:
-        self._tree = Tree()
+    def __init__(self, add: Callable[[bytes], bool]) -> None:
+        """Remember with *add*, which returns whether a key is new, which URLs were asked for."""
+        self.aliases = Aliases(add)
+        self.links = LinkCounts()
+        self._tree = Tree(self.aliases.forget)
         self._sequence = count()
 
-    def mark(self, url: str, origin: Mark | None) -> Mark:
+    def mark(self, url: str, origin: Mark | None, fingerprint: bytes = b"") -> Mark:
         """Return the mark of a new request for *url*, to which a page linked that is done."""
         dry = min(origin.dry, FAR) if origin else 0
-        lane = self._tree.kind_of(url, dry)
+        address = Address.of(url)
         source = self._tree.by_key.get(origin.lane) if origin else None
+        lane = self._tree.lane_of(address, dry, source, is_copy=self.aliases.is_copy(address))
+        lane.example = url
         is_bred = source is not None and source.parent is lane.parent
         for kind in lane.path():
             kind.pushed += 1
             kind.bred += is_bred
-        return Mark(lane.key, origin.lane if origin else "", dry)
+        return Mark(lane.key, origin.lane if origin else "", dry, fingerprint)
 
     def group(self) -> Group:
         """Return a group without lanes."""
@@ -197,17 +213,21 @@ class Share:
     def page_done(self, mark: Mark, brought: Brought, url: str = "") -> Mark:
         """Learn what the page at *url* brought; return what its links are to carry."""
         own = [*self._lane(mark.lane).path()]
-        is_news = brought.is_news
-        twin = self._tree.find(brought.twin) if brought.twin and not is_news else None
-        if twin is not None:
-            is_news = self._compare(own, [*twin.path()], url, brought.twin)
+        news, links = brought.news, self.links.of(mark.fingerprint)
+        if brought.is_page:
+            self.aliases.learn(Address.of(url), brought.sketch)
+            host = self._tree.host_of(own[-2])
+            host.answers += 1
+            host.since = 0 if news else host.since + 1
+            host.is_changed = True
         parts = {id(part): part for kind in own for part in kind.alike}
         for kind in own:
-            kind.note(is_news)
+            kind.note(news)
+            kind.count_links(links)
         for part in parts.values():
-            part.note(is_news)
+            part.note(news)
         touched = own
-        if is_news and mark.source:
+        if news and mark.source and links <= ALONE:
             others = [kind for kind in self._lane(mark.source).path() if kind not in own]
             parts = {id(part): part for kind in others for part in kind.alike if id(part) not in parts}
             for each in (*others, *parts.values()):
@@ -218,32 +238,15 @@ class Share:
                 cost = node.weigh()
                 if cost < node.cost * 0.999:  # dearer ones are found when it is their turn
                     self._queue(node, cost)
-        return Mark(mark.lane, mark.source, 0 if is_news else mark.dry + 1)
+        return Mark(mark.lane, mark.source, 0 if news else mark.dry + 1)
 
-    def _compare(self, own: list[Kind], others: list[Kind], url: str, twin: str) -> bool:
-        """Return whether *url* is the original of *twin*, which showed the same; the copy counts against its kinds."""
-        if others[0] in own or plainness(url) == plainness(twin):
-            return False
-        is_original = plainness(url) < plainness(twin)
-        copies, originals = (others, own) if is_original else (own, others)
-        for kind in copies:
-            if kind not in originals:
-                kind.copied += 1
-                kind.news -= min(kind.news, float(is_original))
-        theirs = {id(part) for kind in originals for part in kind.alike}
-        for part in {part for kind in copies for part in kind.alike if id(part) not in theirs}:
-            part.pages += COPY
-            part.news -= min(part.news, float(is_original))
-        return is_original
+    def is_given_up(self, group: Group) -> bool:
+        """Return whether every host in *group* is given up: its last pages brought nothing, as many as it had before.
 
-    def is_over(self, groups: Iterable[Group]) -> bool:
-        """Whether all that waits in *groups* belongs to sections that have run dry."""
-        return all(
-            section.kind.since >= TRIED
-            for group in groups
-            for host in group.root.children.values()
-            for section in host.children.values()
-        )
+        So a host gets at most twice its pages, or GIVE_UP more. A section that ends before that is never left.
+        """
+        hosts = map(self._tree.host_of, [node.kind for node in group.root.children.values()])
+        return all(host.is_given_up(GIVE_UP) for host in hosts)
 
     def report(self, groups: Iterable[Group]) -> list[tuple[str, int, str]]:
         """Return the kinds of what waits, as people read them, how many URLs wait, and one if known; most first."""
@@ -272,15 +275,24 @@ class Share:
         return expected / waiting if waiting else 1.0, endless
 
     def changed(self) -> dict[str, bytes]:
-        """Return what was learned since this was last asked, by key."""
-        kinds = [kind for kind in self._tree.by_key.values() if kind.is_changed]
-        for kind in kinds:
-            kind.is_changed = False
-        return {kind.key: kind.dump() for kind in kinds}
+        """Return what was learned since this was last asked, by key; nothing for what is forgotten."""
+        rows = dict.fromkeys(self._tree.take_forgotten(), b"")
+        for kind in self._tree.by_key.values():
+            if kind.is_changed:
+                kind.is_changed = False
+                rows[kind.key] = kind.dump()
+        rows |= {_ALIAS + key: row for key, row in self.aliases.changed().items()}
+        return rows
 
     def load(self, rows: Mapping[str, bytes]) -> None:
         """Go on with what :meth:`changed` returned in earlier runs."""
-        self._tree.load(rows.values())
+        self._tree.load([row for key, row in rows.items() if row and not key.startswith(_ALIAS)])
+        self.aliases.load(aliases_in(rows))
+
+
+def aliases_in(rows: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return those of the *rows* of :meth:`Share.changed` that :meth:`Aliases.load` takes."""
+    return {key.removeprefix(_ALIAS): row for key, row in rows.items() if row and key.startswith(_ALIAS)}
 
 
 def _lanes(groups: Iterable[Group]) -> Iterator[Node]:

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from scrapy.utils.misc import load_object
 
 from scrapy_bloom.errors import SettingsError
+from scrapy_bloom.url import noise
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
 SETTING = "BLOOM_URL_RULES"
 ALLOWED = "a list of rules, presets and import paths"
@@ -77,39 +78,36 @@ def repeated_pairs(parts: _Parts) -> _Parts:
     return _keep_fields(parts, dict.fromkeys)
 
 
-_TRACKING = """
-gclid gclsrc gbraid wbraid dclid gad_source gad_campaignid srsltid _ga _gl fbclid igshid igsh msclkid yclid ysclid
-_openstat ymclid twclid ttclid li_fat_id epik mc_cid mc_eid mkt_tok _hsenc _hsmi __hssc __hstc __hsfp hsCtaTracking
-vero_conv vero_id oly_anon_id oly_enc_id rb_clickid wickedid zanpid s_kwcid ef_id _branch_match_id
-"""
-TRACKING = tuple(_TRACKING.split())
-"""Parameters by which advertising and newsletters recognise a click, besides those that begin with ``utm_``."""
-
-_is_tracking = re.compile(rf"(?:utm_[^=]*|{'|'.join(TRACKING)})(?:=.*)?", re.DOTALL).fullmatch
+def _drop_fields(parts: _Parts, is_dropped: Callable[[str], object]) -> _Parts:
+    return _keep_fields(parts, lambda fields: [field for field in fields if not is_dropped(field)])
 
 
 @_rule
 def tracking(parts: _Parts) -> _Parts:
-    """Drop the parameters by which advertising and newsletters recognise a click."""
-    return _keep_fields(parts, lambda fields: [field for field in fields if not _is_tracking(field)])
+    """Drop the parameters by which advertising and newsletters recognise a click, and all that begin with ``utm_``."""
+    return _drop_fields(parts, noise.is_tracking)
 
 
-SESSION_NAMES = ("phpsessid", "jsessionid", "sessionid", "session_id", "sessid", "sid", "oscsid", "xtcsid", "zenid")
-"""Parameters for session ids, in any case, besides ``aspsessionid`` with eight letters and the ``s`` of forums."""
-
-_is_session = re.compile(
-    rf"(?:(?:{'|'.join(SESSION_NAMES)}|aspsessionid[a-z]{{8}})=[0-9a-z]{{24,}}|s=[0-9a-f]{{32}})", re.IGNORECASE
-).fullmatch
-_JSESSIONID = re.compile(r";jsessionid=[0-9A-Za-z]{24,}[^/?#;]*", re.IGNORECASE)
-# ASP.NET without cookies: /(S(lit3py55t21z5v55vlm25s55))/orders.aspx, also with other tickets beside the session.
-_ASP_NET = re.compile(r"/\((?:[AX]\([0-9A-Za-z_\-]+\))?S\([0-9a-z]{24}\)(?:F\([0-9A-Za-z_\-]+\))?\)(?=/|\Z)")
+@_rule
+def tracking_2(parts: _Parts) -> _Parts:
+    """Drop the tracking parameters that browsers and blockers strip on every site; ``utm_zone`` and kin stay."""
+    return _drop_fields(parts, noise.is_tracking_2)
 
 
 @_rule
 def session_ids(parts: _Parts) -> _Parts:
     """Drop session ids, known by name *and* by a value of 24 letters and digits or more, from query and path."""
-    parts = _keep_fields(parts, lambda fields: [field for field in fields if not _is_session(field)])
-    return parts._replace(path=_ASP_NET.sub("", _JSESSIONID.sub("", parts.path)))
+    parts = _drop_fields(parts, noise.is_session)
+    return parts._replace(path=noise.ASP_NET.sub("", noise.JSESSIONID.sub("", parts.path)))
+
+
+@_rule
+def session_ids_2(parts: _Parts) -> _Parts:
+    """Drop session ids from query and path, each known by its name and the form that its software gives it."""
+    parts = _drop_fields(parts, noise.is_session_2)
+    if noise.has_coldfusion_token(parts.query):
+        parts = _drop_fields(parts, noise.is_coldfusion)
+    return parts._replace(path=noise.ASP_NET_2.sub("", noise.JSESSIONID_2.sub("", parts.path)))
 
 
 @_rule
@@ -155,20 +153,23 @@ def lowercase_path(parts: _Parts) -> _Parts:
 
 PRESETS = {
     "safe": ("default_port", "repeated_pairs"),
-    "common": ("default_port", "repeated_pairs", "tracking", "session_ids"),
+    "common": ("default_port", "repeated_pairs", "tracking_2", "session_ids_2"),
 }
 """Names for several rules."""
 
-_find_noise = re.compile(rf"[?&](?:utm_|{'|'.join(TRACKING)}|(?i:s=|aspsessionid|{'|'.join(SESSION_NAMES)}))").search
+_FORMER_PRESETS = PRESETS | {"common": ("default_port", "repeated_pairs", "tracking", "session_ids")}
+"""What the names stood for in earlier versions."""
+
+_QUICK = {*PRESETS["common"], *_FORMER_PRESETS["common"]}
 
 
-def _common_may_touch(url: str) -> bool:
+def _quick_may_touch(url: str) -> bool:
     """Say whether a rule of "common" may touch the canonical *url*, in 300 ns. True may be wrong, False never is."""
     if "?" in url:
         fields = url.partition("?")[2].split("&")
-        if len(set(fields)) < len(fields) or _find_noise(url):
+        if len(set(fields)) < len(fields) or noise.find_noise(url):
             return True
-    return ";" in url or ":80/" in url or ":443/" in url or "S(" in url
+    return ";" in url or ":80/" in url or ":443/" in url or "/(" in url
 
 
 @dataclass(frozen=True)
@@ -185,7 +186,7 @@ class Rules:
         """Say whether a rule may touch a canonical URL. True may be wrong, False never is. None: never."""
         if not self.names:
             return None
-        return _common_may_touch if set(self.names) <= set(PRESETS["common"]) else lambda _url: True
+        return _quick_may_touch if _QUICK.issuperset(self.names) else lambda _url: True
 
     def apply(self, canonical: str) -> str:
         """Return the URL that stands for the *canonical* one and its equals: itself if no rule touches it.
@@ -199,12 +200,16 @@ class Rules:
         return canonical
 
 
-def resolve(value: object) -> Rules:
+def resolve(value: object, noted: str | None = None) -> Rules:
     """Return the rules that *value* of ``BLOOM_URL_RULES`` stands for. Duplicates count once.
+
+    The order of ``index_page`` and ``trailing_slash`` in it makes no difference: ``index_page`` is applied first.
 
     Args:
         value: A list of names of rules and presets, import paths, and functions; None; or a string of names with
             commas between them, as on a command line.
+        noted: The rules in the key space of an existing filter. If *value* stood for just these in an earlier version,
+            it still does.
 
     Raises:
         SettingsError: Every name that is unknown, or leads to something that cannot be imported or does not work.
@@ -214,19 +219,38 @@ def resolve(value: object) -> Rules:
         value = [name.strip() for name in value.split(",") if name.strip()]
     if not isinstance(value, (list, tuple, NoneType)):
         raise SettingsError([f"{SETTING} must be {ALLOWED}, not {value!r}"])
-    found: dict[str, Callable[[str], str]] = {}
+    rules = _in_order(_expand(value or (), PRESETS))
+    if noted is not None and ",".join(rules) != noted:
+        former = _expand(value or (), _FORMER_PRESETS)
+        if ",".join(former) == noted:
+            rules = former
+    return Rules(tuple(rules), tuple(rules.values()))
+
+
+def _in_order(rules: dict[str, Callable[[str], str]]) -> dict[str, Callable[[str], str]]:
+    """Return *rules* with ``index_page`` just before ``trailing_slash``, at the place of the later one."""
+    pair = "index_page", "trailing_slash"
+    if not rules.keys() >= set(pair):
+        return rules
+    last = [name for name in rules if name in pair][-1]
+    order = [rule for name in rules for rule in (pair if name == last else () if name in pair else (name,))]
+    return {name: rules[name] for name in order}
+
+
+def _expand(value: Iterable[Any], presets: Mapping[str, tuple[str, ...]]) -> dict[str, Callable[[str], str]]:
+    rules: dict[str, Callable[[str], str]] = {}
     problems = []
-    for one in value or ():
+    for name in value:
         try:
-            if isinstance(one, str) and (one in PRESETS or one in RULES):
-                found |= {name: RULES[name] for name in PRESETS.get(one, (one,))}
+            if isinstance(name, str) and (name in presets or name in RULES):
+                rules |= {rule: RULES[rule] for rule in presets.get(name, (name,))}
             else:
-                found |= _users_own(one)
+                rules |= _users_own(name)
         except ValueError as error:
-            problems.append(f"{SETTING} has {one!r}, {error}")
+            problems.append(f"{SETTING} has {name!r}, {error}")
     if problems:
         raise SettingsError(problems)
-    return Rules(tuple(found), tuple(found.values()))
+    return rules
 
 
 def _users_own(given: Any) -> dict[str, Callable[[str], str]]:

@@ -50,6 +50,9 @@ class Books(scrapy.Spider):
         yield {"url": response.url}
         for link in response.css("a::attr(href)").getall():
             yield response.follow(link, callback=self.parse)
+
+class Films(Books):
+    name = "films"
 """
 
 
@@ -139,6 +142,12 @@ def left(tmp_path_factory: pytest.TempPathFactory, scrapy: Callable[..., subproc
     stopped = scrapy("crawl", "books", "-s", f"JOBDIR={jobdir}", "-s", "CLOSESPIDER_PAGECOUNT=25", "-o", feed)
     assert stopped.returncode == 0, stopped.stderr
     return jobdir
+
+
+def fetched(left: Path) -> set[int]:
+    """The numbers of the pages whose items are in the feed of *left*."""
+    urls = [json.loads(line)["url"] for line in Path(f"{left}.jl").read_text().splitlines()]
+    return {int(number) for url in urls if (number := url.rpartition("/")[2]).isdecimal()}
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from scrapy import Request
@@ -13,6 +14,7 @@ from scrapy_bloom.commands.import_seen import import_into
 from scrapy_bloom.commands.terminal import OK, USAGE, WRONG
 from scrapy_bloom.filter.directory import open_filter
 from scrapy_bloom.url.fingerprint import fingerprint
+from tests.commands.conftest import fetched
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +29,7 @@ def test_what_is_seen_is_fetched_or_pending(left: Path, site: Site, answer: Answ
     code, found = answer("check", left, *(f"{site.url}/{number}" for number in range(80)))
     assert code == WRONG
     pages = {int(each["url"].rpartition("/")[2]): each for each in found["urls"]}
-    assert {number for number, each in pages.items() if each["seen"] and not each["pending"]} == site.pages()
+    assert {number for number, each in pages.items() if each["seen"] and not each["pending"]} == fetched(left)
     assert any(each["pending"] for each in pages.values())
     assert not any(each["pending"] and not each["seen"] for each in pages.values())
 
@@ -63,6 +65,16 @@ def test_beside_a_crawl_nothing_is_locked_or_changed(tmp_path: Path) -> None:
         assert [each["seen"] for each in check(str(tmp_path), urls, Settings())] == [True, True, False]
         chain.forget(fingerprint(Request(urls[0])))
         assert [each["seen"] for each in check(str(tmp_path), urls, Settings())] == [False, True, False]
+
+
+def test_what_is_older_than_the_maximum_age_is_new(tmp_path: Path, answer: Answer) -> None:
+    """As in the crawl, which would fetch it once more."""
+    url = "http://a.example/"
+    (tmp_path / "list").write_text(url)
+    open_filter(tmp_path / "requests.bloom", clock=lambda: time.time() - 100).close()
+    import_into(str(tmp_path), [str(tmp_path / "list")], Settings())
+    for settings, is_seen in (({}, True), ({"BLOOM_MAX_AGE": "2m"}, True), ({"BLOOM_MAX_AGE": "1m"}, False)):
+        assert check(str(tmp_path), [url], Settings(settings))[0]["seen"] is is_seen
 
 
 def test_limits_of_the_project_are_told(left: Path) -> None:

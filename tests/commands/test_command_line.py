@@ -6,10 +6,12 @@ import os
 import re
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
+import scrapy_bloom
 from scrapy_bloom.commands.command_line import COMMANDS, main
 from scrapy_bloom.commands.terminal import OK, PIPE_CLOSED, USAGE, table, tracked, write
 
@@ -33,6 +35,71 @@ def test_the_documentation_shows_the_real_plan(capsys: pytest.CaptureFixture[str
     assert main(["plan", "--urls", "1e8"]) == OK
     page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     assert f"```text\n{capsys.readouterr().out}```" in page
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    """The version of the package is the one of the distribution."""
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == OK
+    assert capsys.readouterr().out == f"scrapy-bloom {scrapy_bloom.__version__}\n"
+    assert scrapy_bloom.__version__ == version("scrapy-bloom")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "allowed"),
+    [
+        (["crawl", "books", "--workers", "0"], "from 1 to 256"),
+        (["crawl", "books", "--workers", "two"], "from 1 to 256"),
+        (["crawl", "books", "-o", "items.csv"], ".jl or .jsonl or .jsonlines"),
+        (["crawl", "books", "-O", "items.json"], ".jl or .jsonl or .jsonlines"),
+        (["crawl", "books", "-o", "items.jl:csv"], ".jl or .jsonl or .jsonlines"),
+        (["crawl", "books", "-o", "s3://bucket/items.jl"], "local file"),
+        (["crawl", "books", "-o", "a.jl", "-O", "b.jl"], "not allowed with argument -o"),
+        (["crawl"], "SPIDER"),
+        (["plan", "--urls", "none"], "--urls"),
+        (["check", "jobs/books"], "--file"),
+        (["nothing"], "info, plan"),
+    ],
+)
+def test_what_cannot_be_typed_is_one_line_that_says_what_can(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], allowed: str
+) -> None:
+    """Neither a traceback nor the usage of all options comes before it."""
+    try:
+        code: object = main(arguments)
+    except SystemExit as ended:
+        code = ended.code
+    told = capsys.readouterr()
+    assert (code, told.out, told.err.count("\n")) == (USAGE, "", 1)
+    assert allowed in told.err.replace("'", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["crawl", "--help"], OK, "--workers"),
+        (["crawl", "books"], USAGE, 'pip install "scrapy-bloom[fleet]", or in a checkout pip install ".[fleet]"'),
+        (["import", "redis://localhost", "books"], USAGE, "scrapy-bloom[fleet]"),
+        (["info", "redis://localhost", "bloom:books"], USAGE, "scrapy-bloom[fleet]"),
+    ],
+)
+def test_without_the_extra_the_commands_of_a_fleet_say_what_to_install(
+    arguments: list[str], code: int, told: str
+) -> None:
+    """In one line, for an installation from an index and for one from a checkout. Their help needs no extra."""
+    program = """
+import importlib.util, sys
+find_spec = importlib.util.find_spec
+sys.modules |= {"redis": None, "msgpack": None}  # as if not installed
+importlib.util.find_spec = lambda name, *rest: None if name in ("redis", "msgpack") else find_spec(name, *rest)
+from scrapy_bloom.commands.command_line import main
+sys.exit(main())
+"""
+    command = [sys.executable, "-c", program, *arguments]
+    ran = subprocess.run(command, cwd=ROOT, env=ELSEWHERE, capture_output=True, text=True, check=False, timeout=60)
+    assert (ran.returncode, ran.stderr.count("\n")) == (code, 0 if code == OK else 1), ran.stderr
+    assert told in ran.stdout + ran.stderr
 
 
 def test_without_a_command_all_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -51,6 +51,18 @@ def test_what_others_have_seen_is_known(tmp_path: Path, content: bytes, answer: 
     assert known(tmp_path / "job") == FINGERPRINTS
 
 
+def test_the_advice_is_about_what_was_imported(tmp_path: Path, answer: Answer) -> None:
+    """Of a requests.seen nobody knows what made it; a URL stands for its plain GET request."""
+    (tmp_path / "seen").write_bytes(BINARY)
+    (tmp_path / "list").write_bytes(LIST)
+    kinds = {"seen": ["requests.seen"], "list": ["GET"]}
+    for names in (["seen"], ["list"], ["list", "seen", "list"]):
+        _, found = answer("import", tmp_path / "job", *(tmp_path / name for name in names))
+        expected = [word for name in dict.fromkeys(names) for word in kinds[name]]
+        assert len(found["advice"]) == len(expected)
+        assert all(word in advice for word, advice in zip(expected, found["advice"], strict=True))
+
+
 def test_standard_input_is_a_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in ``zcat old.gz | scrapy bloom import jobs/books -``."""
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(LIST)))
@@ -119,5 +131,11 @@ def test_a_crawl_of_scrapy_redis_is_taken_over(tmp_path: Path, scrapy: Scrapy) -
         found = json.loads(taken.stdout)
         assert (found["requests"], found["fingerprints"], found["refused"]) == (50, 50, [])
         assert all(client.exists(name) for name in found["renamed"])
+        client.sadd("films:dupefilter", FINGERPRINTS.copy().pop().hex())
+        unknown = scrapy("bloom", "import", server.url, "films", "nobody", "--json", *its_own)
+        assert (unknown.returncode, unknown.stdout, unknown.stderr.count("\n")) == (USAGE, "", 1)
+        client.copy("films:dupefilter", "books:dupefilter")
+        several = scrapy("bloom", "import", server.url, "films", "books", *its_own)
+        assert (several.returncode, several.stdout.count("fingerprints")) == (OK, 2), several.stderr
         again = scrapy(*command, *its_own)
         assert (again.returncode, again.stdout, again.stderr.count("\n")) == (USAGE, "", 1)

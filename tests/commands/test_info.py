@@ -14,9 +14,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scrapy import Request
+
 from scrapy_bloom.commands.command_line import main
+from scrapy_bloom.commands.info import info
 from scrapy_bloom.commands.terminal import OK, WRONG
-from tests.commands.conftest import ROOT
+from tests.commands.conftest import ROOT, fetched
+from tests.support.engine import opened, snapshot
 
 if TYPE_CHECKING:
     import pytest
@@ -38,7 +42,7 @@ def test_a_stopped_job_is_described(left: Path, answer: Answer) -> None:
     with closing(sqlite3.connect(f"file:{left}/requests.bloom/job.sqlite?immutable=1", uri=True)) as database:
         assert found["pending"] == database.execute("SELECT count(*) FROM request").fetchone()[0] > 0
     assert found["pending_by_host"] == [{"host": "127.0.0.1", "pending": found["pending"]}]
-    assert sum(layer["urls"] for layer in found["layers"]) == found["urls"] >= found["pending"] + 25
+    assert sum(layer["urls"] for layer in found["layers"]) == found["urls"] >= found["pending"] + len(fetched(left))
     assert found["pages"] >= 25
     assert found["failed"] > 0
     assert found["pending"] <= found["left_at_least"] < found["left_at_most"]
@@ -67,9 +71,12 @@ def test_watching_ends_with_the_crawl(left: Path, capsys: pytest.CaptureFixture[
     (line,) = capsys.readouterr().out.splitlines()
     assert f"{found['pending']} pending" in line
     assert re.search(r"\d+ pages left", line)
+    assert "ended" in line
 
 
-def test_a_running_and_a_killed_crawl_are_told(tmp_path: Path, project: Path, site: Site, answer: Answer) -> None:
+def test_a_running_and_a_killed_crawl_are_told(
+    tmp_path: Path, project: Path, site: Site, answer: Answer, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Beside a crawl, what is pending at its last commit; after kill -9, the same, and that it was not closed."""
     command = [sys.executable, "-m", "scrapy", "crawl", "books", "-s", f"JOBDIR={tmp_path}", "-s", "DOWNLOAD_DELAY=0.1"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "SITE": site.url}
@@ -87,6 +94,26 @@ def test_a_running_and_a_killed_crawl_are_told(tmp_path: Path, project: Path, si
     code, found = answer("info", tmp_path)
     assert (code, found["in_use"], found["clean"], found["urls_are_estimated"]) == (OK, False, False, True)
     assert found["pending"] > 0
+    assert found["urls"] + found["duplicates"] > 0
+    assert main(["info", str(tmp_path), "--watch"]) == OK
+    assert "killed" in capsys.readouterr().out
+
+
+def test_pages_of_the_last_commit_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After kills within seconds, also if somebody has put back the clock meanwhile."""
+    pages = 0
+    for run in range(3):
+        with opened(tmp_path / str(run)) as engine:
+            for count in range(4):
+                pages += 1
+                engine.crawl.stats.inc_value("response_received_count")
+                engine.push(Request(f"http://a.example/{run}/{count}"))
+                engine.commit()
+            snapshot(tmp_path / str(run), tmp_path / str(run + 1))
+        found = info(str(tmp_path / str(run + 1)))
+        assert found["pages"] == pages
+        now = time.time()
+        monkeypatch.setattr("time.time", lambda now=now: now - 3600)
 
 
 def test_a_damaged_layer_is_a_finding(job: Path, answer: Answer) -> None:

@@ -10,23 +10,29 @@ import subprocess
 from contextlib import closing
 from html import unescape
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from scrapy import Request
 
+from scrapy_bloom.commands.charts import time_chart
 from scrapy_bloom.commands.command_line import main
 from scrapy_bloom.commands.terminal import OK
 from scrapy_bloom.estimate import Left, left_in_words
 from scrapy_bloom.job.database import NAME
 from scrapy_bloom.job.frontier import LaneKey
 from scrapy_bloom.job.records import Figures
+from tests.support.engine import PlainSpider, opened
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.commands.conftest import Answer
 
 HOSTILE = "http://x/</bdi><script>top.hacked=1</script><img src=x onerror=top.hacked=1>\"'&\u202e" + "a" * 3000
+
+
+class Books(PlainSpider):
+    name = "books"
 
 
 @pytest.fixture
@@ -82,6 +88,59 @@ def test_a_page_has_what_info_has(page: Path, answer: Answer) -> None:
     assert all(words.removesuffix(" pages left") in shown for words in left)
     assert "host-1.example" in shown
     assert text.count("<svg") == 3
+
+
+def test_a_page_says_why_the_crawl_ended_and_how_many_items_it_gave(job: Path, left: Path) -> None:
+    """A job that was closed names the reason and its files of items; tables without rows are left out."""
+    written = job / "report.html"
+    assert main(["report", str(job), "-o", str(written)]) == OK
+    shown = unescape(re.sub(r"<[^>]*>", "|", written.read_text(encoding="utf-8")))
+    items = len(Path(f"{left}.jl").read_text().splitlines())
+    assert "Ended: closespider_pagecount." in shown
+    assert f"|Items||{items}|in 1 file|" in shown
+    assert "Files of items" in shown
+    assert "Kinds of URLs" not in shown
+    with closing(sqlite3.connect(job / "requests.bloom" / NAME)) as database, database:
+        database.execute("DELETE FROM lane")
+    assert main(["report", str(job), "-o", str(written)]) == OK
+    assert "Busiest hosts" not in written.read_text(encoding="utf-8")
+
+
+def test_beside_a_crawl_what_is_in_flight_is_told_apart(tmp_path: Path, answer: Answer) -> None:
+    """The requests that a running crawl has handed out are not pending any more."""
+    with opened(tmp_path / "job") as engine:
+        engine.push(*(Request(f"http://a.example/{number}") for number in range(10)))
+        assert all(engine.start() for _ in range(3))
+        engine.commit()
+        answer("report", tmp_path / "job", "-o", tmp_path / "page")
+    shown = unescape(re.sub(r"<[^>]*>", "|", (tmp_path / "page").read_text(encoding="utf-8")))
+    assert "A crawl is running." in shown
+    assert "|Pending||7|and 3 in flight|" in shown
+
+
+def test_a_later_run_forgets_why_one_ended(job: Path, answer: Answer) -> None:
+    """A run that goes on, or is killed, has no reason yet."""
+    assert answer("info", job)[1]["finish_reason"] == "closespider_pagecount"
+    with opened(job, {"BLOOM_CAPACITY": 40, "BLOOM_FORGET_FAILED": True}, spider=Books) as engine:
+        engine.commit()
+        assert answer("info", job)[1]["finish_reason"] == ""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (1, "less than a minute"),
+        (60, "1 minute"),
+        (3540, "59 minutes"),
+        (3600, "1 hour"),
+        (5425, "1 hour 30 minutes"),
+        (7260, "2 hours 1 minute"),
+    ],
+)
+def test_time_is_in_whole_hours_and_minutes(seconds: float, shown: str) -> None:
+    """Nobody thinks in a hundredth of an hour."""
+    chart = time_chart("Crawled", [0.0, seconds / 3600], {"pages": [0, 1]})
+    assert f">{shown} of crawling<" in chart
 
 
 def test_a_job_without_a_course_has_a_page(job: Path, answer: Answer) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from scrapy import Request
+from twisted.python.failure import Failure
 
 from scrapy_bloom import failures
 from scrapy_bloom.commands.terminal import OK, USAGE
@@ -74,13 +75,17 @@ def test_what_has_failed_is_fetched_again(job: Path, scrapy: Scrapy, answer: Ans
     assert answer("requeue", job, "--failed")[1] == {"directory": str(job), "requeued": 0}
 
 
-def test_requests_that_differ_in_their_arguments_alone_are_all_put_back(tmp_path: Path, answer: Answer) -> None:
-    """As they may if they are not filtered; each once, however often it has failed."""
-    requests = [Request("http://a.example/", dont_filter=True, cb_kwargs={"page": n % 2}) for n in range(4)]
-    with opened(tmp_path) as engine:
-        engine.push(*requests)
-        while (request := engine.start()) is not None:
-            engine.end(request, status=0)
+@pytest.mark.parametrize("name", ["cb_kwargs", "headers", "cookies", "meta"])
+def test_unfiltered_requests_that_differ_are_all_put_back(tmp_path: Path, answer: Answer, name: str) -> None:
+    """Whatever they differ in; each once, however often it has failed."""
+    for number in range(4):
+        with opened(tmp_path) as engine:
+            request = Request("http://a.example/", dont_filter=True, **{name: {"task": str(number % 2)}})
+            request.meta.update({"retry_times": number, "download_latency": 0.1 * number})
+            engine.push(request)
+            started = engine.start()
+            assert started is not None
+            engine.end(started, Failure(TimeoutError()))
     assert answer("requeue", tmp_path, "--failed")[1]["requeued"] == 2
 
 
@@ -91,7 +96,7 @@ def test_so_many_failed_requests_are_listed(tmp_path: Path, monkeypatch: pytest.
         with opened(tmp_path, {"BLOOM_PAGES_PER_HOST": 4}) as engine:  # what is put back counts once
             engine.push(*(Request(f"http://a.example/{run}/{number}") for number in range(pushed)))
             while (request := engine.start()) is not None:
-                engine.end(request, status=500)
+                engine.end(request, 500)
             assert engine.stat("bloom/failed") == failed
             assert engine.stat("bloom/failed/unlisted") == (1 if run == 1 else 0)
         assert answer("info", tmp_path, "--failed")[1]["failed"] == listed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import pytest
 from scrapy_bloom.errors import InUseError, UnusableError
 from scrapy_bloom.filter import directory as directories
 from scrapy_bloom.filter.directory import open_filter
-from scrapy_bloom.filter.inspect import inspect_directory
+from scrapy_bloom.filter.inspect import inspect_directory, reading
 from scrapy_bloom.filter.layer import LayerSpec
 from scrapy_bloom.filter.layerfile import Header, create
 from scrapy_bloom.filter.lock import lock_directory
@@ -20,6 +21,22 @@ from tests.filter.damage import filled, fingerprint, knows, layer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+def test_what_is_out_of_range_begins_nothing(tmp_path: Path) -> None:
+    """The arguments are checked before the directory is made."""
+    with pytest.raises(ValueError, match="capacity"):
+        open_filter(tmp_path / "new", capacity=0)
+    assert not any(tmp_path.iterdir())
+
+
+def test_only_layers_of_the_age_are_read(tmp_path: Path) -> None:
+    """A reader without an age sees all; one with an age what the chain would still know."""
+    with open_filter(tmp_path, clock=lambda: time.time() - 100) as chain:
+        chain.add(b"old")
+    for max_age, is_known in ((None, True), (200, True), (60, False)):
+        with reading(tmp_path, max_age) as (contains, _):
+            assert contains(b"old") is is_known
 
 
 def test_a_thread_syncs_while_the_crawl_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from scrapy import Request
     from typing_extensions import Self
+
+    from scrapy_bloom.fleet.store import FleetStore
 
 PATIENCE = 60
 """Seconds after which waiting counts as failed."""
@@ -29,6 +32,11 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def end(store: FleetStore, request: Request) -> None:
+    """What the owner of *store* does when the engine is done with *request*."""
+    store.done(store.in_flight[id(request)])
 
 
 def wait_until(is_true: Callable[[], object], what: str) -> None:

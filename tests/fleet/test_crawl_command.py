@@ -38,6 +38,37 @@ class SiteSpider(scrapy.Spider):
 """
 
 
+CRAWL_SPIDER = """
+from scrapy.linkextractors import LinkExtractor
+from scrapy.spiders import CrawlSpider, Rule
+
+class SiteSpider(CrawlSpider):
+    name = "site"
+    rules = [Rule(LinkExtractor(), callback="parse_page", follow=True)]
+
+    def __init__(self, url, **kwargs):
+        super().__init__(**kwargs)
+        self.start_urls = [url]
+
+    def parse_start_url(self, response):
+        return self.parse_page(response)
+
+    def parse_page(self, response):
+        for part in ("a", "b"):
+            yield {"url": response.url, "part": part}
+"""
+LIVE_SPIDER = (
+    SPIDER.replace("yield request", "yield request.replace(meta={'live': object.__new__(Live)})")
+    + """
+
+class Live:
+    def __reduce__(self):
+        raise TypeError
+"""
+)
+"""All pages but the first are in memory only."""
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     (tmp_path / "scrapy.cfg").write_text("[settings]\ndefault = shop.settings\n")
@@ -53,9 +84,9 @@ def project(tmp_path: Path) -> Path:
 class Crawl:
     """``scrapy bloom crawl`` in a process of its own."""
 
-    def __init__(self, project: Path, site: Site, *arguments: str) -> None:
+    def __init__(self, project: Path, site: Site, *arguments: str, output: str = "-o") -> None:
         command = [sys.executable, "-m", "scrapy_bloom", "crawl", "site", "-a", f"url={site.url}", "--json"]
-        command += ["-o", "items.jl", *arguments]
+        command += [output, "items.jl", *arguments]
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
@@ -133,6 +164,19 @@ def test_each_item_is_in_the_file_once_though_workers_and_server_are_killed(proj
     assert_each_item_once(project, site)
 
 
+@pytest.mark.parametrize("spider", [CRAWL_SPIDER, LIVE_SPIDER], ids=["CrawlSpider", "live objects"])
+def test_items_of_every_spider_are_in_the_file(project: Path, site: Site, spider: str) -> None:
+    """Whatever its requests carry; what is in memory only is lost with no worker, since its page is fetched again."""
+    (project / "shop" / "spiders.py").write_text(spider)
+    crawl = Crawl(project, site, "--workers", "2", "-s", "DOWNLOAD_DELAY=0")
+    crawl.wait_for(site, 10)
+    os.kill(crawl.children("crawl_worker")[0], signal.SIGKILL)
+    found = crawl.finish()
+    assert (found["code"], found["outcome"]) == (0, "finished"), crawl.log()
+    assert not site.missing()
+    assert_each_item_once(project, site)
+
+
 def test_the_same_command_goes_on_after_ctrl_c(project: Path, site: Site) -> None:
     """Ctrl-C stops the crawl with an exit code of its own; the same command fetches the rest."""
     crawl = Crawl(project, site, "--workers", "2", "-s", "JOBDIR=job")
@@ -142,6 +186,21 @@ def test_the_same_command_goes_on_after_ctrl_c(project: Path, site: Site) -> Non
     assert (found["code"], found["outcome"]) == (3, "stopped"), crawl.log()
     assert Crawl(project, site, "--workers", "2", "-s", "JOBDIR=job").finish()["code"] == 0
     assert_each_item_once(project, site)
+
+
+def test_a_crawl_that_begins_overwrites_and_one_that_goes_on_does_not(project: Path, site: Site) -> None:
+    """As with Scrapy's ``-O`` and a job: the file of an earlier crawl goes, that of a stopped job stays."""
+    (project / "items.jl").write_text("of an earlier crawl\n")
+    arguments = ("--workers", "2", "-s", "JOBDIR=job")
+    crawl = Crawl(project, site, *arguments, output="-O")
+    crawl.wait_for(site, 15)
+    crawl.process.send_signal(signal.SIGINT)
+    assert crawl.finish()["code"] == 3, crawl.log()
+    assert Crawl(project, site, *arguments, output="-O").finish()["code"] == 0
+    assert_each_item_once(project, site)
+    (project / "items.jl").write_text("of another crawl\n")
+    assert Crawl(project, site, *arguments, output="-O").finish()["code"] == 0
+    assert "another crawl" not in (project / "items.jl").read_text()
 
 
 def test_the_same_command_goes_on_after_a_kill_of_the_command_itself(project: Path, site: Site) -> None:

@@ -44,22 +44,28 @@ def test_a_server_that_comes_back_with_older_data_loses_no_page(tmp_path: Path) 
 
 def test_a_replica_that_takes_over_and_lags_loses_no_page(tmp_path: Path) -> None:
     """The first server dies, and its replica, which had not got all, takes its place."""
-    with RedisServer(tmp_path / "first") as first, RedisServer(tmp_path / "replica") as replica:
-        with replica.client() as client, LosingProxy(first.port) as proxy, Site(pages=150) as site:
-            client.replicaof("127.0.0.1", first.port)
-            wait_until(lambda: client.info("replication")["master_link_status"] == "up", "the replica follows")
-            with workers(site, proxy.url, 2) as running:
-                site.wait_for(20)
-                replica.pause()
-                site.wait_for(60)
-                first.kill()
-                proxy.target = replica.port
-                replica.resume()
-                client.replicaof("NO", "ONE")
-                stats = [worker.finish() for worker in running]
-            assert [each["finish_reason"] for each in stats] == ["finished"] * 2
-            assert sum(each.get("bloom/fleet/went_back", 0) for each in stats) > 0
-            assert not site.missing()
+    first, replica = RedisServer(tmp_path / "first"), RedisServer(tmp_path / "replica")
+    with (
+        first,
+        replica,
+        replica.client() as client,
+        LosingProxy(first.port) as proxy,
+        Site(pages=150) as site,
+    ):
+        client.replicaof("127.0.0.1", first.port)
+        wait_until(lambda: client.info("replication")["master_link_status"] == "up", "the replica follows")
+        with workers(site, proxy.url, 2) as running:
+            site.wait_for(20)
+            replica.pause()
+            site.wait_for(60)
+            first.kill()
+            proxy.target = replica.port
+            replica.resume()
+            client.replicaof("NO", "ONE")
+            stats = [worker.finish() for worker in running]
+        assert [each["finish_reason"] for each in stats] == ["finished"] * 2
+        assert sum(each.get("bloom/fleet/went_back", 0) for each in stats) > 0
+        assert not site.missing()
 
 
 def test_a_worker_of_a_queue_that_was_begun_anew_ends_with_a_reason(server: RedisServer) -> None:

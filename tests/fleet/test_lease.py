@@ -157,7 +157,7 @@ def test_a_worker_that_slept_over_its_lease_goes_on(join: Join, server: RedisSer
         wait_until(lambda: other.counts["stale"], "the second acknowledgement is refused")
         slow.close()
         left = {take(other)[1] for _ in range(2)}
-        assert left == {"found by the slow one".encode(), *mine} - {entry}
+        assert left == {b"found by the slow one", *mine} - {entry}
         assert slow.counts["stale"] == 0
 
 

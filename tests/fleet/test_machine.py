@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from scrapy_bloom.fleet.queue import Done, Lane, LeaseLostError, Link, Message, Queue, Ticket, WentBackError
+from scrapy_bloom.fleet.queue import Done, Lane, LifeEndedError, Link, Message, Queue, Ticket
 from scrapy_bloom.fleet.server import Server
 from scrapy_bloom.job.pages import PagesPerHost
 from scrapy_bloom.settings import OTHERS
@@ -129,23 +129,23 @@ def machine_over(server: RedisServer, limit: int | None) -> type[RuleBasedStateM
                 messages: list[Message] = [*map(link, links), *map(Done, life.held.values())]
                 try:
                     answer = self.queue.finish(0, life.token, life.finishes, messages)
-                except WentBackError:  # the server does not know the call before
+                except LifeEndedError:  # the server does not know the call before
                     return
                 assert answer.refused == len(life.held)
                 self.found |= set(links)
-                with pytest.raises(LeaseLostError):
+                with pytest.raises(LifeEndedError, match="lease"):
                     self.queue.take(0, life.token, life.newest, 1)
 
         @rule(name=NAMES, links=URLS, most=st.integers(0, 3))
         def be_silent(self, name: str, links: list[int], most: int) -> None:
-            """A worker was silent for longer than its lease, and comes back. What nobody else has done yet is its own."""
+            """A worker was silent for longer than its lease, and comes back. What nobody has done since is its own."""
             life, other = self.lives[name], self.lives["one" if name == "other" else "other"]
             with server.client() as client:
                 client.zadd(f"{self.queue.key(0)}:workers", {life.token: 0})
             for ticket, entry in self.queue.take(0, other.token, other.newest, most).found:
                 other.held[int(entry)] = ticket
                 other.newest = max(other.newest, ticket.id)
-            with pytest.raises(LeaseLostError):
+            with pytest.raises(LifeEndedError, match="lease"):
                 self.queue.take(0, life.token, life.newest, 1)
             self.lives[name] = back = self._new_life(name, last=life.token)
             back.finishes = 1
@@ -177,10 +177,10 @@ def machine_over(server: RedisServer, limit: int | None) -> type[RuleBasedStateM
             for name, life in self.lives.items():
                 if (life, life.state) == states[name]:
                     continue
-                with pytest.raises(WentBackError):
+                with pytest.raises(LifeEndedError, match="back"):
                     self.queue.take(0, life.token, life.newest, 1, number=life.finishes)
                 if life.finishes != states[name][1][1] or life is not states[name][0]:
-                    with pytest.raises(WentBackError):
+                    with pytest.raises(LifeEndedError, match="back"):
                         self.queue.finish(0, life.token, life.finishes + 1, [link(40)])
                 self.lives[name] = self._new_life(name, last=life.token)
 

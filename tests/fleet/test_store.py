@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-import datetime
 import json
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import msgpack
@@ -14,7 +14,7 @@ from scrapy_bloom.errors import InUseError, UnusableError
 from scrapy_bloom.fleet.store import FleetStore
 from scrapy_bloom.settings import BloomSettings
 from scrapy_bloom.url.fingerprint import fingerprints_of
-from tests.fleet.servers import wait_until
+from tests.fleet.servers import end, wait_until
 from tests.support import store_contract
 from tests.support.engine import Engine
 
@@ -81,7 +81,7 @@ def crawl(*stores: FleetStore) -> list[str]:
         for store in stores:
             if (one := store.pop()) is not None:
                 handed.append(one[0].url.rpartition("/")[2])
-                store.done(one[0])
+                end(store, one[0])
             store.commit()
         return not any(len(store) for store in stores)
 
@@ -135,10 +135,10 @@ def test_a_page_in_hand_is_not_fetched_by_others(make: Callable[..., FleetStore]
     one, other = make(), make()
     push(one, "a")
     store, request = pop(one, other)
-    assert store.is_handling(request)
+    assert id(request) in store.in_flight
     wait_until(lambda: len(one) and len(other), "both have heard of it")
-    store.done(request)
-    assert not store.is_handling(request)
+    end(store, request)
+    assert id(request) not in store.in_flight
     assert crawl(one, other) == []
 
 
@@ -149,7 +149,7 @@ def test_items_are_flushed_before_a_page_is_acknowledged(make: Callable[..., Fle
         store = make(flush=lambda: pending.append(int(client.hget("{bloom:pages:0}", "outstanding"))))
         push(store, "a")
         _, request = pop(store)
-        store.done(request)
+        end(store, request)
         crawl(store)
     assert pending == [1]
 
@@ -162,7 +162,7 @@ def test_a_start_request_is_fetched_once_whoever_yields_it(make: Callable[..., F
             store.push(page("start", dont_filter=True, meta={"is_start_request": True}), None)
     store, request = pop(one, other)
     store.push(request.copy(), None)  # a retry
-    store.done(request)
+    end(store, request)
     assert crawl(one, other) == ["start"] * 2
 
 
@@ -171,22 +171,22 @@ def test_what_cannot_be_written_stays_with_its_worker(make: Callable[..., FleetS
     store = make()
     push(store, "page")
     _, request = pop(store)
-    assert not push(store, "pickled", meta={"day": datetime.date(2024, 1, 2)})
-    store.done(request)
+    assert not push(store, "pickled", meta={"part": Fraction(1, 3)})
+    end(store, request)
     _, pickled = pop(store)
-    assert pickled.meta["day"] == datetime.date(2024, 1, 2)
-    store.done(pickled)
+    assert pickled.meta["part"] == Fraction(1, 3)
+    end(store, pickled)
     assert crawl(store) == []
 
 
 def test_with_a_secret_workers_share_what_only_a_pickle_can_hold(make: Callable[..., FleetStore]) -> None:
     """With the secret, any worker gets a request that only a pickle can hold."""
     one, other = (make(BLOOM_FLEET_SECRET="a secret of some length") for _ in "ab")
-    assert push(one, "a", meta={"day": datetime.date(2024, 1, 2)})
+    assert push(one, "a", meta={"part": Fraction(1, 3)})
     one.close()
     _, request = pop(other)
-    assert request.meta["day"] == datetime.date(2024, 1, 2)
-    other.done(request)
+    assert request.meta["part"] == Fraction(1, 3)
+    end(other, request)
 
 
 def test_an_entry_that_cannot_be_read_is_dead_lettered(make: Callable[..., FleetStore], server: RedisServer) -> None:
@@ -199,7 +199,7 @@ def test_an_entry_that_cannot_be_read_is_dead_lettered(make: Callable[..., Fleet
         client.hincrby("{bloom:pages:0}", "outstanding", 1)
         client.zadd("{bloom:pages:0}:lanes:example.com", {"0": 0})
         client.zadd("{bloom:pages:0}:slots", {"example.com": 0})
-        store.done(request)
+        end(store, request)
         assert crawl(store) == []
         assert b"garbage" in client.lindex("{bloom:pages:0}:dead", 0)
 
@@ -230,7 +230,7 @@ def test_start_urls_are_pushed_to_a_crawl_that_waits(make: Callable[..., FleetSt
     for _ in range(2):
         _, request = pop(store)
         names.add((request.url, request.meta.get("n")))
-        store.done(request)
+        end(store, request)
     assert names == {("https://example.com/a", None), ("https://example.com/b", 1)}
     assert len(store)
 

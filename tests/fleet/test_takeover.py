@@ -17,7 +17,7 @@ from scrapy_bloom.fleet.store import FleetStore
 from scrapy_bloom.fleet.takeover import ScrapyRedisFingerprinter, take_over
 from scrapy_bloom.settings import BloomSettings
 from scrapy_bloom.url.fingerprint import fingerprints_of
-from tests.fleet.servers import wait_until
+from tests.fleet.servers import end, wait_until
 
 if TYPE_CHECKING:
     from tests.fleet.servers import RedisServer
@@ -81,7 +81,7 @@ class Crawl:
             def is_over() -> bool:
                 if (one := store.pop()) is not None:
                     handed.append(one[0].url.rpartition("/")[2])
-                    store.done(one[0])
+                    end(store, one[0])
                     store.commit()
                 return not len(store)
 

@@ -10,6 +10,8 @@ from scrapy import Request
 
 from scrapy_bloom.errors import BloomError, UnusableError
 from scrapy_bloom.job.inspect import inspect_job
+from scrapy_bloom.url.fingerprint import fingerprint
+from scrapy_bloom.url.rules import PRESETS
 from tests.support.engine import Engine, PlainSpider, opened, snapshot
 
 if TYPE_CHECKING:
@@ -53,6 +55,23 @@ def test_other_url_rules_are_refused(job: Path) -> None:
         Engine(job, {"BLOOM_URL_RULES": ["www"]})
     with opened(job) as engine:
         assert sorted(engine.drain()) == URLS
+
+
+def test_a_job_keeps_the_meaning_that_its_preset_had(tmp_path: Path) -> None:
+    """A job begun when "common" meant other rules goes on under those, and is shown by them; a new one has the new."""
+    former = ["default_port", "repeated_pairs", "tracking", "session_ids"]
+    url = "http://a.example/?utm_zone=32"
+    noted = []
+    for begun_with in (former, "common"):
+        job = tmp_path / str(len(noted))
+        for rules in (begun_with, "common", "common"):
+            with opened(job, {"BLOOM_URL_RULES": rules}) as engine:
+                engine.push(Request("http://a.example/"))
+                assert engine.crawl.fingerprints.of_request(Request(url)) == fingerprint(
+                    Request("http://a.example/" if begun_with is former else url)
+                )
+        noted.append(inspect_job(job).state.key_space["rules"])
+    assert noted == [",".join(former), ",".join(PRESETS["common"])]
 
 
 def test_another_fingerprinter_is_refused(job: Path) -> None:
@@ -121,6 +140,26 @@ def test_a_filter_older_than_the_database_learns_what_is_pending(job: Path, tmp_
     with opened(job) as engine:
         assert not any(engine.push(*map(Request, URLS + more)))
         assert sorted(engine.drain()) == sorted(URLS + more)
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_pages_of_unfiltered_requests_stay_new(tmp_path: Path, is_lost: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """A link to the page of a pending unfiltered request is followed, whatever happened to the filter.
+
+    A kill between a transaction and its watermark is no loss: the log says nothing of one.
+    """
+    with opened(tmp_path / "job") as engine:
+        engine.push(Request(URLS[0], dont_filter=True))
+        engine.commit(whole=False)
+        snapshot(tmp_path / "job", tmp_path / "killed")
+    if is_lost:
+        for path in (tmp_path / "job" / "requests.bloom").glob("layer-*"):
+            path.unlink()
+    caplog.clear()
+    with opened(tmp_path / ("job" if is_lost else "killed")) as engine:
+        assert ("had lost" in caplog.text) == is_lost
+        assert engine.push(Request(URLS[0])) == [True]
+        assert engine.drain() == [URLS[0]] * 2
 
 
 def test_a_job_that_was_moved_goes_on(job: Path, tmp_path: Path) -> None:

@@ -224,7 +224,7 @@ def test_an_empty_file_is_an_older_database(jobs: list[Job]) -> None:
     assert crawl(job) == (REFUSED, [])
 
 
-@pytest.mark.parametrize("pragma", ["user_version = 2", "application_id = 77"])
+@pytest.mark.parametrize("pragma", ["user_version = 3", "application_id = 77"])
 def test_another_format_is_refused_and_left_alone(pragma: str, jobs: list[Job]) -> None:
     """A later version of this package, or another program, may have written it."""
     job = jobs[-1].copy("tried")

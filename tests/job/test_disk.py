@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from scrapy import Request
 
+from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.job import store
 from scrapy_bloom.job.inspect import inspect_job
+from tests.support.crawls import ADDON, Site, start
 from tests.support.engine import Engine, opened
 from tests.support.killed_crawls import CrawlOfSite, make_room, run, run_to_the_end
 
@@ -78,6 +80,57 @@ def test_a_crawl_that_ends_on_a_full_disk_says_so(crawl: CrawlOfSite) -> None:
     make_room(crawl)
     run_to_the_end(crawl)
     crawl.check(errors=len([line for line in crawl.errors() if "[scrapy_bloom" in line]))
+
+
+def problem_at_the_start(job: Path) -> str:
+    try:
+        Engine(job).stop()
+    except UnusableError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.slow
+def test_a_disk_that_is_full_at_the_start_is_said_to_be(tmp_path: Path) -> None:
+    """However little room it has; nothing is said of damage, and with some room the crawl begins."""
+    mount, umount, disk = shutil.which("mount"), shutil.which("umount"), tmp_path / "disk"
+    disk.mkdir()
+    mounting = [str(mount), "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(disk)]
+    if not (mount and umount) or subprocess.run(mounting, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a tmpfs takes root on Linux")
+    try:
+        for room in range(0, 320, 20):
+            (disk / "others").write_bytes(bytes(1024 * (600 - room)))
+            problem = problem_at_the_start(disk / "job")
+            if not problem:
+                break
+            assert "full" in problem or "No space" in problem
+            shutil.rmtree(disk / "job", ignore_errors=True)
+        assert room > 100
+        (disk / "others").unlink()
+        with opened(disk / "job") as engine:
+            assert engine.push(Request("http://site.example/")) == [True]
+    finally:
+        subprocess.run([umount, str(disk)], check=True)
+
+
+def test_a_job_directory_deleted_during_the_crawl_is_said(tmp_path: Path) -> None:
+    """The crawl goes on to its end; its feed has every item."""
+    feed = tmp_path / "items.jl"
+    settings = {**ADDON, "JOBDIR": str(tmp_path / "job"), "FEEDS": {str(feed): {"format": "jsonlines"}}}
+    with Site({"/": ["/1", "/held"], "/1": [], "/held": ["/2", "/3"], "/2": [], "/3": []}) as site:
+        running = start(site, tmp_path, settings)
+        site.wait_for("/held")
+        while not (tmp_path / "job" / "requests.bloom" / "job.sqlite").exists():
+            time.sleep(0.01)
+        shutil.rmtree(tmp_path / "job")
+        site.release.set()
+        outcome = running.finish()
+        assert len(feed.read_text().splitlines()) == len(site.hits) == 5
+    assert outcome.stats["finish_reason"] == "finished"
+    (line,) = [line for line in outcome.lines("ERROR") if "[scrapy_bloom" in line]  # Scrapy's own spider.state fails
+    assert "deleted" in line
+    assert not outcome.lines("CRITICAL")
 
 
 class SlowConnection(sqlite3.Connection):

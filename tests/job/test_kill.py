@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_bloom.job.verify import verify_job
-from tests.support.killed_crawls import STARTS, CrawlOfSite, LoopbackSite, items_of, run, run_to_the_end
+from tests.support.killed_crawls import STARTS, CrawlOfSite, LoopbackSite, run, run_to_the_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -105,12 +105,3 @@ def test_a_kill_before_the_first_commit_begins_anew(directory: Path) -> None:
     for step in (5, 60):
         assert run([replace(crawl, kill_at=step)]) == [-9]
     run_to_the_end(crawl).check()
-
-
-def test_a_finished_job_begins_with_its_start_pages(directory: Path) -> None:
-    """They are asked for once in each cycle; what they lead to is known. Their items are appended, as by Scrapy."""
-    crawl = run_to_the_end(CrawlOfSite(directory / "crawl"))
-    run_to_the_end(crawl)
-    assert sorted(crawl.fetched()[crawl.pages :]) == [*range(STARTS)]
-    again = Counter((page, item) for page in range(STARTS) for item in range(items_of(page)))
-    assert crawl.items() == crawl.items("items.csv") == crawl.wanted() + again

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scrapy import Request
 
 from scrapy_bloom.job import store
-from tests.support.engine import BY_HOST, BY_PRIORITY, OURS, RAM, SCRAPY_LEAVES_FILES_OPEN, SCRAPYS, Engine
+from tests.support.engine import BY_HOST, BY_PRIORITY, OURS, RAM, SCRAPY_LEAVES_FILES_OPEN, SCRAPYS, Engine, opened
 
 pytestmark = SCRAPY_LEAVES_FILES_OPEN
 
@@ -183,3 +183,23 @@ def test_a_request_in_file_and_memory_comes_once(tmp_path: Path) -> None:
     assert [request.url for request in first if request] + engine.drain() == urls
     assert not engine.crawl.has_failed
     engine.stop()
+
+
+@pytest.mark.parametrize("order", ["Fifo", "Lifo"])
+def test_a_row_that_was_read_past_before_its_commit_was_known_is_handed_out(tmp_path: Path, order: str) -> None:
+    """An unfiltered request is written with its page. A read at that moment leaves it out, since it is in memory."""
+    urls = [f"http://host.example/{name}" for name in ("parent", "first", "held")]
+    with opened(tmp_path, {"SCHEDULER_DISK_QUEUE": f"scrapy.squeues.Pickle{order}DiskQueue"}) as engine:
+        engine.push(Request(urls[0]))
+        parent = engine.start()
+        assert parent is not None
+        engine.push(Request(urls[1]))
+        engine.push_from(parent, Request(urls[2], dont_filter=True))
+        engine.commit()
+        engine.end(parent)
+        engine.commit(whole=False)
+        found = [engine.start()]
+        engine.commit()
+        found.append(engine.start())
+        assert {request.url for request in found if request is not None} == set(urls[1:])
+        assert not engine.crawl.has_failed

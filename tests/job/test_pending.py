@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import tempfile
 from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,6 +15,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from scrapy import Request
+from twisted.python.failure import Failure
 
 from scrapy_bloom.job import store
 from scrapy_bloom.job.inspect import inspect_job
@@ -22,18 +25,55 @@ IN_MEMORY = ["http://memory.example/1", "http://memory.example/2"]
 """Requests for these cannot be serialized."""
 URLS = [f"http://host-{n % 3}.example/{n}" for n in range(60)] + IN_MEMORY
 some_urls = st.lists(st.sampled_from(URLS) | st.sampled_from(IN_MEMORY + URLS[:3]), min_size=1, max_size=4)
-PENDING, DONE = "pending", "done"
+places = st.integers(0, 100)
 PAGES = 3
 """Of a host, in a crawl with a limit."""
 LIMITED = {"BLOOM_PAGES_PER_HOST": PAGES}
 
 
-def durable(urls: list[str]) -> list[str]:
-    return [url for url in urls if url not in IN_MEMORY]
-
-
 def host_of(url: str) -> str:
     return url.split("/")[2]
+
+
+@dataclass(eq=False)
+class Fetch:
+    """What the model knows of one request: when it may be written, and when its page is committed."""
+
+    number: int
+    """In the request's meta, which survives a kill."""
+    url: str
+    is_filtered: bool
+    parents: list[Fetch]
+    """The page that led to it; of a request in memory only whose page is unknown, all that were in flight."""
+    children: list[Fetch] = field(default_factory=list)
+    is_ended: bool = False
+    fails: bool = False
+
+    @property
+    def is_in_memory(self) -> bool:
+        return self.url in IN_MEMORY
+
+    @property
+    def holder(self) -> Fetch | None:
+        """The page whose commit this request and its own commit wait for."""
+        waits = len(self.parents) == 1 and (self.is_in_memory or not self.is_filtered)
+        return self.parents[0] if waits else None
+
+    @property
+    def is_complete(self) -> bool:
+        return self.is_ended and all(child.is_complete for child in self.children if child.is_in_memory)
+
+    @property
+    def is_committed(self) -> bool:
+        return self.is_complete and (self.holder is None or self.holder.is_committed)
+
+    @property
+    def is_written(self) -> bool:
+        return not self.is_in_memory and (self.holder is None or self.holder.is_committed)
+
+    @property
+    def is_pending(self) -> bool:
+        return self.is_written and not self.is_committed
 
 
 class PendingRequests(RuleBasedStateMachine):
@@ -46,38 +86,57 @@ class PendingRequests(RuleBasedStateMachine):
         super().__init__()
         self.directory = Path(tempfile.mkdtemp(dir=RAM))
         self.runs = 0
-        self.is_seen: dict[str, str] = {}
-        self.queue: list[str] = []
-        self.in_flight: list[Request] = []
+        self.fetches: dict[int, Fetch] = {}
+        self.seen: set[str] = set()
+        self.queue: list[Fetch] = []
+        self.in_flight: list[tuple[Fetch, Request]] = []
         self.pages: Counter[str] = Counter()
-        self.failed: list[str] = []
         self.engine = self.open()
 
     def open(self, directory: Path | None = None) -> Engine:
         return Engine(directory, self.settings)
 
-    def waits(self, url: str) -> bool:
-        """Return whether the host of *url* has had its pages, those in flight included."""
-        if not self.settings or url in self.without_limit:
+    def waits(self, fetch: Fetch) -> bool:
+        """Return whether the host of *fetch* has had its pages, those in flight included."""
+        if self.settings is not LIMITED or fetch.url in self.without_limit:
             return False
-        hosts = [host_of(request.url) for request in self.in_flight]
-        return self.pages[host_of(url)] + hosts.count(host_of(url)) >= PAGES
+        hosts = [host_of(other.url) for other, _ in self.in_flight]
+        return self.pages[host_of(fetch.url)] + hosts.count(host_of(fetch.url)) >= PAGES
 
     def teardown(self) -> None:
         self.engine.stop()
         shutil.rmtree(self.directory)
 
-    @rule(urls=some_urls, priority=st.integers(0, 1), is_again=st.booleans())
-    def push(self, urls: list[str], priority: int, is_again: bool, **meta: Any) -> None:
+    @rule(urls=some_urls, priority=st.integers(0, 1), is_filtered=st.booleans(), parent=st.none() | places)
+    def push(self, urls: list[str], priority: int, is_filtered: bool, parent: int | None) -> None:
+        """Push requests; of the page in flight at *parent*, or such that nobody knows the page of."""
+        pages = self.in_flight
+        if pages and parent is not None:
+            pages = [pages[parent % len(pages)]]
         for url in urls:
-            unserializable = {"unserializable": lambda: None} if url in IN_MEMORY else {}
-            request = Request(url, priority=priority, dont_filter=is_again, meta={**meta, **unserializable})
-            is_new = is_again or url not in self.is_seen
-            assert self.engine.push(request) == [is_new]
-            if is_new:
-                self.queue.append(url)
-                if not is_again:
-                    self.is_seen[url] = PENDING
+            request = Request(url, priority=priority, dont_filter=not is_filtered)
+            if pages and parent is not None:
+                page = self.engine.crawl.pages.of_request(pages[0][1])
+                assert page is not None
+                self.engine.crawl.pages.leads_to(page, request)
+            self._push(request, [fetch for fetch, _ in pages], is_known=parent is not None)
+
+    def _push(self, request: Request, parents: list[Fetch], *, is_known: bool) -> None:
+        number, url, is_filtered = len(self.fetches), request.url, not request.dont_filter
+        request.meta["number"] = number
+        if url in IN_MEMORY:
+            request.meta["unserializable"] = lambda: None
+        is_new = not is_filtered or url not in self.seen
+        assert self.engine.push(request) == [is_new]
+        if not is_new:
+            return
+        fetch = Fetch(number, url, is_filtered, parents if is_known or url in IN_MEMORY else [])
+        for parent in fetch.parents:
+            parent.children.append(fetch)
+        self.fetches[number] = fetch
+        self.queue.append(fetch)
+        if is_filtered:
+            self.seen.add(url)
 
     @rule(times=st.integers(1, 4))
     def start(self, times: int) -> None:
@@ -85,44 +144,39 @@ class PendingRequests(RuleBasedStateMachine):
             request = self.engine.start()
             assert (request is None) == all(map(self.waits, self.queue))
             if request is not None:
-                assert not self.waits(request.url)
-                self.queue.remove(request.url)
-                self.in_flight.append(request)
+                fetch = self.fetches[request.meta["number"]]
+                assert not self.waits(fetch)
+                self.queue.remove(fetch)
+                self.in_flight.append((fetch, request))
 
-    @rule(place=st.integers(0, 100), times=st.integers(1, 4), fails=st.booleans())
+    @rule(place=places, times=st.integers(1, 4), fails=st.booleans())
     def end(self, place: int, times: int, fails: bool) -> None:
         """End requests; those that fail are taken back, as with ``BLOOM_FORGET_FAILED``."""
         for _ in range(min(times, len(self.in_flight))):
-            request = self.in_flight.pop(place % len(self.in_flight))
-            self.engine.end(request, status=0 if fails else 200)
-            self._is_done(request.url)
+            fetch, request = self.in_flight.pop(place % len(self.in_flight))
+            self.engine.end(request, Failure(TimeoutError()) if fails else 200)
+            fetch.is_ended, fetch.fails = True, fails
+            self.pages[host_of(fetch.url)] += not fails
             if fails:
-                self.failed.append(request.url)
                 self.engine.crawl.forget(request)
-                self.is_seen.pop(request.url, None)
+                self.seen.discard(fetch.url)
 
-    @rule(place=st.integers(0, 100), is_redirect=st.booleans())
+    @rule(place=places, is_redirect=st.booleans())
     def replace(self, place: int, is_redirect: bool) -> None:
-        """End a request in whose place a retry comes: no page. One that is redirected to what was seen is a page. No
-        failure is either."""
-        if self.in_flight:
-            request = self.in_flight[place % len(self.in_flight)]
-            seen = sorted(self.is_seen.keys() - {request.url})
-            if [each.url for each in self.in_flight].count(request.url) != 1:
-                return
-            if is_redirect and seen:
-                there = Request(seen[place % len(seen)], meta={"redirect_urls": [request.url]})
-                assert self.engine.push(there) == [False]
-                self._is_done(request.url)
-            else:
-                self.push([request.url], 0, True, retry_times=1)
-            self.in_flight.remove(request)
-            self.engine.end(request, status=0)
-
-    def _is_done(self, url: str) -> None:
-        self.pages[host_of(url)] += 1
-        if self.is_seen.get(url) == PENDING:
-            self.is_seen[url] = DONE
+        """End a request in whose place a retry comes, or which is redirected to what was seen: no page, no failure."""
+        if not self.in_flight:
+            return
+        fetch, request = self.in_flight[place % len(self.in_flight)]
+        seen = sorted(self.seen)
+        if is_redirect and seen:
+            there = request.replace(url=seen[place % len(seen)], dont_filter=False)
+        else:
+            there = request.replace(dont_filter=True)
+        self.engine.crawl.pages.result_came(request, there)
+        self._push(there, [fetch], is_known=True)
+        self.in_flight.remove((fetch, request))
+        self.engine.end(request, None)
+        fetch.is_ended = True
 
     @invariant()
     def the_end_is_known(self) -> None:
@@ -136,11 +190,12 @@ class PendingRequests(RuleBasedStateMachine):
 
     @invariant()
     def links_are_answered(self) -> None:
-        assert self.answers() == [url in self.is_seen for url in URLS]
+        assert self.answers() == self.seen
 
-    def answers(self) -> list[bool]:
+    def answers(self) -> set[str]:
+        """Return which URLs are seen."""
         fingerprints = [self.engine.crawl.fingerprints.of_request(Request(url)) for url in URLS]
-        return self.engine.crawl.seen(fingerprints)
+        return set(itertools.compress(URLS, self.engine.crawl.seen(fingerprints)))
 
 
 class PendingInJob(PendingRequests):
@@ -151,6 +206,7 @@ class PendingInJob(PendingRequests):
     def __init__(self) -> None:
         super().__init__()
         self.taken_back: set[str] = set()
+        self.failed: list[str] = []
         self._committed()
 
     def open(self, directory: Path | None = None) -> Engine:
@@ -158,32 +214,28 @@ class PendingInJob(PendingRequests):
 
     def _committed(self, whole: bool = True) -> None:
         """Note what a kill may not undo. After a transaction alone, what was taken back before may be new once more."""
-        self.committed_pages, self.committed_failed = Counter(self.pages), Counter(self.failed)
-        self.unfinished = durable(self.queue + [request.url for request in self.in_flight])
-        self.known = set(durable(list(self.is_seen))) - (set() if whole else self.taken_back)
-        self.pushed: list[str] = []
-        self.ended: list[str] = []
+        self.committed_pages = Counter(self.pages)
+        self.committed_failed = self._failed()
+        self.pending = {number for number, fetch in self.fetches.items() if fetch.is_pending}
+        in_memory = {fetch.url for fetch in self.fetches.values() if fetch.is_in_memory and not fetch.is_committed}
+        self.known = self.seen - in_memory - (set() if whole else self.taken_back)
 
-    @rule(urls=some_urls, priority=st.integers(0, 1), is_again=st.booleans())
-    def push(self, urls: list[str], priority: int, is_again: bool, **meta: Any) -> None:
-        before = len(self.queue)
-        super().push(urls, priority, is_again, **meta)
-        self.pushed += durable(self.queue[before:])
+    def _failed(self) -> Counter[str]:
+        """Return the failures that are committed with their pages: each page gives the one item of this model."""
+        now = [fetch.url for fetch in self.fetches.values() if fetch.fails and fetch.is_committed]
+        return Counter(self.failed + now)
 
-    @rule(place=st.integers(0, 100), times=st.integers(1, 4), fails=st.booleans())
+    @rule(place=places, times=st.integers(1, 4), fails=st.booleans())
     def end(self, place: int, times: int, fails: bool) -> None:
-        before = Counter(request.url for request in self.in_flight)
+        before = set(self.seen)
         super().end(place, times, fails)
-        ended = list((before - Counter(request.url for request in self.in_flight)).elements())
-        self.ended += ended
-        self.taken_back |= set(ended) if fails else set()
-        self.known &= self.is_seen.keys()
+        self.taken_back |= before - self.seen
+        self.known &= self.seen
 
-    @rule(place=st.integers(0, 100), is_redirect=st.booleans())
-    def replace(self, place: int, is_redirect: bool) -> None:
-        before = Counter(request.url for request in self.in_flight)
-        super().replace(place, is_redirect)
-        self.ended += (before - Counter(request.url for request in self.in_flight)).elements()
+    @rule()
+    def write(self) -> None:
+        """Write a transaction that the crawl does not know of yet, while it hands out requests."""
+        self.commit(whole=False)
 
     def commit(self, whole: bool) -> None:
         self.engine.commit(whole=whole)
@@ -203,7 +255,7 @@ class PendingInJob(PendingRequests):
         directory = self.engine.jobdir
         self.engine.stop()
         assert directory is not None
-        self._resume(directory)
+        self._resume(directory, was_committed=True)
 
     @rule(after=st.sampled_from(["", "transaction", "commit"]))
     def kill(self, after: str) -> None:
@@ -213,32 +265,55 @@ class PendingInJob(PendingRequests):
         assert self.engine.jobdir is not None
         snapshot(self.engine.jobdir, copy)
         self.engine.stop()
-        self._resume(copy)
+        self._resume(copy, was_committed=bool(after))
 
-    def _resume(self, directory: Path) -> None:
-        """Nothing pending is lost, nothing done at the last commit comes back, and nothing lost counts as seen.
+    def _resume(self, directory: Path, *, was_committed: bool) -> None:
+        """What the last commit, or a later one, has written is pending, and nothing else; nothing lost counts as seen.
 
-        What was counted and listed then still is.
+        A page is pending, or all that it led to is; and its failure is listed once.
         """
         with opened(Path(shutil.copytree(directory, self._next_directory()))) as probe:
-            found = Counter(probe.drain())
-        assert Counter(self.unfinished) - Counter(self.ended) <= found <= Counter(self.unfinished + self.pushed)
+            numbers = []
+            while (request := probe.start()) is not None:
+                numbers.append(request.meta["number"])
+                probe.end(request)
+        found = set(numbers)
+        assert len(numbers) == len(found)
+        written = {number for number, fetch in self.fetches.items() if fetch.is_written}
+        committed = {number for number, fetch in self.fetches.items() if fetch.is_committed}
+        assert self.pending - committed <= found <= self.pending | written
+        if was_committed:
+            assert found == self.pending
+        for number in self.pending - found:
+            assert {child.number for child in self.fetches[number].children if child.is_written} <= found | committed
         self.engine = self.open(directory)
-        seen = {url for url, is_seen in zip(URLS, self.answers(), strict=True) if is_seen}
-        done = {url for url in durable(list(self.is_seen)) if self.is_seen[url] == DONE}
-        assert self.known <= seen <= found.keys() | done
-        failed = [each.url for each in inspect_job(directory).failed]
-        assert self.committed_failed <= Counter(failed) <= Counter(self.failed)
+        seen = self.answers()
+        kept = [fetch for fetch in self.fetches.values() if fetch.number in found | committed]
+        assert self.known <= seen <= {fetch.url for fetch in kept if fetch.is_filtered}
+        failed = Counter(row.url for row in inspect_job(directory).failed)
+        assert self.committed_failed <= failed <= self._failed()
         pages = Counter(self.pages) if self.engine.store.pages is None else self.engine.store.pages.counts
         assert self.committed_pages <= pages <= self.pages
-        self.failed, self.pages = failed, Counter(pages)
-        self.queue, self.in_flight = list(found.elements()), []
-        self.is_seen = {url: PENDING if url in found else DONE for url in seen}
+        self.failed, self.pages = list(failed.elements()), Counter(pages)
+        self.seen, self.in_flight = seen, []
+        self.fetches = {
+            number: Fetch(number, fetch.url, fetch.is_filtered, [])
+            if number in found
+            else Fetch(number, fetch.url, fetch.is_filtered, [], is_ended=True)
+            for number, fetch in self.fetches.items()
+        }
+        self.queue = [self.fetches[number] for number in found]
         self._committed()
 
     def _next_directory(self) -> Path:
         self.runs += 1
         return self.directory / str(self.runs)
+
+
+class FifoInJob(PendingInJob):
+    """With a job directory, oldest first."""
+
+    settings: ClassVar[dict[str, Any]] = {"SCHEDULER_DISK_QUEUE": "scrapy.squeues.PickleFifoDiskQueue"}
 
 
 class LimitedRequests(PendingRequests):
@@ -254,7 +329,7 @@ class LimitedInJob(PendingInJob):
 
 
 @pytest.mark.parametrize("examples", [8, pytest.param(300, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("machine", [PendingRequests, PendingInJob, LimitedRequests, LimitedInJob])
+@pytest.mark.parametrize("machine", [PendingRequests, PendingInJob, FifoInJob, LimitedRequests, LimitedInJob])
 def test_no_pending_request_is_lost(
     machine: type[PendingRequests], examples: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,6 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
-from scrapy import Request
 
 from scrapy_bloom.errors import BloomError, InUseError, UnusableError
 from scrapy_bloom.job.inspect import inspect_job
@@ -39,14 +38,16 @@ def test_a_fixed_job_keeps_all_else(tmp_path: Path) -> None:
     """Feeds, failed requests, spider.state, counts and figures are copied, and the damaged database is kept."""
     job = begun(tmp_path)[-1]
     with opened(job.directory) as engine:
-        engine.crawl.failures.failed(Request("http://host-0.example/failed"), "status 500")
+        request = engine.start()
+        assert request is not None
+        engine.end(request, 500)
         engine.spider.state["kept"] = True
     before = inspect_job(job.directory)
     content = job.database.read_bytes()
     flip(job.database, content.index(b"http://host-3.example/000233"), 1)
     assert crawl(job.copy("tried"))[0] == REFUSED
     assert verify_job(job.directory)
-    assert fix_job(job.directory) == (len(job.pending) - 1, 1)
+    assert fix_job(job.directory) == (len(job.pending) - 2, 1)  # without the failed one, and the damaged one
     after = inspect_job(job.directory)
     assert (after.feeds, after.failed, after.figures) == (before.feeds, before.failed, before.figures)
     assert (after.state.spider, after.state.runs, after.state.cycle) == ("site", 2, 1)
@@ -56,7 +57,7 @@ def test_a_fixed_job_keeps_all_else(tmp_path: Path) -> None:
         notes = dict(connection.execute("SELECT key, body FROM note"))
     assert b"kept" in notes["spider.state"]
     with opened(job.directory) as engine:
-        assert len(engine.drain()) == len(job.pending) - 1
+        assert len(engine.drain()) == len(job.pending) - 2
 
 
 def test_a_damaged_filter_is_not_fixed_but_can_be_deleted(tmp_path: Path) -> None:

@@ -87,6 +87,19 @@ def test_what_was_seen_is_counted_as_filtered(crawl: OpenCrawl) -> None:
     assert crawl.stat("bloom/links_dropped") == crawl.stat("dupefilter/filtered") == 6
 
 
+def test_links_that_are_dropped_count_as_requests_for_them_would() -> None:
+    """A link is a vote for its page, whether it becomes a request that is a duplicate or is dropped before that."""
+    pages = [page_with("a.html", "/docs/a.html#x", "b.html"), page_with("a.html#y"), page_with("../docs/a.html")]
+    votes = []
+    for extractor in (LinkExtractor(), UnseenLinkExtractor()):
+        with opened(BLOOM_LOOP_GUARD=True) as crawl:
+            for response in [*pages, *pages]:
+                crawl.see(*set(urls_of(extractor.extract_links(response))))
+            assert crawl.crawl.guard is not None
+            votes.append([crawl.crawl.guard.share.links.of(fingerprint(Request(url))) for url in (A, B)])
+    assert votes[0] == votes[1] == [8, 2]
+
+
 def test_a_link_seen_too_long_ago_comes_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """With BLOOM_MAX_AGE, what is too old is a link again on the first page after that."""
     now = 1_000_000_000.0

@@ -30,9 +30,10 @@ from scrapy import crawler as scrapys
 from scrapy.exceptions import CloseSpider
 from scrapy.http import HtmlResponse
 from scrapy.linkextractors import LinkExtractor
+from scrapy.utils.misc import load_object
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from typing_extensions import Self
 
@@ -76,6 +77,10 @@ class Site:
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
+
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers["Content-Length"]))
+                self.do_GET()
 
             def log_message(self, *_: object) -> None: ...
 
@@ -232,11 +237,16 @@ class FollowSpider(scrapy.Spider):
     name = "site"
     state: dict[str, Any]
 
-    async def start(self) -> AsyncIterator[Any]:
+    @classmethod
+    def from_crawler(cls, crawler: Any, *args: Any, **kwargs: Any) -> Self:
+        spider = super().from_crawler(crawler, *args, **kwargs)
+        spider.start_urls = crawler.settings["URLS"]
+        crawler.signals.connect(spider.note_state, signal=scrapy.signals.engine_started)
+        return spider
+
+    def note_state(self) -> None:
         state = json.dumps(getattr(self, "state", {}))
         Path(self.settings["CHILD"], "state").write_text(state, encoding="utf-8")
-        for url in self.settings["URLS"]:
-            yield scrapy.Request(url, dont_filter=not self.settings["FILTERS_STARTS"])
 
     def parse(self, response: Any) -> Iterator[Any]:
         if "raises" in response.url:
@@ -267,7 +277,7 @@ def crawl_here(settings: dict[str, Any]) -> None:
     if settings.get("TWISTED_REACTOR_ENABLED") is False:
         kind = scrapys.AsyncCrawlerProcess
     process = kind(settings)
-    crawler = process.create_crawler(FollowSpider)
+    crawler = process.create_crawler(load_object(settings.get("SPIDER", FollowSpider)))
     process.crawl(crawler)
     process.start()
     stats = crawler.stats.get_stats() if crawler.stats else {}

@@ -11,7 +11,7 @@ from scrapy import Request
 
 from scrapy_bloom.errors import BloomError
 from scrapy_bloom.job import store
-from scrapy_bloom.job.records import FeedLength
+from scrapy_bloom.job.records import Batch, FeedLength
 from tests.support.engine import Engine, snapshot
 
 if TYPE_CHECKING:
@@ -75,7 +75,9 @@ def _begun(directory: Path, count: int, done: int, site: str, moments: int) -> l
     engine = Engine(directory / "running")
     feed = directory / "items.jl"
     feed.write_bytes(b"x" * 5_000)
-    engine.store.feed_begins(FeedLength(str(feed), 5_000, 1, 100, str(feed)))
+    engine.store.database.write(
+        Batch(feeds=[FeedLength(str(feed), 5_000, 1, 100, str(feed))], state=engine.store.database.state)
+    )
     jobs, finished = [], set[str]()
     for moment in range(moments):
         numbers = range(count * moment // moments, count * (moment + 1) // moments)

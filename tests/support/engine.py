@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from scrapy import Request, Spider, signals
+from scrapy import Request, Spider
 from scrapy.core.downloader import Slot
 from scrapy.core.engine import _Slot
 from scrapy.http import Response
@@ -25,6 +25,8 @@ from scrapy_bloom.scheduler import DurableScheduler
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from twisted.python.failure import Failure
 
 OUR_FILTER = f"{BloomDupeFilter.__module__}.BloomDupeFilter"
 OUR_SCHEDULER = f"{DurableScheduler.__module__}.DurableScheduler"
@@ -104,6 +106,14 @@ class Engine:
     def push(self, *requests: Request) -> list[bool]:
         return [self.scheduler.enqueue_request(request) for request in requests]
 
+    def push_from(self, parent: Request, *requests: Request) -> list[bool]:
+        """Push *requests* that the callback of *parent*, which is in progress, yields."""
+        page = self.crawl.pages.of_request(parent)
+        assert page is not None
+        for request in requests:
+            self.crawl.pages.leads_to(page, request)
+        return self.push(*requests)
+
     def start(self) -> Request | None:
         """What the engine does to download the next request: it is in progress, and active in its slot.
 
@@ -118,11 +128,14 @@ class Engine:
             self._slot(request).active.add(request)
         return request
 
-    def end(self, request: Request, status: int = 200) -> None:
-        """What the engine does when it is done with *request*: a response came, with *status*, or none if that is 0."""
-        if status:
-            response = Response(request.url, status=status)
-            self.crawler.signals.send_catch_log(signals.response_received, response=response, request=request)
+    def end(self, request: Request, result: int | Response | Request | Failure | None = 200) -> None:
+        """What the engine does when it is done with *request*: *result* came of its download; None: nothing did.
+
+        A number is the status of a response.
+        """
+        if result is not None:
+            response = Response(request.url, status=result) if isinstance(result, int) else result
+            self.crawl.pages.result_came(request, response)
         self._slot(request).active.discard(request)
         self.engine._slot.remove_request(request)
 

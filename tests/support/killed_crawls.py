@@ -67,6 +67,12 @@ class CrawlOfSite:
     """Before which step the process kills itself; 0: never."""
     kill_page: int = 0
     """The process is killed instead of fetching its page of this number; 0: never."""
+    stop_page: int = 0
+    """The process gets Ctrl-C when it fetches its page of this number; 0: never."""
+    spiders: int = 1
+    """How many the process runs at once, each with its own job."""
+    is_plain: bool = False
+    """Whether Scrapy crawls alone."""
     kill_after: float = 0
     """Seconds after which it is ended by SIGALRM, which nobody handles; 0: never."""
     patience: int = 2_000
@@ -115,6 +121,7 @@ class CrawlOfSite:
                 if path.suffix == ".csv":
                     header, *rows = csv.reader(file) if path.stat().st_size else [["page", "item"]]
                     assert header == ["page", "item"]
+                    rows = [row for row in rows if row != header]  # of jobs before, as by Scrapy
                 else:
                     rows = [json.loads(line).values() for line in file]
             found.update((int(page), int(item)) for page, item in rows)
@@ -125,7 +132,7 @@ class CrawlOfSite:
         path = self.files / "items.jl"
         if not path.exists():
             return b""
-        noted = [feed.length for feed in inspect_job(self.job).feeds if feed.path == str(path)]
+        noted = [feed.size for feed in inspect_job(self.job).feeds if feed.path == str(path)]
         return path.read_bytes()[: noted[0]] if noted else b""
 
     def finished(self) -> set[int]:
@@ -186,7 +193,7 @@ def run(crawls: Sequence[CrawlOfSite]) -> list[int]:
 
 
 def run_to_the_end(crawl: CrawlOfSite, **changes: Any) -> CrawlOfSite:
-    crawl = replace(crawl, kill_at=0, kill_after=0, kill_page=0, **changes)
+    crawl = replace(crawl, kill_at=0, kill_after=0, kill_page=0, stop_page=0, **changes)
     assert run([crawl]) == [0]
     return crawl
 
@@ -262,12 +269,16 @@ class Pages:
             await self._next_commit(10_000)
         if count == self.crawl.kill_page:
             os.kill(os.getpid(), signal.SIGKILL)
+        if count == self.crawl.stop_page:
+            os.kill(os.getpid(), signal.SIGINT)
         page = int(request.url.rsplit("/", 1)[1])
         os.write(self._file, b"%d\n" % page)
         return HtmlResponse(request.url, body=links_of(page, self.crawl.pages, self.crawl.links).encode())
 
     async def _next_commit(self, patience: int) -> None:
         """Let a commit end, if one does in a while: a crawl in memory would be over before the second."""
+        if self.crawl.is_plain:
+            return
         own = Crawl.of(self._crawler).store
         assert isinstance(own, JobStore)
         commits = own.commits
@@ -305,25 +316,32 @@ class SiteSpider(scrapy.Spider):
     async def start(self) -> AsyncIterator[Any]:
         if self.settings["ITEM_OF_START"]:
             yield {"page": -1, "item": 0}
-        for page in range(STARTS):
-            yield scrapy.Request(f"{self.crawl.url or 'http://site.test'}/{page}", dont_filter=True)
+        for page in range(1 if self.settings["ONE_BY_ONE"] else STARTS):
+            yield scrapy.Request(
+                f"{self.crawl.url or 'http://site.test'}/{page}"
+            )  # asked for in each run, and filtered
 
     def parse(self, response: Any) -> Iterator[Any]:
         page = int(response.url.rsplit("/", 1)[1])
-        self.state.setdefault("pages", []).append(page)
+        if hasattr(self, "state"):
+            self.state.setdefault("pages", []).append(page)
         count = self.settings.getdict("MANY").get(str(page), items_of(page))
+        make = load_object(self.settings["MAKE_ITEM"]) if self.settings["MAKE_ITEM"] else None
         for item in range(0 if self.settings["NO_ITEMS"] else count):
-            yield {"page": page, "item": item}
+            yield {"page": page, "item": item} if make is None else make(page, item)
             if self.settings["STRANGE_ITEM"] and not item:
                 yield {"page": page, "item": object()}
         if page == self.settings["MOVE_AT_PAGE"]:
             feed = self.crawl.directory / "items.jl"
             if feed.exists():
                 feed.rename(feed.with_name("moved.jl"))
-        yield from response.follow_all(css="a")
+        if not self.settings["ONE_BY_ONE"]:
+            yield from response.follow_all(css="a")
+        elif page + 1 < self.crawl.pages:
+            yield response.follow(f"/{page + 1}")
 
     def closed(self, reason: str) -> None:
-        (self.crawl.directory / "state").write_text(json.dumps(self.state.get("pages", [])))
+        (self.crawl.directory / "state").write_text(json.dumps(getattr(self, "state", {}).get("pages", [])))
 
 
 def settings_of(crawl: CrawlOfSite) -> dict[str, Any]:
@@ -351,6 +369,10 @@ def settings_of(crawl: CrawlOfSite) -> dict[str, Any]:
         "LOG_LEVEL": "INFO",
         "LOG_FILE": str(crawl.directory / "log"),
     }
+    if crawl.is_plain:
+        settings["EXTENSIONS_BASE"] = {"scrapy.extensions.feedexport.FeedExporter": 0}
+        for name in ("JOBDIR", "ADDONS", "DUPEFILTER_CLASS", "SCHEDULER"):
+            del settings[name]
     if not crawl.url:
         settings["DOWNLOADER_MIDDLEWARES"] = {Pages: 1}
     return {**settings, **crawl.settings}
@@ -392,7 +414,11 @@ def crawl_here(crawl: CrawlOfSite) -> None:
     store.COMMIT_SECONDS = owner.TICK_SECONDS = crawl.seconds
     steps = Steps(crawl.kill_at)
     process = CrawlerProcess(settings_of(crawl))
-    process.crawl(SiteSpider)
+    for number in range(crawl.spiders):
+        crawler = process.create_crawler(SiteSpider)
+        if number:
+            crawler.settings.set("JOBDIR", f"{crawl.job}-{number}", "cmdline")
+        process.crawl(crawler)
     if crawl.kill_at or crawl.counts:
         steps.start()
     signal.setitimer(signal.ITIMER_REAL, crawl.kill_after)

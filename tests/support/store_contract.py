@@ -69,10 +69,13 @@ def hands_out(open_: Open) -> None:
     assert found is not None
     assert found.to_dict(spider=engine.spider) == expected
     assert type(found) is FormRequest
-    assert (engine.pending(), engine.store.is_handling(found)) == (0, True)
-    assert not engine.store.is_handling(Request(found.url))
+    assert engine.pending() == 0
+    page = engine.crawl.pages.of_request(found)
+    assert page is not None
+    assert page.request is found
+    assert engine.crawl.pages.of_request(Request(found.url)) is None
     engine.end(found)
-    assert not engine.store.is_handling(found)
+    assert engine.crawl.pages.of_request(found) is None
     assert engine.start() is None
     engine.stop()
 
@@ -83,10 +86,10 @@ def takes_what_it_does_not_know(open_: Open) -> None:
     engine.push(Request(url(1)))
     found = engine.start()
     assert found is not None
-    engine.store.done(Request(url(1)))
-    assert engine.store.is_handling(found)
+    engine.crawl.done(Request(url(1)))
+    assert engine.crawl.pages.of_request(found) is not None
     engine.end(found)
-    engine.store.done(found)
+    engine.crawl.done(found)
     assert engine.push(Request(url(1)), Request(url(2))) == [False, True]
     assert engine.drain() == [url(2)]
     engine.stop()
@@ -111,11 +114,33 @@ def closes_twice(open_: Open) -> None:
     engine = open_()
     engine.push(Request(url(1)))
     engine.stop()
-    engine.crawl.close()
+    engine.crawl.close("again")
     engine.scheduler.df.close("again")
 
 
-CHECKS = [remembers, hands_out, takes_what_it_does_not_know, hands_out_what_cannot_be_serialized, closes_twice]
+def takes_back_what_is_in_progress(open_: Open) -> None:
+    """A page that its callback takes back is new when it is done, also if its request cannot be serialized."""
+    engine = open_()
+    for request in (Request(url(1)), unserializable(2)):
+        assert engine.push(request) == [True]
+        page = engine.start()
+        assert page is not None
+        engine.crawl.forget(page)
+        engine.end(page)
+        engine.commit()
+        assert engine.push(Request(request.url)) == [True]
+        engine.drain()
+    engine.stop()
+
+
+CHECKS = [
+    remembers,
+    hands_out,
+    takes_what_it_does_not_know,
+    hands_out_what_cannot_be_serialized,
+    takes_back_what_is_in_progress,
+    closes_twice,
+]
 
 
 def keeps_what_is_pending(open_: Open) -> None:

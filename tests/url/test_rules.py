@@ -14,11 +14,10 @@ from scrapy.utils.request import fingerprint as scrapy_fingerprint
 from scrapy_bloom.errors import SettingsError
 from scrapy_bloom.url.canonical import canonicalize_url
 from scrapy_bloom.url.fingerprint import fingerprint, fingerprints_under
+from scrapy_bloom.url.noise import SESSION_NAMES, TRACKING, TRACKING_2
 from scrapy_bloom.url.rules import (
     PRESETS,
     RULES,
-    SESSION_NAMES,
-    TRACKING,
     Rules,
     resolve,
 )
@@ -30,6 +29,11 @@ if TYPE_CHECKING:
 PAGE = (Path(__file__).parents[2] / "docs" / "rules.md").read_text(encoding="utf-8")
 SID = "0123456789abcdefABCDEF0123"
 ASP = "/(S(lit3py55t21z5v55vlm25s55))"
+ASP_1 = "/(lit3py55t21z5v55vlm25s55)"
+RECORD = "507f1f77bcf86cd799439011"
+"""An id as MongoDB gives its records."""
+FORMER_COMMON = ("default_port", "repeated_pairs", "tracking", "session_ids")
+"""What "common" stood for in earlier versions."""
 
 EXAMPLES = {
     "default_port": [
@@ -51,6 +55,15 @@ EXAMPLES = {
         ("http://a.example/?my_gclid=1&utmost=2&q=utm_source", None),
         ("http://a.example/utm_source=1", None),
     ],
+    "tracking_2": [
+        ("http://a.example/?id=7&utm_source=mail&utm_medium=x", "http://a.example/?id=7"),
+        ("http://a.example/?a=1&amp%3Butm_id=2&amp%3Bamp%3Bfbclid=3", "http://a.example/?a=1"),
+        ("http://a.example/?cm_mmc=a-_-b&cm_mmca1=c&hsa_acc=1&_kx=", "http://a.example/"),
+        ("http://a.example/?__s=abc123def456", "http://a.example/"),
+        ("http://a.example/?utm_zone=33&utm_easting=4500&utm=32N&utm_northing=5", None),
+        ("http://a.example/?__s=2&my_gclid=1&gclid2=1&cmpid=12&ref=x&utmost=2&q=utm_source", None),
+        ("http://a.example/utm_source=1", None),
+    ],
     "session_ids": [
         (f"http://a.example/x;jsessionid={SID}?b=1", "http://a.example/x?b=1"),
         (f"http://a.example/x;JSESSIONID={SID}.node1!17", "http://a.example/x"),
@@ -61,6 +74,30 @@ EXAMPLES = {
         ("http://a.example/x;jsessionid=short?sid=42&PHPSESSID=7", None),
         (f"http://a.example/?token={SID}&s={SID}", None),
         ("http://a.example/(S(short))/a(S(lit3py55t21z5v55vlm25s55))/", None),
+    ],
+    "session_ids_2": [
+        (f"http://a.example/x;jsessionid={SID}?b=1", "http://a.example/x?b=1"),
+        (f"http://a.example/x;JSESSIONID={SID}.node1!17", "http://a.example/x"),
+        ("http://a.example/x;jsessionid=1wl7rgz5pq0zo/y", "http://a.example/x/y"),
+        ("http://a.example/x;jsessionid=aaa7LxxireKymd19UfOg;v=1", "http://a.example/x;v=1"),
+        (f"http://a.example/?jsessionid={SID}.node1&b=1", "http://a.example/?b=1"),
+        ("http://a.example/?jsessionid=abcrmF3Gx-5Z_hhkgHfzr!-12", "http://a.example/"),
+        (f"http://a.example/?PHPSESSID={SID}&id=7", "http://a.example/?id=7"),
+        ("http://a.example/?PHPSESSID=q1w2e3r4t5y6u7i8o9p0a-", "http://a.example/"),
+        ("http://a.example/?CGISESSID=9c3b4d2e1f0a9b8c7d6e5f4a3b2c1d0e", "http://a.example/"),
+        ("http://a.example/?CFID=975475&CFTOKEN=35520188&id=7", "http://a.example/?id=7"),
+        ("http://a.example/?a=1&amp%3BCFID=9&amp%3BCFTOKEN=d1f0a9b8-7C6D-4E5F", "http://a.example/?a=1"),
+        (f"http://a.example/?a=1&amp%3Bsid={SID}", "http://a.example/?a=1"),
+        (f"http://a.example/?sid={'0123456789ABCDEF' * 2}", "http://a.example/"),
+        ("http://a.example/?s=0123456789abcdef0123456789ABCDEF", "http://a.example/"),
+        (f"http://a.example{ASP}/orders.aspx", "http://a.example/orders.aspx"),
+        (f"http://a.example{ASP_1}/orders.aspx", "http://a.example/orders.aspx"),
+        ("http://a.example/(A(k_1)S(lit3py55t21z5v55vlm25s55)F(x-2))", "http://a.example/"),
+        (f"http://a.example/?sid={RECORD}&session_id={RECORD.upper()}", None),
+        (f"http://a.example/?sid={'1234567890' * 3}&session_id=01ARZ3NDEKTSV4RRFFQ69G5FAV", None),
+        ("http://a.example/?sid=42&PHPSESSID=7&jsessionid=short&CFID=12&sessid=internationalization", None),
+        (f"http://a.example/?token={SID}&s={SID}&cftoken=1", None),
+        ("http://a.example/(S(short))/a(S(lit3py55t21z5v55vlm25s55))/(abcdefghijklmnopqrstuvwx)/", None),
     ],
     "trailing_slash": [
         ("http://a.example/b/?c=1", "http://a.example/b?c=1"),
@@ -115,7 +152,8 @@ PIECES = st.sampled_from(
     [
         *("/", "//", ":80", ":443", ":", "www.", "www.www.", "@", "?", "&", "&&", "=", "#", "%", "a", "A=1", "%41"),
         *("utm_source=x", "utm_", "gclid", "gclid=1", "_ga=2", "hsCtaTracking=1", f"sid={SID}", f"PHPSESSID={SID}"),
-        *(";x", ";jsessionid=", f";jsessionid={SID}", f";JSessionID={SID}", ASP, "/(S(", "))", "/index.html"),
+        *(";x", ";jsessionid=", f";jsessionid={SID}", f";JSessionID={SID}", ASP, ASP_1, "/(S(", "))", "/index.html"),
+        *("CFID=1", "CFTOKEN=12345678", "amp;", "&amp;", f"CGISESSID={SID}", "jsessionid=0123456789.n", "__s=abcdef"),
         *("s=0123456789abcdef0123456789abcdef", "/Default.aspx", "index.php", "%2f", "%C3%9c", "+", "\u0130"),
         *("[::1]", ".", "..", "/../", "\t", " ", "\\", "\u00e9", "%75tm_source=1", "a=1&a=1", "http://", "x.example"),
     ]
@@ -155,13 +193,16 @@ def test_the_quick_look_misses_nothing(url: str) -> None:
     assert may_touch is not None
     given_url = canonical(url)
     if given_url is not None and not may_touch(given_url):
-        assert all(RULES[name](given_url) == given_url for name in PRESETS["common"])
+        assert all(RULES[name](given_url) == given_url for name in (*PRESETS["common"], *FORMER_COMMON))
 
 
 def test_the_quick_look_knows_every_name() -> None:
     """No name that a rule drops is missing from the pattern of the quick look, and most links pass it."""
     common = resolve(["common"])
-    fields = [f"{name}=1" for name in (*TRACKING, "utm_x")]
+    former = resolve(FORMER_COMMON)
+    for name in (*TRACKING, "utm_x"):
+        assert former.apply(f"http://a.example/?{name}=1") == "http://a.example/", name
+    fields = [f"{name}=1" for name in (*TRACKING, *TRACKING_2)]
     fields += [
         f"{spelled}={SID}" for name in (*SESSION_NAMES, "aspsessionidabcdefgh") for spelled in (name, name.upper())
     ]
@@ -213,8 +254,8 @@ def test_a_verbatim_url_is_left_alone() -> None:
     ("value", "names"),
     [
         *[(nothing, ()) for nothing in (None, [], "")],
-        ("common", PRESETS["common"]),
-        (["safe", "tracking", "session_ids", "safe"], PRESETS["common"]),
+        ("common", ("default_port", "repeated_pairs", "tracking_2", "session_ids_2")),
+        (["safe", "tracking_2", "session_ids_2", "safe"], PRESETS["common"]),
         (["www", "safe"], ("www", *PRESETS["safe"])),
         ("tracking, www", ("tracking", "www")),
         (("www",), ("www",)),
@@ -225,6 +266,34 @@ def test_presets_are_their_rules_and_what_comes_twice_counts_once(value: object,
     assert resolve(value).names == names
     assert resolve(value) == resolve(names)
     assert Rules() == resolve([])
+
+
+@given(URLS, st.permutations([*RULES]))
+def test_the_order_of_index_page_and_trailing_slash_makes_no_difference(url: str, names: list[str]) -> None:
+    """Both orders in a list are the same rules, whatever stands between them, and one key space."""
+    first, second = sorted(map(names.index, ("index_page", "trailing_slash")))
+    swapped = [*names]
+    swapped[first], swapped[second] = names[second], names[first]
+    assert resolve(["trailing_slash", "index_page"]) == resolve(["index_page", "trailing_slash"])
+    before = canonical(url)
+    if before is not None:
+        assert resolve(swapped).apply(before) == resolve(names).apply(before)
+
+
+@pytest.mark.parametrize(
+    ("value", "former"),
+    [
+        ("common", FORMER_COMMON),
+        (["www", "common"], ("www", *FORMER_COMMON)),
+        (["trailing_slash", "common", "index_page"], ("trailing_slash", *FORMER_COMMON, "index_page")),
+    ],
+)
+def test_a_filter_keeps_the_meaning_that_a_preset_had_when_it_was_begun(value: object, former: Any) -> None:
+    """A setting means the rules of an earlier version where a filter noted them, and the new ones everywhere else."""
+    assert resolve(value, ",".join(former)).names == former
+    for noted in (None, "", "www", ",".join(former[1:])):
+        assert resolve(value, noted) == resolve(value) != resolve(former)
+    assert resolve(former, ",".join(former)).names == former
 
 
 def without_digits(url: str) -> str:

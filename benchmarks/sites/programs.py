@@ -1,0 +1,393 @@
+"""A wiki, a tracker, and endless babble, in the manner of real programs; the list of all programs."""
+
+from __future__ import annotations
+
+from benchmarks.sites.forum_and_shop import Drupal, Magento, PhpBB, PhpBBSessions
+from benchmarks.sites.pages import Links, Page
+from benchmarks.sites.program import Program, link, shown
+
+
+class MediaWiki(Program):
+    """Articles, talk pages and categories; histories, differences and special pages of each."""
+
+    home = "/wiki/Main_Page"
+
+    def make(self) -> None:
+        names = list(dict.fromkeys(self.name(n).replace(" ", "_") for n in range(700)))
+        self.articles = names[:500]
+        self.talks = [name for name in self.articles if self.rng.random() < 0.3]
+        self.categories = [f"Category:{self.name('cat', n).replace(' ', '_')}{n}" for n in range(30)]
+        self.users = [f"User:{self.name('user', n).replace(' ', '')}{n}" for n in range(25)]
+        self.by_category = {name: self.rng.sample(self.articles, 40) for name in self.categories}
+        for n, name in enumerate(self.articles):
+            self.by_category[self.categories[n % 30]].append(name)
+        self.note("article", self.home, *(f"/wiki/{name}" for name in self.articles))
+        self.note("talk", *(f"/wiki/Talk:{name}" for name in self.talks))
+        self.note("category", *(f"/wiki/{name}" for name in self.categories))
+        self.note("user", *(f"/wiki/{name}" for name in self.users))
+
+    def tools(self, title: str) -> Links:
+        base = "/index.php"
+        revision = self.seeded(title, "revision").randint(10_000, 99_999)
+        subject = title.removeprefix("Talk:")
+        return [
+            link(f"/wiki/Talk:{subject}") if subject in self.talks else
+            link(base, "discuss", title=f"Talk:{subject}", action="edit", redlink=1),
+            link(f"/wiki/{subject}"),
+            link(base, "edit", title=title, action="edit"), link(base, "history", title=title, action="history"),
+            link(base, "info", title=title, action="info"), link(base, "link", title=title, oldid=revision),
+            link(base, "print", title=title, printable="yes"),
+            link(base, "cite", title="Special:CiteThisPage", page=title, id=revision),
+            link(f"/wiki/Special:WhatLinksHere/{title}"), link(f"/wiki/Special:RecentChangesLinked/{title}"),
+            link("/wiki/Special:RecentChanges"), link("/wiki/Special:Random"), link("/wiki/Special:SpecialPages"),
+            link(base, "log in", title="Special:UserLogin", returnto=title), link("/wiki/Main_Page"),
+        ]  # fmt: skip
+
+    def of(self, title: str) -> tuple[str, Links] | None:
+        """Return the content of a page, and its links into the wiki."""
+        if title == "Main_Page":
+            return self.text(title), [link(f"/wiki/{name}") for name in [*self.articles[:10], *self.categories[:8]]]
+        if title in self.by_category:
+            return self.text(title, size=1), [link(f"/wiki/{name}") for name in self.by_category[title]]
+        if title in self.users:
+            return self.text(title), [link(f"/wiki/{name}") for name in self.seeded(title).sample(self.articles, 3)]
+        is_talk = title.startswith("Talk:")
+        if title.removeprefix("Talk:") not in (self.talks if is_talk else self.articles):
+            return None
+        rng = self.seeded(title)
+        if is_talk:
+            users = rng.sample(self.users, 2)
+            return self.text(title, size=3), [link(f"/wiki/{user}") for user in users]
+        others = [self.articles[int(rng.random() ** 2 * len(self.articles))] for _ in range(7)]
+        links = [link(f"/wiki/{name}") for name in others]
+        at = self.articles.index(title)
+        links += [link(f"/wiki/{name}") for name in {self.categories[at % 30], rng.choice(self.categories)}]
+        return self.text(title, size=6), links
+
+    def show(self, path: str, query: dict[str, str]) -> Page | None:
+        title = query.get("title") or path.removeprefix("/wiki/")
+        if title.startswith("Special:"):
+            return self.special(title, query)
+        content = self.of(title)
+        action = query.get("action", "view")
+        at = int(query.get("oldid") or 0)
+        if action == "edit":
+            return shown(
+                f"Editing {title}",
+                "<form>You are not logged in. Your address will be public.</form>",
+                self.tools(title),
+            )
+        if content is None:
+            return None
+        base = "/index.php"
+        last = self.seeded(title, "revision").randint(10_000, 99_999)
+        olds = [last - 37 * n for n in range(self.seeded(title, "n").randint(2, 12))]
+        if action == "history":
+            limit, links = query.get("limit", "50"), []
+            for old in olds:
+                links += [
+                    link(base, "cur", title=title, diff=last, oldid=old),
+                    link(base, self.date(old), title=title, oldid=old),
+                    link(base, "prev", title=title, diff=old, oldid="prev"),
+                    link(base, "undo", title=title, action="edit", undo=old),
+                    link(f"/wiki/{self.seeded(old).choice(self.users)}"),
+                ]  # fmt: skip
+            links += [link(base, n, title=title, action="history", limit=n) for n in ("20", "100", "250") if n != limit]
+            return shown(
+                f"{title}: Revision history",
+                "<p>For any version listed below, click on its date.</p>",
+                links + self.tools(title),
+            )
+        if action == "info":
+            return shown(
+                f"Information for {title}",
+                f"<p>Page length {len(content[0])}</p><p>Page ID {last // 7}</p>",
+                self.tools(title),
+            )
+        if "diff" in query:
+            rows = self.text(title, size=6).split("\n")[:2]
+            step = [
+                link(base, "older", title=title, diff="prev", oldid=at or last),
+                link(base, "newer", title=title, diff="next", oldid=at or last),
+            ]
+            return shown(
+                f"{title}: Difference",
+                f"<p>Revision as of {self.date(at)}</p>\n{rows[at % 2]}\n<del>{self.text(title, at, size=1)}</del>",
+                step + self.tools(title),
+            )
+        html, links = content
+        if at and at != last:
+            html = "\n".join(html.split("\n")[: max(1, len(html.split("\n")) - (last - at) // 37)])
+            links = [*links, link(base, "older revision", title=title, diff="prev", oldid=at)]
+        return shown(title, html, links + self.tools(title))
+
+    def special(self, title: str, query: dict[str, str]) -> Page | None:
+        name, _, target = title.removeprefix("Special:").partition("/")
+        base, rng = "/index.php", self.seeded(title, sorted(query.items()))
+        if name == "Random":
+            self.count += 1
+            return Page("", "none", "", location=f"/wiki/{self.articles[self.count * 7 % len(self.articles)]}")
+        if name == "SpecialPages":
+            names = ["AllPages", "Log", "ListUsers", "RecentChanges", "Version", "Statistics"]
+            return shown(name, "<p>List of special pages</p>", [link(f"/wiki/Special:{each}") for each in names])
+        if name == "AllPages":
+            at = int(query.get("from", 0))
+            rows = self.articles[at : at + 60]
+            return shown(
+                name,
+                "",
+                [*(link(f"/wiki/{row}") for row in rows), link(base, "next", title=title, **{"from": at + 60})],
+            )
+        if name == "ListUsers":
+            return shown(name, "", [link(f"/wiki/{user}") for user in self.users])
+        if name == "WhatLinksHere":
+            links = [link(f"/wiki/{each}") for each in rng.sample(self.articles, 5)]
+            links += [link(base, f"{n}", title=title, limit=n) for n in (20, 50, 100, 250, 500)]
+            links += [link(base, hide, title=title, **{hide: 1}) for hide in ("hidetrans", "hidelinks", "hideredirs")]
+            return shown(
+                f"Pages that link to {target}", "<p>The following pages link here.</p>", links + self.tools(target)
+            )
+        if name in ("RecentChangesLinked", "RecentChanges", "Log", "Contributions"):
+            links = [link(f"/wiki/{each}") for each in rng.sample(self.articles, 8)]
+            links += [
+                link(base, "diff", title=each, diff=rng.randint(10_000, 99_999), oldid="prev")
+                for each in rng.sample(self.articles, 4)
+            ]
+            options = {
+                "days": (1, 3, 7, 14, 30),
+                "limit": (50, 100, 250, 500),
+                "hidebots": (0, 1),
+                "hideminor": (0, 1),
+                "hideanons": (0, 1),
+            }
+            for key, values in options.items():
+                links += [link(base, key, **(query | {"title": title, key: value})) for value in values]
+            links += [
+                link(base, "newest", **(query | {"title": title, "from": f"2024{rng.randint(10**9, 10**10 - 1)}"}))
+            ]
+            links += [
+                link(f"/wiki/Special:Contributions/{user.removeprefix('User:')}") for user in rng.sample(self.users, 3)
+            ]
+            return shown(name, f"<p>{len(links)} changes</p>", links + (self.tools(target) if target else []))
+        if name == "CiteThisPage":
+            return shown(name, f"<p>Retrieved {self.date(query.get('page'))}</p>", self.tools(query["page"]))
+        if name in ("UserLogin", "Version", "Statistics"):
+            return shown(
+                name,
+                "<form>User name and password</form>",
+                [link(base, "forgot", title="Special:PasswordReset", returnto=query.get("returnto", ""))],
+            )
+        return None
+
+
+class Trac(Program):
+    """Wiki, tickets, changesets and files; versions, differences, revisions, annotations, reports and queries."""
+
+    home = "/wiki"
+
+    def make(self) -> None:
+        self.wiki = [self.name("wiki", n).replace(" ", "") + str(n) for n in range(60)]
+        self.tickets, self.changes = range(1, 260), range(1, 220)
+        self.files = [f"{self.slug('dir', n % 12)}/{self.slug('file', n)}{n}.py" for n in range(90)]
+        self.dirs = sorted({name.split("/")[0] for name in self.files})
+        self.note("wiki", "/wiki", *(f"/wiki/{name}" for name in self.wiki))
+        self.note("ticket", *(f"/ticket/{n}" for n in self.tickets))
+        self.note("changeset", *(f"/changeset/{n}" for n in self.changes))
+        self.note("file", "/browser", *(f"/browser/{name}" for name in [*self.dirs, *self.files]))
+
+    def show(self, path: str, query: dict[str, str]) -> Page | None:
+        common = [
+            link("/wiki"),
+            link("/timeline"),
+            link("/roadmap"),
+            link("/browser"),
+            link("/report"),
+            link("/query"),
+            link("/search"),
+            link("/login", referer=path),
+        ]
+        parts = path.strip("/").split("/")
+        rng = self.seeded(path, sorted(query.items()))
+        match parts[0]:
+            case "wiki":
+                return self.wiki_page(path, parts[1] if len(parts) > 1 else "", query, common)
+            case "ticket":
+                n = int(parts[1])
+                if n not in self.tickets:
+                    return None
+                links = [link(f"/ticket/{n + step}") for step in (-1, 1) if n + step in self.tickets] + common
+                links += [
+                    link(f"/changeset/{rng.choice(self.changes)}"),
+                    link("/query", "owner", owner=f"u{n % 9}", status="!closed"),
+                ]
+                links += [
+                    link(path, "csv", format="csv"),
+                    link(path, "up", replyto=1),
+                    link(path, "diff", action="diff", version=rng.randint(1, 3)),
+                ]
+                if "action" in query or "format" in query:
+                    return shown(f"#{n}", f"<p>{self.name('ticket', n)}</p>", links)
+                return shown(f"#{n}", f"<p>Opened {self.date('t', n)}</p>\n{self.text('ticket', n, size=3)}", links)
+            case "changeset":
+                n = int(parts[1].split("_")[0])
+                if n not in self.changes:
+                    return None
+                name = self.files[n % 90]
+                links = [
+                    link(f"/changeset/{n - 1}"),
+                    link(f"/changeset/{n}/{name}"),
+                    link(f"/browser/{name}", rev=n),
+                    link(path, "diff", format="diff", new=n),
+                    link(path, "zip", format="zip", new=n),
+                    link(f"/log/{name}", rev=n),
+                ]
+                html = self.text("change", n, size=2) + (self.text("file", name, size=1) if len(parts) == 2 else "")
+                return shown(f"Changeset {n}", html, [*links, link(f"/ticket/{n}"), *common])
+            case "browser" | "log" | "export":
+                return self.browse(parts[0], "/".join(parts[1:]), query, common)
+            case "timeline":
+                at = int(query.get("from", "20240501"))
+                links = [
+                    link("/timeline", "older", **{"from": at - 30, "daysback": 30}),
+                    link("/timeline", "newer", **{"from": at + 30, "daysback": 30}),
+                ]
+                links += [link(f"/changeset/{n}") for n in rng.sample(self.changes, 5)] + [
+                    link(f"/ticket/{n}") for n in rng.sample(self.tickets, 5)
+                ]
+                return shown("Timeline", f"<p>{self.date(at)}</p>", links + common)
+            case "report" | "query":
+                links = [link(f"/ticket/{n}") for n in rng.sample(self.tickets, 12)] + common
+                if parts == ["report"]:
+                    links = [link(f"/report/{n}") for n in range(1, 9)] + common
+                keys = ("ticket", "summary", "owner", "status", "milestone", "created")
+                for key in keys:
+                    order = {"order": key} if parts[0] == "query" else {"sort": key}
+                    links += [
+                        link(path, key, **(query | order)),
+                        link(path, key, **(query | order | ({"desc": 1} if parts[0] == "query" else {"asc": 1}))),
+                    ]
+                if parts[0] == "query":
+                    links += [link(path, key, **(query | {"group": key})) for key in keys[2:]]
+                    links += [link(path, f"{key}", **(query | {"col": key})) for key in keys]
+                links += [link(path, "page", **(query | {"page": n})) for n in range(2, 5)]
+                return shown(parts[0], "", links)
+            case "search":
+                return shown("Search", "<form>Search</form>", common)
+            case "roadmap":
+                return shown(
+                    "Roadmap",
+                    self.text("roadmap", size=2),
+                    [link("/query", milestone=f"m{n}", status="closed", group="status") for n in range(5)] + common,
+                )
+            case "login":
+                return Page("", "none", "", location=query.get("referer", "/wiki"))
+        return None
+
+    def wiki_page(self, path: str, name: str, query: dict[str, str], common: Links) -> Page | None:
+        if name and name not in self.wiki:
+            return None
+        rng = self.seeded("wiki", name)
+        links = [link(f"/wiki/{other}") for other in rng.sample(self.wiki, 6)] + common
+        versions = rng.randint(2, 9)
+        actions = [link(path, action, action=action) for action in ("history", "edit", "delete", "rename")] + [
+            link(path, "txt", format="txt"),
+            link(path, "last", action="diff", version=versions),
+        ]
+        html = self.text("wiki", name)
+        if query.get("action") == "history":
+            rows = [link(path, str(v), version=v) for v in range(1, versions)] + [
+                link(path, "diff", action="diff", version=v) for v in range(1, versions)
+            ]
+            rows += [link(path, "cmp", action="diff", version=v, old_version=v - 1) for v in range(2, versions)]
+            return shown(f"Change History for {name}", f"<p>{self.date(name)}</p>", rows + common)
+        if query.get("action") == "diff":
+            return shown(
+                f"Changes of {name}",
+                html.split("\n")[0] + f"<p>{self.text('old', name, query.get('version'), size=1)}</p>",
+                actions + common,
+            )
+        if "action" in query:
+            return shown("Error", "<p>You are not allowed to do that.</p>", common)
+        return shown(name, html, links + actions)
+
+    def browse(self, what: str, name: str, query: dict[str, str], common: Links) -> Page | None:
+        if name and name not in self.dirs and name not in self.files:
+            return None
+        rev = query.get("rev")
+        suffix = {"rev": rev} if rev else {}
+        base = "/" + name if name else ""
+        rng = self.seeded(name)
+        own = [
+            n for n in self.changes if name and name in self.files and n % 90 == self.files.index(name)
+        ] or rng.sample(self.changes, 4)
+        if what == "log":
+            links = (
+                [link(f"/changeset/{n}") for n in own]
+                + [link(f"/browser{base}", rev=n) for n in own]
+                + [link(f"/log{base}", rev=n, mode=mode) for n in own for mode in ("stop_on_copy", "path_history")]
+            )
+            return shown(f"Log of {name}", "<p>Revision log</p>", links + common)
+        if what == "export":
+            return shown(name, self.text("file", name, size=5), [])
+        links = [
+            link(f"/browser{base}", **suffix),
+            link(f"/log{base}", **suffix),
+            link(f"/browser{base}", order="date", desc=1, **suffix),
+            link(f"/browser{base}", order="size", **suffix),
+            *common,
+        ]
+        links += [link(f"/browser{base}", rev=n) for n in own[:2]]
+        if name in self.files:
+            if rev is None and "order" not in query:
+                links += [
+                    link(f"/browser{base}", annotate="blame"),
+                    link(f"/export/head{base}"),
+                    link(f"/browser{base}", format="txt"),
+                    link(f"/browser{base}", format="raw"),
+                ]
+            return shown(name, self.text("file", name, size=5), links)
+        below = self.dirs if not name else [each for each in self.files if each.startswith(f"{name}/")]
+        return shown(name or "root", "", [link(f"/browser/{each}", **suffix) for each in below] + links)
+
+
+class Tarpit(Program):
+    """A blog, and endless babble made of its words, each page of which leads to more."""
+
+    folder = "/maze"
+
+    def make(self) -> None:
+        self.posts = list(dict.fromkeys(f"/blog/{self.slug('post', n)}-{self.slug('more', n)}" for n in range(500)))
+        self.note("home", "/")
+        self.note("post", *self.posts)
+        self.note("list", *(f"/blog/?page={n}" if n else "/blog/" for n in range(len(self.posts) // 20 + 1)))
+
+    def babble(self, *key: object) -> Links:
+        rng = self.seeded("babble", *key)
+        links = [link(f"{self.folder}/{self.slug(key, n)}-{self.slug(key, n, 1)}") for n in range(rng.randint(4, 12))]
+        return links + [link(rng.choice(self.posts))] * (rng.random() < 0.2)
+
+    def show(self, path: str, query: dict[str, str]) -> Page | None:
+        rng = self.seeded(path)
+        common = [link("/"), link("/blog/")]
+        if path == "/":
+            return shown("Home", self.text("home"), common + [link(post) for post in self.posts[-10:]])
+        if path == "/blog/":
+            at = int(query.get("page", 0))
+            links = [link(post) for post in self.posts[20 * at : 20 * (at + 1)]]
+            links += [link(path, "older", page=at + 1)] if 20 * (at + 1) < len(self.posts) else []
+            return shown("Posts", "", links + common)
+        if path in self.posts:
+            links = [link(post) for post in rng.sample(self.posts, 3)] + common
+            return shown(self.name(path), self.text(path, size=5), links + self.babble(path)[:6])
+        if path.startswith(self.folder):
+            return shown(self.name(path), self.text(path, size=5), self.babble(path) + common)
+        return None
+
+
+class TarpitAmongPosts(Tarpit):
+    """The same in the folder of the blog."""
+
+    folder = "/blog"
+
+
+TUNING = (MediaWiki, PhpBB, PhpBBSessions, Magento, Drupal, Trac, Tarpit, TarpitAmongPosts)

@@ -1,0 +1,97 @@
+"""Reads URLs from lists and sitemaps of any length, in constant memory."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import sys
+import zlib
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+from urllib.error import URLError
+from urllib.request import urlopen
+from xml.etree.ElementTree import ParseError, iterparse
+
+from rich.progress import wrap_file
+
+from scrapy_bloom.commands.terminal import console, safe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    Location = tuple[str, str]
+    """A URL, and where it was found."""
+
+_PATIENCE_SECONDS = 60.0
+_MOST_DEEP = 5
+"""Sitemap indexes below each other. The protocol allows one."""
+
+
+def locations_in(source: str, problems: list[str], depth: int = 0) -> Iterator[Location]:
+    """Yield the URLs in *source* with their places; add what cannot be read to *problems*.
+
+    *source* is a file, ``-`` for standard input, or the web address of a sitemap that an index names. It holds URLs,
+    one a line, or a sitemap, also gzipped. The sitemaps of an index are read from beside it, if they are there under
+    their names, and otherwise from where it says. Raises OSError if *source* itself cannot be opened.
+    """
+    try:
+        with _opened(source) as file:
+            if file.peek(64).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<"):
+                for name, url in _sitemap(file):
+                    if name == "url":
+                        yield url, source
+                    elif depth < _MOST_DEEP:
+                        yield from _sitemap_of_index(url, source, problems, depth + 1)
+            else:
+                for number, line in enumerate(file, start=1):
+                    url = line.decode("utf-8-sig", "replace").strip()
+                    if url and not url.startswith("#"):
+                        yield url, f"{source}, line {number}"
+    except (EOFError, ParseError, gzip.BadGzipFile, zlib.error) as error:
+        problems.append(f"{source}: {error}; what comes after that was not read")
+
+
+def _sitemap_of_index(url: str, index: str, problems: list[str], depth: int) -> Iterator[Location]:
+    beside = Path(index).parent / url.rpartition("/")[2]
+    here = index != "-" and "://" not in index and beside.is_file()
+    if not here and not url.startswith(("http://", "https://")):
+        problems.append(f"{index}: it names {url}, which is no address in the web, and no file beside it")
+        return
+    try:
+        yield from locations_in(str(beside) if here else url, problems, depth)
+    except (URLError, OSError, ValueError) as error:
+        problems.append(f"{index}: {url} cannot be read: {error}")
+
+
+@contextmanager
+def _opened(source: str) -> Iterator[io.BufferedReader]:
+    """Open *source*, unzipped if need be. On a terminal, a bar shows how much of a file was read."""
+    with ExitStack() as stack:
+        raw: Any
+        if source == "-":
+            raw = sys.stdin.buffer
+        elif "://" in source:
+            raw = stack.enter_context(urlopen(source, timeout=_PATIENCE_SECONDS))  # noqa: S310 - http or https
+        else:
+            raw = stack.enter_context(Path(source).open("rb"))
+            output = console(stderr=True)
+            if output.is_terminal:
+                size, what = Path(source).stat().st_size, safe(f"Reading {source}")
+                raw = stack.enter_context(wrap_file(raw, size, description=what, console=output, transient=True))
+        file: Any = io.BufferedReader(raw)
+        if file.peek(2).startswith(b"\x1f\x8b"):
+            file = gzip.GzipFile(fileobj=file)
+        yield file
+
+
+def _sitemap(file: IO[bytes]) -> Iterator[tuple[str, str]]:
+    """Yield the name of each entry of the sitemap in *file*, ``url`` or ``sitemap``, and its location."""
+    events = iterparse(file, ("start", "end"))  # noqa: S314 - expat limits what entities expand to, and reads no other file
+    _, root = next(events)
+    for event, entry in events:
+        namespace, brace, name = entry.tag.rpartition("}")
+        if event == "end" and name in {"url", "sitemap"}:
+            if url := (entry.findtext(f"{namespace}{brace}loc") or "").strip():
+                yield name, url
+            root.clear()  # what was read stays in the tree otherwise

@@ -1,0 +1,165 @@
+"""Puts URLs, or the locations of sitemaps, into a job or a fleet as pending requests.
+
+Each becomes a plain GET request with the spider's default callback, which waits behind links, as start requests do. A
+URL that was seen before is dropped, so the command may be interrupted and repeated.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scrapy import Request
+from scrapy.crawler import CrawlerRunner
+
+from scrapy_bloom.commands.export import spider_class
+from scrapy_bloom.commands.fingerprinting import fingerprints_by, of_url_in, settings_of
+from scrapy_bloom.commands.locations import locations_in
+from scrapy_bloom.commands.terminal import OK, WRONG, show
+from scrapy_bloom.errors import UnusableError, counted
+from scrapy_bloom.job import serialize
+from scrapy_bloom.job.frontier import Lane, Order, key_of
+from scrapy_bloom.job.records import Batch
+from scrapy_bloom.job.stopped import stopped_job
+from scrapy_bloom.job.takeover import import_seen
+from scrapy_bloom.settings import BloomSettings
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterator
+
+    from scrapy.crawler import Crawler
+    from scrapy.settings import Settings
+
+    Enqueue = Callable[[list[Request]], int]
+    """Makes those of the requests pending, durably, that are new, and returns how many."""
+
+_AT_ONCE, _AT_ONCE_ON_SERVER = 20_000, 1_000
+"""Requests of one transaction, and of one call to a server, which answers nobody else meanwhile.
+
+A transaction of 5,000 rows over 1,000 hosts writes each page of SQLite's file for five rows: 44 times the file in all.
+"""
+_MOST_FINDINGS = 30
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``seed``."""
+    parser.add_argument(
+        "target", metavar="JOBDIR", help="of a crawl that is stopped, or a new one; or a redis:// server"
+    )
+    files = "URLs, one a line, or a sitemap or an index of sitemaps; also gzipped; - for standard input"
+    parser.add_argument("sources", metavar="FILE", nargs="+", help=files)
+    spider = "whose settings count, and whose fleet it is; by default the project's only one"
+    parser.add_argument("--spider", metavar="SPIDER", default="", help=spider)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Enqueue, and print how many URLs were new."""
+    settings, in_fleet = settings_of(options), "://" in options.target
+    for source in options.sources:
+        if source != "-":
+            Path(source).open("rb").close()  # all of them can be read, or nothing is begun
+    crawler = _crawler(settings, options.spider, is_needed=in_fleet)
+    if crawler is not None:
+        settings = crawler.settings
+    findings: list[str] = []
+    read = new = 0
+    with _fleet(options.target, crawler) if crawler and in_fleet else _job(options, settings) as enqueue:
+        for source in options.sources:
+            locations = locations_in(source, findings)
+            while some := list(islice(locations, _AT_ONCE)):
+                requests = []
+                for url, place in some:
+                    try:
+                        requests.append(Request(url, meta={"is_start_request": True}))
+                    except ValueError as error:
+                        findings.append(f"{place}: {error}")
+                read, new = read + len(requests), new + enqueue(requests)
+                if len(findings) > _MOST_FINDINGS:  # a long list of what is no URL would fill the memory
+                    findings[_MOST_FINDINGS:] = ["and more"]
+    show({"target": options.target, "read": read, "new": new, "findings": findings}, options)
+    return WRONG if findings else OK
+
+
+def _crawler(settings: Settings, name: str, *, is_needed: bool) -> Crawler | None:
+    """Return a crawler of the spider *name*, or of the only one; None if none is named, and it is not needed."""
+    runner = CrawlerRunner(settings)
+    known = list(runner.spider_loader.list())
+    if not name and is_needed:
+        if len(known) != 1:
+            found = f"of which the project has {counted(len(known), 'spider')}"
+            raise UnusableError("The spider of the fleet", f"is not named, {found}", advice="Add --spider NAME.")
+        (name,) = known
+    return runner.create_crawler(spider_class(runner, name)) if name else None
+
+
+@contextmanager
+def _job(options: argparse.Namespace, settings: Settings) -> Iterator[Enqueue]:
+    jobdir, bloom, order = options.target, BloomSettings.from_settings(settings), Order.of(settings, in_job=True)
+    design: dict[str, Any] = {"capacity": bloom.capacity, "error_rate": bloom.error_rate, "max_age": bloom.max_age}
+    with stopped_job(jobdir, options.spider or None, **design) as (chain, database):
+        space = database.state.key_space or fingerprints_by(settings).space
+        of_url = of_url_in(space, jobdir, settings)
+        import_seen(Path(jobdir), chain)  # a crawl does so only with an empty filter
+
+        def enqueue(requests: list[Request]) -> int:
+            state = database.state
+            new: dict[bytes, Request] = {}
+            for request in requests:
+                fingerprint = of_url(request.url)
+                if fingerprint not in chain:
+                    new.setdefault(fingerprint, request)
+            last_id = state.last_id + len(new)
+            spider = state.spider or options.spider
+            batch = Batch(
+                state=replace(state, spider=spider, filter=chain.chain_id, key_space=space, last_id=last_id),
+                fingerprints=dict.fromkeys(new),
+            )
+            for id_, request in enumerate(new.values(), start=state.last_id + 1):
+                key = key_of(request, order)
+                if (lane_id := key.id()) not in batch.lanes:
+                    batch.lanes[lane_id] = Lane(key, is_lifo=order.is_lifo[key.is_start])
+                batch.added[id_] = lane_id, serialize.dumps(request, None)
+            # As a crawl commits: a page counts as seen only once its request is on disk.
+            database.write(batch, redo_until=chain.synced)
+            for fingerprint in new:
+                chain.add(fingerprint)
+            chain.watermark = last_id
+            return len(new)
+
+        yield enqueue
+
+
+@contextmanager
+def _fleet(url: str, crawler: Crawler) -> Iterator[Enqueue]:
+    from scrapy_bloom.fleet.entry import Entries
+    from scrapy_bloom.fleet.politeness import Politeness
+    from scrapy_bloom.fleet.queue import Lane as FleetLane
+    from scrapy_bloom.fleet.queue import Link, Queue
+    from scrapy_bloom.fleet.server import Server, address_of
+
+    settings, bloom = crawler.settings, BloomSettings.from_settings(crawler.settings)
+    entries, order = Entries(None), Politeness.of(settings, None).order(settings)
+    of_url = of_url_in(None, url, settings)
+    with closing(Server(**address_of(url, settings))) as server:
+        queue = Queue.of(server, bloom, fingerprints_by(settings), crawler.spidercls.name)
+        queue.begin()
+
+        def enqueue(requests: list[Request]) -> int:
+            starts = range(0, len(requests), _AT_ONCE_ON_SERVER)
+            return sum(send(requests[at : at + _AT_ONCE_ON_SERVER]) for at in starts)
+
+        def send(requests: list[Request]) -> int:
+            links: dict[int, list[Link]] = {}
+            for request in requests:
+                fingerprint, key = of_url(request.url), key_of(request, order)
+                push = "RPUSH" if order.is_lifo[key.is_start] else "LPUSH"
+                lane = FleetLane(key.slot, str(-2 * key.priority + key.is_start), push)
+                shard = queue.shard_of(fingerprint)
+                links.setdefault(shard, []).append(Link(shard, fingerprint, lane, entries.write(request)))
+            return sum(queue.enqueue(shard, messages) for shard, messages in links.items())
+
+        yield enqueue

@@ -1,0 +1,51 @@
+"""Where the bits of a chain live: :class:`LayerStore`, in memory. ``directory`` has the store in files."""
+
+from __future__ import annotations
+
+import mmap
+import secrets
+from typing import TYPE_CHECKING
+
+from scrapy_bloom.filter.layer import Layer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from scrapy_bloom.filter.layer import LayerSpec
+
+_HUGE_PAGES_FROM = 1 << 26  # 64 MiB: beyond it, a look-up in 4 KiB pages is half spent on finding the page
+
+
+class LayerStore:
+    """Where the layers of one chain live: here in anonymous memory. A store in files overrides everything."""
+
+    synced = 0  # see ScalableBloomFilter.synced
+
+    def __init__(self, layers: Iterable[Layer] = (), forgotten: Iterable[bytes] = (), watermark: int = 0) -> None:
+        self.chain_id = secrets.token_hex(16)
+        self.watermark = watermark
+        self._content = list(layers), set(forgotten)
+
+    def load(self) -> tuple[list[Layer], set[bytes]]:
+        """Return the layers that are there already, oldest first, and the fingerprints that were forgotten."""
+        return self._content
+
+    def create(self, spec: LayerSpec, created: float) -> Layer:
+        """Return a new empty layer, begun at *created*. It costs memory only where it has been touched."""
+        # Private: a forked child that wrote into its parent's filter would make the parent lose those pages.
+        memory = mmap.mmap(-1, spec.nbytes, access=mmap.ACCESS_COPY)
+        if spec.nbytes >= _HUGE_PAGES_FROM and hasattr(mmap, "MADV_HUGEPAGE"):  # Linux
+            memory.madvise(mmap.MADV_HUGEPAGE)
+        return Layer(spec, memory, created)
+
+    def drop(self, before: int) -> None:
+        """Let go, for good, of the layers before index *before*, which nothing reads any more."""
+
+    def note_forgotten(self, fingerprint: bytes, *, forgotten: bool) -> None:
+        """Note that *fingerprint* has been forgotten, or accepted once more. Must not fail."""
+
+    def sync(self) -> None:
+        """Return once everything added so far would survive a power failure."""
+
+    def close(self) -> None:
+        """Save the counts and release the buffers."""

@@ -1,0 +1,221 @@
+"""Which parts of URLs do not matter: learned from pages that show the same under URLs that differ in one part alone.
+
+Session ids, print views, mirrors and sort orders show a page again. A *part* of a URL is a parameter of its query
+(``?print``) or of its path (``;jsessionid``), its first folder (``/mirror``), or a token at its end. A page is compared
+with the last one whose URL is the same without that part. Pages that show the same speak for it, others against it.
+Each section of a site, which is a first folder or a script, has its own votes. So a section with random content does
+not hide what the others show, and what holds in one section is believed there.
+
+A URL that is like one asked for before but for parts that do not matter is a *copy*. It is fetched after all others,
+and never dropped: a wrong belief costs nothing but order.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import blake2b
+from typing import TYPE_CHECKING, NamedTuple
+
+from scrapy_bloom.loops.lately import Lately
+from scrapy_bloom.loops.novelty import likeness
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from scrapy_bloom.loops.kinds import Address
+
+TOKENS = 4  # pairs of pages that show the same before a part whose values are tokens is believed not to matter
+# The same if its values look like words, dates or numbers. In a calendar of mostly empty months, months seem not to
+# matter, and one month in ten may have the events
+VALUES = 3 * TOKENS
+ALIKE, OTHER = 0.8, 0.5  # lines in common, as a share, of pages that show the same, at least; that do not, at most
+PAIRS = 20_000  # pages that are remembered for comparing, twice as many at most: some 25 MB
+PARTS, SECTIONS = 64, 32  # parts of a host that are learned, and sections that vote on each: some 200 kB a host
+HOSTS = 1_000  # hosts that are learned
+_is_token = re.compile(r"(?=.*\d)[\w~=+-]{10,}|\d{3,}-\d{5,}-\d+", re.IGNORECASE).fullmatch
+
+
+class Votes:
+    """What pairs of pages say of one part, by section: how many showed the same, and how many did not."""
+
+    __slots__ = ("by_section", "is_changed", "is_plain")
+
+    def __init__(self) -> None:
+        self.by_section: dict[str, list[int]] = {}
+        self.is_plain = False
+        """Whether values were seen that look like words, dates or numbers."""
+        self.is_changed = True
+
+    def count(self, section: str, *, is_same: bool) -> None:
+        """Count a pair of pages in *section*."""
+        if section not in self.by_section and len(self.by_section) >= SECTIONS:
+            return
+        pair = self.by_section.setdefault(section, [0, 0])
+        pair[not is_same] += 1
+        self.is_changed = True
+
+    def ignores(self, section: str) -> bool:
+        """Whether the part does not matter in *section*."""
+        need, factor = (VALUES, 9) if self.is_plain else (TOKENS, 3)
+        same, other = self.by_section.get(section, (0, 0))
+        if same >= need // (1 if self.is_plain else 2) and same > factor * other:
+            return self.is_believed
+        agree = sum(yes > factor * no for yes, no in self.by_section.values())
+        return self.is_believed and agree >= 3 and agree >= 3 * (len(self.by_section) - agree) and same >= other
+
+    @property
+    def is_suspected(self) -> bool:
+        """Whether pairs speak for it: what is asked for is remembered without it, so that a belief knows its copies."""
+        return any(same > other for same, other in self.by_section.values())
+
+    @property
+    def is_believed(self) -> bool:
+        """Whether it does not matter anywhere."""
+        need, factor = (VALUES, 9) if self.is_plain else (TOKENS, 3)
+        pairs = self.by_section.values()
+        same = sum(min(yes, need) for yes, no in pairs if yes > (no if need == TOKENS else factor * no))
+        other = sum(min(no, TOKENS) for yes, no in pairs if no >= yes)
+        return same >= need and same >= 3 * other
+
+
+class Pair(NamedTuple):
+    """The last page with a URL without one of its parts."""
+
+    sketch: bytes
+    url: int
+    part: str
+
+
+class Aliases:
+    """What is known of the parts of URLs, by host. *add* remembers a key, and returns whether it is new."""
+
+    def __init__(self, add: Callable[[bytes], bool]) -> None:
+        self._add = add
+        self._pairs: Lately[Pair] = Lately(PAIRS)
+        self._hosts: dict[str, dict[str, Votes]] = {}
+        self._forgotten: list[str] = []
+        self._suspected: dict[str, list[str]] = {}
+
+    def learn(self, address: Address, sketch: bytes) -> None:
+        """Compare the page at *address*, which showed *sketch*, with those whose URLs differ in one part."""
+        if not sketch:
+            return
+        url = hash(address.key())
+        for part in ("", *_parts(address)):
+            short = address.without(part) if part else address
+            if short is None:
+                continue
+            key = hash(short.key())
+            before = self._pairs.get(key)
+            self._pairs.set(key, Pair(sketch, url, part))
+            if before is None or before.url == url:
+                continue
+            which = part or before.part
+            if which and before.part in ("", which):
+                alike = likeness(sketch, before.sketch)
+                if alike >= ALIKE or alike < OTHER:
+                    self._count(address, which, is_same=alike >= ALIKE)
+
+    def _count(self, address: Address, part: str, *, is_same: bool) -> None:
+        host = address.host
+        if host not in self._hosts and len(self._hosts) >= HOSTS:
+            self.forget(next(iter(self._hosts)))
+        of_host = self._hosts.setdefault(host, {})
+        if part not in of_host and len(of_host) >= PARTS:
+            return
+        votes = of_host.setdefault(part, Votes())
+        if part[0] in "?;":
+            votes.is_plain |= any(name == part and not _has_token(value) for name, value in address.parameters)
+        votes.count(_section(address, part), is_same=is_same)
+        self._suspect(host, part)
+
+    def _suspect(self, host: str, part: str) -> None:
+        suspected = self._suspected.setdefault(host, [])
+        if self._hosts[host][part].is_suspected != (part in suspected):
+            (suspected.remove if part in suspected else suspected.append)(part)
+
+    def is_copy(self, address: Address) -> bool:
+        """Note *address*; return whether one was asked for before that differs only in what does not matter."""
+        suspected = believed = address
+        for part in self._suspected.get(address.host, ()):
+            votes = self._hosts[address.host][part]
+            suspected = _without(suspected, part)
+            if votes.ignores(_section(address, part)):
+                believed = _without(believed, part)
+        is_known = believed is not address and not self._add(_digest(believed.key()))
+        if suspected is not address:  # remembered before it is believed, so that a new belief knows its copies
+            self._add(_digest(suspected.key()))
+        self._add(_digest(address.key()))
+        return is_known
+
+    def forget(self, host: str) -> None:
+        """Forget what is known of *host*."""
+        self._forgotten += [f"{host}\0{part}" for part in self._hosts.pop(host, ())]
+        self._suspected.pop(host, None)
+
+    def suggestions(self) -> Iterator[tuple[str, str, int, int]]:
+        """Yield each part that is believed not to matter: host, part, pairs that showed the same, and others."""
+        for host, parts in self._suspected.items():
+            for part in parts:
+                votes = self._hosts[host][part]
+                if not votes.is_believed:
+                    continue
+                pairs = votes.by_section.values()
+                yield host, part, sum(yes for yes, _ in pairs), sum(no for _, no in pairs)
+
+    def changed(self) -> dict[str, bytes]:
+        """Return what was learned since this was last asked, by key; nothing for what is forgotten."""
+        rows = dict.fromkeys(self._forgotten, b"")
+        self._forgotten.clear()
+        for host, parts in self._hosts.items():
+            for part, votes in parts.items():
+                if votes.is_changed:
+                    votes.is_changed = False
+                    pairs = "\n".join(f"{yes} {no} {section}" for section, (yes, no) in votes.by_section.items())
+                    rows[f"{host}\0{part}"] = f"{int(votes.is_plain)}\n{pairs}".encode()
+        return rows
+
+    def load(self, rows: Mapping[str, bytes]) -> None:
+        """Go on with what :meth:`changed` returned in earlier runs."""
+        for key, row in rows.items():
+            host, _, part = key.partition("\0")
+            votes = self._hosts.setdefault(host, {})[part] = Votes()
+            is_plain, *pairs = row.decode().split("\n")
+            votes.is_plain, votes.is_changed = is_plain == "1", False
+            for pair in filter(None, pairs):
+                yes, no, section = pair.split(" ", 2)
+                votes.by_section[section] = [int(yes), int(no)]
+            self._suspect(host, part)
+
+
+def _parts(address: Address) -> Iterable[str]:
+    """Return the parts of *address* that may not matter."""
+    parts = dict.fromkeys(name for name, _ in address.parameters)
+    segments = address.segments
+    if len(segments) > 1:
+        if segments[0]:
+            parts[f"/0/{address.mask(0)}"] = None
+        for at in (-1, -2):
+            if len(segments) + at > 0 and _is_token(segments[at]):
+                parts[f"/{at}/{address.mask(at)}"] = None
+    return parts
+
+
+def _without(address: Address, part: str) -> Address:
+    while (short := address.without(part)) is not None:
+        address = short
+    return address
+
+
+def _has_token(parameter: str) -> bool:
+    """Whether the value of *parameter*, ``name=value`` or ``(S(value))``, looks drawn."""
+    return bool(_is_token(parameter.partition("=")[2] or parameter.rpartition("(")[2].rstrip(")")))
+
+
+def _section(address: Address, part: str) -> str:
+    """Return the section in which a page speaks for *part*: none for a first folder, which is the section."""
+    return "" if part.startswith("/0/") or not address.segments else address.mask(0)
+
+
+def _digest(key: str) -> bytes:
+    return b"\6" + blake2b(key.encode("utf-8", "surrogatepass"), digest_size=12).digest()

@@ -1,0 +1,203 @@
+"""``seed``: URLs and the pages of sitemaps become pending, each once, whatever happens in between."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import signal
+import subprocess
+import sys
+import threading
+import tracemalloc
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from scrapy_bloom.commands.command_line import main
+from scrapy_bloom.commands.info import pending_requests
+from scrapy_bloom.commands.locations import locations_in
+from scrapy_bloom.commands.terminal import OK, USAGE, WRONG
+from scrapy_bloom.filter.directory import open_filter
+from scrapy_bloom.job.inspect import inspect_job
+from tests.commands.conftest import ROOT, fetched
+from tests.fleet.servers import RedisServer, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.commands.conftest import Answer, Scrapy, Site
+
+URLS = [f"http://host-{number % 3}.example/{number}?a=1&b=2" for number in range(50)]
+NAMESPACE = "http://www.sitemaps.org/schemas/sitemap/0.9"
+IMAGES = "http://www.google.com/schemas/sitemap-image/1.1"
+
+
+def sitemap(urls: list[str], name: str = "url", namespace: str = NAMESPACE) -> bytes:
+    image = f'<image:image xmlns:image="{IMAGES}"><image:loc>http://a.example/picture</image:loc></image:image>'
+    entries = "".join(f"<{name}>{image}<loc>\n {url.replace('&', '&amp;')} </loc></{name}>" for url in urls)
+    outer = {"url": "urlset", "sitemap": "sitemapindex"}[name]
+    return f'<?xml version="1.0"?>\n<{outer} xmlns="{namespace}">{entries}</{outer}>'.encode()
+
+
+def pending(job: Path) -> list[str]:
+    return sorted(each["url"] for each in pending_requests(inspect_job(job)))
+
+
+LIST = "\ufeff# pages\n\n{}\n".format("\n".join(URLS)).encode()
+CONTENTS = [LIST, gzip.compress(LIST), sitemap(URLS), gzip.compress(sitemap(URLS)), sitemap(URLS, namespace="")]
+
+
+@pytest.mark.parametrize("content", CONTENTS, ids=["list", "list.gz", "sitemap", "sitemap.gz", "no namespace"])
+def test_every_kind_of_file_makes_its_urls_pending_once(tmp_path: Path, content: bytes, answer: Answer) -> None:
+    """A list or a sitemap, also gzipped. A second time nothing is new, and the job is sound."""
+    job = tmp_path / "job"
+    (tmp_path / "seeds").write_bytes(content)
+    for new in (50, 0):
+        code, found = answer("seed", job, tmp_path / "seeds")
+        assert (code, found["read"], found["new"], found["findings"]) == (OK, 50, new, [])
+        assert pending(job) == sorted(URLS)
+    assert answer("verify", job)[0] == OK
+
+
+def test_standard_input_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in ``curl ... | scrapy bloom seed jobs/books -``."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(gzip.compress(sitemap(URLS)))))
+    assert main(["seed", str(tmp_path), "-"]) == OK
+    assert pending(tmp_path) == sorted(URLS)
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Iterator[str]:
+    """A server of the files in ``web``."""
+    (tmp_path / "web").mkdir()
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path / "web"))
+    handler.func.log_message = lambda *_: None  # type: ignore[attr-defined]
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_the_sitemaps_of_an_index_are_read(tmp_path: Path, web: str, answer: Answer) -> None:
+    """From beside the index, or else from the web. One that is nowhere, or no place of sitemaps, is a finding."""
+    (tmp_path / "one.xml").write_bytes(sitemap(URLS[:20]))
+    (tmp_path / "web" / "two.xml.gz").write_bytes(gzip.compress(sitemap(URLS[20:40])))
+    (tmp_path / "web" / "three.xml").write_bytes(sitemap([f"{web}/four.xml"], "sitemap"))
+    (tmp_path / "web" / "four.xml").write_bytes(sitemap(URLS[40:]))
+    wrong = [f"{web}/nowhere.xml", "file:///etc/passwd", "ftp://a.example/x.xml"]
+    right = ["http://a.example/one.xml", f"{web}/two.xml.gz", f"{web}/three.xml"]
+    (tmp_path / "index.xml").write_bytes(sitemap([*right, *wrong], "sitemap"))
+    code, found = answer("seed", tmp_path / "job", tmp_path / "index.xml")
+    assert (code, found["new"], len(found["findings"])) == (WRONG, 50, 3)
+    assert all(url in finding for url, finding in zip(wrong, found["findings"], strict=True))
+    assert pending(tmp_path / "job") == sorted(URLS)
+
+
+def test_an_index_that_names_itself_ends(tmp_path: Path, answer: Answer) -> None:
+    """However often."""
+    (tmp_path / "index.xml").write_bytes(sitemap(["http://a.example/index.xml"] * 3, "sitemap"))
+    assert answer("seed", tmp_path / "job", tmp_path / "index.xml")[1]["read"] == 0
+
+
+@pytest.mark.parametrize("content", [gzip.compress(LIST)[:-40], sitemap(URLS)[:-60]], ids=["gzip", "sitemap"])
+def test_what_is_torn_is_a_finding(tmp_path: Path, content: bytes, answer: Answer) -> None:
+    """What comes before it is in the job."""
+    (tmp_path / "torn").write_bytes(content)
+    code, found = answer("seed", tmp_path / "job", tmp_path / "torn")
+    assert (code, len(found["findings"])) == (WRONG, 1)
+    assert set(pending(tmp_path / "job")) <= set(URLS)
+
+
+def test_what_is_no_url_is_a_finding(tmp_path: Path, answer: Answer) -> None:
+    """With its line; of very many only the first."""
+    (tmp_path / "list").write_text("what?\n" * 100 + "\n".join(URLS))
+    code, found = answer("seed", tmp_path / "job", tmp_path / "list")
+    assert (code, found["new"], len(found["findings"])) == (WRONG, 50, 31)
+    assert "line 1:" in found["findings"][0]
+
+
+def test_what_cannot_be_read_begins_nothing(tmp_path: Path, answer: Answer) -> None:
+    """A missing file, a job in use, a job of another spider, and an unknown spider are one line each."""
+    (tmp_path / "list").write_bytes(LIST)
+    assert answer("seed", tmp_path / "job", tmp_path / "list", tmp_path / "nowhere")[0] == USAGE
+    assert not (tmp_path / "job").exists()
+    assert answer("seed", tmp_path / "job", tmp_path / "list", "--spider", "nobody")[0] == USAGE
+    with open_filter(tmp_path / "job" / "requests.bloom"):
+        assert answer("seed", tmp_path / "job", tmp_path / "list")[0] == USAGE
+
+
+def test_a_crawl_fetches_the_seeds_by_its_default_callback(
+    left: Path, job: Path, tmp_path: Path, scrapy: Scrapy, site: Site
+) -> None:
+    """Also in the middle of a crawl: pages seen or pending are dropped, and each other one is fetched once."""
+    urls = [f"{site.url}/{number}" for number in range(80)] + [f"{site.url}/seeded?{number}" for number in range(9)]
+    (tmp_path / "list").write_text("\n".join(urls))
+    seeded = scrapy("bloom", "seed", job, tmp_path / "list", "--spider", "books", "--json")
+    assert seeded.returncode == OK, seeded.stderr
+    site.hits.clear()
+    items = tmp_path / "items.jl"
+    crawled = scrapy("crawl", "books", "-s", f"JOBDIR={job}", "-o", items)
+    assert crawled.returncode == OK, crawled.stderr
+    assert site.pages() == set(range(80)) - fetched(left)
+    assert len([path for path in site.hits if path.startswith("/seeded")]) == 9
+    assert all(url in items.read_text() for url in urls[-9:])
+    assert scrapy("bloom", "seed", job, tmp_path / "list", "--spider", "films").returncode == USAGE
+
+
+def test_a_kill_loses_and_doubles_nothing(tmp_path: Path, answer: Answer) -> None:
+    """Killed in the middle and repeated, each URL is pending once."""
+    count, job = 60_000, tmp_path / "job"
+    (tmp_path / "list").write_text("".join(f"http://host-{n % 7}.example/{n}\n" for n in range(count)))
+    command = [sys.executable, "-m", "scrapy_bloom", "seed", str(job), str(tmp_path / "list")]
+    with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=tmp_path) as process:
+        wait_until(lambda: (job / "requests.bloom" / "job.sqlite").exists() and is_begun(job), "some are pending")
+        process.send_signal(signal.SIGKILL)
+    before = inspect_job(job).state.pending
+    code, found = answer("seed", job, tmp_path / "list")
+    assert (code, found["new"]) == (OK, count - before)
+    assert answer("verify", job)[0] == OK
+    assert len(set(pending(job))) == len(pending(job)) == count
+
+
+def is_begun(job: Path) -> bool:
+    try:
+        return inspect_job(job).state.pending > 0
+    except Exception:  # it is being created
+        return False
+
+
+def test_a_fleet_is_seeded(tmp_path: Path, scrapy: Scrapy, site: Site) -> None:
+    """Its workers fetch each seed once; without the spider's name it is not known which fleet it is."""
+    urls = [f"{site.url}/fleet?{number}" for number in range(30)]
+    (tmp_path / "list").write_text("\n".join([*urls, *urls]))
+    with RedisServer(tmp_path / "redis") as server:
+        unnamed = scrapy("bloom", "seed", server.url, tmp_path / "list")
+        assert (unnamed.returncode, unnamed.stderr.count("\n"), "--spider" in unnamed.stderr) == (USAGE, 1, True)
+        command: Any = ("bloom", "seed", server.url, tmp_path / "list", "--spider", "books", "--json")
+        for new in (30, 0):
+            seeded = scrapy(*command)
+            assert (seeded.returncode, f'"new": {new},' in seeded.stdout) == (OK, True), seeded.stderr
+        site.hits.clear()
+        fleet = ("-s", f"BLOOM_REDIS_URL={server.url}", "-s", "SCHEDULER=scrapy_bloom.FleetScheduler")
+        assert scrapy("crawl", "books", *fleet, "-s", "DEPTH_LIMIT=1").returncode == OK
+        assert sorted(path for path in site.hits if "fleet" in path) == sorted(url[len(site.url) :] for url in urls)
+
+
+@pytest.mark.parametrize("kind", ["list", "sitemap.gz"])
+def test_memory_does_not_grow_with_the_file(tmp_path: Path, kind: str) -> None:
+    """The lines of a list and the entries of a sitemap pass through."""
+    peaks = []
+    for count in (1_000, 30_000):
+        urls = [f"http://a.example/{number}" for number in range(count)]
+        content = "\n".join(urls).encode() if kind == "list" else gzip.compress(sitemap(urls))
+        (tmp_path / kind).write_bytes(content)
+        del urls, content
+        tracemalloc.start()
+        assert sum(1 for _ in locations_in(str(tmp_path / kind), [])) == count
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < peaks[0] + 1_000_000

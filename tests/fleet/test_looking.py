@@ -1,0 +1,71 @@
+"""Scrapy's commands that look at pages join no fleet."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.fleet.site import ROOT, Site
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.fleet.servers import RedisServer
+
+SPIDER = '''
+import scrapy
+
+class SiteSpider(scrapy.Spider):
+    name = "site"
+
+    def parse(self, response):
+        """
+        @url {url}
+        @returns items 1 1
+        """
+        yield {{"url": response.url}}
+'''
+
+
+@pytest.mark.parametrize("scheduler", ["scrapy_bloom.FleetScheduler", "scrapy.core.scheduler.Scheduler"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["parse", "--spider=site", "{url}"],
+        ["fetch", "{url}"],
+        ["check"],
+        ["shell", "{url}", "-c", "response.url"],
+        ["list"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_command_that_looks_at_pages_leaves_the_server_alone(
+    tmp_path: Path, server: RedisServer, command: list[str], scheduler: str
+) -> None:
+    """It answers as without a fleet, and neither takes nor leaves anything on the server."""
+    with Site(pages=2) as site:
+        (tmp_path / "scrapy.cfg").write_text("[settings]\ndefault = project\n")
+        settings = {
+            "SPIDER_MODULES": ["spiders"],
+            "ADDONS": {"scrapy_bloom.Addon": 300},
+            "BLOOM_REDIS_URL": server.url,
+            "SCHEDULER": scheduler,
+            "TELNETCONSOLE_ENABLED": False,
+        }
+        lines = [f"{name} = {value!r}\n" for name, value in settings.items()]
+        (tmp_path / "project.py").write_text("".join(lines))
+        (tmp_path / "spiders.py").write_text(SPIDER.format(url=site.url))
+        arguments = [part.format(url=site.url) for part in command]
+        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+        run = [sys.executable, "-m", "scrapy", *arguments]
+        done = subprocess.run(
+            run, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert len(site.hits) == (command[0] != "list")
+    with server.client() as client:
+        assert client.dbsize() == 0

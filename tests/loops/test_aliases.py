@@ -1,0 +1,181 @@
+"""Parts of URLs that do not matter are learned, and a wrong belief costs nothing but order."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from benchmarks.loops import crawl
+from benchmarks.sites.program import Program, link, shown
+from scrapy_bloom.loops.aliases import HOSTS, PARTS, SECTIONS, Aliases
+from scrapy_bloom.loops.kinds import Address
+from tests.loops.test_share import HOST, NEWS, Queue, new_share
+
+if TYPE_CHECKING:
+    from benchmarks.sites.pages import Page
+
+
+def sketch(key: object) -> bytes:
+    return random.Random(f"{key}").randbytes(64)
+
+
+def aliases() -> Aliases:
+    known: set[bytes] = set()
+
+    def add(key: bytes) -> bool:
+        is_new = key not in known
+        known.add(key)
+        return is_new
+
+    return Aliases(add)
+
+
+def learn(learned: Aliases, *pages: tuple[str, object]) -> None:
+    for path, content in pages:
+        learned.learn(Address.of(HOST + path), sketch(content))
+
+
+def suggested(learned: Aliases) -> set[str]:
+    return {part for _, part, _, _ in learned.suggestions()}
+
+
+def token(n: int) -> str:
+    return f"{random.Random(n).getrandbits(128):032x}"
+
+
+@pytest.mark.parametrize(
+    ("form", "part"),
+    [
+        ("/topic?t={n}&sid={token}", "?sid"),
+        ("/topic/{n};jsessionid={token}", ";jsessionid"),
+        ("/(S({token}))/topic/{n}", ";"),
+        ("/topic/{n}/{token}", "/-1/H"),
+    ],
+)
+def test_session_ids_are_learned(form: str, part: str) -> None:
+    """Wherever they stand: ten pages that are met under two ids each are enough, and the next such URL is a copy."""
+    learned = aliases()
+    for n in range(10):
+        learn(learned, *((form.format(n=n, token=token(2 * n + k)), n) for k in range(2)))
+    assert suggested(learned) == {part}
+    asked = [Address.of(HOST + form.format(n=99, token=token(k))) for k in (100, 101)]
+    assert [learned.is_copy(address) for address in asked] == [False, True]
+
+
+def test_a_mirror_is_learned() -> None:
+    """A first folder that shows what the pages without it show."""
+    learned = aliases()
+    for n in range(15):
+        learn(learned, (f"/topic/{n}", n), (f"/mirror/topic/{n}", n))
+    assert suggested(learned) == {"/0/mirror"}
+    assert not learned.is_copy(Address.of(f"{HOST}/topic/99"))
+    assert learned.is_copy(Address.of(f"{HOST}/mirror/topic/99"))
+
+
+@pytest.mark.parametrize("values", ["2024-{:02}", "{}", "red{}x"])
+def test_values_that_look_like_words_dates_or_numbers_need_more_evidence(values: str) -> None:
+    """Five empty months do not show that months do not matter, and one with events among ten that they do."""
+    learned = aliases()
+    learn(learned, *((f"/calendar?month={values.format(n)}", "empty") for n in range(5)))
+    assert not suggested(learned)
+    learn(learned, *((f"/calendar?month={values.format(n)}", n if n % 5 == 0 else "empty") for n in range(5, 60)))
+    assert not suggested(learned)
+
+
+def test_a_section_of_babble_does_not_hide_what_others_show() -> None:
+    """Sections vote: where each page is random, nothing is said of a parameter that others have."""
+    learned = aliases()
+    for n in range(40):
+        learn(learned, *((f"/babble?p={n}&sid={token(2 * n + k)}", (n, k)) for k in range(2)))
+    for section in "abcd":
+        for n in range(4):
+            learn(learned, *((f"/{section}?p={n}&sid={token(2 * n + k)}", (section, n)) for k in range(2)))
+    assert suggested(learned) == {"?sid"}
+    for path, is_copy in (("/a?p=99", True), ("/babble?p=99", False)):
+        asked = [Address.of(f"{HOST}{path}&sid={token(k)}") for k in (500, 501)]
+        assert [learned.is_copy(address) for address in asked] == [False, is_copy]
+
+
+def test_what_was_learned_is_kept_and_taken_back() -> None:
+    """What changed() returned makes a new object believe the same, and evidence against it ends the belief."""
+    learned, resumed = aliases(), aliases()
+    rows: dict[str, bytes] = {}
+    for n in range(10):
+        learn(learned, *((f"/topic?t={n}&sid={token(2 * n + k)}", n) for k in range(2)))
+        rows |= learned.changed()
+    assert not learned.changed()
+    resumed.load(rows)
+    assert [*resumed.suggestions()] == [*learned.suggestions()]
+    for n in range(100, 140):
+        learn(resumed, *((f"/topic?t={n}&sid={token(2 * n + k)}", (n, k)) for k in range(2)))
+    assert not suggested(resumed)
+
+
+def test_ever_new_parts_take_bounded_memory() -> None:
+    """Hosts, parts of a host and sections that vote on a part have a limit each."""
+    learned = aliases()
+    for n in range(PARTS + 50):
+        learn(learned, *((f"/s{'x' * n}?t={n}&k{n}={token(k)}&sid={token(k + 5)}", n) for k in range(2)))
+        learn(learned, *((f"/s{'x' * n}?t={n}&k{n}={token(k)}", n) for k in range(2)))
+    rows = learned.changed()
+    assert len(rows) == PARTS
+    assert max(row.count(b"\n") for row in rows.values()) <= SECTIONS
+    for n in range(HOSTS + 50):
+        for k in range(2):
+            learned.learn(Address.of(f"http://{n}.example/?sid={token(k)}"), sketch(n))
+    kept = [row for row in learned.changed().values() if row]
+    assert len(kept) <= HOSTS
+
+
+def test_copies_come_strictly_last_and_are_handed_out() -> None:
+    """A page that is no copy is fetched before all copies, and all are fetched."""
+    queue = Queue(new_share())
+    for n in range(10):
+        for k in range(2):
+            url = f"{HOST}/topic?t={n}&sid={token(2 * n + k)}"
+            mark = queue.push(url)
+            queue.pop()
+            queue.share.page_done(mark, NEWS._replace(sketch=sketch(n), news=float(not k)), url)
+    for n in range(100, 150):
+        for k in range(3):
+            queue.push(f"{HOST}/topic?t={n}&sid={token(3 * n + k)}")
+    queue.push(f"{HOST}/other")
+    order = []
+    while len(queue.group):
+        order.append(queue.pop()[0])
+    assert len(order) == len(set(order)) == 151
+    topics = [url.partition("t=")[2].partition("&")[0] for url in order]
+    assert set(Counter(topics[:51]).values()) == {1}
+
+
+class Rarely(Program):
+    """Topics in lists, each under ``view=`` one of twelve words, of which one in ten shows other text than the rest."""
+
+    noise = ()
+
+    def make(self) -> None:
+        self.note("topic", *(f"/topic?t={t}" for t in range(60)))
+        self.note("view", *(f"/topic?t={t}&view=v{v}" for t in range(60) for v in range(10)))
+        self.note("home", "/")
+
+    def show(self, path: str, query: dict[str, str]) -> Page | None:
+        if path == "/":
+            return shown("Home", self.text("home"), [link("/topic", t=t) for t in range(60)])
+        t, view = int(query["t"]), query.get("view", "")
+        matters = view == "v7"
+        text = "".join(self.text(t, view if matters else "", k, size=1) for k in range(4))
+        return shown(f"Topic {t}", text, [link("/topic", t=t, view=f"v{v}") for v in range(10)])
+
+
+@pytest.mark.parametrize("fifo", [False, True], ids=["lifo", "fifo"])
+def test_a_wrong_alias_loses_nothing(fifo: bool) -> None:
+    """A parameter that matters on a tenth of the pages: every page is fetched, once."""
+    site = Rarely(1)
+    result = crawl(site, fifo=fifo)
+    assert not result.is_over
+    assert result.waiting == 0
+    assert result.at[1] == 1
+    assert result.pages == len(site.honest)

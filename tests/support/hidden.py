@@ -1,0 +1,44 @@
+"""An add-on that hides a private part of Scrapy from scrapy-bloom, as if another Scrapy had named it otherwise."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from scrapy.utils.misc import load_object
+
+if TYPE_CHECKING:
+    from scrapy.settings import BaseSettings
+
+
+class Hidden:
+    """Stands for an attribute in its class: everybody but scrapy-bloom gets it."""
+
+    def __init__(self, owner: type, name: str) -> None:
+        self.name, self.original = name, vars(owner).get(name)
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        if sys._getframe(1).f_globals["__name__"].startswith("scrapy_bloom."):
+            raise AttributeError(self.name)
+        if self.original is not None:
+            return self.original.__get__(instance, owner)
+        return instance.__dict__[self.name]
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        if hasattr(self.original, "__set__"):
+            self.original.__set__(instance, value)  # type: ignore[union-attr]
+        else:
+            instance.__dict__[self.name] = value
+
+
+def hide(path: str) -> None:
+    """Hide the part at *path*, such as ``scrapy.core.engine._Slot.nextcall``."""
+    owner, _, name = path.rpartition(".")
+    setattr(load_object(owner), name, Hidden(load_object(owner), name))
+
+
+class HideParts:
+    """Hides the part that the setting ``HIDDEN`` names."""
+
+    def update_settings(self, settings: BaseSettings) -> None:
+        hide(settings["HIDDEN"])

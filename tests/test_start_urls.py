@@ -1,0 +1,79 @@
+"""Crawls that are interrupted in the middle of their start URLs, when nothing is pending."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from scrapy import Request
+
+from scrapy_bloom.errors import BloomError
+from scrapy_bloom.job.inspect import inspect_job
+from tests.support.crawls import ADDON, PATIENCE, Site, crawl, start
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from scrapy.crawler import Crawler
+    from typing_extensions import Self
+
+
+class LogsInAndWaits:
+    """Spider middleware: asks for a login first, and behind the second start URL waits for a file."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._login = crawler.settings["LOGIN"]
+        self._file = Path(crawler.settings["CHILD"], "go")
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        return cls(crawler)
+
+    async def process_start(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        yield Request(self._login, dont_filter=True)
+        count = 0
+        async for request in start:
+            while count == 2 and not self._file.exists():
+                await asyncio.sleep(0.01)
+            count += 1
+            yield request
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_a_list_is_gone_on_with_while_nothing_is_pending(tmp_path: Path, how: signal.Signals) -> None:
+    """Each start URL is fetched once, and what a middleware puts before them in each run."""
+    urls = [f"/{number}" for number in range(5)]
+    with Site({url: [] for url in (*urls, "/login")}) as site:
+        settings = {
+            **ADDON,
+            "JOBDIR": str(tmp_path / "job"),
+            "START": urls,
+            "LOGIN": site.url + "/login",
+            "SPIDER_MIDDLEWARES": {f"{__name__}.LogsInAndWaits": 500},
+        }
+        running = start(site, tmp_path, settings)
+        wait_until_all_is_done(tmp_path / "job", 3)
+        running.signal(how)
+        running.finish()
+        assert site.hits == dict.fromkeys(["/login", "/0", "/1"], 1)
+        (tmp_path / "go").touch()
+        outcome = crawl(site, tmp_path, settings)
+        assert site.hits == {**dict.fromkeys(urls, 1), "/login": 2}
+        assert "had ended" not in outcome.log
+
+
+def wait_until_all_is_done(job: Path, requests: int) -> None:
+    """Return once a commit knows that so many requests came, and that all are done."""
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
+        with suppress(BloomError):  # the job is being begun
+            state = inspect_job(job).state
+            if state.last_id == requests and not state.pending and not state.in_flight:
+                return
+        time.sleep(0.02)
+    raise AssertionError("these are not done")

@@ -1,0 +1,247 @@
+"""Runs spiders in one mode and compares what came out with plain Scrapy's.
+
+plain        Scrapy alone, once more: what differs here, differs by itself
+addon, job   the add-on without and with a job directory
+kill, stop   kill -9, or Ctrl-C, after half of the pages, in the next run after a third, then to the end
+fleet        two workers that share a queue on Redis; in fleet-kill, one of them is killed after half of the pages
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import lzma
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scrapy_bloom.errors import BloomError
+from scrapy_bloom.job.inspect import inspect_job
+from tests.zoo.child import REFERENCE, Order, Species, crawl, ended, feeds_of, settings_of, stats_in, team_of
+from tests.zoo.site import Site
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+MODES = ("plain", "addon", "job", "kill", "stop")
+FLEET_MODES = ("fleet", "fleet-kill")
+INTERRUPTIONS = 2
+PATIENCE = 90.0
+"""Seconds after which a run counts as hanging."""
+ROOT = Path(__file__).parents[2]
+_processes = multiprocessing.get_context("forkserver")
+_processes.set_forkserver_preload(["tests.zoo.child"])
+
+
+@dataclass
+class Outcome:
+    """What the runs of a spider left behind."""
+
+    items: Counter[str]
+    """Lines of the feeds; of a JSON array, its items; of what cannot be read, the reason."""
+    hits: Counter[str]
+    stats: list[dict[str, Any]]
+    """Final stats of each run that has ended by itself."""
+    log: str
+    runs: int
+    hangs: bool
+    directory: Path
+    reference: Counter[str] = field(default_factory=Counter)
+    """What plain Scrapy wrote as JSON lines."""
+
+    def remove_files(self) -> None:
+        shutil.rmtree(self.directory.parents[1], ignore_errors=True)
+
+
+def run(zoo: Sequence[Species], mode: str, pages: int = 0, redis_url: str = "", **arguments: Any) -> dict[str, Outcome]:
+    """Crawl with all spiders of *zoo* at a time. Interruptions come by the *pages* that all together need."""
+    # A job commits once a second. Pages come slowly enough for a kill to find some committed, some done, some in work.
+    delay = 0.5 if mode in {"kill", "fleet-kill"} else 0.02
+    here = Path(tempfile.mkdtemp(prefix="scrapy-zoo-"), "here")
+    here.mkdir()
+    with ExitStack() as stack:
+        sites = {species.name: stack.enter_context(Site(delay)) for species in zoo}
+        orders = [Order(species, sites[species.name].url, species.name, mode, arguments) for species in zoo]
+        for order in orders:
+            (here / order.directory).mkdir()
+            if hasattr(order.species.load(), "before"):
+                order.species.load().before(here / order.directory)
+        runs, hangs = dict.fromkeys(sites, 0), False
+
+        def total() -> int:
+            return sum(site.total for site in sites.values())
+
+        for at in [*([pages // 3] * INTERRUPTIONS if mode in {"kill", "stop"} else ()), 0]:
+            if mode in FLEET_MODES:
+                hangs = _fleet(orders[0], here, redis_url, pages // 2 if mode == "fleet-kill" else 0, total)
+            else:
+                process = _processes.Process(target=crawl, args=(orders, here), daemon=True)
+                process.start()
+                hangs |= _watch(process, at, total, signal.SIGKILL if mode == "kill" else signal.SIGINT)
+            for species in (order.species for order in orders):
+                runs[species.name] += 1
+                spider = species.load()
+                if getattr(spider, "new_session", False):
+                    sites[species.name].session += "1"
+                if hasattr(spider, "between"):  # what happens while nothing runs
+                    spider.between(here / species.name)
+            if any(getattr(order.species.load(), "moves", False) for order in orders):
+                here = here.rename(here.with_name(here.name + "-moved"))
+            orders = [order for order in orders if not _is_finished(order, here)]
+            if not orders:
+                break
+        return {
+            name: _outcome(species, sites[name], here, mode, hangs, runs[name])
+            for name, species in zip(runs, zoo, strict=True)
+        }
+
+
+def _is_finished(order: Order, here: Path) -> bool:
+    team = {spider.name for spider in team_of(order.species.load())}
+    if ended(here / order.directory) == team:
+        return True
+    with suppress(BloomError):  # a kill may come between the end of a job and that of its process
+        return len(team) == 1 and inspect_job(here / order.directory / "job").state.is_finished
+    return False
+
+
+def _watch(process: Any, at: int, total: Callable[[], int], number: signal.Signals) -> bool:
+    """Wait until *process* has ended; interrupt it after *at* hits, unless 0. Return whether it hangs."""
+    begun, end = total(), time.monotonic() + PATIENCE
+    while process.exitcode is None and time.monotonic() < end:
+        if at and total() - begun >= at:
+            os.kill(process.pid, number)
+            at = 0
+        process.join(0.01)
+    hangs = process.exitcode is None
+    if hangs:
+        process.kill()
+        process.join()
+    return hangs
+
+
+def _outcome(species: Species, site: Site, here: Path, mode: str, hangs: bool, runs: int) -> Outcome:
+    directory, spider = here / species.name, species.load()
+    outcome = Outcome(
+        Counter(),
+        site.hits,
+        stats_in(directory),
+        (here / "log").read_text(errors="replace"),
+        runs,
+        hangs,
+        directory,
+    )
+    if mode in FLEET_MODES:
+        outcome.items.update(_as_json(lines_of(here / "items.jl", {"format": "jsonlines"})))
+        return outcome
+    own = feeds_of(spider)
+    for name, options in own.items():
+        for path in directory.glob(name.replace("%(batch_id)d", "*").replace("%(name)s", "*")):
+            mark = f"{name}: " if len(own) > 1 else ""
+            outcome.items.update(mark + line for line in lines_of(path, options))
+    if mode == "plain":
+        outcome.reference.update(_as_json(lines_of(directory / REFERENCE, {"format": "jsonlines"})))
+    return outcome
+
+
+OPENERS = {"Gzip": gzip.decompress, "Bz2": bz2.decompress, "LZMA": lzma.decompress}
+
+
+def lines_of(path: Path, options: dict[str, Any]) -> list[str]:
+    """Return the lines of the feed at *path*; of a JSON array, its items."""
+    if not path.exists():
+        return []
+    raw = path.read_bytes()
+    try:
+        for plugin in options.get("postprocessing", ()):
+            name = plugin if isinstance(plugin, str) else plugin.__name__
+            raw = next((opener(raw) for key, opener in OPENERS.items() if key in name), raw)
+        text = raw.decode(options.get("encoding") or "utf-8")
+        if options["format"] == "json":
+            return [json.dumps(item) for item in json.loads(text or "[]")]
+    except (OSError, EOFError, ValueError, lzma.LZMAError) as error:
+        return [f"unreadable: {error!r}"]
+    return text.removesuffix("\n").split("\n") if text else []
+
+
+def _as_json(lines: Iterable[str]) -> list[str]:
+    return [json.dumps(json.loads(line), sort_keys=True) if line.endswith("}") else f"torn: {line}" for line in lines]
+
+
+def problems_of(species: Species, mode: str, outcome: Outcome, plain: Outcome) -> list[str]:
+    """Return in what *outcome* differs from *plain*, or else from what the spider's user expects."""
+    spider = species.load()
+    extra = getattr(spider, "extra", None)
+    wanted = plain.reference if mode in FLEET_MODES else plain.items
+    if extra is not None:
+        wanted = wanted - Counter(extra(1)) + Counter(extra(outcome.runs))
+    lost, more = wanted - outcome.items, outcome.items - wanted
+    if mode in {"kill", "stop", "fleet-kill"} and getattr(spider, "may_repeat", ""):
+        more = Counter({item: count for item, count in more.items() if item not in wanted})
+    problems = [f"{sum(lost.values())} of {sum(wanted.values())} lost, e.g. {min(lost)!r}"] if lost else []
+    problems += [f"{sum(more.values())} too many, e.g. {min(more)!r}"] if more else []
+    problems += ["hangs"] if outcome.hangs else []
+    if mode in {"plain", "addon", "job"} and not getattr(spider, "hits_vary", "") and outcome.hits != plain.hits:
+        fewer, further = plain.hits - outcome.hits, outcome.hits - plain.hits
+        problems.append(f"{sum(fewer.values())} hits fewer, {sum(further.values())} more, e.g. {min(fewer or further)}")
+    if mode in {"addon", "job"} and getattr(spider, "failed", None) is not None:
+        failed = sum(stats.get("bloom/failed", 0) for stats in outcome.stats)
+        problems += [f"{failed} pages count as failed, not {spider.failed}"] if failed != spider.failed else []
+    if mode != "plain" and hasattr(spider, "check_log"):
+        problems += spider.check_log(mode, outcome.log)
+    if mode != "plain" and hasattr(spider, "check"):
+        problems += spider.check(mode, outcome)
+    return problems
+
+
+# -- fleets ------------------------------------------------------------------------------------------------------------
+
+PROJECT = """
+import {module} as module
+{name} = type("{name}", (module.{name},), {{"__module__": __name__}})
+"""
+
+
+def _fleet(order: Order, here: Path, redis_url: str, kill_at: int, total: Callable[[], int]) -> bool:
+    """Crawl with two workers; kill one after *kill_at* hits, unless 0. Return whether they hang."""
+    spider = order.species.load()
+    settings = {**settings_of(order, spider), "SPIDER_MODULES": ["zoo_spider"]}
+    settings |= {"ZOO": str(here / order.directory), "BLOOM_REDIS_URL": redis_url}
+    settings["BLOOM_REDIS_KEY"] = here.parent.name  # a site may have the port of an earlier one
+    for name in ("FEEDS", "JOBDIR", "ADDONS"):
+        del settings[name]
+    (here / "scrapy.cfg").write_text("[settings]\ndefault = zoo_settings\n")
+    (here / "zoo_settings.py").write_text("".join(f"{name} = {value!r}\n" for name, value in settings.items()))
+    (here / "zoo_spider.py").write_text(PROJECT.format(module=order.species.module, name=order.species.name))
+    arguments = ["crawl", spider.name, "--workers", "2", "-o", "items.jl", "-a", f"base={order.url}"]
+    path = os.pathsep.join(filter(None, [str(ROOT), order.species.place, os.environ.get("PYTHONPATH", "")]))
+    with (here / "log").open("ab") as log:
+        command = [sys.executable, "-m", "scrapy_bloom", *arguments]
+        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=here, env={**os.environ, "PYTHONPATH": path})
+    end = time.monotonic() + PATIENCE
+    while process.poll() is None and time.monotonic() < end:
+        if kill_at and total() >= kill_at:
+            os.kill(_workers_of(process.pid)[0], signal.SIGKILL)
+            kill_at = 0
+        time.sleep(0.01)
+    hangs = process.poll() is None
+    if hangs:
+        process.kill()
+        process.wait()
+    return hangs
+
+
+def _workers_of(pid: int) -> list[int]:
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(child) for child in children if b"crawl_worker" in Path(f"/proc/{child}/cmdline").read_bytes()]

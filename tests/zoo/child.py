@@ -1,0 +1,121 @@
+"""Crawls in a process of their own: one spider, or several at a time."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from scrapy.crawler import Crawler, CrawlerProcess
+
+import scrapy_bloom  # noqa: F401 - imported once, before the processes fork
+from scrapy_bloom import addon, dupefilter, feeds, scheduler  # noqa: F401 - likewise
+
+SETTINGS = {
+    "LOG_LEVEL": "INFO",
+    "CONCURRENT_REQUESTS": 4,
+    "CONCURRENT_REQUESTS_PER_DOMAIN": 4,
+    "DOWNLOAD_DELAY": 0,
+    "DOWNLOAD_TIMEOUT": 20,
+    "TELNETCONSOLE_ENABLED": False,
+    "REMOTE_CONTROL_ENABLED": False,
+    "RETRY_TIMES": 3,
+}
+STATS = "stats"
+"""Final stats of each run that came to its end, one a line."""
+REFERENCE = "reference"
+"""A feed of plain Scrapy beside the spider's own: a fleet writes JSON lines, whatever the spider's feed is."""
+
+
+@dataclass(frozen=True)
+class Species:
+    """A spider's class, by module and name. *place*: directory of a module that belongs to no package."""
+
+    module: str
+    name: str
+    place: str = ""
+
+    def load(self) -> Any:
+        if self.place and self.place not in sys.path:
+            sys.path.insert(0, self.place)
+        return getattr(importlib.import_module(self.module), self.name)
+
+
+@dataclass(frozen=True)
+class Order:
+    """A crawl: of which spider and site, in which *directory* below the process's own, in which mode."""
+
+    species: Species
+    url: str
+    directory: str
+    mode: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+def feeds_of(spider: Any) -> dict[str, dict[str, Any]]:
+    """Return the spider's feeds, as in FEEDS, by the names of their files."""
+    if hasattr(spider, "feeds"):
+        return dict(spider.feeds)
+    options = dict(getattr(spider, "feed", {"format": "jsonlines"}))
+    return {options.pop("file", f"items.{options['format']}"): options}
+
+
+def settings_of(order: Order, spider: Any) -> dict[str, Any]:
+    place = order.directory
+    own_feeds = {f"{place}/{name}": options for name, options in feeds_of(spider).items()}
+    settings: dict[str, Any] = {**SETTINGS, "FEEDS": own_feeds, "ZOO": str(Path(place).absolute())}
+    if order.mode == "plain":
+        own_feeds[f"{place}/{REFERENCE}"] = {"format": "jsonlines"}
+        return settings
+    if order.mode != "addon":
+        settings["JOBDIR"] = f"{place}/job"
+    more = getattr(spider, "more_settings", {})
+    return {**settings, "ADDONS": {"scrapy_bloom.Addon": 300}, **more}
+
+
+def team_of(spider: Any) -> list[Any]:
+    return [spider, *getattr(spider, "with_others", ())]
+
+
+def stats_in(directory: Path) -> list[dict[str, Any]]:
+    path = directory / STATS
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def ended(directory: Path) -> set[str]:
+    """Return which spiders have come to their end, and would begin anew if they were started again."""
+    return {stats["spider"] for stats in stats_in(directory) if stats.get("finish_reason") != "shutdown"}
+
+
+def crawl(orders: list[Order], directory: Path) -> None:
+    """Crawl, all at a time."""
+    log = os.open(directory / "log", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.chdir(directory)
+    process = CrawlerProcess({"LOG_LEVEL": "INFO"})
+    is_first = True
+    for order in orders:
+        spider = order.species.load()
+        settings = settings_of(order, spider)
+        for kind in team_of(spider):
+            if kind.name in ended(Path(order.directory)):
+                continue
+            own = dict(settings)
+            if kind is not spider and "JOBDIR" in own:
+                own["JOBDIR"] += f"-{kind.name}"
+            crawler = Crawler(kind, own, init_reactor=is_first)
+            is_first = False
+            done = process.crawl(crawler, base=order.url, **order.arguments)
+            done.addBoth(lambda _, order=order, crawler=crawler: _note_end(order, crawler))
+    process.start()
+
+
+def _note_end(order: Order, crawler: Crawler) -> None:
+    with (Path(order.directory) / STATS).open("a") as file:
+        stats = crawler.stats.get_stats() if crawler.stats is not None else {}
+        file.write(json.dumps({**stats, "spider": crawler.spidercls.name}, default=str) + "\n")

@@ -1,0 +1,172 @@
+"""What follows links by itself, or decides which of them are followed: CrawlSpider, sitemaps, robots.txt, depths."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scrapy.linkextractors import LinkExtractor
+from scrapy.spiders import CrawlSpider, Rule, SitemapSpider
+
+from tests.zoo.site import ITEMS
+from tests.zoo.spiders import Lists, ZooSpider, path_of
+
+
+class FirstPageByRule(CrawlSpider):
+    """A start page that the spider's own rule matches, too: the other pages link back to it."""
+
+    name = "first-page-by-rule"
+    failed = 0
+    rules = [Rule(LinkExtractor(allow="/ring/"), callback="parse_item", follow=True)]
+
+    def __init__(self, base: str = "", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.start_urls = [f"{base}/ring/0"]
+
+    def parse_item(self, response: Any) -> Any:
+        yield {"page": response.css("h1::text").get()}
+
+
+class LinkTexts(CrawlSpider):
+    """The text of the link, which CrawlSpider leaves in meta, becomes part of the item."""
+
+    name = "link-texts"
+    failed = 0
+    rules = [
+        Rule(LinkExtractor(allow="/list/")),
+        Rule(LinkExtractor(allow="/item/"), callback="parse_item", process_request="ask"),
+    ]
+
+    def __init__(self, base: str = "", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.start_urls = [f"{base}/"]
+
+    def ask(self, request: Any, response: Any) -> Any:
+        request.meta["list"] = path_of(response)
+        return request
+
+    def parse_item(self, response: Any) -> Any:
+        yield {"page": path_of(response), "text": response.meta["link_text"], "list": response.meta["list"]}
+
+
+class BySitemap(SitemapSpider):
+    """A sitemap that robots.txt names, under several rules."""
+
+    name = "by-sitemap"
+    failed = 0
+    sitemap_rules = [("/item/1", "parse_one"), ("/item/", "parse")]
+
+    def __init__(self, base: str = "", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.sitemap_urls = [f"{base}/robots.txt"]
+
+    def parse(self, response: Any) -> Any:
+        yield {"page": path_of(response)}
+
+    def parse_one(self, response: Any) -> Any:
+        yield {"page": path_of(response), "one": True}
+
+
+class ObeysRobots(Lists):
+    """robots.txt forbids a third of the pages, which have not failed; the spider learns of them by its errback."""
+
+    is_extra = False
+    name = "obeys-robots"
+    # Scrapy 2.19 forgets robots.txt for the third and later requests that wait for it, as a resumed crawl has them.
+    custom_settings = {"ROBOTSTXT_OBEY": True, "CONCURRENT_REQUESTS": 2}
+    more_settings = {"BLOOM_FORGET_FAILED": True}
+
+    def parse_list(self, response: Any) -> Any:
+        yield from response.follow_all(css="a", callback=self.parse_item, errback=self.refused)
+
+    def refused(self, failure: Any) -> Any:
+        yield {"refused": path_of(failure.request), "why": failure.type.__name__}
+
+
+class OnDomain(Lists):
+    """Links that lead elsewhere are not followed, unless they are unfiltered."""
+
+    is_extra = False
+    name = "on-domain"
+    allowed_domains = ["127.0.0.1"]
+
+    def parse_item(self, response: Any) -> Any:
+        yield self.item(response)
+        yield response.follow(response.url.replace("127.0.0.1", "localhost"), self.parse_item)
+
+
+class ThroughCache(Lists):
+    """Scrapy's HTTP cache: a page that is asked for again comes from it."""
+
+    is_extra = False
+    name = "through-cache"
+    custom_settings = {"HTTPCACHE_ENABLED": True}
+
+    def parse_item(self, response: Any) -> Any:
+        yield self.item(response)
+        if "again" not in response.meta:
+            yield response.request.replace(dont_filter=True, meta={"again": True})
+
+    @classmethod
+    def update_settings(cls, settings: Any) -> None:
+        super().update_settings(settings)
+        settings.set("HTTPCACHE_DIR", f"{settings['ZOO']}/cache", "spider")
+
+
+class DepthLimit(Lists):
+    """Pages beyond a depth are not fetched."""
+
+    is_extra = False
+    name = "depth-limit"
+    custom_settings = {"DEPTH_LIMIT": 2, "DEPTH_PRIORITY": 1, "DEPTH_STATS_VERBOSE": True}
+
+    def parse_item(self, response: Any) -> Any:
+        yield self.item(response)
+        yield response.follow(f"/more{path_of(response)}", self.parse_item)
+
+
+class BreadthFirst(ZooSpider):
+    """Breadth first, with Scrapy's own queues."""
+
+    name = "breadth-first"
+    custom_settings = {
+        "DEPTH_PRIORITY": 1,
+        "SCHEDULER_DISK_QUEUE": "scrapy.squeues.PickleFifoDiskQueue",
+        "SCHEDULER_MEMORY_QUEUE": "scrapy.squeues.FifoMemoryQueue",
+    }
+
+    def parse(self, response: Any) -> Any:
+        for i in range(ITEMS):
+            yield response.follow(f"/ring/{i}", self.parse_item)
+
+    def parse_item(self, response: Any) -> Any:
+        yield self.item(response)
+        yield from response.follow_all(css="a", callback=self.parse_item)
+
+
+class PostAndGet(ZooSpider):
+    """One address by GET, HEAD and POST, with bodies and headers: Scrapy tells apart what differs by method or body."""
+
+    name = "post-and-get"
+
+    def parse(self, response: Any) -> Any:
+        for i in range(ITEMS // 3):
+            for method in ("GET", "POST", "PUT"):
+                yield response.follow(f"/item/{i}", self.parse_item, method=method, headers={"X-Method": method})
+
+    def parse_item(self, response: Any) -> Any:
+        yield {**self.item(response), "method": response.request.method}
+
+
+class Fragments(ZooSpider):
+    """Addresses that differ in their fragment, the order of their parameters, or blank values."""
+
+    name = "fragments"
+    hits_vary = "of several addresses of a page, the first one counts"
+
+    def parse(self, response: Any) -> Any:
+        for i in range(ITEMS // 2):
+            for query in ("a=1&b=2", "b=2&a=1", "b=2&a=1#top", "a=1&b=2&c=", "a=1&b=3"):
+                yield response.follow(f"/item/{i}?{query}", self.parse_item)
+
+    def parse_item(self, response: Any) -> Any:
+        yield {"page": path_of(response).partition("?")[0], "c": "c=" in response.url, "b": "b=3" in response.url}

@@ -1,0 +1,252 @@
+"""What a page leads to: requests in memory, unfiltered requests, long callbacks, objects that go on changing."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import decimal
+import threading
+from typing import Any
+
+import scrapy
+
+from tests.zoo.site import ITEMS
+from tests.zoo.spiders import ZooSpider, let_items_through, path_of
+
+
+class OpenPage:
+    """Downloader middleware: puts what cannot be pickled into the meta of each request, as browsers do."""
+
+    def process_request(self, request: Any, spider: Any = None) -> None:
+        request.meta["page"] = threading.Lock()
+
+
+class LiveObject(ZooSpider):
+    """A lock lives in meta, and the first answer is 503: the retry cannot be written to disk."""
+
+    name = "live"
+    custom_settings = {"DOWNLOADER_MIDDLEWARES": {"tests.zoo.spiders.pages.OpenPage": 100}}
+
+    def parse(self, response: Any) -> Any:
+        yield from self.follow_items(response, "/flaky")
+
+
+class Closures(ZooSpider):
+    """Callbacks that are closures: requests that exist in memory only."""
+
+    name = "closures"
+
+    def parse(self, response: Any) -> Any:
+        for i in range(ITEMS):
+            yield response.follow(f"/item/{i}", lambda page, i=i: self.collect(page, i))
+
+    def collect(self, response: Any, i: int) -> Any:
+        yield {**self.item(response), "i": i}
+
+
+class UnfilteredClosures(Closures):
+    """The same, unfiltered, from several lists."""
+
+    name = "unfiltered-closures"
+
+    def parse(self, response: Any) -> Any:
+        yield from (response.follow(f"/list/{page}", self.parse_list) for page in range(3))
+
+    async def parse_list(self, response: Any) -> Any:
+        for link in response.css("a"):
+            yield response.follow(link, lambda page: self.collect(page, 0), dont_filter=True)
+            await asyncio.sleep(0.02)
+
+
+class NestedClosures(ZooSpider):
+    """A closure that leads to another closure, and that one to a page that could be written to disk."""
+
+    name = "nested-closures"
+
+    def parse(self, response: Any) -> Any:
+        for i in range(ITEMS // 3):
+            yield response.follow(f"/item/{i}", lambda page, i=i: self.second(page, i))
+
+    def second(self, response: Any, i: int) -> Any:
+        yield self.item(response)
+        yield response.follow(f"/more/{i}", lambda page: self.third(page, i))
+
+    def third(self, response: Any, i: int) -> Any:
+        yield self.item(response)
+        yield response.follow(f"/last/{i}", self.parse_item)
+
+
+class Unfiltered(ZooSpider):
+    """Lists yield their items unfiltered, with pauses, as many spiders do with all that they yield."""
+
+    name = "unfiltered"
+
+    def parse(self, response: Any) -> Any:
+        for page in range(3):
+            yield response.follow(f"/list/{page}", self.parse_list, dont_filter=True)
+
+    async def parse_list(self, response: Any) -> Any:
+        for link in response.css("a"):
+            yield response.follow(link, self.parse_item, dont_filter=True)
+            await asyncio.sleep(0.1)
+
+
+class UnfilteredTree(ZooSpider):
+    """Unfiltered pages that lead to unfiltered pages that lead to unfiltered pages."""
+
+    name = "unfiltered-tree"
+
+    async def parse(self, response: Any, depth: int = 0, number: int = 0) -> Any:
+        yield {"number": number}
+        for child in range(3 if depth < 3 else 0):
+            yield response.follow(
+                f"/node/{depth}",
+                self.parse,
+                dont_filter=True,
+                cb_kwargs={"depth": depth + 1, "number": number * 3 + child + 1},
+            )
+            await asyncio.sleep(0.02)
+
+
+class ReusedItem(ZooSpider):
+    """One dict is filled again for each variant, with a download in between: each item is what it was when yielded."""
+
+    name = "reused"
+
+    async def parse_item(self, response: Any) -> Any:
+        item = self.item(response)
+        for size in ("S", "M", "L"):
+            item["size"] = size
+            yield item
+            await let_items_through(self)
+
+
+class ItemsOneByOne(ZooSpider):
+    """Lists whose item pages add to one dict, passed on in meta, and yield it as it is then."""
+
+    name = "one-by-one"
+
+    def parse(self, response: Any) -> Any:
+        for i in range(ITEMS // 3):
+            yield response.follow(f"/item/{i}", self.parse_item, meta={"item": {}})
+
+    def parse_item(self, response: Any) -> Any:
+        item = response.meta["item"]
+        number = path_of(response).rpartition("/")[2]
+        item[path_of(response).split("/")[1]] = number
+        yield item
+        for old, new in (("item", "price"), ("price", "stock")):
+            if f"/{old}/" in response.url:
+                yield response.follow(f"/{new}/{number}", self.parse_item, meta={"item": dict(item)})
+
+
+class PartsOfItem(ZooSpider):
+    """An item is collected from three pages, in cb_kwargs, with dates and decimals."""
+
+    name = "parts"
+
+    def parse(self, response: Any) -> Any:
+        day, price = datetime.date(2024, 2, 29), decimal.Decimal("1.10")
+        for i in range(ITEMS // 3):
+            part = {"day": day + datetime.timedelta(i), "price": price * i, "tags": {"a", i}, "at": (i, b"\xff")}
+            yield response.follow(f"/item/{i}", self.parse_price, cb_kwargs={"part": part})
+
+    def parse_price(self, response: Any, part: dict[str, Any]) -> Any:
+        yield response.follow(
+            f"/price/{path_of(response)[6:]}", self.parse_stock, cb_kwargs={"part": part}, dont_filter=True
+        )
+
+    def parse_stock(self, response: Any, part: dict[str, Any]) -> Any:
+        yield {"page": path_of(response), "day": part["day"], "price": part["price"], "tags": len(part["tags"])}
+
+
+class LongPage(ZooSpider):
+    """A list that yields items and requests for long, while others come and go."""
+
+    name = "long-page"
+
+    async def parse(self, response: Any) -> Any:
+        for i in range(ITEMS):
+            yield response.follow(f"/item/{i}", self.parse_item)
+            yield {"line": i}
+            await asyncio.sleep(0.05)
+
+
+class ManyItems(ZooSpider):
+    """Pages with many items."""
+
+    name = "many-items"
+
+    def parse_item(self, response: Any) -> Any:
+        for i in range(50):
+            yield {**self.item(response), "i": i, "text": "x" * 50}
+
+
+class Priorities(ZooSpider):
+    """Priorities from the site, which are no small numbers."""
+
+    name = "priorities"
+
+    def parse(self, response: Any) -> Any:
+        for i in range(ITEMS):
+            yield response.follow(f"/item/{i}", self.parse_item, priority=(-1) ** i * i**5)
+
+
+class OddDepth(ZooSpider):
+    """A spider that counts levels in ``meta["depth"]`` for itself, in halves."""
+
+    name = "odd-depth"
+
+    async def start(self) -> Any:
+        yield scrapy.Request(self.base + "/", meta={"depth": 0.5})
+
+    def parse(self, response: Any) -> Any:
+        for i in range(ITEMS):
+            yield response.follow(f"/item/{i}", self.parse_item, meta={"depth": 7.25, "level": [i / 2]})
+
+
+class OddMeta(ZooSpider):
+    """Meta keys that mean something to others, with values that they would not expect."""
+
+    name = "odd-meta"
+
+    def parse(self, response: Any) -> Any:
+        odd: tuple[Any, ...] = ("x", None, -1, 1.5, [], decimal.Decimal(2))
+        for i in range(ITEMS):
+            meta = {
+                "retry_note": odd[i % 6],
+                "is_start_request": odd[i % 5],
+                "bloom": odd[i % 4],
+                7: "a number as a key",
+            }
+            yield response.follow(f"/item/{i}", self.parse_item, meta=meta)
+
+
+class Errbacks(ZooSpider):
+    """Errbacks that are closures, and ask elsewhere."""
+
+    name = "errbacks"
+    custom_settings = {"RETRY_TIMES": 1}
+    failed = ITEMS // 2
+
+    def parse(self, response: Any) -> Any:
+        for i in range(ITEMS // 2):
+            yield response.follow(f"/dead/{i}", self.parse_item, errback=lambda _, i=i: self.ask_elsewhere(i))
+
+    def ask_elsewhere(self, i: int) -> Any:
+        yield {"failed": i}
+        yield scrapy.Request(f"{self.base}/item/{i}", self.parse_item, dont_filter=True)
+
+
+class Gathering(ZooSpider):
+    """A coroutine callback that returns a list after it has waited."""
+
+    name = "gathering"
+
+    async def parse_item(self, response: Any) -> Any:
+        await asyncio.gather(*(asyncio.sleep(0.01 * i) for i in range(3)))
+        number = path_of(response).rpartition("/")[2]
+        return [self.item(response), response.follow(f"/more/{number}", self.parse_more)]
+
+    async def parse_more(self, response: Any) -> Any:
+        yield self.item(response)

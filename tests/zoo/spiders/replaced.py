@@ -1,0 +1,350 @@
+"""Middlewares that replace, refuse or repeat requests: proxies, render services, caches of browsers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import scrapy
+from scrapy.exceptions import CloseSpider, IgnoreRequest
+from scrapy.http import FormRequest
+
+from tests.zoo.site import ITEMS
+from tests.zoo.spiders import Lists, ZooSpider, path_of
+
+HERE = "tests.zoo.spiders.replaced"
+
+
+def _with(name: str, at: int = 610) -> dict[str, Any]:
+    return {"DOWNLOADER_MIDDLEWARES": {f"{HERE}.{name}": at}}
+
+
+def _once_more(request: Any, mark: str, **changes: Any) -> Any:
+    """Return a request in the place of *request*, unless that one has come from here."""
+    if mark in request.meta or "/item/" not in request.url:
+        return None
+    return request.replace(meta={**request.meta, mark: True}, **{"dont_filter": True, **changes})
+
+
+class NewProxy:
+    """Downloader middleware: sends each request once more in the place of its first answer, as proxy pools do."""
+
+    def process_response(self, request: Any, response: Any, spider: Any = None) -> Any:
+        return _once_more(request, "proxied") or response
+
+
+class NewBackend:
+    """Downloader middleware: replaces each request on its way out, as render services do."""
+
+    def process_request(self, request: Any, spider: Any = None) -> Any:
+        return _once_more(request, "rendered")
+
+
+class OtherAddress:
+    """Downloader middleware: replaces each request by a filtered one for another address."""
+
+    def process_request(self, request: Any, spider: Any = None) -> Any:
+        return _once_more(request, "via", url=request.url + "?via=service", dont_filter=False)
+
+
+class Backup:
+    """Downloader middleware: asks another address if there was no answer."""
+
+    def process_exception(self, request: Any, exception: Any, spider: Any = None) -> Any:
+        return request.replace(url=request.url.replace("/dead/", "/item/"), dont_filter=True)
+
+
+class Rotation:
+    """Downloader middleware: tries another proxy if an answer looks like a ban, as the package of this name does."""
+
+    def process_response(self, request: Any, response: Any, spider: Any = None) -> Any:
+        return self._retry(request, spider) if response.status == 503 else response
+
+    def process_exception(self, request: Any, exception: Any, spider: Any = None) -> Any:
+        return self._retry(request, spider)
+
+    def _retry(self, request: Any, spider: Any) -> Any:
+        times = request.meta.get("proxy_retry_times", 0) + 1
+        if times > 3:
+            return None
+        retry = request.copy()
+        retry.meta["proxy_retry_times"] = times
+        retry.dont_filter = True
+        return retry
+
+
+class Refusal:
+    """Downloader middleware: refuses some requests, and the answers of others."""
+
+    def process_request(self, request: Any, spider: Any = None) -> None:
+        if request.url.endswith("7"):
+            raise IgnoreRequest("not this one")
+
+    def process_response(self, request: Any, response: Any, spider: Any = None) -> Any:
+        if request.url.endswith("8"):
+            raise IgnoreRequest("not this answer")
+        return response
+
+
+class CopiedRequest:
+    """Downloader middleware: the response carries a copy of its request."""
+
+    def process_response(self, request: Any, response: Any, spider: Any = None) -> Any:
+        return response.replace(request=request.copy())
+
+
+class OwnAnswer:
+    """Downloader middleware: answers from a store of its own, so that nothing is asked for."""
+
+    def process_request(self, request: Any, spider: Any = None) -> Any:
+        if "/item/1" in request.url:
+            return scrapy.http.HtmlResponse(request.url, body=b"<h1>of the store</h1>", request=request)
+        return None
+
+
+class Proxies(Lists):
+    """Every page comes, by a second request of a middleware's: nothing has failed."""
+
+    is_extra = False
+    name = "proxies"
+    failed = 0
+    custom_settings = _with("NewProxy")
+
+
+class Rendered(Lists):
+    """The same, replaced before it is sent; and with BLOOM_FORGET_FAILED the crawl still ends."""
+
+    is_extra = False
+    name = "rendered"
+    failed = 0
+    custom_settings = _with("NewBackend")
+    more_settings = {"BLOOM_FORGET_FAILED": True}
+
+
+class RenderedElsewhere(Rendered):
+    """A render service under another address, and its requests are filtered."""
+
+    name = "rendered-elsewhere"
+    custom_settings = _with("OtherAddress")
+
+
+class BackupHost(ZooSpider):
+    """A host that hangs up is given up, and another one asked."""
+
+    name = "backup-host"
+    failed = 0
+    custom_settings = _with("Backup", 560)
+
+    def parse(self, response: Any) -> Any:
+        yield from self.follow_items(response, "/dead")
+
+
+class RotatingProxies(ZooSpider):
+    """Bans are answered with another proxy."""
+
+    name = "rotating-proxies"
+    failed = 0
+    custom_settings = _with("Rotation")
+    more_settings = {"BLOOM_FORGET_FAILED": True}
+
+    def parse(self, response: Any) -> Any:
+        yield from self.follow_items(response, "/flaky")
+
+
+class Refused(Lists):
+    """What a middleware refuses has not failed; the errback may make an item of it."""
+
+    is_extra = False
+    name = "refused"
+    failed = 0
+    custom_settings = _with("Refusal")
+    more_settings = {"BLOOM_FORGET_FAILED": True}
+
+    def parse_list(self, response: Any) -> Any:
+        yield from response.follow_all(css="a", callback=self.parse_item, errback=self.refused)
+
+    def refused(self, failure: Any) -> Any:
+        yield {"refused": path_of(failure.request)}
+
+
+class Copies(Lists):
+    """Responses that carry a copy of their request."""
+
+    is_extra = False
+    name = "copies"
+    failed = 0
+    custom_settings = _with("CopiedRequest")
+
+
+class FromStore(Lists):
+    """A third of the pages come from a store."""
+
+    is_extra = False
+    name = "from-store"
+    failed = 0
+    custom_settings = _with("OwnAnswer")
+
+
+class Search(ZooSpider):
+    """Several POST requests to one URL, each of which is answered 503 at first."""
+
+    name = "search"
+    failed = 0
+
+    def parse(self, response: Any) -> Any:
+        for page in range(8):
+            yield FormRequest(self.base + "/search", formdata={"page": str(page), "busy": ""}, callback=self.parse_page)
+            yield FormRequest(self.base + "/search", formdata={"page": str(page)}, callback=self.parse_page)
+
+    def parse_page(self, response: Any) -> Any:
+        for number in response.css("b::text").getall():
+            yield {"number": number}
+
+
+class NextOfForm(ZooSpider):
+    """Page after page of a form's results by POST, unfiltered."""
+
+    name = "next-of-form"
+
+    def parse(self, response: Any) -> Any:
+        yield from ({"number": number} for number in response.css("b::text").getall())
+        for page in response.css("i.next::text").getall() or ["0"] * (not response.css("b")):
+            yield FormRequest(self.base + "/search", formdata={"page": page}, dont_filter=True)
+
+
+class Failing(ZooSpider):
+    """Pages that fail for good, in each way. Errbacks make items of some; with BLOOM_FORGET_FAILED the crawl ends."""
+
+    name = "failing"
+    more_settings = {"BLOOM_FORGET_FAILED": True}
+    custom_settings = {"RETRY_TIMES": 1}
+    failed = 12  # of /shut/ and /dead/; a 404 is an answer
+
+    def parse(self, response: Any) -> Any:
+        for kind in ("shut", "dead", "gone", "item"):
+            for i in range(6):
+                yield response.follow(f"/{kind}/{i}", self.parse_item, errback=self.note if i % 2 else None)
+
+    def note(self, failure: Any) -> Any:
+        yield {"failed": path_of(failure.request), "why": failure.type.__name__}
+
+
+class Raising(ZooSpider):
+    """Callbacks that raise after an item and a request: what was yielded before that counts."""
+
+    name = "raising"
+    failed = ITEMS // 2
+
+    def parse(self, response: Any) -> Any:
+        yield from self.follow_items(response)
+
+    def parse_item(self, response: Any) -> Any:
+        yield self.item(response)
+        number = int(response.css("h1::text").get())
+        yield response.follow(f"/item/{number + 100}", self.parse_more)
+        if number % 2:
+            raise ValueError("as spiders do")
+
+    def parse_more(self, response: Any) -> Any:
+        yield self.item(response)
+
+
+class CloseAtPrice(ZooSpider):
+    """Stops itself at a certain page: what came before that is in the file."""
+
+    name = "close-at-price"
+    failed = 0
+    custom_settings = {"CONCURRENT_REQUESTS": 1}
+    hits_vary = "the next page may be on its way"
+
+    def parse(self, response: Any) -> Any:
+        yield from [self.item(response), response.follow("/next/0")]
+        if response.url.endswith("/20"):
+            raise CloseSpider("price")
+        yield from response.follow_all(css="a[href*=next]")
+
+
+class SideDownloads(ZooSpider):
+    """Callbacks that await a download of their own for each page."""
+
+    name = "side-downloads"
+    failed = 0
+
+    async def parse_item(self, response: Any) -> Any:
+        engine = self.crawler.engine
+        side = scrapy.Request(response.urljoin(f"/side/{path_of(response).rpartition('/')[2]}"))
+        answer = await engine.download_async(side) if hasattr(engine, "download_async") else None
+        yield {**self.item(response), "side": path_of(answer or side)}
+
+
+def inline(method: Any) -> Any:
+    """Let *method*, a generator, get the response of each request that it yields, as scrapy-inline-requests does."""
+
+    def callback(self: Any, response: Any) -> Any:
+        return _go_on(method(self, response), None)
+
+    return callback
+
+
+def _go_on(generator: Any, response: Any) -> Any:
+    try:
+        output = generator.send(response)
+        while not isinstance(output, scrapy.Request):
+            yield output
+            output = next(generator)
+    except StopIteration:
+        return
+    yield output.replace(callback=lambda answer: _go_on(generator, answer))
+
+
+class InlineRequests(ZooSpider):
+    """A callback that reads like one page and makes three requests."""
+
+    name = "inline"
+    failed = 0
+
+    def parse(self, response: Any) -> Any:
+        for i in range(ITEMS // 2):
+            yield response.follow(f"/item/{i}", self.parse_item)
+
+    @inline
+    def parse_item(self, response: Any) -> Any:
+        number = path_of(response).rpartition("/")[2]
+        price = yield response.follow(f"/price/{number}")
+        yield {"price": path_of(price)}
+        stock = yield response.follow(f"/stock/{number}", dont_filter=True)
+        yield {**self.item(response), "price": path_of(price), "stock": path_of(stock)}
+
+
+class Output:
+    """Spider middleware: drops an item, adds an item and a request, and makes an item of an exception."""
+
+    def process_spider_output(self, response: Any, result: Any, spider: Any = None) -> Any:
+        for output in result:
+            if not (isinstance(output, dict) and output["page"].endswith("3")):
+                yield output
+        if "/item/" in response.url:
+            yield {"page": f"beside {path_of(response)}"}
+            yield scrapy.Request(response.url.replace("/item/", "/more/"), callback=spider.parse_more)
+
+    async def process_spider_output_async(self, response: Any, result: Any, spider: Any = None) -> Any:
+        async for output in result:
+            yield output
+
+    def process_spider_exception(self, response: Any, exception: Any, spider: Any = None) -> Any:
+        return [{"page": f"error on {path_of(response)}"}]
+
+
+class Outputs(Lists):
+    """A spider middleware that has its say."""
+
+    is_extra = False
+    name = "outputs"
+    custom_settings = {"SPIDER_MIDDLEWARES": {f"{HERE}.Output": 500}}
+
+    def parse_item(self, response: Any) -> Any:
+        yield self.item(response)
+        if response.url.endswith("5"):
+            raise ValueError("as spiders do")
+
+    def parse_more(self, response: Any) -> Any:
+        yield self.item(response)

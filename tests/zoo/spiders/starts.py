@@ -1,0 +1,300 @@
+"""How crawls begin: start requests, logins, redirects, tables of tasks, pages that are polled."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import scrapy
+from scrapy import signals
+from scrapy.exceptions import DontCloseSpider
+from scrapy.http import FormRequest
+
+from tests.zoo.site import ITEMS
+from tests.zoo.spiders import NO_FLEET, Lists, ZooSpider, path_of
+
+AGAIN = "an unfiltered request of start() is asked for in each run"
+
+
+class ListsOfItems(Lists):
+    """The usual: a start page, lists, items."""
+
+    is_extra = False
+
+
+class HomeForCookies(ZooSpider):
+    """The home page is fetched for its cookies, and then again, filtered, with the real callback."""
+
+    name = "home"
+
+    def parse(self, response: Any) -> Any:
+        yield scrapy.Request(self.base + "/", callback=self.parse_home)
+
+    def parse_home(self, response: Any) -> Any:
+        yield from self.follow_items(response)
+
+
+class LoginThenHome(HomeForCookies):
+    """The start page leads to a login, and the login back to the start page."""
+
+    name = "login"
+
+    def parse(self, response: Any) -> Any:
+        return FormRequest(self.base + "/login", formdata={"user": "x"}, callback=self.logged_in)
+
+    def logged_in(self, response: Any) -> Any:
+        yield scrapy.Request(self.base + "/", callback=self.parse_home)
+
+
+class Relogin(ZooSpider):
+    """start() logs in; after an interruption the site has forgotten the session, so it must log in again."""
+
+    name = "relogin"
+    new_session = True
+    hits_vary = "a page that is asked for before the login has to be asked for again"
+    skip = NO_FLEET  # each worker has its own cookies
+
+    async def start(self) -> Any:
+        yield FormRequest(self.base + "/login", formdata={"user": "x"}, callback=self.logged_in, dont_filter=True)
+
+    def logged_in(self, response: Any) -> Any:
+        yield from self.follow_items(response, "/private")
+
+    def parse_item(self, response: Any) -> Any:
+        if "please log in" not in response.text:
+            yield self.item(response)
+        elif response.meta.get("tries", 0) < 5:
+            meta = {"tries": response.meta.get("tries", 0) + 1}
+            yield scrapy.Request(response.url, self.parse_item, meta=meta, dont_filter=True, priority=-1)
+        else:
+            yield {"page": "not logged in"}
+
+
+class Accounts(ZooSpider):
+    """Each account logs in, unfiltered, and is redirected to the same profile: the redirect is unfiltered, too."""
+
+    name = "accounts"
+    may_repeat = AGAIN
+    skip = NO_FLEET  # each worker has its own cookies
+
+    async def start(self) -> Any:
+        for i in range(ITEMS):
+            form: Any = {"formdata": {"account": str(i)}, "meta": {"cookiejar": i}, "dont_filter": True}
+            yield FormRequest(self.base + "/login", **form)
+
+    def parse(self, response: Any) -> Any:
+        if account := response.css(
+            "h1::text"
+        ).get():  # its cookies are gone if an interruption came before the redirect
+            yield {"account": account}
+
+
+class Todo(ZooSpider):
+    """start() yields what a table lists at that time: one URL, tasks that differ in a header, unfiltered."""
+
+    name = "todo"
+    may_repeat = AGAIN
+    skip = NO_FLEET
+
+    async def start(self) -> Any:
+        table = Path(self.settings["ZOO"], "table")
+        for task in [*map(str, range(ITEMS)), *(table.read_text().split() if table.exists() else [])]:
+            headers = {"X-Task": task}
+            yield scrapy.Request(self.base + "/task", headers=headers, meta={"task": task}, dont_filter=True)
+
+    def parse(self, response: Any) -> Any:
+        yield {"task": response.css("h1::text").get()}
+
+    @staticmethod
+    def between(directory: Path) -> None:
+        with (directory / "table").open("a") as table:
+            table.write(f"new{table.tell()}\n")
+
+    @staticmethod
+    def extra(runs: int) -> list[str]:
+        return [f'{{"task": "new{n}"}}' for n in (0, 5)[: runs - 1]]
+
+
+class Poller(ZooSpider):
+    """Asks for the same page again and again, unfiltered, and counts."""
+
+    name = "poller"
+
+    def parse(self, response: Any, poll: int = 0) -> Any:
+        yield {"poll": poll}
+        if poll < ITEMS:
+            yield response.follow("/poll", cb_kwargs={"poll": poll + 1}, dont_filter=True)
+
+
+class Chain(ZooSpider):
+    """Each page leads to the next one: a single request is pending at any time."""
+
+    name = "chain"
+
+    def parse(self, response: Any) -> Any:
+        yield self.item(response)
+        yield response.follow("/next/0")
+        yield from response.follow_all(css="a[href*=next]")
+
+
+class StartList(ZooSpider):
+    """A long list of start URLs, which a resumed crawl goes on with where it was."""
+
+    name = "start-list"
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.start_urls = [f"{self.base}/item/{i}" for i in range(ITEMS)]
+
+    def parse(self, response: Any) -> Any:
+        yield self.item(response)
+
+
+class ChangedStartList(StartList):
+    """The list of start URLs has another first line in each run: what is new is fetched, nothing is left out."""
+
+    name = "changed-start-list"
+    may_repeat = "another list is begun from its beginning"
+    skip = NO_FLEET
+
+    @classmethod
+    def from_crawler(cls, crawler: Any, *args: Any, **kwargs: Any) -> Any:
+        spider = super().from_crawler(crawler, *args, **kwargs)
+        lines = Path(crawler.settings["ZOO"], "lines")
+        new = lines.read_text().split() if lines.exists() else []
+        spider.start_urls = [f"{spider.base}/item/{line}" for line in new] + spider.start_urls
+        return spider
+
+    @staticmethod
+    def between(directory: Path) -> None:
+        lines = directory / "lines"
+        old = lines.read_text() if lines.exists() else ""
+        lines.write_text(f"new{len(old)}\n{old}")
+
+    @staticmethod
+    def extra(runs: int) -> list[str]:
+        return [f'{{"page": "/item/new{n}"}}' for n in (0, 5)[: runs - 1]]
+
+
+class SameStartUrls(StartList):
+    """A list of start URLs in which each stands twice: Scrapy fetches each twice."""
+
+    name = "same-start-urls"
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.start_urls = self.start_urls[:15] * 2
+
+
+class StartIsRedirected(HomeForCookies):
+    """The start URL redirects to the home page, which its own links lead to again, filtered."""
+
+    name = "start-is-redirected"
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.start_urls = [f"{self.base}/home"]
+
+
+class ShortLinks(ZooSpider):
+    """Short links that redirect, filtered, beside the long ones: one item for each page."""
+
+    name = "short-links"
+    hits_vary = "of two addresses of a page, the first one counts"
+
+    def parse(self, response: Any) -> Any:
+        for i in range(ITEMS):
+            yield response.follow(f"/moved/{i}", self.parse_item, priority=i % 3)
+            yield response.follow(f"/item/{i}", self.parse_item)
+
+
+class UnfilteredShortLinks(ZooSpider):
+    """The same, unfiltered: each address gives an item."""
+
+    name = "unfiltered-short-links"
+
+    def parse(self, response: Any) -> Any:
+        for i in range(ITEMS // 2):
+            yield response.follow(f"/moved/{i}", self.parse_item, dont_filter=True)
+            yield response.follow(f"/item/{i}", self.parse_item, dont_filter=True)
+            yield response.follow(f"/item/{i}", self.parse_item)
+
+
+class SlowStart(ZooSpider):
+    """start() waits between its filtered requests, as if it read a database."""
+
+    name = "slow-start"
+
+    async def start(self) -> Any:
+        for i in range(ITEMS):
+            yield scrapy.Request(f"{self.base}/item/{i}", self.parse_item)
+            await asyncio.sleep(0.02)
+
+
+class ItemsOfStart(SlowStart):
+    """start() yields an item, too."""
+
+    name = "items-of-start"
+    skip = NO_FLEET  # each worker runs start()
+    may_repeat = "start() runs in each run"
+
+    async def start(self) -> Any:
+        yield {"page": "of start"}
+        async for request in super().start():
+            yield request
+
+
+class Batches(ZooSpider):
+    """Whenever it is idle, it takes in further pages of a list."""
+
+    name = "batches"
+    skip = NO_FLEET
+
+    @classmethod
+    def from_crawler(cls, crawler: Any, *args: Any, **kwargs: Any) -> Any:
+        spider = super().from_crawler(crawler, *args, **kwargs)
+        crawler.signals.connect(spider.take_more, signals.spider_idle)
+        spider.taken = 0
+        return spider
+
+    def take_more(self) -> None:
+        for i in range(self.taken, min(self.taken + 10, ITEMS)):
+            self.crawler.engine.crawl(scrapy.Request(f"{self.base}/item/{i}", self.parse_item))
+        self.taken += 10
+        if self.taken < ITEMS + 10:
+            raise DontCloseSpider
+
+    def parse(self, response: Any) -> Any:
+        yield self.item(response)
+
+
+class Remembers(ZooSpider):
+    """Keeps in its state which pages it has scraped, and does not scrape them again."""
+
+    name = "remembers"
+    state: dict[str, Any]
+    skip = (*NO_FLEET, "kill")  # the state may hold what a callback has noted whose page was not done before the kill
+
+    def parse(self, response: Any) -> Any:
+        yield from self.follow_items(response, dont_filter=True)
+        yield from self.follow_items(response, dont_filter=True)
+
+    def parse_item(self, response: Any) -> Any:
+        done = getattr(self, "state", self.__dict__.setdefault("memory", {})).setdefault("done", set())
+        if path_of(response) not in done:
+            done.add(path_of(response))
+            yield self.item(response)
+
+
+class Recent(ZooSpider):
+    """One address, unfiltered, many times: the callback is told what to make of it."""
+
+    name = "recent"
+
+    def parse(self, response: Any) -> Any:
+        for hour in range(ITEMS):
+            yield response.follow("/recent", self.parse_hour, dont_filter=True, cb_kwargs={"hour": hour})
+
+    def parse_hour(self, response: Any, hour: int) -> Any:
+        yield {"hour": hour}

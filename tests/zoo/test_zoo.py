@@ -1,0 +1,109 @@
+"""Spiders as people write them get with the add-on what plain Scrapy gives.
+
+The fast tests run many spiders at a time in one process, with a site for each. The slow ones give each spider a process
+of its own, which interruptions hit at its own third.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.fleet.servers import RedisServer
+from tests.zoo.cells import FLEET_MODES, MODES, problems_of, run
+from tests.zoo.runner import OWN, species_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from tests.zoo.child import Species
+
+ZOO = {species.name: species for module in OWN for species in species_in(module)}
+
+
+@pytest.fixture(scope="session")
+def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    with RedisServer(tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+def applies(mode: str, species: Species) -> bool:
+    return mode not in getattr(species.load(), "skip", ())
+
+
+def check(zoo: Iterable[Species], modes: Iterable[str], redis_url: str = "") -> None:
+    """Compare *zoo*, all at a time, in each of *modes* with what plain Scrapy gives."""
+    zoo = list(zoo)
+    plain = run(zoo, "plain")
+    problems = []
+    for mode in modes:
+        team = [species for species in zoo if applies(mode, species)]
+        outcomes = run(team, mode, sum(plain[species.name].hits.total() for species in team), redis_url)
+        for species in team:
+            found = problems_of(species, mode, outcomes[species.name], plain[species.name])
+            problems += (
+                [f"{species.name}, {mode}: {'; '.join(found)}, see {outcomes[species.name].directory}"] if found else []
+            )
+        if outcomes and not problems:
+            outcomes[team[0].name].remove_files()
+    plain[zoo[0].name].remove_files()
+    if problems:
+        pytest.fail("\n".join(problems), pytrace=False)
+
+
+@pytest.mark.parametrize("module", OWN)
+def test_all_spiders_of_a_module_at_a_time(module: str) -> None:
+    """Each spider gives the items of plain Scrapy and asks for the same pages."""
+    check(species_in(module), ["job"])
+
+
+def test_pages_and_feeds_survive_kills() -> None:
+    """What a page leads to, and what feeds hold, is the same after two kills of all spiders at a time."""
+    check(
+        [
+            species
+            for module in ("tests.zoo.spiders.pages", "tests.zoo.spiders.feeds")
+            for species in species_in(module)
+        ],
+        ["kill"],
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+def test_all_spiders_at_a_time_in_each_mode(mode: str) -> None:
+    """Each spider gives the items of plain Scrapy, straight and after two interruptions of all."""
+    check(ZOO.values(), [mode])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ZOO)
+def test_each_spider_alone(name: str) -> None:
+    """Each spider gives the items of plain Scrapy, in a process of its own."""
+    check([ZOO[name]], [mode for mode in MODES if applies(mode, ZOO[name])])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name, species in ZOO.items() if applies("fleet", species)])
+def test_each_spider_in_a_fleet(name: str, redis: RedisServer) -> None:
+    """Two workers together give the items of plain Scrapy, also if one of them is killed."""
+    check([ZOO[name]], FLEET_MODES, redis.url)
+
+
+def test_the_runner_sees_what_differs() -> None:
+    """An item too few, one too many and a page that was not asked for are problems; an equal outcome is none."""
+    species = ZOO["ListsOfItems"]
+    expected = run([species], "plain")[species.name]
+    expected.remove_files()
+    item, hit = Counter([min(expected.items)]), Counter([min(expected.hits)])
+    assert not problems_of(species, "job", expected, expected)
+    for changed in (
+        replace(expected, items=expected.items - item),
+        replace(expected, items=expected.items + item),
+        replace(expected, hits=expected.hits - hit),
+        replace(expected, hangs=True),
+    ):
+        assert problems_of(species, "job", changed, expected)
