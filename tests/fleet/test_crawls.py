@@ -142,6 +142,13 @@ def test_a_lost_queue_ends_the_crawl_with_a_reason(server: RedisServer) -> None:
         assert running[0].finish()["finish_reason"] == "fleet_lost", running[0].log
 
 
+def test_no_limit_to_requests_at_once_is_none(server: RedisServer) -> None:
+    """With ``CONCURRENT_REQUESTS = 0``, which is Scrapy's "no limit", every page is fetched, and the crawl ends."""
+    with Site(pages=40) as site, workers(site, server.url, 2, CONCURRENT_REQUESTS=0) as running:
+        assert {worker.finish()["finish_reason"] for worker in running} == {"finished"}
+        assert not site.missing()
+
+
 def test_an_interrupted_crawl_is_gone_on_with(server: RedisServer) -> None:
     """Ctrl-C finishes the pages in hand; the next start fetches the rest, and no page twice."""
     with Site(pages=60) as site, workers(site, server.url, 1) as running:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.fleet.servers import RedisServer
+
+
+PATIENCE = 60.0
 
 
 def print_of(name: str) -> bytes:
@@ -180,6 +184,41 @@ def test_with_a_delay_a_host_is_handed_out_at_its_rate(make: Any) -> None:
         found = {**one.take(), **other.take()}
         assert not found or time.monotonic() >= began + 1.4
     assert len(found) == 2
+
+
+def test_slots_have_delays_and_shares_of_their_own(make: Any) -> None:
+    """What DOWNLOAD_SLOTS says of a slot holds for all workers together: its delay, and how many are in hand."""
+    politeness = Politeness({"*": 0, "slow": 1_000}, {"narrow": 2})
+    one, other = (Worker(make(politeness=politeness), name) for name in ("one", "other"))
+    slots = ("slow", "narrow", "free")
+    one.finish(*[link(f"{slot}{i}", slot=slot) for slot in slots for i in range(5)])
+    in_hand = [one.take(1, later=["slow", "free"]), one.take(), other.take()]
+    taken = [name.rstrip("01234") for found in in_hand for name in found]
+    assert {slot: taken.count(slot) for slot in slots} == {"slow": 1, "narrow": 2, "free": 5}
+    one.finish(done=[ticket for name, ticket in in_hand[0].items() if name.startswith("narrow")])
+    found: dict[str, Ticket] = {}
+    deadline = time.monotonic() + PATIENCE
+    while not found and time.monotonic() < deadline:
+        found = other.take()
+    assert [name.rstrip("01234") for name in found] == ["narrow"]
+
+
+def test_a_second_worker_of_a_name_ends_with_a_reason(make: Any) -> None:
+    """While the first lives, the second, which is elsewhere, is refused; once it is dead, another takes over."""
+    first, second = make(lease_seconds=1.0), make(lease_seconds=1.0)
+    for queue in (first, second):
+        queue.begin()
+    first.join("first", "name", place="here")
+    with ThreadPoolExecutor(1) as pool:
+        joining = pool.submit(second.join, "second", "name", place="there")
+        while not joining.done():
+            first.take(0, "first", 0, 0)
+            time.sleep(0.05)
+        with pytest.raises(UnusableError, match="elsewhere"):
+            joining.result()
+        pool.submit(second.join, "third", "name", place="there").result(PATIENCE)
+    with pytest.raises(LifeEndedError):
+        first.take(0, "first", 0, 0)
 
 
 def test_a_full_server_refuses_all_of_a_call_and_renews_leases(make: Any, server: RedisServer) -> None:
