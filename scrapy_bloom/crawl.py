@@ -343,7 +343,8 @@ class Crawl:
     @property
     def epoch(self) -> int:
         """A number that changes whenever something seen may have become new: taken back, or too old."""
-        return self._forgotten + (0 if self.store is None else self.store.chain.drops)
+        anew: int = getattr(self.store, "times_anew", 0)
+        return self._forgotten + anew + (0 if self.store is None else self.store.chain.drops)
 
     def within_limits(self, urls: Sequence[str]) -> list[bool]:
         """Return for each of *urls* whether the limits of the loop guard allow it; count those they do not."""

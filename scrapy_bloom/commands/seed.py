@@ -6,7 +6,6 @@ URL that was seen before is dropped, so the command may be interrupted and repea
 
 from __future__ import annotations
 
-import secrets
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import islice
@@ -137,15 +136,13 @@ def _job(options: argparse.Namespace, settings: Settings) -> Iterator[Enqueue]:
 @contextmanager
 def _fleet(url: str, crawler: Crawler) -> Iterator[Enqueue]:
     from scrapy_bloom.fleet.entry import Entries
+    from scrapy_bloom.fleet.politeness import Politeness
     from scrapy_bloom.fleet.queue import Lane as FleetLane
-    from scrapy_bloom.fleet.queue import Link, Message, Queue
+    from scrapy_bloom.fleet.queue import Link, Queue
     from scrapy_bloom.fleet.server import Server, address_of
 
     settings, bloom = crawler.settings, BloomSettings.from_settings(crawler.settings)
-    order = Order.of(settings, in_job=True)
-    if settings.getfloat("DOWNLOAD_DELAY"):
-        order = order._replace(by_slot=True)  # as the workers do
-    entries, token, calls = Entries(None), secrets.token_hex(8), iter(range(1 << 62))
+    entries, order = Entries(None), Politeness.of(settings, None).order(settings)
     of_url = of_url_in(None, url, settings)
     with closing(Server(**address_of(url, settings))) as server:
         queue = Queue.of(server, bloom, fingerprints_by(settings), crawler.spidercls.name)
@@ -156,13 +153,13 @@ def _fleet(url: str, crawler: Crawler) -> Iterator[Enqueue]:
             return sum(send(requests[at : at + _AT_ONCE_ON_SERVER]) for at in starts)
 
         def send(requests: list[Request]) -> int:
-            links: dict[int, list[Message]] = {}
+            links: dict[int, list[Link]] = {}
             for request in requests:
                 fingerprint, key = of_url(request.url), key_of(request, order)
                 push = "RPUSH" if order.is_lifo[key.is_start] else "LPUSH"
                 lane = FleetLane(key.slot, str(-2 * key.priority + key.is_start), push)
                 shard = queue.shard_of(fingerprint)
                 links.setdefault(shard, []).append(Link(shard, fingerprint, lane, entries.write(request)))
-            return sum(queue.finish(shard, token, next(calls), messages).new for shard, messages in links.items())
+            return sum(queue.enqueue(shard, messages) for shard, messages in links.items())
 
         yield enqueue

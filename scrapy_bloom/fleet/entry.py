@@ -156,7 +156,7 @@ def unpacked(data: bytes) -> Any:
 
 def for_script(value: Any) -> bytes:
     """Return *value* for the servers' ``cmsgpack``, which knows one kind of string."""
-    found: bytes = msgpack.packb(value, use_bin_type=False)
+    found: bytes = msgpack.packb(value, use_bin_type=False, unicode_errors="surrogatepass")
     return found
 
 

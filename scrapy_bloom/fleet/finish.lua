@@ -1,24 +1,23 @@
 -- Takes in links and acknowledges pages: looks the links up in the filter, adds and enqueues those that are new. All or
 -- nothing. Follows head.lua and filter.lua.
 --
--- ARGV[1] token   ARGV[2] number of this call among the worker's
--- ARGV[3] lanes, flat: slot, score, RPUSH or LPUSH
--- ARGV[4] links, flat: place (-1: not filtered), probe, number of the lane, entry
--- ARGV[5] pages to acknowledge, flat: id, items, why it is dead-lettered or "", false if a retry took its place
--- ARGV[6] probes to forget   ARGV[9] name of the list that items go to
--- ARGV[7] blocks and capacity of each layer that may come   ARGV[8] ms of the maximum age, or 0
--- 3 to 7 are in msgpack.
+-- ARGV[1] chain   ARGV[2] token, or "" of a command, whose links are all filtered   ARGV[3] number of this call among the worker's
+-- ARGV[4] lanes, flat: slot, score, RPUSH or LPUSH
+-- ARGV[5] links, flat: place (-1: not filtered), probe, number of the lane, entry
+-- ARGV[6] pages to acknowledge, flat: id (0: only its items are to be taken); "", or the token of the life before, which
+--         was silent for too long; the entry then; items; "dead", "failed" or "", and why; false if a retry took its place
+-- ARGV[7] probes to forget   ARGV[10] name of the list that items go to
+-- ARGV[8] blocks and capacity of each layer that may come   ARGV[9] ms of the maximum age, or 0
+-- 4 to 8 are in msgpack.
 --
--- Returns {outstanding, seq, links that were new, pages that the worker did not have any more}; nil if the queue is gone
-local token, number = ARGV[1], ARGV[2]
-local links, done, forget = cmsgpack.unpack(ARGV[4]), cmsgpack.unpack(ARGV[5]), cmsgpack.unpack(ARGV[6])
-local has_state, outstanding, seq = unpack(call('HMGET', STATE, 'format', 'outstanding', 'seq'))
-if not has_state then return false end
-outstanding, seq = tonumber(outstanding or 0), tonumber(seq or 0)
-local function left() return tonumber(call('HGET', STATE, 'left') or 0) end
-if call('HGET', CALLS, token) == number then return {outstanding - left(), seq, 0, 0} end -- its answer was lost
+-- Returns {links that were new, pages that the worker did not have any more}, or an objection
+local chain_id, token, number, MOST_LISTED = ARGV[1], ARGV[2], tonumber(ARGV[3]), 100000
+local problem = objection(chain_id, token, number - 1)
+if problem then return problem end
+if token ~= '' and tonumber(call('HGET', CALLS, token)) >= number then return {0, 0} end -- its answer was lost
+local links, done, forget = cmsgpack.unpack(ARGV[5]), cmsgpack.unpack(ARGV[6]), cmsgpack.unpack(ARGV[7])
 if #forget > 0 then call('SADD', FILTER .. ':forgotten', unpack(forget)) end
-local chain = open_chain(cmsgpack.unpack(ARGV[7]), tonumber(ARGV[8]), milliseconds())
+local chain = open_chain(cmsgpack.unpack(ARGV[8]), tonumber(ARGV[9]), milliseconds())
 
 local new, queued = 0, {}
 for i = 1, #links, 4 do
@@ -30,28 +29,42 @@ for i = 1, #links, 4 do
     end
 end
 if new == 0 then allow_when_full() end
-local lane_of = cmsgpack.unpack(ARGV[3])
+local lane_of = cmsgpack.unpack(ARGV[4])
 for i, entries in pairs(queued) do put(lane_of[3 * i - 2], lane_of[3 * i - 1], lane_of[3 * i], entries) end
 chain.save()
 
-local ids, ended, refused = {}, {}, 0
-for i = 1, #done, 4 do ids[#ids + 1] = done[i] end
-if #ids > 0 then
-    for i, place in ipairs(call('HMGET', held(token), unpack(ids))) do
-        if not place then -- the lease has run out, and another may be at it
-            refused = refused + 1
-        else
-            ended[#ended + 1] = ids[i]
-            local items, why, is_page = unpack(done, 4 * i - 2, 4 * i)
-            local slot, score, _, entry = unpack(cmsgpack.unpack(place))
-            if items ~= '' then call('RPUSH', STATE .. ':items:' .. ARGV[9], items) end
-            if why ~= '' then bury(why, slot, score, entry) end
-            if not is_page then uncount(slot) end
+-- Returns where a request is that the worker had in its last life, and that nobody has done since: hash, id, value.
+local function find(life, entry)
+    local keys = {SUSPECTS}
+    for _, other in ipairs(call('ZRANGE', WORKERS, 0, -1)) do keys[#keys + 1] = held(other) end
+    for _, key in ipairs(keys) do
+        local all = call('HGETALL', key)
+        for i = 1, #all, 2 do
+            local _, _, lost, here = unpack(cmsgpack.unpack(all[i + 1]))
+            if here == entry and string.find(lost, life, 1, true) then return key, all[i], all[i + 1] end
         end
     end
-    if #ended > 0 then call('HDEL', held(token), unpack(ended)) end
 end
-outstanding, seq = outstanding + new - #ended, seq + new
-call('HSET', STATE, 'outstanding', outstanding, 'seq', seq)
-call('HSET', CALLS, token, number)
-return {outstanding - left(), seq, new, refused}
+
+local ended, refused = 0, 0
+for i = 1, #done, 7 do
+    local id, life, entry, items, list, why, is_page = unpack(done, i, i + 6)
+    local key, place = held(token), life == '' and call('HGET', held(token), id)
+    if life ~= '' then key, id, place = find(life, entry) end
+    if place then
+        call('HDEL', key, id)
+        ended = ended + 1
+        local slot, score, lost, written = unpack(cmsgpack.unpack(place))
+        if list == 'dead' or list == 'failed' and call('LLEN', STATE .. ':failed') < MOST_LISTED then
+            bury(list, why, id, slot, score, lost, written)
+        end
+        if not is_page then uncount(slot) end
+    elseif id ~= 0 then -- the lease has run out, and another may be at it
+        refused = refused + 1
+    end
+    if items ~= '' and (place or id == 0) then call('RPUSH', STATE .. ':items:' .. ARGV[10], items) end
+end
+if new ~= ended then call('HINCRBY', STATE, 'outstanding', new - ended) end
+if new > 0 then call('HINCRBY', STATE, 'seq', new) end
+if token ~= '' then call('HSET', CALLS, token, number) end
+return {new, refused}

@@ -2,45 +2,57 @@
 -- begin with it, and so share its hash tag:
 --
 --   {..}            hash: format, key_space, seed, chain, layers, count, capacity, error_rate, shards; outstanding:
---                   requests that are not done; left: of these, in full slots; seq: requests ever taken in; ids: ever
---                   handed out; called;
---                   collected:<name>: how many entries of that list of items were removed
+--                   requests that are not done, to be compared with what is there; seq: requests ever taken in; ids:
+--                   ever handed out; called; collected:<name>: how many entries of that list of items were removed
 --   ..:bits:<chain>:<layer>:<n>   n-th megabyte of a layer's blocks
 --   ..:lane:<score>:<slot>        list: entries of one slot and priority, the next one last
 --   ..:lanes:<slot>               sorted set: the scores of a slot's lanes, the most urgent first
 --   ..:slots        sorted set: slots by the time in ms from which they may be served
 --   ..:pages        hash: slot -> how many it has had, if there are limits     ..:full  set: slots that get no more
 --   ..:workers      sorted set: token by end of its lease      ..:names    hash: name -> token of its newest life
---   ..:held:<token> hash: id -> {slot, score, crashes, entry}  ..:worker:<token>  hash: name, last, suspect
---   ..:suspects     list: the same, of requests that were in hand when a worker died
---   ..:dead         list: {reason, slot, score, entry}         ..:items:<name>  list: items of pages, to be collected
---   ..:calls        hash: token -> number of its last finish   ..:forgotten  set: what may be seen once more
+--   ..:held:<token> hash: id -> {slot, score, lost, entry}     ..:worker:<token>  hash: name, place, last, suspect
+--                   *lost* has the tokens of the workers that died with the request in hand, each on a line
+--   ..:suspects     hash: the same, of requests that were in hand when a worker died, and are pending
+--   ..:dead, ..:failed  lists: {reason, slot, score, entry, time in s, id, lost}
+--   ..:items:<name> list: items of pages, to be collected      ..:forgotten  set: what may be seen once more
+--   ..:calls        hash: token -> number of its last finish   ..:returned   set: tokens that were silent, and not dead
 --
 -- A script whose first write may enlarge the memory is refused by a full server at that write, when nothing has been
 -- changed. One that begins by deleting something is carried out: so leases are renewed and pages acknowledged.
 local STATE, call = KEYS[1], redis.call
 local SLOTS, WORKERS, NAMES, CALLS = STATE .. ':slots', STATE .. ':workers', STATE .. ':names', STATE .. ':calls'
 local SUSPECTS, DEAD, PAGES, FULL = STATE .. ':suspects', STATE .. ':dead', STATE .. ':pages', STATE .. ':full'
+local RETURNED, NOTHING = STATE .. ':returned', STATE .. ':nothing'
 
 local function lane(slot, score) return STATE .. ':lane:' .. score .. ':' .. slot end
 local function lanes(slot) return STATE .. ':lanes:' .. slot end
 local function held(token) return STATE .. ':held:' .. token end
 local function worker(token) return STATE .. ':worker:' .. token end
-local function allow_when_full() call('DEL', STATE .. ':nothing') end
+local function allow_when_full() call('DEL', NOTHING) end
 
 local function milliseconds()
     local time = call('TIME')
     return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
+-- Returns why a worker's call does not count: the queue is "gone"; "other", it was begun anew; the server has gone
+-- "back" to a time before the worker's call *number*, or before its life. Nil if there is no objection.
+local function objection(chain, token, number)
+    call('EXISTS', NOTHING) -- a key that is missing: while a cluster moves them elsewhere, the script ends here
+    local here = call('HGET', STATE, 'chain')
+    if not here then return 'gone' end
+    if here ~= chain then return 'other' end
+    if token == '' then return end -- a command, which has no life
+    local last = call('HGET', CALLS, token)
+    if not last or tonumber(last) < number then return 'back' end
+end
+
 -- Puts entries into a lane, at the end that *push* names: RPUSH makes the last one the next.
 local function put(slot, score, push, entries)
-    local is_full = call('SISMEMBER', FULL, slot) == 1
     if call(push, lane(slot, score), unpack(entries)) == #entries then -- it was empty
         call('ZADD', lanes(slot), score, score)
-        if not is_full then call('ZADD', SLOTS, 'NX', 0, slot) end
+        if call('SISMEMBER', FULL, slot) == 0 then call('ZADD', SLOTS, 'NX', 0, slot) end
     end
-    if is_full then call('HINCRBY', STATE, 'left', #entries) end
 end
 
 local function waiting(slot)
@@ -51,10 +63,7 @@ end
 
 -- Lets a slot be served again; if it still is full, the next look at it finds that.
 local function reopen(slot)
-    if call('SREM', FULL, slot) == 1 then
-        call('HINCRBY', STATE, 'left', 0 - waiting(slot)) -- never -0, which is no integer to Redis
-        call('ZADD', SLOTS, 'NX', 0, slot)
-    end
+    if call('SREM', FULL, slot) == 1 then call('ZADD', SLOTS, 'NX', 0, slot) end
 end
 
 -- Takes back a page of a slot, which was counted and did not come.
@@ -63,12 +72,19 @@ local function uncount(slot)
     reopen(slot)
 end
 
--- Dead-letters a request, which does not count as outstanding from then on.
-local function bury(reason, slot, score, entry)
-    call('RPUSH', DEAD, cmsgpack.pack({reason, slot, score, entry}))
+-- Lists a request as dead or failed: it does not count as outstanding from then on.
+local function bury(list, reason, id, slot, score, lost, entry)
+    call('RPUSH', STATE .. ':' .. list, cmsgpack.pack({reason, slot, score, entry, call('TIME')[1], id, lost}))
 end
 
 local CRASH_LIMIT = 3 -- a request that was in hand when a worker died, this many times, is dead-lettered
+
+-- Returns how many workers have died with a request in hand. One that was silent and came back has not died.
+local function crashes(lost)
+    local count = 0
+    for token in string.gmatch(lost, '[^\n]+') do count = count + 1 - call('SISMEMBER', RETURNED, token) end
+    return count
+end
 
 -- Ends the life of a worker. What it held is pending again, in its old order; after a crash it is suspected of having
 -- killed the worker, and buried after several. Returns how many it held, and how many were buried.
@@ -77,13 +93,13 @@ local function end_worker(token, is_crash)
     for i = 1, #all, 2 do ids[#ids + 1] = {tonumber(all[i]), all[i + 1]} end
     table.sort(ids, function(a, b) return a[1] > b[1] end)
     for _, pair in ipairs(ids) do
-        local slot, score, crashes, entry = unpack(cmsgpack.unpack(pair[2]))
-        if is_crash then crashes = crashes + 1 end
-        if crashes >= CRASH_LIMIT then
-            bury('crashes', slot, score, entry)
+        local slot, score, lost, entry = unpack(cmsgpack.unpack(pair[2]))
+        if is_crash then lost = lost .. token .. '\n' end
+        if is_crash and crashes(lost) >= CRASH_LIMIT then
+            bury('dead', 'crashes', pair[1], slot, score, lost, entry)
             buried = buried + 1
-        elseif crashes > 0 then -- and still counts as a page
-            call('RPUSH', SUSPECTS, cmsgpack.pack({slot, score, crashes, entry}))
+        elseif lost ~= '' then -- and still counts as a page
+            call('HSET', SUSPECTS, pair[1], cmsgpack.pack({slot, score, lost, entry}))
         else
             uncount(slot)
             put(slot, score, 'RPUSH', {entry})

@@ -1,17 +1,38 @@
 -- Begins the life of a worker in a shard. Follows head.lua.
 --
--- ARGV[1] token   ARGV[2] worker's name   ARGV[3] ms of a lease
+-- ARGV[1] chain   ARGV[2] token   ARGV[3] worker's name   ARGV[4] its place: who else is there now is dead
+-- ARGV[5] ms of a lease   ARGV[6] token of its last life in the same process, or ""
 --
--- Returns {outstanding, requests held by an earlier life of this name, of these buried}; nil if the queue is gone
-local token, name, lease = ARGV[1], ARGV[2], tonumber(ARGV[3])
-if call('HEXISTS', STATE, 'format') == 0 then return false end
+-- Returns {requests held by an earlier life, of these buried}; an objection; or the end of the lease of a worker
+-- elsewhere that has the same name
+local chain, token, name, place, lease, last = unpack(ARGV)
+local earlier, now = call('HGET', NAMES, name), milliseconds()
+local problem = objection(chain, token, -1)
+if problem and problem ~= 'back' then return problem end
+local returned, buried = 0, 0
+if earlier and earlier ~= last then
+    local ends = call('ZSCORE', WORKERS, earlier)
+    if ends and tonumber(ends) > now and call('HGET', worker(earlier), 'place') ~= place then return tostring(ends) end
+    allow_when_full()
+    returned, buried = end_worker(earlier, true)
+end
 allow_when_full()
-local earlier, returned, buried = call('HGET', NAMES, name), 0, 0
-if earlier and earlier ~= token then returned, buried = end_worker(earlier, true) end
-local now = milliseconds()
+if last ~= '' then -- it is alive, and so has not died
+    end_worker(last, false)
+    call('SADD', RETURNED, last)
+    for _, packed in ipairs(call('LRANGE', DEAD, 0, -1)) do
+        local reason, slot, score, entry, _, id, lost = unpack(cmsgpack.unpack(packed))
+        if reason == 'crashes' and string.find(lost, last, 1, true) and crashes(lost) < CRASH_LIMIT then
+            call('LREM', DEAD, 1, packed)
+            call('HSET', SUSPECTS, id, cmsgpack.pack({slot, score, lost, entry}))
+            call('HINCRBY', STATE, 'outstanding', 1)
+        end
+    end
+end
 for _, slot in ipairs(call('SMEMBERS', FULL)) do reopen(slot) end -- limits may have changed
+call('HSET', CALLS, token, 0)
 call('HSET', NAMES, name, token)
-call('HSET', worker(token), 'name', name)
+call('HSET', worker(token), 'name', name, 'place', place)
 call('HSET', STATE, 'called', now)
-call('ZADD', WORKERS, now + lease, token)
-return {tonumber(call('HGET', STATE, 'outstanding') or 0), returned, buried}
+call('ZADD', WORKERS, now + tonumber(lease), token)
+return {returned, buried}

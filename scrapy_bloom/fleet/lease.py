@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from redis.exceptions import RedisError
 
 from scrapy_bloom.errors import counted
-from scrapy_bloom.fleet.queue import Done, LeaseLostError, Message, Ticket
+from scrapy_bloom.fleet.queue import Done, Forget, LifeEndedError, Link, Message, Ticket
 from scrapy_bloom.fleet.server import excuse_in
 
 if TYPE_CHECKING:
@@ -26,7 +26,9 @@ FLUSH_SECONDS = 0.02  # between two calls: what is found meanwhile goes together
 IDLE_SECONDS = 0.1  # between two looks for requests when there were none
 AWAY_SECONDS = 0.5  # between two tries to reach a server that is away or full
 CLOSE_SECONDS = 30.0  # how long the end of a crawl may wait for a server that is away
-MOST_MESSAGES = 300  # in one call: a server answers nobody else for some 3 ms
+# In one call: a server answers nobody else for some 3 ms, and may be told to take no more than a megabyte.
+MOST_MESSAGES, MOST_BYTES = 300, 500_000
+MOST_ROOTS = 100_000  # messages that no page would send again, some 400 bytes each
 
 
 class LeaseClient:
@@ -35,21 +37,28 @@ class LeaseClient:
         open --> joined -- close --> all delivered, the rest given back, or CLOSE_SECONDS over --> ended
                  |    ^ ^
                  |    | '-- it answers -- away: the server is, or is full; tries again, takes no requests
-                 |    '---- joins under a new token; what it held is others' -- the lease has run out
+                 |    '---- joins under a new token -- the lease has run out, or the server went back in time
                  '-- the queue is gone, or a bug of this thread --> ended, and failure says of what
 
     After a :attr:`failure` the crawl must end: nothing is delivered any more.
 
+    When only the lease has run out, pages of the last life are acknowledged if nobody else has done them. When the
+    server went back in time, they are not: it knows neither their links nor, perhaps, who has them. They are fetched
+    again, and :attr:`times_back` tells the crawl to forget what it knows.
+
     All that both threads see is behind one lock. The outbox keeps the order, so the links of a page come before its
     acknowledgement.
 
-    The next life of the same *name* takes over at once what this one held when it was killed. *ahead* requests are
-    held ready; a slot of which *per_slot* are in hand is served after the others. The thread calls *news* when there
-    are requests, or when the end has come.
+    The next life of the same *name* takes over at once what this one held when it was killed, if it has the same
+    *place*. *ahead* requests are held ready; a slot of which *per_slot* are in hand is served after the others. The
+    thread calls *news* when there are requests, or when the end has come.
     """
 
-    def __init__(self, queue: Queue, name: str, *, ahead: int, per_slot: int, news: Callable[[], object]) -> None:
-        self._queue, self._name, self._ahead, self._per_slot, self._news = queue, name, ahead, per_slot, news
+    def __init__(
+        self, queue: Queue, name: str, *, ahead: int, per_slot: int, news: Callable[[], object], place: str = ""
+    ) -> None:
+        self._queue, self._name, self._place, self._news = queue, name, place, news
+        self._ahead, self._per_slot = ahead, per_slot
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="scrapy-bloom lease client", daemon=True)
@@ -58,39 +67,56 @@ class LeaseClient:
         # Made of what was in the outbox, and not known to be carried out: arguments of Queue.finish. A call may have to
         # be made again; under the same number it is carried out once.
         self._calls: deque[tuple[int, str, int, list[Message]]] = deque()
+        self._roots: deque[Message] = deque(maxlen=MOST_ROOTS)
         self._ready: deque[tuple[Ticket, bytes]] = deque()
         self._in_hand: set[Ticket] = set()
+        self._lives: set[str] = set()  # tokens, since the server went back last
         self._is_over = False
+        self.times_back = 0
+        """How often the server went back in time."""
         # of the thread
         self.failure: Exception | None = None
         """What the thread has ended of."""
         self.counts: Counter[str] = Counter()
         """Figures for the stats, by name."""
         self._token = ""
-        self._number = 0
-        # by shard: the newest request; requests outstanding and those there ever were, and the same one look before
+        # by shard: the newest request; the last call made, and the last answered; whether it is busy and how many
+        # requests it ever had, and the same one look before
         self._newest: list[int] = []
-        self._said: list[tuple[int, int]] = []
-        self._said_before: list[tuple[int, int]] = []
+        self._made: list[int] = []
+        self._answered: list[int] = []
+        self._said: list[tuple[bool, int]] = []
+        self._said_before: list[tuple[bool, int]] = []
         self._left: dict[int, int] = {}  # by shard: requests of slots that have had their pages
         self._looks = 0
         self._is_away = False
         self._next_look = self._next_beat = self._deadline = 0.0
+        self._last_event = time.monotonic()
 
     # -- called by the crawl -----------------------------------------------------------------------------------------
 
     def open(self) -> None:
         """Join the queue, and start the thread. Raises RedisError if the server fails."""
-        self._is_over = not self._join()
+        self._join()
+        self._look()
         self._thread.start()
 
-    def send(self, message: Message) -> None:
-        """Have *message* delivered, after all that were sent before."""
+    def send(self, message: Message, *, is_root: bool = False) -> None:
+        """Have *message* delivered, after all that were sent before.
+
+        A root is of no page in hand: if the server went back in time, nobody would send it again, and so this does.
+        """
         with self._lock:
+            ticket = message.ticket if isinstance(message, Done) else None
+            if ticket is not None:
+                self._in_hand.discard(ticket)
+                if ticket.token not in self._lives:  # before the server went back
+                    self.counts["stale"] += 1
+                    return
+            if is_root:
+                self._roots.append(message)
             self._outbox.append(message)
             self._is_over = False
-            if isinstance(message, Done):
-                self._in_hand.discard(message.ticket)
 
     def next(self) -> tuple[Ticket, bytes] | None:
         """Return the next request that the worker has a lease on, if one is ready."""
@@ -146,12 +172,21 @@ class LeaseClient:
         """Return whether *step* succeeds; if the server is away or full, note it, and let some time pass."""
         try:
             step()
-        except LeaseLostError:
-            logger.warning("The lease of this worker has run out, after a long silence. Others fetch what it held.")
-            self.counts["lease_lost"] += 1
-            with self._lock:
-                self._in_hand.clear()
-                self._ready.clear()
+        except LifeEndedError as ended:
+            if ended.went_back:
+                logger.warning(
+                    "The server %s went back in time: to an older copy of its data, or a replica that had not got all. "
+                    "Pages that this worker has in hand are fetched again, and it sends their links again.",
+                    self._queue.server.where,
+                )
+                self.counts["went_back"] += 1
+                self._forget_life()
+            else:
+                logger.warning("The lease of this worker has run out, after a long silence. Others fetch what it held.")
+                self.counts["lease_lost"] += 1
+                with self._lock:
+                    self._in_hand.clear()
+                    self._ready.clear()
             return self._succeeds(self._join)
         except (RedisError, OSError) as error:
             excuse = excuse_in(error)
@@ -169,39 +204,64 @@ class LeaseClient:
             return False
         return True
 
-    def _join(self) -> int:
+    def _forget_life(self) -> None:
+        """Begin as if this worker had just started, with the links that it found."""
+        with self._lock:
+            waiting = [message for *_, messages in self._calls for message in messages]
+            waiting += self._outbox
+            roots = set(map(id, self._roots))
+            kept = [each for each in waiting if not isinstance(each, Done) or each.ticket is None]
+            self._outbox = deque([*self._roots, *[each for each in kept if id(each) not in roots]])
+            self._calls.clear()
+            self._in_hand.clear()
+            self._ready.clear()
+            self._lives.clear()
+            self.times_back += 1
+
+    def _join(self) -> None:
         token = secrets.token_hex(8)
-        outstanding = self._queue.join(token, self._name)
+        self._queue.join(token, self._name, place=self._place, last=self._token)
         shards = self._queue.shards
-        self._token, self._newest, self._said, self._said_before = token, [0] * shards, [(1, 0)] * shards, []
+        self._newest, self._made, self._answered = [0] * shards, [0] * shards, [0] * shards
+        self._said, self._said_before = [(True, 0)] * shards, []
         self._next_beat = 0.0
-        return outstanding
+        with self._lock:
+            self._token = token
+            self._lives.add(token)
 
     def _leave(self) -> None:
-        self._queue.leave(self._token)
+        self._queue.leave(self._token, self._answered)
 
     # -- what goes to the server -------------------------------------------------------------------------------------
 
     def _deliver(self) -> None:
         while self._calls or self._make_calls():
-            shard, _, _, messages = call = self._calls[0]
+            shard, token, number, messages = call = self._calls[0]
             answer = self._queue.finish(*call)
-            self._said[shard] = answer.outstanding, answer.seq
+            if token == self._token:
+                self._answered[shard] = number
+            self._said[shard] = True, -1  # the next look says
+            self._last_event = time.monotonic()
             self.counts["enqueued"] += answer.new
             self.counts["stale"] += answer.refused
-            self.counts["dead_lettered"] += sum(isinstance(each, Done) and bool(each.dead) for each in messages)
+            self.counts["dead_lettered"] += sum(isinstance(each, Done) and each.list == "dead" for each in messages)
             with self._lock:
                 self._calls.popleft()
 
     def _make_calls(self) -> bool:
         """Make calls of what waits; return whether anything does. On a cluster the links go first, in all shards."""
         with self._lock:
-            batch = [self._outbox.popleft() for _ in range(min(MOST_MESSAGES, len(self._outbox)))]
+            batch, size = list[Message](), 0
+            while self._outbox and len(batch) < MOST_MESSAGES:
+                size += _size(self._outbox[0])
+                if batch and size > MOST_BYTES:
+                    break
+                batch.append(self._outbox.popleft())
             is_late = [self._queue.shards > 1 and isinstance(each, Done) for each in batch]
             for place in sorted({(late, each.shard) for late, each in zip(is_late, batch, strict=True)}):
                 messages = [each for late, each in zip(is_late, batch, strict=True) if (late, each.shard) == place]
-                self._number += 1
-                self._calls.append((place[1], self._token, self._number, messages))
+                self._made[place[1]] += 1
+                self._calls.append((place[1], self._token, self._made[place[1]], messages))
         return bool(batch)
 
     # -- what comes from it ------------------------------------------------------------------------------------------
@@ -224,20 +284,31 @@ class LeaseClient:
         if is_due:
             self._next_beat = now + self._queue.lease_seconds / 3
         self._next_look = now + (0 if found else IDLE_SECONDS * shards**0.5)
-        is_over = not found and self._is_nothing_left()
+        with self._lock:
+            is_over = self._is_over
+        if wanted:
+            is_over = not found and self._is_nothing_left()
         with self._lock:
             was_over, self._is_over = self._is_over, is_over and not self._outbox and not self._calls
             has_news = found or self._is_over != was_over
         if has_news:
             self._news()
+        if found:
+            self._last_event = now
+        elif not is_over and now > self._last_event + 2 * self._queue.lease_seconds:
+            self._last_event = now
+            what = self._queue.outstanding()
+            logger.warning("Nothing has happened for %.0f s. Outstanding: %s", 2 * self._queue.lease_seconds, what)
 
     def _take(self, shard: int, most: int) -> int:
         """Take at most *most* requests of a shard, or only renew its lease; return how many there were."""
         with self._lock:
             in_hand = Counter(ticket.slot for ticket in self._in_hand)
         later = [slot for slot, count in in_hand.items() if count >= self._per_slot]
-        answer = self._queue.take(shard, self._token, self._newest[shard], most, later)
-        self._said[shard] = answer.outstanding, answer.seq
+        newest, number = self._newest[shard], self._answered[shard]
+        answer = self._queue.take(shard, self._token, newest, most, later, number=number)
+        if most:
+            self._said[shard] = answer.is_busy, answer.seq
         tickets = [ticket for ticket, _ in answer.found]
         with self._lock:
             self._ready.extend(answer.found)
@@ -256,4 +327,11 @@ class LeaseClient:
         taken in anything between.
         """
         before, self._said_before = self._said_before, list(self._said)
-        return not any(outstanding for outstanding, _ in self._said) and (len(self._said) == 1 or before == self._said)
+        return not any(is_busy for is_busy, _ in self._said) and (len(self._said) == 1 or before == self._said)
+
+
+def _size(message: Message) -> int:
+    """Return about how many bytes *message* takes in a call."""
+    if isinstance(message, Link):
+        return len(message.entry) + 100
+    return 100 if isinstance(message, Forget) else len(message.items) + 100

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import time
 from itertools import chain
 from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,10 +19,11 @@ from redis.exceptions import RedisError
 from scrapy_bloom.errors import SettingsError, UnusableError, counted
 from scrapy_bloom.fleet.blocks import SCHEME, Probe, layer_sizes, probe_of
 from scrapy_bloom.fleet.entry import for_script
+from scrapy_bloom.fleet.politeness import Politeness
 from scrapy_bloom.fleet.server import key_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from typing_extensions import Self
 
@@ -36,6 +38,11 @@ logger = logging.getLogger(__name__)
 # The rest is the server's. A quarter would save 4 % of a process' filter, and take 2 % more of the server.
 LOCAL_SHARE = 0.1
 SHARDS_PER_NODE = 8  # for each master of a cluster, so that the masters get about equal shares
+_GONE = {
+    b"gone": "is gone: the server has lost it, or somebody has removed it",
+    b"other": "was begun anew: the server has lost the one that this worker joined, or somebody has removed it",
+    b"lost": "lacks requests that were there: the server has lost keys, or somebody has removed them",
+}
 
 
 class Lane(NamedTuple):
@@ -56,25 +63,33 @@ class Link(NamedTuple):
 
 
 class Ticket(NamedTuple):
-    """What names a request that a worker holds."""
+    """Identifies a request that a worker has leased: *id* is the number under which the life *token* holds it."""
 
     shard: int
     id: int
     slot: str
+    token: str = ""
+    entry: bytes = b""
 
 
 class Done(NamedTuple):
-    """A page that the crawl is done with, and what the server is to keep of it if the acknowledgement counts."""
+    """A page that the crawl is done with, and what the server is to keep of it if the acknowledgement counts.
 
-    ticket: Ticket
+    Without a *ticket*, these are items of pages that the server does not know of.
+    """
+
+    ticket: Ticket | None
     items: bytes = b""
-    dead: str = ""  # why the request is dead-lettered
-    is_page: bool = True  # whether no retry or redirect has taken its place
+    list: str = ""
+    """The list that the request goes to: "dead", "failed" or none."""
+    why: str = ""
+    is_page: bool = True
+    """Whether no retry or redirect has taken its place."""
 
     @property
     def shard(self) -> int:
         """The shard of its request."""
-        return self.ticket.shard
+        return self.ticket.shard if self.ticket is not None else 0
 
 
 class Forget(NamedTuple):
@@ -90,25 +105,28 @@ Message = Link | Done | Forget
 class Taken(NamedTuple):
     """The server's answer to :meth:`Queue.take`."""
 
-    outstanding: int  # requests of the shard that are pending or in hand, at any worker
+    is_busy: bool  # whether requests of the shard are pending or in hand, at any worker; full slots do not count
     seq: int  # requests that were ever enqueued in the shard
     found: list[tuple[Ticket, bytes]]
     returned: int  # requests that an expired worker held
     buried: int  # of these, dead-lettered
-    left: int  # requests of slots that have had their pages; they are not outstanding
+    left: int  # requests of slots that have had their pages, once nothing else is there
 
 
 class Finished(NamedTuple):
     """The server's answer to :meth:`Queue.finish`."""
 
-    outstanding: int
-    seq: int
     new: int
     refused: int  # pages that the worker did not hold any more: others had or have them
 
 
-class LeaseLostError(Exception):
-    """Control flow between this module and the lease client: the worker's lease has run out."""
+class LifeEndedError(Exception):
+    """Control flow between this module and the lease client: the life of the worker has ended on the server."""
+
+    def __init__(self, *, went_back: bool) -> None:
+        super().__init__("the server went back in time" if went_back else "the lease has run out")
+        self.went_back = went_back
+        """Whether the server does not know what it has answered to this worker; if not, the lease has run out."""
 
 
 class Queue:
@@ -117,11 +135,11 @@ class Queue:
     A filter that begins here has *capacity*, *error_rate* and *key_space*, which tells how requests become
     fingerprints. *max_age* is in seconds. *kind* keeps a filter whose requests are elsewhere from the key of a queue.
 
-    A worker is given up after *lease_seconds* without a word. A slot's requests are handed out *delay* seconds apart.
-    *pages* limits the pages of slots; on a cluster, each shard has its part. *start_urls* is a Redis key that others
-    push start URLs to, and *items* the name of the list that :attr:`Done.items` go to. All methods raise UnusableError
-    if the server has lost keys of the queue, and redis.RedisError if a call failed, which may have been carried out all
-    the same.
+    A worker is given up after *lease_seconds* without a word. *politeness* holds for all workers together, and may be
+    exchanged. *pages* limits the pages of slots; on a cluster, each shard has its part. *start_urls* is a Redis key
+    that others push start URLs to, and *items* the name of the list that :attr:`Done.items` go to. All methods raise
+    UnusableError if the server has lost keys of the queue or it was begun anew, and redis.RedisError if a call failed,
+    which may have been carried out all the same.
     """
 
     def __init__(
@@ -133,9 +151,9 @@ class Queue:
         error_rate: float = 1e-6,
         key_space: object = "",
         max_age: float | None = None,
-        kind: str = "queue 2",
+        kind: str = "queue 3",
         lease_seconds: float = 60.0,
-        delay: float = 0.0,
+        politeness: Politeness | None = None,
         pages: PagesPerHost | None = None,
         start_urls: str | None = None,
         items: str = "",
@@ -148,11 +166,9 @@ class Queue:
             need = f"on a cluster, its name must have {self.key(0)} in it, to be on the node of the queue"
             raise SettingsError([f"BLOOM_FLEET_START_URLS is {start_urls!r}; {need}"])
         self.lease_seconds, self.start_urls, self.items, self.pages = lease_seconds, start_urls, items, pages
-        self._lease, self._delay, self._max_age = (
-            int(lease_seconds * 1000),
-            int(delay * 1000),
-            int((max_age or 0) * 1000),
-        )
+        self.politeness = politeness or Politeness()
+        self._lease, self._max_age = int(lease_seconds * 1000), int((max_age or 0) * 1000)
+        self._chains: dict[int, bytes] = {}  # by shard: the id of its filter, by which a queue is known that began anew
         self._new: dict[str, Any] = {
             "format": f"{kind}, filter {SCHEME}",
             "key_space": str(key_space),
@@ -161,8 +177,9 @@ class Queue:
             "seed": secrets.token_bytes(16),
         }
         self._sizes = for_script([])
-        self._add, self._finish = server.script("filter", "add"), server.script("head", "filter", "finish")
-        self._join, self._take, self._leave = (server.script("head", name) for name in ("join", "take", "leave"))
+        self._add = server.script("filter", "add")
+        self._scripts = {name: server.script("head", name) for name in ("join", "take", "leave")}
+        self._scripts["finish"] = server.script("head", "filter", "finish")
 
     @classmethod
     def of(
@@ -204,6 +221,7 @@ class Queue:
                 state = client.hgetall(self.key(shard))
                 self._check(state)
                 self._new["seed"] = state[b"seed"]  # which the other shards begin with, too
+                self._chains[shard] = state[b"chain"]
                 sizes = layer_sizes(ceil(int(state[b"capacity"]) / self.shards), float(state[b"error_rate"]))
                 self._sizes = for_script([*chain.from_iterable(sizes)])
         except (RedisError, OSError) as error:
@@ -233,70 +251,128 @@ class Queue:
     def _probe(self, fingerprint: bytes | None) -> Probe:
         return Probe(-1, b"") if fingerprint is None else probe_of(fingerprint, self._new["seed"])
 
-    def join(self, token: str, name: str) -> int:
-        """Join as the worker *name* in its life *token*, and end an earlier life; return what is outstanding."""
-        total = 0
-        for shard in range(self.shards):
-            outstanding, *ended = self._step(self._join, [self.key(shard)], token, name, self._lease)
-            total += outstanding
-            self._say_what_ended(shard, *ended)
-        return total
+    def join(self, token: str, name: str, *, place: str = "", last: str = "") -> None:
+        """Join as the worker *name* in its life *token*, and end an earlier life.
 
-    def take(self, shard: int, token: str, newest: int, most: int, later: Sequence[str] = ()) -> Taken:
+        Workers with the same *place* cannot run at the same time. *last* is the life before in the same process, which
+        therefore has not crashed.
+
+        Raises:
+            UnusableError: A worker of that name is alive elsewhere.
+
+        """
+        for shard in range(self.shards):
+            lease_ends = b""
+            while isinstance(answer := self._step("join", shard, token, name, place, self._lease, last), bytes):
+                if lease_ends and answer > lease_ends:
+                    raise UnusableError(
+                        f"The worker {name}",
+                        f"runs elsewhere, too, and has its lease {self.where}",
+                        advice="Two workers cannot have copies of one JOBDIR. Begin with an empty one.",
+                    )
+                if not lease_ends:
+                    logger.info("Waiting for the lease of an earlier %s to run out, on another machine perhaps", name)
+                lease_ends = answer
+                time.sleep(min(0.2, self.lease_seconds / 10))
+            self._say_what_ended(shard, *answer)
+
+    def take(
+        self, shard: int, token: str, newest: int, most: int, later: Sequence[str] = (), *, number: int = 0
+    ) -> Taken:
         """Renew the lease, and take *most* requests, those of the slots *later* last.
 
         *newest* is the greatest id that this life was handed in the shard: what was handed out beyond that was in an
-        answer that got lost, and comes again.
+        answer that got lost, and comes again. *number* is that of the last call of :meth:`finish` that was answered.
 
         Raises:
-            LeaseLostError: The lease has run out.
+            LifeEndedError: The lease has run out, or the server does not know of *newest* or *number*.
 
         """
-        keys = [self.key(shard), *([self.start_urls] if self.start_urls and not shard else [])]
         limits = {} if self.pages is None else self.pages.limits
         parts = {slot: False if most is None else ceil(most / self.shards) for slot, most in limits.items()}
-        given = token, newest, most, self._lease, self._delay, for_script([*later]), for_script(parts)
-        answer = self._step(self._take, keys, *given)
-        if not answer:
-            raise LeaseLostError
-        outstanding, seq, flat, returned, buried, left, full = answer
+        delays = {slot: int(1000 * seconds) for slot, seconds in self.politeness.delays.items()}
+        flat = map(for_script, ([*later], delays, self.politeness.shares, parts))
+        answer = self._step("take", shard, token, number, newest, most, self._lease, *flat)
+        is_busy, seq, flat, returned, buried, left, full = answer
         self._say_what_ended(shard, returned, buried)
         if self.pages is not None:
             for slot in full:
-                self.pages.log_full(slot.decode(errors="surrogateescape"))
+                self.pages.log_full(_text(slot))
         rows = zip(flat[::3], flat[1::3], flat[2::3], strict=True)
-        found = [(Ticket(shard, id_, slot.decode(errors="surrogateescape")), entry) for id_, slot, entry in rows]
-        return Taken(outstanding, seq, found, returned, buried, left)
+        found = [(Ticket(shard, id_, _text(slot), token, entry), entry) for id_, slot, entry in rows]
+        return Taken(bool(is_busy), seq, found, returned, buried, left)
 
     def finish(self, shard: int, token: str, number: int, messages: Sequence[Message]) -> Finished:
-        """Enqueue the links that are new, and acknowledge the pages. All or nothing, once per *number*."""
+        """Enqueue the links that are new, and acknowledge the pages. All or nothing, once per *number*.
+
+        Raises:
+            LifeEndedError: The server does not know of the call before *number*. Nothing was changed.
+
+        """
         lanes: dict[Lane, int] = {}
         links = [
             (*self._probe(each.fingerprint), lanes.setdefault(each.lane, len(lanes) + 1), each.entry)
             for each in messages
             if isinstance(each, Link)
         ]
-        done = [(each.ticket.id, each.items, each.dead, each.is_page) for each in messages if isinstance(each, Done)]
+        done = [_acknowledgement(each, token) for each in messages if isinstance(each, Done)]
         forget = [self._probe(each.fingerprint)[1:] for each in messages if isinstance(each, Forget)]
         flat = [for_script([*chain.from_iterable(rows)]) for rows in (lanes, links, done, forget)]
-        given = token, number, *flat, self._sizes, self._max_age, self.items
-        return Finished(*self._step(self._finish, [self.key(shard)], *given))
+        answer = self._step("finish", shard, token, number, *flat, self._sizes, self._max_age, self.items)
+        return Finished(*answer)
 
-    def leave(self, token: str) -> None:
-        """End a worker's life, and give back the requests that it held."""
+    def enqueue(self, shard: int, links: Sequence[Link]) -> int:
+        """Enqueue the *links* that are new, each with a fingerprint, for a command; return how many they were."""
+        return self.finish(shard, "", 0, links).new
+
+    def leave(self, token: str, numbers: Sequence[int] = ()) -> None:
+        """End a worker's life, and give back the requests that it held. *numbers*, by shard: as for :meth:`take`."""
         for shard in range(self.shards):
-            self._leave(keys=[self.key(shard)], args=[token])
+            self._step("leave", shard, token, numbers[shard] if numbers else 0)
 
-    def _step(self, script: Callable[..., Any], keys: Sequence[str], *arguments: Any) -> Any:
-        answer = script(keys=keys, args=arguments)
-        if answer is None:
+    def outstanding(self) -> str:
+        """Say what is pending or in hand, and who has it, for messages."""
+        client, parts, slots, now = self.server.client, list[str](), 0, time.time()
+        for shard in range(self.shards):
+            key = self.key(shard)
+            slots += client.zcard(f"{key}:slots")
+            for token, ends in client.zrange(f"{key}:workers", 0, -1, withscores=True):
+                if count := client.hlen(f"{key}:held:{token.decode()}"):
+                    name = _text(client.hget(f"{key}:worker:{token.decode()}", "name") or token)
+                    parts.append(f"{counted(count, 'request')} leased by {name} for another {ends / 1000 - now:.0f} s")
+        return "; ".join([*parts, f"requests of {counted(slots, 'host')} pending"])
+
+    def _step(self, name: str, shard: int, token: str, *arguments: Any) -> Any:
+        keys = [self.key(shard)]
+        if name == "take" and self.start_urls and not shard:
+            keys.append(self.start_urls)
+        answer = self._scripts[name](keys=keys, args=[self._chains[shard], token, *arguments])
+        if answer in (b"back", b"lease"):
+            raise LifeEndedError(went_back=answer == b"back")
+        if answer == b"lost" and self._mend(shard):
+            return self._step(name, shard, token, *arguments)
+        if isinstance(answer, bytes) and answer in _GONE:
             raise UnusableError(
                 f"The queue {self.where}",
-                "is gone, or lacks some of its keys: the server has lost them, or somebody has removed them",
+                _GONE[answer],
                 advice="Set appendonly yes and maxmemory-policy noeviction on the server. To begin anew, remove what "
                 "is left, or use another BLOOM_REDIS_KEY.",
             )
         return answer
+
+    def _mend(self, shard: int) -> int:
+        """Look for requests of a shard that no index knows, since a key was lost; return how many lists there are."""
+        client, key, mended = self.server.client, self.key(shard), 0
+        for name in client.scan_iter(match=f"{key}:lane:*", count=10_000):
+            score, _, slot = name[len(key) + 6 :].partition(b":")
+            mended += client.zadd(f"{key}:lanes:".encode() + slot, {score: float(score)})
+            if not client.sismember(f"{key}:full", slot):
+                mended += client.zadd(f"{key}:slots", {slot: 0}, nx=True)
+        for name in client.scan_iter(match=f"{key}:held:*", count=10_000):
+            mended += client.zadd(f"{key}:workers", {name[len(key) + 6 :]: 0}, nx=True)  # its lease has run out
+        if mended:
+            logger.warning("The server has lost keys of the queue %s, whose requests were found", self.where)
+        return mended
 
     def _say_what_ended(self, shard: int, returned: int, buried: int) -> None:
         if returned:
@@ -304,3 +380,16 @@ class Queue:
         if buried:
             what = counted(buried, "request"), self.key(shard)
             logger.error("Dead-lettered: %s, in hand each time that a worker died. See the list %s:dead", *what)
+
+
+def _text(slot: bytes) -> str:
+    return slot.decode(errors="replace")
+
+
+def _acknowledgement(done: Done, token: str) -> tuple[int, str, bytes, bytes, str, str, bool]:
+    """Return what the script is told of *done* in the life *token*."""
+    ticket, rest = done.ticket, done[1:]
+    if ticket is None:
+        return 0, "", b"", *rest
+    is_of_this_life = ticket.token == token
+    return ticket.id, "" if is_of_this_life else ticket.token, b"" if is_of_this_life else ticket.entry, *rest

@@ -7,6 +7,7 @@ import io
 import logging
 import secrets
 import socket
+import uuid
 from collections import Counter, deque
 from contextlib import ExitStack
 from functools import partial
@@ -18,13 +19,13 @@ from scrapy.utils.reactor import is_reactor_installed
 
 from scrapy_bloom.errors import counted
 from scrapy_bloom.filter.chain import ScalableBloomFilter
-from scrapy_bloom.filter.lock import lock_directory
+from scrapy_bloom.filter.lock import LOCK_NAME, lock_directory
 from scrapy_bloom.fleet.entry import PUSHED, Entries
 from scrapy_bloom.fleet.lease import LeaseClient
+from scrapy_bloom.fleet.politeness import Politeness
 from scrapy_bloom.fleet.queue import LOCAL_SHARE, Done, Forget, Lane, Link, Queue, Ticket
 from scrapy_bloom.fleet.server import Server, address_of, key_of
 from scrapy_bloom.fleet.takeover import left_by_scrapy_redis
-from scrapy_bloom.job.frontier import Order
 from scrapy_bloom.job.frontier import key_of as lane_of
 from scrapy_bloom.job.page import Page
 from scrapy_bloom.job.pages import PagesPerHost
@@ -49,6 +50,10 @@ MOST_HELD = 1_000
 are queued once. More are sent at once, and may come twice."""
 
 
+UNLIMITED = 100
+"""What stands for ``CONCURRENT_REQUESTS = 0``, which is no limit, when requests are taken."""
+
+
 class FleetStore:
     """What one worker knows, and its connection to the rest.
 
@@ -66,16 +71,20 @@ class FleetStore:
     ) -> None:
         spider, own = crawler.spider, crawler.settings
         name = spider.name if spider is not None else "spider"
-        delay = max(own.getfloat("DOWNLOAD_DELAY"), getattr(spider, "download_delay", None) or 0)
-        order = Order.of(own, in_job=True)
-        self._order = order._replace(by_slot=True) if delay else order
+        politeness = Politeness.of(own, spider)
+        self._order = politeness.order(own)
+        self._throttle = politeness if own.getbool("AUTOTHROTTLE_ENABLED") else None
         self._crawler, self._fingerprints, self._flush = crawler, fingerprints, flush
         self._stats: Any = crawler.stats
         self._entries = Entries(spider, settings.fleet_secret)
-        local = settings.error_rate * LOCAL_SHARE
-        self.chain = ScalableBloomFilter(settings.capacity, local, max_age=settings.max_age)
+        self._new_chain = partial(
+            ScalableBloomFilter, settings.capacity, settings.error_rate * LOCAL_SHARE, max_age=settings.max_age
+        )
+        self.chain = self._new_chain()
         """What this process knows. A duplicate in here is dropped without asking."""
-        self.add: Callable[[bytes], bool] = self.chain.add
+        self.add: Callable[[bytes], bool] = self._remember
+        self.times_anew = 0
+        """How often that was begun anew."""
         self.items = io.BytesIO()
         """For ``scrapy bloom crawl``: items of the page that is being finished, which go with its acknowledgement."""
         self.in_flight: dict[int, Page] = {}
@@ -86,12 +95,12 @@ class FleetStore:
         self.commits = 0
         self._starts: Counter[bytes] = Counter()
         self._on_close = ExitStack()
-        self._open(settings, name, delay)
+        self._open(settings, name, politeness)
         self.where = self._queue.where
         """Where filter and queue are, for messages."""
         logger.info("Sharing the queue %s with all workers that are given the same key", self.where)
 
-    def _open(self, settings: BloomSettings, name: str, delay: float) -> None:
+    def _open(self, settings: BloomSettings, name: str, politeness: Politeness) -> None:
         own = self._crawler.settings
         with ExitStack() as on_error:
             jobdir = Path(own["JOBDIR"]).absolute() if own["JOBDIR"] else None
@@ -106,17 +115,18 @@ class FleetStore:
                 self._fingerprints,
                 name,
                 lease_seconds=settings.fleet_lease,
-                delay=delay,
+                politeness=politeness,
                 pages=PagesPerHost.of(settings.pages_per_host, self._order),
                 start_urls=key_of(settings.fleet_start_urls, name) if settings.fleet_start_urls else None,
                 items=own.get(ITEMS, ""),
             )
             self._queue.begin()
-            ahead, per_slot = 2 * own.getint("CONCURRENT_REQUESTS"), own.getint("CONCURRENT_REQUESTS_PER_DOMAIN")
+            ahead = 2 * (own.getint("CONCURRENT_REQUESTS") or UNLIMITED)
+            per_slot = own.getint("CONCURRENT_REQUESTS_PER_DOMAIN")
             # With a job directory, it is the same worker after each start there.
-            worker = f"{socket.gethostname()}:{jobdir or secrets.token_hex(4)}"
+            name, place = _identity(jobdir / "requests.bloom" if jobdir is not None else None)
             news = _in_crawl(self._news)
-            self._client = LeaseClient(self._queue, worker, ahead=ahead, per_slot=per_slot, news=news)
+            self._client = LeaseClient(self._queue, name, place=place, ahead=ahead, per_slot=per_slot, news=news)
             self._client.open()
             self._on_close = on_error.pop_all()
 
@@ -126,6 +136,9 @@ class FleetStore:
         return self._client
 
     # -- the store -----------------------------------------------------------------------------------------------------
+
+    def _remember(self, fingerprint: bytes) -> bool:
+        return self.chain.add(fingerprint)
 
     def seen(self, fingerprints: Sequence[bytes]) -> list[bool]:
         """Return for each of *fingerprints* whether this process knows it. Remembers nothing, and asks nobody."""
@@ -153,7 +166,7 @@ class FleetStore:
         if fingerprint is None and parent is not None and len(parent.held) < MOST_HELD:
             parent.held[len(parent.held)] = link
         else:
-            self._client.send(link)
+            self._client.send(link, is_root=parent is None)
         return True
 
     def _start_fingerprint(self, request: Request) -> bytes:
@@ -193,6 +206,9 @@ class FleetStore:
             return page.request, False
         while (found := self._client.next()) is not None:
             ticket, entry = found
+            if self._client.times_back != self.times_anew:  # the server may not know what this process knows
+                self.chain.close()
+                self.chain, self.times_anew = self._new_chain(), self._client.times_back
             try:
                 if entry[:1] == PUSHED:
                     self._begin_with(ticket, entry[1:])
@@ -200,7 +216,7 @@ class FleetStore:
                 request = self._entries.read(entry)
             except ValueError as error:
                 logger.error("A request of %s cannot be read: %s. It is dead-lettered.", ticket.slot, error)  # noqa: TRY400 - said
-                self._client.send(Done(ticket, dead="unreadable"))
+                self._client.send(Done(ticket, list="dead", why="unreadable"))
                 continue
             self.in_flight[id(request)] = Page(request, ticket.slot)
             self._tickets[id(request)] = ticket
@@ -230,17 +246,23 @@ class FleetStore:
             return
         ticket = self._tickets.pop(id(page.request), None)
         self._done += page.held.values()
-        page.write_items()  # without a ticket, they go with the next page
-        if ticket is not None:
-            self._done.append(Done(ticket, self.items.getvalue(), is_page=page.result.has_answer))
-            self.items.seek(0)
-            self.items.truncate()
+        page.write_items()
+        items = self._taken_items()
+        if ticket is not None or items:
+            self._done.append(Done(ticket, items, is_page=page.result.has_answer))
         if page.held:  # or they would come later by the time between two commits
             self._acknowledge()
 
+    def _taken_items(self) -> bytes:
+        items = self.items.getvalue()
+        self.items.seek(0)
+        self.items.truncate()
+        self._stats.inc_value("bloom/fleet/items", items.count(b"\n"))
+        return items
+
     def forget(self, fingerprint: bytes) -> bool:
         """Let *fingerprint* be seen once more, by whichever worker does not know it; True if this one did."""
-        self._client.send(Forget(self._queue.shard_of(fingerprint), fingerprint))
+        self._client.send(Forget(self._queue.shard_of(fingerprint), fingerprint), is_root=True)
         return self.chain.forget(fingerprint)
 
     def commit(self) -> None:
@@ -256,11 +278,17 @@ class FleetStore:
             done, self._done = self._done, []
             for each in done:
                 self._client.send(each)
+        if self._throttle:
+            engine: Any = self._crawler.engine
+            now = {name: slot.delay for name, slot in engine.downloader.slots.items()}
+            self._queue.politeness = self._throttle._replace(delays={**self._throttle.delays, **now})
         for name, value in dict(self._client.counts).items():  # a copy: the thread adds names
             self._stats.set_value(f"bloom/fleet/{name}", value)
 
     def close(self) -> None:
         """Deliver what is left, give back what was not begun, and let go of everything."""
+        if items := self._taken_items():  # of no page
+            self._done.append(Done(None, items))
         self._acknowledge()
         self._client.close()
         self._acknowledge()
@@ -280,6 +308,21 @@ class FleetStore:
         slot: Any = getattr(self._crawler.engine, "_slot", None)
         if slot is not None:  # without one, the engine looks every 5 s
             slot.nextcall.schedule()
+
+
+def _identity(directory: Path | None) -> tuple[str, str]:
+    """Return the name of the worker that has locked *directory*, and what tells this very directory from a copy.
+
+    Two that run at the same time cannot have both in common: the lock is one kernel's, on one file.
+    """
+    host, boot = socket.gethostname(), Path("/proc/sys/kernel/random/boot_id")
+    if directory is None:
+        return f"{host}:{secrets.token_hex(4)}", ""
+    path, lock = directory / "worker", (directory / LOCK_NAME).stat()
+    if not path.exists():
+        path.write_text(secrets.token_hex(8))
+    kernel = boot.read_text().strip() if boot.exists() else f"{host} {uuid.getnode()}"
+    return f"{host}:{directory.parent} {path.read_text()}", f"{kernel} {lock.st_dev} {lock.st_ino}"
 
 
 def _say_what_is_odd(server: Server, settings: BaseSettings, spider: str) -> None:

@@ -1,20 +1,25 @@
 -- Renews a worker's lease, gives back what expired workers held, and hands out requests. Follows head.lua.
 --
--- ARGV[1] token   ARGV[2] newest id that the worker knows of   ARGV[3] most requests   ARGV[4] ms of a lease
--- ARGV[5] ms between two requests of a slot, or 0   ARGV[6] slots to serve last, in msgpack
--- ARGV[7] limits to the pages of slots, in msgpack; "*": of others; false: none
+-- ARGV[1] chain   ARGV[2] token   ARGV[3] number of its last call that was answered
+-- ARGV[4] newest id that the worker knows of   ARGV[5] most requests   ARGV[6] ms of a lease
+-- ARGV[7] slots to serve last; the following by slot, "*" being the others:
+-- ARGV[8] ms between two requests   ARGV[9] most in hand of all workers   ARGV[10] most pages, or false
+-- 7 to 10 are in msgpack.
 -- KEYS[2] if given, a list, set or sorted set of start URLs that others push
 --
--- Returns {outstanding, seq, [id, slot, entry, ...], requests given back, of these buried, requests left in full slots,
---          slots that are full now}
---         {}: the lease has run out, and others have or get what the worker held
---         nil: keys of the queue are lost
-local token, most, lease, delay = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local has_state, called, id = unpack(call('HMGET', STATE, 'format', 'called', 'ids'))
-if not has_state then return false end
-if not call('ZSCORE', WORKERS, token) then return {} end
+-- Returns {is anything pending or in hand, seq, [id, slot, entry, ...], requests given back, of these buried, requests
+--          left in full slots once nothing else is there, slots that are full now}
+--         or an objection: also "lease", which has run out, and "lost", keys of the queue
+local chain, token, most, lease = ARGV[1], ARGV[2], tonumber(ARGV[5]), tonumber(ARGV[6])
+local later, delays = cmsgpack.unpack(ARGV[7]), cmsgpack.unpack(ARGV[8])
+local shares, limits = cmsgpack.unpack(ARGV[9]), cmsgpack.unpack(ARGV[10])
+local problem = objection(chain, token, tonumber(ARGV[3]))
+if problem then return problem end
+if not call('ZSCORE', WORKERS, token) then return 'lease' end
+local known, suspect = unpack(call('HMGET', worker(token), 'last', 'suspect'))
+if tonumber(known or 0) < tonumber(ARGV[4]) then return 'back' end
 allow_when_full()
-local now = milliseconds()
+local now, called, id = milliseconds(), unpack(call('HMGET', STATE, 'called', 'ids'))
 -- If nobody has called for long, the server was away: no worker is to blame, and all get a new lease.
 if now - tonumber(called or now) > lease / 2 then
     for _, other in ipairs(call('ZRANGE', WORKERS, 0, -1)) do call('ZADD', WORKERS, now + lease, other) end
@@ -27,10 +32,10 @@ for _, dead in ipairs(call('ZRANGEBYSCORE', WORKERS, '-inf', now, 'LIMIT', 0, 1)
 end
 
 local found, last_id = {}, tonumber(id or 0)
-local function hold(slot, score, crashes, entry)
+local function hold(slot, packed, entry)
     last_id = last_id + 1
     found[#found + 1], found[#found + 2], found[#found + 3] = last_id, slot, entry
-    call('HSET', held(token), last_id, cmsgpack.pack({slot, score, crashes, entry}))
+    call('HSET', held(token), last_id, packed)
 end
 
 -- Holds up to *count* requests of a slot, of its most urgent lanes; returns how many.
@@ -40,25 +45,38 @@ local function serve(slot, count)
         local score = call('ZRANGE', lanes(slot), 0, 0)[1]
         if not score then break end
         local entries = call('RPOP', lane(slot, score), count - taken) or {}
-        for _, entry in ipairs(entries) do hold(slot, score, 0, entry) end
+        for _, entry in ipairs(entries) do hold(slot, cmsgpack.pack({slot, score, '', entry}), entry) end
         taken = taken + #entries
         if taken < count then call('ZREM', lanes(slot), score) end
     end
     return taken
 end
 
-local limits, full = cmsgpack.unpack(ARGV[7]), {}
+local function of(values, slot)
+    if values[slot] == nil then return values['*'] end
+    return values[slot]
+end
 
 -- Returns how many requests of a slot may be handed out, at most *count*.
 local function room(slot, count)
-    local limit = limits[slot]
-    if limit == nil then limit = limits['*'] end
+    local limit = of(limits, slot)
     if not limit or slot == '' then return count end
     return math.min(count, limit - tonumber(call('HGET', PAGES, slot) or 0))
 end
 
+-- Returns how many requests of a slot all workers may have in hand beyond those that they have.
+local function share(slot)
+    local free = shares[slot]
+    for _, other in ipairs(free and call('ZRANGE', WORKERS, 0, -1) or {}) do
+        for _, packed in ipairs(call('HVALS', held(other))) do
+            if cmsgpack.unpack(packed)[1] == slot then free = free - 1 end
+        end
+    end
+    return free or math.huge
+end
+
 -- Returns slots that may be served, those that were not served for longest first; those to serve last, if no others.
-local function next_slots(later)
+local function next_slots()
     local first, last = {}, {}
     for _, slot in ipairs(call('ZRANGEBYSCORE', SLOTS, '-inf', now, 'LIMIT', 0, most + #later)) do
         if later[slot] then last[#last + 1] = slot else first[#first + 1] = slot end
@@ -66,69 +84,90 @@ local function next_slots(later)
     return #first > 0 and first or last
 end
 
-local known, suspect = unpack(call('HMGET', worker(token), 'last', 'suspect'))
-if known and tonumber(known) > tonumber(ARGV[2]) then -- the last answer was lost
+-- Serves a slot whose turn it is, with *fair* requests if it has no delay; returns it if it is full.
+local function serve_in_turn(slot, fair)
+    local delay = of(delays, slot) or 0
+    -- With a delay, what a slot may have within a second goes to one worker.
+    local each = delay > 0 and math.max(1, math.floor(1000 / delay)) or fair
+    local free = share(slot)
+    if free <= 0 then
+        call('ZADD', SLOTS, now + 100, slot) -- to look at it again
+        return
+    end
+    local wanted = math.min(each, most - #found / 3, free)
+    local count = room(slot, wanted)
+    local taken = serve(slot, count)
+    if taken > 0 then
+        if next(limits) then call('HINCRBY', PAGES, slot, taken) end
+        call('ZADD', SLOTS, now + delay * taken, slot)
+    elseif count <= 0 and wanted > 0 then
+        call('ZREM', SLOTS, slot)
+        call('SADD', FULL, slot)
+        return slot
+    elseif wanted > 0 then
+        call('ZREM', SLOTS, slot)
+    end
+end
+
+local full = {}
+if known and tonumber(known) > tonumber(ARGV[4]) then -- the last answer was lost
     local all = call('HGETALL', held(token))
     for i = 1, #all, 2 do
-        if tonumber(all[i]) > tonumber(ARGV[2]) then
+        if tonumber(all[i]) > tonumber(ARGV[4]) then
             local slot, _, _, entry = unpack(cmsgpack.unpack(all[i + 1]))
             found[#found + 1], found[#found + 2], found[#found + 3] = tonumber(all[i]), slot, entry
         end
     end
 elseif most > 0 then
     -- Requests that were in hand at a crash come one at a time, so that the next crash points at one.
-    if not (suspect and call('HEXISTS', held(token), suspect) == 1) then
-        local packed = call('RPOP', SUSPECTS)
-        if packed then
-            hold(unpack(cmsgpack.unpack(packed)))
-            call('HSET', worker(token), 'suspect', last_id)
-        end
+    local next_suspect = not (suspect and call('HEXISTS', held(token), suspect) == 1) and call('HRANDFIELD', SUSPECTS)
+    if next_suspect then
+        local packed = call('HGET', SUSPECTS, next_suspect)
+        local slot, _, _, entry = unpack(cmsgpack.unpack(packed))
+        call('HDEL', SUSPECTS, next_suspect)
+        hold(slot, packed, entry)
+        call('HSET', worker(token), 'suspect', last_id)
     end
-    local later = cmsgpack.unpack(ARGV[6])
     for _, slot in ipairs(later) do later[slot] = true end
     while #found < 3 * most do
-        local slots = next_slots(later)
+        local slots = next_slots()
         if #slots == 0 then break end
-        -- With a delay, what a slot may have within a second goes to one worker.
-        local each = delay > 0 and math.max(1, math.floor(1000 / delay)) or math.ceil((most - #found / 3) / #slots)
-        for _, slot in ipairs(slots) do
-            local wanted = math.min(each, most - #found / 3)
-            local count = room(slot, wanted)
-            local taken = serve(slot, count)
-            if next(limits) and taken > 0 then call('HINCRBY', PAGES, slot, taken) end
-            if taken > 0 then
-                call('ZADD', SLOTS, now + delay * taken, slot)
-            elseif count <= 0 and count < wanted then
-                full[#full + 1] = slot
-                call('ZREM', SLOTS, slot)
-                call('SADD', FULL, slot)
-                call('HINCRBY', STATE, 'left', waiting(slot))
-            elseif #found < 3 * most then
-                call('ZREM', SLOTS, slot)
-            end
-        end
+        local fair = math.ceil((most - #found / 3) / #slots)
+        for _, slot in ipairs(slots) do full[#full + 1] = serve_in_turn(slot, fair) end
     end
-    if #found > 0 then
+    if last_id > tonumber(id or 0) then
         call('HSET', worker(token), 'last', last_id)
         call('HSET', STATE, 'ids', last_id)
     end
 end
-
-local counts = call('HMGET', STATE, 'outstanding', 'seq', 'left')
-local outstanding, seq, left = tonumber(counts[1] or 0), tonumber(counts[2] or 0), tonumber(counts[3] or 0)
-if most > 0 and #found == 0 and call('EXISTS', SLOTS, SUSPECTS) == 0 then
-    -- Nothing is pending or in hand, and yet not all is done: a key of the queue was lost.
-    local in_hand = 0
-    for _, other in ipairs(call('ZRANGE', WORKERS, 0, -1)) do in_hand = in_hand + call('HLEN', held(other)) end
-    if outstanding > left and in_hand == 0 then return false end
-    local kind = KEYS[2] and call('TYPE', KEYS[2]).ok
-    for _ = 1, KEYS[2] and most or 0 do
-        local pushed = kind == 'list' and call('LPOP', KEYS[2]) or kind == 'set' and call('SPOP', KEYS[2])
-            or kind == 'zset' and call('ZPOPMAX', KEYS[2])[1]
-        if not pushed then break end
-        put('', '0', 'LPUSH', {'U' .. pushed}) -- see entry.py
-        outstanding, seq = outstanding + 1, seq + 1
+-- Returns whether anything is pending or in hand; full slots do not count.
+local function is_busy()
+    if #found > 0 or call('EXISTS', SUSPECTS) == 1 then return true end
+    for _, slot in ipairs(call('ZRANGE', SLOTS, 0, 99)) do
+        if waiting(slot) > 0 then return true end
     end
-    call('HSET', STATE, 'outstanding', outstanding, 'seq', seq)
+    for _, other in ipairs(call('ZRANGE', WORKERS, 0, -1)) do
+        if call('EXISTS', held(other)) == 1 then return true end
+    end
+    return call('ZCARD', SLOTS) > 100
 end
-return {outstanding - left, seq, found, returned, buried, left, full}
+
+local left, busy = 0, most == 0 or is_busy() -- who does not ask for requests does not need to know
+local outstanding, seq = unpack(call('HMGET', STATE, 'outstanding', 'seq'))
+if not busy then
+    for _, slot in ipairs(call('SMEMBERS', FULL)) do left = left + waiting(slot) end
+    if tonumber(outstanding or 0) > left then return 'lost' end
+    local pushed, kind = 0, KEYS[2] and call('TYPE', KEYS[2]).ok
+    for _ = 1, KEYS[2] and most or 0 do
+        local value = kind == 'list' and call('LPOP', KEYS[2]) or kind == 'set' and call('SPOP', KEYS[2])
+            or kind == 'zset' and call('ZPOPMAX', KEYS[2])[1]
+        if not value then break end
+        put('', '0', 'LPUSH', {'U' .. value}) -- see entry.py
+        pushed, busy = pushed + 1, true
+    end
+    if pushed > 0 then
+        seq = call('HINCRBY', STATE, 'seq', pushed)
+        call('HINCRBY', STATE, 'outstanding', pushed)
+    end
+end
+return {busy and 1 or 0, tonumber(seq or 0), found, returned, buried, left, full}

@@ -9,7 +9,6 @@ import hashlib
 import io
 import json
 import pickle
-import secrets
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from w3lib.url import canonicalize_url
 
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.fleet.entry import PLAIN, packed
-from scrapy_bloom.fleet.queue import Lane, Link, Message
+from scrapy_bloom.fleet.queue import Lane, Link
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -113,9 +112,8 @@ def _take_requests(
 ) -> None:
     """Enqueue the requests in *batches*, each of which has a fingerprint here by which it is taken over once."""
     times: Counter[bytes] = Counter()
-    token = secrets.token_hex(8)
-    for number, batch in enumerate(batches):
-        links: dict[int, list[Message]] = {}
+    for batch in batches:
+        links: dict[int, list[Link]] = {}
         for body in batch:
             try:
                 request = entries.read(PLAIN + packed(_PlainUnpickler(io.BytesIO(body)).load()))
@@ -129,7 +127,7 @@ def _take_requests(
             shard = queue.shard_of(marker)
             links.setdefault(shard, []).append(Link(shard, marker, Lane(slot, str(-2 * request.priority), push), entry))
         for shard, messages in links.items():
-            found["requests"] += queue.finish(shard, token, number, messages).new
+            found["requests"] += queue.enqueue(shard, messages)
 
 
 class _PlainUnpickler(pickle.Unpickler):

@@ -138,7 +138,7 @@ class LosingProxy:
     """Forwards to *port* and, once told to, drops an answer and hangs up: the command was carried out, unheard."""
 
     def __init__(self, port: int) -> None:
-        self._target = port
+        self.target = port
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"redis://127.0.0.1:{self._listener.getsockname()[1]}"
         self._to_lose = 0
@@ -171,7 +171,7 @@ class LosingProxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            server = socket.create_connection(("127.0.0.1", self._target))
+            server = socket.create_connection(("127.0.0.1", self.target))
             self._sockets += [client, server]
             for source, sink, is_answer in ((client, server, False), (server, client, True)):
                 thread = threading.Thread(target=self._forward, args=(source, sink, is_answer))

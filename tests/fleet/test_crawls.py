@@ -1,15 +1,14 @@
 from __future__ import annotations
 
 import json
+import signal
 from typing import TYPE_CHECKING, Any
 
-from tests.fleet.servers import redis_cluster
+from tests.fleet.servers import LosingProxy, RedisServer, redis_cluster, wait_until
 from tests.fleet.site import Site, start, workers
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from tests.fleet.servers import RedisServer
 
 
 def test_kills_of_workers_and_server_lose_no_page(mortal: RedisServer, tmp_path: Path) -> None:
@@ -24,6 +23,65 @@ def test_kills_of_workers_and_server_lose_no_page(mortal: RedisServer, tmp_path:
             running.append(start(site, mortal.url))
         for worker in running:
             assert worker.finish()["finish_reason"] == "finished", worker.log
+        assert not site.missing()
+
+
+def test_a_server_that_comes_back_with_older_data_loses_no_page(tmp_path: Path) -> None:
+    """Restarted from a copy of its data that is some pages old, the server and its workers agree again."""
+    with RedisServer(tmp_path / "redis", "--appendonly", "no") as server, Site(pages=150) as site:
+        with workers(site, server.url, 2) as running:
+            site.wait_for(20)
+            with server.client() as client:
+                client.save()
+            site.wait_for(60)
+            server.kill()
+            server.start()
+            stats = [worker.finish() for worker in running]
+        assert [each["finish_reason"] for each in stats] == ["finished"] * 2
+        assert sum(each.get("bloom/fleet/went_back", 0) for each in stats) > 0
+        assert not site.missing()
+
+
+def test_a_replica_that_takes_over_and_lags_loses_no_page(tmp_path: Path) -> None:
+    """The first server dies, and its replica, which had not got all, takes its place."""
+    first, replica = RedisServer(tmp_path / "first"), RedisServer(tmp_path / "replica")
+    with (
+        first,
+        replica,
+        replica.client() as client,
+        LosingProxy(first.port) as proxy,
+        Site(pages=150) as site,
+    ):
+        client.replicaof("127.0.0.1", first.port)
+        wait_until(lambda: client.info("replication")["master_link_status"] == "up", "the replica follows")
+        with workers(site, proxy.url, 2) as running:
+            site.wait_for(20)
+            replica.pause()
+            site.wait_for(60)
+            first.kill()
+            proxy.target = replica.port
+            replica.resume()
+            client.replicaof("NO", "ONE")
+            stats = [worker.finish() for worker in running]
+        assert [each["finish_reason"] for each in stats] == ["finished"] * 2
+        assert sum(each.get("bloom/fleet/went_back", 0) for each in stats) > 0
+        assert not site.missing()
+
+
+def test_a_worker_of_a_queue_that_was_begun_anew_ends_with_a_reason(server: RedisServer) -> None:
+    """A worker that was frozen while somebody removed the queue, and another worker began it anew, ends."""
+    with Site(pages=40) as site, workers(site, server.url, 1) as running, server.client() as redis:
+        site.gate.clear()
+        site.wait_for(2)
+        running[0].process.send_signal(signal.SIGSTOP)
+        redis.flushall()
+        running.append(start(site, server.url))
+        wait_until(lambda: redis.exists("{bloom:site:0}"), "the queue is begun anew")
+        running[0].process.send_signal(signal.SIGCONT)
+        site.gate.set()
+        assert running[0].finish()["finish_reason"] == "fleet_lost", running[0].log
+        assert "anew" in running[0].log
+        assert running[1].finish()["finish_reason"] == "finished", running[1].log
         assert not site.missing()
 
 
@@ -82,6 +140,13 @@ def test_a_lost_queue_ends_the_crawl_with_a_reason(server: RedisServer) -> None:
         redis.flushall()
         site.gate.set()
         assert running[0].finish()["finish_reason"] == "fleet_lost", running[0].log
+
+
+def test_no_limit_to_requests_at_once_is_none(server: RedisServer) -> None:
+    """With ``CONCURRENT_REQUESTS = 0``, which is Scrapy's "no limit", every page is fetched, and the crawl ends."""
+    with Site(pages=40) as site, workers(site, server.url, 2, CONCURRENT_REQUESTS=0) as running:
+        assert {worker.finish()["finish_reason"] for worker in running} == {"finished"}
+        assert not site.missing()
 
 
 def test_an_interrupted_crawl_is_gone_on_with(server: RedisServer) -> None:

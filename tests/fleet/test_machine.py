@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgpack
 import pytest
@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from scrapy_bloom.fleet.queue import Done, Lane, LeaseLostError, Link, Message, Queue, Ticket
+from scrapy_bloom.fleet.queue import Done, Lane, LifeEndedError, Link, Message, Queue, Ticket
 from scrapy_bloom.fleet.server import Server
 from scrapy_bloom.job.pages import PagesPerHost
 from scrapy_bloom.settings import OTHERS
@@ -37,6 +37,11 @@ class Life:
         self.held: dict[int, Ticket] = {}
         self.newest = self.finishes = 0
 
+    @property
+    def state(self) -> tuple[int, int]:
+        """What the server has answered to it."""
+        return self.newest, self.finishes
+
 
 def machine_over(server: RedisServer, limit: int | None) -> type[RuleBasedStateMachine]:
     class Fleet(RuleBasedStateMachine):
@@ -56,12 +61,13 @@ def machine_over(server: RedisServer, limit: int | None) -> type[RuleBasedStateM
             self.replaced: set[int] = set()
             self.fetched: list[int] = []
             self.zombies: list[Life] = []
+            self.copy: Any = None
             self.lives = {name: self._new_life(name) for name in ("one", "other")}
 
-        def _new_life(self, name: str) -> Life:
+        def _new_life(self, name: str, last: str = "") -> Life:
             self.tokens += 1
             life = Life(f"token {self.tokens}")
-            self.queue.join(life.token, name)
+            self.queue.join(life.token, name, last=last)
             return life
 
         def teardown(self) -> None:
@@ -80,7 +86,7 @@ def machine_over(server: RedisServer, limit: int | None) -> type[RuleBasedStateM
                 life.newest = max(life.newest, ticket.id)
             if not answer.found:
                 waiting = self.waiting()
-                assert answer.left == len(waiting)
+                assert answer.is_busy or answer.left == len(waiting)
                 assert all(limit is not None and self.counted()[number % 3] == limit for number in waiting)
 
         def waiting(self) -> list[int]:
@@ -121,14 +127,62 @@ def machine_over(server: RedisServer, limit: int | None) -> type[RuleBasedStateM
                 life = self.zombies[-1]
                 life.finishes += 1
                 messages: list[Message] = [*map(link, links), *map(Done, life.held.values())]
-                answer = self.queue.finish(0, life.token, life.finishes, messages)
+                try:
+                    answer = self.queue.finish(0, life.token, life.finishes, messages)
+                except LifeEndedError:  # the server does not know the call before
+                    return
                 assert answer.refused == len(life.held)
                 self.found |= set(links)
-                try:
+                with pytest.raises(LifeEndedError, match="lease"):
                     self.queue.take(0, life.token, life.newest, 1)
-                except LeaseLostError:
-                    return
-                raise AssertionError("a life that was given up was handed a request")
+
+        @rule(name=NAMES, links=URLS, most=st.integers(0, 3))
+        def be_silent(self, name: str, links: list[int], most: int) -> None:
+            """A worker was silent for longer than its lease, and comes back. What nobody has done since is its own."""
+            life, other = self.lives[name], self.lives["one" if name == "other" else "other"]
+            with server.client() as client:
+                client.zadd(f"{self.queue.key(0)}:workers", {life.token: 0})
+            for ticket, entry in self.queue.take(0, other.token, other.newest, most).found:
+                other.held[int(entry)] = ticket
+                other.newest = max(other.newest, ticket.id)
+            with pytest.raises(LifeEndedError, match="lease"):
+                self.queue.take(0, life.token, life.newest, 1)
+            self.lives[name] = back = self._new_life(name, last=life.token)
+            back.finishes = 1
+            messages: list[Message] = [*map(link, links), *map(Done, life.held.values())]
+            assert self.queue.finish(0, back.token, 1, messages).refused == 0
+            self.found |= set(links)
+            self.done |= set(life.held)
+            for page in life.held:
+                other.held.pop(page, None)
+
+        @rule()
+        def copy_the_data(self) -> None:
+            with server.client() as client:
+                data = {key: client.dump(key) for key in client.scan_iter()}
+            sets = [set(each) for each in (self.found, self.done, self.replaced)]
+            self.copy = data, sets, {name: (life, life.state) for name, life in self.lives.items()}
+
+        @rule()
+        def go_back(self) -> None:
+            """The server has the data of earlier. Whoever had more from it than that begins anew, and nobody else."""
+            if self.copy is None:
+                return
+            data, sets, states = self.copy
+            with server.client() as client:
+                client.flushall()
+                for key, value in data.items():
+                    client.restore(key, 0, value)
+            self.found, self.done, self.replaced = (set(each) for each in sets)
+            for name, life in self.lives.items():
+                if (life, life.state) == states[name]:
+                    continue
+                with pytest.raises(LifeEndedError, match="back"):
+                    self.queue.take(0, life.token, life.newest, 1, number=life.finishes)
+                if life.finishes != states[name][1][1] or life is not states[name][0]:
+                    with pytest.raises(LifeEndedError, match="back"):
+                        self.queue.finish(0, life.token, life.finishes + 1, [link(40)])
+                self.lives[name] = self._new_life(name, last=life.token)
 
         @rule(name=NAMES)
         def leave(self, name: str) -> None:
@@ -145,7 +199,7 @@ def machine_over(server: RedisServer, limit: int | None) -> type[RuleBasedStateM
             with server.client() as client:
                 key = self.queue.key(0)
                 pending = [e for name in client.scan_iter(match=f"{key}:lane:*") for e in client.lrange(name, 0, -1)]
-                pending += [msgpack.unpackb(each)[3] for each in client.lrange(f"{key}:suspects", 0, -1)]
+                pending += [msgpack.unpackb(each)[3] for each in client.hvals(f"{key}:suspects")]
                 dead = [msgpack.unpackb(each)[3] for each in client.lrange(f"{key}:dead", 0, -1)]
                 outstanding = int(client.hget(key, "outstanding") or 0)
             held = [number for life in self.lives.values() for number in life.held]
@@ -177,8 +231,10 @@ def test_a_host_that_ran_empty_before_its_limit_goes_on(mortal: RedisServer, cap
     assert not caplog.messages
     queue.finish(0, "token", 2, [link(7), link(10)])
     then = queue.take(0, "token", max(ticket.id for ticket, _ in first), 5)
+    queue.finish(0, "token", 3, [Done(ticket) for ticket, _ in first + then.found])
+    last = queue.take(0, "token", then.found[0][0].id, 5)
     connection.close()
     assert len(first) == 2
     assert len(then.found) == 1
-    assert then.left == 1
+    assert (last.is_busy, last.left) == (False, 1)
     assert [message.split()[0] for message in caplog.messages] == ["host-1"]

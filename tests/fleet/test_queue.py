@@ -2,19 +2,24 @@ from __future__ import annotations
 
 import hashlib
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis
 
 from scrapy_bloom.errors import UnusableError
-from scrapy_bloom.fleet.queue import Done, Forget, Lane, LeaseLostError, Link, Message, Queue, Ticket
+from scrapy_bloom.fleet.politeness import Politeness
+from scrapy_bloom.fleet.queue import Done, Forget, Lane, LifeEndedError, Link, Message, Queue, Ticket
 from scrapy_bloom.fleet.server import Server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.fleet.servers import RedisServer
+
+
+PATIENCE = 60.0
 
 
 def print_of(name: str) -> bytes:
@@ -36,9 +41,12 @@ class Worker:
         queue.join(self.token, name)
 
     def take(self, most: int = 100, later: Any = ()) -> dict[str, Ticket]:
-        found = self.queue.take(0, self.token, self.newest, most, later).found
+        found = self.queue.take(0, self.token, self.newest, most, later, number=self.number).found
         self.newest = max([self.newest, *[ticket.id for ticket, _ in found]])
         return {entry.decode(): ticket for ticket, entry in found}
+
+    def is_busy(self) -> bool:
+        return self.queue.take(0, self.token, self.newest, 1).is_busy
 
     def finish(self, *links: Link, done: Any = (), forget: Any = ()) -> Any:
         self.number += 1
@@ -74,8 +82,7 @@ def test_a_call_that_is_made_twice_counts_once(make: Any) -> None:
     queue.begin()
     queue.join("token", "one")
     links = [link("a", is_filtered=False)]
-    assert queue.finish(0, "token", 1, links).outstanding == 1
-    assert queue.finish(0, "token", 1, links).outstanding == 1
+    assert [queue.finish(0, "token", 1, links).new for _ in range(2)] == [1, 0]
     first = queue.take(0, "token", 0, 5)
     assert queue.take(0, "token", 0, 5).found == first.found != []
     assert queue.take(0, "token", first.found[0][0].id, 5).found == []
@@ -97,11 +104,11 @@ def test_a_worker_that_lost_its_lease_cannot_acknowledge_what_another_has(make: 
     found: dict[str, Ticket] = {}
     while not found:
         found = other.take()
-    with pytest.raises(LeaseLostError):
+    with pytest.raises(LifeEndedError, match="lease"):
         slow.take()
     assert list(found) == ["page"]
     answer = slow.finish(link("found by the slow one"), done=held.values())
-    assert (answer.new, answer.refused, answer.outstanding) == (1, 1, 2)
+    assert (answer.new, answer.refused) == (1, 1)
     assert other.finish(done=found.values()).refused == 0
 
 
@@ -133,7 +140,7 @@ def test_a_request_that_kills_its_worker_is_dead_lettered(make: Any) -> None:
             done |= set(found)
     assert done == {f"harmless {i}" for i in range(5)}
     assert life > 3
-    assert worker.finish().outstanding == 0
+    assert not worker.is_busy()
 
 
 @pytest.mark.parametrize(("is_lifo", "order"), [(True, "cba"), (False, "abc")])
@@ -163,7 +170,10 @@ def test_a_host_of_which_a_worker_has_enough_comes_last(make: Any) -> None:
 
 def test_with_a_delay_a_host_is_handed_out_at_its_rate(make: Any) -> None:
     """With DOWNLOAD_DELAY workers get a host's requests no faster all together than one would fetch them."""
-    one, other = Worker(make(delay=1.5), "one"), Worker(make(delay=1.5), "other")
+    one, other = (
+        Worker(make(politeness=Politeness({"*": 1.5})), "one"),
+        Worker(make(politeness=Politeness({"*": 1.5})), "other"),
+    )
     one.finish(*[link(f"{slot}{i}", slot=slot) for slot in "ab" for i in range(3)])
     began = time.monotonic()
     first = one.take()
@@ -176,6 +186,41 @@ def test_with_a_delay_a_host_is_handed_out_at_its_rate(make: Any) -> None:
     assert len(found) == 2
 
 
+def test_slots_have_delays_and_shares_of_their_own(make: Any) -> None:
+    """What DOWNLOAD_SLOTS says of a slot holds for all workers together: its delay, and how many are in hand."""
+    politeness = Politeness({"*": 0, "slow": 1_000}, {"narrow": 2})
+    one, other = (Worker(make(politeness=politeness), name) for name in ("one", "other"))
+    slots = ("slow", "narrow", "free")
+    one.finish(*[link(f"{slot}{i}", slot=slot) for slot in slots for i in range(5)])
+    in_hand = [one.take(1, later=["slow", "free"]), one.take(), other.take()]
+    taken = [name.rstrip("01234") for found in in_hand for name in found]
+    assert {slot: taken.count(slot) for slot in slots} == {"slow": 1, "narrow": 2, "free": 5}
+    one.finish(done=[ticket for name, ticket in in_hand[0].items() if name.startswith("narrow")])
+    found: dict[str, Ticket] = {}
+    deadline = time.monotonic() + PATIENCE
+    while not found and time.monotonic() < deadline:
+        found = other.take()
+    assert [name.rstrip("01234") for name in found] == ["narrow"]
+
+
+def test_a_second_worker_of_a_name_ends_with_a_reason(make: Any) -> None:
+    """While the first lives, the second, which is elsewhere, is refused; once it is dead, another takes over."""
+    first, second = make(lease_seconds=1.0), make(lease_seconds=1.0)
+    for queue in (first, second):
+        queue.begin()
+    first.join("first", "name", place="here")
+    with ThreadPoolExecutor(1) as pool:
+        joining = pool.submit(second.join, "second", "name", place="there")
+        while not joining.done():
+            first.take(0, "first", 0, 0)
+            time.sleep(0.05)
+        with pytest.raises(UnusableError, match="elsewhere"):
+            joining.result()
+        pool.submit(second.join, "third", "name", place="there").result(PATIENCE)
+    with pytest.raises(LifeEndedError):
+        first.take(0, "first", 0, 0)
+
+
 def test_a_full_server_refuses_all_of_a_call_and_renews_leases(make: Any, server: RedisServer) -> None:
     """A server without room takes no link of a call and acknowledges none of its pages; leases go on."""
     worker = Worker(make(), "one")
@@ -186,7 +231,7 @@ def test_a_full_server_refuses_all_of_a_call_and_renews_leases(make: Any, server
         with pytest.raises(redis.exceptions.ResponseError):
             worker.finish(*[link(f"link {i}") for i in range(50)], done=held.values())
         worker.number -= 1
-        assert worker.queue.take(0, worker.token, worker.newest, 0).outstanding == 1
+        assert worker.queue.take(0, worker.token, worker.newest, 0).is_busy
         client.config_set("maxmemory", 0)
     answer = worker.finish(*[link(f"link {i}") for i in range(50)], done=held.values())
     assert (answer.new, answer.refused) == (50, 0)
@@ -199,7 +244,8 @@ def test_a_full_server_takes_acknowledgements(make: Any, server: RedisServer) ->
     held = worker.take()
     with server.client() as client:
         client.config_set("maxmemory", 1)
-        assert worker.finish(done=held.values()).outstanding == 0
+        assert worker.finish(done=held.values()).refused == 0
+        assert not worker.is_busy()
 
 
 @pytest.mark.parametrize("key", ["lane:0:h", "lanes:h", "slots", "held:token of one", "names"])
@@ -220,7 +266,7 @@ def test_a_lost_key_ends_in_no_hang(make: Any, server: RedisServer, key: str) ->
             break
         done |= set(found)
         worker.finish(done=found.values())
-    assert is_said or (done == set("abcd") and worker.finish().outstanding == 0)
+    assert is_said or (done == set("abcd") and not worker.is_busy())
 
 
 def test_a_queue_that_is_gone_is_said(make: Any, server: RedisServer) -> None:
