@@ -170,10 +170,7 @@ def test_a_host_of_which_a_worker_has_enough_comes_last(make: Any) -> None:
 
 def test_with_a_delay_a_host_is_handed_out_at_its_rate(make: Any) -> None:
     """With DOWNLOAD_DELAY workers get a host's requests no faster all together than one would fetch them."""
-    one, other = (
-        Worker(make(politeness=Politeness({"*": 1.5})), "one"),
-        Worker(make(politeness=Politeness({"*": 1.5})), "other"),
-    )
+    one, other = (Worker(make(politeness=Politeness({"*": 1.5})), name) for name in ("one", "other"))
     one.finish(*[link(f"{slot}{i}", slot=slot) for slot in "ab" for i in range(3)])
     began = time.monotonic()
     first = one.take()
