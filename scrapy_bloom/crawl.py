@@ -246,10 +246,11 @@ class Crawl:
         full, stays = store.frontier.full(), self.jobdir is not None
         if full:
             self.progress.left_of_hosts(full, stays=stays)
-        if self.guard is not None and self.is_given_up():
+        if self.guard is None:
+            return
+        if self.is_given_up():
             self.stats.set_value("bloom/loop/left", self.guard.log_left(store.frontier.groups(), stays=stays))
-        if self.guard is not None:
-            self.guard.log_aliases()
+        self.guard.log_aliases(self.settings.url_rules)
 
     # -- a request's way ---------------------------------------------------------------------------------------------
 
@@ -343,8 +344,7 @@ class Crawl:
     @property
     def epoch(self) -> int:
         """A number that changes whenever something seen may have become new: taken back, or too old."""
-        anew: int = getattr(self.store, "times_anew", 0)
-        return self._forgotten + anew + (0 if self.store is None else self.store.chain.drops)
+        return self._forgotten + (0 if self.store is None else self.store.times_anew + self.store.chain.drops)
 
     def within_limits(self, urls: Sequence[str]) -> list[bool]:
         """Return for each of *urls* whether the limits of the loop guard allow it; count those they do not."""

@@ -11,7 +11,7 @@ from scrapy_bloom.loops.novelty import NOTHING, Novelty
 from scrapy_bloom.loops.share import Mark, Share
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from scrapy import Request
     from scrapy.http import Response
@@ -94,21 +94,21 @@ class LoopGuard:
         if not page.is_judged and page.mark is not None and page.mark.lane:
             self.share.page_done(page.mark, NOTHING, _asked_for(page.request))
 
-    def log_aliases(self) -> None:
-        """Say which parts of URLs do not matter, and which URL rules drop them."""
+    def log_aliases(self, url_rules: Sequence[str]) -> None:
+        """Say which parts of URLs do not matter, and which rules, beside the crawl's own *url_rules*, drop them."""
         aliases = sorted(self.share.aliases.believed(), key=lambda alias: alias.other - alias.same)
         if not aliases:
             return
-        rules = [rule for rule in dict.fromkeys(alias.rule() for alias in aliases) if rule]
+        rules = [rule for alias in aliases if (rule := alias.rule()) and rule not in url_rules]
         logger.info(
-            "The loop guard has learned of %s that their value does not matter: %s.%s",
-            counted(len(aliases), "part of URLs", "parts of URLs"),
+            "The loop guard has found %s of URLs that make no difference: %s.%s",
+            counted(len(aliases), "part"),
             "; ".join(
                 f"{alias.describe()} on {alias.host} ({alias.same:,} of {alias.same + alias.other:,} pairs of pages "
                 "showed the same)"
                 for alias in aliases[:ALIASES_SHOWN]
             ),
-            f" With these rules, a new job fetches such pages once: BLOOM_URL_RULES = {rules}" if rules else "",
+            f" A new job fetches such pages once with BLOOM_URL_RULES = {[*url_rules, *rules]}" if rules else "",
         )
 
     def log_left(self, groups: Iterable[Group], *, stays: bool) -> int:

@@ -36,6 +36,8 @@ class Store(Protocol):
     """The pages in progress, by id() of the request, which the page keeps alive."""
     add: Callable[[bytes], bool]
     """Remember a fingerprint, and return True if it was new."""
+    times_anew: int
+    """How often the filter was begun anew, because the server had forgotten what it knew."""
 
     @property
     def in_memory(self) -> Sized:

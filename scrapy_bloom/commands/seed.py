@@ -160,6 +160,6 @@ def _fleet(url: str, crawler: Crawler) -> Iterator[Enqueue]:
                 lane = FleetLane(key.slot, str(-2 * key.priority + key.is_start), push)
                 shard = queue.shard_of(fingerprint)
                 links.setdefault(shard, []).append(Link(shard, fingerprint, lane, entries.write(request)))
-            return sum(queue.enqueue(shard, messages) for shard, messages in links.items())
+            return sum(queue.enqueue(shard, of_shard) for shard, of_shard in links.items())
 
         yield enqueue

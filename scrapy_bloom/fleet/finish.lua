@@ -1,17 +1,18 @@
 -- Takes in links and acknowledges pages: looks the links up in the filter, adds and enqueues those that are new. All or
 -- nothing. Follows head.lua and filter.lua.
 --
--- ARGV[1] chain   ARGV[2] token, or "" of a command, whose links are all filtered   ARGV[3] number of this call among the worker's
+-- ARGV[1] chain   ARGV[2] token, or "" of a command, whose links are all filtered
+-- ARGV[3] number of this call among the worker's
 -- ARGV[4] lanes, flat: slot, score, RPUSH or LPUSH
 -- ARGV[5] links, flat: place (-1: not filtered), probe, number of the lane, entry
 -- ARGV[6] pages to acknowledge, flat: id (0: only its items are to be taken); "", or the token of the life before, which
---         was silent for too long; the entry then; items; "dead", "failed" or "", and why; false if a retry took its place
+--         was silent for too long; the entry then; items; why it is dead-lettered or ""; false if a retry took its place
 -- ARGV[7] probes to forget   ARGV[10] name of the list that items go to
 -- ARGV[8] blocks and capacity of each layer that may come   ARGV[9] ms of the maximum age, or 0
 -- 4 to 8 are in msgpack.
 --
 -- Returns {links that were new, pages that the worker did not have any more}, or an objection
-local chain_id, token, number, MOST_LISTED = ARGV[1], ARGV[2], tonumber(ARGV[3]), 100000
+local chain_id, token, number = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local problem = objection(chain_id, token, number - 1)
 if problem then return problem end
 if token ~= '' and tonumber(call('HGET', CALLS, token)) >= number then return {0, 0} end -- its answer was lost
@@ -47,17 +48,15 @@ local function find(life, entry)
 end
 
 local ended, refused = 0, 0
-for i = 1, #done, 7 do
-    local id, life, entry, items, list, why, is_page = unpack(done, i, i + 6)
+for i = 1, #done, 6 do
+    local id, life, entry, items, why, is_page = unpack(done, i, i + 5)
     local key, place = held(token), life == '' and call('HGET', held(token), id)
     if life ~= '' then key, id, place = find(life, entry) end
     if place then
         call('HDEL', key, id)
         ended = ended + 1
         local slot, score, lost, written = unpack(cmsgpack.unpack(place))
-        if list == 'dead' or list == 'failed' and call('LLEN', STATE .. ':failed') < MOST_LISTED then
-            bury(list, why, id, slot, score, lost, written)
-        end
+        if why ~= '' then bury(why, id, slot, score, lost, written) end
         if not is_page then uncount(slot) end
     elseif id ~= 0 then -- the lease has run out, and another may be at it
         refused = refused + 1

@@ -13,7 +13,7 @@
 --   ..:held:<token> hash: id -> {slot, score, lost, entry}     ..:worker:<token>  hash: name, place, last, suspect
 --                   *lost* has the tokens of the workers that died with the request in hand, each on a line
 --   ..:suspects     hash: the same, of requests that were in hand when a worker died, and are pending
---   ..:dead, ..:failed  lists: {reason, slot, score, entry, time in s, id, lost}
+--   ..:dead         list: {reason, slot, score, entry, time in s, id, lost}
 --   ..:items:<name> list: items of pages, to be collected      ..:forgotten  set: what may be seen once more
 --   ..:calls        hash: token -> number of its last finish   ..:returned   set: tokens that were silent, and not dead
 --
@@ -72,9 +72,9 @@ local function uncount(slot)
     reopen(slot)
 end
 
--- Lists a request as dead or failed: it does not count as outstanding from then on.
-local function bury(list, reason, id, slot, score, lost, entry)
-    call('RPUSH', STATE .. ':' .. list, cmsgpack.pack({reason, slot, score, entry, call('TIME')[1], id, lost}))
+-- Dead-letters a request, which does not count as outstanding from then on.
+local function bury(reason, id, slot, score, lost, entry)
+    call('RPUSH', DEAD, cmsgpack.pack({reason, slot, score, entry, call('TIME')[1], id, lost}))
 end
 
 local CRASH_LIMIT = 3 -- a request that was in hand when a worker died, this many times, is dead-lettered
@@ -96,7 +96,7 @@ local function end_worker(token, is_crash)
         local slot, score, lost, entry = unpack(cmsgpack.unpack(pair[2]))
         if is_crash then lost = lost .. token .. '\n' end
         if is_crash and crashes(lost) >= CRASH_LIMIT then
-            bury('dead', 'crashes', pair[1], slot, score, lost, entry)
+            bury('crashes', pair[1], slot, score, lost, entry)
             buried = buried + 1
         elseif lost ~= '' then -- and still counts as a page
             call('HSET', SUSPECTS, pair[1], cmsgpack.pack({slot, score, lost, entry}))

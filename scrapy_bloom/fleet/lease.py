@@ -244,7 +244,7 @@ class LeaseClient:
             self._last_event = time.monotonic()
             self.counts["enqueued"] += answer.new
             self.counts["stale"] += answer.refused
-            self.counts["dead_lettered"] += sum(isinstance(each, Done) and each.list == "dead" for each in messages)
+            self.counts["dead_lettered"] += sum(isinstance(each, Done) and each.why != "" for each in messages)
             with self._lock:
                 self._calls.popleft()
 

@@ -80,9 +80,8 @@ class Done(NamedTuple):
 
     ticket: Ticket | None
     items: bytes = b""
-    list: str = ""
-    """The list that the request goes to: "dead", "failed" or none."""
     why: str = ""
+    """Why the request is dead-lettered; "": it is not."""
     is_page: bool = True
     """Whether no retry or redirect has taken its place."""
 
@@ -386,7 +385,7 @@ def _text(slot: bytes) -> str:
     return slot.decode(errors="replace")
 
 
-def _acknowledgement(done: Done, token: str) -> tuple[int, str, bytes, bytes, str, str, bool]:
+def _acknowledgement(done: Done, token: str) -> tuple[int, str, bytes, bytes, str, bool]:
     """Return what the script is told of *done* in the life *token*."""
     ticket, rest = done.ticket, done[1:]
     if ticket is None:

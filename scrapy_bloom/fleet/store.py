@@ -84,7 +84,7 @@ class FleetStore:
         """What this process knows. A duplicate in here is dropped without asking."""
         self.add: Callable[[bytes], bool] = self._remember
         self.times_anew = 0
-        """How often that was begun anew."""
+        """How often that was begun anew, because the server had forgotten what it knew."""
         self.items = io.BytesIO()
         """For ``scrapy bloom crawl``: items of the page that is being finished, which go with its acknowledgement."""
         self.in_flight: dict[int, Page] = {}
@@ -216,7 +216,7 @@ class FleetStore:
                 request = self._entries.read(entry)
             except ValueError as error:
                 logger.error("A request of %s cannot be read: %s. It is dead-lettered.", ticket.slot, error)  # noqa: TRY400 - said
-                self._client.send(Done(ticket, list="dead", why="unreadable"))
+                self._client.send(Done(ticket, why="unreadable"))
                 continue
             self.in_flight[id(request)] = Page(request, ticket.slot)
             self._tickets[id(request)] = ticket

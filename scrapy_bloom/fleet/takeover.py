@@ -126,8 +126,8 @@ def _take_requests(
             slot = str(request.meta.get("download_slot") or urlparse_cached(request).hostname or "")
             shard = queue.shard_of(marker)
             links.setdefault(shard, []).append(Link(shard, marker, Lane(slot, str(-2 * request.priority), push), entry))
-        for shard, messages in links.items():
-            found["requests"] += queue.enqueue(shard, messages)
+        for shard, of_shard in links.items():
+            found["requests"] += queue.enqueue(shard, of_shard)
 
 
 class _PlainUnpickler(pickle.Unpickler):

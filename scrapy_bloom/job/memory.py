@@ -30,6 +30,7 @@ class MemoryStore:
     """
 
     commits: int | None = None
+    times_anew = 0
     durable: Sized | None = None
     """The pending requests that survive the process; None: none does."""
 

@@ -92,7 +92,7 @@ class Alias(NamedTuple):
         """Return the part as people call it."""
         place, _, text = self.part[1:].partition("/")
         if self.part[0] == "/":
-            return f"the first folder /{text}/" if place == "0" else f"the path's {text} at its end"
+            return f"the first folder /{text}/" if place == "0" else f"the {text} at the end of the path"
         return f"the parameter {self.part[1:]}" if len(self.part) > 1 else "the session id in the path"
 
     def rule(self) -> str:
