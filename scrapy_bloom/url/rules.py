@@ -41,8 +41,8 @@ RULES: dict[str, Callable[[str], str]] = {}
 """The rules by name."""
 
 
-def _rule(edit: Callable[[_Parts], _Parts]) -> Callable[[_Parts], _Parts]:
-    """Make *edit* a rule, which leaves URLs alone that are not of the web."""
+def _on_parts(edit: Callable[[_Parts], _Parts]) -> Callable[[str], str]:
+    """Return the rule that *edit* makes of the parts of a URL. It leaves URLs alone that are not of the web."""
 
     def rule(url: str) -> str:
         match = _match_parts(url)
@@ -51,7 +51,12 @@ def _rule(edit: Callable[[_Parts], _Parts]) -> Callable[[_Parts], _Parts]:
         parts = edit(_Parts(*match.groups()))
         return f"{parts.scheme}://{parts.netloc}{parts.path or '/'}{parts.query}"
 
-    RULES[edit.__name__] = rule
+    return rule
+
+
+def _rule(edit: Callable[[_Parts], _Parts]) -> Callable[[_Parts], _Parts]:
+    """Make *edit* a rule by its name."""
+    RULES[edit.__name__] = _on_parts(edit)
     return edit
 
 
@@ -159,14 +164,13 @@ def _without(name: str) -> Callable[[str], str] | None:
     parameter, host = match.groups()
     in_path = re.compile(rf";{re.escape(parameter)}=[^;/]*")
 
-    def rule(url: str) -> str:
-        found = _match_parts(url)
-        if found is None or (host is not None and found[2].rpartition("@")[2].lower() != host):
-            return url
-        parts = _drop_fields(_Parts(*found.groups()), lambda field: field.partition("=")[0] == parameter)
-        return f"{parts.scheme}://{parts.netloc}{in_path.sub('', parts.path)}{parts.query}"
+    def without(parts: _Parts) -> _Parts:
+        if host is not None and parts.netloc.rpartition("@")[2] != host.lower():  # lower case in a canonical URL
+            return parts
+        parts = _drop_fields(parts, lambda field: field.partition("=")[0] == parameter)
+        return parts._replace(path=in_path.sub("", parts.path))
 
-    return rule
+    return _on_parts(without)
 
 
 PRESETS = {
