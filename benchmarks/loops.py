@@ -16,6 +16,7 @@ from scrapy.http import HtmlResponse, Response, TextResponse
 
 from benchmarks import measure
 from benchmarks.sites import Site, site
+from benchmarks.sites.programs import PROGRAMS
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.loops.limits import LoopOptions, objection_by
 from scrapy_bloom.loops.novelty import NOTHING, Novelty
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 AT = (1, 1.5, 2, 3)  # times the honest pages
 DRY_PAGES = 150  # as many as a trap that brings nothing should take at most
 COLUMNS = [
-    "seed", "honest pages", "% at 1 x", "1.5 x", "2 x", "3 x", "largest trap / section", f"dry traps over {DRY_PAGES}",
+    "site", "honest pages", "% at 1 x", "1.5 x", "2 x", "3 x", "largest trap / section", f"dry traps over {DRY_PAGES}",
     "pages", "left", "CPU, s",
 ]  # fmt: skip
 _hrefs = re.compile(rb'<a href="?([^">]*)').findall
@@ -141,13 +142,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--budget", type=float, default=2.0, help="pages, by the number of honest pages")
     parser.add_argument("--fifo", action="store_true")
     parser.add_argument("--honest", action="store_true", help="without traps")
+    parser.add_argument("--programs", action="store_true", help="sites in the manner of real programs")
 
 
 def run(given: argparse.Namespace) -> None:
     """Crawl the sites of some seeds and print the share of honest pages fetched."""
     scores, ratios, rows = [], [], []
-    for seed in given.seeds:
-        drawn = site(seed, traps=not given.honest)
+    if given.programs:
+        sites = [(f"{program.__name__} {seed}", program(seed)) for program in PROGRAMS for seed in given.seeds]
+    else:
+        sites = [(str(seed), site(seed, traps=not given.honest)) for seed in given.seeds]
+    for name, drawn in sites:
         result = crawl(drawn, given.budget, fifo=given.fifo)
         traps = {name: pages for name, pages in result.by_part.items() if name.startswith("trap")}
         endless = {f"trap {trap.name}" for trap in drawn.traps if trap.brings_something}
@@ -157,7 +162,7 @@ def run(given: argparse.Namespace) -> None:
         shares = [f"{share * 100:.1f}" for share in result.at.values()]
         end = f"{result.pages / len(drawn.honest):.2f} x" + " by itself" * result.is_over
         last = [f"{ratios[-1]:.2f}", str(dry), end, str(result.waiting), f"{result.cpu:.1f}"]
-        rows.append([str(seed), str(len(drawn.honest)), *shares, *last])
+        rows.append([name, str(len(drawn.honest)), *shares, *last])
     measure.print_table(COLUMNS, rows)
     print(
         f"\nmedian {statistics.median(scores):.1f} mean {statistics.mean(scores):.1f} worst {min(scores):.1f} %;",

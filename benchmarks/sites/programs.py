@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.sites.forum_and_shop import Drupal, Magento, PhpBB, PhpBBSessions
+from benchmarks.sites.git_viewer import GitViewer
 from benchmarks.sites.pages import Links, Page
 from benchmarks.sites.program import Program, link, shown
 
@@ -390,4 +391,4 @@ class TarpitAmongPosts(Tarpit):
     folder = "/blog"
 
 
-TUNING = (MediaWiki, PhpBB, PhpBBSessions, Magento, Drupal, Trac, Tarpit, TarpitAmongPosts)
+PROGRAMS = (MediaWiki, PhpBB, PhpBBSessions, Magento, Drupal, Trac, GitViewer, Tarpit, TarpitAmongPosts)

@@ -6,7 +6,8 @@
         example.com/shop/*/
         example.com/shop/*/N?             the last name, with any query
         example.com/shop/*/N?colour&page
-        example.com/shop/*/N?colour&page^1    a page of the same kind linked to it: what requests wait in
+        example.com/shop/*/N?colour&page^0    its lane of requests to which other pages linked
+        example.com/shop/*/N?colour&page^1    its lane of requests to which its own pages linked
 
 A ``:`` in a path separates like a ``/``. Sections, the first folders and names of a host, are kinds of their own. Below
 them, a word is one of many, ``*``, until SECTION URLs of the host had it. So kinds never merge, and a request stays
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from scrapy_bloom.loops.share import Node
 
-# What is learned, and how fast. docs/loops.md shows what halving and doubling does.
+# What is learned, and how fast.
 # Pages that the expectation of a new kind counts for, and first pages from which its parent learns what to expect
 BEGIN = 2
 LATELY = 64  # pages after which older ones count half
@@ -264,8 +265,8 @@ class Tree:
     def lane_of(self, address: Address, source: Kind | None = None, *, is_copy: bool = False) -> Kind:
         """Return the lane of *address*, to which a page in the lane *source* linked, and count it.
 
-        A kind has one lane for URLs that other pages link to, and one for those
-        that its own pages link to: the first are not left waiting behind what an endless kind makes of itself.
+        A kind has one lane for URLs to which its own pages link, and one for the others, which therefore do not wait
+        behind what an endless kind makes of itself.
         """
         host = f"{COPIES if is_copy else ''}{address.host}/"
         if host not in self.root.children and len(self.root.children) >= HOSTS:
