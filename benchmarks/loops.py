@@ -75,8 +75,7 @@ def crawl(
         lanes.setdefault(mark.lane, deque()).append((url, mark))
         share.waiting(group, mark.lane, 1)
 
-    def pop() -> tuple[str, Mark]:
-        lane = share.choose(group)
+    def pop(lane: str) -> tuple[str, Mark]:
         share.handed_out(group, lane)
         return lanes[lane].popleft() if fifo else lanes[lane].pop()
 
@@ -88,10 +87,11 @@ def crawl(
     by_part: Counter[str] = Counter()
     started = time.process_time()
     while len(group) and pages < total * budget:
-        is_over = share.is_given_up(group)
-        if is_over:
+        lane = share.choose(group)
+        if lane is None:
+            is_over = True
             break
-        url, mark = pop()
+        url, mark = pop(lane)
         pages += 1
         by_part[drawn.part_of(url)] += 1
         answer = drawn.page(url)

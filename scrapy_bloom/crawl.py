@@ -49,8 +49,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.2
-LOOK_EVERY = 32
-"""Requests handed out between two looks at whether the loop guard ends the crawl."""
 
 
 class Decision(NamedTuple):
@@ -130,7 +128,7 @@ class Crawl:
         """Private parts of Scrapy that we use and this Scrapy does not have."""
         self._taken_back = ScalableBloomFilter(1_000, 1e-3)  # fingerprints of failed requests that are new again
         self._failed_again: set[bytes] = set()  # those that are new to later runs alone
-        self._forgotten, self._looks, self._was_over = 0, 0, False
+        self._forgotten = 0
         self.progress = Progress(crawler.stats, debug=crawler.settings.getbool("DUPEFILTER_DEBUG"))
         self.failures = Failures(crawler)
         self.pages = PagesInProgress(self.failures.statuses, self._take_back)
@@ -314,18 +312,11 @@ class Crawl:
 
     def is_given_up(self) -> bool:
         """Return whether the loop guard ends the crawl, with requests pending."""
-        return self.is_over() and isinstance(self.store, MemoryStore) and self.store.frontier.has_turns()
+        return self.is_over() and isinstance(self.store, MemoryStore) and self.store.frontier.is_given_up()
 
     def _end_if_given_up(self) -> None:
         if self.is_given_up():
             raise CloseSpider("loop_guard")
-
-    def waits_no_longer(self) -> bool:
-        """Return :meth:`is_over`, looked at now and then."""
-        self._looks += 1
-        if self._was_over or self._looks % LOOK_EVERY == 0:
-            self._was_over = self.is_over()
-        return self._was_over
 
     # -- for links ---------------------------------------------------------------------------------------------------
 

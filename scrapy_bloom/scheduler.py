@@ -127,7 +127,7 @@ class DurableScheduler(BaseScheduler):
     def next_request(self) -> Request | None:
         """Return the next request, or None."""
         crawl = self.crawl
-        if crawl.has_failed or crawl.store is None or (crawl.guard is not None and crawl.waits_no_longer()):
+        if crawl.has_failed or crawl.store is None:
             return None
         try:
             found = crawl.store.pop()

@@ -209,6 +209,7 @@ class Frontier:
         read: Returns the next rows of a lane, at most so many; None in memory.
         active: By slot, how many requests were handed out and are not done; several frontiers may share it.
         share: Says which kind of a place is next; None: there is one lane in each. What has no kind comes first.
+            Slots of which it expects nothing have no turn, and keep their requests.
         pages: Says which slots are full: they have no turn, and keep their requests; None: none is.
 
     """
@@ -226,7 +227,10 @@ class Frontier:
         self.read = read
         self._share = share
         self._pages = pages
-        self._full: set[str] = set()  # of those with requests, the ones that are not in turn
+        # Of the slots with requests, those that have no turn: full ones, and those that the share has given up.
+        self._full: set[str] = set()
+        self._given_up: set[str] = set()
+        self._revivals = 0  # of the share, when it was last asked
         self.active: Counter[str] = Counter() if active is None else active
         self.taken: set[int] = set()
         """Ids of rows in the file that were handed out, or are done and still to be deleted."""
@@ -257,6 +261,9 @@ class Frontier:
         if slot is None or isinstance(slot, list) or place not in slot.places:
             slot = self._new_place(key.slot, place)
         kinds = slot.places[place]
+        if key.slot in self._given_up:  # the new request may be of another kind or host
+            self._given_up.discard(key.slot)
+            self._turns.append(key.slot)
         lane = kinds.get(key.kind)
         if lane is None:
             lane = kinds[key.kind] = Lane(key, is_lifo=self._is_lifo[key.is_start])
@@ -295,7 +302,7 @@ class Frontier:
 
     def groups(self) -> Iterator[Group]:
         """Yield what the share knows of each place in which requests with a kind wait, but for full slots."""
-        for name in list(self._turns):
+        for name in (*self._turns, *self._given_up):
             slot = self._slots[name]
             yield from (self._opened(name, slot) if isinstance(slot, list) else slot).groups.values()
 
@@ -313,41 +320,28 @@ class Frontier:
         return sum(len(lane) for kinds in slot.places.values() for lane in kinds.values())
 
     def is_over(self) -> bool:
-        """Return whether all that is pending waits in full slots, or is given up by the share."""
-        if not self._turns:
-            return self.size > 0
-        if self._share is None:
-            return False
-        return all(self._is_given_up(name) for name in self._turns)
+        """Return whether all that is pending waits in slots that are full or given up, as :meth:`pop` has found."""
+        return self.size > 0 and not self._turns
 
-    def has_turns(self) -> bool:
-        """Return whether requests wait in slots that are not full."""
-        return bool(self._turns)
-
-    def _is_given_up(self, name: str) -> bool:
-        """Return whether the share expects nothing any more of what waits in the slot *name*."""
-        slot, share = self._slots[name], self._share
-        assert share is not None  # noqa: S101 - is_over() has looked
-        if isinstance(slot, list):
-            slot = self._opened(name, slot)
-        return all("" not in kinds and share.is_given_up(slot.groups[place]) for place, kinds in slot.places.items())
+    def is_given_up(self) -> bool:
+        """Return whether :meth:`is_over`, and the share has given up some of what is pending."""
+        return self.is_over() and bool(self._given_up)
 
     def pop(self) -> tuple[Lane, int, Any] | None:
-        """Return the next request with its lane and id; None if nothing is pending. Its slot counts as active now."""
-        name = self._next_slot()
-        if name is None:
-            return None
-        slot = self._slots[name]
-        if isinstance(slot, list):
-            slot = self._opened(name, slot)
-        place = slot.next
-        assert place is not None  # noqa: S101 - a slot without requests is deleted
+        """Return the next request with its lane and id; None if nothing has a turn. Its slot counts as active now."""
+        while True:
+            name = self._next_slot()
+            if name is None:
+                return None
+            slot = self._slots[name]
+            if isinstance(slot, list):
+                slot = self._opened(name, slot)
+            lane = self._next_lane(slot)
+            if lane is not None:
+                break
+            self._given_up.add(self._turns.pop())
+        kind, place = lane.key.kind, (-lane.key.priority, lane.key.is_start)
         kinds = slot.places[place]
-        if self._share is None or "" in kinds:
-            kind = "" if "" in kinds else next(iter(kinds))
-        else:
-            kind = self._share.choose(slot.groups[place])
-        lane = kinds[kind]
         id_, request = lane.pop(self)
         self.size -= 1
         self.active[name] += 1
@@ -363,6 +357,20 @@ class Frontier:
                 del self._slots[name]
                 self._turns.pop()
         return lane, id_, request
+
+    def _next_lane(self, slot: Slot) -> Lane | None:
+        """Return the lane of *slot* that is next; None: the share has given up all of them."""
+        share = self._share
+        if share is None:
+            assert slot.next is not None  # noqa: S101 - a slot without requests is deleted
+            kinds = slot.places[slot.next]
+            return kinds["" if "" in kinds else next(iter(kinds))]
+        for place in sorted(slot.places):
+            kinds = slot.places[place]
+            kind = "" if "" in kinds else share.choose(slot.groups[place])
+            if kind is not None:
+                return kinds[kind]
+        return None
 
     def _next_slot(self) -> str | None:
         """Return the idlest slot, the next in turn of those equally idle, and make it the last in turn."""
@@ -395,3 +403,7 @@ class Frontier:
             self._turns.append(slot)
         if not self.active[slot]:
             del self.active[slot]
+        if self._share is not None and self._share.revivals != self._revivals:
+            self._revivals = self._share.revivals
+            self._turns += self._given_up
+            self._given_up.clear()

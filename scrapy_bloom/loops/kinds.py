@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 BEGIN = 2
 LATELY = 64  # pages after which older ones count half
 SECTION = 20  # URLs under a word that make it a kind by itself
+GIVE_UP = 1_000  # pages in a row that bring nothing, at least, after which a host is given up
 # Bounds of memory and of keys.
 SECTIONS = 150  # children of a host at which further folders have no kinds of their own
 CHILDREN = 40  # children of a kind at which further names have none
@@ -176,12 +177,13 @@ class Kind(Evidence):
     """A node of the tree: what was handed out of it, and what its pages brought."""
 
     __slots__ = (
-        "alike", "answers", "bred", "children", "example", "first_news", "first_pages", "given", "is_changed",
+        "alike", "answers", "bred", "children", "example", "first_news", "first_pages", "given", "host", "is_changed",
         "judged", "key", "links", "name", "nodes", "parent", "pushed", "since",
     )  # fmt: skip
 
     def __init__(self, name: str, key: str, parent: Kind | None, begin: float) -> None:
         super().__init__(begin)
+        self.host: Kind | None = None  # right below the root: itself, or the host of which it has copies
         self.name, self.key, self.parent = name, key, parent
         self.children: dict[str, Kind] = {}
         self.alike: tuple[Evidence, ...] = ()
@@ -195,9 +197,12 @@ class Kind(Evidence):
         """How many links had led to a page of it when it was fetched, on average and lately."""
         self.is_changed = True
 
-    def is_given_up(self, least: int) -> bool:
-        """Return whether the last pages of this host brought nothing: as many as it had before, *least* at least."""
-        return self.since >= max(least, self.answers - self.since)
+    def is_given_up(self) -> bool:
+        """Return whether the last pages of this host brought nothing: as many as it had before, GIVE_UP at least.
+
+        So a host gets at most twice its pages, or GIVE_UP more. A section that ends before that is never left.
+        """
+        return self.since >= GIVE_UP and self.since >= self.answers - self.since
 
     def path(self) -> Iterator[Kind]:
         """Yield this kind and those above it."""
@@ -280,11 +285,6 @@ class Tree:
         name = "^1" if source is not None and source.parent is kind and not is_copy else "^0"
         return kind.children.get(name) or self.new(kind, name, host)
 
-    def host_of(self, kind: Kind) -> Kind:
-        """Return the host of *kind*, which stands right below the root: itself, or the host of which it has copies."""
-        name = kind.name.removeprefix(COPIES)
-        return kind if name is kind.name else self.root.children.get(name) or self.new(self.root, name, name)
-
     def take_forgotten(self) -> list[str]:
         """Return the keys of kinds that were forgotten since this was last asked."""
         forgotten, self._forgotten = self._forgotten, []
@@ -317,7 +317,9 @@ class Tree:
             for name, row in below.pop(kind.key, ()):
                 section = "" if not names or name[0:1] == "^" else (names[1:] or [name])[0]
                 keys = name.split("&") if kind.name[-1:] == "?" else []
-                child = self.new(kind, name, (names or [name])[0], section, len(names) - 1, keys)
+                child = kind.children.get(name) or self.new(
+                    kind, name, (names or [name])[0], section, len(names) - 1, keys
+                )
                 child.load(row)
                 for part in child.alike:
                     part.pages, part.news = part.pages + child.pages, part.news + child.news
@@ -365,6 +367,9 @@ class Tree:
         kind = Kind(name, key, parent, parent.expects())
         parent.children[name] = self.by_key[key] = kind
         self.counts[host] = self.counts.get(host, 0) + 1
+        if parent is self.root:
+            of = name.removeprefix(COPIES)
+            kind.host = kind if of == name else parent.children.get(of) or self.new(parent, of, of)
         if section:
             own = self.evidence.setdefault(host, {})
             # A place never seen may bring what the way to it did not: it begins as the host's sections did.

@@ -40,13 +40,12 @@ if TYPE_CHECKING:
     from scrapy_bloom.loops.novelty import Brought
 
 OWN = 0.25  # how much of a kind's promise is its own; the rest is its best child's
-GIVE_UP = 1_000  # pages in a row that bring nothing, at least, after which a host is given up
 ENDLESS = 0.1  # share of its pages that bring something below which a kind that waits counts as endless
 
 _ALIAS = "\0"
 """What keys of notes about aliases begin with: no key of a kind does."""
 _LAST = 1e15
-"""More than any other kind costs."""
+"""More than any kind costs, but for copies, and for hosts that are given up, which cost twice as much."""
 
 
 class Mark(NamedTuple):
@@ -75,7 +74,10 @@ class Node:
     def weigh(self) -> float:
         """Return what the next page costs, after what is known now."""
         kind = self.kind
-        if kind.name.startswith(COPIES):
+        host = kind.host
+        if host is not None and host.is_given_up():
+            return 2 * _LAST + kind.given
+        if host is not None and host is not kind:
             return _LAST + kind.given
         rate = kind.rate()
         promise = rate * rate * sqrt(kind.links)
@@ -124,6 +126,8 @@ class Share:
         self.links = LinkCounts()
         self._tree = Tree(self.aliases.forget)
         self._sequence = count()
+        self.revivals = 0
+        """How often a host that was given up has brought something after all."""
 
     def mark(self, url: str, origin: Mark | None, fingerprint: bytes = b"") -> Mark:
         """Return the mark of a new request for *url*, to which the page of *origin* linked."""
@@ -178,9 +182,15 @@ class Share:
         if node.parent is not None:
             heapq.heappush(node.parent.heap, (cost, next(self._sequence), node))
 
-    def choose(self, group: Group) -> str:
-        """Return the lane whose turn it is, of a group in which requests wait: in O(log n) of its kinds."""
-        node = group.root
+    def choose(self, group: Group) -> str | None:
+        """Return the lane whose turn it is, of a group in which requests wait: in O(log n) of its kinds.
+
+        None: all its hosts are given up.
+        """
+        node = self._cheapest(group.root)
+        host = node.kind.host
+        if host is not None and host.is_given_up():
+            return None
         while node.children:
             node = self._cheapest(node)
         return node.kind.key
@@ -209,38 +219,40 @@ class Share:
         """Learn what the page at *url* brought."""
         own = [*self._lane(mark.lane).path()]
         news, links = brought.news, self.links.of(mark.fingerprint)
+        touched = own
         if brought.is_page:
             self.aliases.learn(Address.of(url), brought.sketch)
-            host = self._tree.host_of(own[-2])
-            host.answers += 1
-            host.since = 0 if news else host.since + 1
-            host.is_changed = True
+            touched = own + self._count_answer(own[-2], has_news=news > 0)
         parts = {id(part): part for kind in own for part in kind.alike}
         for kind in own:
             kind.note(news)
             kind.count_links(links)
         for part in parts.values():
             part.note(news)
-        touched = own
         if news and mark.source and links == 1:
             others = [kind for kind in self._lane(mark.source).path() if kind not in own]
             parts = {id(part): part for kind in others for part in kind.alike if id(part) not in parts}
             for each in (*others, *parts.values()):
                 each.credit()
-            touched = own + others
+            touched = touched + others
         for kind in touched:
             for node in kind.nodes:
                 cost = node.weigh()
                 if cost < node.cost * 0.999:  # dearer ones are found when it is their turn
                     self._queue(node, cost)
 
-    def is_given_up(self, group: Group) -> bool:
-        """Return whether every host in *group* is given up: its last pages brought nothing, as many as it had before.
-
-        So a host gets at most twice its pages, or GIVE_UP more. A section that ends before that is never left.
-        """
-        hosts = map(self._tree.host_of, [node.kind for node in group.root.children.values()])
-        return all(host.is_given_up(GIVE_UP) for host in hosts)
+    def _count_answer(self, top: Kind, *, has_news: bool) -> list[Kind]:
+        """Count a page of the host of *top*; return the kinds that are cheaper now, because it was given up before."""
+        host = top.host
+        assert host is not None  # noqa: S101 - it stands right below the root
+        was_given_up = host.is_given_up()
+        host.answers += 1
+        host.since = 0 if has_news else host.since + 1
+        host.is_changed = True
+        if not (was_given_up and has_news):
+            return []
+        self.revivals += 1
+        return [kind for name in (host.name, COPIES + host.name) if (kind := self._tree.root.children.get(name))]
 
     def report(self, groups: Iterable[Group]) -> list[tuple[str, int, str]]:
         """Return the kinds of what waits, as people read them, how many URLs wait, and one if known; most first."""
