@@ -26,7 +26,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 ASKING, EXTRACTOR, FLOOR = "UnseenLinks", "UnseenLinkExtractor", "the floor: no links followed"
-BLOOM = {"DUPEFILTER_CLASS": "scrapy_bloom.dupefilter.BloomDupeFilter"}
+ADDED, GUARDED = "UnseenLinkExtractor, add-on", "UnseenLinkExtractor, loop guard"
+BLOOM: dict[str, Any] = {"DUPEFILTER_CLASS": "scrapy_bloom.dupefilter.BloomDupeFilter"}
+SETTINGS: dict[str, dict[str, Any]] = {
+    measure.SCRAPY: {},
+    ADDED: {"ADDONS": {"scrapy_bloom.Addon": 300}},
+    GUARDED: {"ADDONS": {"scrapy_bloom.Addon": 300}, "BLOOM_LOOP_GUARD": True},
+}
+"""By name; BLOOM for the others."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -35,6 +42,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pages", type=int, default=400, help="without DIR: generated pages (default: %(default)s)")
     parser.add_argument("--links", type=int, default=150, help="with that many links each (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="crawls of each kind (default: %(default)s)")
+    parser.add_argument("--guard", action="store_true", help="the add-on without and with the loop guard")
     parser.add_argument("--items", type=int, help="CONCURRENT_ITEMS of all crawls (default: that of Scrapy)")
 
 
@@ -45,9 +53,10 @@ def run(options: argparse.Namespace) -> None:
     settings = {"CONCURRENT_ITEMS": options.items} if options.items else {}
     with served(["--dir", str(options.html)] if options.html else generated) as url, TemporaryDirectory() as directory:
         given = {"url": url, "settings": settings, "pages_file": str(Path(directory, "pages.json"))}
-        sides = measure.of_each(crawled, (EXTRACTOR, measure.SCRAPY, ASKING, FLOOR), **given)
+        names = (ADDED, GUARDED) if options.guard else (EXTRACTOR, measure.SCRAPY, ASKING, FLOOR)
+        sides = measure.of_each(crawled, names, **given)
         # Its pages are those of the floor, and nobody is timed while the server's memory is cold.
-        sides[EXTRACTOR]()
+        sides[names[0]]()
         found = measure.side_by_side(sides, options.rounds)
     if len({crawl["digest"] for crawls in found.values() for crawl in crawls}) != 1:
         raise AssertionError("not all crawls fetched the same pages")
@@ -97,7 +106,8 @@ def crawled(url: str, name: str, settings: dict[str, Any], pages_file: str) -> d
         if isinstance(response, HtmlResponse):
             _ = response.selector
 
-    extractor = (UnseenLinkExtractor if name == EXTRACTOR else LinkExtractor)(allow_domains=here)
+    is_ours = name in (EXTRACTOR, ADDED, GUARDED)
+    extractor = (UnseenLinkExtractor if is_ours else LinkExtractor)(allow_domains=here)
     process_links = "unseen_links" if name == ASKING else None
 
     class LinkSpider(UnseenLinks, CrawlSpider):
@@ -116,7 +126,7 @@ def crawled(url: str, name: str, settings: dict[str, Any], pages_file: str) -> d
     process = CrawlerProcess(
         {"LOG_LEVEL": "WARNING", "TELNETCONSOLE_ENABLED": False, "ROBOTSTXT_OBEY": False, "DOWNLOAD_DELAY": 0}
         | {"HTTPERROR_ALLOW_ALL": True, "CONCURRENT_REQUESTS_PER_DOMAIN": 16}
-        | (settings if name == measure.SCRAPY else {**settings, **BLOOM})
+        | {**settings, **SETTINGS.get(name, BLOOM)}
     )
     crawler = process.create_crawler(FloorSpider if name == FLOOR else LinkSpider)
     process.crawl(crawler)

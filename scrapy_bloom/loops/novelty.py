@@ -71,6 +71,7 @@ _cell = re.compile(rb"(?:^|>)[^<>A-Za-z]*\d[^<>A-Za-z]*(?:<|$)").search  # the n
 _words = re.compile(rb"[^\W_]+").findall
 _numbers = re.compile(rb"\d+(?:[.,]\d+)*").findall
 _digits = re.compile(rb"\d+").findall
+_has_digit = re.compile(rb"\d").search
 _digits_in = re.compile(rb"\d+(?:[.,]\d+)*").sub
 _pieces = re.compile(rb"[^\s\[\](){}\"'=;<>|]+").findall
 _is_number = re.compile(rb"\W*[a-z]{0,3}\W{0,2}\d+(?:[.,:/x-]?\d+)*\W?[a-z]{0,3}\W*").fullmatch
@@ -188,7 +189,7 @@ class Novelty:
         shape, of_url = _shape_of(url), {number.lstrip(b"0") for number in _digits(url.encode())}
         new, new_times, shown = 0, 0, set()
         for line in lines:
-            if _digits(line) == [] or len(line) > 4 * REMEMBERED:
+            if not _has_digit(line) or len(line) > 4 * REMEMBERED:
                 shown.add(hash(line))
                 continue
             template, numbers, times = _telling(line, of_url)
@@ -226,6 +227,8 @@ def _telling(line: bytes, of_url: set[bytes]) -> tuple[bytes, bytes, bytes]:
     for word in _pieces(line):
         if word.isalpha():
             template.append(word)
+        elif not _has_digit(word):
+            continue
         elif _is_time(word):
             times.append(word)
         elif _is_number(word):
