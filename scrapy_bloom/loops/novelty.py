@@ -53,7 +53,7 @@ _LINK = 1
 """The byte that lines begin with that are the text of a link."""
 
 _unseen = re.compile(
-    rb"<script[^>]*\ssrc[^>]*>|</?script[^>]*>|<style[^>]*>.*?(?:</style\s*>|\Z)|<!--.*?(?:-->|\Z)"
+    rb"<script[^<>]*\ssrc[^<>]*>|</?script[^>]*>|<style[^>]*>.*?(?:</style\s*>|\Z)|<!--.*?(?:-->|\Z)"
     rb"|<title[^>]*>.*?</title>|<option.*?(?=<)",
     re.DOTALL,
 ).sub
@@ -62,19 +62,19 @@ _tags = re.compile(rb"<[^>]*>").sub
 _inline = re.compile(
     rb"</?(?:b|em|i|strong|code|span|td|th|tt|abbr|cite|small|sub|sup|time|u|var|font)(?:\s[^>]*)?>"
 ).sub
-_media = re.compile(rb"<(?:img|source|video|audio|embed|object|iframe)\s[^<>]*|style\s*=[^<>]*url\([^<>]*").findall
+_media = re.compile(rb"<(?:img|source|video|audio|embed|object|iframe)\s[^<>]*|style\s*=[^<>=]*url\([^<>]*").findall
 _attributes = re.compile(
     rb"""\s(data-src|srcset|src|data|width|height)\s*=\s*("[^"]*"|'[^']*'|[^\s"'>]+)|(url\()([^)]*)\)"""
 ).findall
 _token_in_medium = re.compile(rb"[?&][^=&]*=(?:\d{9,}|(?=[^&]*\d)[\w-]{16,}|[^&]*(?:://|%3a%2f)[^&]*)(?=&|$)").sub
-_cell = re.compile(rb"(?:^|>)[^<>A-Za-z]*\d[^<>A-Za-z]*(?:<|$)").search  # the numbers of a row: none may lack
+_cell = re.compile(rb"(?:^|>)[^<>A-Za-z\d]*\d[^<>A-Za-z]*(?:<|$)").search  # the numbers of a row: none may lack
 _words = re.compile(rb"[^\W_]+").findall
 _numbers = re.compile(rb"\d+(?:[.,]\d+)*").findall
 _digits = re.compile(rb"\d+").findall
 _has_digit = re.compile(rb"\d").search
 _digits_in = re.compile(rb"\d+(?:[.,]\d+)*").sub
 _pieces = re.compile(rb"[^\s\[\](){}\"'=;<>|]+").findall
-_is_number = re.compile(rb"\W*[a-z]{0,3}\W{0,2}\d+(?:[.,:/x-]?\d+)*\W?[a-z]{0,3}\W*").fullmatch
+_is_number = re.compile(rb"\W*[a-z]{0,3}\W{0,2}\d+(?:[.,:/x-]\d+)*\W?[a-z]{0,3}\W*").fullmatch
 _is_time = re.compile(
     rb"\W?(?:\d{1,4}[-./]\d{1,2}[-./]\d{1,4}\D?|\d{1,2}:\d\d(?::\d\d)?(?:\.\d+)?\D?|\d{9,}(?:\.\d+)?\D?)"
 ).fullmatch

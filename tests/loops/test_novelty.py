@@ -158,3 +158,14 @@ def test_no_body_makes_it_fail(body: bytes, encoding: str) -> None:
     for make in (HtmlResponse, TextResponse):
         known.brought(make("http://a.example/", body=body, encoding=encoding))
         assert not known.brought(make("http://a.example/", body=body, encoding=encoding)).news
+
+
+@pytest.mark.parametrize(
+    "fragment", ["3", "3.", "<script src", "style=", "<a x>", "<td>3", "x1", '"src=', "://?", "&;"]
+)
+def test_no_page_takes_for_ever(fragment: str) -> None:
+    """A long number with letters behind it once took hours: an expression tried each way to divide its digits."""
+    known = novelty()
+    for _ in range(4):  # a line that several pages had is looked at again
+        assert known.brought(page(fragment * (60_000 // len(fragment)) + "abcdefgh", f"http://a.example/{fragment}"))
+        assert known.brought(page(f"<p>{fragment * 40}abcdefgh {fragment * 40}-x</p>"))
