@@ -11,7 +11,6 @@ from hashlib import blake2b
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from scrapy import Request
 from scrapy.pqueues import DownloaderAwarePriorityQueue, ScrapyPriorityQueue
 from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.misc import load_object
@@ -19,8 +18,9 @@ from scrapy.utils.misc import load_object
 from scrapy_bloom.errors import SettingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Container, Iterable, Iterator
 
+    from scrapy import Request
     from scrapy.settings import BaseSettings
     from typing_extensions import Self
 
@@ -95,12 +95,6 @@ def key_of(request: Request, order: Order, mark: Mark | None = None) -> LaneKey:
     if not -_BEYOND < priority < _BEYOND:  # SQLite's integers have 64 bits
         priority = _BEYOND if priority > 0 else -_BEYOND
     return LaneKey(slot, priority, is_start, "" if mark is None else mark.lane)
-
-
-def key_from(attributes: Mapping[str, Any]) -> LaneKey:
-    """Return a lane for a request with these *attributes*, as a job stores them. It suits each order."""
-    request = Request(attributes["url"], meta=attributes.get("meta"), priority=attributes.get("priority", 0))
-    return key_of(request, Order(by_slot=True, is_lifo=(True, True)))
 
 
 class Lane:
@@ -228,8 +222,7 @@ class Frontier:
         self._share = share
         self._pages = pages
         # Of the slots with requests, those that have no turn: full ones, and those that the share has given up.
-        self._full: set[str] = set()
-        self._given_up: set[str] = set()
+        self._full, self._given_up = set[str](), set[str]()
         self._revivals = 0  # of the share, when it was last asked
         self.active: Counter[str] = Counter() if active is None else active
         self.taken: set[int] = set()
@@ -336,12 +329,15 @@ class Frontier:
             slot = self._slots[name]
             if isinstance(slot, list):
                 slot = self._opened(name, slot)
-            lane = self._next_lane(slot)
-            if lane is not None:
+            place, kind = slot.next, ""
+            if self._share is not None:
+                place, kind = self._choose(self._share, slot)
+            if place is not None:
                 break
             self._given_up.add(self._turns.pop())
-        kind, place = lane.key.kind, (-lane.key.priority, lane.key.is_start)
         kinds = slot.places[place]
+        kind = kind if kind in kinds else next(iter(kinds))
+        lane = kinds[kind]
         id_, request = lane.pop(self)
         self.size -= 1
         self.active[name] += 1
@@ -358,19 +354,14 @@ class Frontier:
                 self._turns.pop()
         return lane, id_, request
 
-    def _next_lane(self, slot: Slot) -> Lane | None:
-        """Return the lane of *slot* that is next; None: the share has given up all of them."""
-        share = self._share
-        if share is None:
-            assert slot.next is not None  # noqa: S101 - a slot without requests is deleted
-            kinds = slot.places[slot.next]
-            return kinds["" if "" in kinds else next(iter(kinds))]
+    @staticmethod
+    def _choose(share: Share, slot: Slot) -> tuple[Place | None, str]:
+        """Return the place and the kind in *slot* that are next; no place: *share* has given up all of them."""
         for place in sorted(slot.places):
-            kinds = slot.places[place]
-            kind = "" if "" in kinds else share.choose(slot.groups[place])
+            kind = "" if "" in slot.places[place] else share.choose(slot.groups[place])
             if kind is not None:
-                return kinds[kind]
-        return None
+                return place, kind
+        return None, ""
 
     def _next_slot(self) -> str | None:
         """Return the idlest slot, the next in turn of those equally idle, and make it the last in turn."""
