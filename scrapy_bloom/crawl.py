@@ -318,7 +318,7 @@ class Crawl:
 
     def is_given_up(self) -> bool:
         """Return whether the loop guard ends the crawl, with requests pending."""
-        return self.is_over() and isinstance(self.store, MemoryStore) and self.store.frontier.is_given_up()
+        return self.is_over() and isinstance(self.store, MemoryStore) and self.store.frontier.has_given_up()
 
     def _end_if_given_up(self) -> None:
         if self.is_given_up():

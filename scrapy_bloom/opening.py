@@ -14,9 +14,9 @@ from scrapy_bloom.filter.lock import is_locked
 from scrapy_bloom.filter.plan import first_layer_bytes
 from scrapy_bloom.job.consistency import show_pending
 from scrapy_bloom.job.database import NAME
-from scrapy_bloom.job.frontier import Order
 from scrapy_bloom.job.inspect import DIRECTORY, inspect_job
 from scrapy_bloom.job.memory import MemoryStore
+from scrapy_bloom.job.order import Order
 from scrapy_bloom.job.pages import PagesPerHost
 from scrapy_bloom.job.store import JobStore
 from scrapy_bloom.job.takeover import block_scrapys_scheduler, import_queue, import_seen

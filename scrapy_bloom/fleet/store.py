@@ -26,7 +26,7 @@ from scrapy_bloom.fleet.politeness import Politeness
 from scrapy_bloom.fleet.queue import LOCAL_SHARE, Done, Forget, Lane, Link, Queue, Ticket
 from scrapy_bloom.fleet.server import Server, address_of, key_of
 from scrapy_bloom.fleet.takeover import left_by_scrapy_redis
-from scrapy_bloom.job.frontier import key_of as lane_of
+from scrapy_bloom.job.order import key_of as lane_of
 from scrapy_bloom.job.page import Page
 from scrapy_bloom.job.pages import PagesPerHost
 

@@ -7,94 +7,21 @@ lane holds what is in memory, and reads the rest through the function that its f
 from __future__ import annotations
 
 from collections import Counter, deque
-from hashlib import blake2b
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from scrapy.pqueues import DownloaderAwarePriorityQueue, ScrapyPriorityQueue
-from scrapy.utils.httpobj import urlparse_cached
-from scrapy.utils.misc import load_object
-
-from scrapy_bloom.errors import SettingsError
+from scrapy_bloom.job.order import LaneKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator
 
-    from scrapy import Request
-    from scrapy.settings import BaseSettings
-    from typing_extensions import Self
-
     from scrapy_bloom.job.pages import PagesPerHost
     from scrapy_bloom.job.records import LaneRow
-    from scrapy_bloom.loops.share import Group, Mark, Share
+    from scrapy_bloom.loops.share import Group, Share
 
 READ_ROWS = 64
 """Rows that a lane reads at once."""
 _BEYOND = 2**62
-
-
-class Order(NamedTuple):
-    """The order of a crawl's requests, as Scrapy's settings name it."""
-
-    by_slot: bool
-    """Whether download slots take turns; otherwise all requests count as one slot's."""
-    is_lifo: tuple[bool, bool]
-    """Whether the last request in is the first out; whether that is so for start requests."""
-    start_apart: bool = True
-    """Whether start requests have lanes of their own, behind the others of their priority."""
-
-    @classmethod
-    def of(cls, settings: BaseSettings, *, in_job: bool) -> Self:
-        """Read the order from *settings*: of the queue classes only the order counts.
-
-        Raises:
-            SettingsError: ``SCHEDULER_PRIORITY_QUEUE`` is neither of Scrapy's two.
-
-        """
-        name = settings["SCHEDULER_PRIORITY_QUEUE"]
-        queue = load_object(name)
-        if queue not in {ScrapyPriorityQueue, DownloaderAwarePriorityQueue}:
-            problem = (
-                f"SCHEDULER_PRIORITY_QUEUE is {name!r}, and scrapy-bloom's scheduler has the orders of "
-                "scrapy.pqueues.ScrapyPriorityQueue and DownloaderAwarePriorityQueue. Choose one of them, or "
-                "SCHEDULER = 'scrapy.core.scheduler.Scheduler', whose queue a kill loses"
-            )
-            raise SettingsError([problem])
-        where = "DISK" if in_job else "MEMORY"
-        usual = settings[f"SCHEDULER_{where}_QUEUE"]
-        start = settings[f"SCHEDULER_START_{where}_QUEUE"]
-        is_lifo = ("Fifo" not in str(usual), "Fifo" not in str(start))
-        return cls(queue is DownloaderAwarePriorityQueue, is_lifo, start_apart=bool(start))
-
-
-class LaneKey(NamedTuple):
-    """What the requests of a lane have in common."""
-
-    slot: str
-    priority: int
-    is_start: bool = False
-    kind: str = ""
-
-    def id(self) -> int:
-        """Return the id of the lane in the database: a hash, so that nobody has to look it up."""
-        text = f"{self.priority} {int(self.is_start)} {len(self.kind)} {self.kind}{self.slot}"
-        digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-        return int.from_bytes(digest, "big", signed=True)
-
-
-def key_of(request: Request, order: Order, mark: Mark | None = None) -> LaneKey:
-    """Return the lane that *request* with this *mark* waits in. A slot is named as by Scrapy's downloader."""
-    slot = ""
-    if order.by_slot:
-        named = request.meta.get("download_slot")
-        slot = urlparse_cached(request).hostname or "" if named is None else named
-        if type(slot) is not str or not slot.isascii():  # SQLite takes no lone surrogates, and no lists
-            slot = str(slot).encode("utf-8", "backslashreplace").decode()
-    is_start = order.start_apart and bool(request.meta.get("is_start_request"))
-    priority = request.priority
-    if not -_BEYOND < priority < _BEYOND:  # SQLite's integers have 64 bits
-        priority = _BEYOND if priority > 0 else -_BEYOND
-    return LaneKey(slot, priority, is_start, "" if mark is None else mark.lane)
 
 
 class Lane:
@@ -222,8 +149,9 @@ class Frontier:
         self._share = share
         self._pages = pages
         # Of the slots with requests, those that have no turn: full ones, and those that the share has given up.
-        self._full, self._given_up = set[str](), set[str]()
-        self._revivals = 0  # of the share, when it was last asked
+        self._full: set[str] = set()
+        self._given_up: set[str] = set()
+        self._revivals = 0  # hosts that the share had revived when the given-up slots last came back
         self.active: Counter[str] = Counter() if active is None else active
         self.taken: set[int] = set()
         """Ids of rows in the file that were handed out, or are done and still to be deleted."""
@@ -254,7 +182,7 @@ class Frontier:
         if slot is None or isinstance(slot, list) or place not in slot.places:
             slot = self._new_place(key.slot, place)
         kinds = slot.places[place]
-        if key.slot in self._given_up:  # the new request may be of another kind or host
+        if key.slot in self._given_up:  # the new request may be of another host
             self._given_up.discard(key.slot)
             self._turns.append(key.slot)
         lane = kinds.get(key.kind)
@@ -316,9 +244,9 @@ class Frontier:
         """Return whether all that is pending waits in slots that are full or given up, as :meth:`pop` has found."""
         return self.size > 0 and not self._turns
 
-    def is_given_up(self) -> bool:
-        """Return whether :meth:`is_over`, and the share has given up some of what is pending."""
-        return self.is_over() and bool(self._given_up)
+    def has_given_up(self) -> bool:
+        """Return whether the share has given up slots in which requests wait, as :meth:`pop` has found."""
+        return bool(self._given_up)
 
     def pop(self) -> tuple[Lane, int, Any] | None:
         """Return the next request with its lane and id; None if nothing has a turn. Its slot counts as active now."""
@@ -336,7 +264,8 @@ class Frontier:
                 break
             self._given_up.add(self._turns.pop())
         kinds = slot.places[place]
-        kind = kind if kind in kinds else next(iter(kinds))
+        if kind not in kinds:  # without a share, the kinds of an earlier run come as they are
+            kind = next(iter(kinds))
         lane = kinds[kind]
         id_, request = lane.pop(self)
         self.size -= 1

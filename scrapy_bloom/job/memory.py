@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scrapy_bloom.job.frontier import Frontier, key_of
+from scrapy_bloom.job.frontier import Frontier
+from scrapy_bloom.job.order import key_of
 from scrapy_bloom.job.page import Page
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from scrapy import Request
 
     from scrapy_bloom.filter.chain import ScalableBloomFilter
-    from scrapy_bloom.job.frontier import Order
+    from scrapy_bloom.job.order import Order
     from scrapy_bloom.job.pages import PagesPerHost
     from scrapy_bloom.loops.share import Mark, Share
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from scrapy_bloom.job.frontier import Order
+    from scrapy_bloom.job.order import Order
 
 logger = logging.getLogger(__name__)
 

@@ -8,27 +8,20 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scrapy import Request
-
 from scrapy_bloom.filter.directory import open_filter
 from scrapy_bloom.job.consistency import check_consistency, replay_redo
 from scrapy_bloom.job.database import NAME, Database
-from scrapy_bloom.job.frontier import Lane, LaneKey, Order, key_of
+from scrapy_bloom.job.frontier import Lane
 from scrapy_bloom.job.inspect import DIRECTORY
+from scrapy_bloom.job.order import key_from
 from scrapy_bloom.job.records import Batch
 from scrapy_bloom.job.serialize import PICKLE_PROTOCOL
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from scrapy_bloom.filter.chain import ScalableBloomFilter
-
-
-def key_from(attributes: Mapping[str, Any]) -> LaneKey:
-    """Return a lane for a request with these *attributes*, as a job stores them. It suits each order."""
-    request = Request(attributes["url"], meta=attributes.get("meta"), priority=attributes.get("priority", 0))
-    return key_of(request, Order(by_slot=True, is_lifo=(True, True)))
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from scrapy_bloom.commands.command_line import main
 from scrapy_bloom.commands.terminal import OK
 from scrapy_bloom.estimate import Left, left_in_words
 from scrapy_bloom.job.database import NAME
-from scrapy_bloom.job.frontier import LaneKey
+from scrapy_bloom.job.order import LaneKey
 from scrapy_bloom.job.records import Figures
 from tests.support.engine import PlainSpider, opened
 

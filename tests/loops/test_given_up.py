@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import pytest
 
-from scrapy_bloom.job.frontier import Frontier, LaneKey
+from scrapy_bloom.job.frontier import Frontier
+from scrapy_bloom.job.order import LaneKey
 from scrapy_bloom.loops.novelty import Brought
 from scrapy_bloom.loops.share import Mark, Share
 
@@ -64,7 +65,7 @@ def test_a_host_that_is_given_up_gets_no_more_pages(slots: bool) -> None:
         counts[host] += 1
         crawl.answer(fetched, DRY if host == "dry.example" else NEWS)
     assert counts == {"dry.example": LEAST_DRY, "rich.example": 3_000}
-    assert crawl.frontier.is_given_up()
+    assert crawl.frontier.has_given_up()
     assert len(crawl.frontier) == 4_000
     assert sum(len(group) for group in crawl.frontier.groups()) == 4_000
 
@@ -78,7 +79,7 @@ def test_news_of_a_page_in_flight_brings_its_host_back(slots: bool) -> None:
     assert late is not None
     while (fetched := crawl.hand_out()) is not None:
         crawl.answer(fetched, DRY)
-    assert crawl.frontier.is_given_up()
+    assert crawl.frontier.has_given_up()
     crawl.answer(late, NEWS)
     assert not crawl.frontier.is_over()
     again = 0
