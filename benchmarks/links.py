@@ -28,12 +28,9 @@ if TYPE_CHECKING:
 ASKING, EXTRACTOR, FLOOR = "UnseenLinks", "UnseenLinkExtractor", "the floor: no links followed"
 ADDED, GUARDED = "UnseenLinkExtractor, add-on", "UnseenLinkExtractor, loop guard"
 BLOOM: dict[str, Any] = {"DUPEFILTER_CLASS": "scrapy_bloom.dupefilter.BloomDupeFilter"}
-SETTINGS: dict[str, dict[str, Any]] = {
-    measure.SCRAPY: {},
-    ADDED: {"ADDONS": {"scrapy_bloom.Addon": 300}},
-    GUARDED: {"ADDONS": {"scrapy_bloom.Addon": 300}, "BLOOM_LOOP_GUARD": True},
-}
-"""By name; BLOOM for the others."""
+ADDON: dict[str, Any] = {"ADDONS": {"scrapy_bloom.Addon": 300}}
+SETTINGS = {measure.SCRAPY: {}, ADDED: ADDON, GUARDED: {**ADDON, "BLOOM_LOOP_GUARD": True}}
+"""Settings of a crawl by its name. The others have those of BLOOM."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

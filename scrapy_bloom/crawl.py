@@ -267,7 +267,7 @@ class Crawl:
         return self.decision
 
     def _adding_unless_failed(self, add: Callable[[bytes], bool]) -> Callable[[bytes], bool]:
-        """Return *add*, but for requests that failed twice in this run: they are new to later runs alone."""
+        """Return *add*, except that requests that failed twice in this run count as seen until it ends."""
         return lambda fingerprint: fingerprint not in self._failed_again and add(fingerprint)
 
     def _open_and_add(self, fingerprint: bytes) -> bool:

@@ -54,6 +54,13 @@ def test_without_a_name_all_benchmarks_are_listed() -> None:
 
 
 @pytest.mark.slow
+def test_the_loop_guard_is_measured_beside_the_add_on() -> None:
+    """`links --guard` ends well only if both crawls fetched the same pages."""
+    said = run_benchmark("links", *SMALL["links"].split(), "--guard")
+    assert "loop guard" in said.splitlines()[-1] or "loop guard" in said.splitlines()[-2]
+
+
+@pytest.mark.slow
 def test_another_version_is_measured_beside_this_one() -> None:
     """`--old DIR` adds a row for the package in that folder."""
     said = run_benchmark("request_seen", "--sample", "100", "--rounds", "1", "--old", str(REPOSITORY))

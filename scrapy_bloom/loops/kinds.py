@@ -183,7 +183,7 @@ class Kind(Evidence):
 
     def __init__(self, name: str, key: str, parent: Kind | None, begin: float) -> None:
         super().__init__(begin)
-        self.host: Kind | None = None  # right below the root: itself, or the host of which it has copies
+        self.host: Kind | None = None  # of a kind right below the root: itself, or the host of which it has copies
         self.name, self.key, self.parent = name, key, parent
         self.children: dict[str, Kind] = {}
         self.alike: tuple[Evidence, ...] = ()

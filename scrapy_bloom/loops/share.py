@@ -45,7 +45,7 @@ ENDLESS = 0.1  # share of its pages that bring something below which a kind that
 _ALIAS = "\0"
 """What keys of notes about aliases begin with: no key of a kind does."""
 _LAST = 1e15
-"""More than any kind costs, but for copies, and for hosts that are given up, which cost twice as much."""
+"""What copies cost: more than any other kind. Hosts that are given up cost twice as much."""
 
 
 class Mark(NamedTuple):
@@ -75,10 +75,11 @@ class Node:
         """Return what the next page costs, after what is known now."""
         kind = self.kind
         host = kind.host
-        if host is not None and host.is_given_up():
-            return 2 * _LAST + kind.given
-        if host is not None and host is not kind:
-            return _LAST + kind.given
+        if host is not None:
+            if host.is_given_up():
+                return 2 * _LAST + kind.given
+            if host is not kind:
+                return _LAST + kind.given
         rate = kind.rate()
         promise = rate * rate * sqrt(kind.links)
         had = kind.given + min(self.waiting, kind.given) + 1
@@ -185,7 +186,7 @@ class Share:
     def choose(self, group: Group) -> str | None:
         """Return the lane whose turn it is, of a group in which requests wait: in O(log n) of its kinds.
 
-        None: all its hosts are given up.
+        Returns None if all its hosts are given up.
         """
         node = self._cheapest(group.root)
         host = node.kind.host
@@ -242,7 +243,10 @@ class Share:
                     self._queue(node, cost)
 
     def _count_answer(self, top: Kind, *, has_news: bool) -> list[Kind]:
-        """Count a page of the host of *top*; return the kinds that are cheaper now, because it was given up before."""
+        """Count a page of the host of *top*.
+
+        Returns the kinds whose pages cost less now: those of a host that was given up, if the page brought something.
+        """
         host = top.host
         assert host is not None  # noqa: S101 - it stands right below the root
         was_given_up = host.is_given_up()

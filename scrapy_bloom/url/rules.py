@@ -35,7 +35,7 @@ class _Parts(NamedTuple):
     """With its question mark; "" if there is none."""
 
 
-_match_parts = re.compile(r"(https?)://([^/?#]*)([^?#]*)([^#]*)", re.DOTALL).fullmatch
+_match_parts = re.compile(r"(https?)://([^/?#]*)([^?#]*)((?:\?[^#]*)?)", re.DOTALL).fullmatch
 
 RULES: dict[str, Callable[[str], str]] = {}
 """The rules by name."""
