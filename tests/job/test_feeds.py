@@ -191,7 +191,7 @@ def test_each_feed_has_its_own_items_and_fields(tmp_path: Path) -> None:
 
 
 def test_items_of_a_page_that_has_too_many_are_written_as_they_come(tmp_path: Path) -> None:
-    """One WARNING says so; a kill in that page may give some twice, and loses none."""
+    """While the page is in progress they are in the file. One WARNING says what a kill then costs."""
     crawl = crawl_with(tmp_path, {"items.jl": {"format": "jsonlines"}}, settings={"MANY": {"5": 10_500}})
     run_to_the_end(crawl)
     wanted = crawl.wanted() + Counter((5, item) for item in range(items_of(5), 10_500))

@@ -39,7 +39,7 @@ from scrapy_bloom.job.inspect import inspect_job
 from scrapy_bloom.job.store import JobStore
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Sequence
+    from collections.abc import AsyncIterator, Sequence
 
     from scrapy import Request
     from scrapy.http import Response
@@ -321,7 +321,7 @@ class SiteSpider(scrapy.Spider):
                 f"{self.crawl.url or 'http://site.test'}/{page}"
             )  # asked for in each run, and filtered
 
-    def parse(self, response: Any) -> Iterator[Any]:
+    async def parse(self, response: Any) -> AsyncIterator[Any]:
         page = int(response.url.rsplit("/", 1)[1])
         if hasattr(self, "state"):
             self.state.setdefault("pages", []).append(page)
@@ -331,14 +331,21 @@ class SiteSpider(scrapy.Spider):
             yield {"page": page, "item": item} if make is None else make(page, item)
             if self.settings["STRANGE_ITEM"] and not item:
                 yield {"page": page, "item": object()}
+        while str(page) in self.settings.getdict("MANY") and not self._has_written_items():
+            await asyncio.sleep(0.01)
         if page == self.settings["MOVE_AT_PAGE"]:
             feed = self.crawl.directory / "items.jl"
             if feed.exists():
                 feed.rename(feed.with_name("moved.jl"))
         if not self.settings["ONE_BY_ONE"]:
-            yield from response.follow_all(css="a")
+            for link in response.follow_all(css="a"):
+                yield link
         elif page + 1 < self.crawl.pages:
             yield response.follow(f"/{page + 1}")
+
+    def _has_written_items(self) -> bool:
+        with (self.crawl.directory / "items.jl").open() as feed:
+            return sum(1 for _ in feed) > 10_000
 
     def closed(self, reason: str) -> None:
         (self.crawl.directory / "state").write_text(json.dumps(getattr(self, "state", {}).get("pages", [])))
