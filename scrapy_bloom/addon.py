@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from scrapy_bloom.middleware import LoopGuardMiddleware
+from scrapy_bloom.politeness import PolitenessMiddleware
 from scrapy_bloom.startup import job_directory, log_start_errors
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class Addon:
             if extensions.get(_SCRAPYS_FEEDS) is not None:
                 settings["EXTENSIONS"].set(_SCRAPYS_FEEDS, None, "addon")
                 settings["EXTENSIONS"].set("scrapy_bloom.FeedExporter", extensions[_SCRAPYS_FEEDS], "addon")
+        settings.setdefault_in_component_priority_dict("DOWNLOADER_MIDDLEWARES", PolitenessMiddleware, 1000)
         if has_guard:
             settings.setdefault_in_component_priority_dict("SPIDER_MIDDLEWARES", LoopGuardMiddleware, 950)
 

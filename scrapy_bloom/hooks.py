@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import inspect
 import logging
+from collections import deque
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from scrapy import Request
+from scrapy.core.downloader import Slot as DownloaderSlot
 from scrapy.extensions.feedexport import FeedExporter
 from scrapy.linkextractors import LinkExtractor
 from scrapy.linkextractors.lxmlhtml import LxmlParserLinkExtractor
@@ -27,9 +29,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 IN_PROGRESS = "engine._slot.inprogress"
+DOWNLOADER_SLOTS = "engine.downloader.slots[...].queue, .delay"
 LOSSES = {
     IN_PROGRESS: "the next run in a job directory fetches every page of this one again, and its items come twice",
     "engine._slot.nextcall": "a worker that waits for requests of others looks for them every 5 s only",
+    DOWNLOADER_SLOTS: "Retry-After and Crawl-delay are ignored",
     "engine._handle_downloader_output": "no page counts as failed, and pages per host are not counted",
     "engine.scraper.handle_spider_output_async": "after a kill, items of unfiltered requests may come twice",
     "engine.scraper.handle_spider_error": "pages whose callback raised do not count as failed",
@@ -47,6 +51,7 @@ def missing_hooks(crawler: Crawler) -> list[str]:
     is_there = (
         type(getattr(slot, "inprogress", None)) is set,
         hasattr(getattr(slot, "nextcall", None), "schedule"),
+        _has_queue_and_delay(),
         _takes(engine, "_handle_downloader_output", "result", "request"),
         _takes(scraper, "handle_spider_output_async", "result", "request", "response"),
         _takes(scraper, "handle_spider_error", "_failure", "request", "response"),
@@ -55,6 +60,14 @@ def missing_hooks(crawler: Crawler) -> list[str]:
         all(hasattr(Request("data:,"), name) for name in ("_url", "_meta", "_body")),
     )
     return [name for name, there in zip(LOSSES, is_there, strict=True) if not there]
+
+
+def _has_queue_and_delay() -> bool:
+    try:
+        slot: Any = DownloaderSlot(1, 0.0, None)  # the third argument is another one in Scrapy 2.13
+    except TypeError:
+        return False
+    return isinstance(getattr(slot, "queue", None), deque) and getattr(slot, "delay", None) == 0
 
 
 def _takes(owner: object, method: str, *names: str) -> bool:
@@ -91,6 +104,13 @@ def watch_progress(crawler: Crawler, left: Callable[[Request], None]) -> None:
     """Have *left* called with each request that the engine of *crawler* is done with."""
     engine: Any = crawler.engine
     engine._slot.inprogress = InProgress(left)
+
+
+def wake_engine(crawler: Crawler) -> None:
+    """Have the engine of *crawler* ask the scheduler for a request. Without this hook it does so every 5 s."""
+    slot: Any = getattr(crawler.engine, "_slot", None)
+    if slot is not None:
+        slot.nextcall.schedule()
 
 
 class InProgress(set["Request"]):

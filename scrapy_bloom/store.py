@@ -40,6 +40,10 @@ class Store(Protocol):
     """How often the filter was begun anew, because the server had forgotten what it knew."""
 
     @property
+    def paused(self) -> dict[str, float]:
+        """Slots of which no request is handed out, and until when, in seconds since 1970."""
+
+    @property
     def in_memory(self) -> Sized:
         """The pending requests that end with the process."""
 
@@ -67,6 +71,15 @@ class Store(Protocol):
 
     def done(self, page: Page) -> None:
         """Note that the engine is done with *page*; its items go to the feeds when it is committed."""
+
+    def pause(self, slot: str, until: float) -> None:
+        """Hand out no request of *slot* before *until*, in seconds since 1970, if the order tells slots apart."""
+
+    def end_pause(self, slot: str) -> None:
+        """Hand out requests of *slot*, which is paused, again."""
+
+    def space_out(self, slot: str, delay: float) -> None:
+        """Leave at least *delay* seconds between two requests of *slot*, in all processes that share the store."""
 
     def forget(self, fingerprint: bytes) -> bool:
         """Take *fingerprint* back; return False if it was not known."""

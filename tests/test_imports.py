@@ -18,7 +18,7 @@ MOST_EXCEPTIONS = 8
 FLOOR = {"errors", "filter", "url", "loops"}
 JOB = FLOOR | {"job", "store", "estimate"}
 BELOW_CRAWL = JOB | {"settings", "guard", "startup", "failures", "in_progress", "hooks", "delta", "progress", "opening"}
-FACES = {"dupefilter", "scheduler", "feeds", "middleware", "links"}
+FACES = {"dupefilter", "scheduler", "feeds", "middleware", "politeness", "links"}
 MAY_IMPORT = {
     "errors": set(),
     "filter": {"errors"},
@@ -39,10 +39,10 @@ MAY_IMPORT = {
     "opening": JOB | {"settings", "guard"},
     "crawl": BELOW_CRAWL,
     **{face: {"crawl", "feed_format", *BELOW_CRAWL} for face in FACES},
-    "fleet": JOB | {"settings", "startup"},
+    "fleet": JOB | {"settings", "startup", "hooks"},
     "redis_dupefilter": {"crawl", "fleet", "dupefilter", "scheduler", "fleet_scheduler", *BELOW_CRAWL},
     "fleet_scheduler": {"crawl", "fleet", "scheduler", *BELOW_CRAWL},
-    "addon": {"middleware", *BELOW_CRAWL},
+    "addon": {"middleware", "politeness", *BELOW_CRAWL},
     "commands": {"crawl", "fleet", "addon", *BELOW_CRAWL},
     "__main__": {"commands"},
 }

@@ -137,9 +137,10 @@ def _job(options: argparse.Namespace, settings: Settings) -> Iterator[Enqueue]:
 @contextmanager
 def _fleet(url: str, crawler: Crawler) -> Iterator[Enqueue]:
     from scrapy_bloom.fleet.entry import Entries
+    from scrapy_bloom.fleet.messages import Lane as FleetLane
+    from scrapy_bloom.fleet.messages import Link
     from scrapy_bloom.fleet.politeness import Politeness
-    from scrapy_bloom.fleet.queue import Lane as FleetLane
-    from scrapy_bloom.fleet.queue import Link, Queue
+    from scrapy_bloom.fleet.queue import Queue
     from scrapy_bloom.fleet.server import Server, address_of
 
     settings, bloom = crawler.settings, BloomSettings.from_settings(crawler.settings)

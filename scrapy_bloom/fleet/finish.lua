@@ -7,18 +7,20 @@
 -- ARGV[5] links, flat: place (-1: not filtered), probe, number of the lane, entry
 -- ARGV[6] pages to acknowledge, flat: id (0: only its items are to be taken); "", or the token of the life before, which
 --         was silent for too long; the entry then; items; why it is dead-lettered or ""; false if a retry took its place
--- ARGV[7] probes to forget   ARGV[10] name of the list that items go to
--- ARGV[8] blocks and capacity of each layer that may come   ARGV[9] ms of the maximum age, or 0
--- 4 to 8 are in msgpack.
+-- ARGV[7] probes to forget   ARGV[8] slots to slow down, flat: slot, ms of a pause, ms between two requests
+-- ARGV[9] blocks and capacity of each layer that may come   ARGV[10] ms of the maximum age, or 0
+-- ARGV[11] name of the list that items go to
+-- 4 to 9 are in msgpack.
 --
--- Returns {links that were new, pages that the worker did not have any more}, or an objection
+-- Returns {links that were new, pages that the worker did not have any more, slots of what it holds that are paused,
+--          flat, each with the ms that are left}, or an objection
 local chain_id, token, number = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local problem = objection(chain_id, token, number - 1)
 if problem then return problem end
-if token ~= '' and tonumber(call('HGET', CALLS, token)) >= number then return {0, 0} end -- its answer was lost
+if token ~= '' and tonumber(call('HGET', CALLS, token)) >= number then return {0, 0, {}} end -- its answer was lost
 local links, done, forget = cmsgpack.unpack(ARGV[5]), cmsgpack.unpack(ARGV[6]), cmsgpack.unpack(ARGV[7])
 if #forget > 0 then call('SADD', FILTER .. ':forgotten', unpack(forget)) end
-local chain = open_chain(cmsgpack.unpack(ARGV[8]), tonumber(ARGV[9]), milliseconds())
+local chain = open_chain(cmsgpack.unpack(ARGV[9]), tonumber(ARGV[10]), milliseconds())
 
 local new, queued = 0, {}
 for i = 1, #links, 4 do
@@ -61,9 +63,29 @@ for i = 1, #done, 6 do
     elseif id ~= 0 then -- the lease has run out, and another may be at it
         refused = refused + 1
     end
-    if items ~= '' and (place or id == 0) then call('RPUSH', STATE .. ':items:' .. ARGV[10], items) end
+    if items ~= '' and (place or id == 0) then call('RPUSH', STATE .. ':items:' .. ARGV[11], items) end
 end
 if new ~= ended then call('HINCRBY', STATE, 'outstanding', new - ended) end
 if new > 0 then call('HINCRBY', STATE, 'seq', new) end
 if token ~= '' then call('HSET', CALLS, token, number) end
-return {new, refused}
+
+local now, slow, paused = milliseconds(), cmsgpack.unpack(ARGV[8]), {}
+for i = 1, #slow, 3 do
+    local slot, pause, delay = unpack(slow, i, i + 2)
+    if pause > 0 then
+        local over = math.max(now + pause, tonumber(call('HGET', PAUSED, slot) or 0))
+        call('HSET', PAUSED, slot, over)
+        call('ZADD', SLOTS, 'XX', 'GT', over, slot)
+    end
+    if delay > 0 then call('HSET', DELAYS, slot, delay) end
+end
+if call('EXISTS', PAUSED) == 1 then
+    local looked_at = {}
+    for _, packed in ipairs(call('HVALS', held(token))) do
+        local slot = cmsgpack.unpack(packed)[1]
+        local over = not looked_at[slot] and tonumber(call('HGET', PAUSED, slot) or 0) or 0
+        looked_at[slot] = true
+        if over > now then paused[#paused + 1], paused[#paused + 2] = slot, over - now end
+    end
+end
+return {new, refused, paused}

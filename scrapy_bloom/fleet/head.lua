@@ -8,6 +8,8 @@
 --   ..:lane:<score>:<slot>        list: entries of one slot and priority, the next one last
 --   ..:lanes:<slot>               sorted set: the scores of a slot's lanes, the most urgent first
 --   ..:slots        sorted set: slots by the time in ms from which they may be served
+--   ..:paused       hash: slot -> time in ms before which it gets no request, since its host has asked for that
+--   ..:delays       hash: slot -> ms between two requests that robots.txt asks for
 --   ..:pages        hash: slot -> how many it has had, if there are limits     ..:full  set: slots that get no more
 --   ..:workers      sorted set: token by end of its lease      ..:names    hash: name -> token of its newest life
 --   ..:held:<token> hash: id -> {slot, score, lost, entry}     ..:worker:<token>  hash: name, place, last, suspect
@@ -23,6 +25,7 @@ local STATE, call = KEYS[1], redis.call
 local SLOTS, WORKERS, NAMES, CALLS = STATE .. ':slots', STATE .. ':workers', STATE .. ':names', STATE .. ':calls'
 local SUSPECTS, DEAD, PAGES, FULL = STATE .. ':suspects', STATE .. ':dead', STATE .. ':pages', STATE .. ':full'
 local RETURNED, NOTHING = STATE .. ':returned', STATE .. ':nothing'
+local PAUSED, DELAYS = STATE .. ':paused', STATE .. ':delays'
 
 local function lane(slot, score) return STATE .. ':lane:' .. score .. ':' .. slot end
 local function lanes(slot) return STATE .. ':lanes:' .. slot end
@@ -47,11 +50,14 @@ local function objection(chain, token, number)
     if not last or tonumber(last) < number then return 'back' end
 end
 
+-- Gives a slot its turn, unless it has one: once its pause is over.
+local function give_turn(slot) call('ZADD', SLOTS, 'NX', call('HGET', PAUSED, slot) or 0, slot) end
+
 -- Puts entries into a lane, at the end that *push* names: RPUSH makes the last one the next.
 local function put(slot, score, push, entries)
     if call(push, lane(slot, score), unpack(entries)) == #entries then -- it was empty
         call('ZADD', lanes(slot), score, score)
-        if call('SISMEMBER', FULL, slot) == 0 then call('ZADD', SLOTS, 'NX', 0, slot) end
+        if call('SISMEMBER', FULL, slot) == 0 then give_turn(slot) end
     end
 end
 
@@ -63,7 +69,7 @@ end
 
 -- Lets a slot be served again; if it still is full, the next look at it finds that.
 local function reopen(slot)
-    if call('SREM', FULL, slot) == 1 then call('ZADD', SLOTS, 'NX', 0, slot) end
+    if call('SREM', FULL, slot) == 1 then give_turn(slot) end
 end
 
 -- Takes back a page of a slot, which was counted and did not come.

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from redis.exceptions import RedisError
 
 from scrapy_bloom.errors import counted
-from scrapy_bloom.fleet.queue import Done, Forget, LifeEndedError, Link, Message, Ticket
+from scrapy_bloom.fleet.messages import Done, Link, Message, Ticket
+from scrapy_bloom.fleet.queue import LifeEndedError
 from scrapy_bloom.fleet.server import excuse_in
 
 if TYPE_CHECKING:
@@ -74,6 +75,8 @@ class LeaseClient:
         self._is_over = False
         self.times_back = 0
         """How often the server went back in time."""
+        self.paused: dict[str, float] = {}
+        """Slots that are paused, and until when, in seconds since 1970."""
         # of the thread
         self.failure: Exception | None = None
         """What the thread has ended of."""
@@ -119,9 +122,14 @@ class LeaseClient:
             self._is_over = False
 
     def next(self) -> tuple[Ticket, bytes] | None:
-        """Return the next request that the worker has a lease on, if one is ready."""
+        """Return the next request that the worker has a lease on, if one is ready and its slot is not paused."""
         with self._lock:
-            return self._ready.popleft() if self._ready and self.failure is None else None
+            for _ in range(len(self._ready) if self.failure is None else 0):
+                ready = self._ready.popleft()
+                if ready[0].slot not in self.paused:
+                    return ready
+                self._ready.append(ready)
+        return None
 
     def __len__(self) -> int:
         """Return how many requests are ready; at least 1 unless nothing is pending or in hand at any worker."""
@@ -244,6 +252,8 @@ class LeaseClient:
             self._last_event = time.monotonic()
             self.counts["enqueued"] += answer.new
             self.counts["stale"] += answer.refused
+            if answer.paused:
+                self.paused.update({slot: time.time() + seconds for slot, seconds in answer.paused.items()})
             self.counts["dead_lettered"] += sum(isinstance(each, Done) and each.why != "" for each in messages)
             with self._lock:
                 self._calls.popleft()
@@ -270,7 +280,7 @@ class LeaseClient:
         """Take requests if few are ready, and renew the leases in time."""
         now, shards, found = time.monotonic(), self._queue.shards, 0
         with self._lock:
-            wanted = self._ahead - len(self._ready)
+            wanted = self._ahead - sum(ticket.slot not in self.paused for ticket, _ in self._ready)
         is_hungry = 2 * wanted >= self._ahead and now >= self._next_look
         if not is_hungry or self._is_away or self._closing.is_set():
             wanted = 0
@@ -334,4 +344,4 @@ def _size(message: Message) -> int:
     """Return about how many bytes *message* takes in a call."""
     if isinstance(message, Link):
         return len(message.entry) + 100
-    return 100 if isinstance(message, Forget) else len(message.items) + 100
+    return 100 + len(message.items) if isinstance(message, Done) else 100

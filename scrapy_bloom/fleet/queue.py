@@ -11,7 +11,7 @@ import secrets
 import time
 from itertools import chain
 from math import ceil
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from redis.exceptions import RedisError
@@ -19,6 +19,7 @@ from redis.exceptions import RedisError
 from scrapy_bloom.errors import SettingsError, UnusableError, counted
 from scrapy_bloom.fleet.blocks import SCHEME, Probe, layer_sizes, probe_of
 from scrapy_bloom.fleet.entry import for_script
+from scrapy_bloom.fleet.messages import Done, Finished, Forget, Lane, Link, Message, SlowDown, Taken, Ticket
 from scrapy_bloom.fleet.politeness import Politeness
 from scrapy_bloom.fleet.server import key_of
 
@@ -43,80 +44,6 @@ _GONE = {
     b"other": "was begun anew: the server has lost the one that this worker joined, or somebody has removed it",
     b"lost": "lacks requests that were there: the server has lost keys, or somebody has removed them",
 }
-
-
-class Lane(NamedTuple):
-    """What waits in one list: requests of one slot and priority. *push* is the command that appends to it."""
-
-    slot: str
-    score: str  # a number; the lowest comes first
-    push: str  # RPUSH if what comes last is the next, else LPUSH
-
-
-class Link(NamedTuple):
-    """A request that was found and is to be enqueued if it is new. Without a fingerprint it is not filtered."""
-
-    shard: int
-    fingerprint: bytes | None
-    lane: Lane
-    entry: bytes
-
-
-class Ticket(NamedTuple):
-    """Identifies a request that a worker has leased: *id* is the number under which the life *token* holds it."""
-
-    shard: int
-    id: int
-    slot: str
-    token: str = ""
-    entry: bytes = b""
-
-
-class Done(NamedTuple):
-    """A page that the crawl is done with, and what the server is to keep of it if the acknowledgement counts.
-
-    Without a *ticket*, these are items of pages that the server does not know of.
-    """
-
-    ticket: Ticket | None
-    items: bytes = b""
-    why: str = ""
-    """Why the request is dead-lettered; "": it is not."""
-    is_page: bool = True
-    """Whether no retry or redirect has taken its place."""
-
-    @property
-    def shard(self) -> int:
-        """The shard of its request."""
-        return self.ticket.shard if self.ticket is not None else 0
-
-
-class Forget(NamedTuple):
-    """A fingerprint that may be seen once more."""
-
-    shard: int
-    fingerprint: bytes
-
-
-Message = Link | Done | Forget
-
-
-class Taken(NamedTuple):
-    """The server's answer to :meth:`Queue.take`."""
-
-    is_busy: bool  # whether requests of the shard are pending or in hand, at any worker; full slots do not count
-    seq: int  # requests that were ever enqueued in the shard
-    found: list[tuple[Ticket, bytes]]
-    returned: int  # requests that an expired worker held
-    buried: int  # of these, dead-lettered
-    left: int  # requests of slots that have had their pages, once nothing else is there
-
-
-class Finished(NamedTuple):
-    """The server's answer to :meth:`Queue.finish`."""
-
-    new: int
-    refused: int  # pages that the worker did not hold any more: others had or have them
 
 
 class LifeEndedError(Exception):
@@ -316,9 +243,16 @@ class Queue:
         ]
         done = [_acknowledgement(each, token) for each in messages if isinstance(each, Done)]
         forget = [self._probe(each.fingerprint)[1:] for each in messages if isinstance(each, Forget)]
-        flat = [for_script([*chain.from_iterable(rows)]) for rows in (lanes, links, done, forget)]
-        answer = self._step("finish", shard, token, number, *flat, self._sizes, self._max_age, self.items)
-        return Finished(*answer)
+        now = time.time()
+        slow = [
+            (each.slot, max(0, int(1000 * (each.until - now))), int(1000 * each.delay))
+            for each in messages
+            if isinstance(each, SlowDown)
+        ]
+        flat = [for_script([*chain.from_iterable(rows)]) for rows in (lanes, links, done, forget, slow)]
+        new, refused, paused = self._step("finish", shard, token, number, *flat, self._sizes, self._max_age, self.items)
+        pauses = zip(map(_text, paused[::2]), paused[1::2], strict=True)
+        return Finished(new, refused, {slot: milliseconds / 1000 for slot, milliseconds in pauses})
 
     def enqueue(self, shard: int, links: Sequence[Link]) -> int:
         """Enqueue the *links* that are new, each with a fingerprint, for a command; return how many they were."""
@@ -331,7 +265,7 @@ class Queue:
 
     def outstanding(self) -> str:
         """Say what is pending or in hand, and who has it, for messages."""
-        client, parts, slots, now = self.server.client, list[str](), 0, time.time()
+        client, parts, slots, paused, now = self.server.client, list[str](), 0, 0, time.time()
         for shard in range(self.shards):
             key = self.key(shard)
             slots += client.zcard(f"{key}:slots")
@@ -339,7 +273,8 @@ class Queue:
                 if count := client.hlen(f"{key}:held:{token.decode()}"):
                     name = _text(client.hget(f"{key}:worker:{token.decode()}", "name") or token)
                     parts.append(f"{counted(count, 'request')} leased by {name} for another {ends / 1000 - now:.0f} s")
-        return "; ".join([*parts, f"requests of {counted(slots, 'host')} pending"])
+            paused += client.hlen(f"{key}:paused")
+        return "; ".join([*parts, f"requests of {counted(slots, 'host')} pending", f"{counted(paused, 'host')} paused"])
 
     def _step(self, name: str, shard: int, token: str, *arguments: Any) -> Any:
         keys = [self.key(shard)]

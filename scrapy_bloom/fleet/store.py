@@ -22,10 +22,12 @@ from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.filter.lock import LOCK_NAME, lock_directory
 from scrapy_bloom.fleet.entry import PUSHED, Entries
 from scrapy_bloom.fleet.lease import LeaseClient
+from scrapy_bloom.fleet.messages import Done, Forget, Lane, Link, SlowDown, Ticket
 from scrapy_bloom.fleet.politeness import Politeness
-from scrapy_bloom.fleet.queue import LOCAL_SHARE, Done, Forget, Lane, Link, Queue, Ticket
+from scrapy_bloom.fleet.queue import LOCAL_SHARE, Queue
 from scrapy_bloom.fleet.server import Server, address_of, key_of
 from scrapy_bloom.fleet.takeover import left_by_scrapy_redis
+from scrapy_bloom.hooks import wake_engine
 from scrapy_bloom.job.order import key_of as lane_of
 from scrapy_bloom.job.page import Page
 from scrapy_bloom.job.pages import PagesPerHost
@@ -125,7 +127,7 @@ class FleetStore:
             per_slot = own.getint("CONCURRENT_REQUESTS_PER_DOMAIN")
             # With a job directory, it is the same worker after each start there.
             name, place = _identity(jobdir / "requests.bloom" if jobdir is not None else None)
-            news = _in_crawl(self._news)
+            news = _in_crawl(partial(wake_engine, self._crawler))
             self._client = LeaseClient(self._queue, name, place=place, ahead=ahead, per_slot=per_slot, news=news)
             self._client.open()
             self._on_close = on_error.pop_all()
@@ -260,6 +262,30 @@ class FleetStore:
         self._stats.inc_value("bloom/fleet/items", items.count(b"\n"))
         return items
 
+    @property
+    def paused(self) -> dict[str, float]:
+        """The slots that the server says are paused, and those that this worker has paused."""
+        return self._client.paused
+
+    def pause(self, slot: str, until: float) -> None:
+        """Let no worker be handed a request of *slot* before *until*."""
+        if self._order.by_slot:
+            self.paused[slot] = until
+            self._slow_down(slot, until=until)
+
+    def end_pause(self, slot: str) -> None:
+        """Hand out requests of *slot* again."""
+        self.paused.pop(slot, None)
+
+    def space_out(self, slot: str, delay: float) -> None:
+        """Leave at least *delay* seconds between two requests of *slot*, of all workers."""
+        if self._order.by_slot:
+            self._slow_down(slot, delay=delay)
+
+    def _slow_down(self, slot: str, *, until: float = 0, delay: float = 0) -> None:
+        for shard in range(self._queue.shards):
+            self._client.send(SlowDown(shard, slot, until, delay), is_root=True)
+
     def forget(self, fingerprint: bytes) -> bool:
         """Let *fingerprint* be seen once more, by whichever worker does not know it; True if this one did."""
         self._client.send(Forget(self._queue.shard_of(fingerprint), fingerprint), is_root=True)
@@ -302,12 +328,6 @@ class FleetStore:
         if self._queue.start_urls is not None:
             return max(1, len(self._client))
         return len(self.in_memory) + len(self._client)
-
-    def _news(self) -> None:
-        """Have the engine look for requests."""
-        slot: Any = getattr(self._crawler.engine, "_slot", None)
-        if slot is not None:  # without one, the engine looks every 5 s
-            slot.nextcall.schedule()
 
 
 def _identity(directory: Path | None) -> tuple[str, str]:

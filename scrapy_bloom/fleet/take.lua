@@ -84,9 +84,12 @@ local function next_slots()
     return #first > 0 and first or last
 end
 
+local has_pauses, has_delays = call('EXISTS', PAUSED) == 1, call('EXISTS', DELAYS) == 1
+
 -- Serves a slot whose turn it is, with *fair* requests if it has no delay; returns it if it is full.
 local function serve_in_turn(slot, fair)
-    local delay = of(delays, slot) or 0
+    local delay = math.max(of(delays, slot) or 0, has_delays and tonumber(call('HGET', DELAYS, slot)) or 0)
+    if has_pauses then call('HDEL', PAUSED, slot) end -- it is over, since the slot has its turn
     -- With a delay, what a slot may have within a second goes to one worker.
     local each = delay > 0 and math.max(1, math.floor(1000 / delay)) or fair
     local free = share(slot)
@@ -124,9 +127,11 @@ elseif most > 0 then
     if next_suspect then
         local packed = call('HGET', SUSPECTS, next_suspect)
         local slot, _, _, entry = unpack(cmsgpack.unpack(packed))
-        call('HDEL', SUSPECTS, next_suspect)
-        hold(slot, packed, entry)
-        call('HSET', worker(token), 'suspect', last_id)
+        if not has_pauses or tonumber(call('HGET', PAUSED, slot) or 0) <= now then
+            call('HDEL', SUSPECTS, next_suspect)
+            hold(slot, packed, entry)
+            call('HSET', worker(token), 'suspect', last_id)
+        end
     end
     for _, slot in ipairs(later) do later[slot] = true end
     while #found < 3 * most do

@@ -18,7 +18,7 @@ from w3lib.url import canonicalize_url
 
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.fleet.entry import PLAIN, packed
-from scrapy_bloom.fleet.queue import Lane, Link
+from scrapy_bloom.fleet.messages import Lane, Link
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

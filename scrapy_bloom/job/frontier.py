@@ -132,6 +132,7 @@ class Frontier:
         share: Says which kind of a place is next; None: there is one lane in each. What has no kind comes first.
             Slots of which it expects nothing have no turn, and keep their requests.
         pages: Says which slots are full: they have no turn, and keep their requests; None: none is.
+        paused: Slots that have no turn until :meth:`end_pause`. The owner adds them.
 
     """
 
@@ -143,12 +144,15 @@ class Frontier:
         active: Counter[str] | None = None,
         share: Share | None = None,
         pages: PagesPerHost | None = None,
+        paused: Container[str] = (),
     ) -> None:
         self._is_lifo = is_lifo
         self.read = read
         self._share = share
         self._pages = pages
-        # Of the slots with requests, those that have no turn: full ones, and those that the share has given up.
+        self._paused = paused
+        # Of the slots with requests, those that have no turn: paused and full ones, and those that the share gave up.
+        self._waiting: set[str] = set()
         self._full: set[str] = set()
         self._given_up: set[str] = set()
         self._revivals = 0  # hosts that the share had revived when the given-up slots last came back
@@ -223,7 +227,7 @@ class Frontier:
 
     def groups(self) -> Iterator[Group]:
         """Yield what the share knows of each place in which requests with a kind wait, but for full slots."""
-        for name in (*self._turns, *self._given_up):
+        for name in (*self._turns, *self._waiting, *self._given_up):
             slot = self._slots[name]
             yield from (self._opened(name, slot) if isinstance(slot, list) else slot).groups.values()
 
@@ -242,7 +246,7 @@ class Frontier:
 
     def is_over(self) -> bool:
         """Return whether all that is pending waits in slots that are full or given up, as :meth:`pop` has found."""
-        return self.size > 0 and not self._turns
+        return self.size > 0 and not self._turns and not self._waiting
 
     def has_given_up(self) -> bool:
         """Return whether the share has given up slots in which requests wait, as :meth:`pop` has found."""
@@ -300,6 +304,9 @@ class Frontier:
             name = turns[0]
             turns.rotate(-1)
             busy = active.get(name, 0)
+            if name in self._paused:
+                self._waiting.add(turns.pop())
+                continue
             if self._pages is not None and self._pages.is_full(name, busy):
                 self._full.add(turns.pop())
                 self._pages.log_full(name)
@@ -327,3 +334,9 @@ class Frontier:
             self._revivals = self._share.revivals
             self._turns += self._given_up
             self._given_up.clear()
+
+    def end_pause(self, slot: str) -> None:
+        """Let *slot*, which was paused, have its turn again."""
+        if slot in self._waiting:
+            self._waiting.discard(slot)
+            self._turns.append(slot)

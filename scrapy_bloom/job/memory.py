@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from scrapy_bloom.job.frontier import Frontier
 from scrapy_bloom.job.order import key_of
 from scrapy_bloom.job.page import Page
+from scrapy_bloom.job.paused import Paused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence, Sized
@@ -47,7 +48,8 @@ class MemoryStore:
         self.add: Callable[[bytes], bool] = chain.add
         self._order = order
         self.pages = pages
-        self.frontier = self.in_memory = Frontier(is_lifo=order.is_lifo, share=share, pages=pages)
+        self.paused = Paused()
+        self.frontier = self.in_memory = Frontier(is_lifo=order.is_lifo, share=share, pages=pages, paused=self.paused)
         """Pending requests; those in memory only are the same ones here, and others in a job."""
         self._last_id = 0
         self.in_flight: dict[int, Page] = {}
@@ -93,6 +95,20 @@ class MemoryStore:
         self.frontier.done(page.slot, is_page=page.result.has_answer)
         for append, data in page.items:
             append(data)
+
+    def pause(self, slot: str, until: float) -> None:
+        """Hand out no request of *slot* before *until*."""
+        if self._order.by_slot:
+            self.paused[slot] = until
+
+    def end_pause(self, slot: str) -> None:
+        """Hand out requests of *slot* again."""
+        del self.paused[slot]
+        self.frontier.end_pause(slot)
+        self.in_memory.end_pause(slot)
+
+    def space_out(self, slot: str, delay: float) -> None:
+        """Do nothing: the downloader keeps *delay*, and there is no other process."""
 
     def forget(self, fingerprint: bytes) -> bool:
         """Take *fingerprint* back; return False if it was not known."""

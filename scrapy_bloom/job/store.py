@@ -125,10 +125,12 @@ class JobStore(MemoryStore):
             raise
         self.add: Callable[[bytes], bool] = self._add
         self._contains = self.chain.contains
-        self.frontier = Frontier(is_lifo=order.is_lifo, read=self._read, share=share, pages=pages)
+        lifo, paused = order.is_lifo, self.paused
+        self.frontier = Frontier(is_lifo=lifo, read=self._read, share=share, pages=pages, paused=paused)
         self.durable = self.frontier
         self._has_logged_memory = False
-        self.in_memory = Frontier(is_lifo=order.is_lifo, active=self.frontier.active)  # what it left would be lost
+        # Without a share and pages per host: what it left would be lost.
+        self.in_memory = Frontier(is_lifo=lifo, active=self.frontier.active, paused=paused)
         self._open_pages = OpenPages(self.frontier)
         self._batch, self._writing_batch = Batch(), Batch()
         self._unsaved = self._open_pages.unsaved
@@ -151,6 +153,7 @@ class JobStore(MemoryStore):
         if self.pages is not None:
             self.pages.counts.update(self.database.pages())
         self.frontier.restore(self.database.lanes())
+        self.paused.restore(self.database.notes("state"))
         self.feeds = repair_feeds(self.database, self.directory.parent.absolute(), self.appends)
         self._batch.feeds += self.feeds
         before = self.database.state
@@ -220,8 +223,7 @@ class JobStore(MemoryStore):
         try:
             body = serialize.dumps(request, self._spider, mark)
         except ValueError as error:
-            self._log_in_memory(request, error)
-            self._keep_in_memory(Page(request, "", mark=mark), fingerprint, parent)
+            self._keep_in_memory(Page(request, "", mark=mark), fingerprint, parent, error)
             return False
         self._last_id += 1
         lane = self.frontier.push(key_of(request, self._order, mark), self._last_id, body)
@@ -234,7 +236,15 @@ class JobStore(MemoryStore):
             self._begin_commit()
         return True
 
-    def _keep_in_memory(self, page: Page, fingerprint: bytes | None, parent: Page | None) -> None:
+    def _keep_in_memory(self, page: Page, fingerprint: bytes | None, parent: Page | None, error: ValueError) -> None:
+        if not self._has_logged_memory:
+            self._has_logged_memory = True
+            logger.warning(
+                "%s cannot be serialized (%s): it is in memory only. If the crawl ends before it is done, the page "
+                "that led to it is fetched again",
+                page.request,
+                error,
+            )
         if fingerprint is not None and self._batch.fingerprints.pop(fingerprint, fingerprint) is None:
             self._unsaved[fingerprint] = page
             page.fingerprint = fingerprint
@@ -245,21 +255,10 @@ class JobStore(MemoryStore):
         # If nobody knows which page led to it, each page in progress may have.
         self._open_pages.wait_for(page, self.in_flight.values() if parent is None else [parent])
 
-    def _log_in_memory(self, request: Request, error: ValueError) -> None:
-        if not self._has_logged_memory:
-            self._has_logged_memory = True
-            logger.warning(
-                "%s cannot be serialized (%s): it is in memory only. If the crawl ends before it is done, the page "
-                "that led to it is fetched again",
-                request,
-                error,
-            )
-
     def pop(self) -> tuple[Request, bool] | None:
         """Return the next request, those in memory first as in Scrapy, and whether it survives the process; or None."""
-        if self.in_memory.size:
-            _, _, page = self.in_memory.pop() or (None, 0, None)
-            assert page is not None  # noqa: S101 - this queue leaves out no host
+        if self.in_memory.size and (popped := self.in_memory.pop()) is not None:
+            page: Page = popped[2]
             self.in_flight[id(page.request)] = page
             return page.request, False
         while (popped := self.frontier.pop()) is not None:
@@ -315,6 +314,7 @@ class JobStore(MemoryStore):
                 return
             if self._share is not None:
                 self._batch.note("kind", self._share.changed())
+            self._batch.note("state", self.paused.changed())
             state = replace(self.state, last_id=self._last_id, in_flight=len(self.in_flight))
             if self._batch.is_empty() and self.commits and state == self.state:
                 return

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -34,8 +35,16 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def do_GET(self) -> None:
-        body = self.server.site.answer(self.path)  # type: ignore[attr-defined]
-        self.send_response(200 if body else 404)
+        site: Site = self.server.site  # type: ignore[attr-defined]
+        if self.path == "/robots.txt" and site.robots:
+            body, pause = site.robots, None
+        else:
+            body = site.answer(self.path)
+            pause = site.pauses.pop(sum(site.hits.values()), None)
+        self.send_response(200 if body and pause is None else 404 if pause is None else 429)
+        if pause is not None:
+            body = b""
+            self.send_header("Retry-After", str(pause))
         self.send_header("Content-Type", "text/html")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -64,6 +73,11 @@ class Site:
         self.gate = threading.Event()
         self.gate.set()
         self.hits: Counter[int] = Counter()
+        self.moments: list[float] = []
+        """When it was asked for each of these pages."""
+        self.pauses: dict[int, int] = {}
+        """By number of the request: for how many seconds its answer, a 429, asks for a pause."""
+        self.robots = b""
         self._changed = threading.Condition()
         self._server = _Server(("127.0.0.1", 0), _Handler)
         self._server.site = self  # type: ignore[attr-defined]
@@ -79,6 +93,7 @@ class Site:
         page = int(name)
         with self._changed:
             self.hits[page] += 1
+            self.moments.append(time.time())
             self._changed.notify_all()
         if page:
             self.gate.wait(PATIENCE)

@@ -9,6 +9,7 @@ import scrapy
 
 from tests.fleet.servers import LosingProxy, RedisServer, redis_cluster, wait_until
 from tests.fleet.site import Site, start, workers
+from tests.support.engine import BY_HOST
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -196,3 +197,53 @@ def test_the_next_fleet_leaves_out_what_gave_an_item(server: RedisServer, tmp_pa
                 for worker in both:
                     worker.finish()
             assert len(site.hits) == expected
+
+
+POLITE = {"ADDONS": {"scrapy_bloom.Addon": 300}, "SCHEDULER_PRIORITY_QUEUE": BY_HOST}
+
+
+def test_retry_after_pauses_all_workers(server: RedisServer) -> None:
+    """A host that answers one worker with 429 is asked by none before its time; each page is fetched, that one again.
+
+    What another worker had sent already is let pass.
+    """
+    pause = 3
+    with Site(pages=60) as site:
+        site.pauses = {30: pause}
+        with workers(site, server.url, 2, **POLITE, DOWNLOAD_DELAY=0.02) as running:
+            stats = [worker.finish() for worker in running]
+        assert [each["finish_reason"] for each in stats] == ["finished"] * 2
+        assert sum(each.get("bloom/pauses", 0) for each in stats) == 1
+        assert not site.missing()
+        assert sum(site.hits.values()) == site.pages + 1
+        asked = site.moments[29]
+        early = [moment - asked for moment in site.moments if asked < moment < asked + pause]
+        assert len(early) <= 4
+        assert max(early, default=0) < pause / 2
+
+
+def test_a_killed_worker_ends_no_pause(server: RedisServer) -> None:
+    """The server knows it: the worker that takes over waits, too."""
+    pause = 6
+    with Site(pages=40) as site, server.client() as redis:
+        site.pauses = {10: pause}
+        with workers(site, server.url, 1, **POLITE, DOWNLOAD_DELAY=0.02) as running:
+            wait_until(lambda: redis.hlen("{bloom:site:0}:paused"), "the server knows of the pause")
+            running.pop().kill()
+            running.append(start(site, server.url, **POLITE))
+            running[0].finish()
+        assert not site.missing()
+        asked = site.moments[9]
+        assert not [moment - asked for moment in site.moments if asked + pause / 6 < moment < asked + pause]
+
+
+def test_crawl_delay_holds_for_all_workers_together(server: RedisServer) -> None:
+    """With ``ROBOTSTXT_OBEY``, two workers make as many requests a second as one."""
+    delay = 0.25
+    with Site(pages=16) as site:
+        site.robots = f"User-agent: *\nCrawl-delay: {delay}".encode()
+        with workers(site, server.url, 2, **POLITE, ROBOTSTXT_OBEY=True) as running:
+            for worker in running:
+                assert worker.finish()["finish_reason"] == "finished", worker.log
+        assert not site.missing()
+        assert site.moments[-1] - site.moments[0] >= delay * (site.pages - 4)  # a second's requests go to one worker

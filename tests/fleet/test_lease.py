@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_bloom.fleet.lease import LeaseClient
-from scrapy_bloom.fleet.queue import Done, Lane, Link, Queue, Ticket
+from scrapy_bloom.fleet.messages import Done, Lane, Link, Ticket
+from scrapy_bloom.fleet.queue import Queue
 from scrapy_bloom.fleet.server import Server
 from tests.fleet.servers import PATIENCE, LosingProxy, wait_until
 

@@ -12,7 +12,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from scrapy_bloom.fleet.queue import Done, Lane, LifeEndedError, Link, Message, Queue, Ticket
+from scrapy_bloom.fleet.messages import Done, Lane, Link, Message, Ticket
+from scrapy_bloom.fleet.queue import LifeEndedError, Queue
 from scrapy_bloom.fleet.server import Server
 from scrapy_bloom.job.pages import PagesPerHost
 from scrapy_bloom.settings import OTHERS

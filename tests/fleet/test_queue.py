@@ -9,8 +9,9 @@ import pytest
 import redis
 
 from scrapy_bloom.errors import UnusableError
+from scrapy_bloom.fleet.messages import Done, Forget, Lane, Link, Message, Ticket
 from scrapy_bloom.fleet.politeness import Politeness
-from scrapy_bloom.fleet.queue import Done, Forget, Lane, LifeEndedError, Link, Message, Queue, Ticket
+from scrapy_bloom.fleet.queue import LifeEndedError, Queue
 from scrapy_bloom.fleet.server import Server
 
 if TYPE_CHECKING:

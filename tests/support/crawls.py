@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
@@ -39,8 +40,17 @@ if TYPE_CHECKING:
 
 ADDON = {"ADDONS": {"scrapy_bloom.Addon": 300}}
 PATIENCE = 60.0
-Pages = dict[str, "Sequence[str] | int | str | bytes"]
+Pages = dict[str, "Sequence[str] | int | str | bytes | Busy"]
 """By path: the links of a page, a status without a body, the path that it redirects to, or the page as it is."""
+
+
+@dataclass
+class Busy:
+    """A page that answers its first *times* with a *status* and ``Retry-After``, and then without links."""
+
+    retry_after: str
+    times: int = 1
+    status: int = 429
 
 
 class Site:
@@ -50,6 +60,8 @@ class Site:
         self.pages = pages
         self.hits: Counter[str] = Counter()
         self.order: list[str] = []
+        self.moments: list[tuple[float, str, str]] = []
+        """When it was asked, under which host name, for what."""
         self.release = threading.Event()
         self.asked = threading.Condition()
         site = self
@@ -62,6 +74,7 @@ class Site:
                 with site.asked:
                     site.hits[self.path] += 1
                     site.order.append(self.path)
+                    site.moments.append((time.time(), self.headers["Host"].partition(":")[0], self.path))
                     site.asked.notify_all()
                 if self.path.startswith("/held"):
                     site.release.wait(PATIENCE)
@@ -69,10 +82,17 @@ class Site:
                 if page == 0:
                     self.close_connection = True
                     return
+                if isinstance(page, Busy):
+                    is_busy, retry_after = site.hits[self.path] <= page.times, page.retry_after
+                    page = page.status if is_busy else []
+                else:
+                    is_busy, retry_after = False, ""
                 self.send_response(302 if isinstance(page, str) else page if isinstance(page, int) else 200)
                 if isinstance(page, str):
                     self.send_header("Location", page)
                 body = b"" if isinstance(page, (int, str)) else page if isinstance(page, bytes) else html(page)
+                if is_busy:
+                    self.send_header("Retry-After", retry_after)
                 self.send_header("Content-Type", "text/html")
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
@@ -269,8 +289,6 @@ def crawl_here(settings: dict[str, Any]) -> None:
     warnings.simplefilter("error", ScrapyDeprecationWarning)
     directory = Path(settings["CHILD"])
     if days := settings.get("DAYS_LATER"):
-        import time
-
         real = time.time
         time.time = lambda: real() + days * 86_400
     kind: Any = scrapys.CrawlerProcess

@@ -1,0 +1,94 @@
+"""What a worker tells the queue, and what that answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Lane(NamedTuple):
+    """What waits in one list: requests of one slot and priority. *push* is the command that appends to it."""
+
+    slot: str
+    score: str  # a number; the lowest comes first
+    push: str  # RPUSH if what comes last is the next, else LPUSH
+
+
+class Link(NamedTuple):
+    """A request that was found and is to be enqueued if it is new. Without a fingerprint it is not filtered."""
+
+    shard: int
+    fingerprint: bytes | None
+    lane: Lane
+    entry: bytes
+
+
+class Ticket(NamedTuple):
+    """Identifies a request that a worker has leased: *id* is the number under which the life *token* holds it."""
+
+    shard: int
+    id: int
+    slot: str
+    token: str = ""
+    entry: bytes = b""
+
+
+class Done(NamedTuple):
+    """A page that the crawl is done with, and what the server is to keep of it if the acknowledgement counts.
+
+    Without a *ticket*, these are items of pages that the server does not know of.
+    """
+
+    ticket: Ticket | None
+    items: bytes = b""
+    why: str = ""
+    """Why the request is dead-lettered; "": it is not."""
+    is_page: bool = True
+    """Whether no retry or redirect has taken its place."""
+
+    @property
+    def shard(self) -> int:
+        """The shard of its request."""
+        return self.ticket.shard if self.ticket is not None else 0
+
+
+class Forget(NamedTuple):
+    """A fingerprint that may be seen once more."""
+
+    shard: int
+    fingerprint: bytes
+
+
+class SlowDown(NamedTuple):
+    """What a host has asked for."""
+
+    shard: int
+    slot: str
+    until: float = 0
+    """No request before this time, in seconds since 1970."""
+    delay: float = 0
+    """Seconds between two requests."""
+
+
+Message = Link | Done | Forget | SlowDown
+
+
+class Taken(NamedTuple):
+    """The server's answer to :meth:`Queue.take`."""
+
+    is_busy: bool  # whether requests of the shard are pending or in hand, at any worker; full slots do not count
+    seq: int  # requests that were ever enqueued in the shard
+    found: list[tuple[Ticket, bytes]]
+    returned: int  # requests that an expired worker held
+    buried: int  # of these, dead-lettered
+    left: int  # requests of slots that have had their pages, once nothing else is there
+
+
+class Finished(NamedTuple):
+    """The server's answer to :meth:`Queue.finish`."""
+
+    new: int
+    refused: int  # pages that the worker did not hold any more: others had or have them
+    paused: Mapping[str, float] = {}  # slots of what it holds that are paused: for how many seconds

@@ -1,0 +1,28 @@
+"""Slots of which no request is handed out for a while, because their host has asked for that."""
+
+from __future__ import annotations
+
+import json
+
+_NOTE = "paused"
+
+
+class Paused(dict[str, float]):
+    """Paused slots, and until when, in seconds since 1970. A job keeps them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._noted: dict[str, float] = {}
+
+    def restore(self, notes: dict[str, bytes]) -> None:
+        """Take in what the last commit noted."""
+        if _NOTE in notes:
+            self.update(json.loads(notes[_NOTE]))
+            self._noted = dict(self)
+
+    def changed(self) -> dict[str, bytes]:
+        """Return the note of a commit, if it has changed since the last."""
+        if self == self._noted:
+            return {}
+        self._noted = dict(self)
+        return {_NOTE: json.dumps(self).encode()}

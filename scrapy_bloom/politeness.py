@@ -1,0 +1,212 @@
+"""PolitenessMiddleware: hosts get the pauses that they ask for, while others go on.
+
+Scrapy alone retries a 429 at once: it knows neither Retry-After (scrapy#3849) nor Crawl-delay (scrapy#892).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from datetime import timezone
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any
+
+from protego import Protego
+from scrapy import Request, signals
+from scrapy.exceptions import NotConfigured
+from scrapy.http.request import NO_CALLBACK
+from scrapy.utils.httpobj import urlparse_cached
+from twisted.internet.defer import CancelledError
+
+from scrapy_bloom.crawl import Crawl
+from scrapy_bloom.hooks import DOWNLOADER_SLOTS, wake_engine
+from scrapy_bloom.startup import repeat
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from scrapy import Spider
+    from scrapy.crawler import Crawler
+    from scrapy.http import Response
+    from typing_extensions import Self
+
+    from scrapy_bloom.store import Store
+
+logger = logging.getLogger(__name__)
+
+LONGEST_PAUSE = 86_400.0
+"""Seconds. A host that asks for more is asked again after these."""
+LOGGED = 10  # hosts with a pause, and hosts with a delay, that the log names
+TICK_SECONDS = 0.2
+
+
+class PolitenessMiddleware:
+    """For ``DOWNLOADER_MIDDLEWARES``, next to the downloader; the add-on sets it. It works with a scheduler of ours.
+
+    After an answer with ``Retry-After``, the slot of its request gets no request before that time: if the status is 429
+    or 503, and Scrapy retries it (``RETRY_HTTP_CODES``). What the downloader has not sent yet goes back to the queue.
+    With ``ROBOTSTXT_OBEY``, Crawl-delay is the least delay of the slots of its host.
+    """
+
+    def __init__(self, crawler: Crawler) -> None:
+        own = crawler.settings
+        retried = own.getlist("RETRY_HTTP_CODES") if own.getbool("RETRY_ENABLED") else []
+        self._statuses = {429, 503}.intersection(map(int, retried))
+        self._user_agent = str(own["ROBOTSTXT_USER_AGENT"] or own["USER_AGENT"])
+        self._obeys = own.getbool("ROBOTSTXT_OBEY")
+        if not self._statuses and not self._obeys:
+            raise NotConfigured
+        self._crawler, self._crawl = crawler, Crawl.of(crawler)
+        self._stats: Any = crawler.stats
+        self._delays: dict[str, float] = {}  # of robots.txt, by host
+        self._known: set[str] = set()  # slots whose requests the downloader has given back
+        self._logged = 0
+        self._paused: Mapping[str, float] = {}
+        crawler.signals.connect(self._begin, signal=signals.spider_opened)
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """Build the middleware of *crawler*. Raises NotConfigured if its settings leave nothing to do."""
+        return cls(crawler)
+
+    def _begin(self) -> None:
+        """Listen, after AutoThrottle, which does so when the spider is opened, too."""
+        crawl, connect = self._crawl, self._crawler.signals.connect
+        if crawl.store is None or not crawl.scheduler_name or DOWNLOADER_SLOTS in crawl.missing_hooks:
+            return
+        self._store: Store = crawl.store
+        self._paused = crawl.store.paused
+        connect(self._response_downloaded, signal=signals.response_downloaded)
+        connect(self._response_received, signal=signals.response_received)
+        connect(self._keep_delay, signal=signals.request_reached_downloader)
+        timer = repeat(self._tick, TICK_SECONDS)
+        connect(lambda: timer.cancel(), signal=signals.spider_closed, weak=False)
+
+    # -- requests that are on their way to a paused host -------------------------------------------------------------
+
+    def process_request(self, request: Request, spider: Spider | None = None) -> Request | None:  # noqa: ARG002 - Scrapy 2.13 passes it
+        """Give *request* back to the queue if its slot is paused."""
+        return self._again(request) if self._waits(request) else None
+
+    def process_exception(
+        self,
+        request: Request,
+        exception: Exception,
+        spider: Spider | None = None,  # noqa: ARG002 - likewise
+    ) -> Request | None:
+        """Give *request* back to the queue if it was taken off the downloader's."""
+        return self._again(request) if isinstance(exception, CancelledError) and self._waits(request) else None
+
+    def _waits(self, request: Request) -> bool:
+        """Return whether *request* is of a paused slot, and of our queue: robots.txt, for example, is not."""
+        page = self._crawl.pages.of_request(request)
+        return page is not None and page.slot in self._paused
+
+    @staticmethod
+    def _again(request: Request) -> Request:
+        again = request.copy()
+        again.dont_filter = True
+        return again
+
+    def _give_back(self) -> None:
+        """Take the requests of paused slots off the downloader's queues."""
+        engine: Any = self._crawler.engine
+        self._known = set(self._paused)
+        for slot in list(engine.downloader.slots.values()):
+            waiting = [entry for entry in slot.queue if self._waits(entry[0])]
+            if waiting:
+                kept = [entry for entry in slot.queue if not self._waits(entry[0])]
+                slot.queue.clear()
+                slot.queue.extend(kept)
+            for _, deferred in waiting:
+                deferred.cancel()
+
+    # -- pauses ------------------------------------------------------------------------------------------------------
+
+    def _response_downloaded(self, response: Response, request: Request) -> None:
+        """Look at *response* before the downloader sends the next request."""
+        self._keep_delay(request)
+        if response.status not in self._statuses or b"Retry-After" not in response.headers:
+            return
+        page, seconds = self._crawl.pages.of_request(request), seconds_of(response.headers[b"Retry-After"] or b"")
+        if page is None or not page.slot or not seconds:
+            return
+        now, paused = time.time(), self._paused
+        is_new, until = page.slot not in paused, now + min(seconds, LONGEST_PAUSE)
+        if until <= paused.get(page.slot, 0):
+            return
+        self._store.pause(page.slot, until)
+        if page.slot not in paused:
+            return
+        if is_new:
+            self._stats.inc_value("bloom/pauses")
+            self._log(
+                "%s asks for a pause of %.0f s: it gets no request until then, others go on", page.slot, until - now
+            )
+        self._give_back()
+
+    def _tick(self) -> None:
+        """End the pauses that are over. Other workers of a fleet may have begun some."""
+        now, paused = time.time(), dict(self._paused)
+        # A clock that went back must not prolong a pause.
+        over = [slot for slot, until in paused.items() if not now < until <= now + LONGEST_PAUSE]
+        for slot in over:
+            self._store.end_pause(slot)
+        if over:
+            wake_engine(self._crawler)
+        if paused.keys() - self._known:
+            self._give_back()
+        self._known &= paused.keys()
+
+    # -- delays ------------------------------------------------------------------------------------------------------
+
+    def _response_received(self, response: Response, request: Request) -> None:
+        """Read the Crawl-delay, if *response* is a robots.txt that Scrapy has asked for."""
+        first = Request(request.meta.get("redirect_urls", [request.url])[0])
+        host = urlparse_cached(first).hostname
+        is_robots = request.callback is NO_CALLBACK and urlparse_cached(first).path == "/robots.txt"
+        if not self._obeys or not is_robots or not host or response.status != 200:
+            return
+        delay = Protego.parse(response.body.decode(errors="replace")).crawl_delay(self._user_agent)
+        if delay is not None and delay > 0:
+            self._delays[host] = delay = min(delay, LONGEST_PAUSE)
+            self._store.space_out(host, delay)
+            self._log("robots.txt of %s asks for %.3g s between two requests (Crawl-delay)", host, delay)
+
+    def _keep_delay(self, request: Request) -> None:
+        """Set the delay of a slot, which the downloader may have made anew, and AutoThrottle may have shortened."""
+        if not self._delays:
+            return
+        delay, name = self._delays.get(urlparse_cached(request).hostname or ""), request.meta.get("download_slot")
+        engine: Any = self._crawler.engine
+        slot = engine.downloader.slots.get(name)
+        if delay is None or slot is None or slot.delay >= 2 * delay:  # Scrapy's jitter may halve it
+            return
+        slot.delay = max(slot.delay, delay)
+        if hasattr(slot, "jitter"):
+            slot.jitter = 0.0
+        else:  # Scrapy 2.13
+            slot.randomize_delay = False
+
+    def _log(self, message: str, host: str, seconds: float) -> None:
+        self._logged += 1
+        if self._logged <= LOGGED:
+            more = ". No more hosts are shown" if self._logged == LOGGED else ""
+            logger.info(message + "%s", host, seconds, more)
+
+
+def seconds_of(retry_after: bytes) -> float:
+    """Return the seconds that the header ``Retry-After`` asks for, as a number or a date; 0 if it asks for nothing.
+
+    https://www.rfc-editor.org/rfc/rfc9110#field.retry-after
+    """
+    text = retry_after.decode("latin-1").strip()
+    if text.isascii() and text.isdigit():
+        return min(float(text), LONGEST_PAUSE)
+    try:
+        date = parsedate_to_datetime(text)
+    except (TypeError, ValueError):
+        return 0.0
+    if date.tzinfo is None:
+        date = date.replace(tzinfo=timezone.utc)
+    return max(0.0, date.timestamp() - time.time())
