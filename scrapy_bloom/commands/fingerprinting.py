@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from scrapy.settings import Settings
 
-    from scrapy_bloom.job.inspect import JobInfo
     from scrapy_bloom.url.fingerprint import Fingerprints
 
 
@@ -36,9 +35,14 @@ def fingerprints_by(settings: Settings) -> Fingerprints:
     return fingerprints_of(crawler)
 
 
-def fingerprints_in(job: JobInfo, urls: Iterable[str], settings: Settings) -> dict[str, bytes]:
-    """Return the fingerprint in *job* of the plain GET request of each of *urls*. UnusableError: one is no URL."""
-    fingerprint_of = of_url_in(job.state.key_space, job.directory, settings)
+def fingerprints_in(
+    space: Mapping[str, str] | None, where: object, urls: Iterable[str], settings: Settings
+) -> dict[str, bytes]:
+    """Return the fingerprint of the plain GET request of each of *urls*, as :func:`of_url_in`.
+
+    Raises UnusableError if one is no URL.
+    """
+    fingerprint_of = of_url_in(space, where, settings)
     fingerprints = {}
     for url in urls:
         try:

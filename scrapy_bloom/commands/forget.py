@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.commands.fingerprinting import fingerprints_in, settings_of
@@ -18,13 +19,18 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``forget``."""
-    parser.add_argument("directory", metavar="JOBDIR", help="of a crawl that has been stopped")
-    parser.add_argument("urls", metavar="URL", nargs="+")
+    parser.add_argument("directory", metavar="JOBDIR", help="of a crawl that has been stopped, or a fleet's redis://")
+    parser.add_argument("urls", metavar="URL", nargs="+", help="in a fleet, after the key of its queue")
 
 
 def run(options: argparse.Namespace) -> int:
     """Take the URLs back, and say which of them had been seen."""
-    show({"urls": forget(options.directory, options.urls, settings_of(options))}, options)
+    settings = settings_of(options)
+    if "://" in options.directory:
+        forget_in_fleet(options.directory, *options.urls[:1], urls=options.urls[1:], settings=settings)
+        show({"urls": [{"url": url} for url in options.urls[1:]]}, options)
+        return OK
+    show({"urls": forget(options.directory, options.urls, settings)}, options)
     return OK
 
 
@@ -35,6 +41,19 @@ def forget(directory: str, urls: Iterable[str], settings: Settings) -> list[dict
     is none.
     """
     job = inspect_job(directory)
-    fingerprints = fingerprints_in(job, urls, settings)
+    fingerprints = fingerprints_in(job.state.key_space, job.directory, urls, settings)
     with stopped_job(directory) as (chain, _):
         return [{"url": url, "was_seen": chain.forget(fingerprint)} for url, fingerprint in fingerprints.items()]
+
+
+def forget_in_fleet(server_url: str, key: str, *, urls: Iterable[str], settings: Settings) -> None:
+    """Take the plain GET requests of *urls* back in the queue *key* of a fleet. Workers that run may know them still.
+
+    Raises UnusableError as :func:`forget`.
+    """
+    from scrapy_bloom.fleet.inspect import SharedQueue  # imports redis
+    from scrapy_bloom.fleet.server import Server
+
+    with closing(Server(server_url)) as server:
+        queue = SharedQueue(server, key)
+        queue.forget(fingerprints_in(queue.key_space, queue.where, urls, settings).values())

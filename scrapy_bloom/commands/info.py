@@ -43,8 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print what the job holds, or with ``--watch`` how its crawl is doing until it ends."""
     if "://" in options.directory:
-        show(_fleet(options.directory, options.key), options)
-        return OK
+        from scrapy_bloom.commands.info_fleet import run_for_fleet  # imports redis
+
+        return run_for_fleet(options)
     if options.watch is not None:
         return _watch(options.directory, options.watch, as_json=options.json)
     if options.failed:
@@ -55,27 +56,23 @@ def run(options: argparse.Namespace) -> int:
     return WRONG if found["findings"] else OK
 
 
-def _fleet(url: str, key: str) -> dict[str, Any]:
-    from scrapy_bloom.fleet.inspect import inspect_queue  # imports redis
-    from scrapy_bloom.fleet.server import Server
-
-    with closing(Server(url)) as server:
-        return inspect_queue(server, key)
-
-
 def failed(directory: str) -> dict[str, Any]:
     """Return what has failed for good in *directory*: how often by host and reason, and each, the newest first."""
-    found = inspect_job(directory).failed
-    groups = Counter((each.host, each.reason) for each in found)
-    newest = sorted(found, key=lambda each: -each.time)
+    rows = inspect_job(directory).failed
+    return {"directory": directory, **by_host([(row.url, row.host, row.reason, row.time) for row in rows])}
+
+
+def by_host(rows: Sequence[tuple[str, str, str, float]]) -> dict[str, Any]:
+    """Return how many requests have failed, by host and reason, and each: URL, host, reason, and seconds since 1970."""
+    groups = Counter((host, reason) for _, host, reason, _ in rows)
     return {
-        "directory": directory,
-        "failed": len(found),
+        "failed": len(rows),
         "failed_by_host": [
             {"host": host, "reason": reason, "requests": count} for (host, reason), count in groups.most_common()
         ],
         "requests": [
-            {"url": each.url, "host": each.host, "reason": each.reason, "when": utc(each.time)} for each in newest
+            {"url": url, "host": host, "reason": reason, "when": utc(moment)}
+            for url, host, reason, moment in sorted(rows, key=lambda row: -row[3])
         ],
     }
 

@@ -17,6 +17,7 @@ import hmac
 import json
 import pickle
 import sys
+from contextlib import suppress
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import msgpack  # type: ignore[import-untyped]  # it has no types
-from scrapy import Request
+from scrapy import FormRequest, Request
 from scrapy.utils.request import request_from_dict
 
 from scrapy_bloom.job.serialize import DEFAULTS, PICKLE_PROTOCOL
@@ -43,6 +44,8 @@ _FIELDS = (
     *("dont_filter", "flags", "cb_kwargs", "_class"),
 )
 _NUMBERS = {name: number for number, name in enumerate(_FIELDS)}
+_ARGUMENTS = {*_FIELDS[:-1]}
+"""Of ``Request``."""
 _TYPES: list[type] = [list, tuple, set, frozenset]
 """What msgpack does not know itself, after the first, by the number of its extension."""
 _VALUES: dict[type, tuple[int, Callable[[Any], Any], Callable[[Any], Any]]] = {
@@ -126,7 +129,7 @@ class Entries:
         """Return the requests that a pushed start URL stands for.
 
         A spider of scrapy-redis makes them itself. Otherwise *pushed* is a URL, or JSON with ``url`` and other
-        arguments of ``Request``.
+        arguments of ``Request``; what is none of these is form data, as for scrapy-redis.
 
         Raises:
             ValueError: It is neither.
@@ -138,9 +141,32 @@ class Entries:
                 return [] if made is None else [made] if isinstance(made, Request) else list(made)
             text = pushed.decode().strip()
             fields = json.loads(text) if text.startswith("{") else {"url": text}
-            return [Request(**{"dont_filter": True, **fields})]
+            form = {name: fields.pop(name) for name in fields.keys() - _ARGUMENTS}
+            arguments = {"dont_filter": True, "method": "GET", **fields}
+            return [FormRequest(**arguments, formdata=form) if form else Request(**arguments)]
         except Exception as error:  # a spider's method raises anything
             raise ValueError(f"{type(error).__name__}: {error}") from None
+
+
+def url_of(entry: bytes) -> str:
+    """Return the URL of the request of *entry*, for people; of one that cannot be read here, its first characters."""
+    if entry[:1] == PLAIN:
+        with suppress(Exception):  # msgpack raises many
+            return str(unpacked(entry[1:])[_NUMBERS["url"]])
+    return repr(entry[1:200])[2:-1] if entry[:1] == PUSHED else "(signed, and pickled)"
+
+
+def without_retries(entry: bytes) -> bytes:
+    """Return *entry* as if its request was never retried, so that its next failure is not its last."""
+    if entry[:1] != PLAIN:
+        return entry
+    try:
+        fields = unpacked(entry[1:])
+        for name in ("retry_times", "download_latency"):
+            fields.get(_NUMBERS["meta"], {}).pop(name, None)
+        return PLAIN + packed(fields)
+    except Exception:  # it cannot be read, and is dead-lettered again
+        return entry
 
 
 def packed(value: Any) -> bytes:

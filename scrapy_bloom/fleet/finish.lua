@@ -6,7 +6,8 @@
 -- ARGV[4] lanes, flat: slot, score, RPUSH or LPUSH
 -- ARGV[5] links, flat: place (-1: not filtered), probe, number of the lane, entry
 -- ARGV[6] pages to acknowledge, flat: id (0: only its items are to be taken); "", or the token of the life before, which
---         was silent for too long; the entry then; items; why it is dead-lettered or ""; false if a retry took its place
+--         was silent for too long; the entry then; items; why it is dead-lettered or ""; false if a retry took its place;
+--         why it has failed for good or ""
 -- ARGV[7] probes to forget   ARGV[8] slots to slow down, flat: slot, ms of a pause, ms between two requests
 -- ARGV[9] blocks and capacity of each layer that may come   ARGV[10] ms of the maximum age, or 0
 -- ARGV[11] name of the list that items go to
@@ -50,8 +51,8 @@ local function find(life, entry)
 end
 
 local ended, refused = 0, 0
-for i = 1, #done, 6 do
-    local id, life, entry, items, why, is_page = unpack(done, i, i + 5)
+for i = 1, #done, 7 do
+    local id, life, entry, items, why, is_page, failed = unpack(done, i, i + 6)
     local key, place = held(token), life == '' and call('HGET', held(token), id)
     if life ~= '' then key, id, place = find(life, entry) end
     if place then
@@ -59,6 +60,7 @@ for i = 1, #done, 6 do
         ended = ended + 1
         local slot, score, lost, written = unpack(cmsgpack.unpack(place))
         if why ~= '' then bury(why, id, slot, score, lost, written) end
+        if failed ~= '' then list_failed(failed, slot, score, written) end
         if not is_page then uncount(slot) end
     elseif id ~= 0 then -- the lease has run out, and another may be at it
         refused = refused + 1

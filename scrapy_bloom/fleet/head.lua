@@ -16,6 +16,7 @@
 --                   *lost* has the tokens of the workers that died with the request in hand, each on a line
 --   ..:suspects     hash: the same, of requests that were in hand when a worker died, and are pending
 --   ..:dead         list: {reason, slot, score, entry, time in s, id, lost}
+--   ..:failed       list: {reason, slot, score, entry, time in s} of requests that have failed for good
 --   ..:items:<name> list: items of pages, to be collected      ..:forgotten  set: what may be seen once more
 --   ..:calls        hash: token -> number of its last finish   ..:returned   set: tokens that were silent, and not dead
 --
@@ -81,6 +82,15 @@ end
 -- Dead-letters a request, which does not count as outstanding from then on.
 local function bury(reason, id, slot, score, lost, entry)
     call('RPUSH', DEAD, cmsgpack.pack({reason, slot, score, entry, call('TIME')[1], id, lost}))
+end
+
+local MOST_FAILED = 100000 -- of a shard that are listed
+
+-- Lists a request that has failed for good.
+local function list_failed(reason, slot, score, entry)
+    if call('LLEN', STATE .. ':failed') < MOST_FAILED then
+        call('RPUSH', STATE .. ':failed', cmsgpack.pack({reason, slot, score, entry, call('TIME')[1]}))
+    end
 end
 
 local CRASH_LIMIT = 3 -- a request that was in hand when a worker died, this many times, is dead-lettered

@@ -1,52 +1,110 @@
-"""What the queue of a fleet holds, for ``scrapy bloom info``. Changes nothing."""
+"""What the queue of a fleet holds, for the commands; and what they change there."""
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+from zlib import crc32
 
 import msgpack  # type: ignore[import-untyped]  # it has no types
 
 from scrapy_bloom.errors import UnusableError
-from scrapy_bloom.fleet.entry import PLAIN, unpacked
+from scrapy_bloom.fleet.blocks import probe_of
+from scrapy_bloom.fleet.entry import for_script, without_retries
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
     from scrapy_bloom.fleet.server import Server
 
-_MOST_DEAD = 100  # dead letters that are named
+DEAD, FAILED = "dead", "failed"
+"""Lists of requests that are not pending any more: in hand at crashes, or unreadable; failed for good."""
+_AT_ONCE = 500  # requests of a call
 
 
-def inspect_queue(server: Server, prefix: str) -> dict[str, Any]:
-    """Return what is under the Redis key *prefix*, in plain types. Raises UnusableError if that is no queue."""
-    client = server.client
-    if (shards := client.hget(f"{{{prefix}:0}}", "shards")) is None:
-        advice = "Name BLOOM_REDIS_KEY, by default bloom: and the spider's name, after the server."
-        raise UnusableError(f"The key {prefix} on {server.where}", "is no queue of a fleet", advice=advice)
-    counts, leased, dead = Counter[str](), Counter[str](), list[dict[str, str]]()
-    for shard in range(int(shards)):
-        key = f"{{{prefix}:{shard}}}"
-        outstanding, seq, left = (int(each or 0) for each in client.hmget(key, "outstanding", "seq", "left"))
-        dead_letters = client.llen(f"{key}:dead")
-        counts.update(enqueued=seq, outstanding=outstanding, left=left, dead_lettered=dead_letters)
-        for token in client.zrange(f"{key}:workers", 0, -1):
-            name = client.hget(f"{key}:worker:{token.decode()}", "name") or token
-            leased[name.decode()] += client.hlen(f"{key}:held:{token.decode()}")
-        for packed in client.lrange(f"{key}:dead", 0, _MOST_DEAD - 1):
-            why, slot, _, entry = msgpack.unpackb(packed, raw=True)
-            url = slot.decode(errors="replace")
-            with suppress(Exception):  # an unreadable one may be anything
-                url = str(unpacked(entry.removeprefix(PLAIN))[0])
-            dead.append({"why": why.decode(), "url": url})
-    in_hand = leased.total()
-    return {
-        "server": server.where,
-        "key": prefix,
-        "enqueued": counts["enqueued"],
-        "pending": counts["outstanding"] - in_hand,
-        "pending_of_full_hosts": counts["left"],
-        "leased": in_hand,
-        "dead_lettered": counts["dead_lettered"],
-        "workers": [{"worker": name, "leased": count} for name, count in leased.items()],
-        "dead_letters": dead[:_MOST_DEAD],
-    }
+class Listed(NamedTuple):
+    """A request on a list of the server."""
+
+    reason: str
+    slot: str
+    time: float
+    """Seconds since 1970."""
+    entry: bytes
+    value: bytes
+    """As it is on the list."""
+    score: str
+    """Of its lane."""
+
+
+class SharedQueue:
+    """The queue under the Redis key *prefix* on *server*. Raises UnusableError if there is none."""
+
+    def __init__(self, server: Server, prefix: str) -> None:
+        self._server, self._client, self.prefix = server, server.client, prefix
+        state: dict[bytes, bytes] = self._client.hgetall(f"{{{prefix}:0}}")
+        if b"shards" not in state:
+            advice = "Name BLOOM_REDIS_KEY, by default bloom: and the spider's name, after the server."
+            raise UnusableError(f"The key {prefix} on {server.where}", "is no queue of a fleet", advice=advice)
+        self._seed = state[b"seed"]
+        self._keys = [f"{{{prefix}:{shard}}}" for shard in range(int(state[b"shards"]))]
+        self.key_space: Mapping[str, str] = dict(ast.literal_eval(state[b"key_space"].decode()))
+        """What makes the fingerprints."""
+        self.where = f"on {server.where} under {prefix}"
+
+    def info(self) -> dict[str, Any]:
+        """Return what is there, in plain types."""
+        client, counts, leased = self._client, Counter[str](), Counter[str]()
+        for key in self._keys:
+            outstanding, seq = (int(value or 0) for value in client.hmget(key, "outstanding", "seq"))
+            counts.update(enqueued=seq, outstanding=outstanding, paused=client.hlen(f"{key}:paused"))
+            counts.update(dead=client.llen(f"{key}:{DEAD}"), failed=client.llen(f"{key}:{FAILED}"))
+            for token in client.zrange(f"{key}:workers", 0, -1):
+                name = client.hget(f"{key}:worker:{token.decode()}", "name") or token
+                leased[name.decode()] += client.hlen(f"{key}:held:{token.decode()}")
+        in_hand = leased.total()
+        return {
+            "server": self._server.where,
+            "key": self.prefix,
+            "enqueued": counts["enqueued"],
+            "done": counts["enqueued"] - counts["outstanding"],
+            "pending": counts["outstanding"] - in_hand,
+            "leased": in_hand,
+            "hosts_paused": counts["paused"],
+            "dead_lettered": counts["dead"],
+            "failed": counts["failed"],
+            "workers": [{"worker": name, "leased": count} for name, count in leased.items()],
+        }
+
+    def listed(self, name: str) -> Iterator[Listed]:
+        """Yield the requests on the list *name*, the oldest of each shard first."""
+        for key in self._keys:
+            yield from self._listed(key, name)
+
+    def _listed(self, key: str, name: str) -> Iterator[Listed]:
+        for value in self._client.lrange(f"{key}:{name}", 0, -1):
+            reason, slot, score, entry, time, *_ = msgpack.unpackb(value, raw=True)
+            slot_name = slot.decode(errors="replace")
+            yield Listed(reason.decode(errors="replace"), slot_name, float(time), entry, value, score.decode())
+
+    def requeue(self, names: Sequence[str], host: str | None) -> int:
+        """Make the requests on the lists *names*, of *host* if given, pending again; return how many."""
+        script, requeued = self._server.script("head", "requeue"), 0
+        for key in self._keys:
+            chain = self._client.hget(key, "chain")
+            for name in names:
+                chosen = [each for each in self._listed(key, name) if host in (None, each.slot)]
+                for at in range(0, len(chosen), _AT_ONCE):
+                    rows = [
+                        (each.value, each.slot, each.score, without_retries(each.entry))
+                        for each in chosen[at : at + _AT_ONCE]
+                    ]
+                    flat = for_script([value for row in rows for value in row])
+                    requeued += int(script(keys=[key], args=[chain, name, flat]))
+        return requeued
+
+    def forget(self, fingerprints: Iterable[bytes]) -> None:
+        """Let each of *fingerprints* be seen once more, by whichever worker does not know it itself."""
+        for fingerprint in fingerprints:
+            key = self._keys[crc32(fingerprint) % len(self._keys)]
+            self._client.sadd(f"{key}:forgotten", probe_of(fingerprint, self._seed).bits)

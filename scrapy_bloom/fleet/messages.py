@@ -47,6 +47,8 @@ class Done(NamedTuple):
     """Why the request is dead-lettered; "": it is not."""
     is_page: bool = True
     """Whether no retry or redirect has taken its place."""
+    failed: str = ""
+    """Why it has failed for good; "": it has not."""
 
     @property
     def shard(self) -> int:

@@ -320,7 +320,7 @@ def _text(slot: bytes) -> str:
     return slot.decode(errors="replace")
 
 
-def _acknowledgement(done: Done, token: str) -> tuple[int, str, bytes, bytes, str, bool]:
+def _acknowledgement(done: Done, token: str) -> tuple[int, str, bytes, bytes, str, bool, str]:
     """Return what the script is told of *done* in the life *token*."""
     ticket, rest = done.ticket, done[1:]
     if ticket is None:

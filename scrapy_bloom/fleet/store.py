@@ -20,7 +20,7 @@ from scrapy.utils.reactor import is_reactor_installed
 from scrapy_bloom.errors import counted
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.filter.lock import LOCK_NAME, lock_directory
-from scrapy_bloom.fleet.entry import PUSHED, Entries
+from scrapy_bloom.fleet.entry import PUSHED, Entries, url_of
 from scrapy_bloom.fleet.lease import LeaseClient
 from scrapy_bloom.fleet.messages import Done, Forget, Lane, Link, SlowDown, Ticket
 from scrapy_bloom.fleet.politeness import Politeness
@@ -29,7 +29,7 @@ from scrapy_bloom.fleet.server import Server, address_of, key_of
 from scrapy_bloom.fleet.takeover import left_by_scrapy_redis
 from scrapy_bloom.hooks import wake_engine
 from scrapy_bloom.job.order import key_of as lane_of
-from scrapy_bloom.job.page import Page
+from scrapy_bloom.job.page import Outcome, Page
 from scrapy_bloom.job.pages import PagesPerHost
 
 if TYPE_CHECKING:
@@ -216,8 +216,9 @@ class FleetStore:
                     self._begin_with(ticket, entry[1:])
                     continue
                 request = self._entries.read(entry)
-            except ValueError as error:
-                logger.error("A request of %s cannot be read: %s. It is dead-lettered.", ticket.slot, error)  # noqa: TRY400 - said
+            except Exception as error:  # whatever was pushed, or a class of the spider's raises, ends no worker
+                message = "%.500s is no request that this worker can read: %r. It is dead-lettered."
+                logger.error(message, url_of(entry), error)  # noqa: TRY400 - the error is part of it
                 self._client.send(Done(ticket, why="unreadable"))
                 continue
             self.in_flight[id(request)] = Page(request, ticket.slot)
@@ -251,7 +252,8 @@ class FleetStore:
         page.write_items()
         items = self._taken_items()
         if ticket is not None or items:
-            self._done.append(Done(ticket, items, is_page=page.result.has_answer))
+            failed = page.result.reason if page.result.outcome is Outcome.FAILED else ""
+            self._done.append(Done(ticket, items, is_page=page.result.has_answer, failed=failed))
         if page.held:  # or they would come later by the time between two commits
             self._acknowledge()
 

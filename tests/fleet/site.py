@@ -41,7 +41,8 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             body = site.answer(self.path)
             pause = site.pauses.pop(sum(site.hits.values()), None)
-        self.send_response(200 if body and pause is None else 404 if pause is None else 429)
+        status = 500 if self.path in {f"/page/{page}" for page in site.broken} else 200 if body else 404
+        self.send_response(status if pause is None else 429)
         if pause is not None:
             body = b""
             self.send_header("Retry-After", str(pause))
@@ -78,6 +79,8 @@ class Site:
         self.pauses: dict[int, int] = {}
         """By number of the request: for how many seconds its answer, a 429, asks for a pause."""
         self.robots = b""
+        self.broken: set[int] = set()
+        """Pages that are answered with 500."""
         self._changed = threading.Condition()
         self._server = _Server(("127.0.0.1", 0), _Handler)
         self._server.site = self  # type: ignore[attr-defined]

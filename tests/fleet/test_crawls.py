@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import scrapy
 
+from scrapy_bloom.commands.command_line import main
 from tests.fleet.servers import LosingProxy, RedisServer, redis_cluster, wait_until
 from tests.fleet.site import Site, start, workers
 from tests.support.engine import BY_HOST
@@ -247,3 +248,53 @@ def test_crawl_delay_holds_for_all_workers_together(server: RedisServer) -> None
                 assert worker.finish()["finish_reason"] == "finished", worker.log
         assert not site.missing()
         assert site.moments[-1] - site.moments[0] >= delay * (site.pages - 4)  # a second's requests go to one worker
+
+
+def test_what_failed_is_listed_and_put_back(server: RedisServer, capsys: Any) -> None:
+    """`info --failed` has it for all workers together; `requeue --failed` makes it pending, with all its retries."""
+    with Site(pages=30) as site:
+        site.broken = {2, 5}
+        with workers(site, server.url, 2, RETRY_TIMES=1) as running:
+            for worker in running:
+                worker.finish()
+        hits = site.hits[2]
+        assert main(["info", server.url, "bloom:site", "--failed", "--json"]) == 0
+        failed = json.loads(capsys.readouterr().out)
+        assert failed["failed_by_host"] == [{"host": "127.0.0.1", "reason": "status 500", "requests": 2}]
+        page = site.url.removesuffix("0")
+        assert {each["url"] for each in failed["requests"]} == {page + "2", page + "5"}
+        assert main(["requeue", server.url, "bloom:site", "--failed", "--host", "other.example", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["requeued"] == 0
+        assert main(["requeue", server.url, "bloom:site", "--failed", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["requeued"] == 2
+        with workers(site, server.url, 1, RETRY_TIMES=1) as running:
+            running[0].finish()
+        assert site.hits[2] == 2 * hits
+        assert main(["requeue", server.url, "bloom:site", "--failed"]) == 0
+        site.broken = set()
+        with workers(site, server.url, 1) as running:
+            running[0].finish()
+        assert not site.missing()
+        capsys.readouterr()
+        assert main(["info", server.url, "bloom:site", "--json"]) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert (told["pending"], told["leased"], told["failed"]) == (0, 0, 0)
+
+
+def test_a_url_that_is_forgotten_is_fetched_again(server: RedisServer, capsys: Any) -> None:
+    """By a worker that has not met it: one that starts after the command."""
+    with Site(pages=30) as site:
+        site.broken = {1}
+        with workers(site, server.url, 1, RETRY_ENABLED=False) as running:
+            running[0].finish()
+        page = site.url.removesuffix("0")
+        assert main(["forget", server.url, "bloom:site", page + "7"]) == 0
+        assert main(["requeue", server.url, "bloom:site", "--failed"]) == 0
+        site.broken = set()
+        hits = dict(site.hits)
+        with workers(site, server.url, 1) as running:
+            running[0].finish()
+        again = {page for page in hits if site.hits[page] > hits[page]}
+        assert again <= {1, 7}
+        assert main(["forget", server.url, "bloom:site", "no url"]) == 2
+        capsys.readouterr()

@@ -4,7 +4,6 @@ import json
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-import msgpack
 import pytest
 from scrapy import Request, Spider
 from scrapy.utils.test import get_crawler
@@ -205,17 +204,15 @@ def test_an_entry_that_cannot_be_read_is_dead_lettered(make: Callable[..., Fleet
 
 
 def test_info_says_what_a_fleet_has_in_hand(make: Callable[..., FleetStore], server: RedisServer, capsys: Any) -> None:
-    """`scrapy bloom info` with the server says what is pending, leased and dead-lettered, and names the workers."""
+    """`scrapy bloom info` with the server says what is pending and leased, and names the workers."""
     store = make(CONCURRENT_REQUESTS=1)
     for name in "abc":
         push(store, name)
     pop(store)
-    with server.client() as client:
-        client.rpush("{bloom:pages:0}:dead", msgpack.packb(["crashes", "h", "0", b"garbage"]))
     wait_until(lambda: len(store) == 2, "two are ready")
     assert main(["info", server.url, "bloom:pages", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert (found["pending"], found["leased"], found["dead_lettered"]) == (0, 3, 1)
+    assert (found["pending"], found["leased"], found["done"]) == (0, 3, 0)
     assert [worker["leased"] for worker in found["workers"]] == [3]
     assert main(["info", server.url, "bloom:others"]) == 2
 
@@ -233,6 +230,68 @@ def test_start_urls_are_pushed_to_a_crawl_that_waits(make: Callable[..., FleetSt
         end(store, request)
     assert names == {("https://example.com/a", None), ("https://example.com/b", 1)}
     assert len(store)
+
+
+ODD = [
+    b"\xff\xfe",
+    b"example.com",
+    b"{}",
+    b'{"url": 5}',
+    b'{"url": "https://example.com/", "priority": "high"}',
+    b'{"url": "https://example.com/", "callback": "nobody"}',
+    b'{"url": "https://example.com/", "cb_kwargs": 5}',
+    b"[" * 100_000,
+    b'{"url"',
+    b"",
+]
+"""What somebody may push, and what is no request."""
+
+
+def test_what_is_no_request_is_dead_lettered(
+    make: Callable[..., FleetStore], server: RedisServer, caplog: Any, capsys: Any
+) -> None:
+    """An ERROR shows what was pushed, so does `info`, and the worker goes on. `requeue --dead` puts it back."""
+    store = make(BLOOM_FLEET_START_URLS="%(spider)s:start")
+    with server.client() as client:
+        client.rpush("pages:start", *ODD, '{"url": "https://example.com/a", "meta": {"download_slot": ["a"]}}')
+    _, request = pop(store)
+    assert request.url == "https://example.com/a"
+    end(store, request)
+    with server.client() as client:
+        wait_until(lambda: store.commit() or client.llen("{bloom:pages:0}:dead") == len(ODD), "all are dead-lettered")
+    errors = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert len(errors) == len(ODD)
+    assert any("example.com" in error and "high" in error for error in errors)
+    assert main(["info", server.url, "bloom:pages", "--json"]) == 0
+    letters = json.loads(capsys.readouterr().out)["dead_letters"]
+    assert "example.com" in [letter["url"] for letter in letters]
+    assert main(["requeue", server.url, "bloom:pages", "--dead", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["requeued"] == len(ODD)
+    with server.client() as client:
+        assert client.llen("{bloom:pages:0}:dead") == 0
+        wait_until(lambda: not (pop_none(store), client.llen("{bloom:pages:0}:dead") < len(ODD))[1], "they are again")
+
+
+def pop_none(store: FleetStore) -> None:
+    assert store.pop() is None
+    store.commit()
+
+
+def test_pushed_values_are_what_they_are_for_scrapy_redis(make: Callable[..., FleetStore], server: RedisServer) -> None:
+    """What is no argument of ``Request`` is form data."""
+    store = make(BLOOM_FLEET_START_URLS="%(spider)s:start")
+    with server.client() as client:
+        client.rpush("pages:start", '{"url": "https://example.com/a", "note": "x"}')
+        client.rpush("pages:start", '{"url": "https://example.com/b", "method": "post", "note": "x", "meta": {"n": 1}}')
+    requests = {}
+    for _ in range(2):
+        _, request = pop(store)
+        requests[request.url] = (request.method, request.body, request.meta.get("n"))
+        end(store, request)
+    assert requests == {
+        "https://example.com/a?note=x": ("GET", b"", None),
+        "https://example.com/b": ("POST", b"note=x", 1),
+    }
 
 
 def test_a_forgotten_page_is_fetched_again_when_a_link_leads_to_it(make: Callable[..., FleetStore]) -> None:

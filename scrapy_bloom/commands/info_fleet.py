@@ -1,0 +1,60 @@
+"""``scrapy bloom info redis://...``: says what a fleet holds, and with ``--watch`` how its crawl is doing."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING, Any
+
+from scrapy_bloom.commands.info import by_host
+from scrapy_bloom.commands.terminal import OK, show, utc, write
+from scrapy_bloom.fleet.entry import url_of
+from scrapy_bloom.fleet.inspect import DEAD, FAILED, SharedQueue
+from scrapy_bloom.fleet.server import Server
+
+if TYPE_CHECKING:
+    import argparse
+
+_MOST_DEAD = 100  # dead letters that are named
+_WATCHED = ("done", "pending", "leased", "failed", "dead_lettered")
+
+
+def run_for_fleet(options: argparse.Namespace) -> int:
+    """Print what the queue of a fleet holds, what has failed, or how it is doing until its crawl ends."""
+    with closing(Server(options.directory)) as server:
+        queue = SharedQueue(server, options.key)
+        if options.watch is not None:
+            _watch(queue, options.watch, as_json=options.json)
+        elif options.failed:
+            rows = [(url_of(row.entry), row.slot, row.reason, row.time) for row in queue.listed(FAILED)]
+            show({"server": server.where, "key": queue.prefix, **by_host(rows)}, options)
+        else:
+            show(_info(queue), options)
+    return OK
+
+
+def _info(queue: SharedQueue) -> dict[str, Any]:
+    letters = [
+        {"url": url_of(row.entry), "reason": row.reason, "when": utc(row.time)}
+        for row, _ in zip(queue.listed(DEAD), range(_MOST_DEAD), strict=False)
+    ]
+    return {**queue.info(), "dead_letters": letters}
+
+
+def _watch(queue: SharedQueue, seconds: float, *, as_json: bool) -> None:
+    """Print a line every so many *seconds*, until no worker is there or somebody presses Ctrl-C."""
+    done, moment = None, 0.0
+    with suppress(KeyboardInterrupt):
+        while True:
+            now, told = time.monotonic(), queue.info()
+            speed = 0 if done is None else round(60 * (told["done"] - done) / (now - moment))
+            done, moment = told["done"], now
+            counts = ", ".join(f"{told[name]:,} {name.replace('_', ' ')}" for name in _WATCHED)
+            workers = len(told["workers"])
+            end = "" if workers else "; no worker is there"
+            line = f"{utc(time.time())}: {speed:,} requests/min, {counts}; {workers} workers{end}"
+            write([json.dumps(told) if as_json else line])
+            if not workers:
+                return
+            time.sleep(max(seconds, 0.1))
