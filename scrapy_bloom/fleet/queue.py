@@ -14,7 +14,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-from redis.exceptions import RedisError
+from redis.exceptions import NoPermissionError, RedisError
 
 from scrapy_bloom.errors import SettingsError, UnusableError, counted
 from scrapy_bloom.fleet.blocks import SCHEME, Probe, layer_sizes, probe_of
@@ -150,6 +150,14 @@ class Queue:
                 self._chains[shard] = state[b"chain"]
                 sizes = layer_sizes(ceil(int(state[b"capacity"]) / self.shards), float(state[b"error_rate"]))
                 self._sizes = for_script([*chain.from_iterable(sizes)])
+            if self.start_urls:
+                client.type(self.start_urls)
+        except NoPermissionError as error:
+            keys = " and ".join([f"~{self.key(0)[:-2]}*", *([f"~{self.start_urls}"] if self.start_urls else [])])
+            advice = "Give the user these rights, or another user to BLOOM_REDIS_URL."
+            expected = f"a user with the commands +@all -@dangerous and the keys {keys}"
+            where = f"The filter {self.where}"
+            raise UnusableError(where, f"is not for this user: {error}", expected=expected, advice=advice) from None
         except (RedisError, OSError) as error:
             advice = "See what the server logs, and whether its user may run scripts."
             raise UnusableError(f"The filter {self.where}", f"cannot be used: {error}", advice=advice) from None

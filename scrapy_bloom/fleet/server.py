@@ -40,12 +40,16 @@ _OURS = {
     "retry": Retry(NoBackoff(), 0),
 }
 _NO_ROOM = ("OOM", "MISCONF", "NOREPLICAS", "command not allowed when used memory")
+# Redis 6.2 answers a script's call with the error of its command, in a text of its own
+_NOT_READY = ("BUSY ", "READONLY", "MASTERDOWN", "LOADING", "CLUSTERDOWN", "TRYAGAIN")
 
 
 def excuse_in(error: Exception) -> str:
     """Return what keeps a server from its work, to be read after its name; raise *error* if it is another fault."""
     if isinstance(error, exceptions.ResponseError) and any(reason in str(error) for reason in _NO_ROOM):
         return "is full: no memory or disk is left, or too few replicas"
+    if isinstance(error, exceptions.ResponseError) and any(reason in str(error) for reason in _NOT_READY):
+        return "is not ready: it runs another script, follows another server, or is being moved"
     if isinstance(error, AWAY):
         return "does not answer"
     raise error
@@ -83,8 +87,8 @@ class Server:
         try:
             client: Any = _client(redis.Redis, url, options)
             self.where = _name_of(client.connection_pool.connection_kwargs)
-            self.info: Mapping[str, Any] = client.info()
-            self.is_cluster = bool(self.info.get("cluster_enabled"))
+            self.info, self.is_cluster = _information(client)
+            """What INFO says, nothing if the user may not ask; and whether it is a node of a cluster."""
             if self.is_cluster:
                 client.close()
                 options.pop("db", None)
@@ -113,6 +117,18 @@ class Server:
     def close(self) -> None:
         """Close the connection."""
         self.client.close()
+
+
+def _information(client: Any) -> tuple[Mapping[str, Any], bool]:
+    try:
+        information = client.info()
+    except exceptions.NoPermissionError:  # INFO is a dangerous command, as Redis calls it
+        try:
+            client.exists("{bloom:0}", "{bloom:1}")
+        except exceptions.ResponseError as error:
+            return {}, "CROSSSLOT" in str(error)
+        return {}, False
+    return information, bool(information.get("cluster_enabled"))
 
 
 def _client(cls: Any, url: str | None, options: dict[str, Any]) -> Any:
