@@ -16,7 +16,6 @@ from scrapy import Request, signals
 from scrapy.exceptions import NotConfigured
 from scrapy.http.request import NO_CALLBACK
 from scrapy.utils.httpobj import urlparse_cached
-from twisted.internet.defer import CancelledError
 
 from scrapy_bloom.crawl import Crawl
 from scrapy_bloom.hooks import DOWNLOADER_SLOTS, wake_engine
@@ -60,6 +59,7 @@ class PolitenessMiddleware:
         self._stats: Any = crawler.stats
         self._delays: dict[str, float] = {}  # of robots.txt, by host
         self._known: set[str] = set()  # slots whose requests the downloader has given back
+        self._taken_off: set[Request] = set()  # of these, those that are on their way back
         self._logged = 0
         self._paused: Mapping[str, float] = {}
         crawler.signals.connect(self._begin, signal=signals.spider_opened)
@@ -91,11 +91,14 @@ class PolitenessMiddleware:
     def process_exception(
         self,
         request: Request,
-        exception: Exception,
+        exception: Exception,  # noqa: ARG002 - CancelledError, if the request was taken off
         spider: Spider | None = None,  # noqa: ARG002 - likewise
     ) -> Request | None:
         """Give *request* back to the queue if it was taken off the downloader's."""
-        return self._again(request) if isinstance(exception, CancelledError) and self._waits(request) else None
+        if request not in self._taken_off:
+            return None
+        self._taken_off.discard(request)
+        return self._again(request)
 
     def _waits(self, request: Request) -> bool:
         """Return whether *request* is of a paused slot, and of our queue: robots.txt, for example, is not."""
@@ -118,7 +121,8 @@ class PolitenessMiddleware:
                 kept = [entry for entry in slot.queue if not self._waits(entry[0])]
                 slot.queue.clear()
                 slot.queue.extend(kept)
-            for _, deferred in waiting:
+            for request, deferred in waiting:
+                self._taken_off.add(request)
                 deferred.cancel()
 
     # -- pauses ------------------------------------------------------------------------------------------------------
