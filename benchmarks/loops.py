@@ -18,6 +18,7 @@ from benchmarks import measure
 from benchmarks.sites import Site, site
 from benchmarks.sites.programs import PROGRAMS
 from scrapy_bloom.filter.chain import ScalableBloomFilter
+from scrapy_bloom.loops import aliases, kinds, novelty, share
 from scrapy_bloom.loops.limits import LoopOptions, objection_by
 from scrapy_bloom.loops.novelty import NOTHING, Novelty
 from scrapy_bloom.loops.share import Group, Mark, Share
@@ -32,6 +33,10 @@ COLUMNS = [
     "site", "honest pages", "% at 1 x", "1.5 x", "2 x", "3 x", "largest trap / section", f"dry traps over {DRY_PAGES}",
     "pages", "left", "CPU, s",
 ]  # fmt: skip
+CONSTANTS = (
+    (kinds, "BEGIN"), (kinds, "LATELY"), (kinds, "SECTION"), (kinds, "GIVE_UP"), (share, "OWN"), (aliases, "TOKENS"),
+    (novelty, "ENOUGH"), (novelty, "LITTLE"),
+)  # fmt: skip
 _hrefs = re.compile(rb'<a href="?([^">]*)').findall
 
 
@@ -65,18 +70,18 @@ def crawl(
     """Crawl *drawn* with *budget* times its honest pages."""
     objection = objection_by(LoopOptions())
     add = ScalableBloomFilter(1_000_000, 1e-3).add
-    share, novelty = Share(add), Novelty(add)
-    group = share.group()
+    guard, judge = Share(add), Novelty(add)
+    group = guard.group()
     lanes: dict[str, deque[tuple[str, Mark]]] = {}
     seen = {drawn.start}
 
     def push(url: str, origin: Mark | None, fingerprint: bytes) -> None:
-        mark = share.mark(url, origin, fingerprint)
+        mark = guard.mark(url, origin, fingerprint)
         lanes.setdefault(mark.lane, deque()).append((url, mark))
-        share.waiting(group, mark.lane, 1)
+        guard.waiting(group, mark.lane, 1)
 
     def pop(lane: str) -> tuple[str, Mark]:
-        share.handed_out(group, lane)
+        guard.handed_out(group, lane)
         return lanes[lane].popleft() if fifo else lanes[lane].pop()
 
     push(drawn.start, None, _fingerprint(drawn.start))
@@ -87,7 +92,7 @@ def crawl(
     by_part: Counter[str] = Counter()
     started = time.process_time()
     while len(group) and pages < total * budget:
-        lane = share.choose(group)
+        lane = guard.choose(group)
         if lane is None:
             is_over = True
             break
@@ -98,7 +103,7 @@ def crawl(
         if answer.status == 302:
             url = urljoin(url, answer.headers["Location"])
             if url in seen:
-                share.page_done(mark, NOTHING)
+                guard.page_done(mark, NOTHING)
                 continue
             seen.add(url)
             answer = drawn.page(url)
@@ -106,23 +111,23 @@ def crawl(
         if content in drawn.honest:
             reached.add(content)
         if each_page:
-            each_page(len(reached), share, group)
+            each_page(len(reached), guard, group)
         if pages in moments:
             at[moments[pages]] = len(reached) / total
         if answer.status != 200:
-            share.page_done(mark, NOTHING)
+            guard.page_done(mark, NOTHING)
             continue
         kind = HtmlResponse if "html" in answer.headers["Content-Type"] else TextResponse
         is_binary = "octet" in answer.headers["Content-Type"]
         response = Response(url, body=answer.body) if is_binary else kind(url, body=answer.body, encoding="utf-8")
-        share.page_done(mark, novelty.brought(response), url)
+        guard.page_done(mark, judge.brought(response), url)
         if kind is HtmlResponse:
             found = [unescape(href.decode()) for href in _hrefs(answer.body)]
         else:
             found = json.loads(answer.body)["links"] if answer.body[:1] == b"{" else []
         for target in dict.fromkeys(urljoin(url, href) for href in found):
             fingerprint = _fingerprint(target)
-            share.links.add(fingerprint)
+            guard.links.add(fingerprint)
             if target not in seen:
                 seen.add(target)
                 if not objection(target):
@@ -143,15 +148,44 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fifo", action="store_true")
     parser.add_argument("--honest", action="store_true", help="without traps")
     parser.add_argument("--programs", action="store_true", help="sites in the manner of real programs")
+    parser.add_argument("--constants", action="store_true", help="with half and twice each constant of the guard")
 
 
 def run(given: argparse.Namespace) -> None:
     """Crawl the sites of some seeds and print the share of honest pages fetched."""
-    scores, ratios, rows = [], [], []
     if given.programs:
         sites = [(f"{program.__name__} {seed}", program(seed)) for program in PROGRAMS for seed in given.seeds]
     else:
         sites = [(str(seed), site(seed, traps=not given.honest)) for seed in given.seeds]
+    if given.constants:
+        compare_constants([drawn for _, drawn in sites], given)
+    else:
+        compare_sites(sites, given)
+
+
+def compare_constants(sites: list[Site], given: argparse.Namespace) -> None:
+    """Print the share of honest pages with each constant of the guard as it is, halved and doubled."""
+
+    def scores() -> list[str]:
+        found = [100 * crawl(drawn, given.budget, fifo=given.fifo).at[2] for drawn in sites]
+        return [f"{statistics.mean(found):.1f} ({min(found):.1f})"]
+
+    usual, rows = scores(), []
+    for module, name in CONSTANTS:
+        value = getattr(module, name)
+        row = [name, str(value)]
+        for factor in (0.5, 2):
+            setattr(module, name, type(value)(value * factor))
+            row += scores()
+        setattr(module, name, value)
+        rows.append(row)
+    measure.print_table(["constant", "value", "mean (worst) with half", "with twice"], rows)
+    print(f"\nas they are: {usual[0]} % of the honest pages")
+
+
+def compare_sites(sites: list[tuple[str, Site]], given: argparse.Namespace) -> None:
+    """Print the share of honest pages of each site."""
+    scores, ratios, rows = [], [], []
     for name, drawn in sites:
         result = crawl(drawn, given.budget, fifo=given.fifo)
         traps = {name: pages for name, pages in result.by_part.items() if name.startswith("trap")}
@@ -159,7 +193,7 @@ def run(given: argparse.Namespace) -> None:
         scores.append(result.at[2] * 100)
         ratios.append(max(traps.values(), default=0) / max(Counter(drawn.honest.values()).values()))
         dry = sum(pages > DRY_PAGES for name, pages in traps.items() if name not in endless)
-        shares = [f"{share * 100:.1f}" for share in result.at.values()]
+        shares = [f"{part * 100:.1f}" for part in result.at.values()]
         end = f"{result.pages / len(drawn.honest):.2f} x" + " by itself" * result.is_over
         last = [f"{ratios[-1]:.2f}", str(dry), end, str(result.waiting), f"{result.cpu:.1f}"]
         rows.append([name, str(len(drawn.honest)), *shares, *last])
