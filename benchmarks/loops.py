@@ -65,9 +65,10 @@ def crawl(
     budget: float = 2.0,
     *,
     fifo: bool = False,
+    by_kind: bool = True,
     each_page: Callable[[int, Share, Group], None] | None = None,
 ) -> Result:
-    """Crawl *drawn* with *budget* times its honest pages."""
+    """Crawl *drawn* with *budget* times its honest pages. Unless *by_kind*, the guard only limits URLs."""
     objection = objection_by(LoopOptions())
     add = ScalableBloomFilter(1_000_000, 1e-3).add
     guard, judge = Share(add), Novelty(add)
@@ -77,12 +78,13 @@ def crawl(
 
     def push(url: str, origin: Mark | None, fingerprint: bytes) -> None:
         mark = guard.mark(url, origin, fingerprint)
-        lanes.setdefault(mark.lane, deque()).append((url, mark))
+        lanes.setdefault(mark.lane if by_kind else "", deque()).append((url, mark))
         guard.waiting(group, mark.lane, 1)
 
     def pop(lane: str) -> tuple[str, Mark]:
-        guard.handed_out(group, lane)
-        return lanes[lane].popleft() if fifo else lanes[lane].pop()
+        url, mark = lanes[lane].popleft() if fifo else lanes[lane].pop()
+        guard.handed_out(group, mark.lane)
+        return url, mark
 
     push(drawn.start, None, _fingerprint(drawn.start))
     total, pages, is_over = len(drawn.honest), 0, False
@@ -92,7 +94,7 @@ def crawl(
     by_part: Counter[str] = Counter()
     started = time.process_time()
     while len(group) and pages < total * budget:
-        lane = guard.choose(group)
+        lane = guard.choose(group) if by_kind else ""
         if lane is None:
             is_over = True
             break
@@ -148,6 +150,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fifo", action="store_true")
     parser.add_argument("--honest", action="store_true", help="without traps")
     parser.add_argument("--programs", action="store_true", help="sites in the manner of real programs")
+    parser.add_argument("--limits", action="store_true", help="without sharing by kinds, as in a fleet")
     parser.add_argument("--constants", action="store_true", help="with half and twice each constant of the guard")
 
 
@@ -187,7 +190,7 @@ def compare_sites(sites: list[tuple[str, Site]], given: argparse.Namespace) -> N
     """Print the share of honest pages of each site."""
     scores, ratios, rows = [], [], []
     for name, drawn in sites:
-        result = crawl(drawn, given.budget, fifo=given.fifo)
+        result = crawl(drawn, given.budget, fifo=given.fifo, by_kind=not given.limits)
         traps = {name: pages for name, pages in result.by_part.items() if name.startswith("trap")}
         endless = {f"trap {trap.name}" for trap in drawn.traps if trap.brings_something}
         scores.append(result.at[2] * 100)

@@ -61,6 +61,14 @@ def test_the_loop_guard_is_measured_beside_the_add_on() -> None:
 
 
 @pytest.mark.slow
+def test_constants_of_the_loop_guard_are_halved_and_doubled() -> None:
+    """`loops --constants` has a row for each, and the figures as they are."""
+    said = run_benchmark("loops", *SMALL["loops"].split(), "--constants")
+    assert len(re.findall(r"^\| [A-Z_]+ +\|", said, re.MULTILINE)) == 8
+    assert "as they are" in said
+
+
+@pytest.mark.slow
 def test_another_version_is_measured_beside_this_one() -> None:
     """`--old DIR` adds a row for the package in that folder."""
     said = run_benchmark("request_seen", "--sample", "100", "--rounds", "1", "--old", str(REPOSITORY))
