@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.commands.info import by_host
 from scrapy_bloom.commands.terminal import OK, show, utc, write
-from scrapy_bloom.fleet.entry import url_of
 from scrapy_bloom.fleet.inspect import DEAD, FAILED, SharedQueue
 from scrapy_bloom.fleet.server import Server
 
@@ -27,7 +26,7 @@ def run_for_fleet(options: argparse.Namespace) -> int:
         if options.watch is not None:
             _watch(queue, options.watch, as_json=options.json)
         elif options.failed:
-            rows = [(url_of(row.entry), row.slot, row.reason, row.time) for row in queue.listed(FAILED)]
+            rows = [(row.url, row.host, row.reason, row.time) for row in queue.listed(FAILED)]
             show({"server": server.where, "key": queue.prefix, **by_host(rows)}, options)
         else:
             show(_info(queue), options)
@@ -36,7 +35,7 @@ def run_for_fleet(options: argparse.Namespace) -> int:
 
 def _info(queue: SharedQueue) -> dict[str, Any]:
     letters = [
-        {"url": url_of(row.entry), "reason": row.reason, "when": utc(row.time)}
+        {"url": row.url, "reason": row.reason, "when": utc(row.time)}
         for row, _ in zip(queue.listed(DEAD), range(_MOST_DEAD), strict=False)
     ]
     return {**queue.info(), "dead_letters": letters}

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
 from zlib import crc32
 
 import msgpack  # type: ignore[import-untyped]  # it has no types
 
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.fleet.blocks import probe_of
-from scrapy_bloom.fleet.entry import for_script, without_retries
+from scrapy_bloom.fleet.entry import for_script, url_of, without_retries
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -35,6 +36,19 @@ class Listed(NamedTuple):
     """As it is on the list."""
     score: str
     """Of its lane."""
+
+    @property
+    def url(self) -> str:
+        """Its URL, or what stands for it."""
+        return url_of(self.entry)
+
+    @property
+    def host(self) -> str:
+        """The host of its URL, or its slot: without queues by host, all slots are one."""
+        try:
+            return urlsplit(self.url).hostname or self.slot
+        except ValueError:
+            return self.slot
 
 
 class SharedQueue:
@@ -93,7 +107,7 @@ class SharedQueue:
         for key in self._keys:
             chain = self._client.hget(key, "chain")
             for name in names:
-                chosen = [each for each in self._listed(key, name) if host in (None, each.slot)]
+                chosen = [each for each in self._listed(key, name) if host in (None, each.host)]
                 for at in range(0, len(chosen), _AT_ONCE):
                     rows = [
                         (each.value, each.slot, each.score, without_retries(each.entry))
