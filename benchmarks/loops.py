@@ -150,8 +150,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fifo", action="store_true")
     parser.add_argument("--honest", action="store_true", help="without traps")
     parser.add_argument("--programs", action="store_true", help="sites in the manner of real programs")
-    parser.add_argument("--limits", action="store_true", help="without sharing by kinds, as in a fleet")
-    parser.add_argument("--constants", action="store_true", help="with half and twice each constant of the guard")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--limits", action="store_true", help="without sharing by kinds, as in a fleet")
+    how.add_argument("--constants", action="store_true", help="with half and twice each constant of the guard")
 
 
 def run(given: argparse.Namespace) -> None:
@@ -169,9 +170,9 @@ def run(given: argparse.Namespace) -> None:
 def compare_constants(sites: list[Site], given: argparse.Namespace) -> None:
     """Print the share of honest pages with each constant of the guard as it is, halved and doubled."""
 
-    def scores() -> list[str]:
-        found = [100 * crawl(drawn, given.budget, fifo=given.fifo).at[2] for drawn in sites]
-        return [f"{statistics.mean(found):.1f} ({min(found):.1f})"]
+    def scores() -> str:
+        shares = [100 * crawl(drawn, given.budget, fifo=given.fifo).at[2] for drawn in sites]
+        return f"{statistics.mean(shares):.1f} ({min(shares):.1f})"
 
     usual, rows = scores(), []
     for module, name in CONSTANTS:
@@ -179,11 +180,11 @@ def compare_constants(sites: list[Site], given: argparse.Namespace) -> None:
         row = [name, str(value)]
         for factor in (0.5, 2):
             setattr(module, name, type(value)(value * factor))
-            row += scores()
+            row.append(scores())
         setattr(module, name, value)
         rows.append(row)
     measure.print_table(["constant", "value", "mean (worst) with half", "with twice"], rows)
-    print(f"\nas they are: {usual[0]} % of the honest pages")
+    print(f"\nas they are: {usual} % of the honest pages")
 
 
 def compare_sites(sites: list[tuple[str, Site]], given: argparse.Namespace) -> None:

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from scrapy_bloom.loops.kinds import Address
 
 TOKENS = 4  # pairs of pages that show the same before a part whose values are tokens is believed not to matter
-# The same if its values look like words, dates or numbers. In a calendar of mostly empty months, months seem not to
-# matter, and one month in ten may have the events
-VALUES = 3 * TOKENS
+# So many times as many pairs if its values look like words, dates or numbers. In a calendar of mostly empty months,
+# months seem not to matter, and one month in ten may have the events
+PLAIN = 3
 ALIKE, OTHER = 0.8, 0.5  # lines in common, as a share, of pages that show the same, at least; that do not, at most
 PAIRS = 20_000  # pages that are remembered for comparing, twice as many at most: some 25 MB
 PARTS, SECTIONS = 64, 32  # parts of a host that are learned, and sections that vote on each: some 200 kB a host
@@ -54,9 +54,14 @@ class Votes:
         pair[not is_same] += 1
         self.is_changed = True
 
+    @property
+    def _bounds(self) -> tuple[int, int]:
+        """How many pairs have to show the same, and how many times as many as those that do not."""
+        return (PLAIN * TOKENS, 9) if self.is_plain else (TOKENS, 3)
+
     def ignores(self, section: str) -> bool:
         """Whether the part does not matter in *section*."""
-        need, factor = (VALUES, 9) if self.is_plain else (TOKENS, 3)
+        need, factor = self._bounds
         same, other = self.by_section.get(section, (0, 0))
         if same >= need // (1 if self.is_plain else 2) and same > factor * other:
             return self.is_believed
@@ -71,9 +76,9 @@ class Votes:
     @property
     def is_believed(self) -> bool:
         """Whether it does not matter anywhere."""
-        need, factor = (VALUES, 9) if self.is_plain else (TOKENS, 3)
+        need, factor = self._bounds
         pairs = self.by_section.values()
-        same = sum(min(yes, need) for yes, no in pairs if yes > (no if need == TOKENS else factor * no))
+        same = sum(min(yes, need) for yes, no in pairs if yes > (factor * no if self.is_plain else no))
         other = sum(min(no, TOKENS) for yes, no in pairs if no >= yes)
         return same >= need and same >= 3 * other
 
