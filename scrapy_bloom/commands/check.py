@@ -61,7 +61,7 @@ def check(directory: str, urls: Iterable[str], settings: Settings) -> list[dict[
     """
     job = inspect_job(directory)
     space = job.state.key_space
-    fingerprints = fingerprints_in(job.state.key_space, job.directory, urls, settings)
+    fingerprints = fingerprints_in(space, job.directory, urls, settings)
     bloom = BloomSettings.from_settings(settings)
     objection = objection_by(bloom.loop_guard) if bloom.loop_guard else lambda _: None
     waiting = set(fingerprints.values()).intersection(_waiting(job, of_url_in(space, directory, settings)))

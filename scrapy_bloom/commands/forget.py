@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.commands.fingerprinting import fingerprints_in, settings_of
 from scrapy_bloom.commands.terminal import OK, show
+from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.job.inspect import inspect_job
 from scrapy_bloom.job.stopped import stopped_job
 
@@ -27,8 +28,14 @@ def run(options: argparse.Namespace) -> int:
     """Take the URLs back, and say which of them had been seen."""
     settings = settings_of(options)
     if "://" in options.directory:
-        forget_in_fleet(options.directory, *options.urls[:1], urls=options.urls[1:], settings=settings)
-        show({"urls": [{"url": url} for url in options.urls[1:]]}, options)
+        key, *urls = options.urls
+        if not urls:
+            advice = (
+                f"Name the key of the fleet's queue, and then the URLs: scrapy bloom forget {options.directory} KEY URL"
+            )
+            raise UnusableError(key, "is followed by no URL", advice=advice)
+        forget_in_fleet(options.directory, key, urls, settings)
+        show({"urls": [{"url": url} for url in urls]}, options)
         return OK
     show({"urls": forget(options.directory, options.urls, settings)}, options)
     return OK
@@ -46,7 +53,7 @@ def forget(directory: str, urls: Iterable[str], settings: Settings) -> list[dict
         return [{"url": url, "was_seen": chain.forget(fingerprint)} for url, fingerprint in fingerprints.items()]
 
 
-def forget_in_fleet(server_url: str, key: str, *, urls: Iterable[str], settings: Settings) -> None:
+def forget_in_fleet(server_url: str, key: str, urls: Iterable[str], settings: Settings) -> None:
     """Take the plain GET requests of *urls* back in the queue *key* of a fleet. Workers that run may know them still.
 
     Raises UnusableError as :func:`forget`.

@@ -42,7 +42,7 @@ def _info(queue: SharedQueue) -> dict[str, Any]:
 
 
 def _watch(queue: SharedQueue, seconds: float, *, as_json: bool) -> None:
-    """Print a line every so many *seconds*, until no worker is there or somebody presses Ctrl-C."""
+    """Print a line every so many *seconds*, until no worker is alive or somebody presses Ctrl-C."""
     done, moment = None, 0.0
     with suppress(KeyboardInterrupt):
         while True:
@@ -50,10 +50,9 @@ def _watch(queue: SharedQueue, seconds: float, *, as_json: bool) -> None:
             speed = 0 if done is None else round(60 * (told["done"] - done) / (now - moment))
             done, moment = told["done"], now
             counts = ", ".join(f"{told[name]:,} {name.replace('_', ' ')}" for name in _WATCHED)
-            workers = len(told["workers"])
-            end = "" if workers else "; no worker is there"
-            line = f"{utc(time.time())}: {speed:,} requests/min, {counts}; {workers} workers{end}"
+            alive = sum(worker["is_alive"] for worker in told["workers"])
+            line = f"{utc(time.time())}: {speed:,} requests/min, {counts}; {alive} workers alive"
             write([json.dumps(told) if as_json else line])
-            if not workers:
+            if not alive:
                 return
             time.sleep(max(seconds, 0.1))

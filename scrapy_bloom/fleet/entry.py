@@ -28,7 +28,7 @@ import msgpack  # type: ignore[import-untyped]  # it has no types
 from scrapy import FormRequest, Request
 from scrapy.utils.request import request_from_dict
 
-from scrapy_bloom.job.serialize import DEFAULTS, PICKLE_PROTOCOL
+from scrapy_bloom.job.serialize import DEFAULTS, OF_THE_LAST_TRY, PICKLE_PROTOCOL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -141,8 +141,9 @@ class Entries:
                 return [] if made is None else [made] if isinstance(made, Request) else list(made)
             text = pushed.decode().strip()
             fields = json.loads(text) if text.startswith("{") else {"url": text}
-            form = {name: fields.pop(name) for name in fields.keys() - _ARGUMENTS}
-            arguments = {"dont_filter": True, "method": "GET", **fields}
+            form = {name: value for name, value in fields.items() if name not in _ARGUMENTS}
+            known = {name: value for name, value in fields.items() if name in _ARGUMENTS}
+            arguments: dict[str, Any] = {"dont_filter": True, "method": "GET", **known}
             return [FormRequest(**arguments, formdata=form) if form else Request(**arguments)]
         except Exception as error:  # a spider's method raises anything
             raise ValueError(f"{type(error).__name__}: {error}") from None
@@ -162,7 +163,7 @@ def without_retries(entry: bytes) -> bytes:
         return entry
     try:
         fields = unpacked(entry[1:])
-        for name in ("retry_times", "download_latency"):
+        for name in OF_THE_LAST_TRY:
             fields.get(_NUMBERS["meta"], {}).pop(name, None)
         return PLAIN + packed(fields)
     except Exception:  # it cannot be read, and is dead-lettered again

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
@@ -68,14 +69,17 @@ class SharedQueue:
 
     def info(self) -> dict[str, Any]:
         """Return what is there, in plain types."""
-        client, counts, leased = self._client, Counter[str](), Counter[str]()
+        client, counts, leased, alive = self._client, Counter[str](), Counter[str](), set[str]()
+        now = time.time()
         for key in self._keys:
             outstanding, seq = (int(value or 0) for value in client.hmget(key, "outstanding", "seq"))
             counts.update(enqueued=seq, outstanding=outstanding, paused=client.hlen(f"{key}:paused"))
             counts.update(dead=client.llen(f"{key}:{DEAD}"), failed=client.llen(f"{key}:{FAILED}"))
-            for token in client.zrange(f"{key}:workers", 0, -1):
-                name = client.hget(f"{key}:worker:{token.decode()}", "name") or token
-                leased[name.decode()] += client.hlen(f"{key}:held:{token.decode()}")
+            for token, lease_ends in client.zrange(f"{key}:workers", 0, -1, withscores=True):
+                name = (client.hget(f"{key}:worker:{token.decode()}", "name") or token).decode()
+                leased[name] += client.hlen(f"{key}:held:{token.decode()}")
+                if lease_ends / 1000 > now:
+                    alive.add(name)
         in_hand = leased.total()
         return {
             "server": self._server.where,
@@ -87,7 +91,7 @@ class SharedQueue:
             "hosts_paused": counts["paused"],
             "dead_lettered": counts["dead"],
             "failed": counts["failed"],
-            "workers": [{"worker": name, "leased": count} for name, count in leased.items()],
+            "workers": [{"worker": name, "leased": count, "is_alive": name in alive} for name, count in leased.items()],
         }
 
     def listed(self, name: str) -> Iterator[Listed]:
@@ -97,9 +101,9 @@ class SharedQueue:
 
     def _listed(self, key: str, name: str) -> Iterator[Listed]:
         for value in self._client.lrange(f"{key}:{name}", 0, -1):
-            reason, slot, score, entry, time, *_ = msgpack.unpackb(value, raw=True)
+            reason, slot, score, entry, moment, *_ = msgpack.unpackb(value, raw=True)
             slot_name = slot.decode(errors="replace")
-            yield Listed(reason.decode(errors="replace"), slot_name, float(time), entry, value, score.decode())
+            yield Listed(reason.decode(errors="replace"), slot_name, float(moment), entry, value, score.decode())
 
     def requeue(self, names: Sequence[str], host: str | None) -> int:
         """Make the requests on the lists *names*, of *host* if given, pending again; return how many."""

@@ -40,7 +40,7 @@ _OURS = {
     "retry": Retry(NoBackoff(), 0),
 }
 _NO_ROOM = ("OOM", "MISCONF", "NOREPLICAS", "command not allowed when used memory")
-# Redis 6.2 answers a script's call with the error of its command, in a text of its own
+# Looked for anywhere: Redis 6.2 puts the error of a command that a script calls into a text of its own.
 _NOT_READY = ("BUSY ", "READONLY", "MASTERDOWN", "LOADING", "CLUSTERDOWN", "TRYAGAIN")
 
 

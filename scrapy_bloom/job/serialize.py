@@ -18,6 +18,9 @@ MARK = "_bloom_mark"
 PICKLE_PROTOCOL = 4
 """As in Scrapy's disk queues: every supported Python reads it, whichever wrote it."""
 
+OF_THE_LAST_TRY = ("retry_times", "download_latency")
+"""Keys of ``meta`` that a failed request loses when it is put back: with its retries used up, it would fail at once."""
+
 # A plain request has these; leaving them out halves the size, and Scrapy fills them in when it reads the request.
 DEFAULTS = {name: value for name, value in Request("data:,").to_dict().items() if name != "url"}
 

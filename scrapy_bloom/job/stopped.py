@@ -15,7 +15,7 @@ from scrapy_bloom.job.frontier import Lane
 from scrapy_bloom.job.inspect import DIRECTORY
 from scrapy_bloom.job.order import key_from
 from scrapy_bloom.job.records import Batch
-from scrapy_bloom.job.serialize import PICKLE_PROTOCOL
+from scrapy_bloom.job.serialize import OF_THE_LAST_TRY, PICKLE_PROTOCOL
 
 if TYPE_CHECKING:
     import os
@@ -52,8 +52,8 @@ def requeue(database: Database, host: str | None) -> int:
     for (body,) in database.select(f"SELECT body {which} ORDER BY id", host):
         attributes = pickle.loads(body)  # noqa: S301 - as trusted as in the crawl itself
         meta = attributes.get("meta", {})
-        meta.pop("retry_times", None)  # or the first failure would end it again
-        meta.pop("download_latency", None)  # differs each time
+        for name in OF_THE_LAST_TRY:
+            meta.pop(name, None)
         names = ["url", "method", "body", "callback", "cb_kwargs"]
         if attributes.get("dont_filter"):  # its meaning may be in anything
             names += ["headers", "cookies", "meta"]

@@ -286,6 +286,20 @@ def test_what_failed_is_listed_and_put_back(server: RedisServer, capsys: Any) ->
         assert (told["pending"], told["leased"], told["failed"]) == (0, 0, 0)
 
 
+def test_watching_ends_when_no_worker_is_alive(server: RedisServer, capsys: Any) -> None:
+    """`info --watch` follows a fleet until the lease of its last worker has run out: a killed one says nothing."""
+    with Site(pages=40) as site, workers(site, server.url, 1) as running, ThreadPoolExecutor(1) as pool:
+        site.gate.clear()
+        site.wait_for(2)
+        watching = pool.submit(main, ["info", server.url, "bloom:site", "--watch", "0.1", "--json"])
+        wait_until(lambda: capsys.readouterr().out.count("\n"), "the first line is said")
+        running.pop().kill()
+        assert watching.result(60) == 0
+        [worker] = json.loads(capsys.readouterr().out.splitlines()[-1])["workers"]
+        assert not worker["is_alive"]
+        assert worker["leased"] > 0
+
+
 def test_a_url_that_is_forgotten_is_fetched_again(server: RedisServer, capsys: Any) -> None:
     """By a worker that has not met it: one that starts after the command."""
     with Site(pages=30) as site:
@@ -302,6 +316,7 @@ def test_a_url_that_is_forgotten_is_fetched_again(server: RedisServer, capsys: A
         again = {page for page in hits if site.hits[page] > hits[page]}
         assert again <= {1, 7}
         assert main(["forget", server.url, "bloom:site", "no url"]) == 2
+        assert main(["forget", server.url, "bloom:site"]) == 2
         capsys.readouterr()
 
 
