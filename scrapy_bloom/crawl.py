@@ -22,7 +22,7 @@ from scrapy_bloom.errors import BloomError
 from scrapy_bloom.failures import Failures
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.guard import LoopGuard
-from scrapy_bloom.hooks import IN_PROGRESS, watch_engine
+from scrapy_bloom.hooks import IN_PROGRESS, wake_engine, watch_engine
 from scrapy_bloom.in_progress import PagesInProgress
 from scrapy_bloom.job.inspect import noted_rules
 from scrapy_bloom.job.memory import MemoryStore
@@ -359,6 +359,8 @@ class Crawl:
         """Write what is due."""
         assert self.store is not None  # noqa: S101 - the timer starts when it is open
         self.progress.tick()
+        if self.store.paused and self.store.end_pauses():
+            wake_engine(self.crawler)
         if not self.has_failed:
             try:
                 self.store.commit()

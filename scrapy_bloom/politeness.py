@@ -18,8 +18,8 @@ from scrapy.http.request import NO_CALLBACK
 from scrapy.utils.httpobj import urlparse_cached
 
 from scrapy_bloom.crawl import Crawl
-from scrapy_bloom.hooks import DOWNLOADER_SLOTS, wake_engine
-from scrapy_bloom.startup import repeat
+from scrapy_bloom.hooks import DOWNLOADER_SLOTS
+from scrapy_bloom.job.paused import LONGEST_PAUSE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,10 +33,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-LONGEST_PAUSE = 86_400.0
-"""Seconds. A host that asks for more is asked again after these."""
 LOGGED = 10  # hosts with a pause, and hosts with a delay, that the log names
-TICK_SECONDS = 0.2
 
 
 class PolitenessMiddleware:
@@ -58,8 +55,8 @@ class PolitenessMiddleware:
         self._crawler, self._crawl = crawler, Crawl.of(crawler)
         self._stats: Any = crawler.stats
         self._delays: dict[str, float] = {}  # of robots.txt, by host
-        self._known: set[str] = set()  # slots whose requests the downloader has given back
-        self._taken_off: set[Request] = set()  # of these, those that are on their way back
+        self._known: set[str] = set()  # slots that were paused at the last response
+        self._taken_off: set[Request] = set()  # requests on their way from the downloader's queue to ours
         self._logged = 0
         self._paused: Mapping[str, float] = {}
         crawler.signals.connect(self._begin, signal=signals.spider_opened)
@@ -79,8 +76,6 @@ class PolitenessMiddleware:
         connect(self._response_downloaded, signal=signals.response_downloaded)
         connect(self._response_received, signal=signals.response_received)
         connect(self._keep_delay, signal=signals.request_reached_downloader)
-        timer = repeat(self._tick, TICK_SECONDS)
-        connect(lambda: timer.cancel(), signal=signals.spider_closed, weak=False)
 
     # -- requests that are on their way to a paused host -------------------------------------------------------------
 
@@ -114,14 +109,10 @@ class PolitenessMiddleware:
     def _give_back(self) -> None:
         """Take the requests of paused slots off the downloader's queues."""
         engine: Any = self._crawler.engine
-        self._known = set(self._paused)
         for slot in list(engine.downloader.slots.values()):
-            waiting = [entry for entry in slot.queue if self._waits(entry[0])]
-            if waiting:
-                kept = [entry for entry in slot.queue if not self._waits(entry[0])]
-                slot.queue.clear()
-                slot.queue.extend(kept)
-            for request, deferred in waiting:
+            for entry in [entry for entry in slot.queue if self._waits(entry[0])]:
+                request, deferred = entry
+                slot.queue.remove(entry)
                 self._taken_off.add(request)
                 deferred.cancel()
 
@@ -130,37 +121,23 @@ class PolitenessMiddleware:
     def _response_downloaded(self, response: Response, request: Request) -> None:
         """Look at *response* before the downloader sends the next request."""
         self._keep_delay(request)
-        if response.status not in self._statuses or b"Retry-After" not in response.headers:
-            return
-        page, seconds = self._crawl.pages.of_request(request), seconds_of(response.headers[b"Retry-After"] or b"")
-        if page is None or not page.slot or not seconds:
-            return
-        now, paused = time.time(), self._paused
-        is_new, until = page.slot not in paused, now + min(seconds, LONGEST_PAUSE)
-        if until <= paused.get(page.slot, 0):
-            return
-        self._store.pause(page.slot, until)
-        if page.slot not in paused:
-            return
-        if is_new:
-            self._stats.inc_value("bloom/pauses")
-            self._log(
-                "%s asks for a pause of %.0f s: it gets no request until then, others go on", page.slot, until - now
-            )
-        self._give_back()
-
-    def _tick(self) -> None:
-        """End the pauses that are over. Other workers of a fleet may have begun some."""
-        now, paused = time.time(), dict(self._paused)
-        # A clock that went back must not prolong a pause.
-        over = [slot for slot, until in paused.items() if not now < until <= now + LONGEST_PAUSE]
-        for slot in over:
-            self._store.end_pause(slot)
-        if over:
-            wake_engine(self._crawler)
-        if paused.keys() - self._known:
+        self._known.intersection_update(self._paused)
+        if response.status in self._statuses and b"Retry-After" in response.headers:
+            self._pause(request, seconds_of(response.headers[b"Retry-After"] or b""))
+        paused = set(self._paused)  # other workers of a fleet may have begun some
+        if paused - self._known:
             self._give_back()
-        self._known &= paused.keys()
+        self._known = paused
+
+    def _pause(self, request: Request, seconds: float) -> None:
+        """Pause the slot of *request*. It has none if hosts have no queues of their own."""
+        page, until = self._crawl.pages.of_request(request), time.time() + seconds
+        if page is None or not page.slot or not seconds or until <= self._paused.get(page.slot, 0):
+            return
+        if page.slot not in self._paused:
+            self._stats.inc_value("bloom/pauses")
+            self._log("%s asks for a pause of %.0f s: it gets no request until then, others go on", page.slot, seconds)
+        self._store.pause(page.slot, until)
 
     # -- delays ------------------------------------------------------------------------------------------------------
 
@@ -200,7 +177,9 @@ class PolitenessMiddleware:
 
 
 def seconds_of(retry_after: bytes) -> float:
-    """Return the seconds that the header ``Retry-After`` asks for, as a number or a date; 0 if it asks for nothing.
+    """Return the seconds that the header ``Retry-After`` asks for, as a number or a date, LONGEST_PAUSE at most.
+
+    It is 0 if it asks for nothing.
 
     https://www.rfc-editor.org/rfc/rfc9110#field.retry-after
     """
@@ -213,4 +192,4 @@ def seconds_of(retry_after: bytes) -> float:
         return 0.0
     if date.tzinfo is None:
         date = date.replace(tzinfo=timezone.utc)
-    return max(0.0, date.timestamp() - time.time())
+    return min(max(0.0, date.timestamp() - time.time()), LONGEST_PAUSE)

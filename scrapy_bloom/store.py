@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from scrapy_bloom.filter.chain import ScalableBloomFilter
     from scrapy_bloom.job.page import Page
+    from scrapy_bloom.job.paused import Paused
     from scrapy_bloom.job.records import FeedLength
     from scrapy_bloom.loops.share import Mark
 
@@ -40,7 +41,7 @@ class Store(Protocol):
     """How often the filter was begun anew, because the server had forgotten what it knew."""
 
     @property
-    def paused(self) -> dict[str, float]:
+    def paused(self) -> Paused:
         """Slots of which no request is handed out, and until when, in seconds since 1970."""
 
     @property
@@ -73,10 +74,10 @@ class Store(Protocol):
         """Note that the engine is done with *page*; its items go to the feeds when it is committed."""
 
     def pause(self, slot: str, until: float) -> None:
-        """Hand out no request of *slot* before *until*, in seconds since 1970, if the order tells slots apart."""
+        """Hand out no request of *slot* before *until*, in seconds since 1970."""
 
-    def end_pause(self, slot: str) -> None:
-        """Hand out requests of *slot*, which is paused, again."""
+    def end_pauses(self) -> bool:
+        """Hand out requests again of slots whose pause is over; return whether there are any."""
 
     def space_out(self, slot: str, delay: float) -> None:
         """Leave at least *delay* seconds between two requests of *slot*, in all processes that share the store."""

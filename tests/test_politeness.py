@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_bloom.job.inspect import inspect_job
-from scrapy_bloom.politeness import LONGEST_PAUSE, seconds_of
+from scrapy_bloom.job.paused import LONGEST_PAUSE
+from scrapy_bloom.politeness import seconds_of
 from tests.support.crawls import ADDON, PATIENCE, Busy, Pages, Site, crawl, start
 from tests.support.engine import BY_HOST
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PAUSE = 3
+QUEUES = ("DISK", "Pickle", "DiskQueue"), ("MEMORY", "", "MemoryQueue")
 BUSY, OTHER = "127.0.0.1", "localhost"
 """Two names of the one site. The first is the one that asks for a pause."""
 ONE_BY_ONE = {
@@ -41,7 +43,7 @@ def moments(site: Site, host: str) -> list[float]:
     return [moment for moment, asked, path in site.moments if asked == host and path != "/robots.txt"]
 
 
-def pauses(times: list[float]) -> list[float]:
+def gaps(times: list[float]) -> list[float]:
     return [after - before for before, after in pairwise(times)]
 
 
@@ -64,9 +66,6 @@ def test_a_host_gets_no_request_before_its_time(tmp_path: Path, in_job: bool, or
     assert outcome.stats["bloom/pauses"] == 1
     assert outcome.stats["item_scraped_count"] == len(site.pages)
     assert not outcome.lines("ERROR") + outcome.lines("WARNING")
-
-
-QUEUES = ("DISK", "Pickle", "DiskQueue"), ("MEMORY", "", "MemoryQueue")
 
 
 def test_a_kill_does_not_end_a_pause(tmp_path: Path) -> None:
@@ -101,8 +100,12 @@ def wait_until_the_others_are_done(site: Site, directory: Path) -> None:
     raise AssertionError("the other host has not had its pages")
 
 
-def test_a_crawl_that_waits_can_be_stopped(tmp_path: Path) -> None:
-    """Ctrl-C ends it at once, though the host wants no request for a day; the next run after that fetches the rest."""
+@pytest.mark.parametrize("later", [{}, {"RETRY_ENABLED": False}], ids=["as before", "without pauses"])
+def test_a_crawl_that_waits_can_be_stopped(tmp_path: Path, later: dict[str, Any]) -> None:
+    """Ctrl-C ends it at once, though the host wants no request for a day; the next run after that fetches the rest.
+
+    Also a run that itself makes no pauses.
+    """
     settings = {**ONE_BY_ONE, "JOBDIR": str(tmp_path / "job")}
     with Site({}) as site:
         site.pages = two_hosts(site, "86400", status=503)
@@ -113,7 +116,7 @@ def test_a_crawl_that_waits_can_be_stopped(tmp_path: Path) -> None:
         outcome = running.finish()
         assert (outcome.code, outcome.stats["finish_reason"]) == (0, "shutdown")
         before = dict(site.hits)
-        crawl(site, tmp_path, {**settings, "DAYS_LATER": 2})
+        crawl(site, tmp_path, {**settings, **later, "DAYS_LATER": 2})
         assert site.hits == {**dict.fromkeys(site.pages, 1), "/busy": 2}
     assert len(before) < len(site.pages)
 
@@ -145,11 +148,11 @@ def test_crawl_delay_is_the_least_delay(tmp_path: Path, throttled: bool) -> None
     with Site({"/robots.txt": robots, "/": [f"/{n}" for n in range(5)], **{f"/{n}": [] for n in range(5)}}) as site:
         crawl(site, tmp_path, settings)
         assert site.hits == dict.fromkeys(site.pages, 1)
-        assert min(pauses(moments(site, BUSY))) > 0.39  # timers have milliseconds
+        assert min(gaps(moments(site, BUSY))) > 0.39  # timers have milliseconds
         site.forget_hits()
         site.moments.clear()
         crawl(site, tmp_path, {**settings, "ROBOTSTXT_OBEY": False, "AUTOTHROTTLE_ENABLED": False})
-        assert min(pauses(moments(site, BUSY))) < 0.39
+        assert min(gaps(moments(site, BUSY))) < 0.39
 
 
 def test_retry_after_is_a_number_or_a_date() -> None:

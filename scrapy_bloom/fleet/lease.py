@@ -15,6 +15,7 @@ from scrapy_bloom.errors import counted
 from scrapy_bloom.fleet.messages import Done, Link, Message, Ticket
 from scrapy_bloom.fleet.queue import LifeEndedError
 from scrapy_bloom.fleet.server import excuse_in
+from scrapy_bloom.job.paused import Paused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,8 +76,8 @@ class LeaseClient:
         self._is_over = False
         self.times_back = 0
         """How often the server went back in time."""
-        self.paused: dict[str, float] = {}
-        """Slots that are paused, and until when, in seconds since 1970."""
+        self.paused = Paused()
+        """The slots that are paused, as far as this worker knows."""
         # of the thread
         self.failure: Exception | None = None
         """What the thread has ended of."""

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.settings import BaseSettings
 
+    from scrapy_bloom.job.paused import Paused
     from scrapy_bloom.loops.share import Mark
     from scrapy_bloom.settings import BloomSettings
     from scrapy_bloom.url.fingerprint import Fingerprints
@@ -265,24 +266,22 @@ class FleetStore:
         return items
 
     @property
-    def paused(self) -> dict[str, float]:
+    def paused(self) -> Paused:
         """The slots that the server says are paused, and those that this worker has paused."""
         return self._client.paused
 
     def pause(self, slot: str, until: float) -> None:
         """Let no worker be handed a request of *slot* before *until*."""
-        if self._order.by_slot:
-            self.paused[slot] = until
-            self._slow_down(slot, until=until)
+        self.paused[slot] = until
+        self._slow_down(slot, until=until)
 
-    def end_pause(self, slot: str) -> None:
-        """Hand out requests of *slot* again."""
-        self.paused.pop(slot, None)
+    def end_pauses(self) -> bool:
+        """Hand out requests again of slots whose pause is over; return whether there are any."""
+        return bool(self.paused.end())
 
     def space_out(self, slot: str, delay: float) -> None:
         """Leave at least *delay* seconds between two requests of *slot*, of all workers."""
-        if self._order.by_slot:
-            self._slow_down(slot, delay=delay)
+        self._slow_down(slot, delay=delay)
 
     def _slow_down(self, slot: str, *, until: float = 0, delay: float = 0) -> None:
         for shard in range(self._queue.shards):

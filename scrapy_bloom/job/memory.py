@@ -98,14 +98,15 @@ class MemoryStore:
 
     def pause(self, slot: str, until: float) -> None:
         """Hand out no request of *slot* before *until*."""
-        if self._order.by_slot:
-            self.paused[slot] = until
+        self.paused[slot] = until
 
-    def end_pause(self, slot: str) -> None:
-        """Hand out requests of *slot* again."""
-        del self.paused[slot]
-        self.frontier.end_pause(slot)
-        self.in_memory.end_pause(slot)
+    def end_pauses(self) -> bool:
+        """Hand out requests again of slots whose pause is over; return whether there are any."""
+        over = self.paused.end()
+        for slot in over:
+            self.frontier.end_pause(slot)
+            self.in_memory.end_pause(slot)
+        return bool(over)
 
     def space_out(self, slot: str, delay: float) -> None:
         """Do nothing: the downloader keeps *delay*, and there is no other process."""

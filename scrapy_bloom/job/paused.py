@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 
+LONGEST_PAUSE = 86_400.0
+"""Seconds. A host that asks for more is asked again after these."""
 _NOTE = "paused"
 
 
@@ -13,6 +16,15 @@ class Paused(dict[str, float]):
     def __init__(self) -> None:
         super().__init__()
         self._noted: dict[str, float] = {}
+
+    def end(self) -> list[str]:
+        """Remove the slots whose pause is over, and return them."""
+        now = time.time()
+        # A clock that went back must not prolong a pause.
+        over = [slot for slot, until in self.copy().items() if not now < until <= now + LONGEST_PAUSE]
+        for slot in over:
+            del self[slot]
+        return over
 
     def restore(self, notes: dict[str, bytes]) -> None:
         """Take in what the last commit noted."""
