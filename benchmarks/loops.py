@@ -153,10 +153,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--limits", action="store_true", help="without sharing by kinds, as in a fleet")
     how.add_argument("--constants", action="store_true", help="with half and twice each constant of the guard")
+    how.add_argument("--hosts", type=int, nargs="+", help="what the guard costs with so many hosts, instead of a crawl")
 
 
 def run(given: argparse.Namespace) -> None:
     """Crawl the sites of some seeds and print the share of honest pages fetched."""
+    if given.hosts:
+        sides = {f"{hosts:,} hosts": measure.Side(cost_with_hosts, {"hosts": hosts}) for hosts in given.hosts}
+        measure.print_figures("the guard, of a page", measure.side_by_side(sides, 3))
+        return
     if given.programs:
         sites = [(f"{program.__name__} {seed}", program(seed)) for program in PROGRAMS for seed in given.seeds]
     else:
@@ -165,6 +170,26 @@ def run(given: argparse.Namespace) -> None:
         compare_constants([drawn for _, drawn in sites], given)
     else:
         compare_sites(sites, given)
+
+
+def cost_with_hosts(hosts: int, pages: int = 200_000) -> measure.Figures:
+    """Return what the guard costs if *pages* are spread evenly over *hosts*, each in one of seven sections."""
+    add = ScalableBloomFilter(1_000_000, 1e-3).add
+    guard, judge = Share(add), Novelty(add)
+    responses = []
+    for number in range(pages):
+        url = f"http://{number % hosts}.example/section{number // hosts % 7}/{number}"
+        text = " ".join(f"w{number * prime % 9973}" for prime in range(1, 31))
+        responses.append((url, f"<html><body><p>{text}</p></body></html>".encode()))
+    before, started = measure.resident_bytes(), time.process_time()
+    for url, body in responses:
+        group = guard.group()
+        mark = guard.mark(url, None, _fingerprint(url))
+        guard.waiting(group, mark.lane, 1)
+        guard.handed_out(group, guard.choose(group) or mark.lane)
+        guard.page_done(mark, judge.brought(HtmlResponse(url, body=body, encoding="utf-8")), url)
+    cpu = time.process_time() - started
+    return {"CPU, us": cpu / pages * 1e6, "RAM, MB": (measure.resident_bytes() - before) / 1e6}
 
 
 def compare_constants(sites: list[Site], given: argparse.Namespace) -> None:

@@ -3,15 +3,22 @@ from __future__ import annotations
 import pickle
 import random
 from collections import Counter, defaultdict
+from contextlib import closing
+from typing import TYPE_CHECKING
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.loops import crawl
 from benchmarks.sites import site
-from scrapy_bloom.loops import novelty
+from scrapy_bloom.job.database import Database
+from scrapy_bloom.job.records import Batch
+from scrapy_bloom.loops import kinds, novelty
 from scrapy_bloom.loops.novelty import NOTHING, Brought
 from scrapy_bloom.loops.share import Mark, Share
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 NEWS, BARE, LITTLE = Brought(1), Brought(0), Brought(novelty.LITTLE)
 HOST = "http://a.example"
@@ -187,17 +194,22 @@ def test_ever_new_urls_take_bounded_memory() -> None:
     assert len(lanes) < 6_000
 
 
-def test_hosts_of_which_nothing_waits_are_forgotten() -> None:
-    """Statistics stay in bounds over 30,000 hosts, each of which is done before the next is met."""
+def test_hosts_of_which_nothing_waits_are_forgotten(tmp_path: Path) -> None:
+    """Statistics stay in bounds over 30,000 hosts, each of which is done before the next is met, and leave the job."""
     queue = Queue(new_share())
-    for number in range(30_000):
-        queue.push(f"http://{number}.example/")
-        url, mark = queue.pop()
-        queue.share.page_done(mark, NEWS, url)
-        queue.lanes.clear()
-    rows = queue.share.changed()
-    assert len([row for row in rows.values() if row]) < 70_000
-    assert len([row for row in rows.values() if not row]) > 20_000
+    with closing(Database(tmp_path / "job.sqlite")) as database:
+        for number in range(30_000):
+            queue.push(f"http://{number}.example/")
+            url, mark = queue.pop()
+            queue.share.page_done(mark, NEWS, url)
+            queue.lanes.clear()
+            if number % 5_000 == 4_999:
+                batch = Batch()
+                batch.note("kind", queue.share.changed())
+                database.write(batch)
+        hosts = {key.partition("/")[0] for key in database.notes("kind")} - {""}
+        assert "29999.example" in hosts
+        assert len(hosts) <= kinds.HOSTS
 
 
 def test_a_site_with_traps_is_crawled_to_its_honest_pages() -> None:
