@@ -22,7 +22,7 @@ from benchmarks import loops, measure
 from benchmarks.linksite import directory_pages
 from benchmarks.sites import site
 from benchmarks.sites.manuals import MANUALS, Links
-from scrapy_bloom.estimate import Estimate
+from scrapy_bloom.crawl.estimate import Estimate
 
 if TYPE_CHECKING:
     import argparse

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 ASKING, EXTRACTOR, FLOOR = "UnseenLinks", "UnseenLinkExtractor", "the floor: no links followed"
 ADDED, GUARDED = "UnseenLinkExtractor, add-on", "UnseenLinkExtractor, loop guard"
-BLOOM: dict[str, Any] = {"DUPEFILTER_CLASS": "scrapy_bloom.dupefilter.BloomDupeFilter"}
+BLOOM: dict[str, Any] = {"DUPEFILTER_CLASS": "scrapy_bloom.components.dupefilter.BloomDupeFilter"}
 ADDON: dict[str, Any] = {"ADDONS": {"scrapy_bloom.Addon": 300}}
 SETTINGS = {measure.SCRAPY: {}, ADDED: ADDON, GUARDED: {**ADDON, "BLOOM_LOOP_GUARD": True}}
 """Settings of a crawl by its name. The others have those of BLOOM."""

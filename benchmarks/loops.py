@@ -18,7 +18,7 @@ from benchmarks import measure
 from benchmarks.sites import Site, site
 from benchmarks.sites.programs import PROGRAMS
 from scrapy_bloom.filter.chain import ScalableBloomFilter
-from scrapy_bloom.loops import aliases, kinds, novelty, share
+from scrapy_bloom.loops import aliases, kinds, novelty
 from scrapy_bloom.loops.limits import LoopOptions, objection_by
 from scrapy_bloom.loops.novelty import NOTHING, Novelty
 from scrapy_bloom.loops.share import Group, Mark, Share
@@ -34,7 +34,7 @@ COLUMNS = [
     "pages", "left", "CPU, s",
 ]  # fmt: skip
 CONSTANTS = (
-    (kinds, "BEGIN"), (kinds, "LATELY"), (kinds, "SECTION"), (kinds, "GIVE_UP"), (share, "OWN"), (aliases, "TOKENS"),
+    (kinds, "BEGIN"), (kinds, "LATELY"), (kinds, "SECTION"), (kinds, "GIVE_UP"), (kinds, "OWN"), (aliases, "TOKENS"),
     (novelty, "ENOUGH"), (novelty, "LITTLE"),
 )  # fmt: skip
 _hrefs = re.compile(rb'<a href="?([^">]*)').findall

@@ -6,18 +6,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from scrapy_bloom.addon import Addon as Addon
-    from scrapy_bloom.dupefilter import BloomDupeFilter as BloomDupeFilter
+    from scrapy_bloom.components.addon import Addon as Addon
+    from scrapy_bloom.components.dupefilter import BloomDupeFilter as BloomDupeFilter
+    from scrapy_bloom.components.feeds import FeedExporter as FeedExporter
+    from scrapy_bloom.components.fleet_scheduler import FleetScheduler as FleetScheduler
+    from scrapy_bloom.components.loop_guard import LoopGuardMiddleware as LoopGuardMiddleware
+    from scrapy_bloom.components.redis_dupefilter import RedisBloomDupeFilter as RedisBloomDupeFilter
+    from scrapy_bloom.components.scheduler import DurableScheduler as DurableScheduler
     from scrapy_bloom.errors import BloomError as BloomError
-    from scrapy_bloom.feeds import FeedExporter as FeedExporter
     from scrapy_bloom.filter.chain import ScalableBloomFilter as ScalableBloomFilter
     from scrapy_bloom.filter.directory import open_filter as open_filter
-    from scrapy_bloom.fleet_scheduler import FleetScheduler as FleetScheduler
     from scrapy_bloom.links.extractor import UnseenLinkExtractor as UnseenLinkExtractor
     from scrapy_bloom.links.spider import UnseenLinks as UnseenLinks
-    from scrapy_bloom.middleware import LoopGuardMiddleware as LoopGuardMiddleware
-    from scrapy_bloom.redis_dupefilter import RedisBloomDupeFilter as RedisBloomDupeFilter
-    from scrapy_bloom.scheduler import DurableScheduler as DurableScheduler
     from scrapy_bloom.url.canonical import canonicalize_url as canonicalize_url
     from scrapy_bloom.url.fingerprint import RequestFingerprinter as RequestFingerprinter
     from scrapy_bloom.url.fingerprint import fingerprint as fingerprint
@@ -26,14 +26,14 @@ __version__ = "2.0.0"
 OLDEST_SCRAPY = (2, 13)
 
 _HOME = {
-    "Addon": "addon",
-    "BloomDupeFilter": "dupefilter",
+    "Addon": "components.addon",
+    "BloomDupeFilter": "components.dupefilter",
     "BloomError": "errors",
-    "DurableScheduler": "scheduler",
-    "FeedExporter": "feeds",
-    "FleetScheduler": "fleet_scheduler",
-    "LoopGuardMiddleware": "middleware",
-    "RedisBloomDupeFilter": "redis_dupefilter",
+    "DurableScheduler": "components.scheduler",
+    "FeedExporter": "components.feeds",
+    "FleetScheduler": "components.fleet_scheduler",
+    "LoopGuardMiddleware": "components.loop_guard",
+    "RedisBloomDupeFilter": "components.redis_dupefilter",
     "RequestFingerprinter": "url.fingerprint",
     "ScalableBloomFilter": "filter.chain",
     "UnseenLinkExtractor": "links.extractor",

@@ -15,35 +15,21 @@ PACKAGE = Path(scrapy_bloom.__file__).parent
 MOST_LINES = 400
 MOST_EXCEPTIONS = 8
 
-FLOOR = {"errors", "filter", "url", "loops"}
-JOB = FLOOR | {"job", "store", "estimate"}
-BELOW_CRAWL = JOB | {"settings", "guard", "startup", "failures", "in_progress", "hooks", "delta", "progress", "opening"}
-FACES = {"dupefilter", "scheduler", "feeds", "middleware", "politeness", "links"}
+FLOOR = {"errors", "filter", "url", "loops", "settings"}
+STORES = {"frontier", "job", "fleet"}
 MAY_IMPORT = {
     "errors": set(),
     "filter": {"errors"},
     "url": {"errors"},
     "loops": {"errors", "url"},
-    "feed_format": JOB,
-    "settings": FLOOR,
-    "job": FLOOR | {"settings", "store"},
-    "store": JOB,
-    "startup": {"errors"},
-    "failures": JOB,
-    "in_progress": JOB,
-    "hooks": {*JOB, "in_progress"},
-    "delta": JOB | {"settings"},
-    "guard": FLOOR | {"job", "store"},
-    "estimate": set(),
-    "progress": JOB | {"guard"},
-    "opening": JOB | {"settings", "guard"},
-    "crawl": BELOW_CRAWL,
-    **{face: {"crawl", "feed_format", *BELOW_CRAWL} for face in FACES},
-    "fleet": JOB | {"settings", "startup", "hooks"},
-    "redis_dupefilter": {"crawl", "fleet", "dupefilter", "scheduler", "fleet_scheduler", *BELOW_CRAWL},
-    "fleet_scheduler": {"crawl", "fleet", "scheduler", *BELOW_CRAWL},
-    "addon": {"middleware", "politeness", *BELOW_CRAWL},
-    "commands": {"crawl", "fleet", "addon", *BELOW_CRAWL},
+    "settings": {"errors", "filter", "url", "loops"},
+    "frontier": FLOOR,
+    "job": FLOOR | {"frontier"},
+    "fleet": FLOOR | {"frontier"},
+    "crawl": FLOOR | {"frontier", "job"},
+    "links": FLOOR | {"crawl"},
+    "components": FLOOR | STORES | {"crawl"},
+    "commands": FLOOR | STORES | {"crawl", "components"},
     "__main__": {"commands"},
 }
 """Parts of the package, by what they may import besides themselves. The root imports on demand."""
@@ -58,17 +44,13 @@ def modules() -> dict[str, Path]:
     }
 
 
-def imported_by(path: Path, *, at_run_time: bool = False) -> set[str]:
-    """Return every name that *path* imports; *at_run_time*, those on loading it: not in functions or for typing."""
+def imported_by(path: Path) -> set[str]:
+    """Return every name that *path* imports."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     waiting: list[ast.AST] = [tree]
     names: set[str] = set()
     while waiting:
         node = waiting.pop()
-        if at_run_time and isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            continue
-        if at_run_time and isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
-            continue
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -83,7 +65,7 @@ def part_of(name: str) -> str:
 
 
 def test_imports_run_downwards_only() -> None:
-    """No part imports one above or beside it, for types and inside functions neither; no face imports another."""
+    """No room imports one above or beside it, for types and inside functions neither."""
     found = {part_of(name) for name in modules()}
     assert found == MAY_IMPORT.keys()
     wrong = [
@@ -96,23 +78,19 @@ def test_imports_run_downwards_only() -> None:
 
 
 def test_no_module_is_part_of_a_circle() -> None:
-    """Inside the rooms, too: the modules can be read in an order in which each is explained by those before it."""
+    """Inside the rooms and for types, too: modules can be read in an order that explains each by those before it."""
     known = modules()
     graph = {
         name: {
             module
-            for imported in imported_by(path, at_run_time=True)
+            for imported in imported_by(path)
             for module in (imported, imported.rpartition(".")[0])
             if module in known and module != name
         }
         for name, path in known.items()
     }
     order = list(TopologicalSorter(graph).static_order())
-    assert (
-        order.index("scrapy_bloom.job.store")
-        < order.index("scrapy_bloom.crawl")
-        < order.index("scrapy_bloom.scheduler")
-    )
+    assert order.index("scrapy_bloom.job.store") < order.index("scrapy_bloom.components.scheduler")
 
 
 def test_the_filter_needs_nothing_but_bits_and_a_hash() -> None:
@@ -131,7 +109,7 @@ def test_no_redis_without_a_fleet() -> None:
     importing = {
         name for name, path in modules().items() if any(each.startswith("redis") for each in imported_by(path))
     }
-    assert {part_of(name) for name in importing} <= {"fleet", "commands", "redis_dupefilter", "fleet_scheduler"}
+    assert {part_of(name) for name in importing} <= {"fleet", "commands", "components"}
 
 
 def test_modules_are_short() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scrapy.settings import Settings
 from scrapy.utils.test import get_crawler
 
-from scrapy_bloom.dupefilter import BloomDupeFilter
+from scrapy_bloom.components.dupefilter import BloomDupeFilter
 from scrapy_bloom.errors import SettingsError
 from scrapy_bloom.settings import BloomSettings
 

@@ -19,7 +19,7 @@ from scrapy.crawler import CrawlerProcess
 from scrapy.extensions.feedexport import FileFeedStorage
 from scrapy.utils.project import get_project_settings
 
-from scrapy_bloom.crawl import Crawl
+from scrapy_bloom.crawl.crawl import Crawl
 from scrapy_bloom.fleet.store import ITEMS
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ def main() -> None:
     directory = Path(order["directory"])
     settings = get_project_settings()
     own = {
-        "SCHEDULER": "scrapy_bloom.fleet_scheduler.FleetScheduler",
-        "DUPEFILTER_CLASS": "scrapy_bloom.dupefilter.BloomDupeFilter",
+        "SCHEDULER": "scrapy_bloom.components.fleet_scheduler.FleetScheduler",
+        "DUPEFILTER_CLASS": "scrapy_bloom.components.dupefilter.BloomDupeFilter",
         "JOBDIR": str(directory),
         "FEEDS": {"items.jl": {"format": "jsonlines"}} if order["items"] else {},
         "FEED_STORAGES": {"": f"{_HERE}.PageItems"},

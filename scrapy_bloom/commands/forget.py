@@ -58,8 +58,8 @@ def forget_in_fleet(server_url: str, key: str, urls: Iterable[str], settings: Se
 
     Raises UnusableError as :func:`forget`.
     """
-    from scrapy_bloom.fleet.inspect import SharedQueue  # imports redis
     from scrapy_bloom.fleet.server import Server
+    from scrapy_bloom.fleet.shared_queue import SharedQueue  # imports redis
 
     with closing(Server(server_url)) as server:
         queue = SharedQueue(server, key)

@@ -10,11 +10,11 @@ from collections import Counter
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
-from scrapy_bloom.commands.terminal import OK, WRONG, show, utc, write
-from scrapy_bloom.estimate import Estimate, Left, in_words
+from scrapy_bloom.commands.terminal import OK, WRONG, by_host, show, utc, write
+from scrapy_bloom.crawl.estimate import Estimate, Left, in_words
+from scrapy_bloom.frontier.pages_per_host import PagesPerHost
 from scrapy_bloom.job.database import NAME, connect, unsealed
 from scrapy_bloom.job.inspect import DIRECTORY, inspect_job
-from scrapy_bloom.job.pages import PagesPerHost
 from scrapy_bloom.job.records import Figures
 from scrapy_bloom.loops.kinds import readable
 
@@ -60,21 +60,6 @@ def failed(directory: str) -> dict[str, Any]:
     """Return what has failed for good in *directory*: how often by host and reason, and each, the newest first."""
     rows = inspect_job(directory).failed
     return {"directory": directory, **by_host([(row.url, row.host, row.reason, row.time) for row in rows])}
-
-
-def by_host(rows: Sequence[tuple[str, str, str, float]]) -> dict[str, Any]:
-    """Return how many requests have failed, by host and reason, and each: URL, host, reason, and seconds since 1970."""
-    groups = Counter((host, reason) for _, host, reason, _ in rows)
-    return {
-        "failed": len(rows),
-        "failed_by_host": [
-            {"host": host, "reason": reason, "requests": count} for (host, reason), count in groups.most_common()
-        ],
-        "requests": [
-            {"url": url, "host": host, "reason": reason, "when": utc(moment)}
-            for url, host, reason, moment in sorted(rows, key=lambda row: -row[3])
-        ],
-    }
 
 
 def info(directory: str) -> dict[str, Any]:

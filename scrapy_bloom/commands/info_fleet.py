@@ -7,10 +7,9 @@ import time
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
-from scrapy_bloom.commands.info import by_host
-from scrapy_bloom.commands.terminal import OK, show, utc, write
-from scrapy_bloom.fleet.inspect import DEAD, FAILED, SharedQueue
+from scrapy_bloom.commands.terminal import OK, by_host, show, utc, write
 from scrapy_bloom.fleet.server import Server
+from scrapy_bloom.fleet.shared_queue import DEAD, FAILED, SharedQueue
 
 if TYPE_CHECKING:
     import argparse

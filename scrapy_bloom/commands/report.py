@@ -18,8 +18,8 @@ from rich.filesize import decimal
 from scrapy_bloom.commands import charts
 from scrapy_bloom.commands.info import info, left_of
 from scrapy_bloom.commands.terminal import OK, show, utc
+from scrapy_bloom.crawl.estimate import left_in_words
 from scrapy_bloom.errors import counted
-from scrapy_bloom.estimate import left_in_words
 from scrapy_bloom.job.inspect import inspect_job
 
 if TYPE_CHECKING:

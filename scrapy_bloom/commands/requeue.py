@@ -40,8 +40,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _in_fleet(options: argparse.Namespace) -> int:
-    from scrapy_bloom.fleet.inspect import DEAD, FAILED, SharedQueue  # imports redis
     from scrapy_bloom.fleet.server import Server
+    from scrapy_bloom.fleet.shared_queue import DEAD, FAILED, SharedQueue  # imports redis
 
     with closing(Server(options.directory)) as server:
         return SharedQueue(server, options.key).requeue([DEAD if options.dead else FAILED], options.host)

@@ -20,9 +20,9 @@ from scrapy_bloom.commands.fingerprinting import fingerprints_by, of_url_in, set
 from scrapy_bloom.commands.locations import locations_in
 from scrapy_bloom.commands.terminal import OK, WRONG, show
 from scrapy_bloom.errors import UnusableError, counted
-from scrapy_bloom.job import serialize
-from scrapy_bloom.job.frontier import Lane
-from scrapy_bloom.job.order import Order, key_of
+from scrapy_bloom.frontier import serialize
+from scrapy_bloom.frontier.lanes import Lane
+from scrapy_bloom.frontier.order import Order, key_of
 from scrapy_bloom.job.records import Batch
 from scrapy_bloom.job.stopped import stopped_job
 from scrapy_bloom.job.takeover import import_seen

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich import box
@@ -104,3 +105,18 @@ def safe(text: str) -> str:
 def utc(moment: float) -> str:
     """Return *moment*, in seconds since 1970, as ``2026-02-28T12:00:00Z``."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moment))
+
+
+def by_host(rows: Sequence[tuple[str, str, str, float]]) -> dict[str, Any]:
+    """Return how many requests have failed, by host and reason, and each: URL, host, reason, and seconds since 1970."""
+    groups = Counter((host, reason) for _, host, reason, _ in rows)
+    return {
+        "failed": len(rows),
+        "failed_by_host": [
+            {"host": host, "reason": reason, "requests": count} for (host, reason), count in groups.most_common()
+        ],
+        "requests": [
+            {"url": url, "host": host, "reason": reason, "when": utc(moment)}
+            for url, host, reason, moment in sorted(rows, key=lambda row: -row[3])
+        ],
+    }

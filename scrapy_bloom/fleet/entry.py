@@ -28,7 +28,7 @@ import msgpack  # type: ignore[import-untyped]  # it has no types
 from scrapy import FormRequest, Request
 from scrapy.utils.request import request_from_dict
 
-from scrapy_bloom.job.serialize import DEFAULTS, OF_THE_LAST_TRY, PICKLE_PROTOCOL
+from scrapy_bloom.frontier.serialize import DEFAULTS, OF_THE_LAST_TRY, PICKLE_PROTOCOL
 
 if TYPE_CHECKING:
     from collections.abc import Callable

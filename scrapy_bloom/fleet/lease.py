@@ -15,7 +15,7 @@ from scrapy_bloom.errors import counted
 from scrapy_bloom.fleet.messages import Done, Link, Message, Ticket
 from scrapy_bloom.fleet.queue import LifeEndedError
 from scrapy_bloom.fleet.server import excuse_in
-from scrapy_bloom.job.paused import Paused
+from scrapy_bloom.frontier.paused import Paused
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from scrapy_bloom.job.order import Order
+from scrapy_bloom.frontier.order import Order
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

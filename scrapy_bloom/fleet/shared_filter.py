@@ -11,8 +11,8 @@ from redis.exceptions import RedisError
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.fleet.queue import LOCAL_SHARE, Queue
 from scrapy_bloom.fleet.server import Server, address_of, excuse_in
-from scrapy_bloom.job.memory import MemoryStore
-from scrapy_bloom.job.order import Order
+from scrapy_bloom.frontier.memory_store import MemoryStore
+from scrapy_bloom.frontier.order import Order
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler

@@ -27,10 +27,9 @@ from scrapy_bloom.fleet.politeness import Politeness
 from scrapy_bloom.fleet.queue import LOCAL_SHARE, Queue
 from scrapy_bloom.fleet.server import Server, address_of, key_of
 from scrapy_bloom.fleet.takeover import left_by_scrapy_redis
-from scrapy_bloom.hooks import wake_engine
-from scrapy_bloom.job.order import key_of as lane_of
-from scrapy_bloom.job.page import Outcome, Page
-from scrapy_bloom.job.pages import PagesPerHost
+from scrapy_bloom.frontier.order import key_of as lane_of
+from scrapy_bloom.frontier.page import Outcome, Page
+from scrapy_bloom.frontier.pages_per_host import PagesPerHost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence, Sized
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.settings import BaseSettings
 
-    from scrapy_bloom.job.paused import Paused
+    from scrapy_bloom.frontier.paused import Paused
     from scrapy_bloom.loops.share import Mark
     from scrapy_bloom.settings import BloomSettings
     from scrapy_bloom.url.fingerprint import Fingerprints
@@ -62,7 +61,8 @@ class FleetStore:
 
     A link that this process does not know goes to the server, which says whether it is new in the call that
     acknowledges its page. Nothing here waits for the server, but for opening and closing. *flush* writes what is
-    buffered of items; it is called before pages are acknowledged.
+    buffered of items; it is called before pages are acknowledged. *wake* is called when
+    other workers have changed something: the engine asks for a request then.
 
     Raises:
         BloomError: The server cannot be used, or its queue is not for this version or these settings.
@@ -70,7 +70,13 @@ class FleetStore:
     """
 
     def __init__(
-        self, crawler: Crawler, settings: BloomSettings, fingerprints: Fingerprints, *, flush: Callable[[], None]
+        self,
+        crawler: Crawler,
+        settings: BloomSettings,
+        fingerprints: Fingerprints,
+        *,
+        flush: Callable[[], None],
+        wake: Callable[[], None],
     ) -> None:
         spider, own = crawler.spider, crawler.settings
         name = spider.name if spider is not None else "spider"
@@ -78,6 +84,7 @@ class FleetStore:
         self._order = politeness.order(own)
         self._throttle = politeness if own.getbool("AUTOTHROTTLE_ENABLED") else None
         self._crawler, self._fingerprints, self._flush = crawler, fingerprints, flush
+        self._wake = wake
         self._stats: Any = crawler.stats
         self._entries = Entries(spider, settings.fleet_secret)
         self._new_chain = partial(
@@ -128,7 +135,7 @@ class FleetStore:
             per_slot = own.getint("CONCURRENT_REQUESTS_PER_DOMAIN")
             # With a job directory, it is the same worker after each start there.
             name, place = _identity(jobdir / "requests.bloom" if jobdir is not None else None)
-            news = _in_crawl(partial(wake_engine, self._crawler))
+            news = _in_crawl(self._wake)
             self._client = LeaseClient(self._queue, name, place=place, ahead=ahead, per_slot=per_slot, news=news)
             self._client.open()
             self._on_close = on_error.pop_all()

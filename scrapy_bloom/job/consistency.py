@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from scrapy_bloom.errors import UnusableError
-from scrapy_bloom.job import serialize
+from scrapy_bloom.frontier import serialize
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from scrapy_bloom.errors import DamagedError, UnusableError
-from scrapy_bloom.job.records import FeedLength, Figures, LaneRow, State
+from scrapy_bloom.frontier.lanes import LaneRow
+from scrapy_bloom.job.records import FeedLength, Figures, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from scrapy_bloom.errors import BloomError, UnusableError
 from scrapy_bloom.filter.inspect import FilterDescription, inspect_directory
+from scrapy_bloom.frontier.lanes import LaneRow
 from scrapy_bloom.job.database import NAME, Database
-from scrapy_bloom.job.records import FailedRow, FeedLength, Figures, LaneRow, State
+from scrapy_bloom.job.records import FailedRow, FeedLength, Figures, State
 from scrapy_bloom.loops.aliases import Alias, Aliases
 from scrapy_bloom.loops.share import aliases_in
 
@@ -41,7 +42,7 @@ class JobInfo:
     aliases: tuple[Alias, ...]
     """Parts of URLs that the loop guard has learned not to matter."""
     estimate: bytes | None
-    """What the last commit noted for :class:`scrapy_bloom.estimate.Estimate`."""
+    """What the last commit noted for :class:`scrapy_bloom.crawl.estimate.Estimate`."""
     nbytes: int
     """Bytes of all files in ``requests.bloom``."""
 

@@ -15,12 +15,12 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from scrapy_bloom.job.page import Page, Row, State
+from scrapy_bloom.frontier.page import Page, Row, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from scrapy_bloom.job.frontier import Frontier, Lane
+    from scrapy_bloom.frontier.lanes import Frontier, Lane
     from scrapy_bloom.job.records import Batch
 
 logger = logging.getLogger(__name__)

@@ -1,29 +1,14 @@
-"""What the database of a job holds: lanes, figures, feeds, the job's state, and the batch that a commit writes."""
+"""What the database of a job holds: figures, feeds, the job's state, and the batch that a commit writes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from scrapy_bloom.job.frontier import Lane
-
-
-class LaneRow(NamedTuple):
-    """A disk queue as it is stored: the requests of one slot, priority and kind."""
-
-    id: int
-    slot: str
-    priority: int
-    is_start: bool
-    kind: str
-    rows: int
-
-    def is_sound(self) -> bool:
-        """Return whether each value has the type that was stored: in a damaged row it can be any."""
-        return tuple(map(type, self)) == (int, str, int, int, str, int)
+    from scrapy_bloom.frontier.lanes import Lane
 
 
 class Figures(NamedTuple):
@@ -82,6 +67,16 @@ class FeedLength(NamedTuple):
     def size(self) -> int:
         """Size of the file in bytes with all of :attr:`data`."""
         return self.length + len(self.data)
+
+
+class Feed(Protocol):
+    """A feed exporter that writes the items of a page when the page is committed."""
+
+    def flush(self) -> None:
+        """Hand what was written to the operating system."""
+
+    def lengths(self) -> list[FeedLength]:
+        """Flush the files that are part of the commit, and return how long they are, if that has changed."""
 
 
 @dataclass(frozen=True)

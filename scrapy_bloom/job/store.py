@@ -23,16 +23,16 @@ from typing import TYPE_CHECKING
 
 from scrapy_bloom.errors import counted
 from scrapy_bloom.filter.directory import open_filter
-from scrapy_bloom.job import serialize
+from scrapy_bloom.frontier import serialize
+from scrapy_bloom.frontier.lanes import Frontier
+from scrapy_bloom.frontier.memory_store import MemoryStore
+from scrapy_bloom.frontier.order import key_of
+from scrapy_bloom.frontier.page import Page, Row, State
+from scrapy_bloom.frontier.pages_per_host import PagesPerHost
 from scrapy_bloom.job.consistency import check_consistency, replay_redo
 from scrapy_bloom.job.database import NAME, Database, damaged
 from scrapy_bloom.job.feedfile import AppendLog, repair_feeds
-from scrapy_bloom.job.frontier import Frontier
-from scrapy_bloom.job.memory import MemoryStore
 from scrapy_bloom.job.open_pages import OpenPages
-from scrapy_bloom.job.order import key_of
-from scrapy_bloom.job.page import Page, Row, State
-from scrapy_bloom.job.pages import PagesPerHost
 from scrapy_bloom.job.records import Batch
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
     from scrapy import Request, Spider
 
-    from scrapy_bloom.job.frontier import Lane
-    from scrapy_bloom.job.order import Order
+    from scrapy_bloom.frontier.lanes import Lane
+    from scrapy_bloom.frontier.order import Order
     from scrapy_bloom.job.records import FeedLength
     from scrapy_bloom.loops.share import Mark, Share
     from scrapy_bloom.settings import BloomSettings

@@ -17,10 +17,10 @@ from scrapy.statscollectors import DummyStatsCollector
 from scrapy.utils.misc import load_object
 
 from scrapy_bloom.errors import UnusableError, counted
-from scrapy_bloom.job import serialize
+from scrapy_bloom.frontier import serialize
+from scrapy_bloom.frontier.lanes import Lane
+from scrapy_bloom.frontier.order import Order, key_of
 from scrapy_bloom.job.database import AT_ONCE
-from scrapy_bloom.job.frontier import Lane
-from scrapy_bloom.job.order import Order, key_of
 from scrapy_bloom.job.records import Batch
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from scrapy.linkextractors import LinkExtractor
 from scrapy.utils.response import get_base_url
 from w3lib.html import HTML5_WHITESPACE
 
-from scrapy_bloom.crawl import Crawl
+from scrapy_bloom.crawl.crawl import Crawl
 from scrapy_bloom.links.memory import LinkMemory
 
 if TYPE_CHECKING:

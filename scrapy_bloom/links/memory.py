@@ -16,7 +16,7 @@ from w3lib.url import safe_url_string
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from scrapy_bloom.crawl import Crawl
+    from scrapy_bloom.crawl.crawl import Crawl
 
 MOST_KNOWN = 200_000
 """Links remembered, some 30 MB; past that, all are forgotten and learned anew."""

@@ -10,7 +10,7 @@ from scrapy.link import Link
 from scrapy.utils.response import get_base_url
 from w3lib.html import strip_html5_whitespace
 
-from scrapy_bloom.crawl import Crawl
+from scrapy_bloom.crawl.crawl import Crawl
 from scrapy_bloom.links.memory import LinkMemory
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from scrapy_bloom.loops.novelty import likeness
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from scrapy_bloom.loops.kinds import Address
+    from scrapy_bloom.loops.address import Address
 
 TOKENS = 4  # pairs of pages that show the same before a part whose values are tokens is believed not to matter
 # So many times as many pairs if its values look like words, dates or numbers. In a calendar of mostly empty months,

@@ -17,16 +17,16 @@ where it waits.
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from hashlib import blake2b
 from itertools import islice
+from math import sqrt
 from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from scrapy_bloom.loops.share import Node
+    from scrapy_bloom.loops.address import Address
 
 # What is learned, and how fast.
 # Pages that the expectation of a new kind counts for, and first pages from which its parent learns what to expect
@@ -34,109 +34,22 @@ BEGIN = 2
 LATELY = 64  # pages after which older ones count half
 SECTION = 20  # URLs under a word that make it a kind by itself
 GIVE_UP = 1_000  # pages in a row that bring nothing, at least, after which a host is given up
+OWN = 0.25  # how much of a kind's promise is its own; the rest is its best child's
 # Bounds of memory and of keys.
 SECTIONS = 150  # children of a host at which further folders have no kinds of their own
 CHILDREN = 40  # children of a kind at which further names have none
 WORDS = 1_000  # words of a host's paths that are counted; past that, those not seen for longest are forgotten
-DEEPEST = 8  # folders of a path that are told apart
 HOSTS = 20_000  # hosts that are known; past that, the oldest of which nothing waits are forgotten
 MOST_KINDS = 5_000  # kinds of one host, some 5 MB. After that, new URLs belong to the nearest kind that there is
 LONGEST_KEY = 190  # bytes of a kind's key
-_UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.IGNORECASE).fullmatch
-_HASH = re.compile(r"(?=.*\d)[0-9a-f]{8,}", re.IGNORECASE).fullmatch
-_TOKEN = re.compile(r"(?=.*\d)(?=.*[a-z])[\w~=+-]{16,}", re.IGNORECASE).fullmatch
-_SESSION = re.compile(r"\((?:[A-Z]\([^()]*\))+\)", re.IGNORECASE).fullmatch
-"""As ASP.NET writes it without cookies: ``/(S(lit3py55t21z5v55vlm25s55))/orders.aspx``."""
-_SLUG = re.compile(r"[a-z]{2,}[-_+]").search
-_mixed = re.compile(r"(?<![^\W_])(?=[^\W_]*[a-z]\d+[a-z])[^\W_]{9,}", re.IGNORECASE).sub
-"""Letters and digits in turn: a token with something before or behind it."""
-_mask_digits = re.compile(r"\d+").sub
 _has_letter = re.compile(r"[^\W\d_NH]").search
-_split = re.compile(r"(?:[a-z][\w+.-]*:)?(?://)?([^/?#]*)([^?#]*)\??([^#]*)", re.IGNORECASE | re.DOTALL).match
 _statistics = Struct("<7I4d")
 COPIES = " copies "
 """What the name of a host begins with below which its copies wait; no host has a space."""
+_LAST = 1e15
+"""What copies cost: more than any other kind. Hosts that are given up cost twice as much."""
 _ending = re.compile(r"(?:\.[A-Za-z]{1,5}N?)?[/?]?$").search
 _lane_name = re.compile(r"(?:(?<=/)\$)?\^\d+$").sub
-
-
-@lru_cache(4_096)
-def mask(segment: str) -> str:
-    """Return *segment* of a path with what looks drawn or counted replaced: ``N``, ``HASH``, ``UUID``, ``TOKEN``."""
-    if segment.isalpha():
-        return segment
-    if segment.isdigit():
-        return "N"
-    segment = _mixed("H", segment)
-    if _UUID(segment):
-        return "UUID"
-    if _HASH(segment):
-        return "HASH"
-    if _TOKEN(segment) and not _SLUG(segment):
-        return "TOKEN"
-    return _mask_digits("N", segment)
-
-
-class Address(NamedTuple):
-    """A URL in parts."""
-
-    host: str
-    segments: tuple[str, ...]
-    """Of its path, which begins and may end with an empty one."""
-    parameters: tuple[tuple[str, str], ...]
-    """Of its path, ``(";name", "name=value")``, and of its query, ``("?name", "name=value")``."""
-
-    @classmethod
-    def of(cls, url: str) -> Address:
-        """Return the parts of *url*."""
-        match = _split(url)
-        assert match is not None  # noqa: S101 -- every part of the pattern may be empty
-        host, path, query = match.groups()
-        segments, parameters = [], []
-        if ":" in path or "%3A" in path:
-            path = path.replace("%3A", ":").replace(":", ":/")
-        for segment in path.split("/")[1:]:
-            if segment.startswith("(") and _SESSION(segment):
-                parameters.append((";", segment))
-                continue
-            if ";" in segment:
-                segment, _, parameter = segment.partition(";")
-                parameters.append((";" + parameter.partition("=")[0][:20], parameter))
-            segments.append(segment)
-        if query:
-            parameters += [("?" + pair.partition("=")[0][:30], pair) for pair in query.split("&") if pair]
-        return cls(host.lower()[:100], tuple(segments), tuple(parameters))
-
-    def mask(self, at: int) -> str:
-        """Return the segment *at* with what looks drawn or counted replaced."""
-        return mask(self.segments[at])[:60]
-
-    def key(self) -> str:
-        """Return text that is the same for the same address, in whichever order its parameters are."""
-        parameters = "&".join(sorted(pair for _, pair in self.parameters))
-        return f"{self.host}/{'/'.join(self.segments)}?{parameters}"
-
-    def without(self, part: str) -> Address | None:
-        """Return the address without *part*, as :mod:`~scrapy_bloom.loops.aliases` names it; None if it has none."""
-        if part[0] in "?;":
-            kept = tuple(pair for pair in self.parameters if pair[0] != part)
-            return None if len(kept) == len(self.parameters) else self._replace(parameters=kept)
-        _, place, text = part.split("/", 2)
-        segments = self.segments
-        at = int(place) + (len(segments) if place[0] == "-" else 0)
-        if len(segments) < 2 or not 0 <= at < len(segments) or self.mask(at) != text:
-            return None
-        return self._replace(segments=segments[:at] + segments[at + 1 :])
-
-    def names(self) -> tuple[list[str], list[str]]:
-        """Return the names of its kinds below the host, from the outside in, and its parameters."""
-        segments = [mask(segment)[:60] for segment in self.segments]
-        names = [name for name, _ in self.parameters if name[0] == ";"][:1]
-        names += [f"{segment}/" for segment in segments[:-1][:DEEPEST]]
-        leaf = segments[-1] if segments else ""
-        keys = sorted({_mask_digits("N", name[1:]) for name, _ in self.parameters if name[0] == "?"})
-        names += [f"{leaf}?", "&".join(keys)[:90]] if keys else [leaf or "$"]
-        return names, keys
 
 
 def readable(key: str) -> str:
@@ -253,6 +166,53 @@ class Kind(Evidence):
         self.given, self.judged, self.first_pages, self.pushed, self.bred, self.answers, self.since = values[:7]
         self.first_news, self.pages, self.news, self.links = values[7:]
         self.is_changed = False
+
+
+class Node:
+    """A kind in one group: what waits of it there, and what its next page costs."""
+
+    __slots__ = ("best", "children", "cost", "had", "heap", "kind", "parent", "promise", "waiting")
+
+    def __init__(self, kind: Kind, parent: Node | None) -> None:
+        self.kind, self.parent = kind, parent
+        self.children: dict[str, Node] = {}
+        self.heap: list[tuple[float, int, Node]] = []  # of children, by cost; an entry counts if its cost is the node's
+        self.waiting = 0
+        self.cost = self.promise = self.had = 0.0
+        self.best: Node | None = None
+
+    def weigh(self) -> float:
+        """Return what the next page costs, after what is known now."""
+        kind = self.kind
+        host = kind.host
+        if host is not None:
+            if host.is_given_up():
+                return 2 * _LAST + kind.given
+            if host is not kind:
+                return _LAST + kind.given
+        rate = kind.rate()
+        promise = rate * rate * sqrt(kind.links)
+        had = kind.given + min(self.waiting, kind.given) + 1
+        self.had = had * (1 - rate * (1 - kind.bred / (kind.pushed + 1)) / 2)
+        if self.children:
+            if self.best is None:
+                self.best = max(self.children.values(), key=lambda child: child.promise)
+            promise = promise**OWN * self.best.promise ** (1 - OWN)
+            self.had = self.had ** ((1 + OWN) / 2) * self.best.had ** ((1 - OWN) / 2)
+        parent = self.parent
+        if parent is not None:
+            if parent.best is None or promise > parent.best.promise:
+                parent.best = self
+            elif parent.best is self and promise < self.promise:
+                parent.best = None
+        self.promise = promise
+        return self.had / (promise + 1e-9)
+
+    def walk(self) -> Iterator[Node]:
+        """Yield this node and all below it."""
+        yield self
+        for child in self.children.values():
+            yield from child.walk()
 
 
 class Tree:

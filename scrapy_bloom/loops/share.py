@@ -26,11 +26,11 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from itertools import count
-from math import sqrt
 from typing import TYPE_CHECKING, NamedTuple
 
+from scrapy_bloom.loops.address import Address
 from scrapy_bloom.loops.aliases import Aliases
-from scrapy_bloom.loops.kinds import COPIES, Address, Tree, readable
+from scrapy_bloom.loops.kinds import COPIES, Node, Tree, readable
 from scrapy_bloom.loops.links import LinkCounts
 
 if TYPE_CHECKING:
@@ -39,13 +39,10 @@ if TYPE_CHECKING:
     from scrapy_bloom.loops.kinds import Kind
     from scrapy_bloom.loops.novelty import Brought
 
-OWN = 0.25  # how much of a kind's promise is its own; the rest is its best child's
 ENDLESS = 0.1  # share of its pages that bring something below which a kind that waits counts as endless
 
 _ALIAS = "\0"
 """What keys of notes about aliases begin with: no key of a kind does."""
-_LAST = 1e15
-"""What copies cost: more than any other kind. Hosts that are given up cost twice as much."""
 
 
 class Mark(NamedTuple):
@@ -56,53 +53,6 @@ class Mark(NamedTuple):
     """The lane of the page that linked to it."""
     fingerprint: bytes = b""
     """Of the request, whose links are counted by it."""
-
-
-class Node:
-    """A kind in one group: what waits of it there, and what its next page costs."""
-
-    __slots__ = ("best", "children", "cost", "had", "heap", "kind", "parent", "promise", "waiting")
-
-    def __init__(self, kind: Kind, parent: Node | None) -> None:
-        self.kind, self.parent = kind, parent
-        self.children: dict[str, Node] = {}
-        self.heap: list[tuple[float, int, Node]] = []  # of children, by cost; an entry counts if its cost is the node's
-        self.waiting = 0
-        self.cost = self.promise = self.had = 0.0
-        self.best: Node | None = None
-
-    def weigh(self) -> float:
-        """Return what the next page costs, after what is known now."""
-        kind = self.kind
-        host = kind.host
-        if host is not None:
-            if host.is_given_up():
-                return 2 * _LAST + kind.given
-            if host is not kind:
-                return _LAST + kind.given
-        rate = kind.rate()
-        promise = rate * rate * sqrt(kind.links)
-        had = kind.given + min(self.waiting, kind.given) + 1
-        self.had = had * (1 - rate * (1 - kind.bred / (kind.pushed + 1)) / 2)
-        if self.children:
-            if self.best is None:
-                self.best = max(self.children.values(), key=lambda child: child.promise)
-            promise = promise**OWN * self.best.promise ** (1 - OWN)
-            self.had = self.had ** ((1 + OWN) / 2) * self.best.had ** ((1 - OWN) / 2)
-        parent = self.parent
-        if parent is not None:
-            if parent.best is None or promise > parent.best.promise:
-                parent.best = self
-            elif parent.best is self and promise < self.promise:
-                parent.best = None
-        self.promise = promise
-        return self.had / (promise + 1e-9)
-
-    def walk(self) -> Iterator[Node]:
-        """Yield this node and all below it."""
-        yield self
-        for child in self.children.values():
-            yield from child.walk()
 
 
 class Group:

@@ -19,9 +19,9 @@ from scrapy import Request
 from scrapy_bloom.commands.charts import time_chart
 from scrapy_bloom.commands.command_line import main
 from scrapy_bloom.commands.terminal import OK
-from scrapy_bloom.estimate import Left, left_in_words
+from scrapy_bloom.crawl.estimate import Left, left_in_words
+from scrapy_bloom.frontier.order import LaneKey
 from scrapy_bloom.job.database import NAME
-from scrapy_bloom.job.order import LaneKey
 from scrapy_bloom.job.records import Figures
 from tests.support.engine import PlainSpider, opened
 

@@ -9,8 +9,8 @@ import pytest
 from scrapy import Request
 from twisted.python.failure import Failure
 
-from scrapy_bloom import failures
 from scrapy_bloom.commands.terminal import OK, USAGE
+from scrapy_bloom.crawl import failures
 from tests.support.engine import opened
 
 if TYPE_CHECKING:

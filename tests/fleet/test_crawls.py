@@ -112,7 +112,10 @@ def test_items_are_written_before_their_page_is_acknowledged(mortal: RedisServer
     def feed(number: int) -> dict[str, Any]:
         return {
             "FEEDS": {str(files[number]): {"format": "jsonlines"}},
-            "EXTENSIONS": {"scrapy.extensions.feedexport.FeedExporter": None, "scrapy_bloom.feeds.FeedExporter": 0},
+            "EXTENSIONS": {
+                "scrapy.extensions.feedexport.FeedExporter": None,
+                "scrapy_bloom.FeedExporter": 0,
+            },
         }
 
     with Site(pages=100) as site, workers(site, mortal.url, 0) as running:

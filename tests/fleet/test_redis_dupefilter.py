@@ -6,9 +6,9 @@ import pytest
 from scrapy import Request, Spider
 from scrapy.utils.test import get_crawler
 
+from scrapy_bloom.components.fleet_scheduler import FleetScheduler
+from scrapy_bloom.components.redis_dupefilter import RedisBloomDupeFilter
 from scrapy_bloom.errors import SettingsError, UnusableError
-from scrapy_bloom.fleet_scheduler import FleetScheduler
-from scrapy_bloom.redis_dupefilter import RedisBloomDupeFilter
 from tests.fleet.servers import LosingProxy, redis_cluster
 from tests.fleet.site import Site, workers
 
@@ -138,7 +138,7 @@ def test_other_rules_are_refused(make: Make, server: RedisServer) -> None:
 def test_durable_scheduler_is_refused(server: RedisServer) -> None:
     """A queue that is one worker's does not go with a filter that is all workers'."""
     crawler = get_crawler(
-        Spider, {"SCHEDULER": "scrapy_bloom.scheduler.DurableScheduler", "BLOOM_REDIS_URL": server.url}
+        Spider, {"SCHEDULER": "scrapy_bloom.components.scheduler.DurableScheduler", "BLOOM_REDIS_URL": server.url}
     )
     crawler._apply_settings()
     with pytest.raises(SettingsError, match="FleetScheduler"):
@@ -172,7 +172,7 @@ def test_any_scheduler_can_have_it(server: RedisServer, scheduler: str) -> None:
     """Under Scrapy's scheduler or that of scrapy-redis, two workers fetch each page once between them."""
     settings = {
         "SCHEDULER": scheduler,
-        "DUPEFILTER_CLASS": "scrapy_bloom.redis_dupefilter.RedisBloomDupeFilter",
+        "DUPEFILTER_CLASS": "scrapy_bloom.components.redis_dupefilter.RedisBloomDupeFilter",
         "REDIS_URL": server.url,
         "SCHEDULER_PERSIST": True,
     }

@@ -40,7 +40,7 @@ def make(server: RedisServer) -> Iterator[Callable[..., FleetStore]]:
         crawler._apply_settings()
         crawler.spider = PageSpider.from_crawler(crawler)
         settings = BloomSettings.from_settings(crawler.settings)
-        made.append(FleetStore(crawler, settings, fingerprints_of(crawler), flush=flush))
+        made.append(FleetStore(crawler, settings, fingerprints_of(crawler), flush=flush, wake=lambda: None))
         return made[-1]
 
     yield make
@@ -114,7 +114,7 @@ class FleetEngine(Engine):
 @pytest.mark.parametrize("check", store_contract.CHECKS, ids=lambda check: check.__name__)
 def test_the_contract_of_all_stores(check: Callable[[Any], None], server: RedisServer) -> None:
     """A worker's store does what stores in memory and in job directories do."""
-    scheduler = "scrapy_bloom.fleet_scheduler.FleetScheduler"
+    scheduler = "scrapy_bloom.components.fleet_scheduler.FleetScheduler"
     check(lambda: FleetEngine(None, {"SCHEDULER": scheduler, "BLOOM_REDIS_URL": server.url}))
 
 

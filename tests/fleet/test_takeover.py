@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 OURS = f"{ScrapyRedisFingerprinter.__module__}.ScrapyRedisFingerprinter"
 
 
+def nothing() -> None:
+    pass
+
+
 class BookSpider(Spider):
     name = "books"
 
@@ -72,7 +76,7 @@ class Crawl:
 
     def fetched(self, *found: str) -> list[str]:
         """What a worker is handed, that finds links to *found* as well."""
-        store = FleetStore(self.crawler, self.settings, fingerprints_of(self.crawler), flush=lambda: None)
+        store = FleetStore(self.crawler, self.settings, fingerprints_of(self.crawler), flush=nothing, wake=nothing)
         try:
             for path in found:
                 store.push(request(path), store._fingerprints.of_request(request(path)))

@@ -9,8 +9,8 @@ from scrapy import Request, Spider
 from scrapy.http import HtmlResponse
 from scrapy.utils.test import get_crawler
 
-from scrapy_bloom.crawl import Crawl
-from scrapy_bloom.dupefilter import BloomDupeFilter
+from scrapy_bloom.components.dupefilter import BloomDupeFilter
+from scrapy_bloom.crawl.crawl import Crawl
 from scrapy_bloom.links.spider import UnseenLinks
 
 if TYPE_CHECKING:

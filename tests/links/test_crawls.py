@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
-OURS = {"DUPEFILTER_CLASS": "scrapy_bloom.dupefilter.BloomDupeFilter", "BLOOM_CAPACITY": 1000}
-DURABLE = {**OURS, "SCHEDULER": "scrapy_bloom.scheduler.DurableScheduler"}
+OURS = {"DUPEFILTER_CLASS": "scrapy_bloom.components.dupefilter.BloomDupeFilter", "BLOOM_CAPACITY": 1000}
+DURABLE = {**OURS, "SCHEDULER": "scrapy_bloom.components.scheduler.DurableScheduler"}
 PAGES = 40
 
 

@@ -12,7 +12,7 @@ from scrapy.linkextractors import LinkExtractor
 from scrapy.utils.request import fingerprint
 from scrapy.utils.response import get_base_url
 
-from scrapy_bloom.dupefilter import BloomDupeFilter
+from scrapy_bloom.components.dupefilter import BloomDupeFilter
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.links import memory
 from scrapy_bloom.links.extractor import UnseenLinkExtractor

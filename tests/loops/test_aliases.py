@@ -10,8 +10,8 @@ import pytest
 
 from benchmarks.loops import crawl
 from benchmarks.sites.program import Program, link, shown
+from scrapy_bloom.loops.address import Address
 from scrapy_bloom.loops.aliases import HOSTS, PARTS, SECTIONS, Aliases
-from scrapy_bloom.loops.kinds import Address
 from tests.loops.test_share import HOST, NEWS, Queue, new_share
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import pytest
 
-from scrapy_bloom.job.frontier import Frontier
-from scrapy_bloom.job.order import LaneKey
+from scrapy_bloom.frontier.lanes import Frontier
+from scrapy_bloom.frontier.order import LaneKey
 from scrapy_bloom.loops.novelty import Brought
 from scrapy_bloom.loops.share import Mark, Share
 

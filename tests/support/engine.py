@@ -17,10 +17,10 @@ from scrapy.utils.misc import build_from_crawler, load_object
 from scrapy.utils.reactor import CallLaterOnce, install_reactor, is_reactor_installed
 from scrapy.utils.test import get_crawler
 
-from scrapy_bloom.crawl import Crawl
-from scrapy_bloom.dupefilter import BloomDupeFilter
+from scrapy_bloom.components.dupefilter import BloomDupeFilter
+from scrapy_bloom.components.scheduler import DurableScheduler
+from scrapy_bloom.crawl.crawl import Crawl
 from scrapy_bloom.job.store import JobStore
-from scrapy_bloom.scheduler import DurableScheduler
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

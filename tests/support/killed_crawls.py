@@ -30,9 +30,9 @@ from scrapy.http import HtmlResponse
 from scrapy.settings import default_settings
 from scrapy.utils.misc import load_object
 
-from scrapy_bloom import addon, dupefilter, feeds, scheduler  # noqa: F401 - the parent imports for all
-from scrapy_bloom import crawl as owner
-from scrapy_bloom.crawl import Crawl
+from scrapy_bloom.components import addon, dupefilter, feeds, scheduler  # noqa: F401 - the parent imports for all
+from scrapy_bloom.crawl import crawl as owner
+from scrapy_bloom.crawl.crawl import Crawl
 from scrapy_bloom.errors import BloomError
 from scrapy_bloom.job import store
 from scrapy_bloom.job.inspect import inspect_job
@@ -356,14 +356,14 @@ def settings_of(crawl: CrawlOfSite) -> dict[str, Any]:
     settings = {
         "CRAWL": crawl,
         "JOBDIR": str(crawl.job),
-        "ADDONS": {"scrapy_bloom.addon.Addon": 300},
-        "DUPEFILTER_CLASS": "scrapy_bloom.dupefilter.BloomDupeFilter",
-        "SCHEDULER": "scrapy_bloom.scheduler.DurableScheduler",
+        "ADDONS": {"scrapy_bloom.components.addon.Addon": 300},
+        "DUPEFILTER_CLASS": "scrapy_bloom.components.dupefilter.BloomDupeFilter",
+        "SCHEDULER": "scrapy_bloom.components.scheduler.DurableScheduler",
         "EXTENSIONS_BASE": {
             "scrapy.extensions.corestats.CoreStats": 0,
             "scrapy.extensions.spiderstate.SpiderState": 0,
             "scrapy.extensions.closespider.CloseSpider": 0,
-            "scrapy_bloom.feeds.FeedExporter": 0,
+            "scrapy_bloom.components.feeds.FeedExporter": 0,
         },
         "FEEDS": {
             f"{directory}/items.jl": {"format": "jsonlines"},

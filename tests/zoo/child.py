@@ -13,7 +13,7 @@ from typing import Any
 from scrapy.crawler import Crawler, CrawlerProcess
 
 import scrapy_bloom  # noqa: F401 - imported once, before the processes fork
-from scrapy_bloom import addon, dupefilter, feeds, scheduler  # noqa: F401 - likewise
+from scrapy_bloom.components import addon, dupefilter, feeds, scheduler  # noqa: F401 - likewise
 
 SETTINGS = {
     "LOG_LEVEL": "INFO",

@@ -1,0 +1,1 @@
+"""What Scrapy loads: the add-on, filters, schedulers, middlewares, the feed exporter. They translate for the crawl."""

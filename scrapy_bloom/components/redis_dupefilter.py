@@ -1,0 +1,64 @@
+"""RedisBloomDupeFilter: a duplicate filter that workers share on a server, under any scheduler."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from scrapy import signals
+from scrapy.utils.misc import load_object
+
+from scrapy_bloom.components.dupefilter import BloomDupeFilter
+from scrapy_bloom.components.fleet_scheduler import FleetScheduler
+from scrapy_bloom.components.scheduler import DurableScheduler
+from scrapy_bloom.crawl.crawl import Crawl
+from scrapy_bloom.errors import SettingsError
+
+if TYPE_CHECKING:
+    from scrapy import Spider
+    from scrapy.crawler import Crawler
+    from typing_extensions import Self
+
+
+class RedisBloomDupeFilter(BloomDupeFilter):
+    """For ``DUPEFILTER_CLASS``: as ``BloomDupeFilter``, with the filter on the server of ``BLOOM_REDIS_URL``.
+
+    For Scrapy's scheduler and others, such as scrapy-redis'. Under ``FleetScheduler`` it is what ``BloomDupeFilter``
+    is there: the queue has the filter.
+
+    Raises:
+        SettingsError: On construction; names every wrong ``BLOOM_*`` setting, and ``DurableScheduler``, whose
+            requests are one worker's.
+        BloomError: On :meth:`open`, or with the first request; the server cannot be used.
+
+    """
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """Build the filter of *crawler*."""
+        # Not issubclass(): to that, all of Scrapy's schedulers are each other's subclasses.
+        bases = load_object(crawler.settings["SCHEDULER"]).__mro__
+        if FleetScheduler not in bases:
+            if DurableScheduler in bases:
+                problem = (
+                    "SCHEDULER is DurableScheduler, whose requests are lost to the others when this worker is, while "
+                    "RedisBloomDupeFilter calls them seen. Set SCHEDULER = 'scrapy_bloom.FleetScheduler'"
+                )
+                raise SettingsError([problem])
+            from scrapy_bloom.fleet.shared_filter import SharedFilter  # imports redis
+
+            Crawl.of(crawler).use_store(SharedFilter)
+        return super().from_crawler(crawler)
+
+    @classmethod
+    def from_spider(cls, spider: Spider) -> Self:
+        """Build the filter as the scheduler of scrapy-redis does, which never opens or closes it."""
+        crawler = spider.crawler
+        dupefilter = cls.from_crawler(crawler)
+        crawler.signals.connect(dupefilter.close, signal=signals.spider_closed, weak=False)
+        return dupefilter
+
+    def clear(self) -> None:
+        """Remove the filter from the server, as scrapy-redis does at its start or end unless told otherwise."""
+        self.open()
+        store: Any = self.crawl.store
+        store.clear()

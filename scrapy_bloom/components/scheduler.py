@@ -1,0 +1,141 @@
+"""DurableScheduler: the scheduler that Scrapy sees. It holds the crawl, which keeps the requests, and translates."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from scrapy.core.scheduler import BaseScheduler
+from scrapy.utils.misc import build_from_crawler, load_object
+
+from scrapy_bloom.crawl.crawl import Crawl
+from scrapy_bloom.crawl.hooks import IN_PROGRESS, watch_progress
+from scrapy_bloom.crawl.in_progress import NOBODY
+from scrapy_bloom.crawl.startup import log_start_errors
+from scrapy_bloom.errors import BloomError, UnusableError
+
+if TYPE_CHECKING:
+    from collections.abc import Sized
+
+    from scrapy import Request, Spider
+    from scrapy.crawler import Crawler
+    from scrapy.dupefilters import BaseDupeFilter
+    from twisted.internet.defer import Deferred
+    from typing_extensions import Self
+
+logger = logging.getLogger(__name__)
+
+
+class DurableScheduler(BaseScheduler):
+    """For ``SCHEDULER``: pending requests in ``JOBDIR/requests.bloom``, none of them lost to ``kill -9``.
+
+    The order is Scrapy's: that of the two priority queues that ``SCHEDULER_PRIORITY_QUEUE`` may name, LIFO or FIFO as
+    ``SCHEDULER_DISK_QUEUE`` and its kin say. Without ``JOBDIR`` requests are kept in memory.
+
+    Raises:
+        SettingsError: On construction; names every wrong ``BLOOM_*`` setting.
+        BloomError: On :meth:`open`; the job directory cannot be used.
+
+    """
+
+    shares_requests = False
+    """Whether other processes have requests of the same queue."""
+
+    def __init__(self, crawl: Crawl, dupefilter: BaseDupeFilter) -> None:
+        self.crawl, self.df, self.stats = crawl, dupefilter, crawl.stats
+        self.spider: Spider | None = None
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """Build the scheduler of *crawler*, and its duplicate filter."""
+        with log_start_errors(logger):
+            crawl = Crawl.of(crawler)
+            crawl.scheduler_name = cls.__name__
+            return cls(crawl, build_from_crawler(load_object(crawler.settings["DUPEFILTER_CLASS"]), crawler))
+
+    def open(self, spider: Spider) -> Deferred[None] | None:
+        """Open the job, then the filter. Raises BloomError, before the first request, if the job cannot be used."""
+        self.spider = spider
+        self.crawl.open()
+        self._watch_engine()
+        return self.df.open()
+
+    def _watch_engine(self) -> None:
+        """From now on, learn from Scrapy's engine when it is done with a request."""
+        if IN_PROGRESS not in self.crawl.missing_hooks:
+            watch_progress(self.crawl.crawler, self.crawl.done)
+        elif self.shares_requests:  # others would wait for its acknowledgements for ever
+            advice = "Please report it together with the Scrapy version."
+            raise UnusableError("This Scrapy", f"has no {IN_PROGRESS} as we know it", advice=advice)
+
+    def close(self, reason: str) -> Deferred[None] | None:
+        """Write what is pending, then close the filter."""
+        self.crawl.close(reason)
+        return self.df.close(reason)
+
+    def has_pending_requests(self) -> bool:
+        """Return whether requests are pending that are to be fetched: not those that the loop guard leaves."""
+        return len(self) > 0 and not self.crawl.is_over()
+
+    def __len__(self) -> int:
+        return 0 if self.crawl.store is None or self.crawl.has_failed else len(self.crawl.store)
+
+    @property
+    def dqs(self) -> Sized | None:
+        """The pending requests that survive the process: Scrapy's telnet console asks for their number."""
+        return None if self.crawl.store is None else self.crawl.store.durable
+
+    @property
+    def mqs(self) -> Sized:
+        """The pending requests that end with the process."""
+        return () if self.crawl.store is None else self.crawl.store.in_memory
+
+    def enqueue_request(self, request: Request) -> bool:
+        """Take in *request* unless the filter has seen it; return False if it has."""
+        crawl = self.crawl
+        _, parent = crawl.pages.parents.pop(id(request), NOBODY)
+        fingerprint, is_start = None, False
+        if crawl.delta is not None and crawl.delta.skips(request):
+            return False
+        if request.dont_filter:
+            is_start = parent is None and bool(request.meta.get("is_start_request"))
+            if is_start and crawl.start_urls is not None and crawl.start_urls.skips(request):
+                return False
+        elif self.df.request_seen(request):
+            assert self.spider is not None  # noqa: S101 - open() has set it
+            self.df.log(request, self.spider)
+            return False
+        elif (decision := crawl.decision) is not None and decision.request is request:
+            fingerprint = decision.fingerprint
+        assert crawl.store is not None  # noqa: S101 - open() has opened it
+        mark = None
+        if crawl.guard is not None and crawl.guard.is_open:
+            mark = crawl.guard.mark(request, parent, fingerprint)
+        try:
+            is_durable = crawl.store.push(request, fingerprint, parent, mark)
+        except BloomError as error:
+            crawl.fail(error)
+            return False
+        if is_start and crawl.start_urls is not None:
+            crawl.start_urls.pushed(is_durable=is_durable)
+        self.stats.inc_value("scheduler/enqueued/disk" if is_durable else "scheduler/enqueued/memory")
+        self.stats.inc_value("scheduler/enqueued")
+        depth = request.meta.get("depth")
+        crawl.progress.estimate.found[depth if type(depth) is int and depth >= 0 else 0] += 1
+        return True
+
+    def next_request(self) -> Request | None:
+        """Return the next request, or None."""
+        crawl = self.crawl
+        if crawl.has_failed or crawl.store is None:
+            return None
+        try:
+            found = crawl.store.pop()
+        except BloomError as error:
+            crawl.fail(error)
+            return None
+        if found is None:
+            return None
+        self.stats.inc_value("scheduler/dequeued/disk" if found[1] else "scheduler/dequeued/memory")
+        self.stats.inc_value("scheduler/dequeued")
+        return found[0]

@@ -1,0 +1,264 @@
+"""Delta crawls: the pages that gave an item in an earlier run, which are not fetched again. Lists are.
+
+    item_scraped           the page of a request has given an item
+    the page is committed  its key waits: its items may not be safe yet
+    a commit begins        the keys that wait go with it
+    it has been made       they are added to the files
+
+A kill in between costs fetches, never an item. Where no commit has the items, all keys wait until the crawl has ended.
+Each of ``DIRECTORY/SPIDER/0``, ``1``, ... is a filter: a process locks the first that is free, adds to that, and reads
+all, so the workers of one machine share them.
+"""
+
+from __future__ import annotations
+
+import dbm
+import logging
+import re
+import shutil
+import time
+from contextlib import ExitStack, suppress
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from scrapy import signals
+from scrapy.utils.project import data_path
+from scrapy.utils.python import to_bytes
+
+from scrapy_bloom.errors import BloomError, InUseError, SettingsError, counted
+from scrapy_bloom.filter.chain import ScalableBloomFilter
+from scrapy_bloom.filter.directory import open_filter
+from scrapy_bloom.filter.inspect import reading
+from scrapy_bloom.filter.lock import is_locked
+from scrapy_bloom.frontier.page import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from scrapy import Request
+    from scrapy.crawler import Crawler
+    from scrapy.http import Response
+
+    from scrapy_bloom.frontier.page import Page
+    from scrapy_bloom.frontier.store import Store
+    from scrapy_bloom.settings import BloomSettings
+
+logger = logging.getLogger(__name__)
+
+_is_hex_sha1 = re.compile(rb"[0-9a-f]{40}").fullmatch
+
+
+def open_delta(crawler: Crawler, own: BloomSettings, scheduler: str) -> Delta | None:
+    """Return what earlier runs of *crawler* left; None if it is no delta crawl, or only scrapy-deltafetch says so.
+
+    Raises:
+        SettingsError: There is no *scheduler* of ours.
+        BloomError: The files cannot be used.
+
+    """
+    settings = crawler.settings
+    delta = settings.getbool("DELTAFETCH_ENABLED") and bool(scheduler) if own.delta is None else own.delta
+    if not delta:
+        return None
+    if not scheduler:
+        problem = f"BLOOM_DELTA needs our scheduler, and SCHEDULER is {settings['SCHEDULER']}: take that out"
+        raise SettingsError([problem])
+    return Delta(crawler, own, Path(data_path("delta") if delta is True else delta))
+
+
+class Delta:
+    """What one crawl knows of the pages that gave an item. Keep a reference to it: signals do not."""
+
+    waits_for_end = False
+    """Whether items of the crawl are safe when it has ended, and not with a commit."""
+
+    def __init__(self, crawler: Crawler, own: BloomSettings, directory: Path) -> None:
+        spider, settings, stats = crawler.spider, crawler.settings, crawler.stats
+        assert spider is not None and stats is not None  # noqa: S101, PT018 - the engine opens the scheduler with both
+        self._crawler, self._stats, self._own = crawler, stats, own
+        self._done: list[bytes] = []  # keys of pages that are done
+        self._writing: list[bytes] = []  # and those of the commit under way
+        self._commits, self._left_out_start = 0, False
+        self._new = ScalableBloomFilter(10_000, 1e-3)  # what this run has added; a false positive costs a fetch
+        self._home = directory / quote(spider.name, safe="")
+        self._taken_over = self._home / "deltafetch-taken-over"
+        if own.delta_reset or settings.getbool("DELTAFETCH_RESET") or getattr(spider, "deltafetch_reset", False):
+            self._forget_all()
+        self._open_files = ExitStack()
+        self._others: list[Callable[[bytes], bool]] = []
+        self._pages_of_others, self._error_rate_of_others = 0, 0.0
+        self._chain = self._open()
+        if settings.getbool("DELTAFETCH_ENABLED"):
+            self._take_over(Path(data_path(settings.get("DELTAFETCH_DIR", "deltafetch")), f"{spider.name}.db"))
+        self._set_pages()
+        pages = counted(stats.get_value("bloom/delta/pages"), "page")
+        logger.info("Delta crawl: %s in %s gave an item in earlier runs", pages, self._home)
+
+    def _forget_all(self) -> None:
+        for each in self._home.glob("[0-9]*"):
+            if not is_locked(each):
+                shutil.rmtree(each)
+        self._home.mkdir(parents=True, exist_ok=True)
+        self._taken_over.touch()
+
+    def _open(self) -> ScalableBloomFilter:
+        own = self._own
+        for mine in (self._home / str(number) for number in count()):
+            with suppress(InUseError):
+                chain = open_filter(mine, own.capacity, own.error_rate, max_age=own.max_age)
+                break
+        self._open_files.callback(chain.close)
+        for each in set(self._home.glob("[0-9]*")) - {mine}:
+            try:
+                contains, layers = self._open_files.enter_context(reading(each, own.max_age))
+            except BloomError as error:
+                logger.warning("%s Its pages are fetched again.", error)
+                continue
+            self._others.append(contains)
+            self._pages_of_others += sum(layer.count for layer in layers)
+            self._error_rate_of_others += sum(layer.estimated_error_rate for layer in layers)
+        return chain
+
+    def _take_over(self, path: Path) -> None:
+        """Add the keys that scrapy-deltafetch has kept at *path*, once: Scrapy's fingerprints, or the user's own."""
+        if self._taken_over.exists() or dbm.whichdb(str(path)) is None:
+            return
+        since = time.time() - (self._own.max_age or time.time())
+        try:
+            with dbm.open(str(path), "r") as found:
+                keys: list[Any] = [key for key in found.keys() if float(found[key]) >= since]  # noqa: SIM118 - no mapping
+        except (*dbm.error, ImportError, OSError, ValueError) as error:  # one of Berkeley DB, from before deltafetch 2
+            logger.warning("%s cannot be read (%s): the first delta crawl fetches all pages", path, error)
+            return
+        for key in keys:
+            self._chain.add(key)
+            if _is_hex_sha1(key):  # a fingerprint as older versions wrote it
+                self._chain.add(bytes.fromhex(key.decode()))
+        self._taken_over.touch()
+        logger.info("Took over %s from scrapy-deltafetch's %s", counted(len(keys), "page"), path)
+
+    def begin(
+        self,
+        store: Store,
+        of_request: Callable[[Request], bytes],
+        page_of: Callable[[object], Page | None],
+        *,
+        has_feeds: bool,
+    ) -> None:
+        """Watch the crawl with *store*, fingerprints *of_request*, pages *of* responses, and perhaps feeds of ours."""
+        self._store, self._of_request, self._page_of = store, of_request, page_of
+        self._crawler.signals.connect(self._gave_item, signal=signals.item_scraped)
+        self._crawler.signals.connect(self._lost_item, signal=signals.item_error)
+        self.waits_for_end = store.commits is None or (bool(self._crawler.settings.getdict("FEEDS")) and not has_feeds)
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    def skips(self, request: Request) -> bool:
+        """Return whether *request* is not fetched again, and count it. An unfiltered start request always is."""
+        meta = request.meta
+        is_wanted = meta.get("delta_skip") or not meta.get("deltafetch_enabled", True)
+        if is_wanted or (request.dont_filter and meta.get("is_start_request")) or (key := self._key(request)) is None:
+            return False
+        is_known = self.known([key], request)[0]
+        self._left_out_start |= is_known and bool(meta.get("is_start_request"))
+        return is_known
+
+    def known(self, keys: Sequence[bytes], first: object = "a link") -> list[bool]:
+        """Return for each of *keys* whether its page gave an item in an earlier run; count and log those."""
+        known = [
+            (self._chain.contains(key) or any(contains(key) for contains in self._others)) and key not in self._new
+            for key in keys
+        ]
+        if any(known):
+            if not self._stats.get_value("bloom/delta/skipped"):
+                logger.info("Not fetched again, as its page gave an item before: %s. No more are shown", first)
+            self._stats.inc_value("bloom/delta/skipped", sum(known))
+        return known
+
+    def _key(self, request: Request) -> bytes | None:
+        own = request.meta.get("delta_key") or request.meta.get("deltafetch_key")
+        try:
+            return to_bytes(own) if own else self._of_request(request)
+        except Exception:  # no text, or a fingerprinter of the user's fails
+            logger.warning("%s has no key, and is fetched in each run", request, exc_info=True)
+            return None
+
+    def expected_lost(self) -> float:
+        """Return how many new pages of this run have probably been taken for known."""
+        rate = self._chain.estimated_error_rate() + self._error_rate_of_others
+        return rate * int(self._stats.get_value("scheduler/enqueued", 0))
+
+    # -- pages ---------------------------------------------------------------------------------------------------------
+
+    def _gave_item(self, response: Response | None) -> None:
+        if (page := self._page_of(response)) is not None:
+            page.note_item()
+
+    def _lost_item(self, response: Response | None) -> None:
+        if (page := self._page_of(response)) is not None:
+            page.note_item(failed=True)
+
+    def done(self, page: Page) -> None:
+        """Note the key of *page*, with which the engine is done, when it is committed: if it gave whole items."""
+        if page.failed_items is False and page.result.outcome is Outcome.ANSWERED:
+            key = self._key(page.request)
+            if key is not None:
+                page.items.append((self._done.append, key))
+
+    def commit_begins(self) -> None:
+        """Note that the next commit holds the items of all pages done so far."""
+        self._add_committed()
+        if not self.waits_for_end:
+            self._writing += self._done
+            self._done.clear()
+
+    def _add_committed(self) -> None:
+        if (commits := self._store.commits or 0) > self._commits:
+            self._commits = commits
+            self._add(self._writing)
+
+    def _add(self, keys: list[bytes]) -> None:
+        for key in keys:
+            self._chain.add(key)
+            self._new.add(key)
+        keys.clear()
+        self._set_pages()
+
+    def _set_pages(self) -> None:
+        pages = len(self._chain) + self._pages_of_others + len(self._done) + len(self._writing)
+        self._stats.set_value("bloom/delta/pages", pages)
+
+    def crawl_closes(self) -> None:
+        """Add what is safe, and close the files; if need be, when the feeds are stored."""
+        self._add_committed()
+        self._set_pages()
+        if self._left_out_start and not self._stats.get_value("scheduler/enqueued"):
+            logger.warning(
+                "Nothing was fetched: the start pages have given items before. If they are lists, too, set "
+                'dont_filter=True or meta["delta_skip"] = True on their requests.'
+            )
+        left = sum(self._stats.get_value(f"bloom/{which}/left", 0) for which in ("hosts", "loop"))
+        if left and self._store.commits is not None:
+            logger.warning(
+                "The job has not ended, since %s are left in it. The next delta crawl goes on with these, and looks at "
+                "no list again, unless you raise BLOOM_PAGES_PER_HOST, switch BLOOM_LOOP_GUARD off, or take another "
+                "JOBDIR.",
+                counted(left, "request"),
+            )
+        if self.waits_for_end:
+            self._crawler.signals.connect(self._engine_stopped, signal=signals.engine_stopped, weak=False)
+        else:
+            self.close()
+
+    def _engine_stopped(self) -> None:
+        if any(name.startswith("feedexport/failed_count/") for name in self._stats.get_stats()):
+            logger.warning("A feed could not be stored: the next run fetches again what gave an item in this one")
+        else:
+            self._add(self._done)
+        self.close()
+
+    def close(self) -> None:
+        """Close the files."""
+        self._open_files.close()

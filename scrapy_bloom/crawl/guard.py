@@ -1,0 +1,141 @@
+"""The loop guard of a crawl: the limits of URLs, and the share of the crawl that each kind of URLs gets."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from scrapy_bloom.errors import counted
+from scrapy_bloom.loops.limits import allowed_by, objection_by
+from scrapy_bloom.loops.novelty import NOTHING, Novelty
+from scrapy_bloom.loops.share import Mark, Share
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from scrapy import Request
+    from scrapy.http import Response
+
+    from scrapy_bloom.frontier.page import Page
+    from scrapy_bloom.loops.limits import LoopOptions
+    from scrapy_bloom.loops.share import Group
+
+logger = logging.getLogger(__name__)
+
+ALIASES_SHOWN = 10
+FINGERPRINT_BYTES = 8
+"""Of each pending request, which stand in its row: enough to count its links by."""
+
+
+class LoopGuard:
+    """What one crawl knows of the kinds of its URLs.
+
+    Args:
+        options: The limits, and what is let through.
+
+    """
+
+    def __init__(self, options: LoopOptions) -> None:
+        self.objection = objection_by(options)
+        self.share = Share(self._remember)
+        self._is_allowed = allowed_by(options)
+        self._novelty: Novelty | None = None
+        self._add: Callable[[bytes], bool] = lambda _: True
+
+    def open(self, add: Callable[[bytes], bool]) -> None:
+        """Begin; *add* remembers a piece of a page, and returns whether it is new."""
+        self._novelty, self._add = Novelty(add), add
+
+    def _remember(self, key: bytes) -> bool:
+        return self._add(key)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it shares the crawl, and does not only limit URLs: not so in a fleet."""
+        return self._novelty is not None
+
+    def counting(self, add: Callable[[bytes], bool]) -> Callable[[bytes], bool]:
+        """Return *add*, which remembers the fingerprint of a request, so that it counts the request as a link, too."""
+
+        def count_and_add(fingerprint: bytes) -> bool:
+            self.share.links.add(fingerprint)
+            return add(fingerprint)
+
+        return count_and_add
+
+    def count_links(self, fingerprints: Iterable[bytes]) -> None:
+        """Count links to pages that were asked for before, by the *fingerprints* of their requests."""
+        if self.is_open:
+            for fingerprint in fingerprints:
+                self.share.links.add(fingerprint)
+
+    def mark(self, request: Request, parent: Page | None, fingerprint: bytes | None) -> Mark:
+        """Return what is to be noted of *request*, which is about to be queued, and to which *parent* led.
+
+        Its links are counted by *fingerprint*; None: it has none.
+        """
+        url = _asked_for(request)
+        if self._is_allowed(url):
+            return Mark("")
+        return self.share.mark(url, None if parent is None else parent.mark, (fingerprint or b"")[:FINGERPRINT_BYTES])
+
+    def judge(self, page: Page, response: Response) -> None:
+        """Learn what *response*, the answer of *page*, brought."""
+        mark = page.mark
+        if mark is None or self._novelty is None:
+            return
+        brought = self._novelty.brought(response) if _tells_something(response) else NOTHING
+        page.is_judged = True
+        if mark.lane:
+            self.share.page_done(mark, brought, _asked_for(page.request))
+
+    def done(self, page: Page) -> None:
+        """Note that the engine is done with *page*: without an answer, it has brought nothing."""
+        if not page.is_judged and page.mark is not None and page.mark.lane:
+            self.share.page_done(page.mark, NOTHING, _asked_for(page.request))
+
+    def log_aliases(self, url_rules: Sequence[str]) -> None:
+        """Say which parts of URLs do not matter, and which rules, beside the crawl's own *url_rules*, drop them."""
+        aliases = sorted(self.share.aliases.believed(), key=lambda alias: alias.other - alias.same)
+        if not aliases:
+            return
+        rules = [rule for alias in aliases if (rule := alias.rule()) and rule not in url_rules]
+        logger.info(
+            "The loop guard has found %s of URLs that make no difference: %s.%s",
+            counted(len(aliases), "part"),
+            "; ".join(
+                f"{alias.describe()} on {alias.host} ({alias.same:,} of {alias.same + alias.other:,} pairs of pages "
+                "showed the same)"
+                for alias in aliases[:ALIASES_SHOWN]
+            ),
+            f" A new job fetches such pages once with BLOOM_URL_RULES = {[*url_rules, *rules]}" if rules else "",
+        )
+
+    def log_left(self, groups: Iterable[Group], *, stays: bool) -> int:
+        """Say what of *groups* is left when the guard ends the crawl, and whether it *stays* in a job's queue.
+
+        Return how many requests that are.
+        """
+        kinds = self.share.report(groups)
+        left = sum(waiting for _, waiting, _ in kinds)
+        logger.warning(
+            "The loop guard ends the crawl: the last pages of each host, as many as it had before and 1,000 at least, "
+            "have brought nothing new. Left: %s of %s; %s. Most: %s",
+            counted(left, "pending request"),
+            counted(len(kinds), "kind"),
+            "they stay in the job, and a run with BLOOM_LOOP_GUARD = False fetches them"
+            if stays
+            else "without a JOBDIR they are lost, and a crawl with BLOOM_LOOP_GUARD = False fetches them",
+            ", ".join(f"{kind} ({waiting:,}{example and f', as {example}'})" for kind, waiting, example in kinds[:5]),
+        )
+        return left
+
+
+def _asked_for(request: Request) -> str:
+    redirected = request.meta.get("redirect_urls")
+    return str(redirected[0]) if redirected else request.url
+
+
+def _tells_something(response: Response) -> bool:
+    """Return whether *response* is a page: refusals, faults and answers without a body are none."""
+    return response.status < 400 and response.status not in {204, 304}

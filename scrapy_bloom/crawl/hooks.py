@@ -1,0 +1,171 @@
+"""The private parts of Scrapy that we use. Each is checked when a crawl opens; without it, one log line says the loss.
+
+Scrapy has no signal for "done with a request", for "replaced by another request", and for the page that a request or
+an item came from.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+from scrapy import Request
+from scrapy.core.downloader import Slot as DownloaderSlot
+from scrapy.extensions.feedexport import FeedExporter
+from scrapy.linkextractors import LinkExtractor
+from scrapy.linkextractors.lxmlhtml import LxmlParserLinkExtractor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from scrapy.crawler import Crawler
+
+    from scrapy_bloom.crawl.in_progress import PagesInProgress
+    from scrapy_bloom.frontier.page import Page
+
+logger = logging.getLogger(__name__)
+
+IN_PROGRESS = "engine._slot.inprogress"
+DOWNLOADER_SLOTS = "engine.downloader.slots[...].queue, .delay"
+LOSSES = {
+    IN_PROGRESS: "the next run in a job directory fetches every page of this one again, and its items come twice",
+    "engine._slot.nextcall": "a worker that waits for requests of others looks for them every 5 s only",
+    DOWNLOADER_SLOTS: "Retry-After and Crawl-delay are ignored",
+    "engine._handle_downloader_output": "no page counts as failed, and pages per host are not counted",
+    "engine.scraper.handle_spider_output_async": "after a kill, items of unfiltered requests may come twice",
+    "engine.scraper.handle_spider_error": "pages whose callback raised do not count as failed",
+    "FeedExporter.slots, FeedExporter._start_new_batch": "after a kill, items may be missing from feeds or come twice",
+    "LinkExtractor._link_allowed, LxmlParserLinkExtractor._iter_links": "UnseenLinkExtractor works like LinkExtractor",
+    "Request._url, ._meta, ._body": "fingerprints take 3 times as long",
+}
+"""What is lost without a private part of Scrapy, by its name."""
+
+
+def missing_hooks(crawler: Crawler) -> list[str]:
+    """Return the names of the private parts that the running Scrapy does not have as we know them."""
+    engine: Any = crawler.engine
+    slot, scraper = getattr(engine, "_slot", None), getattr(engine, "scraper", None)
+    is_there = (
+        type(getattr(slot, "inprogress", None)) is set,
+        hasattr(getattr(slot, "nextcall", None), "schedule"),
+        _has_queue_and_delay(),
+        _takes(engine, "_handle_downloader_output", "result", "request"),
+        _takes(scraper, "handle_spider_output_async", "result", "request", "response"),
+        _takes(scraper, "handle_spider_error", "_failure", "request", "response"),
+        _takes(FeedExporter, "_start_new_batch", "self", "batch_id", "uri"),
+        _takes(LinkExtractor, "_link_allowed", "self", "link") and hasattr(LxmlParserLinkExtractor, "_iter_links"),
+        all(hasattr(Request("data:,"), name) for name in ("_url", "_meta", "_body")),
+    )
+    return [name for name, there in zip(LOSSES, is_there, strict=True) if not there]
+
+
+def _has_queue_and_delay() -> bool:
+    try:
+        slot: Any = DownloaderSlot(1, 0.0, None)  # the third argument is another one in Scrapy 2.13
+    except TypeError:
+        return False
+    return isinstance(getattr(slot, "queue", None), deque) and getattr(slot, "delay", None) == 0
+
+
+def _takes(owner: object, method: str, *names: str) -> bool:
+    """Return whether *owner* has a *method* whose first parameters have these *names*."""
+    try:
+        parameters = inspect.signature(getattr(owner, method)).parameters
+    except (AttributeError, TypeError, ValueError):
+        return False
+    return tuple(parameters)[: len(names)] == names
+
+
+def watch_engine(pages: PagesInProgress, crawler: Crawler) -> list[str]:
+    """Have the engine of *crawler* tell *pages* what becomes of requests; return the hooks that are missing."""
+    try:
+        engine: Any = crawler.engine
+    except RuntimeError:  # Scrapy 2.19 and newer, where a filter is used without a crawl
+        engine = None
+    if engine is None:
+        return []
+    missing = missing_hooks(crawler)
+    for name in missing:
+        logger.warning("This Scrapy has no %s as scrapy-bloom knows it: %s. Please report it", name, LOSSES[name])
+    if "engine._handle_downloader_output" not in missing:
+        engine._handle_downloader_output = _telling_results(pages, engine._handle_downloader_output)
+    if "engine.scraper.handle_spider_output_async" not in missing:
+        scraper = engine.scraper
+        scraper.handle_spider_output_async = _telling_parents(pages, scraper.handle_spider_output_async)
+    if "engine.scraper.handle_spider_error" not in missing:
+        engine.scraper.handle_spider_error = _telling_errors(pages, engine.scraper.handle_spider_error)
+    return missing
+
+
+def watch_progress(crawler: Crawler, left: Callable[[Request], None]) -> None:
+    """Have *left* called with each request that the engine of *crawler* is done with."""
+    engine: Any = crawler.engine
+    engine._slot.inprogress = InProgress(left)
+
+
+def wake_engine(crawler: Crawler) -> None:
+    """Have the engine of *crawler* ask the scheduler for a request. Without this hook it does so every 5 s."""
+    slot: Any = getattr(crawler.engine, "_slot", None)
+    if slot is not None:
+        slot.nextcall.schedule()
+
+
+class InProgress(set["Request"]):
+    """The engine's set of requests in progress, which tells when one leaves.
+
+    A request enters when the scheduler hands it out. It leaves after its callback's last output was taken, after a
+    redirect or retry was scheduled in its place, or after an error was reported.
+    """
+
+    def __init__(self, left: Callable[[Request], None]) -> None:
+        super().__init__()
+        self._left = left
+
+    def remove(self, request: Request) -> None:
+        """Remove *request*, and report it; KeyError as for any set."""
+        super().remove(request)
+        self._left(request)
+
+
+def _telling_results(pages: PagesInProgress, original: Callable[..., Any]) -> Callable[..., Any]:
+    def handle_downloader_output(result: Any, request: Request) -> Any:
+        pages.result_came(request, result)
+        return original(result, request)
+
+    return handle_downloader_output
+
+
+def _telling_parents(pages: PagesInProgress, original: Callable[..., Any]) -> Callable[..., Any]:
+    def handle_spider_output_async(result: Any, request: Request, response: Any) -> Any:
+        page = pages.of_request(request)
+        if page is not None:
+            noting: Callable[..., Any] = _noting_async if isinstance(result, AsyncIterator) else _noting
+            result = noting(pages, page, result)
+        return original(result, request, response)
+
+    return handle_spider_output_async
+
+
+def _noting(pages: PagesInProgress, page: Page, outputs: Iterable[Any]) -> Iterator[Any]:
+    for output in outputs:
+        if isinstance(output, Request):
+            pages.leads_to(page, output)
+        yield output
+
+
+async def _noting_async(pages: PagesInProgress, page: Page, outputs: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    async for output in outputs:
+        if isinstance(output, Request):
+            pages.leads_to(page, output)
+        yield output
+
+
+def _telling_errors(pages: PagesInProgress, original: Callable[..., Any]) -> Callable[..., Any]:
+    def handle_spider_error(_failure: Any, request: Request, response: Any, *more: Any) -> Any:
+        pages.callback_raised(request, _failure.value)
+        return original(_failure, request, response, *more)
+
+    return handle_spider_error

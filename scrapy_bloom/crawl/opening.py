@@ -1,0 +1,194 @@
+"""Opens the store of a crawl: says what was found, takes in what Scrapy left, refuses what would lose pages."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from scrapy_bloom.errors import UnusableError, counted
+from scrapy_bloom.filter.chain import ScalableBloomFilter
+from scrapy_bloom.filter.directory import open_filter
+from scrapy_bloom.filter.lock import is_locked
+from scrapy_bloom.filter.plan import first_layer_bytes
+from scrapy_bloom.frontier.memory_store import MemoryStore
+from scrapy_bloom.frontier.order import Order
+from scrapy_bloom.frontier.pages_per_host import PagesPerHost
+from scrapy_bloom.job.consistency import show_pending
+from scrapy_bloom.job.database import NAME
+from scrapy_bloom.job.inspect import DIRECTORY, inspect_job
+from scrapy_bloom.job.store import JobStore
+from scrapy_bloom.job.takeover import block_scrapys_scheduler, import_queue, import_seen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from scrapy.crawler import Crawler
+
+    from scrapy_bloom.crawl.guard import LoopGuard
+    from scrapy_bloom.job.records import Batch
+    from scrapy_bloom.loops.share import Share
+    from scrapy_bloom.settings import BloomSettings
+    from scrapy_bloom.url.fingerprint import Fingerprints
+
+logger = logging.getLogger(__name__)
+
+NOVELTY_CAPACITY, NOVELTY_ERROR_RATE = 1_000_000, 1e-3
+"""Of what the loop guard remembers of pages: a piece taken for known makes one page in a thousand a little less new."""
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What decides how a store is opened."""
+
+    crawler: Crawler
+    settings: BloomSettings
+    fingerprints: Fingerprints
+    filter: str
+    """Class name of our filter; "" if the crawl has another."""
+    scheduler: str
+    """Class name of our scheduler; "" if the crawl has another."""
+    guard: LoopGuard | None
+
+    def in_memory(self) -> MemoryStore:
+        """Return an empty store in memory.
+
+        Raises:
+            UnusableError: The first layer does not fit.
+
+        """
+        if self.scheduler:
+            logger.info("No JOBDIR: pending requests are kept in memory, as by Scrapy's own scheduler")
+        capacity, error_rate = self.settings.capacity, self.settings.error_rate
+        try:
+            chain = ScalableBloomFilter(capacity, error_rate, max_age=self.settings.max_age)
+        except (OSError, MemoryError, OverflowError) as error:
+            raise UnusableError(
+                "The filter in memory",
+                f"cannot be begun: {getattr(error, 'strerror', '') or error}",
+                advice=f"It needs {first_layer_bytes(capacity, error_rate):,} bytes. Lower BLOOM_CAPACITY, the URLs "
+                "that its first layer is made for: it grows by itself.",
+            ) from error
+        if self.guard is not None:
+            self.guard.open(ScalableBloomFilter(NOVELTY_CAPACITY, NOVELTY_ERROR_RATE).add)
+        order = self._order(in_job=False)
+        return MemoryStore(chain, order, self._share(), PagesPerHost.of(self.settings.pages_per_host, order))
+
+    def _share(self) -> Share | None:
+        return self.guard.share if self.guard is not None and self.scheduler else None
+
+    def in_job(self, jobdir: Path, prepare: Callable[[Batch], None]) -> JobStore:
+        """Return the store in *jobdir*; before each commit it calls *prepare* with what is going to be written.
+
+        Raises:
+            BloomError: It is in use, damaged, or would lose pages. Nothing has been changed.
+
+        """
+        store = JobStore(
+            jobdir / DIRECTORY,
+            self.settings,
+            self._order(in_job=True),
+            spider=self.crawler.spider,
+            spider_name=self._spider_name,
+            key_space=self.fingerprints.space if self.filter else None,
+            prepare=prepare,
+            share=self._share(),
+        )
+        try:
+            if self.guard is not None:
+                novelty = open_filter(store.directory / "novelty", NOVELTY_CAPACITY, NOVELTY_ERROR_RATE)
+                store.filters.callback(novelty.close)
+                self.guard.open(novelty.add)
+            if self.scheduler:
+                self._take_in(store, jobdir)
+            else:
+                self._check_filter_alone(store, jobdir)
+            store.begin(writes_at_once=not self.scheduler)
+        except BaseException:
+            store.abandon()
+            raise
+        return store
+
+    @property
+    def _spider_name(self) -> str:
+        spider = self.crawler.spider
+        return self.crawler.spidercls.name if spider is None else spider.name
+
+    def begin_anew(self, jobdir: Path) -> None:
+        """Put a job that has ended aside: its filter knows the lists, which a delta crawl fetches again."""
+        directory = jobdir / DIRECTORY
+        if not (directory / NAME).exists() or is_locked(directory):
+            return
+        state = inspect_job(jobdir).state
+        if state.is_finished and state.spider == self._spider_name:
+            last = directory.with_name(f"{DIRECTORY}.last")
+            shutil.rmtree(last, ignore_errors=True)
+            directory.rename(last)
+            logger.info("The job in %s has ended, and this delta crawl begins anew; it is kept as %s", jobdir, last)
+
+    def _order(self, *, in_job: bool) -> Order:
+        in_any = Order(by_slot=False, is_lifo=(True, True))
+        return Order.of(self.crawler.settings, in_job=in_job) if self.scheduler else in_any
+
+    def _take_in(self, store: JobStore, jobdir: Path) -> None:
+        imported = import_queue(jobdir, store.database, self.crawler)
+        if self.filter:
+            import_seen(jobdir, store.chain)
+        if imported:
+            self._set_stat("imported", imported)
+        block_scrapys_scheduler(jobdir)
+        if store.lacks_pending and self.filter:
+            shown = counted(
+                show_pending(store.database, store.chain, self.crawler.spider, self.fingerprints.of_request),
+                "pending request",
+            )
+            logger.warning("The filter in %s had lost %s, and knows them again", store.directory, shown)
+        before = store.state
+        if before.runs and before.is_finished:
+            logger.info(
+                "The job in %s had ended. This run begins again with the start requests, and fetches what is new",
+                jobdir,
+            )
+        if not before.clean:
+            self._set_stat("recovered", before.pending)
+            self._set_stat("in_flight", before.in_flight)
+            logger.warning(
+                "The last run in %s was not stopped cleanly. %s recovered; fetched again because of that: at most the "
+                "%d in flight at its last commit, and those of the second after it.",
+                jobdir,
+                counted(before.pending, "pending request"),
+                before.in_flight,
+            )
+        if not self.filter:
+            logger.warning(
+                "%s cannot wait until its requests are on disk: if this crawl is killed, pages found in its last "
+                "second or so may be taken for seen and never be fetched. scrapy_bloom.BloomDupeFilter can.",
+                self.crawler.settings["DUPEFILTER_CLASS"],
+            )
+        if before.pending:
+            logger.info("Resuming crawl (%d requests scheduled)", before.pending, extra={"spider": self.crawler.spider})
+
+    def _check_filter_alone(self, store: JobStore, jobdir: Path) -> None:
+        if store.state.pending:
+            raise UnusableError(
+                f"The job in {jobdir}",
+                f"holds {counted(store.state.pending, 'pending request')} of scrapy_bloom.DurableScheduler, and "
+                f"SCHEDULER is {self.crawler.settings['SCHEDULER']}, under which their pages would count as seen and "
+                "never be fetched",
+                advice='Set SCHEDULER = "scrapy_bloom.DurableScheduler" to go on; or take them back to Scrapy\'s own '
+                f"queue with: scrapy bloom export SPIDER -s JOBDIR={jobdir}; or use another JOBDIR.",
+            )
+        import_seen(jobdir, store.chain)
+        if not store.state.clean:
+            logger.warning(
+                "The last crawl in %s did not stop cleanly, and Scrapy's scheduler writes its queue only on a clean "
+                "stop: requests that were pending may be lost, while the filter takes their pages for seen. Begin anew "
+                'with an empty JOBDIR to crawl them all. With ADDONS = {"scrapy_bloom.Addon": 300} no kill loses any.',
+                jobdir,
+            )
+
+    def _set_stat(self, name: str, value: int) -> None:
+        assert self.crawler.stats is not None  # noqa: S101 - the owner has checked
+        self.crawler.stats.set_value(f"bloom/frontier/{name}", value)

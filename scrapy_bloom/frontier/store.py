@@ -1,0 +1,84 @@
+"""What a crawl's memory does, wherever it is: in the process, in a job directory, on a server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence, Sized
+
+    from scrapy import Request
+
+    from scrapy_bloom.filter.chain import ScalableBloomFilter
+    from scrapy_bloom.frontier.page import Page
+    from scrapy_bloom.frontier.paused import Paused
+    from scrapy_bloom.loops.share import Mark
+
+
+class Store(Protocol):
+    """Where a crawl's memory lives."""
+
+    chain: ScalableBloomFilter
+    """The filter, or what this process knows of it."""
+    where: str
+    """Where it is, to be read after "the filter"."""
+    in_flight: dict[int, Page]
+    """The pages in progress, by id() of the request, which the page keeps alive."""
+    add: Callable[[bytes], bool]
+    """Remember a fingerprint, and return True if it was new."""
+    times_anew: int
+    """How often the filter was begun anew, because the server had forgotten what it knew."""
+
+    @property
+    def paused(self) -> Paused:
+        """Slots of which no request is handed out, and until when, in seconds since 1970."""
+
+    @property
+    def in_memory(self) -> Sized:
+        """The pending requests that end with the process."""
+
+    @property
+    def durable(self) -> Sized | None:
+        """The pending requests that survive the process, as far as it knows them; None if it ends with all."""
+
+    @property
+    def commits(self) -> int | None:
+        """How often all that was done before is known to outlive the process; None if nothing does."""
+
+    def seen(self, fingerprints: Sequence[bytes]) -> list[bool]:
+        """Return for each of *fingerprints* whether it was added before. Remembers nothing."""
+
+    def push(
+        self, request: Request, fingerprint: bytes | None, parent: Page | None = None, mark: Mark | None = None
+    ) -> bool:
+        """Take in *request*, to which *parent* led, and return whether it survives the process.
+
+        Without a fingerprint it is not filtered. The loop guard's *mark* comes back with it.
+        """
+
+    def pop(self) -> tuple[Request, bool] | None:
+        """Return the next request, and what :meth:`push` returned for it; None if nothing is to be handed out now."""
+
+    def done(self, page: Page) -> None:
+        """Note that the engine is done with *page*; its items go to the feeds when it is committed."""
+
+    def pause(self, slot: str, until: float) -> None:
+        """Hand out no request of *slot* before *until*, in seconds since 1970."""
+
+    def end_pauses(self) -> bool:
+        """Hand out requests again of slots whose pause is over; return whether there are any."""
+
+    def space_out(self, slot: str, delay: float) -> None:
+        """Leave at least *delay* seconds between two requests of *slot*, in all processes that share the store."""
+
+    def forget(self, fingerprint: bytes) -> bool:
+        """Take *fingerprint* back; return False if it was not known."""
+
+    def commit(self) -> None:
+        """Write what is due, without waiting. A timer calls this every ``TICK_SECONDS``."""
+
+    def close(self) -> None:
+        """Write what is left, and let go of everything."""
+
+    def __len__(self) -> int:
+        """Return how many requests are pending."""

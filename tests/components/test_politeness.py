@@ -1,0 +1,164 @@
+"""Hosts get the pauses that they ask for: Retry-After and Crawl-delay, while other hosts go on."""
+
+from __future__ import annotations
+
+import signal
+import time
+from email.utils import formatdate
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from scrapy_bloom.components.politeness import seconds_of
+from scrapy_bloom.frontier.paused import LONGEST_PAUSE
+from scrapy_bloom.job.inspect import inspect_job
+from tests.support.crawls import ADDON, PATIENCE, Busy, Pages, Site, crawl, start
+from tests.support.engine import BY_HOST
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PAUSE = 3
+QUEUES = ("DISK", "Pickle", "DiskQueue"), ("MEMORY", "", "MemoryQueue")
+BUSY, OTHER = "127.0.0.1", "localhost"
+"""Two names of the one site. The first is the one that asks for a pause."""
+ONE_BY_ONE = {
+    **ADDON,
+    "SCHEDULER_PRIORITY_QUEUE": BY_HOST,
+    "CONCURRENT_REQUESTS_PER_DOMAIN": 1,
+    "DOWNLOAD_DELAY": 0.01,  # without a delay, Scrapy 2.19 sends what comes at the same moment beyond that number
+}
+
+
+def two_hosts(site: Site, retry_after: str, **busy: Any) -> Pages:
+    """Return pages on both hosts, with a busy one in the middle."""
+    own = [f"/own/{n}" for n in range(10)]
+    others = [f"{site.url.replace(BUSY, OTHER)}/other/{n}" for n in range(10)]
+    answers: Pages = {path: [] for path in (*own, *(f"/other/{n}" for n in range(10)))}
+    return {"/": [*own[:5], "/busy", *own[5:], *others], "/busy": Busy(retry_after, **busy), **answers}
+
+
+def moments(site: Site, host: str) -> list[float]:
+    return [moment for moment, asked, path in site.moments if asked == host and path != "/robots.txt"]
+
+
+def gaps(times: list[float]) -> list[float]:
+    return [after - before for before, after in pairwise(times)]
+
+
+@pytest.mark.parametrize("order", ["Lifo", "Fifo"])
+@pytest.mark.parametrize("in_job", [True, False])
+def test_a_host_gets_no_request_before_its_time(tmp_path: Path, in_job: bool, order: str) -> None:
+    """After 429 with ``Retry-After``. What the downloader had not sent is given back. Other hosts go on; each page
+    comes once, that page again."""
+    queues = {f"SCHEDULER_{where}_QUEUE": f"scrapy.squeues.{kind}{order}{what}" for where, kind, what in QUEUES}
+    settings = {**ONE_BY_ONE, **queues, "JOBDIR": str(tmp_path / "job") if in_job else None}
+    with Site({}) as site:
+        site.pages = two_hosts(site, str(PAUSE))
+        outcome = crawl(site, tmp_path, settings)
+        assert site.hits == {**dict.fromkeys(site.pages, 1), "/busy": 2}
+        busy, others = moments(site, BUSY), moments(site, OTHER)
+        asked = next(moment for moment, _, path in site.moments if path == "/busy")
+        assert not [moment for moment in busy if asked < moment < asked + PAUSE]
+        assert max(others) < asked + PAUSE
+    assert outcome.stats["finish_reason"] == "finished"
+    assert outcome.stats["bloom/pauses"] == 1
+    assert outcome.stats["item_scraped_count"] == len(site.pages)
+    assert not outcome.lines("ERROR") + outcome.lines("WARNING")
+
+
+def test_a_kill_does_not_end_a_pause(tmp_path: Path) -> None:
+    """The next run keeps it, and fetches what is left after it."""
+    settings = {**ONE_BY_ONE, "JOBDIR": str(tmp_path / "job")}
+    with Site({}) as site:
+        site.pages = two_hosts(site, str(3 * PAUSE))
+        running = start(site, tmp_path, settings)
+        site.wait_for("/busy")
+        asked = site.moments[-1][0]
+        wait_until_the_others_are_done(site, tmp_path)
+        running.signal(signal.SIGKILL)
+        running.finish()
+        is_paused = time.time() < asked + 3 * PAUSE
+        crawl(site, tmp_path, settings)
+        busy = [moment for moment, host, path in site.moments if host == BUSY and path != "/"]
+        assert is_paused
+        assert not [moment for moment in busy if asked < moment < asked + 3 * PAUSE]
+        assert {path for path, hits in site.hits.items() if hits > 1} <= {"/", "/busy"}
+        assert site.hits.keys() == site.pages.keys()
+
+
+def wait_until_the_others_are_done(site: Site, directory: Path) -> None:
+    """Return once nothing but paused requests is pending, and a commit knows that."""
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
+        if sum(path.startswith("/other") for path in site.hits) == 10:
+            state = inspect_job(directory / "job").state
+            if not state.in_flight and state.pending == len(site.pages) - len(set(site.hits) - {"/busy"}):
+                return
+        time.sleep(0.02)
+    raise AssertionError("the other host has not had its pages")
+
+
+@pytest.mark.parametrize("later", [{}, {"RETRY_ENABLED": False}], ids=["as before", "without pauses"])
+def test_a_crawl_that_waits_can_be_stopped(tmp_path: Path, later: dict[str, Any]) -> None:
+    """Ctrl-C ends it at once, though the host wants no request for a day; the next run after that fetches the rest.
+
+    Also a run that itself makes no pauses.
+    """
+    settings = {**ONE_BY_ONE, "JOBDIR": str(tmp_path / "job")}
+    with Site({}) as site:
+        site.pages = two_hosts(site, "86400", status=503)
+        running = start(site, tmp_path, settings)
+        site.wait_for("/busy")
+        wait_until_the_others_are_done(site, tmp_path)
+        running.signal(signal.SIGINT)
+        outcome = running.finish()
+        assert (outcome.code, outcome.stats["finish_reason"]) == (0, "shutdown")
+        before = dict(site.hits)
+        crawl(site, tmp_path, {**settings, **later, "DAYS_LATER": 2})
+        assert site.hits == {**dict.fromkeys(site.pages, 1), "/busy": 2}
+    assert len(before) < len(site.pages)
+
+
+@pytest.mark.parametrize("settings", [{"RETRY_HTTP_CODES": [500]}, {"RETRY_ENABLED": False}])
+def test_statuses_that_are_not_retried_pause_nothing(tmp_path: Path, settings: dict[str, Any]) -> None:
+    """As ``RETRY_HTTP_CODES`` and ``RETRY_ENABLED`` say."""
+    with Site({}) as site:
+        site.pages = two_hosts(site, "86400")
+        outcome = crawl(site, tmp_path, {**ONE_BY_ONE, **settings})
+        assert site.hits == dict.fromkeys(site.pages, 1)
+    assert "bloom/pauses" not in outcome.stats
+
+
+def test_where_no_host_has_a_queue_of_its_own_nothing_is_paused(tmp_path: Path) -> None:
+    """With Scrapy's plain priority queue a pause would hold all hosts; the page is retried as by Scrapy."""
+    plain = {**ADDON, "SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.ScrapyPriorityQueue"}
+    with Site({}) as site:
+        site.pages = two_hosts(site, "86400")
+        crawl(site, tmp_path, plain)
+        assert site.hits == {**dict.fromkeys(site.pages, 1), "/busy": 2}
+
+
+@pytest.mark.parametrize("throttled", [False, True], ids=["", "AutoThrottle"])
+def test_crawl_delay_is_the_least_delay(tmp_path: Path, throttled: bool) -> None:
+    """With ``ROBOTSTXT_OBEY``, between any two requests of the host that robots.txt is of."""
+    robots = b"User-agent: *\nCrawl-delay: 0.4\n"
+    settings = {**ADDON, "ROBOTSTXT_OBEY": True, "AUTOTHROTTLE_ENABLED": throttled, "AUTOTHROTTLE_START_DELAY": 0.1}
+    with Site({"/robots.txt": robots, "/": [f"/{n}" for n in range(5)], **{f"/{n}": [] for n in range(5)}}) as site:
+        crawl(site, tmp_path, settings)
+        assert site.hits == dict.fromkeys(site.pages, 1)
+        assert min(gaps(moments(site, BUSY))) > 0.39  # timers have milliseconds
+        site.forget_hits()
+        site.moments.clear()
+        crawl(site, tmp_path, {**settings, "ROBOTSTXT_OBEY": False, "AUTOTHROTTLE_ENABLED": False})
+        assert min(gaps(moments(site, BUSY))) < 0.39
+
+
+def test_retry_after_is_a_number_or_a_date() -> None:
+    """As RFC 9110 says; anything else asks for nothing, and nothing for more than a day."""
+    assert seconds_of(b"120") == 120
+    assert 3500 < seconds_of(formatdate(time.time() + 3600, usegmt=True).encode()) <= 3600
+    assert seconds_of(b"9" * 400) == LONGEST_PAUSE
+    nothing = [b"", b"-5", b"soon", b"1e9", "²".encode("latin-1"), b"Wed, 21 Oct 2015 07:28:00 GMT", b"Mon, 99 Foo 1"]
+    assert [seconds_of(value) for value in nothing] == [0] * len(nothing)

@@ -1,0 +1,344 @@
+"""Delta crawls: what gave an item is not fetched again, unless a kill has lost the item."""
+
+from __future__ import annotations
+
+import dbm.dumb
+import json
+import re
+import signal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from scrapy import Request, Spider, signals
+from scrapy.http import HtmlResponse
+from scrapy.utils.test import get_crawler
+from twisted.python.failure import Failure
+
+from scrapy_bloom import fingerprint, open_filter
+from scrapy_bloom.crawl.crawl import Crawl
+from scrapy_bloom.errors import SettingsError, UnusableError
+from scrapy_bloom.filter.inspect import reading
+from tests.support.crawls import ADDON, Pages, Site, crawl, start
+from tests.support.engine import SCRAPYS_SCHEDULER, Engine, PlainSpider, opened
+from tests.support.killed_crawls import STARTS, CrawlOfSite, items_of, links_of, run, run_to_the_end
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+SHOP: Pages = {
+    "/list": ["/list-2", "/1", "/2"],
+    "/list-2": ["/list", "/3", "/to-1"],
+    "/1": [],
+    "/2": [],
+    "/3": [],
+    "/4": [],
+}
+ITEM_PAGES = 3
+FIRST_RUN = {**dict.fromkeys(SHOP.keys() - {"/4"} | {"/to-1"}, 1), "/list": 2}
+"""How often a run that knows of nothing fetches each page: a link leads to the start page, which is not filtered."""
+
+
+@pytest.fixture
+def shop() -> Iterator[Site]:
+    with Site({**SHOP, "/to-1": "/1"}) as site:
+        yield site
+
+
+@pytest.mark.parametrize("in_job", [True, False])
+def test_a_second_run_fetches_the_lists_and_what_is_new(shop: Site, tmp_path: Path, in_job: bool) -> None:
+    """Pages that gave an item are left alone, also behind a redirect; the job of the first run may be kept."""
+    own = {**ADDON, "START": ["/list"], "BLOOM_DELTA": str(tmp_path / "delta")}
+    own["FEEDS"] = {f"{tmp_path}/items.jl": {"format": "jsonlines"}}
+    own["JOBDIR"] = str(tmp_path / "job") if in_job else None
+    first = crawl(shop, tmp_path, own).stats
+    assert shop.hits == FIRST_RUN
+    assert (first["bloom/delta/pages"], first.get("bloom/delta/skipped")) == (ITEM_PAGES, None)
+    shop.forget_hits()
+    shop.pages["/list-2"] = ["/list", "/3", "/to-1", "/4"]
+    second = crawl(shop, tmp_path, own).stats
+    assert shop.hits == {"/list": 2, "/list-2": 1, "/to-1": 1, "/4": 1}
+    skipped = len(["/1", "/2"]) * 2 + len(["/3", "/1"])
+    assert (second["bloom/delta/pages"], second["bloom/delta/skipped"]) == (ITEM_PAGES + 1, skipped)
+    items = [json.loads(line)["url"] for line in (tmp_path / "items.jl").read_text().splitlines()]
+    assert sorted(items) == [f"{shop.url}/{number}" for number in range(1, 5)]
+
+
+def test_pages_come_round_again_after_the_maximum_age_or_a_reset(shop: Site, tmp_path: Path) -> None:
+    """With ``BLOOM_MAX_AGE`` item pages are fetched once in that time; ``BLOOM_DELTA_RESET`` forgets them all."""
+    own = {**ADDON, "START": ["/list"], "BLOOM_DELTA": str(tmp_path / "delta"), "BLOOM_MAX_AGE": "2d"}
+    fetched = []
+    for days, reset in ((0, 0), (1, 0), (3, 0), (3, 1)):
+        shop.forget_hits()
+        crawl(shop, tmp_path, {**own, "DAYS_LATER": days, "BLOOM_DELTA_RESET": reset})
+        fetched.append("/2" in shop.hits)
+    assert fetched == [True, False, True, True]
+
+
+def known(crawl: CrawlOfSite, pages: Iterable[int]) -> set[int]:
+    """Return which of *pages* the delta of *crawl* calls known."""
+    prints = {fingerprint(Request(f"http://site.test/{page}")): page for page in pages}
+    with reading(crawl.directory / "delta" / "site" / "0") as (contains, _):
+        return {prints[each] for each in filter(contains, prints)}
+
+
+@pytest.mark.parametrize("how", ["killed", "feed not stored"])
+def test_without_commits_pages_count_when_the_feeds_are_stored(shop: Site, tmp_path: Path, how: str) -> None:
+    """Without a job, a crawl that is killed, or whose feed cannot be stored, has the next one leave nothing out."""
+    feed = f"{tmp_path}/items.jl" if how == "killed" else "ftp://user:secret@127.0.0.1:1/items.jl"
+    own = {
+        **ADDON,
+        "START": ["/list"],
+        "BLOOM_DELTA": str(tmp_path / "delta"),
+        "FEEDS": {feed: {"format": "jsonlines"}},
+    }
+    if how == "killed":
+        running = start(shop, tmp_path, {**own, "START": ["/1", "/held"], "CONCURRENT_REQUESTS": 1})
+        shop.wait_for("/held")
+        running.signal(signal.SIGKILL)
+        running.finish()
+        shop.release.set()
+    else:
+        assert crawl(shop, tmp_path, own).stats["feedexport/failed_count/FTPFeedStorage"] == 1
+    shop.forget_hits()
+    crawl(shop, tmp_path, own)
+    assert shop.hits == FIRST_RUN
+
+
+def reached_without(skipped: set[int], crawl: CrawlOfSite) -> set[int]:
+    """Return the pages to which the start pages lead when those in *skipped* are not fetched."""
+    found = todo = set(range(STARTS)) - skipped
+    while todo:
+        links = {int(link) for page in todo for link in re.findall(r"/(\d+)", links_of(page, crawl.pages, crawl.links))}
+        todo = links - skipped - found
+        found = found | todo
+    return found
+
+
+def test_after_a_kill_no_page_is_known_whose_items_are_not_in_the_feed(tmp_path: Path) -> None:
+    """Killed before a step of a commit, and resumed: only pages are known whose items a commit holds. The run after
+    that, in the same job, fetches what gives no item, and the few whose keys the kill has cost."""
+
+    def delta_crawl(name: str, **changes: Any) -> CrawlOfSite:
+        own = {"BLOOM_DELTA": str(tmp_path / name / "delta"), "BLOOM_CAPACITY": 1_000}
+        return CrawlOfSite(tmp_path / name, settings=own, **changes)
+
+    dry = run_to_the_end(delta_crawl("dry", counts=True))
+    pages = range(dry.pages)
+    give_items = {page for page in pages if items_of(page)}
+    assert known(dry, pages) == give_items
+    steps = int((dry.directory / "steps").read_text())
+    crawls = [delta_crawl(f"killed-{part}", kill_at=steps * part // 5) for part in range(1, 5)]
+    killed = [each for each, ending in zip(crawls, run(crawls), strict=True) if ending]
+    assert len(killed) > len(crawls) / 2
+    for each in killed:
+        before = known(each, pages) if each.fetched() else set()
+        assert before <= each.finished()
+        run_to_the_end(each).check()
+        skipped, fetched = known(each, pages), len(each.fetched())
+        assert before <= skipped <= give_items
+        run_to_the_end(each)
+        assert set(each.fetched()[fetched:]) == reached_without(skipped, each)
+
+
+def test_a_page_whose_item_cannot_be_written_is_fetched_again(tmp_path: Path) -> None:
+    """It is an ERROR, and lacks in the feed."""
+    crawl = CrawlOfSite(tmp_path, settings={"BLOOM_DELTA": str(tmp_path / "delta"), "STRANGE_ITEM": True})
+    run_to_the_end(crawl)
+    assert not known(crawl, range(crawl.pages))
+
+
+# -- which pages count, and which requests are skipped -----------------------------------------------------------------
+
+
+def answer(engine: Engine, request: Request, *outcome: str) -> None:
+    """Have the page of *request*, which is in progress, give items, or fail, and be done."""
+    response: Any = HtmlResponse(request.url, request=request, status=503 if "status 503" in outcome else 200)
+    if "no response" in outcome:  # its errback gives the items
+        response = Failure(TimeoutError())
+    engine.crawl.pages.result_came(request, response)
+    failure: dict[str, Any] = {"response": response, "spider": engine.spider, "failure": Failure(RuntimeError())}
+    for each in outcome:
+        if each == "item":
+            engine.crawler.signals.send_catch_log(
+                signals.item_scraped, item={}, response=response, spider=engine.spider
+            )
+        elif each == "item fails":
+            engine.crawler.signals.send_catch_log(signals.item_error, item={}, **failure)
+        elif each == "callback fails":
+            engine.crawl.pages.callback_raised(request, RuntimeError())
+    engine.end(request, None)
+
+
+OUTCOMES = [
+    (),
+    ("item",),
+    ("item", "item"),
+    ("item", "item fails"),
+    ("callback fails", "item"),
+    ("item", "callback fails"),
+    ("item", "status 503"),
+    ("item", "no response"),
+]
+URLS = [f"http://a.example/{n}" for n in range(5)]
+METAS: list[dict[str, Any]] = [{}, {}, {"delta_key": "a"}, {"deltafetch_key": b"a"}, {"delta_skip": True}]
+
+
+@given(
+    runs=st.lists(
+        st.lists(st.tuples(st.sampled_from(URLS), st.sampled_from(METAS), st.booleans(), st.sampled_from(OUTCOMES))),
+        max_size=3,
+    )
+)
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_what_gave_whole_items_in_an_earlier_run_is_skipped(
+    tmp_path_factory: pytest.TempPathFactory, runs: list[list[tuple[str, dict[str, Any], bool, tuple[str, ...]]]]
+) -> None:
+    """By its URL or its own key, filtered or not; but for what asks for it, and never for what failed or came in this
+    run."""
+    directory = tmp_path_factory.mktemp("delta")
+    before: set[Any] = set()
+    for number, requests in enumerate(runs):
+        gave = set()
+        own = {"BLOOM_DELTA": str(directory / "delta"), "BLOOM_CAPACITY": 100}
+        with opened(directory / f"job-{number}", own) as engine:
+            taken = set()
+            for url, meta, dont_filter, outcome in requests:
+                key = "a" if any(name.endswith("_key") for name in meta) else url
+                is_skipped = key in before and "delta_skip" not in meta
+                is_new = dont_filter or url not in taken
+                pushed = engine.push(Request(url, meta=dict(meta), dont_filter=dont_filter))
+                assert pushed == [is_new and not is_skipped]
+                if pushed == [True]:
+                    taken |= set() if dont_filter else {url}
+                    request = engine.start()
+                    assert request is not None
+                    answer(engine, request, *outcome)
+                    gave |= {key} if outcome and set(outcome) == {"item"} else set()
+        before |= gave
+
+
+def test_start_requests_are_skipped_only_if_they_may_be_filtered(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Scrapy's default ones are always fetched; those of a spider that fetches a list of items are not. If that leaves
+    nothing, a WARNING says so."""
+    own, start = {"BLOOM_DELTA": str(tmp_path / "delta")}, {"is_start_request": True}
+    requests = Request(URLS[0], meta=start, dont_filter=True), Request(URLS[1], meta=start)
+    for number, expected in enumerate([[True, True], [True, False]]):
+        with opened(tmp_path / f"job-{number}", own) as engine:
+            assert engine.push(*(each.copy() for each in requests)) == expected
+            while (request := engine.start()) is not None:
+                answer(engine, request, "item")
+    assert "WARNING" not in {record.levelname for record in caplog.records}
+    with opened(tmp_path / "job", own) as engine:
+        assert engine.push(requests[1].copy()) == [False]
+    assert "delta_skip" in caplog.text
+
+
+def test_a_job_that_has_not_ended_looks_at_no_list_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What a full host leaves may be found on pages that are left out, and stays in the job; a WARNING says so."""
+    own = {"BLOOM_DELTA": str(tmp_path / "delta"), "BLOOM_PAGES_PER_HOST": 1}
+    with opened(tmp_path / "job", own) as engine:
+        engine.push(*map(Request, URLS[:2]))
+        assert len(engine.drain()) == 1
+    assert [record.levelname for record in caplog.records if "no list again" in record.getMessage()] == ["WARNING"]
+
+
+def test_the_ended_job_of_another_spider_stays(tmp_path: Path) -> None:
+    """It is not put aside, but refused as by any crawl."""
+
+    class Other(PlainSpider):
+        name = "other"
+
+    with opened(tmp_path / "job"):
+        pass
+    with pytest.raises(UnusableError, match=r"'site'.*'other'"):
+        Engine(tmp_path / "job", {"BLOOM_DELTA": str(tmp_path / "delta")}, spider=Other)
+
+
+def test_links_to_known_pages_are_dropped(tmp_path: Path) -> None:
+    """``UnseenLinks`` and its extractor ask the delta, too."""
+    own = {"BLOOM_DELTA": str(tmp_path / "delta")}
+    prints = [fingerprint(Request(url)) for url in URLS[:2]]
+    for number, expected in enumerate([[False, False], [True, False]]):
+        with opened(tmp_path / f"job-{number}", own) as engine:
+            assert engine.crawl.seen(prints) == expected
+            if not number:
+                engine.push(Request(URLS[0]))
+                request = engine.start()
+                assert request is not None
+                answer(engine, request, "item")
+    assert engine.stat("bloom/delta/skipped") == 1
+
+
+def test_crawls_side_by_side_share_what_earlier_ones_know(tmp_path: Path) -> None:
+    """Two processes of a machine, as of a fleet, each add to files of their own, and read both from the next run on."""
+    own = {"BLOOM_DELTA": str(tmp_path / "delta")}
+    with opened(tmp_path / "one", own) as one, opened(tmp_path / "two", own) as two:
+        for engine, url in ((one, URLS[0]), (two, URLS[1])):
+            engine.push(Request(url))
+            request = engine.start()
+            assert request is not None
+            answer(engine, request, "item")
+    with opened(tmp_path / "three", own) as three, opened(tmp_path / "four", own) as four:
+        assert three.stat("bloom/delta/pages") == 2
+        for engine in (three, four):
+            assert engine.push(*map(Request, URLS[:3])) == [False, False, True]
+
+
+def test_what_the_error_rate_may_cost_is_counted(tmp_path: Path) -> None:
+    """A new page that is taken for known is lost: ``bloom/expected_lost`` counts that, too, within a factor of two."""
+    with open_filter(tmp_path / "delta" / "site" / "0", 50_000, 0.5) as pages:
+        for number in range(250_000):
+            pages.add(b"%d" % number)
+    with opened(tmp_path / "job", {"BLOOM_DELTA": str(tmp_path / "delta")}) as engine:
+        lost = engine.push(*(Request(f"http://a.example/{n}") for n in range(500))).count(False)
+    assert engine.stat("bloom/delta/skipped") == lost > 20
+    assert lost / 2 < engine.stat("bloom/expected_lost") < 2 * lost
+
+
+def test_another_scheduler_is_refused(tmp_path: Path) -> None:
+    """It does not say when the items of a page are safe."""
+    own = {
+        "BLOOM_DELTA": str(tmp_path),
+        "DUPEFILTER_CLASS": "scrapy_bloom.BloomDupeFilter",
+        "SCHEDULER": SCRAPYS_SCHEDULER,
+    }
+    crawler = get_crawler(Spider, own)
+    with pytest.raises(SettingsError, match="BLOOM_DELTA"):
+        Crawl.of(crawler).open()
+
+
+# -- scrapy-deltafetch -------------------------------------------------------------------------------------------------
+
+
+def test_what_deltafetch_knows_is_taken_over_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its settings switch a delta crawl on; its keys are fingerprints in bytes or hexadecimal, or the user's own. A
+    reset forgets them for good."""
+    monkeypatch.chdir(tmp_path)
+    old = tmp_path / "old"
+    old.mkdir()
+    with dbm.dumb.open(str(old / "site.db"), "n") as database:
+        for key in (fingerprint(Request(URLS[0])), fingerprint(Request(URLS[1])).hex(), "mine"):
+            database[key] = "1700000000.0"
+    own = {"DELTAFETCH_ENABLED": True, "DELTAFETCH_DIR": str(old), "BLOOM_CAPACITY": 100}
+    wanted = Request(URLS[0], meta={"deltafetch_enabled": False})
+    requests = [*map(Request, URLS[:3]), Request(URLS[3], meta={"deltafetch_key": "mine"}), wanted]
+    outcomes = []
+    for number, reset in enumerate([False, False, True, False]):
+        with opened(tmp_path / f"job-{number}", {**own, "DELTAFETCH_RESET": reset}) as engine:
+            outcomes.append(engine.push(*(each.copy() for each in requests)))
+        (old / "site.db.dir").unlink(missing_ok=True)  # it is not read again
+    assert outcomes == [[False, False, True, False, True]] * 2 + [[True, True, True, True, False]] * 2
+
+
+def test_a_database_that_cannot_be_read_costs_fetches(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """One of Berkeley DB, which old versions wrote, say; the log names it."""
+    (tmp_path / "site.db").write_bytes(b"\0" * 12 + b"\x61\x15\x06\0" + bytes(4096))
+    own = {"DELTAFETCH_ENABLED": True, "DELTAFETCH_DIR": str(tmp_path), "BLOOM_DELTA": str(tmp_path / "delta")}
+    with opened(tmp_path / "job", own) as engine:
+        assert engine.push(Request(URLS[0])) == [True]
+    assert [record.levelname for record in caplog.records if "site.db" in record.getMessage()] == ["WARNING"]

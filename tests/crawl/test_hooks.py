@@ -1,0 +1,77 @@
+"""Without a private part of Scrapy, a crawl goes on, and one line of the log says what is lost."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from scrapy_bloom.crawl.hooks import LOSSES
+from tests.support.crawls import ADDON, Site, crawl, tree
+
+ROOT = Path(__file__).parents[2]
+PARTS = [
+    "scrapy.core.engine._Slot.inprogress",
+    "scrapy.core.engine._Slot.nextcall",
+    "scrapy.core.downloader.Slot.delay",
+    "scrapy.core.engine.ExecutionEngine._handle_downloader_output",
+    "scrapy.core.scraper.Scraper.handle_spider_output_async",
+    "scrapy.core.scraper.Scraper.handle_spider_error",
+    "scrapy.extensions.feedexport.FeedExporter._start_new_batch",
+    "scrapy.linkextractors.lxmlhtml.LxmlLinkExtractor._link_allowed",
+]
+"""In the order of the table."""
+PAGES = 12
+
+
+@pytest.mark.parametrize(("part", "loss"), list(zip(PARTS, LOSSES.values(), strict=False)))
+def test_a_missing_part_is_one_line(tmp_path: Path, part: str, loss: str) -> None:
+    """Each page and each item still comes once."""
+    feed = tmp_path / "items.jl"
+    settings = {
+        "ADDONS": {"tests.support.hidden.HideParts": 1, **ADDON["ADDONS"]},
+        "HIDDEN": part,
+        "FEEDS": {str(feed): {"format": "jsonlines"}},
+    }
+    with Site(tree(PAGES)) as site:
+        for jobdir in (str(tmp_path / "job"), None):
+            outcome = crawl(site, tmp_path, {**settings, "JOBDIR": jobdir})
+            assert set(site.hits.values()) == {1}
+            assert len(site.hits) == PAGES + 1
+            site.forget_hits()
+            assert outcome.stats["finish_reason"] == "finished"
+            assert [loss in line for line in outcome.lines("WARNING")] == [True]
+            assert not outcome.lines("ERROR") + outcome.lines("CRITICAL")
+            lines = Counter(feed.read_text().splitlines())
+            assert sum(lines.values()) == PAGES + 1, lines
+            assert all(count == 1 for count in lines.values())
+            feed.unlink()
+
+
+WITHOUT_BODY = """
+from tests.support.hidden import hide
+
+hide("scrapy.Request._body")
+from scrapy import Request
+from scrapy.utils.request import fingerprint
+from scrapy_bloom.crawl.hooks import LOSSES
+from scrapy_bloom.url.fingerprint import IS_FAST, fingerprints_under
+from scrapy_bloom.url.rules import Rules
+from tests.support.engine import opened
+
+of_request, _ = fingerprints_under(Rules())
+request = Request("http://a.example/?b=1&a=2", body="c")
+assert not IS_FAST
+assert of_request(request) == fingerprint(request)
+with opened(None) as engine:
+    assert engine.crawl.missing_hooks == list(LOSSES)[-1:]
+    assert engine.push(request, request) == [True, False]
+"""
+
+
+def test_without_the_parts_of_a_request_fingerprints_are_scrapys() -> None:
+    """This is looked at when the package is imported."""
+    subprocess.run([sys.executable, "-c", WITHOUT_BODY], check=True, cwd=ROOT)
