@@ -102,7 +102,7 @@ def crawl(links: Links, order: str, in_flight: int) -> Iterator[Told]:
     waiting, flying = deque([(0, 0)]), []
     seen, done, total = {0}, 0, len(links)
     moments = {max(int(total * at), 1): at for at in SHARES}
-    estimate.found[0] += 1
+    estimate.queued.append(0)
     while waiting or flying:
         while waiting and len(flying) < in_flight:
             flying.append(waiting.popleft() if order == "breadth first" else waiting.pop())
@@ -111,7 +111,7 @@ def crawl(links: Links, order: str, in_flight: int) -> Iterator[Told]:
             if link not in seen:
                 seen.add(link)
                 waiting.append((link, depth + 1))
-                estimate.found[depth + 1] += 1
+                estimate.queued.append(depth + 1)
         estimate.finished.append(depth)
         done += 1
         if done in moments:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from scrapy_bloom.job.inspect import JobInfo
+    from scrapy_bloom.loops.aliases import Alias
 
 _MOST_HOSTS, _MOST_KINDS = 1_000, 100
 """In the JSON, those with the most pending requests first."""
@@ -105,17 +106,18 @@ def info(directory: str) -> dict[str, Any]:
         "pending_by_full_host": full,
         "endless": [{"kind": kind, "pending": count} for kind, count in estimate.endless.most_common()],
         "pending_by_kind": _kinds(job),
-        "aliases": [
-            {
-                "host": alias.host,
-                "part": alias.describe(),
-                "same": alias.same,
-                "other": alias.other,
-                "rule": alias.rule(),
-            }
-            for alias in job.aliases
-        ],
+        "aliases": list(map(_described, job.aliases)),
         "findings": list(map(str, seen.damage)),
+    }
+
+
+def _described(alias: Alias) -> dict[str, Any]:
+    return {
+        "host": alias.host,
+        "part": alias.describe(),
+        "same": alias.same,
+        "other": alias.other,
+        "rule": alias.rule(),
     }
 
 

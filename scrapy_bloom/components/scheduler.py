@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
     from typing_extensions import Self
 
+    from scrapy_bloom.frontier.page import Page
+    from scrapy_bloom.job.starts import StartUrls
+
 logger = logging.getLogger(__name__)
 
 
@@ -40,10 +43,11 @@ class DurableScheduler(BaseScheduler):
 
     shares_requests = False
     """Whether other processes have requests of the same queue."""
+    spider: Spider
+    """Set by :meth:`open`."""
 
     def __init__(self, crawl: Crawl, dupefilter: BaseDupeFilter) -> None:
         self.crawl, self.df, self.stats = crawl, dupefilter, crawl.stats
-        self.spider: Spider | None = None
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -93,22 +97,20 @@ class DurableScheduler(BaseScheduler):
     def enqueue_request(self, request: Request) -> bool:
         """Take in *request* unless the filter has seen it; return False if it has."""
         crawl = self.crawl
+        assert crawl.store is not None  # noqa: S101 - open() has opened it
         _, parent = crawl.pages.parents.pop(id(request), NOBODY)
-        fingerprint, is_start = None, False
+        fingerprint = start_urls = mark = None
         if crawl.delta is not None and crawl.delta.skips(request):
             return False
         if request.dont_filter:
-            is_start = parent is None and bool(request.meta.get("is_start_request"))
-            if is_start and crawl.start_urls is not None and crawl.start_urls.skips(request):
+            start_urls = self._start_urls_of(request, parent)
+            if start_urls is not None and start_urls.skips(request):
                 return False
         elif self.df.request_seen(request):
-            assert self.spider is not None  # noqa: S101 - open() has set it
             self.df.log(request, self.spider)
             return False
         elif (decision := crawl.decision) is not None and decision.request is request:
             fingerprint = decision.fingerprint
-        assert crawl.store is not None  # noqa: S101 - open() has opened it
-        mark = None
         if crawl.guard is not None and crawl.guard.is_open:
             mark = crawl.guard.mark(request, parent, fingerprint)
         try:
@@ -116,13 +118,17 @@ class DurableScheduler(BaseScheduler):
         except BloomError as error:
             crawl.fail(error)
             return False
-        if is_start and crawl.start_urls is not None:
-            crawl.start_urls.pushed(is_durable=is_durable)
+        if start_urls is not None:
+            start_urls.pushed(is_durable=is_durable)
         self.stats.inc_value("scheduler/enqueued/disk" if is_durable else "scheduler/enqueued/memory")
         self.stats.inc_value("scheduler/enqueued")
-        depth = request.meta.get("depth")
-        crawl.progress.estimate.found[depth if type(depth) is int and depth >= 0 else 0] += 1
+        crawl.progress.estimate.queued.append(request.meta.get("depth"))
         return True
+
+    def _start_urls_of(self, request: Request, parent: Page | None) -> StartUrls | None:
+        """Return the start URLs that a job has taken in if *request*, to which *parent* led, is one of them."""
+        is_start = parent is None and bool(request.meta.get("is_start_request"))
+        return self.crawl.start_urls if is_start else None
 
     def next_request(self) -> Request | None:
         """Return the next request, or None."""

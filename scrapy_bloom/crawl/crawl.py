@@ -10,7 +10,7 @@ Three stores stand behind it: memory, job directory, fleet.
 from __future__ import annotations
 
 import logging
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -26,7 +26,6 @@ from scrapy_bloom.crawl.opening import Opening
 from scrapy_bloom.crawl.progress import Progress
 from scrapy_bloom.crawl.startup import end_crawl, job_directory, log_start_errors, looks_only, repeat
 from scrapy_bloom.errors import BloomError
-from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.frontier.memory_store import MemoryStore
 from scrapy_bloom.frontier.page import Outcome
 from scrapy_bloom.job.inspect import noted_rules
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
     from scrapy_bloom.frontier.store import Store
-    from scrapy_bloom.job.records import Batch, FailedRow, Feed
+    from scrapy_bloom.job.records import Batch, Feed
     from scrapy_bloom.url.fingerprint import Fingerprints
 
 logger = logging.getLogger(__name__)
@@ -126,13 +125,10 @@ class Crawl:
         """Which of them a job has taken in."""
         self.missing_hooks: list[str] = []
         """Private parts of Scrapy that we use and this Scrapy does not have."""
-        self._taken_back = ScalableBloomFilter(1_000, 1e-3)  # fingerprints of failed requests that are new again
-        self._failed_again: set[bytes] = set()  # those that are new to later runs alone
         self._forgotten = 0
         self.progress = Progress(crawler.stats, debug=crawler.settings.getbool("DUPEFILTER_DEBUG"))
         self.failures = Failures(crawler)
         self.pages = PagesInProgress(self.failures.statuses, self._take_back)
-        self._failed: list[FailedRow] = []  # rows of committed pages for the next commit
 
     # -- what Scrapy's faces say of themselves, before the crawl is opened --------------------------------------------
 
@@ -174,18 +170,7 @@ class Crawl:
             self.delta = None if self._looks_only else open_delta(self.crawler, self.settings, self.scheduler_name)
             if self.delta is not None:
                 on_error.callback(self.delta.close)
-            opening = Opening(
-                self.crawler, self.settings, self.fingerprints, self._filter, self.scheduler_name, self.guard
-            )
-            store: Store
-            if self._make_store is not None and not self._looks_only:
-                store = self._make_store(self.crawler, self.settings, self.fingerprints)
-            elif self.jobdir is None:
-                store = opening.in_memory()
-            else:
-                if self.delta is not None:
-                    opening.begin_anew(self.jobdir)
-                store = opening.in_job(self.jobdir, self._prepare_commit)
+            store = self._opened_store()
             on_error.pop_all()
         self.store, add = store, store.add
         if self.settings.forget_failed:
@@ -195,11 +180,7 @@ class Crawl:
             self.delta.begin(store, self.fingerprints.of_request, self.pages.of_response, has_feeds=bool(self.feeds))
             self.progress.lost_elsewhere = self.delta.expected_lost
         if isinstance(store, JobStore) and self.scheduler_name:
-            self.job = store
-            self.spider_state.begin(store)
-            noted = store.database.notes("state").get(NOTE) if store.is_resumed else None
-            self.start_urls = StartUrls(self.crawler.spider, noted)
-            self.crawler.signals.connect(self.spider_state.restore, signal=signals.spider_opened)
+            self._begin_job(store)
         self.failures.begin(self.store)
         self.missing_hooks = watch_engine(self.pages, self.crawler)
         if IN_PROGRESS not in self.missing_hooks:  # otherwise no page is ever done, and its items would wait for it
@@ -208,6 +189,23 @@ class Crawl:
             self.crawler.signals.connect(self._end_if_given_up, signal=signals.spider_idle)
         self._timer = repeat(self.tick, TICK_SECONDS)
         self.progress.opened([name for name in (self._filter, self.scheduler_name) if name], store, self.guard)
+
+    def _opened_store(self) -> Store:
+        if self._make_store is not None and not self._looks_only:
+            return self._make_store(self.crawler, self.settings, self.fingerprints)
+        opening = Opening(self.crawler, self.settings, self.fingerprints, self._filter, self.scheduler_name, self.guard)
+        if self.jobdir is None:
+            return opening.in_memory()
+        if self.delta is not None:
+            opening.begin_anew(self.jobdir)
+        return opening.in_job(self.jobdir, self._prepare_commit)
+
+    def _begin_job(self, store: JobStore) -> None:
+        self.job = store
+        self.spider_state.begin(store)
+        noted = store.database.notes("state").get(NOTE) if store.is_resumed else None
+        self.start_urls = StartUrls(self.crawler.spider, noted)
+        self.crawler.signals.connect(self.spider_state.restore, signal=signals.spider_opened)
 
     def close(self, reason: str) -> None:
         """Write what is left, set the final stats, and close the store. Closing twice is harmless.
@@ -268,7 +266,7 @@ class Crawl:
 
     def _adding_unless_failed(self, add: Callable[[bytes], bool]) -> Callable[[bytes], bool]:
         """Return *add*, except that requests that failed twice in this run count as seen until it ends."""
-        return lambda fingerprint: fingerprint not in self._failed_again and add(fingerprint)
+        return lambda fingerprint: fingerprint not in self.failures.twice and add(fingerprint)
 
     def _open_and_add(self, fingerprint: bytes) -> bool:
         self.open()  # for schedulers that never open their filter
@@ -285,11 +283,10 @@ class Crawl:
         self.pages.by_response.pop(id(page.response), None)
         if self.pages.parents:
             self.pages.forget_requests_of(page)
-        depth = request.meta.get("depth")
-        self.progress.estimate.finished.append(depth if type(depth) is int and depth >= 0 else 0)
+        self.progress.estimate.finished.append(request.meta.get("depth"))
         if page.result.outcome is Outcome.FAILED:
             if (row := self.failures.add(request, page.result.reason)) is not None:
-                page.items.append((self._failed.append, row))
+                page.items.append((self.failures.to_commit.append, row))
             self._take_back(request)
         if self.delta is not None:
             self.delta.done(page)
@@ -298,19 +295,10 @@ class Crawl:
         self.store.done(page)
 
     def _take_back(self, request: Request) -> None:
-        """With ``BLOOM_FORGET_FAILED``, make *request*, which failed, new again, and what was redirected to it.
-
-        This run follows a later link once: failing pages that link to each other would be fetched for ever.
-        """
-        if not self.settings.forget_failed:
-            return
-        for url in (None, *request.meta.get("redirect_urls", ())):
-            failed = request if url is None else Request(url)
-            with suppress(Exception):  # of a fingerprinter of the user's: forget() reports it
-                fingerprint = self.fingerprints.of_request(failed)
-                if not self._taken_back.add(fingerprint):
-                    self._failed_again.add(fingerprint)
-            self.forget(failed)
+        """With ``BLOOM_FORGET_FAILED``, make *request*, which failed, new again, and what was redirected to it."""
+        if self.settings.forget_failed:
+            for failed in self.failures.new_again(request, self.fingerprints):
+                self.forget(failed)
 
     def is_over(self) -> bool:
         """Return whether all that is pending is given up by the loop guard, or is of hosts that are full."""
@@ -353,6 +341,13 @@ class Crawl:
                 self.progress.beyond_limit(url, objection.limit, objection.reason)
         return [objection is None for objection in objections]
 
+    def note_dropped_links(self, fingerprints: Sequence[bytes]) -> None:
+        """Count links that were dropped because their pages, by *fingerprints*, were asked for before."""
+        if fingerprints:
+            self.progress.dropped_links(len(fingerprints))
+        if self.guard is not None:
+            self.guard.count_links(fingerprints)
+
     # -- commits -----------------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
@@ -376,8 +371,8 @@ class Crawl:
         batch.note("state", self.spider_state.changed(self.crawler.spider))
         if self.start_urls is not None:
             batch.note("state", self.start_urls.changed())
-        batch.failed += self._failed
-        self._failed.clear()
+        batch.failed += self.failures.to_commit
+        self.failures.to_commit.clear()
         if isinstance(self.store, JobStore):
             self.progress.prepare_commit(batch, self.store, is_last=self.is_closed)
 

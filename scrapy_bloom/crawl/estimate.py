@@ -47,11 +47,18 @@ class Left(NamedTuple):
 
 
 class Estimate:
-    """Counts requests by depth: ``found`` when they are queued; ``finished`` lists the depths of those done since."""
+    """Counts requests by depth.
+
+    The depth of a request is how many links led to it: ``meta["depth"]``. What is no whole number counts as 0.
+    """
 
     def __init__(self) -> None:
         self.found: Counter[int] = Counter()
-        self.finished: list[int] = []
+        """Requests that were queued, by depth."""
+        self.queued: list[Any] = []
+        """``meta["depth"]`` of requests that were queued since :meth:`learn` was last called."""
+        self.finished: list[Any] = []
+        """``meta["depth"]`` of requests that are done since then."""
         self.promise: float | None = None
         """Share of what is pending of which the loop guard expects something; None without it."""
         self.endless: Counter[str] = Counter()
@@ -62,9 +69,11 @@ class Estimate:
         self._pages = [0.0] * (DEEPEST + 1)  # in these trees
 
     def learn(self) -> None:
-        """Take in what was finished since the last call."""
+        """Take in what was queued and finished since the last call."""
         done, trees, pages = self._done, self._trees, self._pages
-        for depth in (min(depth, DEEPEST) for depth in self.finished):
+        self.found.update(_depths(self.queued))
+        self.queued.clear()
+        for depth in _depths(self.finished):
             below = sum(done[depth + 1 :])
             if done[depth]:
                 trees[depth] += 1
@@ -75,8 +84,6 @@ class Estimate:
             done[depth] += 1
             self._below[depth] = below
         self.finished.clear()
-        for depth in [depth for depth in self.found if depth > DEEPEST]:
-            self.found[DEEPEST] += self.found.pop(depth)
 
     def left(self, pending: int, held: int = 0) -> Left:
         """Return how many pages are left, of which *pending* are known; *held* of these are not to be fetched."""
@@ -119,6 +126,10 @@ class Estimate:
 
     def _lists(self) -> tuple[list[Any], ...]:
         return self._done, self._below, self._trees, self._pages
+
+
+def _depths(values: list[Any]) -> list[int]:
+    return [min(value, DEEPEST) if type(value) is int and value >= 0 else 0 for value in values]
 
 
 def in_words(pages_per_minute: float, pending: int, new: float | None, left: Left | None) -> str:

@@ -117,6 +117,7 @@ class Progress:
     def _left(self) -> Left | None:
         """Return how many pages are left; None where others know that, too: in a fleet, or with another scheduler."""
         store = self._store
+        self.estimate.learn()
         if not isinstance(store, MemoryStore) or not self.estimate.found:
             return None
         return self.estimate.left(len(store), sum(store.frontier.full().values()))
@@ -125,7 +126,8 @@ class Progress:
         """Add to *batch* pages of hosts, what the estimate knows, and the figures, if they are due and have changed."""
         if store.pages is not None:
             batch.note("pages", {host: b"%d" % pages for host, pages in store.pages.changed().items()})
-        if self.estimate.found and (dumped := self.estimate.dump()) != self._noted:
+        dumped = self.estimate.dump()
+        if self.estimate.found and dumped != self._noted:
             self._noted = batch.notes["state", "estimate"] = dumped
         is_new = time.monotonic() >= self._figures_at + FIGURES_SECONDS
         if self._last is None:

@@ -279,37 +279,48 @@ class LeaseClient:
 
     def _look(self) -> None:
         """Take requests if few are ready, and renew the leases in time."""
-        now, shards, found = time.monotonic(), self._queue.shards, 0
-        with self._lock:
-            wanted = self._ahead - sum(ticket.slot not in self.paused for ticket, _ in self._ready)
-        is_hungry = 2 * wanted >= self._ahead and now >= self._next_look
-        if not is_hungry or self._is_away or self._closing.is_set():
-            wanted = 0
-        is_due = now >= self._next_beat
+        now = time.monotonic()
+        wanted, is_due = self._wanted(now), now >= self._next_beat
         if not wanted and not is_due:
             return
-        self._looks += 1  # each look begins with another shard
-        for i in range(shards):
-            if is_due or found < wanted:
-                found += self._take((self._looks + i) % shards, max(0, wanted - found))
+        found = self._take_from_shards(wanted, is_due=is_due)
         if is_due:
             self._next_beat = now + self._queue.lease_seconds / 3
-        self._next_look = now + (0 if found else IDLE_SECONDS * shards**0.5)
+        self._next_look = now + (0 if found else IDLE_SECONDS * self._queue.shards**0.5)
+        is_empty = not found and self._is_nothing_left() if wanted else self._is_over
         with self._lock:
-            is_over = self._is_over
-        if wanted:
-            is_over = not found and self._is_nothing_left()
-        with self._lock:
-            was_over, self._is_over = self._is_over, is_over and not self._outbox and not self._calls
+            was_over, self._is_over = self._is_over, is_empty and not self._outbox and not self._calls
             has_news = found or self._is_over != was_over
         if has_news:
             self._news()
         if found:
             self._last_event = now
-        elif not is_over and now > self._last_event + 2 * self._queue.lease_seconds:
+        elif not is_empty:
+            self._warn_of_silence(now)
+
+    def _take_from_shards(self, wanted: int, *, is_due: bool) -> int:
+        """Take up to *wanted* requests, and renew the leases if that *is_due*; return how many requests there were."""
+        shards, found = self._queue.shards, 0
+        self._looks += 1  # each look begins with another shard
+        for i in range(shards):
+            if is_due or found < wanted:
+                found += self._take((self._looks + i) % shards, max(0, wanted - found))
+        return found
+
+    def _wanted(self, now: float) -> int:
+        """Return how many requests to ask for: none while enough are ready, or the server is away."""
+        if self._is_away or self._closing.is_set() or now < self._next_look:
+            return 0
+        with self._lock:
+            wanted = self._ahead - sum(ticket.slot not in self.paused for ticket, _ in self._ready)
+        return wanted if 2 * wanted >= self._ahead else 0
+
+    def _warn_of_silence(self, now: float) -> None:
+        silence = 2 * self._queue.lease_seconds
+        if now > self._last_event + silence:
             self._last_event = now
             what = self._queue.outstanding()
-            logger.warning("Nothing has happened for %.0f s. Outstanding: %s", 2 * self._queue.lease_seconds, what)
+            logger.warning("Nothing has happened for %.0f s. Outstanding: %s", silence, what)
 
     def _take(self, shard: int, most: int) -> int:
         """Take at most *most* requests of a shard, or only renew its lease; return how many there were."""

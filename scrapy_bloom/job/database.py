@@ -99,48 +99,17 @@ class Database:
         for feed in batch.feeds:
             with suppress(FileNotFoundError), Path(feed.path).open("rb+") as file:  # or somebody has moved it away
                 os.fsync(file.fileno())
-        if not self._is_gone and not self.path.exists():
-            self._is_gone = True
-            logger.error(
-                "%s was deleted during the crawl. The crawl goes on and writes its feeds; no other run can resume it",
-                self.path,
-            )
+        self._check_that_it_is_there()
         run = self.writer.execute
-        change: dict[int, int] = {}
-        for lane, _ in batch.added.values():
-            change[lane] = change.get(lane, 0) + 1
-        for lane, _ in batch.done:
-            change[lane] = change.get(lane, 0) - 1
-        pending = self.state.pending + sum(change.values())
-        state = replace(batch.state, pending=pending)
         run("BEGIN IMMEDIATE")
         try:
-            self._insert(
-                "INSERT OR IGNORE INTO lane VALUES", [(lane.id, *lane.key, 0) for lane in batch.lanes.values()]
-            )
-            rows = sorted(sealed(lane, id_, body) for id_, (lane, body) in batch.added.items())
-            self._insert("INSERT INTO request VALUES", rows)
-            for some in _slices(sorted(batch.done)):
-                places = _places(some)
-                run(f"DELETE FROM request WHERE (lane, id) IN (VALUES {places})", _flat(some))  # noqa: S608 - places
-            for some in _slices([(lane, by) for lane, by in change.items() if by]):
-                run(
-                    f"WITH changed(id, by) AS (VALUES {_places(some)}) "  # noqa: S608 - only places
-                    "UPDATE lane SET rows = rows + changed.by FROM changed WHERE lane.id = changed.id",
-                    _flat(some),
-                )
-            notes = [("feed", feed.path, _packed(feed)) for feed in batch.feeds]
-            notes += [(*place, body) for place, body in batch.notes.items() if body]
-            forgotten = [place for place, body in batch.notes.items() if not body]
-            self.writer.executemany("DELETE FROM note WHERE topic = ? AND key = ?", forgotten)
-            self._insert("REPLACE INTO note VALUES", [*(sealed(*note) for note in notes), _noted(state)])
-            for feed in batch.feeds:
-                if feed.is_finished:
-                    run("DELETE FROM note WHERE topic = 'feed' AND key = ?", (feed.path,))
+            state = replace(batch.state, pending=self.state.pending + self._write_requests(batch))
+            self._write_notes(batch, state)
             self._insert("INSERT INTO failed (url, host, reason, time, body) VALUES", batch.failed)
-            self.writer.executemany("DELETE FROM figures WHERE time = ?", [(time,) for time in batch.outdated_figures])
-            self._insert("INSERT OR REPLACE INTO figures VALUES", batch.figures)
             if batch.figures:
+                outdated = [(time,) for time in batch.outdated_figures]
+                self.writer.executemany("DELETE FROM figures WHERE time = ?", outdated)
+                self._insert("INSERT OR REPLACE INTO figures VALUES", batch.figures)
                 self._thin_figures()
             run("DELETE FROM redo WHERE last_id <= ?", (redo_until,))
             if batch.fingerprints or state.last_id > self.state.last_id:  # without gaps: a gap says the filter is older
@@ -154,6 +123,45 @@ class Database:
         self.state = state
         if state.clean:  # the last of a run: the disk gets back what was taken by requests that are done
             self.writer.executescript("PRAGMA incremental_vacuum")  # execute() would give back one page
+
+    def _check_that_it_is_there(self) -> None:
+        """Log once that the file was deleted, if it was: SQLite goes on writing to it."""
+        if not self._is_gone and not self.path.exists():
+            self._is_gone = True
+            logger.error(
+                "%s was deleted during the crawl. The crawl goes on and writes its feeds; no other run can resume it",
+                self.path,
+            )
+
+    def _write_requests(self, batch: Batch) -> int:
+        """Write the requests that came and delete those that are done; return how many more are pending."""
+        run = self.writer.execute
+        change: dict[int, int] = {}
+        for lane, _ in batch.added.values():
+            change[lane] = change.get(lane, 0) + 1
+        for lane, _ in batch.done:
+            change[lane] = change.get(lane, 0) - 1
+        self._insert("INSERT OR IGNORE INTO lane VALUES", [(lane.id, *lane.key, 0) for lane in batch.lanes.values()])
+        rows = sorted(sealed(lane, id_, body) for id_, (lane, body) in batch.added.items())
+        self._insert("INSERT INTO request VALUES", rows)
+        for some in _slices(sorted(batch.done)):
+            run(f"DELETE FROM request WHERE (lane, id) IN (VALUES {_places(some)})", _flat(some))  # noqa: S608 - places
+        for some in _slices([(lane, by) for lane, by in change.items() if by]):
+            run(
+                f"WITH changed(id, by) AS (VALUES {_places(some)}) "  # noqa: S608 - only places
+                "UPDATE lane SET rows = rows + changed.by FROM changed WHERE lane.id = changed.id",
+                _flat(some),
+            )
+        return sum(change.values())
+
+    def _write_notes(self, batch: Batch, state: State) -> None:
+        """Write the notes of *batch* and *state*; delete those without a body, and those of finished feeds."""
+        notes = [("feed", feed.path, _packed(feed)) for feed in batch.feeds if not feed.is_finished]
+        notes += [(*place, body) for place, body in batch.notes.items() if body]
+        outdated = [place for place, body in batch.notes.items() if not body]
+        outdated += [("feed", feed.path) for feed in batch.feeds if feed.is_finished]
+        self.writer.executemany("DELETE FROM note WHERE topic = ? AND key = ?", outdated)
+        self._insert("REPLACE INTO note VALUES", [*(sealed(*note) for note in notes), _noted(state)])
 
     def _insert(self, insert: str, rows: Sequence[Sequence[Any]]) -> None:
         for some in _slices(rows):

@@ -61,15 +61,8 @@ class UnseenLinkExtractor(LinkExtractor):
         """Return the links of *response* that were not seen before, as ``LinkExtractor.extract_links()`` would."""
         crawl = Crawl.handling(response.request)
         if crawl is None:
-            if not self._has_warned:
-                self._has_warned = True
-                logger.warning(
-                    "UnseenLinkExtractor extracts all links, as Scrapy's LinkExtractor does: it knows of no crawl with "
-                    "scrapy_bloom.BloomDupeFilter that %s is of",
-                    response,
-                )
-            return super().extract_links(response)
-        if response.selector.type != "html":  # elsewhere, names have namespaces
+            self._warn_of(response)
+        if crawl is None or response.selector.type != "html":  # elsewhere, names have namespaces
             return super().extract_links(response)
         memory = self._memories.get(crawl)
         if memory is None:
@@ -80,12 +73,7 @@ class UnseenLinkExtractor(LinkExtractor):
             new = memory.new([link.url for link in links], base, "utf-8", crawl)  # they are quoted already
             return [link for link in links if link.url in new]
 
-        if self.restrict_xpaths:
-            parts = [part.root for xpath in self.restrict_xpaths for part in response.xpath(xpath)]
-            hrefs = [href for part in parts for _, _, href in _links(part)]
-        else:
-            hrefs = _find_hrefs(response.selector.root)
-        stripped = [href.strip(HTML5_WHITESPACE) for href in hrefs]
+        stripped = [href.strip(HTML5_WHITESPACE) for href in self._hrefs(response)]
         new = memory.new(stripped, base, response.encoding, crawl)
         if not new:
             return []
@@ -96,6 +84,24 @@ class UnseenLinkExtractor(LinkExtractor):
             return super().extract_links(response)
         finally:
             del scrapys._iter_links  # and its class has it again
+
+    def _hrefs(self, response: TextResponse) -> list[str]:
+        """Return the raw links of *response* in the parts that the extractor looks at."""
+        if not self.restrict_xpaths:
+            hrefs: list[str] = _find_hrefs(response.selector.root)
+            return hrefs
+        parts = [part.root for xpath in self.restrict_xpaths for part in response.xpath(xpath)]
+        return [href for part in parts for _, _, href in _links(part)]
+
+    def _warn_of(self, response: TextResponse) -> None:
+        """Log once that *response* is of no crawl with our filter."""
+        if not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "UnseenLinkExtractor extracts all links, as Scrapy's LinkExtractor does: it knows of no crawl with "
+                "scrapy_bloom.BloomDupeFilter that %s is of",
+                response,
+            )
 
     def _wants(self, url: str) -> bool:
         return self._link_allowed(Link(url))

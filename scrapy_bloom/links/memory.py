@@ -7,6 +7,7 @@ its text in a set takes a hundredth of that.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin
@@ -14,7 +15,7 @@ from urllib.parse import urljoin
 from w3lib.url import safe_url_string
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from scrapy_bloom.crawl.crawl import Crawl
 
@@ -75,60 +76,62 @@ class LinkMemory:
         of_url, parts = crawl.fingerprints.of_url, _split_base(base)
         if of_url is None or parts is None:
             return set(links)
-        if self._epoch != crawl.epoch or self._size > MOST_KNOWN:
-            self._places, self._size, self._epoch = {}, 0, crawl.epoch
+        self._forget_outdated(crawl.epoch)
         site = self._place(parts[1], encoding)
         folder = self._place(parts[1], parts[2] or "/", encoding)
 
         wanted = set(links) - site.unwanted - folder.unwanted
         fresh = wanted.difference(site.seen).difference(folder.seen)
-        if crawl.guard is None:
-            votes = [b""] * (len(wanted) - len(fresh))
-        else:
-            votes = [site.seen.get(link) or folder.seen[link] for link in wanted.difference(fresh)]
+        votes = [site.seen.get(link) or folder.seen[link] for link in wanted.difference(fresh)]
         is_ascii = _ASCII.encode(encoding) == _ASCII.encode()
         shares = is_ascii and crawl.fingerprints.ignore_fragments  # one fingerprint for all fragments of a page
-        own = _fingerprint_if_seen(base, of_url, crawl) if fresh and shares else None
+        if fresh and shares:
+            of_fragments = self._seen_without_fragment(fresh, _fingerprint_if_seen(base, of_url, crawl), site, folder)
+            fresh, votes = fresh - of_fragments.keys(), [*votes, *of_fragments.values()]
         urls: dict[str, str] = {}
         fingerprints: list[bytes] = []
-        new: set[str] = set()
         for link in fresh:
-            head, mark, _ = link.partition("#")
-            vote = (site.seen.get(head) or folder.seen.get(head) if head else own) if mark and shares else None
-            if vote is not None:
-                votes.append(vote)
-                self._remember(link, vote, site, folder)
-                continue
-            try:
+            with suppress(Exception):  # no URL, or a rule of the user's fails on it
                 url = _joined(link, base, encoding, folder if is_ascii else None)
                 fingerprints.append(of_url(url))
-            except Exception:  # no URL, or a rule of the user's fails on it
-                new.add(link)
-            else:
                 urls[link] = url
-
-        unseen: list[str] = []
-        answers = zip(urls.items(), fingerprints, crawl.seen(fingerprints), strict=True)
-        for (link, url), fingerprint, is_seen in answers:
+        unseen: dict[str, str] = {}
+        for (link, url), fingerprint, is_seen in zip(urls.items(), fingerprints, crawl.seen(fingerprints), strict=True):
             if is_seen:
-                self._remember(link, fingerprint, site, folder)
-                if shares:
-                    self._remember(link.partition("#")[0], fingerprint, site, folder)
+                for seen in {link, link.partition("#")[0]} if shares else {link}:
+                    self._remember(seen, fingerprint, site, folder)
                 votes.append(fingerprint)
-            elif self._is_wanted(url):
-                unseen.append(link)
             else:
-                self._remember(link, None, site, folder)
-        if votes:
-            crawl.progress.dropped_links(len(votes))
-            if crawl.guard is not None:
-                crawl.guard.count_links(votes)
-        for link, is_allowed in zip(unseen, crawl.within_limits([urls[link] for link in unseen]), strict=True):
-            if is_allowed:
-                new.add(link)
-            else:
-                self._remember(link, None, site, folder)
-        return new
+                unseen[link] = url
+        crawl.note_dropped_links(votes)
+        return (fresh - urls.keys()) | self._allowed(unseen, crawl, site, folder)
+
+    def _forget_outdated(self, epoch: int) -> None:
+        """Begin anew if something seen may have become new since, or if too much is remembered."""
+        if self._epoch != epoch or self._size > MOST_KNOWN:
+            self._places, self._size, self._epoch = {}, 0, epoch
+
+    def _seen_without_fragment(
+        self, links: Iterable[str], own: bytes | None, site: _Place, folder: _Place
+    ) -> dict[str, bytes]:
+        """Return those of *links* with a fragment whose page was seen, by fingerprint; *own* is the page's own."""
+        seen = {}
+        for link in links:
+            head, mark, _ = link.partition("#")
+            fingerprint = (site.seen.get(head) or folder.seen.get(head) if head else own) if mark else None
+            if fingerprint is not None:
+                seen[link] = fingerprint
+                self._remember(link, fingerprint, site, folder)
+        return seen
+
+    def _allowed(self, unseen: Mapping[str, str], crawl: Crawl, site: _Place, folder: _Place) -> set[str]:
+        """Return those links of *unseen*, URLs by link, that are wanted and within the limits of the loop guard."""
+        wanted = {link: url for link, url in unseen.items() if self._is_wanted(url)}
+        within = crawl.within_limits([*wanted.values()])
+        allowed = {link for link, is_within in zip(wanted, within, strict=True) if is_within}
+        for link in unseen.keys() - allowed:
+            self._remember(link, None, site, folder)
+        return allowed
 
     def _place(self, *key: str) -> _Place:
         place = self._places.get(key)

@@ -36,7 +36,7 @@ from scrapy_bloom.loops.links import LinkCounts
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from scrapy_bloom.loops.kinds import Kind
+    from scrapy_bloom.loops.kinds import Evidence, Kind
     from scrapy_bloom.loops.novelty import Brought
 
 ENDLESS = 0.1  # share of its pages that bring something below which a kind that waits counts as endless
@@ -181,16 +181,22 @@ class Share:
         for part in parts.values():
             part.note(news)
         if news and mark.source and links == 1:
-            others = [kind for kind in self._lane(mark.source).path() if kind not in own]
-            parts = {id(part): part for kind in others for part in kind.alike if id(part) not in parts}
-            for each in (*others, *parts.values()):
-                each.credit()
-            touched = touched + others
-        for kind in touched:
-            for node in kind.nodes:
-                cost = node.weigh()
-                if cost < node.cost * 0.999:  # dearer ones are found when it is their turn
-                    self._queue(node, cost)
+            touched = touched + self._credit(mark.source, own, parts)
+        for node in [node for kind in touched for node in kind.nodes]:
+            cost = node.weigh()
+            if cost < node.cost * 0.999:  # dearer ones are found when it is their turn
+                self._queue(node, cost)
+
+    def _credit(self, source: str, own: list[Kind], noted: Mapping[int, Evidence]) -> list[Kind]:
+        """Give the lane *source*, which alone linked to a page, credit for its news, but for what the page has *noted*.
+
+        Returns the kinds that have got credit: those of the source that are not the page's *own*.
+        """
+        kinds = [kind for kind in self._lane(source).path() if kind not in own]
+        parts = {id(part): part for kind in kinds for part in kind.alike if id(part) not in noted}
+        for evidence in (*kinds, *parts.values()):
+            evidence.credit()
+        return kinds
 
     def _count_answer(self, top: Kind, *, has_news: bool) -> list[Kind]:
         """Count a page of the host of *top*.

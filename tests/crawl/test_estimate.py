@@ -31,7 +31,7 @@ def test_a_range_contains_what_is_pending_and_is_no_wider_than_two(
     most; what is loaded says the same."""
     estimate, done = Estimate(), 0
     for depth, deeper, number in history:
-        estimate.found[depth] += number
+        estimate.queued += [depth] * number
         estimate.finished += [depth] * min(number, deeper)
         done += min(number, deeper)
     waiting = max(sum(number for _, _, number in history) - done, uncounted)
@@ -54,11 +54,11 @@ def test_sections_that_are_alike_promise_each_other(seed: int) -> None:
     these, and two trees of a page that each depth begins with, leave 20 sections with 620 pages more at least.
     """
     rng, estimate = random.Random(seed), Estimate()
-    estimate.found += {0: 1, 1: 40}
+    estimate.queued += [0, *[1] * 40]
     estimate.finished.append(0)
     for _ in range(20):
         pages = rng.randint(30, 90)
-        estimate.found[2] += pages
+        estimate.queued += [2] * pages
         estimate.finished += [1, *[2] * pages]
     low, high = estimate.left(20)
     assert high is not None
@@ -69,7 +69,7 @@ def test_sections_that_are_alike_promise_each_other(seed: int) -> None:
 def test_what_the_loop_guard_expects_nothing_of_is_not_left() -> None:
     """Of a hundred pending requests after a hundred pages, none is left if nothing is expected of any."""
     estimate = Estimate()
-    estimate.found[0] = 200
+    estimate.queued += [0] * 200
     estimate.finished += [0] * 100
     assert estimate.left(100)[0] == 100
     estimate.promise = 0.0
