@@ -66,14 +66,19 @@ def run(options: argparse.Namespace) -> None:
     first = options.seeds[0]
     made = [make(random.Random(f"{make.__name__} {first}")) for make in MANUALS]
     trees = [tree(path) for path in options.trees] or made
-    half: list[Told] = []
-    for name, graphs in {"documentation": trees, "drawn sites": [drawn(seed) for seed in options.seeds]}.items():
-        for order in ("depth first", "breadth first"):
-            told = [told for links in graphs for width in (1, 16) for told in crawl(links, order, width)]
-            half += [each for each in told if each.at == 0.5]
-            print_held(f"{name}, {order}", told)
+    half = at_half("documentation", trees) + at_half("drawn sites", [drawn(seed) for seed in options.seeds])
     widest = max(each.high / each.low for each in half)
     print(f"At half of the crawl, {held(half)} of {len(half)} ranges hold; the widest is {widest:.2f} : 1")
+
+
+def at_half(name: str, graphs: list[Links]) -> list[Told]:
+    """Crawl *graphs*, print how often the range held, and return what was told when half of the pages were done."""
+    half: list[Told] = []
+    for order in ("depth first", "breadth first"):
+        told = [told for links in graphs for width in (1, 16) for told in crawl(links, order, width)]
+        half += [each for each in told if each.at == 0.5]
+        print_held(f"{name}, {order}", told)
+    return half
 
 
 def print_held(title: str, told: list[Told]) -> None:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
+    from benchmarks.sites.draw import Answer
+
 AT = (1, 1.5, 2, 3)  # times the honest pages
 DRY_PAGES = 150  # as many as a trap that brings nothing should take at most
 COLUMNS = [
@@ -101,17 +103,11 @@ def crawl(
         url, mark = pop(lane)
         pages += 1
         by_part[drawn.part_of(url)] += 1
-        answer = drawn.page(url)
-        if answer.status == 302:
-            url = urljoin(url, answer.headers["Location"])
-            if url in seen:
-                guard.page_done(mark, NOTHING)
-                continue
-            seen.add(url)
-            answer = drawn.page(url)
-        content = drawn.content_of(url)
-        if content in drawn.honest:
-            reached.add(content)
+        url, answer = _followed(drawn, url, seen)
+        if answer is None:
+            guard.page_done(mark, NOTHING)
+            continue
+        reached |= {drawn.content_of(url)} & drawn.honest.keys()
         if each_page:
             each_page(len(reached), guard, group)
         if pages in moments:
@@ -119,15 +115,8 @@ def crawl(
         if answer.status != 200:
             guard.page_done(mark, NOTHING)
             continue
-        kind = HtmlResponse if "html" in answer.headers["Content-Type"] else TextResponse
-        is_binary = "octet" in answer.headers["Content-Type"]
-        response = Response(url, body=answer.body) if is_binary else kind(url, body=answer.body, encoding="utf-8")
-        guard.page_done(mark, judge.brought(response), url)
-        if kind is HtmlResponse:
-            found = [unescape(href.decode()) for href in _hrefs(answer.body)]
-        else:
-            found = json.loads(answer.body)["links"] if answer.body[:1] == b"{" else []
-        for target in dict.fromkeys(urljoin(url, href) for href in found):
+        guard.page_done(mark, judge.brought(_response(url, answer)), url)
+        for target in dict.fromkeys(urljoin(url, href) for href in _links(answer)):
             fingerprint = _fingerprint(target)
             guard.links.add(fingerprint)
             if target not in seen:
@@ -137,6 +126,33 @@ def crawl(
     cpu = time.process_time() - started
     got = len(reached)
     return Result({times: at.get(times, got / total) for times in AT}, by_part, pages, len(group), is_over, cpu)
+
+
+def _followed(drawn: Site, url: str, seen: set[str]) -> tuple[str, Answer | None]:
+    """Return where a redirect at *url* leads, and the answer; no answer from what was *seen*."""
+    answer = drawn.page(url)
+    if answer.status != 302:
+        return url, answer
+    target = urljoin(url, answer.headers["Location"])
+    if target in seen:
+        return target, None
+    seen.add(target)
+    return target, drawn.page(target)
+
+
+def _response(url: str, answer: Answer) -> Response:
+    content_type = answer.headers["Content-Type"]
+    if "octet" in content_type:
+        return Response(url, body=answer.body)
+    kind = HtmlResponse if "html" in content_type else TextResponse
+    return kind(url, body=answer.body, encoding="utf-8")
+
+
+def _links(answer: Answer) -> list[str]:
+    if "html" in answer.headers["Content-Type"]:
+        return [unescape(href.decode()) for href in _hrefs(answer.body)]
+    links: list[str] = json.loads(answer.body)["links"] if answer.body[:1] == b"{" else []
+    return links
 
 
 def _fingerprint(url: str) -> bytes:

@@ -8,11 +8,15 @@ import sys
 from graphlib import TopologicalSorter
 from pathlib import Path
 
+from radon.complexity import cc_visit
+
 import scrapy_bloom
 from scrapy_bloom import errors
 
 PACKAGE = Path(scrapy_bloom.__file__).parent
+REPOSITORY = Path(__file__).parents[1]
 MOST_LINES = 400
+MOST_COMPLEX = 15
 MOST_EXCEPTIONS = 8
 
 FLOOR = {"errors", "filter", "url", "loops", "settings"}
@@ -116,6 +120,17 @@ def test_modules_are_short() -> None:
     """Each is read before one loses patience."""
     lengths = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in modules().items()}
     assert {name: length for name, length in lengths.items() if length > MOST_LINES} == {}
+
+
+def test_functions_are_simple() -> None:
+    """None of the package or the benchmarks is too complex to follow, by McCabe's measure."""
+    complex_ = {
+        f"{path.relative_to(REPOSITORY)}: {block.name}": block.complexity
+        for path in [*PACKAGE.rglob("*.py"), *(REPOSITORY / "benchmarks").rglob("*.py")]
+        for block in cc_visit(path.read_text(encoding="utf-8"))
+        if block.complexity > MOST_COMPLEX
+    }
+    assert complex_ == {}
 
 
 def test_errors_are_few() -> None:

@@ -280,27 +280,23 @@ class Magento(Program):
             return shown("Search results", "", links + common)
         return None
 
-    def category(self, path: str, query: dict[str, str], common: Links) -> Page:
-        chosen = {key: value for key, value in query.items() if key in self.facets}
-        products = (
-            [
-                each
-                for each in self.by_category[path]
-                if all(
-                    self.seeded(each, key).choice(list(map(str, self.facets[key]))) == value
-                    for key, value in chosen.items()
-                )
-            ]
-            if chosen
-            else list(self.by_category[path])
-        )
+    def chosen(self, path: str, query: dict[str, str]) -> list[str]:
+        """Return the products of a category that have what *query* chooses of the facets, in its order."""
+        facets = {key: list(map(str, values)) for key, values in self.facets.items() if key in query}
+        products = [
+            product
+            for product in self.by_category[path]
+            if all(self.seeded(product, key).choice(values) == query[key] for key, values in facets.items())
+        ]
         if "product_list_order" in query:
-            products.sort(
-                key=lambda each: self.token(each, query["product_list_order"]),
-                reverse=query.get("product_list_dir") == "desc",
-            )
+            is_falling = query.get("product_list_dir") == "desc"
+            products.sort(key=lambda product: self.token(product, query["product_list_order"]), reverse=is_falling)
+        return products
+
+    def category(self, path: str, query: dict[str, str], common: Links) -> Page:
+        products = self.chosen(path, query)
         size, at = int(query.get("product_list_limit", 12)), int(query.get("p", 1))
-        links = [link(each) for each in products[size * (at - 1) : size * at]]
+        links = [link(product) for product in products[size * (at - 1) : size * at]]
         others = {key: value for key, value in query.items() if key != "p"}
         links += [link(path, str(n), **(others | {"p": n})) for n in range(2, (len(products) + size - 1) // size + 1)]
         for key, values in self.facets.items():
@@ -312,9 +308,8 @@ class Magento(Program):
         links += [link(path, "dir", **(query | {"product_list_dir": way})) for way in ("asc", "desc")]
         links += [link(path, "limit", **(query | {"product_list_limit": n})) for n in (24, 36)]
         links += [link(path, "mode", **(query | {"product_list_mode": "list"}))]
-        return shown(
-            self.name(path), "" if products else "<p>We can't find products matching the selection.</p>", links + common
-        )
+        html = "" if products else "<p>We can't find products matching the selection.</p>"
+        return shown(self.name(path), html, links + common)
 
 
 class Drupal(Program):
@@ -336,8 +331,8 @@ class Drupal(Program):
         self.events = {f"{2023 + n // 12}-{n % 12 + 1:02}": n for n in self.rng.sample(range(36), 14)}
         self.note("event", *(f"/event/{self.slug('event', n)}-{n}" for n in self.events.values()))
 
-    def show(self, path: str, query: dict[str, str]) -> Page | None:
-        common = [
+    def common(self, path: str) -> Links:
+        return [
             link("/"),
             link("/blog"),
             link("/calendar/month"),
@@ -346,84 +341,80 @@ class Drupal(Program):
             link("/search/node"),
             link("/content"),
         ]
-        parts = path.strip("/").split("/")
-        if path == "/":
-            return shown(
-                "Home",
-                self.text("home"),
-                [
-                    *common,
-                    *(link(f"/node/{n}") for n in range(490, 500)),
-                    *(link(f"/taxonomy/term/{t}") for t in range(1, 10)),
-                ],
-            )
-        if parts[0] in ("node", "print") and len(parts) == 2:
-            n = int(parts[1])
-            if n not in self.nodes:
-                return None
-            links = [link(f"/taxonomy/term/{n % 39 + 1}"), link(f"/print/{n}"), *common]
-            links += [link(f"/node/{self.seeded(n, k).choice(self.nodes)}") for k in range(2)]
-            links += [
-                link(f"/comment/reply/node/{n}/comment"),
-                link("/user/login", destination=f"/node/{n}#comment-form"),
-            ]
-            comments = self.seeded(n, "comments").randint(0, 3)
-            links += [link(f"/comment/reply/node/{n}/comment/{n * 10 + k}") for k in range(comments)]
-            html = self.text("node", n, size=4) + "".join(self.text("comment", n, k, size=1) for k in range(comments))
-            return shown(self.name("node", n), html, links if parts[0] == "node" else links[:1])
-        if path == "/blog" or parts[0] == "taxonomy":
-            nodes = list(self.nodes) if path == "/blog" else [n for n in self.nodes if n % 39 + 1 == int(parts[2])]
-            size, at = (25, int(query.get("page", 0))) if path == "/blog" else (10, int(query.get("page", 0)))
-            last = (len(nodes) + size - 1) // size
-            links = [link(f"/node/{n}") for n in nodes[size * at : size * (at + 1)]] + common
-            links += [link(path, "page", page=n) for n in (at + 1, at + 2, last - 1) if 0 < n < last]
-            return shown(f"List {path}", "", links)
-        if path == "/content":
-            rng = self.seeded(sorted(query.items()))
-            links = [link(f"/node/{n}") for n in rng.sample(self.nodes, 10)] + common
-            links += [
-                link(path, key, **(query | {"order": key, "sort": way}))
-                for key in ("title", "author", "changed", "comments")
-                for way in ("asc", "desc")
-            ]
-            links += [link(path, "type", **(query | {"type": kind})) for kind in ("article", "page", "event", "All")]
-            links += [link(path, "page", **(query | {"page": n})) for n in range(1, 4)]
-            return shown("Content", "", links)
-        if parts[0] == "calendar":
-            kind, at = parts[1], (parts[2] if len(parts) > 2 else "2024-05")
-            year, month = map(int, at.split("-")[:2])
-            around = [divmod(year * 12 + month - 1 + step, 12) for step in (-1, 1)]
-            links = [link(f"/calendar/{kind}/{y}-{m + 1:02}") for y, m in around] + common
-            links += [
-                link(f"/calendar/{other}/{year}-{month:02}") for other in ("month", "week", "year") if other != kind
-            ]
-            days = (
-                [link(f"/calendar/day/{year}-{month:02}-{day:02}") for day in range(1, 29)] if kind == "month" else []
-            )
-            event = self.events.get(f"{year}-{month:02}")
-            links += (
-                [link(f"/event/{self.slug('event', event)}-{event}")]
-                if event is not None and kind in ("month", "day")
-                else []
-            )
-            return shown(f"Calendar {at}", "<p>There are no events.</p>" if event is None else "", links + days)
-        if parts[0] == "event":
-            n = int(path.rsplit("-", 1)[1])
-            return shown(self.name("event", n), self.text("event", n), common)
-        if parts[0] == "comment":
-            n = int(parts[3])
-            first = self.text("node", n, size=4).split("\n")[0]
-            return shown(
-                "Add new comment",
-                f"{first}\n<form>Your name, subject and comment</form>",
-                [link(f"/node/{n}"), *common],
-            )
-        if parts[0] == "user":
-            links = [
-                link(f"/user/{other}", destination=query.get("destination", ""))
-                for other in ("login", "register", "password")
-            ]
-            return shown("Log in", "<form>User name and password</form>", links + common)
-        if parts[0] == "search":
-            return shown("Search", "<form>Enter your keywords</form>", common)
-        return None
+
+    def show_home(self, path: str, parts: list[str], query: dict[str, str]) -> Page | None:
+        links = [link(f"/node/{n}") for n in range(490, 500)] + [link(f"/taxonomy/term/{t}") for t in range(1, 10)]
+        return shown("Home", self.text("home"), self.common(path) + links)
+
+    def show_node(self, path: str, parts: list[str], query: dict[str, str]) -> Page | None:
+        n = int(parts[1])
+        if len(parts) != 2 or n not in self.nodes:
+            return None
+        links = [link(f"/taxonomy/term/{n % 39 + 1}"), link(f"/print/{n}"), *self.common(path)]
+        links += [link(f"/node/{self.seeded(n, k).choice(self.nodes)}") for k in range(2)]
+        links += [
+            link(f"/comment/reply/node/{n}/comment"),
+            link("/user/login", destination=f"/node/{n}#comment-form"),
+        ]
+        comments = self.seeded(n, "comments").randint(0, 3)
+        links += [link(f"/comment/reply/node/{n}/comment/{n * 10 + k}") for k in range(comments)]
+        html = self.text("node", n, size=4) + "".join(self.text("comment", n, k, size=1) for k in range(comments))
+        return shown(self.name("node", n), html, links if parts[0] == "node" else links[:1])
+
+    show_print = show_node
+
+    def show_blog(self, path: str, parts: list[str], query: dict[str, str]) -> Page | None:
+        return self.list_of(path, list(self.nodes), 25, query) if path == "/blog" else None
+
+    def show_taxonomy(self, path: str, parts: list[str], query: dict[str, str]) -> Page | None:
+        return self.list_of(path, [n for n in self.nodes if n % 39 + 1 == int(parts[2])], 10, query)
+
+    def list_of(self, path: str, nodes: list[int], size: int, query: dict[str, str]) -> Page:
+        at, last = int(query.get("page", 0)), (len(nodes) + size - 1) // size
+        links = [link(f"/node/{n}") for n in nodes[size * at : size * (at + 1)]] + self.common(path)
+        links += [link(path, "page", page=n) for n in (at + 1, at + 2, last - 1) if 0 < n < last]
+        return shown(f"List {path}", "", links)
+
+    def show_content(self, path: str, parts: list[str], query: dict[str, str]) -> Page | None:
+        rng = self.seeded(sorted(query.items()))
+        links = [link(f"/node/{n}") for n in rng.sample(self.nodes, 10)] + self.common(path)
+        links += [
+            link(path, key, **(query | {"order": key, "sort": way}))
+            for key in ("title", "author", "changed", "comments")
+            for way in ("asc", "desc")
+        ]
+        links += [link(path, "type", **(query | {"type": kind})) for kind in ("article", "page", "event", "All")]
+        links += [link(path, "page", **(query | {"page": n})) for n in range(1, 4)]
+        return shown("Content", "", links)
+
+    def show_calendar(self, path: str, parts: list[str], query: dict[str, str]) -> Page | None:
+        kind, at = parts[1], (parts[2] if len(parts) > 2 else "2024-05")
+        year, month = map(int, at.split("-")[:2])
+        around = [divmod(year * 12 + month - 1 + step, 12) for step in (-1, 1)]
+        links = [link(f"/calendar/{kind}/{y}-{m + 1:02}") for y, m in around] + self.common(path)
+        others = [other for other in ("month", "week", "year") if other != kind]
+        links += [link(f"/calendar/{other}/{year}-{month:02}") for other in others]
+        event = self.events.get(f"{year}-{month:02}")
+        if event is not None and kind in ("month", "day"):
+            links.append(link(f"/event/{self.slug('event', event)}-{event}"))
+        if kind == "month":
+            links += [link(f"/calendar/day/{year}-{month:02}-{day:02}") for day in range(1, 29)]
+        return shown(f"Calendar {at}", "<p>There are no events.</p>" if event is None else "", links)
+
+    def show_event(self, path: str, parts: list[str], query: dict[str, str]) -> Page | None:
+        n = int(path.rsplit("-", 1)[1])
+        return shown(self.name("event", n), self.text("event", n), self.common(path))
+
+    def show_comment(self, path: str, parts: list[str], query: dict[str, str]) -> Page | None:
+        n = int(parts[3])
+        first = self.text("node", n, size=4).split("\n")[0]
+        html = f"{first}\n<form>Your name, subject and comment</form>"
+        return shown("Add new comment", html, [link(f"/node/{n}"), *self.common(path)])
+
+    def show_user(self, path: str, parts: list[str], query: dict[str, str]) -> Page | None:
+        target = query.get("destination", "")
+        links = [link(f"/user/{other}", destination=target) for other in ("login", "register", "password")]
+        return shown("Log in", "<form>User name and password</form>", links + self.common(path))
+
+    def show_search(self, path: str, parts: list[str], query: dict[str, str]) -> Page | None:
+        return shown("Search", "<form>Enter your keywords</form>", self.common(path))

@@ -11,7 +11,7 @@ from benchmarks.sites.pages import Layout, Links, Page, Wording
 
 
 class Program:
-    """A site of one program; a subclass fills *honest* and says in :meth:`show` what a URL shows."""
+    """A site of one program; a subclass fills *honest* and says what a URL shows."""
 
     host = "http://program.example"
     home = "/"
@@ -34,8 +34,10 @@ class Program:
         raise NotImplementedError
 
     def show(self, path: str, query: dict[str, str]) -> Page | None:
-        """Return the page at *path* with *query*; None: not found."""
-        raise NotImplementedError
+        """Return the page at *path* with *query*; None: not found. A method for each first folder shows its pages."""
+        parts = path.strip("/").split("/")
+        show = getattr(self, f"show_{parts[0] or 'home'}", None)
+        return None if show is None else show(path, parts, query)
 
     def note(self, part: str, *urls: str) -> None:
         self.honest |= dict.fromkeys((self.host + url for url in urls), part)

@@ -82,23 +82,8 @@ class MediaWiki(Program):
             return None
         base = "/index.php"
         last = self.seeded(title, "revision").randint(10_000, 99_999)
-        olds = [last - 37 * n for n in range(self.seeded(title, "n").randint(2, 12))]
         if action == "history":
-            limit, links = query.get("limit", "50"), []
-            for old in olds:
-                links += [
-                    link(base, "cur", title=title, diff=last, oldid=old),
-                    link(base, self.date(old), title=title, oldid=old),
-                    link(base, "prev", title=title, diff=old, oldid="prev"),
-                    link(base, "undo", title=title, action="edit", undo=old),
-                    link(f"/wiki/{self.seeded(old).choice(self.users)}"),
-                ]  # fmt: skip
-            links += [link(base, n, title=title, action="history", limit=n) for n in ("20", "100", "250") if n != limit]
-            return shown(
-                f"{title}: Revision history",
-                "<p>For any version listed below, click on its date.</p>",
-                links + self.tools(title),
-            )
+            return self.history(title, last, query.get("limit", "50"))
         if action == "info":
             return shown(
                 f"Information for {title}",
@@ -106,25 +91,42 @@ class MediaWiki(Program):
                 self.tools(title),
             )
         if "diff" in query:
-            rows = self.text(title, size=6).split("\n")[:2]
-            step = [
-                link(base, "older", title=title, diff="prev", oldid=at or last),
-                link(base, "newer", title=title, diff="next", oldid=at or last),
-            ]
-            return shown(
-                f"{title}: Difference",
-                f"<p>Revision as of {self.date(at)}</p>\n{rows[at % 2]}\n<del>{self.text(title, at, size=1)}</del>",
-                step + self.tools(title),
-            )
+            return self.difference(title, last, at)
         html, links = content
         if at and at != last:
             html = "\n".join(html.split("\n")[: max(1, len(html.split("\n")) - (last - at) // 37)])
             links = [*links, link(base, "older revision", title=title, diff="prev", oldid=at)]
         return shown(title, html, links + self.tools(title))
 
+    def history(self, title: str, last: int, limit: str) -> Page:
+        base, links = "/index.php", list[tuple[str, str]]()
+        for old in [last - 37 * n for n in range(self.seeded(title, "n").randint(2, 12))]:
+            links += [
+                link(base, "cur", title=title, diff=last, oldid=old),
+                link(base, self.date(old), title=title, oldid=old),
+                link(base, "prev", title=title, diff=old, oldid="prev"),
+                link(base, "undo", title=title, action="edit", undo=old),
+                link(f"/wiki/{self.seeded(old).choice(self.users)}"),
+            ]  # fmt: skip
+        links += [link(base, n, title=title, action="history", limit=n) for n in ("20", "100", "250") if n != limit]
+        html = "<p>For any version listed below, click on its date.</p>"
+        return shown(f"{title}: Revision history", html, links + self.tools(title))
+
+    def difference(self, title: str, last: int, at: int) -> Page:
+        rows = self.text(title, size=6).split("\n")[:2]
+        step = [
+            link("/index.php", "older", title=title, diff="prev", oldid=at or last),
+            link("/index.php", "newer", title=title, diff="next", oldid=at or last),
+        ]
+        return shown(
+            f"{title}: Difference",
+            f"<p>Revision as of {self.date(at)}</p>\n{rows[at % 2]}\n<del>{self.text(title, at, size=1)}</del>",
+            step + self.tools(title),
+        )
+
     def special(self, title: str, query: dict[str, str]) -> Page | None:
         name, _, target = title.removeprefix("Special:").partition("/")
-        base, rng = "/index.php", self.seeded(title, sorted(query.items()))
+        base = "/index.php"
         if name == "Random":
             self.count += 1
             return Page("", "none", "", location=f"/wiki/{self.articles[self.count * 7 % len(self.articles)]}")
@@ -133,52 +135,52 @@ class MediaWiki(Program):
             return shown(name, "<p>List of special pages</p>", [link(f"/wiki/Special:{each}") for each in names])
         if name == "AllPages":
             at = int(query.get("from", 0))
-            rows = self.articles[at : at + 60]
-            return shown(
-                name,
-                "",
-                [*(link(f"/wiki/{row}") for row in rows), link(base, "next", title=title, **{"from": at + 60})],
-            )
+            rows = [link(f"/wiki/{row}") for row in self.articles[at : at + 60]]
+            return shown(name, "", [*rows, link(base, "next", title=title, **{"from": at + 60})])
         if name == "ListUsers":
             return shown(name, "", [link(f"/wiki/{user}") for user in self.users])
         if name == "WhatLinksHere":
-            links = [link(f"/wiki/{each}") for each in rng.sample(self.articles, 5)]
-            links += [link(base, f"{n}", title=title, limit=n) for n in (20, 50, 100, 250, 500)]
-            links += [link(base, hide, title=title, **{hide: 1}) for hide in ("hidetrans", "hidelinks", "hideredirs")]
-            return shown(
-                f"Pages that link to {target}", "<p>The following pages link here.</p>", links + self.tools(target)
-            )
+            return self.what_links(title, target, query)
         if name in ("RecentChangesLinked", "RecentChanges", "Log", "Contributions"):
-            links = [link(f"/wiki/{each}") for each in rng.sample(self.articles, 8)]
-            links += [
-                link(base, "diff", title=each, diff=rng.randint(10_000, 99_999), oldid="prev")
-                for each in rng.sample(self.articles, 4)
-            ]
-            options = {
-                "days": (1, 3, 7, 14, 30),
-                "limit": (50, 100, 250, 500),
-                "hidebots": (0, 1),
-                "hideminor": (0, 1),
-                "hideanons": (0, 1),
-            }
-            for key, values in options.items():
-                links += [link(base, key, **(query | {"title": title, key: value})) for value in values]
-            links += [
-                link(base, "newest", **(query | {"title": title, "from": f"2024{rng.randint(10**9, 10**10 - 1)}"}))
-            ]
-            links += [
-                link(f"/wiki/Special:Contributions/{user.removeprefix('User:')}") for user in rng.sample(self.users, 3)
-            ]
-            return shown(name, f"<p>{len(links)} changes</p>", links + (self.tools(target) if target else []))
+            return self.changes(title, query)
         if name == "CiteThisPage":
             return shown(name, f"<p>Retrieved {self.date(query.get('page'))}</p>", self.tools(query["page"]))
         if name in ("UserLogin", "Version", "Statistics"):
-            return shown(
-                name,
-                "<form>User name and password</form>",
-                [link(base, "forgot", title="Special:PasswordReset", returnto=query.get("returnto", ""))],
-            )
+            forgot = link(base, "forgot", title="Special:PasswordReset", returnto=query.get("returnto", ""))
+            return shown(name, "<form>User name and password</form>", [forgot])
         return None
+
+    def what_links(self, title: str, target: str, query: dict[str, str]) -> Page:
+        rng, base = self.seeded(title, sorted(query.items())), "/index.php"
+        links = [link(f"/wiki/{each}") for each in rng.sample(self.articles, 5)]
+        links += [link(base, f"{n}", title=title, limit=n) for n in (20, 50, 100, 250, 500)]
+        links += [link(base, hide, title=title, **{hide: 1}) for hide in ("hidetrans", "hidelinks", "hideredirs")]
+        return shown(
+            f"Pages that link to {target}", "<p>The following pages link here.</p>", links + self.tools(target)
+        )
+
+    def changes(self, title: str, query: dict[str, str]) -> Page:
+        rng, base = self.seeded(title, sorted(query.items())), "/index.php"
+        name, _, target = title.removeprefix("Special:").partition("/")
+        links = [link(f"/wiki/{each}") for each in rng.sample(self.articles, 8)]
+        links += [
+            link(base, "diff", title=each, diff=rng.randint(10_000, 99_999), oldid="prev")
+            for each in rng.sample(self.articles, 4)
+        ]
+        options = {
+            "days": (1, 3, 7, 14, 30),
+            "limit": (50, 100, 250, 500),
+            "hidebots": (0, 1),
+            "hideminor": (0, 1),
+            "hideanons": (0, 1),
+        }
+        for key, values in options.items():
+            links += [link(base, key, **(query | {"title": title, key: value})) for value in values]
+        moment = f"2024{rng.randint(10**9, 10**10 - 1)}"
+        links += [link(base, "newest", **(query | {"title": title, "from": moment}))]
+        users = [user.removeprefix("User:") for user in rng.sample(self.users, 3)]
+        links += [link(f"/wiki/Special:Contributions/{user}") for user in users]
+        return shown(name, f"<p>{len(links)} changes</p>", links + (self.tools(target) if target else []))
 
 
 class Trac(Program):
@@ -196,93 +198,112 @@ class Trac(Program):
         self.note("changeset", *(f"/changeset/{n}" for n in self.changes))
         self.note("file", "/browser", *(f"/browser/{name}" for name in [*self.dirs, *self.files]))
 
-    def show(self, path: str, query: dict[str, str]) -> Page | None:
-        common = [
-            link("/wiki"),
-            link("/timeline"),
-            link("/roadmap"),
-            link("/browser"),
-            link("/report"),
-            link("/query"),
-            link("/search"),
-            link("/login", referer=path),
-        ]
-        parts = path.strip("/").split("/")
+    def common(self, path: str) -> Links:
+        paths = ("/wiki", "/timeline", "/roadmap", "/browser", "/report", "/query", "/search")
+        return [*map(link, paths), link("/login", referer=path)]
+
+    def show_wiki(self, path: str, parts: list[str], query: dict[str, str]) -> Page | None:
+        return self.wiki_page(path, parts[1] if len(parts) > 1 else "", query, self.common(path))
+
+    def show_ticket(self, path: str, parts: list[str], query: dict[str, str]) -> Page | None:
         rng = self.seeded(path, sorted(query.items()))
-        match parts[0]:
-            case "wiki":
-                return self.wiki_page(path, parts[1] if len(parts) > 1 else "", query, common)
-            case "ticket":
-                n = int(parts[1])
-                if n not in self.tickets:
-                    return None
-                links = [link(f"/ticket/{n + step}") for step in (-1, 1) if n + step in self.tickets] + common
-                links += [
-                    link(f"/changeset/{rng.choice(self.changes)}"),
-                    link("/query", "owner", owner=f"u{n % 9}", status="!closed"),
-                ]
-                links += [
-                    link(path, "csv", format="csv"),
-                    link(path, "up", replyto=1),
-                    link(path, "diff", action="diff", version=rng.randint(1, 3)),
-                ]
-                if "action" in query or "format" in query:
-                    return shown(f"#{n}", f"<p>{self.name('ticket', n)}</p>", links)
-                return shown(f"#{n}", f"<p>Opened {self.date('t', n)}</p>\n{self.text('ticket', n, size=3)}", links)
-            case "changeset":
-                n = int(parts[1].split("_")[0])
-                if n not in self.changes:
-                    return None
-                name = self.files[n % 90]
-                links = [
-                    link(f"/changeset/{n - 1}"),
-                    link(f"/changeset/{n}/{name}"),
-                    link(f"/browser/{name}", rev=n),
-                    link(path, "diff", format="diff", new=n),
-                    link(path, "zip", format="zip", new=n),
-                    link(f"/log/{name}", rev=n),
-                ]
-                html = self.text("change", n, size=2) + (self.text("file", name, size=1) if len(parts) == 2 else "")
-                return shown(f"Changeset {n}", html, [*links, link(f"/ticket/{n}"), *common])
-            case "browser" | "log" | "export":
-                return self.browse(parts[0], "/".join(parts[1:]), query, common)
-            case "timeline":
-                at = int(query.get("from", "20240501"))
-                links = [
-                    link("/timeline", "older", **{"from": at - 30, "daysback": 30}),
-                    link("/timeline", "newer", **{"from": at + 30, "daysback": 30}),
-                ]
-                links += [link(f"/changeset/{n}") for n in rng.sample(self.changes, 5)] + [
-                    link(f"/ticket/{n}") for n in rng.sample(self.tickets, 5)
-                ]
-                return shown("Timeline", f"<p>{self.date(at)}</p>", links + common)
-            case "report" | "query":
-                links = [link(f"/ticket/{n}") for n in rng.sample(self.tickets, 12)] + common
-                if parts == ["report"]:
-                    links = [link(f"/report/{n}") for n in range(1, 9)] + common
-                keys = ("ticket", "summary", "owner", "status", "milestone", "created")
-                for key in keys:
-                    order = {"order": key} if parts[0] == "query" else {"sort": key}
-                    links += [
-                        link(path, key, **(query | order)),
-                        link(path, key, **(query | order | ({"desc": 1} if parts[0] == "query" else {"asc": 1}))),
-                    ]
-                if parts[0] == "query":
-                    links += [link(path, key, **(query | {"group": key})) for key in keys[2:]]
-                    links += [link(path, f"{key}", **(query | {"col": key})) for key in keys]
-                links += [link(path, "page", **(query | {"page": n})) for n in range(2, 5)]
-                return shown(parts[0], "", links)
-            case "search":
-                return shown("Search", "<form>Search</form>", common)
-            case "roadmap":
-                return shown(
-                    "Roadmap",
-                    self.text("roadmap", size=2),
-                    [link("/query", milestone=f"m{n}", status="closed", group="status") for n in range(5)] + common,
-                )
-            case "login":
-                return Page("", "none", "", location=query.get("referer", "/wiki"))
-        return None
+        common = self.common(path)
+        n = int(parts[1])
+        if n not in self.tickets:
+            return None
+        links = [link(f"/ticket/{n + step}") for step in (-1, 1) if n + step in self.tickets] + common
+        links += [
+            link(f"/changeset/{rng.choice(self.changes)}"),
+            link("/query", "owner", owner=f"u{n % 9}", status="!closed"),
+        ]
+        links += [
+            link(path, "csv", format="csv"),
+            link(path, "up", replyto=1),
+            link(path, "diff", action="diff", version=rng.randint(1, 3)),
+        ]
+        if "action" in query or "format" in query:
+            return shown(f"#{n}", f"<p>{self.name('ticket', n)}</p>", links)
+        return shown(f"#{n}", f"<p>Opened {self.date('t', n)}</p>\n{self.text('ticket', n, size=3)}", links)
+
+    def show_changeset(self, path: str, parts: list[str], query: dict[str, str]) -> Page | None:
+        common = self.common(path)
+        n = int(parts[1].split("_")[0])
+        if n not in self.changes:
+            return None
+        name = self.files[n % 90]
+        links = [
+            link(f"/changeset/{n - 1}"),
+            link(f"/changeset/{n}/{name}"),
+            link(f"/browser/{name}", rev=n),
+            link(path, "diff", format="diff", new=n),
+            link(path, "zip", format="zip", new=n),
+            link(f"/log/{name}", rev=n),
+        ]
+        html = self.text("change", n, size=2) + (self.text("file", name, size=1) if len(parts) == 2 else "")
+        return shown(f"Changeset {n}", html, [*links, link(f"/ticket/{n}"), *common])
+
+    def show_browser(self, path: str, parts: list[str], query: dict[str, str]) -> Page | None:
+        return self.browse("/".join(parts[1:]), query, self.common(path))
+
+    def show_log(self, path: str, parts: list[str], query: dict[str, str]) -> Page | None:
+        name = "/".join(parts[1:])
+        if not self.has(name):
+            return None
+        base, own = f"/{name}" if name else "", self.changes_of(name)
+        links = [link(f"/changeset/{n}") for n in own] + [link(f"/browser{base}", rev=n) for n in own]
+        links += [link(f"/log{base}", rev=n, mode=mode) for n in own for mode in ("stop_on_copy", "path_history")]
+        return shown(f"Log of {name}", "<p>Revision log</p>", links + self.common(path))
+
+    def show_export(self, path: str, parts: list[str], query: dict[str, str]) -> Page | None:
+        name = "/".join(parts[1:])
+        return shown(name, self.text("file", name, size=5), []) if self.has(name) else None
+
+    def show_timeline(self, path: str, parts: list[str], query: dict[str, str]) -> Page | None:
+        rng = self.seeded(path, sorted(query.items()))
+        common = self.common(path)
+        at = int(query.get("from", "20240501"))
+        links = [
+            link("/timeline", "older", **{"from": at - 30, "daysback": 30}),
+            link("/timeline", "newer", **{"from": at + 30, "daysback": 30}),
+        ]
+        links += [link(f"/changeset/{n}") for n in rng.sample(self.changes, 5)] + [
+            link(f"/ticket/{n}") for n in rng.sample(self.tickets, 5)
+        ]
+        return shown("Timeline", f"<p>{self.date(at)}</p>", links + common)
+
+    def show_report(self, path: str, parts: list[str], query: dict[str, str]) -> Page | None:
+        rng = self.seeded(path, sorted(query.items()))
+        links = [link(f"/ticket/{n}") for n in rng.sample(self.tickets, 12)] + self.common(path)
+        if parts == ["report"]:
+            links = [link(f"/report/{n}") for n in range(1, 9)] + self.common(path)
+        return shown("report", "", links + self.columns(path, query, "sort", "asc"))
+
+    def show_query(self, path: str, parts: list[str], query: dict[str, str]) -> Page | None:
+        rng = self.seeded(path, sorted(query.items()))
+        links = [link(f"/ticket/{n}") for n in rng.sample(self.tickets, 12)] + self.common(path)
+        return shown("query", "", links + self.columns(path, query, "order", "desc"))
+
+    def columns(self, path: str, query: dict[str, str], order: str, way: str) -> Links:
+        """Return the links that put a table in *order*, and to its other pages; a query can also be grouped."""
+        keys = ("ticket", "summary", "owner", "status", "milestone", "created")
+        links: Links = []
+        for key in keys:
+            ordered = query | {order: key}
+            links += [link(path, key, **ordered), link(path, key, **(ordered | {way: 1}))]
+        if order == "order":
+            links += [link(path, key, **(query | {"group": key})) for key in keys[2:]]
+            links += [link(path, f"{key}", **(query | {"col": key})) for key in keys]
+        return links + [link(path, "page", **(query | {"page": n})) for n in range(2, 5)]
+
+    def show_search(self, path: str, parts: list[str], query: dict[str, str]) -> Page | None:
+        return shown("Search", "<form>Search</form>", self.common(path))
+
+    def show_roadmap(self, path: str, parts: list[str], query: dict[str, str]) -> Page | None:
+        links = [link("/query", milestone=f"m{n}", status="closed", group="status") for n in range(5)]
+        return shown("Roadmap", self.text("roadmap", size=2), links + self.common(path))
+
+    def show_login(self, path: str, parts: list[str], query: dict[str, str]) -> Page | None:
+        return Page("", "none", "", location=query.get("referer", "/wiki"))
 
     def wiki_page(self, path: str, name: str, query: dict[str, str], common: Links) -> Page | None:
         if name and name not in self.wiki:
@@ -311,25 +332,21 @@ class Trac(Program):
             return shown("Error", "<p>You are not allowed to do that.</p>", common)
         return shown(name, html, links + actions)
 
-    def browse(self, what: str, name: str, query: dict[str, str], common: Links) -> Page | None:
-        if name and name not in self.dirs and name not in self.files:
+    def has(self, name: str) -> bool:
+        return not name or name in self.dirs or name in self.files
+
+    def changes_of(self, name: str) -> list[int]:
+        """Return the changes of a file, or some for a folder."""
+        at = self.files.index(name) if name in self.files else None
+        own = [n for n in self.changes if n % 90 == at]
+        return own or self.seeded(name).sample(self.changes, 4)
+
+    def browse(self, name: str, query: dict[str, str], common: Links) -> Page | None:
+        if not self.has(name):
             return None
         rev = query.get("rev")
         suffix = {"rev": rev} if rev else {}
         base = "/" + name if name else ""
-        rng = self.seeded(name)
-        own = [
-            n for n in self.changes if name and name in self.files and n % 90 == self.files.index(name)
-        ] or rng.sample(self.changes, 4)
-        if what == "log":
-            links = (
-                [link(f"/changeset/{n}") for n in own]
-                + [link(f"/browser{base}", rev=n) for n in own]
-                + [link(f"/log{base}", rev=n, mode=mode) for n in own for mode in ("stop_on_copy", "path_history")]
-            )
-            return shown(f"Log of {name}", "<p>Revision log</p>", links + common)
-        if what == "export":
-            return shown(name, self.text("file", name, size=5), [])
         links = [
             link(f"/browser{base}", **suffix),
             link(f"/log{base}", **suffix),
@@ -337,7 +354,7 @@ class Trac(Program):
             link(f"/browser{base}", order="size", **suffix),
             *common,
         ]
-        links += [link(f"/browser{base}", rev=n) for n in own[:2]]
+        links += [link(f"/browser{base}", rev=n) for n in self.changes_of(name)[:2]]
         if name in self.files:
             if rev is None and "order" not in query:
                 links += [
