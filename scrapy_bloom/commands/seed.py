@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from scrapy.settings import Settings
 
     Enqueue = Callable[[list[Request]], int]
-    """Makes those of the requests pending, durably, that are new, and returns how many."""
+    """Makes the new ones of some requests pending, durably, and returns how many were new."""
 
 _AT_ONCE, _AT_ONCE_ON_SERVER = 20_000, 1_000
 """Requests of one transaction, and of one call to a server, which answers nobody else meanwhile.

@@ -92,7 +92,7 @@ class BloomDupeFilter(BaseDupeFilter):
         self.crawl.open()
 
     def request_seen(self, request: Request) -> bool:
-        """Return False if *request* is to be fetched, and remember it; True if it is to be dropped.
+        """Return False for a request to fetch, and remember it; return True for a request to drop.
 
         Never raises, since Scrapy would lose the request: one that cannot be checked is let through and counted in
         ``bloom/unchecked``.

@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 class DurableScheduler(BaseScheduler):
     """For ``SCHEDULER``: pending requests in ``JOBDIR/requests.bloom``, none of them lost to ``kill -9``.
 
-    The order is Scrapy's: that of the two priority queues that ``SCHEDULER_PRIORITY_QUEUE`` may name, LIFO or FIFO as
+    Requests have Scrapy's order. ``SCHEDULER_PRIORITY_QUEUE`` names one of its two priority queues, LIFO or FIFO as
     ``SCHEDULER_DISK_QUEUE`` and its kin say. Without ``JOBDIR`` requests are kept in memory.
 
     Raises:
@@ -78,7 +78,7 @@ class DurableScheduler(BaseScheduler):
         return self.df.close(reason)
 
     def has_pending_requests(self) -> bool:
-        """Return whether requests are pending that are to be fetched: not those that the loop guard leaves."""
+        """Return whether requests are pending, except requests that the loop guard leaves."""
         return len(self) > 0 and not self.crawl.is_over()
 
     def __len__(self) -> int:

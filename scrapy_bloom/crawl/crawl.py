@@ -254,7 +254,7 @@ class Crawl:
     # -- a request's way ---------------------------------------------------------------------------------------------
 
     def decide(self, request: Request) -> Decision:
-        """Decide whether *request* is to be fetched, and remember it if so."""
+        """Decide whether to fetch *request*, and remember it if so."""
         if self.guard is not None and (objection := self.guard.objection(request.url)) is not None:
             # A trap's URLs take no room in the filter.
             self.decision = Decision(request, False, None, objection.limit, objection.reason)

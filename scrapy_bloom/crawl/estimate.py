@@ -31,7 +31,7 @@ BELOW, ABOVE, SPREAD, WIDEST = 0.7, 3.0, 1.5, 2.0
 """The range: from BELOW times the estimate of all pages to ABOVE times that of those left, at least up to
 1 + SPREAD (pending / done)^0.5 times the known pages; its ends differ by WIDEST at most."""
 HOPED = 0.25
-"""Share of what the loop guard expects that comes at least: traps promise something for long."""
+"""The least share of what the loop guard expects that comes: it expects too much of the first pages of a trap."""
 EARLY = 3.0
 """Pages that are known to be left, per page done, from which on nobody can tell where it ends."""
 NAMED = 5

@@ -70,7 +70,7 @@ class LoopGuard:
                 self.share.links.add(fingerprint)
 
     def mark(self, request: Request, parent: Page | None, fingerprint: bytes | None) -> Mark:
-        """Return what is to be noted of *request*, which is about to be queued, and to which *parent* led.
+        """Return the mark of *request*, which is about to be queued, and to which *parent* led.
 
         Its links are counted by *fingerprint*; None: it has none.
         """

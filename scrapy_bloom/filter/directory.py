@@ -99,7 +99,7 @@ class DirectoryStore(LayerStore):
     """Keeps each layer in ``layer-NNN.bloom`` of one directory, and holds the directory's lock."""
 
     def __init__(self, directory: Path, error_rate: float) -> None:
-        """Lock *directory*; new layers note *error_rate* as that of the chain. Raises as :func:`lock_directory`."""
+        """Lock *directory*; new layers note the *error_rate* of the chain. Raises as :func:`lock_directory`."""
         self.directory = directory
         self.chain_id = secrets.token_hex(16)
         self._error_rate = error_rate

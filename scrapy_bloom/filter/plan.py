@@ -82,7 +82,7 @@ def _spec(last: LayerSpec | None, capacity: int, budget: float) -> LayerSpec:
 
 
 def is_expired(created: float, *, now: float, max_age: float) -> bool:
-    """Return whether a layer begun at *created* is to be dropped at *now*; both in seconds since 1970.
+    """Return whether a layer begun at *created* has expired at *now*; both in seconds since 1970.
 
     If *created* is more than a period in the future, a clock was wrong and the age is unknown. The layer is then
     dropped as well: its pages are fetched again, rather than never.

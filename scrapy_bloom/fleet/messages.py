@@ -17,7 +17,7 @@ class Lane(NamedTuple):
 
 
 class Link(NamedTuple):
-    """A request that was found and is to be enqueued if it is new. Without a fingerprint it is not filtered."""
+    """A request that a page led to. The server enqueues it if it is new. Without a fingerprint it is not filtered."""
 
     shard: int
     fingerprint: bytes | None

@@ -213,10 +213,10 @@ class Queue:
     def take(
         self, shard: int, token: str, newest: int, most: int, later: Sequence[str] = (), *, number: int = 0
     ) -> Taken:
-        """Renew the lease, and take *most* requests, those of the slots *later* last.
+        """Renew the lease, and take at most *most* requests. Requests of the slots *later* come last.
 
         *newest* is the greatest id that this life was handed in the shard: what was handed out beyond that was in an
-        answer that got lost, and comes again. *number* is that of the last call of :meth:`finish` that was answered.
+        answer that got lost, and comes again. *number* is the number of the last answered call of :meth:`finish`.
 
         Raises:
             LifeEndedError: The lease has run out, or the server does not know of *newest* or *number*.

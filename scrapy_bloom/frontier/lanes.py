@@ -1,7 +1,7 @@
 """Which request is next: slots in turn, the idlest first; in each its most urgent lane; a lane is LIFO or FIFO.
 
-The order is that of Scrapy's priority queues. The same code serves requests in memory and requests in a database: a
-lane holds what is in memory, and reads the rest through the function that its frontier was given.
+The order is the same as in Scrapy's priority queues. The same code serves requests in memory and requests in a
+database: a lane holds what is in memory, and reads the rest through the function that its frontier was given.
 """
 
 from __future__ import annotations

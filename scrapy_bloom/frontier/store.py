@@ -57,7 +57,7 @@ class Store(Protocol):
         """
 
     def pop(self) -> tuple[Request, bool] | None:
-        """Return the next request, and what :meth:`push` returned for it; None if nothing is to be handed out now."""
+        """Return the next request, and what :meth:`push` returned for it; None if there is none to hand out now."""
 
     def done(self, page: Page) -> None:
         """Note that the engine is done with *page*; its items go to the feeds when it is committed."""

@@ -126,7 +126,7 @@ class Batch:
     """New fingerprints, in order. Until their bits are synced, the redo list is the only safe place that knows them."""
     feeds: list[FeedLength] = field(default_factory=list)
     notes: dict[tuple[str, str], bytes] = field(default_factory=dict)
-    """What else is to be known, by topic and key."""
+    """Other notes, by topic and key."""
     failed: list[FailedRow] = field(default_factory=list)
     figures: list[Figures] = field(default_factory=list)
     outdated_figures: list[float] = field(default_factory=list)

@@ -31,7 +31,7 @@ def stopped_job(
     """Open filter and database of the job in *jobdir*, and begin one of this *design* if there is none.
 
     Raises:
-        BloomError: A crawl runs there, it is not that of *spider*, if one is given, or damaged.
+        BloomError: A crawl runs there, the job belongs to another spider than *spider*, or it is damaged.
 
     """
     directory = Path(jobdir, DIRECTORY)

@@ -1,6 +1,6 @@
 """A crawl's memory in its job directory, which survives ``kill -9``: filter, pending requests, and their one commit.
 
-    push, done, add  ->  batch   in memory; what is not committed never was
+    push, done, add  ->  batch   in memory; a kill forgets it as if it had not happened
     commit           ->  feeds are flushed and their lengths noted
                      ->  one transaction in a thread: rows in, rows out, lengths, state, new fingerprints (redo list)
                      ->  the bits of these fingerprints

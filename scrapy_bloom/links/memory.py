@@ -1,4 +1,4 @@
-"""Tells which links of a page are new, and remembers by their raw text those that are not.
+"""Tells which links of a page are new, and remembers the raw text of links that are not.
 
 Nearly every link of a site is on a hundred pages. Making its URL and asking the filter takes 20 microseconds; finding
 its text in a set takes a hundredth of that.
@@ -61,10 +61,10 @@ class LinkMemory:
         self._epoch = 0
 
     def new(self, links: Iterable[str], base: str, encoding: str, crawl: Crawl) -> set[str]:
-        """Return those of the raw *links* of a page that are wanted and were not seen; count those that were.
+        """Return the raw *links* of a page that are wanted and were not seen; count the links that were seen.
 
-        Links of which nobody can tell are taken for new. Those seen are votes for their pages: the loop guard counts
-        them as it counts requests that are duplicates.
+        Links that cannot be checked count as new. Links that were seen are votes for their pages: the loop guard counts
+        them as it counts duplicate requests.
 
         Args:
             links: The text of each, without white space around it.
@@ -114,7 +114,7 @@ class LinkMemory:
     def _seen_without_fragment(
         self, links: Iterable[str], own: bytes | None, site: _Place, folder: _Place
     ) -> dict[str, bytes]:
-        """Return those of *links* with a fragment whose page was seen, by fingerprint; *own* is the page's own."""
+        """Return the *links* with a fragment whose page was seen, with its fingerprint. The page's own is *own*."""
         seen = {}
         for link in links:
             head, mark, _ = link.partition("#")

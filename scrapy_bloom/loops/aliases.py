@@ -56,7 +56,7 @@ class Votes:
 
     @property
     def _bounds(self) -> tuple[int, int]:
-        """How many pairs have to show the same, and how many times as many as those that do not."""
+        """The least number of pairs that show the same, and the least ratio of these to pairs that differ."""
         return (PLAIN * TOKENS, 9) if self.is_plain else (TOKENS, 3)
 
     def ignores(self, section: str) -> bool:

@@ -104,7 +104,7 @@ class Kind(Evidence):
         self.example = ""  # the last URL that was queued in this run
         self.given = self.judged = 0
         self.first_pages, self.first_news = 0, 0.0  # of its children
-        self.pushed = self.bred = 0  # URLs of it; those that a page of the same kind linked to
+        self.pushed = self.bred = 0  # URLs of the kind; how many of them a page of the same kind linked to
         self.answers = self.since = 0  # of a host: its pages, and those since the last that brought something
         self.links: float = 1.0 if parent is None else parent.links
         """How many links had led to a page of it when it was fetched, on average and lately."""
@@ -251,7 +251,7 @@ class Tree:
         return [key for key in forgotten if key not in self.by_key]
 
     def _forget_hosts(self) -> None:
-        """Forget those of the oldest hosts of which nothing waits; the others are the youngest now."""
+        """Forget the oldest hosts that have no pending requests. Old hosts that have some count as new again."""
         for host in list(islice(self.root.children, 20)):
             kinds = [self.root.children.pop(host)]
             if kinds[0].nodes:

@@ -39,7 +39,7 @@ class LoopOptions:
     params: int | None = 20
     """Most parameters that a query may have, at least 1; the same one three times, with the same value, is too many."""
     allow: tuple[str, ...] = ()
-    """Regular expressions; a URL in which one is found (``re.search``) passes all limits, and the end waits for it."""
+    """Regular expressions. A URL that matches one (``re.search``) passes all limits and is never given up."""
 
 
 LEAST = {"depth": 1, "length": 1, "tandem": 2, "params": 1}

@@ -190,7 +190,7 @@ class Share:
     def _credit(self, source: str, own: list[Kind], noted: Mapping[int, Evidence]) -> list[Kind]:
         """Give the lane *source*, which alone linked to a page, credit for its news, but for what the page has *noted*.
 
-        Returns the kinds that have got credit: those of the source that are not the page's *own*.
+        Returns the kinds that have got credit: all kinds of the source that are not the page's *own*.
         """
         kinds = [kind for kind in self._lane(source).path() if kind not in own]
         parts = {id(part): part for kind in kinds for part in kind.alike if id(part) not in noted}
@@ -201,7 +201,8 @@ class Share:
     def _count_answer(self, top: Kind, *, has_news: bool) -> list[Kind]:
         """Count a page of the host of *top*.
 
-        Returns the kinds whose pages cost less now: those of a host that was given up, if the page brought something.
+        Returns the kinds whose pages cost less now: the kinds of the host, if it was given up and the page brought
+        something.
         """
         host = top.host
         assert host is not None  # noqa: S101 - it stands right below the root
@@ -257,7 +258,7 @@ class Share:
 
 
 def aliases_in(rows: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return those of the *rows* of :meth:`Share.changed` that :meth:`Aliases.load` takes."""
+    """Return the rows that :meth:`Aliases.load` takes, of the *rows* that :meth:`Share.changed` returned."""
     return {key.removeprefix(_ALIAS): row for key, row in rows.items() if row and key.startswith(_ALIAS)}
 
 
