@@ -42,7 +42,9 @@ end
 -- Returns why a worker's call does not count: the queue is "gone"; "other", it was begun anew; the server has gone
 -- "back" to a time before the worker's call *number*, or before its life. Nil if there is no objection.
 local function objection(chain, token, number)
-    call('EXISTS', NOTHING) -- a key that is missing: while a cluster moves them elsewhere, the script ends here
+    -- One key that is there and one that is not: while a cluster moves the keys, neither of the two nodes may look at
+    -- both, so the script ends here, before it has taken a key that has been moved for one that is missing.
+    call('EXISTS', STATE, NOTHING)
     local here = call('HGET', STATE, 'chain')
     if not here then return 'gone' end
     if here ~= chain then return 'other' end

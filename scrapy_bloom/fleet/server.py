@@ -41,7 +41,7 @@ _OURS = {
 }
 _NO_ROOM = ("OOM", "MISCONF", "NOREPLICAS", "command not allowed when used memory")
 # Looked for anywhere: Redis 6.2 puts the error of a command that a script calls into a text of its own.
-_NOT_READY = ("BUSY ", "READONLY", "MASTERDOWN", "LOADING", "CLUSTERDOWN", "TRYAGAIN")
+_NOT_READY = ("BUSY ", "READONLY", "MASTERDOWN", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "non local key")
 
 
 def excuse_in(error: Exception) -> str:

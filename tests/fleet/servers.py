@@ -109,6 +109,29 @@ def redis_cluster(directory: Path, nodes: int = 3) -> Iterator[list[RedisServer]
             node.kill()
 
 
+def move_slot(nodes: list[RedisServer], key: str, has_called: Callable[[Any], object]) -> None:
+    """Move the slot of *key* to another node of a cluster, key by key, that key first.
+
+    With one key moved, wait until *has_called* says of the target's statistics of commands that somebody has been sent
+    there. Keys that were written there meanwhile make this raise: the node that had them would overwrite them.
+    """
+    clients = [node.client() for node in nodes]
+    names = [client.execute_command("CLUSTER MYID") for client in clients]
+    slot = clients[0].execute_command("CLUSTER KEYSLOT", key)
+    source = next(i for i, client in enumerate(clients) if client.execute_command("CLUSTER COUNTKEYSINSLOT", slot))
+    target = (source + 1) % len(nodes)
+    clients[target].execute_command("CLUSTER SETSLOT", slot, "IMPORTING", names[source])
+    clients[source].execute_command("CLUSTER SETSLOT", slot, "MIGRATING", names[target])
+    clients[target].execute_command("CONFIG RESETSTAT")
+    while keys := clients[source].execute_command("CLUSTER GETKEYSINSLOT", slot, 1000):
+        for name in sorted(keys, key=len):
+            clients[source].execute_command("MIGRATE", "127.0.0.1", nodes[target].port, name, 0, 5000)
+            wait_until(lambda: has_called(clients[target].info("commandstats")), "a worker has been sent to the target")
+    for i in (target, source, *range(len(nodes))):
+        clients[i].execute_command("CLUSTER SETSLOT", slot, "NODE", names[target])
+        clients[i].close()
+
+
 def _is_whole(client: Any, nodes: int) -> bool:
     info = client.execute_command("CLUSTER INFO")
     return bool(info["cluster_state"] == "ok" and info["cluster_known_nodes"] == str(nodes))

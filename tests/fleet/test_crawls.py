@@ -12,7 +12,7 @@ import pytest
 import scrapy
 
 from scrapy_bloom.commands.command_line import main
-from tests.fleet.servers import LosingProxy, RedisServer, free_port, redis_cluster, wait_until
+from tests.fleet.servers import LosingProxy, RedisServer, free_port, move_slot, redis_cluster, wait_until
 from tests.fleet.site import Site, start, workers
 from tests.support.engine import BY_HOST
 
@@ -195,6 +195,17 @@ def test_a_cluster_shares_a_queue_among_its_nodes(tmp_path: Path) -> None:
         for node in nodes:
             with node.client() as client:
                 assert client.dbsize()
+
+
+def test_a_cluster_may_move_slots(tmp_path: Path) -> None:
+    """While the keys of a shard are on two nodes, its scripts change nothing; the workers wait for it, and go on."""
+    with redis_cluster(tmp_path) as nodes, Site(pages=200) as site, workers(site, nodes[0].url, 2) as running:
+        for shard in range(4):
+            site.wait_for(20 + 30 * shard)
+            move_slot(nodes, f"{{bloom:site:{shard}}}", lambda stats: "cmdstat_asking" in stats)
+        for worker in running:
+            assert worker.finish()["finish_reason"] == "finished", worker.log
+        assert not site.missing()
 
 
 def test_the_next_fleet_leaves_out_what_gave_an_item(server: RedisServer, tmp_path: Path) -> None:
