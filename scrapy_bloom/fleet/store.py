@@ -101,7 +101,6 @@ class FleetStore:
         """The pages in progress, by id() of the request, which the page keeps alive."""
         self._tickets: dict[int, Ticket] = {}  # by id() of the request, if others have it when this worker dies
         self.in_memory: deque[Page] = deque()  # of requests that cannot be written to the server
-        self._done: list[Link | Done] = []
         self.commits = 0
         self._starts: Counter[bytes] = Counter()
         self._on_close = ExitStack()
@@ -243,7 +242,7 @@ class FleetStore:
         self._client.send(Done(ticket))
 
     def done(self, page: Page) -> None:
-        """Acknowledge the request of *page*, with the next commit."""
+        """Acknowledge the request of *page*: a kill repeats the pages in progress, and few others."""
         del self.in_flight[id(page.request)]
         page.open_parts -= 1
         while not page.open_parts and page.parents:  # its items go with the page that led to it
@@ -256,14 +255,14 @@ class FleetStore:
         if page.open_parts:
             return
         ticket = self._tickets.pop(id(page.request), None)
-        self._done += page.held.values()
         page.write_items()
+        self._flush()
+        for held in page.held.values():
+            self._client.send(held)
         items = self._taken_items()
         if ticket is not None or items:
             failed = page.result.reason if page.result.outcome is Outcome.FAILED else ""
-            self._done.append(Done(ticket, items, is_page=page.result.has_answer, failed=failed))
-        if page.held:  # or they would come later by the time between two commits
-            self._acknowledge()
+            self._client.send(Done(ticket, items, is_page=page.result.has_answer, failed=failed))
 
     def _taken_items(self) -> bytes:
         items = self.items.getvalue()
@@ -300,32 +299,28 @@ class FleetStore:
         return self.chain.forget(fingerprint)
 
     def commit(self) -> None:
-        """Acknowledge what is done. Raises what the lease client has failed of, which ends the crawl."""
-        self._acknowledge()
-        if self._client.failure is not None:
-            raise self._client.failure
-
-    def _acknowledge(self) -> None:
+        """Note what became of the last calls. Raises what the lease client has failed of, which ends the crawl."""
         self.commits += self._client.has_delivered_all
-        if self._done:
-            self._flush()
-            done, self._done = self._done, []
-            for each in done:
-                self._client.send(each)
         if self._throttle:
             engine: Any = self._crawler.engine
             now = {name: slot.delay for name, slot in engine.downloader.slots.items()}
             self._queue.politeness = self._throttle._replace(delays={**self._throttle.delays, **now})
+        self._set_stats()
+        if self._client.failure is not None:
+            raise self._client.failure
+
+    def _set_stats(self) -> None:
         for name, value in dict(self._client.counts).items():  # a copy: the thread adds names
             self._stats.set_value(f"bloom/fleet/{name}", value)
 
     def close(self) -> None:
         """Deliver what is left, give back what was not begun, and let go of everything."""
+        self._flush()
         if items := self._taken_items():  # of no page
-            self._done.append(Done(None, items))
-        self._acknowledge()
+            self._client.send(Done(None, items))
         self._client.close()
-        self._acknowledge()
+        self.commits += self._client.has_delivered_all
+        self._set_stats()
         if left := self._client.counts["left"]:
             logger.info("BLOOM_PAGES_PER_HOST: %s are left on the server", counted(left, "pending request"))
         self.chain.close()

@@ -36,6 +36,26 @@ def test_kills_of_workers_and_server_lose_no_page(mortal: RedisServer, tmp_path:
         assert not site.missing()
 
 
+def test_a_kill_repeats_the_pages_in_progress(server: RedisServer) -> None:
+    """What the worker holds besides had not begun, and the pages that were done are acknowledged."""
+    with Site(pages=120) as site, workers(site, server.url, 1) as running, server.client() as redis:
+        site.wait_for(20)
+        site.gate.clear()
+
+        def acknowledged() -> int:
+            taken, left = redis.hmget("{bloom:site:0}", "seq", "outstanding")
+            return int(taken) - int(left)
+
+        in_progress = 4  # CONCURRENT_REQUESTS
+        wait_until(lambda: acknowledged() == sum(site.hits.values()) - in_progress, "what is done is acknowledged")
+        running.pop().kill()
+        site.gate.set()
+        running.append(start(site, server.url))
+        running[0].finish()
+        assert not site.missing()
+        assert sum(site.hits.values()) == site.pages + in_progress
+
+
 def test_a_server_that_comes_back_with_older_data_loses_no_page(tmp_path: Path) -> None:
     """Restarted from a copy of its data that is some pages old, the server and its workers agree again."""
     with RedisServer(tmp_path / "redis", "--appendonly", "no") as server, Site(pages=150) as site:
