@@ -8,20 +8,21 @@
 -- ARGV[6] pages to acknowledge, flat: id (0: only its items are to be taken); "", or the token of the life before, which
 --         was silent for too long; the entry then; items; why it is dead-lettered or ""; false if a retry took its place;
 --         why it has failed for good or ""
--- ARGV[7] probes to forget   ARGV[8] slots to slow down, flat: slot, ms of a pause, ms between two requests
--- ARGV[9] blocks and capacity of each layer that may come   ARGV[10] ms of the maximum age, or 0
--- ARGV[11] name of the list that items go to
--- 4 to 9 are in msgpack.
+-- ARGV[7] probes to forget   ARGV[8] claims, flat: place, probe, whether it is done
+-- ARGV[9] slots to slow down, flat: slot, ms of a pause, ms between two requests
+-- ARGV[10] blocks and capacity of each layer that may come   ARGV[11] ms of the maximum age, or 0
+-- ARGV[12] name of the list that items go to
+-- 4 to 10 are in msgpack.
 --
--- Returns {links that were new, pages that the worker did not have any more, slots of what it holds that are paused,
+-- Returns {links that were new, pages that the worker did not have any more, answers to claims (see messages.py), slots of what it holds that are paused,
 --          flat, each with the ms that are left}, or an objection
 local chain_id, token, number = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local problem = objection(chain_id, token, number - 1)
 if problem then return problem end
-if token ~= '' and tonumber(call('HGET', CALLS, token)) >= number then return {0, 0, {}} end -- its answer was lost
+if token ~= '' and tonumber(call('HGET', CALLS, token)) >= number then return {0, 0, {}, {}} end -- its answer was lost
 local links, done, forget = cmsgpack.unpack(ARGV[5]), cmsgpack.unpack(ARGV[6]), cmsgpack.unpack(ARGV[7])
 if #forget > 0 then call('SADD', FILTER .. ':forgotten', unpack(forget)) end
-local chain = open_chain(cmsgpack.unpack(ARGV[9]), tonumber(ARGV[10]), milliseconds())
+local chain = open_chain(cmsgpack.unpack(ARGV[10]), tonumber(ARGV[11]), milliseconds())
 
 local new, queued = 0, {}
 for i = 1, #links, 4 do
@@ -32,7 +33,27 @@ for i = 1, #links, 4 do
         entries[#entries + 1] = links[i + 3]
     end
 end
-if new == 0 then allow_when_full() end
+
+-- Returns which worker fetches a request that this worker has in memory.
+local function answer(place, probe)
+    if chain.has(place, probe) then return 2 end
+    for _, other in ipairs(call('ZRANGE', WORKERS, 0, -1)) do
+        if other ~= token and call('SISMEMBER', claims(other), probe) == 1 then return 0 end
+    end
+    call('SADD', claims(token), probe)
+    return 1
+end
+
+local answers, claimed = {}, cmsgpack.unpack(ARGV[8])
+for i = 1, #claimed, 3 do
+    local place, probe, is_done = unpack(claimed, i, i + 2)
+    if not is_done then
+        answers[#answers + 1] = answer(place, probe)
+    elseif call('SREM', claims(token), probe) == 1 then -- otherwise the claim has ended, and with it what it led to
+        chain.add(place, probe)
+    end
+end
+if new == 0 and #claimed == 0 then allow_when_full() end
 local lane_of = cmsgpack.unpack(ARGV[4])
 for i, entries in pairs(queued) do put(lane_of[3 * i - 2], lane_of[3 * i - 1], lane_of[3 * i], entries) end
 chain.save()
@@ -65,13 +86,13 @@ for i = 1, #done, 7 do
     elseif id ~= 0 then -- the lease has run out, and another may be at it
         refused = refused + 1
     end
-    if items ~= '' and (place or id == 0) then call('RPUSH', STATE .. ':items:' .. ARGV[11], items) end
+    if items ~= '' and (place or id == 0) then call('RPUSH', STATE .. ':items:' .. ARGV[12], items) end
 end
 if new ~= ended then call('HINCRBY', STATE, 'outstanding', new - ended) end
 if new > 0 then call('HINCRBY', STATE, 'seq', new) end
 if token ~= '' then call('HSET', CALLS, token, number) end
 
-local now, slow, paused = milliseconds(), cmsgpack.unpack(ARGV[8]), {}
+local now, slow, paused = milliseconds(), cmsgpack.unpack(ARGV[9]), {}
 for i = 1, #slow, 3 do
     local slot, pause, delay = unpack(slow, i, i + 2)
     if pause > 0 then
@@ -90,4 +111,4 @@ if call('EXISTS', PAUSED) == 1 then
         if over > now then paused[#paused + 1], paused[#paused + 2] = slot, over - now end
     end
 end
-return {new, refused, paused}
+return {new, refused, answers, paused}

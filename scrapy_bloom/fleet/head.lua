@@ -14,6 +14,7 @@
 --   ..:workers      sorted set: token by end of its lease      ..:names    hash: name -> token of its newest life
 --   ..:held:<token> hash: id -> {slot, score, lost, entry}     ..:worker:<token>  hash: name, place, last, suspect
 --                   *lost* has the tokens of the workers that died with the request in hand, each on a line
+--   ..:claims:<token>  set: probes of requests in the memory of that worker only, which fetches them
 --   ..:suspects     hash: the same, of requests that were in hand when a worker died, and are pending
 --   ..:dead         list: {reason, slot, score, entry, time in s, id, lost}
 --   ..:failed       list: {reason, slot, score, entry, time in s} of requests that have failed for good
@@ -31,6 +32,7 @@ local PAUSED, DELAYS = STATE .. ':paused', STATE .. ':delays'
 local function lane(slot, score) return STATE .. ':lane:' .. score .. ':' .. slot end
 local function lanes(slot) return STATE .. ':lanes:' .. slot end
 local function held(token) return STATE .. ':held:' .. token end
+local function claims(token) return STATE .. ':claims:' .. token end
 local function worker(token) return STATE .. ':worker:' .. token end
 local function allow_when_full() call('DEL', NOTHING) end
 
@@ -126,7 +128,7 @@ local function end_worker(token, is_crash)
     local name = call('HGET', worker(token), 'name') or ''
     if call('HGET', NAMES, name) == token then call('HDEL', NAMES, name) end
     call('ZREM', WORKERS, token)
-    call('DEL', held(token), worker(token))
+    call('DEL', held(token), worker(token), claims(token))
     if buried > 0 then call('HINCRBY', STATE, 'outstanding', -buried) end
     return #ids, buried
 end

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from redis.exceptions import RedisError
 
 from scrapy_bloom.errors import counted
-from scrapy_bloom.fleet.messages import Done, Link, Message, Ticket
+from scrapy_bloom.fleet.messages import Answer, Claim, Done, Link, Message, Ticket
 from scrapy_bloom.fleet.queue import LifeEndedError
 from scrapy_bloom.fleet.server import excuse_in
 from scrapy_bloom.frontier.paused import Paused
@@ -72,6 +72,7 @@ class LeaseClient:
         self._roots: deque[Message] = deque(maxlen=MOST_ROOTS)
         self._ready: deque[tuple[Ticket, bytes]] = deque()
         self._in_hand: set[Ticket] = set()
+        self._claims: list[tuple[bytes, Answer]] = []
         self._lives: set[str] = set()  # tokens, since the server went back last
         self._is_over = False
         self.times_back = 0
@@ -131,6 +132,14 @@ class LeaseClient:
                     return ready
                 self._ready.append(ready)
         return None
+
+    def answers(self) -> list[tuple[bytes, Answer]]:
+        """Return what the server has answered to claims, by fingerprint, since the last call."""
+        if not self._claims:
+            return []
+        with self._lock:
+            answers, self._claims = self._claims, []
+        return answers
 
     def __len__(self) -> int:
         """Return how many requests are ready; at least 1 unless nothing is pending or in hand at any worker."""
@@ -258,6 +267,9 @@ class LeaseClient:
             self.counts["dead_lettered"] += sum(isinstance(each, Done) and each.why != "" for each in messages)
             with self._lock:
                 self._calls.popleft()
+                self._claims += answer.claims
+            if answer.claims:
+                self._news()
 
     def _make_calls(self) -> bool:
         """Make calls of what waits; return whether anything does. On a cluster the links go first, in all shards."""
@@ -268,9 +280,9 @@ class LeaseClient:
                 if batch and size > MOST_BYTES:
                     break
                 batch.append(self._outbox.popleft())
-            is_late = [self._queue.shards > 1 and isinstance(each, Done) for each in batch]
-            for place in sorted({(late, each.shard) for late, each in zip(is_late, batch, strict=True)}):
-                messages = [each for late, each in zip(is_late, batch, strict=True) if (late, each.shard) == place]
+            places = [(self._queue.shards > 1 and _turn(each), each.shard) for each in batch]
+            for place in sorted(set(places)):
+                messages = [message for message, its in zip(batch, places, strict=True) if its == place]
                 self._made[place[1]] += 1
                 self._calls.append((place[1], self._token, self._made[place[1]], messages))
         return bool(batch)
@@ -350,6 +362,11 @@ class LeaseClient:
         """
         before, self._said_before = self._said_before, list(self._said)
         return not any(is_busy for is_busy, _ in self._said) and (len(self._said) == 1 or before == self._said)
+
+
+def _turn(message: Message) -> int:
+    """Return when *message* is due among those of several shards: links, acknowledgements, what that sets free."""
+    return 2 if isinstance(message, Claim) and message.is_done else int(isinstance(message, Done))
 
 
 def _size(message: Message) -> int:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import enum
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 
 class Lane(NamedTuple):
@@ -63,6 +64,25 @@ class Forget(NamedTuple):
     fingerprint: bytes
 
 
+class Claim(NamedTuple):
+    """A request that is in the memory of this worker only: it asks whether to fetch it, or says that it *is_done*."""
+
+    shard: int
+    fingerprint: bytes
+    is_done: bool = False
+
+
+class Answer(enum.IntEnum):
+    """Who fetches a request that a worker has claimed."""
+
+    TAKEN = 0
+    """Another worker, which is alive."""
+    GRANTED = 1
+    """The worker that asked."""
+    DONE = 2
+    """Nobody: it was fetched before."""
+
+
 class SlowDown(NamedTuple):
     """What a host has asked for."""
 
@@ -74,7 +94,7 @@ class SlowDown(NamedTuple):
     """Seconds between two requests."""
 
 
-Message = Link | Done | Forget | SlowDown
+Message = Link | Done | Forget | Claim | SlowDown
 
 
 class Taken(NamedTuple):
@@ -93,4 +113,5 @@ class Finished(NamedTuple):
 
     new: int
     refused: int  # pages that the worker did not hold any more: others had or have them
+    claims: Sequence[tuple[bytes, Answer]] = ()  # by fingerprint
     paused: Mapping[str, float] = {}  # slots of what it holds that are paused: for how many seconds

@@ -19,7 +19,19 @@ from redis.exceptions import NoPermissionError, RedisError
 from scrapy_bloom.errors import SettingsError, UnusableError, counted
 from scrapy_bloom.fleet.blocks import SCHEME, Probe, layer_sizes, probe_of
 from scrapy_bloom.fleet.entry import for_script
-from scrapy_bloom.fleet.messages import Done, Finished, Forget, Lane, Link, Message, SlowDown, Taken, Ticket
+from scrapy_bloom.fleet.messages import (
+    Answer,
+    Claim,
+    Done,
+    Finished,
+    Forget,
+    Lane,
+    Link,
+    Message,
+    SlowDown,
+    Taken,
+    Ticket,
+)
 from scrapy_bloom.fleet.politeness import Politeness
 from scrapy_bloom.fleet.server import key_of
 
@@ -251,16 +263,16 @@ class Queue:
         ]
         done = [_acknowledgement(each, token) for each in messages if isinstance(each, Done)]
         forget = [self._probe(each.fingerprint)[1:] for each in messages if isinstance(each, Forget)]
-        now = time.time()
-        slow = [
-            (each.slot, max(0, int(1000 * (each.until - now))), int(1000 * each.delay))
-            for each in messages
-            if isinstance(each, SlowDown)
-        ]
-        flat = [for_script([*chain.from_iterable(rows)]) for rows in (lanes, links, done, forget, slow)]
-        new, refused, paused = self._step("finish", shard, token, number, *flat, self._sizes, self._max_age, self.items)
+        claims = [each for each in messages if isinstance(each, Claim)]
+        claimed = [(*self._probe(each.fingerprint), each.is_done) for each in claims]
+        slow = [_slowed_down(each) for each in messages if isinstance(each, SlowDown)]
+        flat = [for_script([*chain.from_iterable(rows)]) for rows in (lanes, links, done, forget, claimed, slow)]
+        answer = self._step("finish", shard, token, number, *flat, self._sizes, self._max_age, self.items)
+        new, refused, answers, paused = answer
         pauses = zip(map(_text, paused[::2]), paused[1::2], strict=True)
-        return Finished(new, refused, {slot: milliseconds / 1000 for slot, milliseconds in pauses})
+        return Finished(
+            new, refused, _answered(claims, answers), {slot: milliseconds / 1000 for slot, milliseconds in pauses}
+        )
 
     def enqueue(self, shard: int, links: Sequence[Link]) -> int:
         """Enqueue the *links* that are new, each with a fingerprint, for a command; return how many they were."""
@@ -326,6 +338,17 @@ class Queue:
 
 def _text(slot: bytes) -> str:
     return slot.decode(errors="replace")
+
+
+def _answered(claims: Sequence[Claim], answers: Sequence[int]) -> list[tuple[bytes, Answer]]:
+    """Return the answers by fingerprint: none if the call was carried out before."""
+    asked = [claim.fingerprint for claim in claims if not claim.is_done]
+    return list(zip(asked, map(Answer, answers), strict=False))
+
+
+def _slowed_down(slow: SlowDown) -> tuple[str, int, int]:
+    """Return what the script is told of *slow*: the times in ms, from now on."""
+    return slow.slot, max(0, int(1000 * (slow.until - time.time()))), int(1000 * slow.delay)
 
 
 def _acknowledgement(done: Done, token: str) -> tuple[int, str, bytes, bytes, str, bool, str]:

@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 import io
 import logging
-import secrets
-import socket
-import uuid
 from collections import Counter, deque
 from contextlib import ExitStack
 from functools import partial
@@ -19,10 +16,12 @@ from scrapy.utils.reactor import is_reactor_installed
 
 from scrapy_bloom.errors import counted
 from scrapy_bloom.filter.chain import ScalableBloomFilter
-from scrapy_bloom.filter.lock import LOCK_NAME, lock_directory
+from scrapy_bloom.filter.lock import lock_directory
+from scrapy_bloom.fleet.claims import Claims
 from scrapy_bloom.fleet.entry import PUSHED, Entries, url_of
+from scrapy_bloom.fleet.identity import identity_of
 from scrapy_bloom.fleet.lease import LeaseClient
-from scrapy_bloom.fleet.messages import Done, Forget, Lane, Link, SlowDown, Ticket
+from scrapy_bloom.fleet.messages import Answer, Done, Forget, Lane, Link, SlowDown, Ticket
 from scrapy_bloom.fleet.politeness import Politeness
 from scrapy_bloom.fleet.queue import LOCAL_SHARE, Queue
 from scrapy_bloom.fleet.server import Server, address_of, key_of
@@ -102,6 +101,8 @@ class FleetStore:
         self._tickets: dict[int, Ticket] = {}  # by id() of the request, if others have it when this worker dies
         self.in_memory: deque[Page] = deque()  # of requests that cannot be written to the server
         self.commits = 0
+        self.claims: Claims
+        """What may be in other workers' memory, too."""
         self._starts: Counter[bytes] = Counter()
         self._on_close = ExitStack()
         self._open(settings, name, politeness)
@@ -133,9 +134,10 @@ class FleetStore:
             ahead = 2 * (own.getint("CONCURRENT_REQUESTS") or UNLIMITED)
             per_slot = own.getint("CONCURRENT_REQUESTS_PER_DOMAIN")
             # With a job directory, it is the same worker after each start there.
-            name, place = _identity(jobdir / "requests.bloom" if jobdir is not None else None)
+            name, place = identity_of(jobdir / "requests.bloom" if jobdir is not None else None)
             news = _in_crawl(self._wake)
             self._client = LeaseClient(self._queue, name, place=place, ahead=ahead, per_slot=per_slot, news=news)
+            self.claims = Claims(self._client.send, self._queue.shard_of, ahead)
             self._client.open()
             self._on_close = on_error.pop_all()
 
@@ -166,7 +168,7 @@ class FleetStore:
         try:
             entry = self._entries.write(request)
         except ValueError as error:
-            self._keep_in_memory(request, error, parent)
+            self._keep_in_memory(Page(request, "", fingerprint=fingerprint), error, parent)
             return False
         key = lane_of(request, self._order)
         push = "RPUSH" if self._order.is_lifo[key.is_start] else "LPUSH"
@@ -187,15 +189,19 @@ class FleetStore:
         self._starts[fingerprint] += 1
         return sha1(b"start %d " % self._starts[fingerprint] + fingerprint, usedforsecurity=False).digest()
 
-    def _keep_in_memory(self, request: Request, error: ValueError, parent: Page | None) -> None:
-        """Let this worker fetch *request*; *parent*, which led to it, is in hand until it is done.
+    def _keep_in_memory(self, page: Page, error: ValueError, parent: Page | None) -> None:
+        """Let one worker fetch *page*; *parent*, which led to it, is in hand until it is done.
 
-        So if the worker dies, another one fetches the parent again. Without a parent the request is lost then.
+        So if the worker dies, another one fetches the parent again. A start request waits in the other workers.
         """
-        page = Page(request, "", parents=() if parent is None else (parent,))
         if parent is not None:
             parent.open_parts += 1
-        self.in_memory.append(page)
+            page.parents = (parent,)
+        if page.fingerprint is None:
+            self.in_memory.append(page)
+        elif not self.claims.add(page):
+            page.fingerprint = None
+            self._end(page)
         self._stats.inc_value("bloom/fleet/in_memory")
         if self._stats.get_value("bloom/fleet/in_memory") == 1:
             logger.error(
@@ -203,12 +209,26 @@ class FleetStore:
                 "stopped, the page that led to it is fetched again. bloom/fleet/in_memory counts such requests. Put "
                 "plain types into meta and cb_kwargs, and methods of the spider into callback and errback; or set "
                 "BLOOM_FLEET_SECRET to the same long random text in all workers.",
-                request,
+                page.request,
                 error,
             )
 
+    def _settle_claims(self) -> None:
+        """Fetch what was granted to this worker; drop what was done, and links that lead to what another worker has."""
+        for page, answer in self.claims.answered(self._client.answers()):
+            if answer is Answer.GRANTED:
+                self.in_memory.append(page)
+                continue
+            if answer is Answer.TAKEN and page.fingerprint is not None:
+                self.chain.forget(page.fingerprint)  # if that worker dies, the link comes again
+            page.fingerprint = None
+            self._end(page)
+        self.claims.ask(len(self.in_memory))
+
     def pop(self) -> tuple[Request, bool] | None:
         """Return the next request, and whether another worker gets it if this one dies; None if none is ready."""
+        if self.claims:
+            self._settle_claims()
         if self.in_memory:
             page = self.in_memory.popleft()
             self.in_flight[id(page.request)] = page
@@ -244,12 +264,19 @@ class FleetStore:
     def done(self, page: Page) -> None:
         """Acknowledge the request of *page*: a kill repeats the pages in progress, and few others."""
         del self.in_flight[id(page.request)]
+        self._end(page)
+
+    def _end(self, page: Page) -> None:
+        """Note that *page* is done, or dropped; with the last part of the page that led to it, that one is done."""
         page.open_parts -= 1
         while not page.open_parts and page.parents:  # its items go with the page that led to it
             (parent,) = page.parents
             parent.items += page.items
             for held in page.held.values():
                 parent.held[len(parent.held)] = held
+            if page.fingerprint is not None:
+                parent.claimed.append(page.fingerprint)
+            parent.claimed += page.claimed
             parent.open_parts -= 1
             page = parent
         if page.open_parts:
@@ -263,6 +290,9 @@ class FleetStore:
         if ticket is not None or items:
             failed = page.result.reason if page.result.outcome is Outcome.FAILED else ""
             self._client.send(Done(ticket, items, is_page=page.result.has_answer, failed=failed))
+        for fingerprint in (*page.claimed, page.fingerprint):
+            if fingerprint is not None:
+                self._client.send(self.claims.of(fingerprint, is_done=True))
 
     def _taken_items(self) -> bytes:
         items = self.items.getvalue()
@@ -301,6 +331,7 @@ class FleetStore:
     def commit(self) -> None:
         """Note what became of the last calls. Raises what the lease client has failed of, which ends the crawl."""
         self.commits += self._client.has_delivered_all
+        self.claims.ask(len(self.in_memory))
         if self._throttle:
             engine: Any = self._crawler.engine
             now = {name: slot.delay for name, slot in engine.downloader.slots.items()}
@@ -330,22 +361,7 @@ class FleetStore:
         """Return how many requests are ready here; at least 1 while any are pending or in hand at any worker."""
         if self._queue.start_urls is not None:
             return max(1, len(self._client))
-        return len(self.in_memory) + len(self._client)
-
-
-def _identity(directory: Path | None) -> tuple[str, str]:
-    """Return the name of the worker that has locked *directory*, and what tells this very directory from a copy.
-
-    Two that run at the same time cannot have both in common: the lock is one kernel's, on one file.
-    """
-    host, boot = socket.gethostname(), Path("/proc/sys/kernel/random/boot_id")
-    if directory is None:
-        return f"{host}:{secrets.token_hex(4)}", ""
-    path, lock = directory / "worker", (directory / LOCK_NAME).stat()
-    if not path.exists():
-        path.write_text(secrets.token_hex(8))
-    kernel = boot.read_text().strip() if boot.exists() else f"{host} {uuid.getnode()}"
-    return f"{host}:{directory.parent} {path.read_text()}", f"{kernel} {lock.st_dev} {lock.st_ino}"
+        return len(self.in_memory) + len(self.claims) + len(self._client)
 
 
 def _say_what_is_odd(server: Server, settings: BaseSettings, spider: str) -> None:

@@ -197,8 +197,19 @@ def _main(url: str, settings: dict[str, Any]) -> None:
             yield {"url": response.url}
             yield from response.follow_all(css="a")
 
+    class LambdaSpider(SiteSpider):
+        """All of its requests are in the memory of its process only."""
+
+        async def start(self) -> Any:
+            for i in range(settings["START_REQUESTS"]):
+                yield scrapy.Request(f"{url[:-1]}{i}", lambda response: self.parse(response), dont_filter=not i)
+
+        def parse(self, response: Any, **_: Any) -> Any:
+            yield {"url": response.url}
+            yield from response.follow_all(css="a", callback=lambda response: self.parse(response))
+
     process = CrawlerProcess({"TELNETCONSOLE_ENABLED": False, "LOG_LEVEL": "INFO", **settings})
-    crawler = process.create_crawler(SiteSpider)
+    crawler = process.create_crawler(LambdaSpider if "START_REQUESTS" in settings else SiteSpider)
     process.crawl(crawler)
     process.start()
     print(json.dumps(crawler.stats.get_stats() if crawler.stats else {}, default=str))  # noqa: T201 - the output

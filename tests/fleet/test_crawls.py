@@ -193,6 +193,28 @@ def test_an_interrupted_crawl_is_gone_on_with(server: RedisServer) -> None:
         assert max(site.hits.values()) == 1
 
 
+def test_requests_in_memory_are_fetched_by_one_worker(server: RedisServer) -> None:
+    """Start requests that every worker has, and links that several find, some to pages that lead back to them."""
+    with Site(pages=100) as site, workers(site, server.url, 2, START_REQUESTS=30) as running:
+        site.gate.clear()
+        site.wait_for(8)  # each worker has four of them in hand, and leaves the others their share
+        site.gate.set()
+        stats = [worker.finish() for worker in running]
+        assert [each["finish_reason"] for each in stats] == ["finished"] * 2
+        assert not site.missing()
+        assert max(site.hits.values()) == 1
+        assert min(each["response_received_count"] for each in stats) > 0
+
+
+def test_requests_in_memory_survive_their_worker(server: RedisServer) -> None:
+    """A worker that is killed held start requests of every worker, and pages that only it had found."""
+    with Site(pages=100) as site, workers(site, server.url, 2, START_REQUESTS=30) as running:
+        site.wait_for(40)
+        running.pop(0).kill()
+        assert running[0].finish()["finish_reason"] == "finished", running[0].log
+        assert not site.missing()
+
+
 def test_a_start_url_is_fetched_once_by_all(server: RedisServer) -> None:
     """Unfiltered start requests of several workers are fetched once, and a worker that joins the end ends at once."""
     with Site(pages=8) as site, workers(site, server.url, 2) as running:
