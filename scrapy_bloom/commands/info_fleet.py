@@ -8,6 +8,7 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.commands.terminal import OK, by_host, show, utc, write
+from scrapy_bloom.crawl.estimate import Estimate, Left, left_in_words
 from scrapy_bloom.fleet.server import Server
 from scrapy_bloom.fleet.shared_queue import DEAD, FAILED, SharedQueue
 
@@ -37,7 +38,18 @@ def _info(queue: SharedQueue) -> dict[str, Any]:
         {"url": row.url, "reason": row.reason, "when": utc(row.time)}
         for row, _ in zip(queue.listed(DEAD), range(_MOST_DEAD), strict=False)
     ]
-    return {**queue.info(), "dead_letters": letters}
+    return {**_counts(queue), "dead_letters": letters}
+
+
+def _counts(queue: SharedQueue) -> dict[str, Any]:
+    """Return what is there, and how many pages are left."""
+    told, estimate = queue.info(), Estimate()
+    for dumped in queue.estimates():
+        estimate.add(dumped)
+    outstanding = told["pending"] + told["leased"]
+    estimate.expect(outstanding)
+    left = estimate.left(outstanding, held=queue.of_full_hosts()) if estimate.found else None
+    return {**told, "left_at_least": left and left.low, "left_at_most": left and left.high}
 
 
 def _watch(queue: SharedQueue, seconds: float, *, as_json: bool) -> None:
@@ -45,12 +57,15 @@ def _watch(queue: SharedQueue, seconds: float, *, as_json: bool) -> None:
     done, moment = None, 0.0
     with suppress(KeyboardInterrupt):
         while True:
-            now, told = time.monotonic(), queue.info()
+            now, told = time.monotonic(), _counts(queue)
             speed = 0 if done is None else round(60 * (told["done"] - done) / (now - moment))
             done, moment = told["done"], now
             counts = ", ".join(f"{told[name]:,} {name.replace('_', ' ')}" for name in _WATCHED)
             alive = sum(worker["is_alive"] for worker in told["workers"])
             line = f"{utc(time.time())}: {speed:,} requests/min, {counts}; {alive} workers alive"
+            if told["left_at_least"] is not None:
+                left = Left(told["left_at_least"], told["left_at_most"])
+                line += f"; {', '.join(left_in_words(left, speed))}"
             write([json.dumps(told) if as_json else line])
             if not alive:
                 return

@@ -124,6 +124,23 @@ class Estimate:
         for mine, loaded in zip(self._lists(), lists, strict=True):
             mine[: len(loaded)] = loaded
 
+    def add(self, dumped: bytes) -> None:
+        """Take in what another worker of the same crawl has dumped.
+
+        The trees are right: between two pages of a depth, each worker does its share of the pages below.
+        """
+        other = Estimate()
+        other.load(dumped)
+        self.found += other.found
+        for mine, its in zip(self._lists(), other._lists(), strict=True):
+            mine[:] = [sum(pair) for pair in zip(mine, its, strict=True)]
+
+    def expect(self, pending: int) -> None:
+        """Note that *pending* requests are pending in all depths together: two workers may have found the same link."""
+        waiting = {depth: max(found - self._done[depth], 0) for depth, found in self.found.items()}
+        known = max(sum(waiting.values()), 1)
+        self.found = Counter({depth: self._done[depth] + n * pending // known for depth, n in waiting.items()})
+
     def _lists(self) -> tuple[list[Any], ...]:
         return self._done, self._below, self._trees, self._pages
 

@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 LINE_SECONDS = 60.0
 """As between Scrapy's own lines "Crawled 1234 pages"."""
 FIGURES_SECONDS = 5.0
+TOLD_SECONDS = 1.0
+"""Between two notes of the estimate for others that crawl with this process."""
 ENDLESS_SHOWN = 3
 """Endless kinds of URLs that are named each time, those with the most pending requests."""
 LONGEST_SHOWN = 500
@@ -54,11 +56,11 @@ class Progress:
         self._chain: ScalableBloomFilter | None = None
         self._store: Store | None = None
         self._guard: LoopGuard | None = None
-        self._noted = b""
+        self._noted = self._told = b""
         self._logged: set[str] = set()
         self._known_before = 0
         self._at_line = (0, 0, 0)
-        self._line_at = self._figures_at = 0.0
+        self._line_at = self._figures_at = self._told_at = 0.0
         self._last: Figures | None = None
         self.lost_elsewhere: Callable[[], float] = lambda: 0.0
         """Returns how many pages another filter than the chain may have cost."""
@@ -87,6 +89,9 @@ class Progress:
         """Learn what the last pages have led to; set the stats and log the line, if they are due."""
         self.estimate.learn()
         now = time.monotonic()
+        if now >= self._told_at + TOLD_SECONDS:
+            self._told_at = now
+            self._tell_others()
         if now >= self._line_at + LINE_SECONDS:
             self._set_stats()
             counts = self._counts()
@@ -107,6 +112,12 @@ class Progress:
                 for kind, waiting in self.estimate.endless.most_common(ENDLESS_SHOWN):
                     logger.info("Not counted as left, since they bring nothing new: %s %s", f"{waiting:,}", kind)
             self._at_line, self._line_at = counts, now
+
+    def _tell_others(self) -> None:
+        known = self.estimate.dump()
+        if self._store is not None and known != self._told and self.estimate.found:
+            self._told = known
+            self._store.note_estimate(known)
 
     def _counts(self) -> tuple[int, int, int]:
         """Return how many pages have come, and how many links were new, and how many known."""
@@ -201,6 +212,7 @@ class Progress:
         if self._chain is None:
             return
         self._set_stats()
+        self._tell_others()
         urls, duplicates = self._number("bloom/urls"), self._number("dupefilter/filtered")
         new = max(urls - self._known_before, 0)
         share = f" ({duplicates / (new + duplicates):.0%})" if new + duplicates else ""

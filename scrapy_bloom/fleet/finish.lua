@@ -9,10 +9,11 @@
 --         was silent for too long; the entry then; items; why it is dead-lettered or ""; false if a retry took its place;
 --         why it has failed for good or ""
 -- ARGV[7] probes to forget   ARGV[8] claims, flat: place, probe, whether it is done
--- ARGV[9] slots to slow down, flat: slot, ms of a pause, ms between two requests
--- ARGV[10] blocks and capacity of each layer that may come   ARGV[11] ms of the maximum age, or 0
--- ARGV[12] name of the list that items go to
--- 4 to 10 are in msgpack.
+-- ARGV[9] estimates, flat: process, what it knows   ARGV[10] slots to slow down, flat: slot, ms of a pause, ms between
+--         two requests
+-- ARGV[11] blocks and capacity of each layer that may come   ARGV[12] ms of the maximum age, or 0
+-- ARGV[13] name of the list that items go to
+-- 4 to 11 are in msgpack.
 --
 -- Returns {links that were new, pages that the worker did not have any more, answers to claims (see messages.py), slots of what it holds that are paused,
 --          flat, each with the ms that are left}, or an objection
@@ -22,7 +23,7 @@ if problem then return problem end
 if token ~= '' and tonumber(call('HGET', CALLS, token)) >= number then return {0, 0, {}, {}} end -- its answer was lost
 local links, done, forget = cmsgpack.unpack(ARGV[5]), cmsgpack.unpack(ARGV[6]), cmsgpack.unpack(ARGV[7])
 if #forget > 0 then call('SADD', FILTER .. ':forgotten', unpack(forget)) end
-local chain = open_chain(cmsgpack.unpack(ARGV[10]), tonumber(ARGV[11]), milliseconds())
+local chain = open_chain(cmsgpack.unpack(ARGV[11]), tonumber(ARGV[12]), milliseconds())
 
 local new, queued = 0, {}
 for i = 1, #links, 4 do
@@ -86,13 +87,15 @@ for i = 1, #done, 7 do
     elseif id ~= 0 then -- the lease has run out, and another may be at it
         refused = refused + 1
     end
-    if items ~= '' and (place or id == 0) then call('RPUSH', STATE .. ':items:' .. ARGV[12], items) end
+    if items ~= '' and (place or id == 0) then call('RPUSH', STATE .. ':items:' .. ARGV[13], items) end
 end
 if new ~= ended then call('HINCRBY', STATE, 'outstanding', new - ended) end
 if new > 0 then call('HINCRBY', STATE, 'seq', new) end
 if token ~= '' then call('HSET', CALLS, token, number) end
 
-local now, slow, paused = milliseconds(), cmsgpack.unpack(ARGV[9]), {}
+local notes = cmsgpack.unpack(ARGV[9])
+if #notes > 0 then call('HSET', STATE .. ':estimates', unpack(notes)) end
+local now, slow, paused = milliseconds(), cmsgpack.unpack(ARGV[10]), {}
 for i = 1, #slow, 3 do
     local slot, pause, delay = unpack(slow, i, i + 2)
     if pause > 0 then

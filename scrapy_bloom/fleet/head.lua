@@ -19,6 +19,7 @@
 --   ..:dead         list: {reason, slot, score, entry, time in s, id, lost}
 --   ..:failed       list: {reason, slot, score, entry, time in s} of requests that have failed for good
 --   ..:items:<name> list: items of pages, to be collected      ..:forgotten  set: what may be seen once more
+--   ..:estimates    hash: process -> what it knows for the estimate of pages left, in the first shard
 --   ..:calls        hash: token -> number of its last finish   ..:returned   set: tokens that were silent, and not dead
 --
 -- A script whose first write may enlarge the memory is refused by a full server at that write, when nothing has been

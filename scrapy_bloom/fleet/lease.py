@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from redis.exceptions import RedisError
 
 from scrapy_bloom.errors import counted
-from scrapy_bloom.fleet.messages import Answer, Claim, Done, Link, Message, Ticket
+from scrapy_bloom.fleet.messages import Answer, Claim, Done, Link, Message, Note, Ticket
 from scrapy_bloom.fleet.queue import LifeEndedError
 from scrapy_bloom.fleet.server import excuse_in
 from scrapy_bloom.frontier.paused import Paused
@@ -373,4 +373,6 @@ def _size(message: Message) -> int:
     """Return about how many bytes *message* takes in a call."""
     if isinstance(message, Link):
         return len(message.entry) + 100
+    if isinstance(message, Note):
+        return len(message.estimate) + 100
     return 100 + len(message.items) if isinstance(message, Done) else 100

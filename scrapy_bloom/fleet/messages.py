@@ -72,6 +72,14 @@ class Claim(NamedTuple):
     is_done: bool = False
 
 
+class Note(NamedTuple):
+    """What this process knows of the crawl, for the commands: it replaces what it noted before."""
+
+    process: str
+    estimate: bytes
+    shard: int = 0
+
+
 class Answer(enum.IntEnum):
     """Who fetches a request that a worker has claimed."""
 
@@ -94,7 +102,7 @@ class SlowDown(NamedTuple):
     """Seconds between two requests."""
 
 
-Message = Link | Done | Forget | Claim | SlowDown
+Message = Link | Done | Forget | Claim | Note | SlowDown
 
 
 class Taken(NamedTuple):

@@ -28,6 +28,7 @@ from scrapy_bloom.fleet.messages import (
     Lane,
     Link,
     Message,
+    Note,
     SlowDown,
     Taken,
     Ticket,
@@ -256,23 +257,35 @@ class Queue:
 
         """
         lanes: dict[Lane, int] = {}
-        links = [
-            (*self._probe(each.fingerprint), lanes.setdefault(each.lane, len(lanes) + 1), each.entry)
-            for each in messages
-            if isinstance(each, Link)
-        ]
-        done = [_acknowledgement(each, token) for each in messages if isinstance(each, Done)]
-        forget = [self._probe(each.fingerprint)[1:] for each in messages if isinstance(each, Forget)]
-        claims = [each for each in messages if isinstance(each, Claim)]
-        claimed = [(*self._probe(each.fingerprint), each.is_done) for each in claims]
-        slow = [_slowed_down(each) for each in messages if isinstance(each, SlowDown)]
-        flat = [for_script([*chain.from_iterable(rows)]) for rows in (lanes, links, done, forget, claimed, slow)]
+        rows: dict[type[Message], list[Any]] = {kind: [] for kind in (Link, Done, Forget, Claim, Note, SlowDown)}
+        for message in messages:
+            rows[type(message)] += self._row(message, token, lanes)
+        flat = map(for_script, ([*chain.from_iterable(lanes)], *rows.values()))
         answer = self._step("finish", shard, token, number, *flat, self._sizes, self._max_age, self.items)
         new, refused, answers, paused = answer
+        asked = [each.fingerprint for each in messages if isinstance(each, Claim) and not each.is_done]
+        # If the call was carried out before, there are none.
+        claims = list(zip(asked, map(Answer, answers), strict=False))
         pauses = zip(map(_text, paused[::2]), paused[1::2], strict=True)
-        return Finished(
-            new, refused, _answered(claims, answers), {slot: milliseconds / 1000 for slot, milliseconds in pauses}
-        )
+        return Finished(new, refused, claims, {slot: milliseconds / 1000 for slot, milliseconds in pauses})
+
+    def _row(self, message: Message, token: str, lanes: dict[Lane, int]) -> Sequence[Any]:
+        """Return what the script is told of *message*, of the life *token*; *lanes* numbers the lanes of links."""
+        match message:
+            case Link():
+                lane = lanes.setdefault(message.lane, len(lanes) + 1)
+                return (*self._probe(message.fingerprint), lane, message.entry)
+            case Done():
+                return _acknowledgement(message, token)
+            case Forget():
+                return self._probe(message.fingerprint)[1:]
+            case Claim():
+                return (*self._probe(message.fingerprint), message.is_done)
+            case Note():
+                return message.process, message.estimate
+            case SlowDown():
+                pause = max(0, int(1000 * (message.until - time.time())))
+                return message.slot, pause, int(1000 * message.delay)
 
     def enqueue(self, shard: int, links: Sequence[Link]) -> int:
         """Enqueue the *links* that are new, each with a fingerprint, for a command; return how many they were."""
@@ -338,17 +351,6 @@ class Queue:
 
 def _text(slot: bytes) -> str:
     return slot.decode(errors="replace")
-
-
-def _answered(claims: Sequence[Claim], answers: Sequence[int]) -> list[tuple[bytes, Answer]]:
-    """Return the answers by fingerprint: none if the call was carried out before."""
-    asked = [claim.fingerprint for claim in claims if not claim.is_done]
-    return list(zip(asked, map(Answer, answers), strict=False))
-
-
-def _slowed_down(slow: SlowDown) -> tuple[str, int, int]:
-    """Return what the script is told of *slow*: the times in ms, from now on."""
-    return slow.slot, max(0, int(1000 * (slow.until - time.time()))), int(1000 * slow.delay)
 
 
 def _acknowledgement(done: Done, token: str) -> tuple[int, str, bytes, bytes, str, bool, str]:

@@ -94,6 +94,19 @@ class SharedQueue:
             "workers": [{"worker": name, "leased": count, "is_alive": name in alive} for name, count in leased.items()],
         }
 
+    def estimates(self) -> list[bytes]:
+        """Return what each process has noted for the estimate of pages left."""
+        return list(self._client.hvals(f"{self._keys[0]}:estimates"))
+
+    def of_full_hosts(self) -> int:
+        """Return how many requests are pending of hosts that have had their pages."""
+        client, total = self._client, 0
+        for key in self._keys:
+            for slot in client.smembers(f"{key}:full"):
+                scores = client.zrange(f"{key}:lanes:".encode() + slot, 0, -1)
+                total += sum(client.llen(f"{key}:lane:".encode() + score + b":" + slot) for score in scores)
+        return total
+
     def listed(self, name: str) -> Iterator[Listed]:
         """Yield the requests on the list *name*, the oldest of each shard first."""
         for key in self._keys:

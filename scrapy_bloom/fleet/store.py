@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import logging
+import secrets
 from collections import Counter, deque
 from contextlib import ExitStack
 from functools import partial
@@ -21,7 +22,7 @@ from scrapy_bloom.fleet.claims import Claims
 from scrapy_bloom.fleet.entry import PUSHED, Entries, url_of
 from scrapy_bloom.fleet.identity import identity_of
 from scrapy_bloom.fleet.lease import LeaseClient
-from scrapy_bloom.fleet.messages import Answer, Done, Forget, Lane, Link, SlowDown, Ticket
+from scrapy_bloom.fleet.messages import Answer, Done, Forget, Lane, Link, Note, SlowDown, Ticket
 from scrapy_bloom.fleet.politeness import Politeness
 from scrapy_bloom.fleet.queue import LOCAL_SHARE, Queue
 from scrapy_bloom.fleet.server import Server, address_of, key_of
@@ -103,6 +104,7 @@ class FleetStore:
         self.commits = 0
         self.claims: Claims
         """What may be in other workers' memory, too."""
+        self._process = secrets.token_hex(4)
         self._starts: Counter[bytes] = Counter()
         self._on_close = ExitStack()
         self._open(settings, name, politeness)
@@ -322,6 +324,10 @@ class FleetStore:
     def _slow_down(self, slot: str, *, until: float = 0, delay: float = 0) -> None:
         for shard in range(self._queue.shards):
             self._client.send(SlowDown(shard, slot, until, delay), is_root=True)
+
+    def note_estimate(self, known: bytes) -> None:
+        """Let the commands see what this worker knows for the estimate of pages left."""
+        self._client.send(Note(self._process, known))
 
     def forget(self, fingerprint: bytes) -> bool:
         """Let *fingerprint* be seen once more, by whichever worker does not know it; True if this one did."""

@@ -100,6 +100,9 @@ class MemoryStore:
         """Hand out no request of *slot* before *until*."""
         self.paused[slot] = until
 
+    def note_estimate(self, known: bytes) -> None:
+        """Do nothing: nobody else crawls with this process."""
+
     def end_pauses(self) -> bool:
         """Hand out requests again of slots whose pause is over; return whether there are any."""
         over = self.paused.end()

@@ -71,6 +71,9 @@ class Store(Protocol):
     def space_out(self, slot: str, delay: float) -> None:
         """Leave at least *delay* seconds between two requests of *slot*, in all processes that share the store."""
 
+    def note_estimate(self, known: bytes) -> None:
+        """Let others see what this process knows for the estimate of pages left, if others crawl with it."""
+
     def forget(self, fingerprint: bytes) -> bool:
         """Take *fingerprint* back; return False if it was not known."""
 

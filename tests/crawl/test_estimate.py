@@ -66,6 +66,32 @@ def test_sections_that_are_alike_promise_each_other(seed: int) -> None:
     assert high >= 620
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_workers_know_together_what_one_would(seed: int) -> None:
+    """The sections of the test above, each page of which one of two workers fetches; both find each section.
+
+    A worker's sample of a section's size is as wide as before, and the sum has two of them.
+    """
+    rng, workers = random.Random(seed), (Estimate(), Estimate())
+    for estimate in workers:
+        estimate.queued += [0, *[1] * 40]
+    workers[0].finished.append(0)
+    for _ in range(20):
+        pages = rng.randint(30, 90)
+        for depth in (1, *[2] * pages):
+            worker = rng.choice(workers)
+            worker.finished.append(depth)
+            worker.queued += [2] * (depth == 2)
+    together = Estimate()
+    for estimate in workers:
+        together.add(estimate.dump())
+    together.expect(20)
+    low, high = together.left(20)
+    assert high is not None
+    assert low >= 20
+    assert high >= 620
+
+
 def test_what_the_loop_guard_expects_nothing_of_is_not_left() -> None:
     """Of a hundred pending requests after a hundred pages, none is left if nothing is expected of any."""
     estimate = Estimate()

@@ -311,6 +311,27 @@ def test_crawl_delay_holds_for_all_workers_together(server: RedisServer) -> None
         assert site.moments[-1] - site.moments[0] >= delay * (site.pages - 4)  # a second's requests go to one worker
 
 
+def test_pages_left_are_those_of_all_workers(server: RedisServer, capsys: Any) -> None:
+    """`info redis://` estimates them from what both have seen, and says 0 at the end."""
+
+    def told() -> dict[str, Any]:
+        assert main(["info", server.url, "bloom:site", "--json"]) == 0
+        return dict(json.loads(capsys.readouterr().out))
+
+    with Site(pages=150) as site, workers(site, server.url, 2) as running, server.client() as redis:
+        site.wait_for(60)
+        site.gate.clear()
+        wait_until(lambda: redis.hlen("{bloom:site:0}:estimates") == 2, "both workers have told what they know")
+        wait_until(lambda: told()["left_at_most"] is not None, "they have told of enough pages")
+        now = told()
+        assert 0 < now["pending"] + now["leased"] <= now["left_at_least"]
+        assert now["left_at_least"] <= now["left_at_most"] <= 2 * site.pages
+        site.gate.set()
+        for worker in running:
+            worker.finish()
+    assert (told()["left_at_least"], told()["left_at_most"]) == (0, 0)
+
+
 def test_what_failed_is_listed_and_put_back(server: RedisServer, capsys: Any) -> None:
     """`info --failed` has it for all workers together; `requeue --failed` makes it pending, with all its retries."""
     with Site(pages=30) as site:
