@@ -1,0 +1,128 @@
+"""In which order things become durable, and are taken back: what a power failure or a failed crawl finds."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from scrapy import Request
+
+from scrapy_bloom import open_filter
+from scrapy_bloom.errors import DamagedError, UnusableError
+from scrapy_bloom.filter.layerfile import LayerFile
+from tests.support.engine import PATIENCE, Engine, opened, snapshot
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PAGES = [f"http://a.example/{n}" for n in range(300)]
+
+
+def test_bits_that_a_power_failure_takes_are_redone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The layers are as at their last sync, before all pages: the redo list has the commits since then."""
+    is_fast, fsync = threading.Event(), LayerFile.fsync
+
+    def slow(layer: LayerFile) -> None:
+        assert is_fast.wait(PATIENCE)
+        fsync(layer)
+
+    engine = Engine(tmp_path / "job")
+    [path] = (tmp_path / "job").rglob("layer-*.bloom")
+    on_disk = path.read_bytes()
+    monkeypatch.setattr(LayerFile, "fsync", slow)
+    for n in range(0, len(PAGES), 150):
+        engine.push(*map(Request, PAGES[n : n + 150]))
+        engine.commit()
+        engine.drain()
+        engine.commit()
+    snapshot(tmp_path / "job", tmp_path / "copy")
+    is_fast.set()
+    engine.stop()
+    [path] = (tmp_path / "copy").rglob("layer-*.bloom")
+    path.write_bytes(on_disk)
+    with opened(tmp_path / "copy") as engine:
+        assert not any(engine.push(*map(Request, PAGES)))
+
+
+def test_what_counts_as_synced_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bits that are set while a sync is under way, after it has written theirs, are not on disk yet."""
+    on_disk: dict[str, bytes] = {}
+    numbers, fsync = count(1), LayerFile.fsync
+
+    def add_meanwhile(layer: LayerFile) -> None:
+        fsync(layer)
+        on_disk[layer.path.name] = layer.path.read_bytes()
+        number = next(numbers)
+        chain.add(b"%d" % number)
+        chain.watermark = number
+
+    with open_filter(tmp_path / "filter", 1_000, 1e-6) as chain:
+        monkeypatch.setattr(LayerFile, "fsync", add_meanwhile)
+        chain.add(b"0")
+        chain.sync()
+        chain.sync()
+        synced = chain.synced
+        assert synced > 0
+        (tmp_path / "copy").mkdir()
+        for name, body in on_disk.items():
+            (tmp_path / "copy" / name).write_bytes(body)
+        monkeypatch.undo()
+    with open_filter(tmp_path / "copy", 1_000, 1e-6) as copy:
+        assert all(b"%d" % number in copy for number in range(1, synced + 1))
+
+
+def test_a_lane_that_says_more_than_was_noted_is_damage(tmp_path: Path) -> None:
+    """The sum over the lanes is compared with the state of the last commit: rows may not vanish silently."""
+    engine = Engine(tmp_path / "job")
+    engine.push(*map(Request, PAGES))
+    engine.commit()
+    copy = engine.killed(tmp_path / "copy")
+    [path] = copy.rglob("job.sqlite")
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE lane SET rows = rows - 1")
+    connection.close()
+    with pytest.raises(DamagedError):
+        Engine(copy)
+
+
+@pytest.mark.parametrize("has_failed", [False, True])
+def test_scrapys_scheduler_is_kept_out_of_a_job_that_failed(tmp_path: Path, has_failed: bool) -> None:
+    """Nothing is pending in either case; of a crawl that failed, pages may be missing that only the job knows."""
+    engine = Engine(tmp_path / "job")
+    engine.push(Request(PAGES[0]))
+    engine.drain()
+    if has_failed:
+        engine.crawl.fail(UnusableError("The job", "cannot be gone on with", advice="Begin anew."))
+    engine.stop()
+    assert (tmp_path / "job" / "requests.queue").exists() == has_failed
+
+
+def test_the_last_request_in_is_the_first_out_over_commits(tmp_path: Path) -> None:
+    """What a lane has read ahead from the file is older than what a commit adds to it."""
+    stack: list[str] = []
+    names: Any = iter(PAGES)
+    with opened(tmp_path / "job") as engine:
+
+        def push(number: int) -> None:
+            for url, _ in zip(names, range(number), strict=False):
+                stack.append(url)
+                engine.push(Request(url))
+
+        def pop(number: int) -> None:
+            for _ in range(number):
+                request = engine.start()
+                assert request is not None
+                engine.end(request)
+                assert request.url == stack.pop()
+
+        push(100)
+        engine.commit()
+        for _ in range(3):
+            pop(5)
+            push(7)
+            engine.commit()
+            pop(9)
+        pop(len(stack))
