@@ -47,6 +47,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+KEYS = ("bloom_delta_key", "delta_key", "deltafetch_key")
+"""Names in ``meta`` of what takes the place of a request's fingerprint; the last is that of scrapy-deltafetch."""
+
 _is_hex_sha1 = re.compile(rb"[0-9a-f]{40}").fullmatch
 
 
@@ -158,7 +161,7 @@ class Delta:
     def skips(self, request: Request) -> bool:
         """Return whether *request* is not fetched again, and count it. An unfiltered start request always is."""
         meta = request.meta
-        is_wanted = meta.get("delta_skip") or not meta.get("deltafetch_enabled", True)
+        is_wanted = meta.get("bloom_refetch") or meta.get("delta_skip") or not meta.get("deltafetch_enabled", True)
         if is_wanted or (request.dont_filter and meta.get("is_start_request")) or (key := self._key(request)) is None:
             return False
         is_known = self.known([key], request)[0]
@@ -178,7 +181,7 @@ class Delta:
         return known
 
     def _key(self, request: Request) -> bytes | None:
-        own = request.meta.get("delta_key") or request.meta.get("deltafetch_key")
+        own = next(filter(None, map(request.meta.get, KEYS)), None)
         try:
             return to_bytes(own) if own else self._of_request(request)
         except Exception:  # no text, or a fingerprinter of the user's fails
@@ -237,7 +240,7 @@ class Delta:
         if self._left_out_start and not self._stats.get_value("scheduler/enqueued"):
             logger.warning(
                 "Nothing was fetched: the start pages have given items before. If they are lists, too, set "
-                'dont_filter=True or meta["delta_skip"] = True on their requests.'
+                'dont_filter=True or meta["bloom_refetch"] = True on their requests.'
             )
         left = sum(self._stats.get_value(f"bloom/{which}/left", 0) for which in ("hosts", "loop"))
         if left and self._store.commits is not None:

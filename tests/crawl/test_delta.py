@@ -183,7 +183,15 @@ OUTCOMES = [
     ("item", "no response"),
 ]
 URLS = [f"http://a.example/{n}" for n in range(5)]
-METAS: list[dict[str, Any]] = [{}, {}, {"delta_key": "a"}, {"deltafetch_key": b"a"}, {"delta_skip": True}]
+METAS: list[dict[str, Any]] = [
+    {},
+    {},
+    {"bloom_delta_key": "a"},
+    {"delta_key": "a"},
+    {"deltafetch_key": b"a"},
+    {"bloom_refetch": True},
+    {"delta_skip": True},
+]
 
 
 @given(
@@ -207,7 +215,7 @@ def test_what_gave_whole_items_in_an_earlier_run_is_skipped(
             taken = set()
             for url, meta, dont_filter, outcome in requests:
                 key = "a" if any(name.endswith("_key") for name in meta) else url
-                is_skipped = key in before and "delta_skip" not in meta
+                is_skipped = key in before and not {"bloom_refetch", "delta_skip"} & set(meta)
                 is_new = dont_filter or url not in taken
                 pushed = engine.push(Request(url, meta=dict(meta), dont_filter=dont_filter))
                 assert pushed == [is_new and not is_skipped]
@@ -235,7 +243,7 @@ def test_start_requests_are_skipped_only_if_they_may_be_filtered(
     assert "WARNING" not in {record.levelname for record in caplog.records}
     with opened(tmp_path / "job", own) as engine:
         assert engine.push(requests[1].copy()) == [False]
-    assert "delta_skip" in caplog.text
+    assert "bloom_refetch" in caplog.text
 
 
 def test_a_job_that_has_not_ended_looks_at_no_list_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
