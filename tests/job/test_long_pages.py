@@ -14,6 +14,7 @@ import scrapy
 
 from scrapy_bloom.job import open_pages
 from tests.support.crawls import ADDON, PATIENCE, FollowSpider, Site, crawl, start
+from tests.support.engine import Engine, opened
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -100,3 +101,22 @@ def test_a_page_in_parts_is_said_and_loses_nothing(tmp_path: Path) -> None:
     items = Counter(feed.read_text().splitlines())
     assert len(items) == ITEMS
     assert outcome.stats["finish_reason"] == "finished"
+
+
+def test_a_page_in_parts_waits_for_what_is_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page that was committed in part, and then leads to a request in memory only, is fetched again after a kill."""
+    page, stored, live = (scrapy.Request(f"http://a.example/{name}") for name in ("page", "stored", "live"))
+    live.meta["live"] = lambda: None
+    engine = Engine(tmp_path / "job")
+    engine.push(page)
+    fetched = engine.start()
+    assert fetched is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(open_pages, "LONGEST_SECONDS", 0.0)
+        engine.push_from(fetched, stored.replace(dont_filter=True))
+        engine.commit()
+    engine.push_from(fetched, live)
+    engine.end(fetched)
+    engine.commit()
+    with opened(engine.killed(tmp_path / "killed")) as again:
+        assert set(again.drain()) == {page.url, stored.url}
