@@ -89,7 +89,7 @@ class Estimate:
         """Return how many pages are left, of which *pending* are known; *held* of these are not to be fetched."""
         self.learn()
         done = sum(self._done)
-        waiting = {depth: max(found - self._done[depth], 0) for depth, found in self.found.items()}
+        waiting = self._waiting()
         pending = max(pending, sum(waiting.values()), held)  # those of a run that did not count are a page each
         free = pending - held
         if self.promise is None:
@@ -137,9 +137,13 @@ class Estimate:
 
     def expect(self, pending: int) -> None:
         """Note that *pending* requests are pending in all depths together: two workers may have found the same link."""
-        waiting = {depth: max(found - self._done[depth], 0) for depth, found in self.found.items()}
+        waiting = self._waiting()
         known = max(sum(waiting.values()), 1)
         self.found = Counter({depth: self._done[depth] + n * pending // known for depth, n in waiting.items()})
+
+    def _waiting(self) -> dict[int, int]:
+        """Return how many requests of each depth are queued and not done."""
+        return {depth: max(found - self._done[depth], 0) for depth, found in self.found.items()}
 
     def _lists(self) -> tuple[list[Any], ...]:
         return self._done, self._below, self._trees, self._pages

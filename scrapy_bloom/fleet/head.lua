@@ -46,7 +46,7 @@ end
 -- "back" to a time before the worker's call *number*, or before its life. Nil if there is no objection.
 local function objection(chain, token, number)
     -- One key that is there and one that is not: while a cluster moves the keys, neither of the two nodes may look at
-    -- both, so the script ends here, before it has taken a key that has been moved for one that is missing.
+    -- both, so the script ends here. Otherwise it would take a key that was moved for a lost one.
     call('EXISTS', STATE, NOTHING)
     local here = call('HGET', STATE, 'chain')
     if not here then return 'gone' end

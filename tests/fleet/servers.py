@@ -109,11 +109,11 @@ def redis_cluster(directory: Path, nodes: int = 3) -> Iterator[list[RedisServer]
             node.kill()
 
 
-def move_slot(nodes: list[RedisServer], key: str, has_called: Callable[[Any], object]) -> None:
+def move_slot(nodes: list[RedisServer], key: str) -> None:
     """Move the slot of *key* to another node of a cluster, key by key, that key first.
 
-    With one key moved, wait until *has_called* says of the target's statistics of commands that somebody has been sent
-    there. Keys that were written there meanwhile make this raise: the node that had them would overwrite them.
+    With one key moved, wait until a client has been sent to the target. Keys that it writes there make this raise when
+    the source moves its own.
     """
     clients = [node.client() for node in nodes]
     names = [client.execute_command("CLUSTER MYID") for client in clients]
@@ -126,7 +126,7 @@ def move_slot(nodes: list[RedisServer], key: str, has_called: Callable[[Any], ob
     while keys := clients[source].execute_command("CLUSTER GETKEYSINSLOT", slot, 1000):
         for name in sorted(keys, key=len):
             clients[source].execute_command("MIGRATE", "127.0.0.1", nodes[target].port, name, 0, 5000)
-            wait_until(lambda: has_called(clients[target].info("commandstats")), "a worker has been sent to the target")
+            wait_until(lambda: "cmdstat_asking" in clients[target].info("commandstats"), "a client was sent there")
     for i in (target, source, *range(len(nodes))):
         clients[i].execute_command("CLUSTER SETSLOT", slot, "NODE", names[target])
         clients[i].close()
