@@ -1,4 +1,4 @@
-"""What URLs take of memory and disk, and how long they take to be open again: BloomDupeFilter and Scrapy's own filter.
+"""What URLs take of time, memory and disk, and to be open again: BloomDupeFilter and Scrapy's own filter.
 
 Every filter is filled, and opened again, in a process of its own. request_seen() gets numbers in place of requests, and
 a fingerprinter turns them into 20 bytes. Opening is timed by the clock, with the files in the page cache.
@@ -35,22 +35,26 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--urls", type=int, default=1_000_000, help="default: %(default)s")
     parser.add_argument("--rounds", type=int, default=5, help="openings of each (default: %(default)s)")
     parser.add_argument("--large", action="store_const", dest="urls", const=10_000_000, help="--urls 10000000")
+    parser.add_argument("--alone", action="store_true", help="without Scrapy's, which takes 100 bytes for each URL")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measure and print two tables."""
+    """Measure and print three tables."""
     measure.print_environment("Scrapy", "bitarray")
-    sides = measure.of_each(filled, count=options.urls, jobdir=None)
+    names = [measure.OURS] if options.alone else [measure.OURS, measure.SCRAPY]
+    sides = measure.of_each(filled, names, count=options.urls, jobdir=None)
     measure.print_side_by_side(f"{options.urls:,} URLs in memory", sides, options.old, 1)
 
     with tempfile.TemporaryDirectory() as temporary:
         sides = measure.with_old({**sides, KILLED: sides[measure.OURS]}, options.old)
+        fillings: dict[str, list[measure.Figures]] = {}
         for number, (name, side) in enumerate(sides.items()):
             given = {**side.arguments, "jobdir": str(Path(temporary, str(number)))}
-            measure.in_own_process(filled, package=side.package, **given)
+            fillings[name] = [measure.in_own_process(filled, package=side.package, **given)]
             sides[name] = side._replace(function=opened, arguments={**given, "dies": name == KILLED})
         sides[KILLED]()  # leaves the filter as a kill does for the first round
         found = measure.side_by_side(sides, options.rounds)
+    measure.print_figures(f"{options.urls:,} URLs into a job directory", fillings)
     measure.print_figures(f"{options.urls:,} URLs in a job directory", found)
 
 
@@ -65,17 +69,19 @@ def _filter(name: str, capacity: int, jobdir: str | None) -> Any:
 
 
 def filled(name: str, count: int, jobdir: str | None) -> measure.Figures:
-    """Let a filter see *count* URLs, and return how many more bytes are resident for each."""
+    """Let a filter see *count* URLs, and return what each takes of CPU time and of resident memory."""
     _filter(name, 1, None)  # what it imports is no memory of URLs
     gc.collect()
     before = measure.resident_bytes()
     filling = _filter(name, count, jobdir)
     filling.open()
+    start = time.process_time()
     for number in range(count):
         filling.request_seen(number)
+    seconds = time.process_time() - start
     resident = measure.resident_bytes() - before
     filling.close("finished")
-    return {"bytes per URL": resident / count}
+    return {"us per URL": seconds / count * 1e6, "bytes per URL": resident / count}
 
 
 def opened(name: str, count: int, jobdir: str, *, dies: bool) -> measure.Figures:

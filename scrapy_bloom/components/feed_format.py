@@ -41,6 +41,8 @@ class Frame(NamedTuple):
     lead: bytes
     separator: bytes
     tail: bytes
+    columns: Any = None
+    """The fields that the exporter took from the first item, or was given: a list or a mapping to output names."""
 
 
 class Capture(io.RawIOBase):
@@ -105,13 +107,6 @@ class Serializer:
         self.frame: Frame | None = None
         """What stands around items; None before the first one."""
 
-    @property
-    def columns(self) -> Any:
-        """The fields that the exporter took from the first item, or was given: a list or a mapping to output names."""
-        exporter: Any = self._slot.exporter if self._exporting is None else self._exporting[0].exporter
-        fields = getattr(exporter, "fields_to_export", None)
-        return (dict(fields) if isinstance(fields, Mapping) else list(fields)) if fields else None
-
     def __call__(self, item: Any) -> bytes:
         """Return *item* as bytes, without what stands around it.
 
@@ -138,7 +133,7 @@ class Serializer:
         chunk = capture.taken()
         for frame in self._frames(item):
             if begin == frame.begin and chunk.startswith(frame.lead) and chunk != frame.lead:
-                self.frame, self._exporting = frame, (slot, capture)
+                self.frame, self._exporting = frame._replace(columns=_columns_of(slot)), (slot, capture)
                 return chunk[len(frame.lead) :]
         raise UnframedError("its exporter does not write items one by one, each in the same way")
 
@@ -185,6 +180,11 @@ class Serializer:
         return None
 
 
+def _columns_of(slot: FeedSlot) -> Any:
+    fields = getattr(slot.exporter, "fields_to_export", None)
+    return (dict(fields) if isinstance(fields, Mapping) else list(fields)) if fields else None
+
+
 def _export(slot: FeedSlot, item: Any) -> None:
     assert slot.exporter is not None  # noqa: S101 - it was started
     slot.exporter.export_item(item)
@@ -206,6 +206,16 @@ class Feed:
         self._serializer = Serializer(slot, self._position, columns)
         self._last: Serializer | None = None  # of the batch before, until this one has had an item
         self._lead: bytes | None = None  # of the file, if this run has begun it
+
+    @property
+    def name(self) -> str:
+        """The feed, as it stands in ``FEEDS``."""
+        return str(self.plain.uri_template)
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether the feed is part of commits."""
+        return isinstance(self.slot.storage, FileFeedStorage)
 
     def _position(self) -> int | None:
         """Return how long the file is that an encoder of items begins with; None if it has no position."""
@@ -245,13 +255,17 @@ class Feed:
 
     def write(self, frame: Frame, data: bytes) -> None:
         """Write *data*, one item, to the file."""
+        if (
+            not self.is_begun and self._last is None and self._serializer.frame is None
+        ):  # an earlier run has made this item
+            self._serializer = Serializer(self.slot, self._position, frame.columns)
         self.slot.start_exporting()
         file: Any = self.slot.file
         if self.is_begun:
             file.write(frame.separator + data)
         else:
             file.write(frame.lead + data)
-            self.is_begun, self._lead, self.columns = True, frame.lead, self._serializer.columns
+            self.is_begun, self._lead, self.columns = True, frame.lead, frame.columns
         self.slot.itemcount += 1
 
     def begin_file(self, slot: FeedSlot) -> None:

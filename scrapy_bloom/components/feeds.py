@@ -16,7 +16,7 @@ from scrapy.extensions import feedexport
 from scrapy.extensions.feedexport import FeedExporter as ScrapyFeedExporter
 from scrapy.extensions.feedexport import FileFeedStorage as ScrapyFileFeedStorage
 
-from scrapy_bloom.components.feed_format import Feed, UnframedError, can_be_joined, compressed, path_of
+from scrapy_bloom.components.feed_format import Feed, Frame, UnframedError, can_be_joined, compressed, path_of
 from scrapy_bloom.crawl.crawl import Crawl
 from scrapy_bloom.job.feedfile import FileFeedStorage, goes_on, is_of, path_now, place_of
 from scrapy_bloom.job.records import FeedLength
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from scrapy.extensions.feedexport import FeedSlot
     from scrapy.http import Response
 
-    from scrapy_bloom.components.feed_format import Frame
+    from scrapy_bloom.job.feed_journal import FeedJournal
     from scrapy_bloom.job.store import JobStore
 
 logger = logging.getLogger(__name__)
@@ -58,27 +58,34 @@ class FeedExporter(ScrapyFeedExporter):
     def open_spider(self, spider: Spider) -> None:
         """Open the feeds; go on with those that an unfinished job has begun."""
         super().open_spider(spider)
-        store, job = self.crawl.store, self.crawl.job
+        store, job, journal = self.crawl.store, self.crawl.job, self.crawl.journal
         if not self.crawl.scheduler_name or store is None or store.commits is None:  # pages are not acknowledged
             for slot in self.slots:
                 self._tell_unsafe(slot, "the scheduler is not ours")
             return
         slots, self.slots = self.slots, []
-        if job is None:
-            for slot in slots:
-                self._feeds.append(Feed(slot, slot))
-                if not _survives_kill(slot):
-                    self._tell_unsafe(slot, "no commit of this job has it")
-            return
-        job.after_commit.append(self._committed)
         for slot in slots:
-            if (why := _unfitness(slot)) is not None:
-                self.slots.append(slot)
-                self._tell_unsafe(slot, why)
-            elif self._can_be_opened(slot):
-                self._feeds.append(self._in_job(slot, job))
+            self._open_feed(slot, job or journal, is_left=job is not None)
+        if journal is not None:
+            journal.open_feeds({feed.name: partial(self._append, feed) for feed in self._feeds if feed.is_committed})
+        if (keeper := job or journal) is not None:
+            keeper.after_commit.append(self._committed)
 
-    def _tell_unsafe(self, slot: FeedSlot, why: str) -> None:
+    def _open_feed(self, slot: FeedSlot, keeper: JobStore | FeedJournal | None, *, is_left: bool) -> None:
+        """Make the feed of *slot* part of *keeper*'s commits. If it cannot be and *is_left*, Scrapy alone writes it."""
+        why = "no commit of this job has it" if keeper is None else _unfitness(slot)
+        if why is None and keeper is not None:
+            if self._can_be_opened(slot):
+                self._feeds.append(self._in_job(slot, keeper))
+        elif is_left:
+            self.slots.append(slot)
+            self._tell_unsafe(slot, why)
+        else:  # of a fleet: its items are written when their pages are done
+            self._feeds.append(Feed(slot, slot))
+            if not _survives_kill(slot):
+                self._tell_unsafe(slot, why)
+
+    def _tell_unsafe(self, slot: FeedSlot, why: str | None) -> None:
         if self.crawl.delta is not None:
             self.crawl.delta.waits_for_end = True
         if self.crawl.jobdir is not None:
@@ -101,7 +108,7 @@ class FeedExporter(ScrapyFeedExporter):
             self.crawl.delta.waits_for_end = True
         self.crawl.stats.inc_value("feedexport/failed_count/" + type(slot.storage).__name__)  # as Scrapy does
 
-    def _in_job(self, plain: FeedSlot, job: JobStore) -> Feed:
+    def _in_job(self, plain: FeedSlot, job: JobStore | FeedJournal) -> Feed:
         """Return the feed of *plain* as part of the commit, which goes on with what an unfinished job has begun."""
         jobdir, template, is_batched = job.directory.parent.absolute(), plain.uri_template, _is_batched(plain)
         notes = [note for note in job.feeds if is_of(note, template, path_of(plain), jobdir, is_batched=is_batched)]
@@ -123,7 +130,7 @@ class FeedExporter(ScrapyFeedExporter):
             storage.waiting.clear()  # the file has it
         return feed
 
-    def _with_file(self, plain: FeedSlot, job: JobStore, begun: FeedLength | None = None) -> FeedSlot:
+    def _with_file(self, plain: FeedSlot, job: JobStore | FeedJournal, begun: FeedLength | None = None) -> FeedSlot:
         """Return a copy of *plain* whose file is part of the commit; an earlier run may have *begun* it."""
         storage: Any = plain.storage
         options = {name: value for name, value in plain.feed_options.items() if name != "postprocessing"}
@@ -159,11 +166,12 @@ class FeedExporter(ScrapyFeedExporter):
                 if page is not None:
                     page.note_item(failed=True)
             else:
-                append = partial(self._append, feed, frame)
                 if page is None:
-                    append(data)
+                    self._append(feed, frame, data)
+                elif self.crawl.journal is not None and feed.is_committed:
+                    page.items.append((partial(self.crawl.journal.hold, feed.name, frame), data))
                 else:
-                    page.items.append((append, data))
+                    page.items.append((partial(self._append, feed, frame), data))
         super().item_scraped(item, spider)
 
     def _leave_to_scrapy(self, feed: Feed, why: str) -> None:
@@ -174,8 +182,9 @@ class FeedExporter(ScrapyFeedExporter):
         self.slots.append(feed.plain)
         self._tell_unsafe(feed.plain, why)
 
-    def _append(self, feed: Feed, frame: Frame, data: bytes) -> None:
+    def _append(self, feed: Feed, frame: tuple[Any, ...], data: bytes) -> None:
         """Write *data*, an item, to *feed*. Never raises: other items of its page wait to be written."""
+        frame = Frame(*frame)
         try:
             if not feed.is_like(frame) and _is_batched(feed.plain):
                 self._begin_batch(feed)
@@ -187,17 +196,17 @@ class FeedExporter(ScrapyFeedExporter):
             self._count_failed(feed.plain)
 
     def _begin_batch(self, feed: Feed) -> None:
-        full, job = feed.slot, self.crawl.job
+        full, keeper = feed.slot, self.crawl.job or self.crawl.journal
         full.finish_exporting()
         params = self._get_uri_params(full.spider, full.feed_options["uri_params"], full)
         uri = _with_params(full.uri_template, params)
         plain = self._start_new_batch(full.batch_id + 1, uri, feed.plain.feed_options, full.spider, full.uri_template)
-        if job is None:
+        if keeper is None or not feed.is_committed:
             self._close(full)
             feed.begin_file(plain)
         else:
             self._full.append(full)
-            feed.begin_file(self._with_file(plain, job))
+            feed.begin_file(self._with_file(plain, keeper))
 
     def _close(self, slot: FeedSlot) -> None:
         """Close *slot* as Scrapy does, with its line in the log and its signal."""

@@ -11,8 +11,11 @@ from scrapy_bloom.crawl.crawl import Crawl
 from scrapy_bloom.crawl.hooks import wake_engine
 from scrapy_bloom.crawl.startup import log_start_errors
 from scrapy_bloom.errors import SettingsError
+from scrapy_bloom.job.feed_journal import FeedJournal
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from scrapy.crawler import Crawler
     from typing_extensions import Self
 
@@ -40,9 +43,15 @@ class FleetScheduler(DurableScheduler):
             from scrapy_bloom.fleet.store import FleetStore  # imports redis
 
             crawl = Crawl.of(crawler)
-            crawl.use_store(partial(FleetStore, flush=crawl.flush_feeds, wake=partial(wake_engine, crawler)))
+            wake, journal = partial(wake_engine, crawler), partial(_open_journal, crawl)
+            crawl.use_store(partial(FleetStore, flush=crawl.flush_feeds, wake=wake, open_journal=journal))
             scheduler = super().from_crawler(crawler)
             if not crawl.has_filter:
                 need = "FleetScheduler needs scrapy_bloom.BloomDupeFilter: workers share its filter"
                 raise SettingsError([f"DUPEFILTER_CLASS is {crawler.settings['DUPEFILTER_CLASS']!r}; {need}"])
             return scheduler
+
+
+def _open_journal(crawl: Crawl, directory: Path) -> FeedJournal:
+    crawl.journal = FeedJournal(directory, lambda: [length for feed in crawl.feeds for length in feed.lengths()])
+    return crawl.journal

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
     from scrapy_bloom.frontier.store import Store
+    from scrapy_bloom.job.feed_journal import FeedJournal
     from scrapy_bloom.job.records import Batch, Feed
     from scrapy_bloom.url.fingerprint import Fingerprints
 
@@ -105,6 +106,8 @@ class Crawl:
         self.store: Store | None = None
         self.job: JobStore | None = None
         """The store, if it is a job's and our scheduler keeps its requests there."""
+        self.journal: FeedJournal | None = None
+        """Of the feeds of a fleet's worker that has a job directory."""
         self.delta: Delta | None = None
         self.is_closed = False
         self.has_failed = False
@@ -217,8 +220,7 @@ class Crawl:
         if self.store is None or self.is_closed:
             return
         self.is_closed = True
-        if isinstance(self.store, JobStore):
-            self.store.finish_reason = reason
+        self.store.finish_reason = reason
         _crawls.pop(self.crawler, None)
         if isinstance(self.store, MemoryStore):
             self._log_end(self.store)

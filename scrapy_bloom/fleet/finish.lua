@@ -15,12 +15,15 @@
 -- ARGV[13] name of the list that items go to
 -- 4 to 11 are in msgpack.
 --
--- Returns {links that were new, pages that the worker did not have any more, answers to claims (see messages.py), slots of what it holds that are paused,
+-- Returns {links that were new, places of pages that the worker did not have any more, answers to claims (see messages.py), slots of what it holds that are paused,
 --          flat, each with the ms that are left}, or an objection
 local chain_id, token, number = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local problem = objection(chain_id, token, number - 1)
 if problem then return problem end
-if token ~= '' and tonumber(call('HGET', CALLS, token)) >= number then return {0, 0, {}, {}} end -- its answer was lost
+if token ~= '' and tonumber(call('HGET', CALLS, token)) >= number then -- its answer was lost
+    local of, places = string.match(call('HGET', REFUSED, token) or '', '^(%d+)(.*)')
+    return {0, tonumber(of) == number and places or '', {}, {}}
+end
 local links, done, forget = cmsgpack.unpack(ARGV[5]), cmsgpack.unpack(ARGV[6]), cmsgpack.unpack(ARGV[7])
 if #forget > 0 then call('SADD', FILTER .. ':forgotten', unpack(forget)) end
 local chain = open_chain(cmsgpack.unpack(ARGV[11]), tonumber(ARGV[12]), milliseconds())
@@ -72,7 +75,7 @@ local function find(life, entry)
     end
 end
 
-local ended, refused = 0, 0
+local ended, refused = 0, ''
 for i = 1, #done, 7 do
     local id, life, entry, items, why, is_page, failed = unpack(done, i, i + 6)
     local key, place = held(token), life == '' and call('HGET', held(token), id)
@@ -85,13 +88,14 @@ for i = 1, #done, 7 do
         if failed ~= '' then list_failed(failed, slot, score, written) end
         if not is_page then uncount(slot) end
     elseif id ~= 0 then -- the lease has run out, and another may be at it
-        refused = refused + 1
+        refused = refused .. ' ' .. (i - 1) / 7
     end
     if items ~= '' and (place or id == 0) then call('RPUSH', STATE .. ':items:' .. ARGV[13], items) end
 end
 if new ~= ended then call('HINCRBY', STATE, 'outstanding', new - ended) end
 if new > 0 then call('HINCRBY', STATE, 'seq', new) end
 if token ~= '' then call('HSET', CALLS, token, number) end
+if refused ~= '' then call('HSET', REFUSED, token, number .. refused) end
 
 local notes = cmsgpack.unpack(ARGV[9])
 if #notes > 0 then call('HSET', STATE .. ':estimates', unpack(notes)) end

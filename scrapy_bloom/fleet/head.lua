@@ -20,14 +20,16 @@
 --   ..:failed       list: {reason, slot, score, entry, time in s} of requests that have failed for good
 --   ..:items:<name> list: items of pages, to be collected      ..:forgotten  set: what may be seen once more
 --   ..:estimates    hash: process -> what it knows for the estimate of pages left, in the first shard
---   ..:calls        hash: token -> number of its last finish   ..:returned   set: tokens that were silent, and not dead
+--   ..:calls        hash: token -> number of its last finish
+--   ..:refused      hash: token -> number of its last finish that refused pages, and their places in it
+--   ..:returned   set: tokens that were silent, and not dead
 --
 -- A script whose first write may enlarge the memory is refused by a full server at that write, when nothing has been
 -- changed. One that begins by deleting something is carried out: so leases are renewed and pages acknowledged.
 local STATE, call = KEYS[1], redis.call
 local SLOTS, WORKERS, NAMES, CALLS = STATE .. ':slots', STATE .. ':workers', STATE .. ':names', STATE .. ':calls'
 local SUSPECTS, DEAD, PAGES, FULL = STATE .. ':suspects', STATE .. ':dead', STATE .. ':pages', STATE .. ':full'
-local RETURNED, NOTHING = STATE .. ':returned', STATE .. ':nothing'
+local RETURNED, REFUSED, NOTHING = STATE .. ':returned', STATE .. ':refused', STATE .. ':nothing'
 local PAUSED, DELAYS = STATE .. ':paused', STATE .. ':delays'
 
 local function lane(slot, score) return STATE .. ':lane:' .. score .. ':' .. slot end

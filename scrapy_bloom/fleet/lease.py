@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 from redis.exceptions import RedisError
 
 from scrapy_bloom.errors import counted
-from scrapy_bloom.fleet.messages import Answer, Claim, Done, Link, Message, Note, Ticket
+from scrapy_bloom.fleet.calls import Calls
+from scrapy_bloom.fleet.journal import Journal, NoJournal
+from scrapy_bloom.fleet.messages import Answer, Done, Link, Message, Note, Ticket
 from scrapy_bloom.fleet.queue import LifeEndedError
 from scrapy_bloom.fleet.server import excuse_in
 from scrapy_bloom.frontier.paused import Paused
@@ -57,7 +59,15 @@ class LeaseClient:
     """
 
     def __init__(
-        self, queue: Queue, name: str, *, ahead: int, per_slot: int, news: Callable[[], object], place: str = ""
+        self,
+        queue: Queue,
+        name: str,
+        *,
+        ahead: int,
+        per_slot: int,
+        news: Callable[[], object],
+        place: str = "",
+        journal: Journal | None = None,
     ) -> None:
         self._queue, self._name, self._place, self._news = queue, name, place, news
         self._ahead, self._per_slot = ahead, per_slot
@@ -66,9 +76,7 @@ class LeaseClient:
         self._thread = threading.Thread(target=self._run, name="scrapy-bloom lease client", daemon=True)
         # behind the lock
         self._outbox: deque[Message] = deque()
-        # Made of what was in the outbox, and not known to be carried out: arguments of Queue.finish. A call may have to
-        # be made again; under the same number it is carried out once.
-        self._calls: deque[tuple[int, str, int, list[Message]]] = deque()
+        self._calls = Calls(queue, journal or NoJournal())
         self._roots: deque[Message] = deque(maxlen=MOST_ROOTS)
         self._ready: deque[tuple[Ticket, bytes]] = deque()
         self._in_hand: set[Ticket] = set()
@@ -85,11 +93,8 @@ class LeaseClient:
         self.counts: Counter[str] = Counter()
         """Figures for the stats, by name."""
         self._token = ""
-        # by shard: the newest request; the last call made, and the last answered; whether it is busy and how many
-        # requests it ever had, and the same one look before
+        # by shard: the newest request; whether it is busy and how many requests it ever had; the same one look before
         self._newest: list[int] = []
-        self._made: list[int] = []
-        self._answered: list[int] = []
         self._said: list[tuple[bool, int]] = []
         self._said_before: list[tuple[bool, int]] = []
         self._left: dict[int, int] = {}  # by shard: requests of slots that have had their pages
@@ -103,6 +108,7 @@ class LeaseClient:
     def open(self) -> None:
         """Join the queue, and start the thread. Raises RedisError if the server fails."""
         self._join()
+        self._calls.settle()
         self._look()
         self._thread.start()
 
@@ -159,7 +165,7 @@ class LeaseClient:
         if self._thread.is_alive():
             self._thread.join(2 * CLOSE_SECONDS)
         with self._lock:
-            left = len(self._outbox) + sum(len(messages) for *_, messages in self._calls)
+            left = len(self._outbox) + len(self._calls.waiting())
         if left:
             logger.error(
                 "%s could not be delivered to %s. The pages they are of are fetched again.",
@@ -225,8 +231,7 @@ class LeaseClient:
     def _forget_life(self) -> None:
         """Begin as if this worker had just started, with the links that it found."""
         with self._lock:
-            waiting = [message for *_, messages in self._calls for message in messages]
-            waiting += self._outbox
+            waiting = [*self._calls.waiting(), *self._outbox]
             roots = set(map(id, self._roots))
             kept = [each for each in waiting if not isinstance(each, Done) or each.ticket is None]
             self._outbox = deque([*self._roots, *[each for each in kept if id(each) not in roots]])
@@ -240,7 +245,8 @@ class LeaseClient:
         token = secrets.token_hex(8)
         self._queue.join(token, self._name, place=self._place, last=self._token)
         shards = self._queue.shards
-        self._newest, self._made, self._answered = [0] * shards, [0] * shards, [0] * shards
+        self._newest = [0] * shards
+        self._calls.begin_life(token)
         self._said, self._said_before = [(True, 0)] * shards, []
         self._next_beat = 0.0
         with self._lock:
@@ -248,31 +254,29 @@ class LeaseClient:
             self._lives.add(token)
 
     def _leave(self) -> None:
-        self._queue.leave(self._token, self._answered)
+        self._queue.leave(self._token, self._calls.answered)
 
     # -- what goes to the server -------------------------------------------------------------------------------------
 
     def _deliver(self) -> None:
         while self._calls or self._make_calls():
-            shard, token, number, messages = call = self._calls[0]
-            answer = self._queue.finish(*call)
-            if token == self._token:
-                self._answered[shard] = number
-            self._said[shard] = True, -1  # the next look says
+            call, answer = self._calls.deliver()
+            self._said[call.shard] = True, -1  # the next look says
             self._last_event = time.monotonic()
             self.counts["enqueued"] += answer.new
-            self.counts["stale"] += answer.refused
+            self.counts["stale"] += len(answer.refused)
             if answer.paused:
                 self.paused.update({slot: time.time() + seconds for slot, seconds in answer.paused.items()})
-            self.counts["dead_lettered"] += sum(isinstance(each, Done) and each.why != "" for each in messages)
+            self.counts["dead_lettered"] += sum(isinstance(each, Done) and each.why != "" for each in call.messages)
             with self._lock:
-                self._calls.popleft()
+                self._calls.delivered()
                 self._claims += answer.claims
             if answer.claims:
                 self._news()
+        self._calls.write()
 
     def _make_calls(self) -> bool:
-        """Make calls of what waits; return whether anything does. On a cluster the links go first, in all shards."""
+        """Make calls of what waits; return whether anything does."""
         with self._lock:
             batch, size = list[Message](), 0
             while self._outbox and len(batch) < MOST_MESSAGES:
@@ -280,11 +284,7 @@ class LeaseClient:
                 if batch and size > MOST_BYTES:
                     break
                 batch.append(self._outbox.popleft())
-            places = [(self._queue.shards > 1 and _turn(each), each.shard) for each in batch]
-            for place in sorted(set(places)):
-                messages = [message for message, its in zip(batch, places, strict=True) if its == place]
-                self._made[place[1]] += 1
-                self._calls.append((place[1], self._token, self._made[place[1]], messages))
+            self._calls.make(batch)
         return bool(batch)
 
     # -- what comes from it ------------------------------------------------------------------------------------------
@@ -339,7 +339,7 @@ class LeaseClient:
         with self._lock:
             in_hand = Counter(ticket.slot for ticket in self._in_hand)
         later = [slot for slot, count in in_hand.items() if count >= self._per_slot]
-        newest, number = self._newest[shard], self._answered[shard]
+        newest, number = self._newest[shard], self._calls.answered[shard]
         answer = self._queue.take(shard, self._token, newest, most, later, number=number)
         if most:
             self._said[shard] = answer.is_busy, answer.seq
@@ -362,11 +362,6 @@ class LeaseClient:
         """
         before, self._said_before = self._said_before, list(self._said)
         return not any(is_busy for is_busy, _ in self._said) and (len(self._said) == 1 or before == self._said)
-
-
-def _turn(message: Message) -> int:
-    """Return when *message* is due among those of several shards: links, acknowledgements, what that sets free."""
-    return 2 if isinstance(message, Claim) and message.is_done else int(isinstance(message, Done))
 
 
 def _size(message: Message) -> int:

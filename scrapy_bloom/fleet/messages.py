@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -50,6 +50,8 @@ class Done(NamedTuple):
     """Whether no retry or redirect has taken its place."""
     failed: str = ""
     """Why it has failed for good; "": it has not."""
+    own: Sequence[Any] = ()
+    """Items for the feeds of this worker, which are not sent."""
 
     @property
     def shard(self) -> int:
@@ -120,6 +122,6 @@ class Finished(NamedTuple):
     """The server's answer to :meth:`Queue.finish`."""
 
     new: int
-    refused: int  # pages that the worker did not hold any more: others had or have them
+    refused: Sequence[int] = ()  # places of pages, among those of the call, that others had or have
     claims: Sequence[tuple[bytes, Answer]] = ()  # by fingerprint
     paused: Mapping[str, float] = {}  # slots of what it holds that are paused: for how many seconds

@@ -263,6 +263,7 @@ class Queue:
         flat = map(for_script, ([*chain.from_iterable(lanes)], *rows.values()))
         answer = self._step("finish", shard, token, number, *flat, self._sizes, self._max_age, self.items)
         new, refused, answers, paused = answer
+        refused = list(map(int, refused.split()))
         asked = [each.fingerprint for each in messages if isinstance(each, Claim) and not each.is_done]
         # If the call was carried out before, there are none.
         claims = list(zip(asked, map(Answer, answers), strict=False))
@@ -286,6 +287,13 @@ class Queue:
             case SlowDown():
                 pause = max(0, int(1000 * (message.until - time.time())))
                 return message.slot, pause, int(1000 * message.delay)
+
+    def last_call(self, shard: int, token: str) -> tuple[int, list[int]]:
+        """Return the number of the last call of :meth:`finish` that the life *token* made, and what it refused."""
+        client, key = self.server.client, self.key(shard)
+        number = int(client.hget(f"{key}:calls", token) or 0)
+        of, *refused = map(int, (client.hget(f"{key}:refused", token) or b"0").split())
+        return number, refused if of == number else []
 
     def enqueue(self, shard: int, links: Sequence[Link]) -> int:
         """Enqueue the *links* that are new, each with a fingerprint, for a command; return how many they were."""
@@ -355,7 +363,7 @@ def _text(slot: bytes) -> str:
 
 def _acknowledgement(done: Done, token: str) -> tuple[int, str, bytes, bytes, str, bool, str]:
     """Return what the script is told of *done* in the life *token*."""
-    ticket, rest = done.ticket, done[1:]
+    ticket, rest = done.ticket, done[1:5]
     if ticket is None:
         return 0, "", b"", *rest
     is_of_this_life = ticket.token == token

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from scrapy.settings import BaseSettings
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_URL = "redis://localhost:6379"
 DEFAULT_KEY = "bloom:%(spider)s"
@@ -103,6 +106,12 @@ class Server:
             advice = "Start it, or put the right address and password into BLOOM_REDIS_URL."
             raise UnusableError(self.where, f"cannot be used: {error}", advice=advice) from None
         self.client = client
+
+    def warn_if_it_forgets(self) -> None:
+        """Log that the server loses what it has when it is killed or full, if its settings say so."""
+        if self.info.get("aof_enabled") == 0 or str(self.info.get("maxmemory_policy")).startswith("allkeys"):
+            advice = "Set appendonly yes and maxmemory-policy noeviction"
+            logger.warning("The server %s loses the queue when it is killed or full. %s", self.where, advice)
 
     def script(self, *names: str) -> Callable[..., Any]:
         """Return the script that Lua files of this package make, to be called with *keys* and *args*.

@@ -21,12 +21,13 @@ from scrapy_bloom.filter.lock import lock_directory
 from scrapy_bloom.fleet.claims import Claims
 from scrapy_bloom.fleet.entry import PUSHED, Entries, url_of
 from scrapy_bloom.fleet.identity import identity_of
+from scrapy_bloom.fleet.journal import Journal, NoJournal
 from scrapy_bloom.fleet.lease import LeaseClient
 from scrapy_bloom.fleet.messages import Answer, Done, Forget, Lane, Link, Note, SlowDown, Ticket
 from scrapy_bloom.fleet.politeness import Politeness
 from scrapy_bloom.fleet.queue import LOCAL_SHARE, Queue
 from scrapy_bloom.fleet.server import Server, address_of, key_of
-from scrapy_bloom.fleet.takeover import left_by_scrapy_redis
+from scrapy_bloom.fleet.takeover import warn_of_scrapy_redis
 from scrapy_bloom.frontier.order import key_of as lane_of
 from scrapy_bloom.frontier.page import Outcome, Page
 from scrapy_bloom.frontier.pages_per_host import PagesPerHost
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
     from scrapy import Request
     from scrapy.crawler import Crawler
-    from scrapy.settings import BaseSettings
 
     from scrapy_bloom.frontier.paused import Paused
     from scrapy_bloom.loops.share import Mark
@@ -62,7 +62,8 @@ class FleetStore:
     A link that this process does not know goes to the server, which says whether it is new in the call that
     acknowledges its page. Nothing here waits for the server, but for opening and closing. *flush* writes what is
     buffered of items; it is called before pages are acknowledged. *wake* is called when
-    other workers have changed something: the engine asks for a request then.
+    other workers have changed something: the engine asks for a request then. *open_journal* opens the journal of this
+    worker's own feeds in its job directory.
 
     Raises:
         BloomError: The server cannot be used, or its queue is not for this version or these settings.
@@ -77,6 +78,7 @@ class FleetStore:
         *,
         flush: Callable[[], None],
         wake: Callable[[], None],
+        open_journal: Callable[[Path], Journal] | None = None,
     ) -> None:
         spider, own = crawler.spider, crawler.settings
         name = spider.name if spider is not None else "spider"
@@ -104,23 +106,34 @@ class FleetStore:
         self.commits = 0
         self.claims: Claims
         """What may be in other workers' memory, too."""
+        self.finish_reason = ""
+        self._journal: Journal = NoJournal()
         self._process = secrets.token_hex(4)
         self._starts: Counter[bytes] = Counter()
         self._on_close = ExitStack()
-        self._open(settings, name, politeness)
+        self._open(settings, name, politeness, open_journal)
         self.where = self._queue.where
         """Where filter and queue are, for messages."""
         logger.info("Sharing the queue %s with all workers that are given the same key", self.where)
 
-    def _open(self, settings: BloomSettings, name: str, politeness: Politeness) -> None:
+    def _open(
+        self,
+        settings: BloomSettings,
+        name: str,
+        politeness: Politeness,
+        open_journal: Callable[[Path], Journal] | None,
+    ) -> None:
         own = self._crawler.settings
         with ExitStack() as on_error:
             jobdir = Path(own["JOBDIR"]).absolute() if own["JOBDIR"] else None
             if jobdir is not None:  # two workers of one name would take each other's requests
                 on_error.enter_context(lock_directory(jobdir / "requests.bloom"))
+                if open_journal is not None:
+                    self._journal = open_journal(jobdir / "requests.bloom")
             server = Server(**address_of(settings.redis_url, own))
             on_error.callback(server.close)
-            _say_what_is_odd(server, own, name)
+            server.warn_if_it_forgets()
+            warn_of_scrapy_redis(server, own, name)
             self._queue = Queue.of(
                 server,
                 settings,
@@ -138,7 +151,9 @@ class FleetStore:
             # With a job directory, it is the same worker after each start there.
             name, place = identity_of(jobdir / "requests.bloom" if jobdir is not None else None)
             news = _in_crawl(self._wake)
-            self._client = LeaseClient(self._queue, name, place=place, ahead=ahead, per_slot=per_slot, news=news)
+            self._client = LeaseClient(
+                self._queue, name, place=place, ahead=ahead, per_slot=per_slot, news=news, journal=self._journal
+            )
             self.claims = Claims(self._client.send, self._queue.shard_of, ahead)
             self._client.open()
             self._on_close = on_error.pop_all()
@@ -288,10 +303,10 @@ class FleetStore:
         self._flush()
         for held in page.held.values():
             self._client.send(held)
-        items = self._taken_items()
-        if ticket is not None or items:
+        items, own = self._taken_items(), self._journal.taken()
+        if ticket is not None or items or own:
             failed = page.result.reason if page.result.outcome is Outcome.FAILED else ""
-            self._client.send(Done(ticket, items, is_page=page.result.has_answer, failed=failed))
+            self._client.send(Done(ticket, items, is_page=page.result.has_answer, failed=failed, own=own))
         for fingerprint in (*page.claimed, page.fingerprint):
             if fingerprint is not None:
                 self._client.send(self.claims.of(fingerprint, is_done=True))
@@ -337,6 +352,7 @@ class FleetStore:
     def commit(self) -> None:
         """Note what became of the last calls. Raises what the lease client has failed of, which ends the crawl."""
         self.commits += self._client.has_delivered_all
+        self._journal.commit()
         self.claims.ask(len(self.in_memory))
         if self._throttle:
             engine: Any = self._crawler.engine
@@ -356,6 +372,7 @@ class FleetStore:
         if items := self._taken_items():  # of no page
             self._client.send(Done(None, items))
         self._client.close()
+        self._journal.close(self.finish_reason)
         self.commits += self._client.has_delivered_all
         self._set_stats()
         if left := self._client.counts["left"]:
@@ -368,20 +385,6 @@ class FleetStore:
         if self._queue.start_urls is not None:
             return max(1, len(self._client))
         return len(self.in_memory) + len(self.claims) + len(self._client)
-
-
-def _say_what_is_odd(server: Server, settings: BaseSettings, spider: str) -> None:
-    if server.info.get("aof_enabled") == 0 or str(server.info.get("maxmemory_policy")).startswith("allkeys"):
-        advice = "Set appendonly yes and maxmemory-policy noeviction"
-        logger.warning("The server %s loses the queue when it is killed or full. %s", server.where, advice)
-    if found := left_by_scrapy_redis(server, settings, spider):
-        logger.warning(
-            "scrapy-redis left %s on %s, which this crawl does not read. To take it over, once, before the first "
-            "worker starts: scrapy bloom import redis://... %s",
-            " and ".join(found),
-            server.where,
-            spider,
-        )
 
 
 def _in_crawl(call: Callable[[], None]) -> Callable[[], object]:

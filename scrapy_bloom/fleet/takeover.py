@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import logging
 import pickle
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from scrapy_bloom.fleet.entry import Entries
     from scrapy_bloom.fleet.queue import Queue
     from scrapy_bloom.fleet.server import Server
+
+logger = logging.getLogger(__name__)
 
 _BATCH = 200
 _HEX_DIGITS = 40
@@ -53,6 +56,18 @@ def left_by_scrapy_redis(server: Server, settings: BaseSettings, spider: str) ->
         return [name for name in (each % {"spider": spider} for each in names) if server.client.exists(name)]
     except RedisError:  # a user that may see no keys but ours
         return []
+
+
+def warn_of_scrapy_redis(server: Server, settings: BaseSettings, spider: str) -> None:
+    """Log what scrapy-redis left of *spider*, if anything: a crawl does not read it."""
+    if names := left_by_scrapy_redis(server, settings, spider):
+        logger.warning(
+            "scrapy-redis left %s on %s, which this crawl does not read. To take it over, once, before the first "
+            "worker starts: scrapy bloom import redis://... %s",
+            " and ".join(names),
+            server.where,
+            spider,
+        )
 
 
 def take_over(queue: Queue, settings: BaseSettings, spider: str, entries: Entries) -> dict[str, Any]:

@@ -32,6 +32,7 @@ class MemoryStore:
     """
 
     commits: int | None = None
+    finish_reason = ""
     times_anew = 0
     durable: Sized | None = None
     """The pending requests that survive the process; None: none does."""

@@ -26,6 +26,8 @@ class Store(Protocol):
     """The pages in progress, by id() of the request, which the page keeps alive."""
     add: Callable[[bytes], bool]
     """Remember a fingerprint, and return True if it was new."""
+    finish_reason: str
+    """Why the crawl ends, to be set before :meth:`close`."""
     times_anew: int
     """How often the filter was begun anew, because the server had forgotten what it knew."""
 

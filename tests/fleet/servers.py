@@ -156,6 +156,8 @@ class LosingProxy:
         self.lost = 0
         self.gate = threading.Event()
         """While it is not set, nothing gets through."""
+        self.held = 0
+        """How many pieces it has held back for that."""
         self.gate.set()
         self._sockets: list[socket.socket] = []
         self._threads = [threading.Thread(target=self._accept)]
@@ -196,6 +198,7 @@ class LosingProxy:
                     self._to_lose -= 1
                     self.lost += 1
                     break
+                self.held += not self.gate.is_set()
                 self.gate.wait(PATIENCE)
                 sink.sendall(data)
         for one in (source, sink):

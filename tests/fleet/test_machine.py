@@ -110,7 +110,7 @@ def machine_over(server: RedisServer, limit: int | None) -> type[RuleBasedStateM
             ]
             answers = [self.queue.finish(0, life.token, life.finishes, messages) for _ in range(1 + is_lost)]
             assert answers[0].new == len(set(links) - self.found)
-            assert answers[0].refused == 0
+            assert not answers[0].refused
             self.found |= set(links)
             self.done |= set(pages)
             self.replaced |= set() if is_page else set(pages)
@@ -131,8 +131,11 @@ def machine_over(server: RedisServer, limit: int | None) -> type[RuleBasedStateM
                 try:
                     answer = self.queue.finish(0, life.token, life.finishes, messages)
                 except LifeEndedError:  # the server does not know the call before
+                    assert self.queue.last_call(0, life.token)[0] < life.finishes - 1
                     return
-                assert answer.refused == len(life.held)
+                assert answer.refused == list(range(len(life.held)))
+                assert self.queue.last_call(0, life.token) == (life.finishes, answer.refused)
+                assert self.queue.finish(0, life.token, life.finishes, messages).refused == answer.refused
                 self.found |= set(links)
                 with pytest.raises(LifeEndedError, match="lease"):
                     self.queue.take(0, life.token, life.newest, 1)
@@ -151,7 +154,7 @@ def machine_over(server: RedisServer, limit: int | None) -> type[RuleBasedStateM
             self.lives[name] = back = self._new_life(name, last=life.token)
             back.finishes = 1
             messages: list[Message] = [*map(link, links), *map(Done, life.held.values())]
-            assert self.queue.finish(0, back.token, 1, messages).refused == 0
+            assert self.queue.finish(0, back.token, 1, messages).refused == []
             self.found |= set(links)
             self.done |= set(life.held)
             for page in life.held:

@@ -1,0 +1,201 @@
+"""The feeds of a fleet's worker in its job directory: an item is in them once the server has taken its page's end.
+
+    begin        a thread is about to tell the server which pages are done: their items are noted
+    end          the server has answered: items of pages that it has refused are dropped, the others go to their feeds
+    commit       one transaction has what the feed files are to hold, and drops the notes; then the files are written
+
+A kill leaves notes. Before the next run goes on with them, it asks the server which of these calls it has taken.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import sqlite3
+import time
+from collections import Counter, deque
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from scrapy_bloom.errors import DamagedError, UnusableError, counted
+from scrapy_bloom.frontier.serialize import PICKLE_PROTOCOL
+from scrapy_bloom.job.database import Database
+from scrapy_bloom.job.feedfile import AppendLog, repair_feeds
+from scrapy_bloom.job.records import Batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+    from pathlib import Path
+
+    from scrapy_bloom.job.records import FeedLength
+
+    Append = Callable[[tuple[object, ...], bytes], None]
+
+logger = logging.getLogger(__name__)
+
+NAME = "feeds.sqlite"
+COMMIT_SECONDS = 1.0
+
+
+class Item(NamedTuple):
+    """An item that waits for the server to take its page's end."""
+
+    feed: str
+    """As it stands in ``FEEDS``."""
+    frame: tuple[object, ...]
+    """What its exporter writes around items."""
+    data: bytes
+
+
+class FeedJournal:
+    """The journal in *directory*, ``JOBDIR/requests.bloom``; *lengths* begins a commit of the crawl's feeds.
+
+    :meth:`begin`, :meth:`end` and :meth:`write` are called by one thread, all else by the crawl's.
+
+    Raises:
+        BloomError: The journal cannot be read, or a feed that lacks items cannot be written.
+
+    """
+
+    def __init__(self, directory: Path, lengths: Callable[[], list[FeedLength]]) -> None:
+        self.directory, self._lengths = directory, lengths
+        self.appends = AppendLog(directory / "feeds.appended")
+        try:
+            self.database = Database(directory / NAME)
+            self._calls: dict[str, Mapping[int, Sequence[Item]]] = {
+                call: _unpacked(body) for call, body in self.database.notes("call").items()
+            }
+        except DamagedError as error:
+            advice = "Move it away. Items of pages that were done just before the kill may be missing."
+            raise UnusableError(directory / NAME, f"is damaged: {error}", advice=advice) from error
+        before = self.database.state
+        self.is_resumed = not before.is_finished
+        """Whether this run goes on with the feeds of an earlier one."""
+        self.state = replace(
+            before, runs=before.runs + 1, cycle=before.cycle + before.is_finished, clean=False, finish_reason=""
+        )
+        self.after_commit: list[Callable[[], None]] = []
+        """Called when a transaction is written."""
+        self._held: list[Item] = []
+        self._ended: deque[tuple[str, Sequence[Item]]] = deque()  # calls, and what the server has taken
+        self._appended: list[str] = []  # calls whose items the next commit has
+        self._feeds: Mapping[str, Append] | None = None
+        self._batch: Batch | None = None  # a commit that has begun
+        self._is_written = False
+        self._began = 0.0
+        try:
+            self.feeds = repair_feeds(self.database, directory.parent.absolute(), self.appends)
+            self._write(Batch(feeds=self.feeds, state=self.state))
+        except BaseException:
+            self.database.close()
+            raise
+
+    def open_feeds(self, feeds: Mapping[str, Append]) -> None:
+        """Write to *feeds*, by their name in ``FEEDS``, from now on."""
+        self._feeds = feeds
+
+    # -- items -------------------------------------------------------------------------------------------------------
+
+    def hold(self, feed: str, frame: tuple[object, ...], data: bytes) -> None:
+        """Keep an item of the page that is being ended."""
+        self._held.append(Item(feed, frame, data))
+
+    def taken(self) -> Sequence[Item]:
+        """Return what was held since the last call."""
+        held, self._held = self._held, []
+        return held
+
+    # -- calls -------------------------------------------------------------------------------------------------------
+
+    @property
+    def in_doubt(self) -> list[str]:
+        """The calls that have begun and not ended."""
+        return list(self._calls)
+
+    def begin(self, call: str, pages: Mapping[int, Sequence[Item]]) -> None:
+        """Note that *call* is about to be made, which ends *pages*, by number. Raises UnusableError."""
+        if pages and call not in self._calls:  # otherwise it is made again
+            self._calls[call] = pages
+            self._write(Batch(notes={("call", call): _packed(pages)}, state=self.state))
+
+    def end(self, call: str, refused: Collection[int]) -> None:
+        """Note that the server has taken *call*, but for the pages *refused*. Raises UnusableError."""
+        pages = self._calls.pop(call, None)
+        if pages is None:
+            return
+        taken = {number: items for number, items in pages.items() if number not in refused}
+        if len(taken) < len(pages):  # the next run is not to ask about them
+            self._write(Batch(notes={("call", call): _packed(taken)}, state=self.state))
+        self._ended.append((call, [item for items in taken.values() for item in items]))
+
+    def drop(self, call: str) -> None:
+        """Note that the server does not know of *call*: its pages are fetched again."""
+        self.end(call, self._calls.get(call, ()))
+
+    # -- commits -----------------------------------------------------------------------------------------------------
+
+    def commit(self, *, is_last: bool = False) -> None:
+        """Begin a commit if one is due, and end the last one if it is written. Raises OSError if a feed has no room."""
+        if self._is_written:
+            self._end_commit()
+        if self._batch is None and (is_last or time.monotonic() >= self._began + COMMIT_SECONDS):
+            self._began = time.monotonic()
+            if self._feeds is not None:
+                self._append(self._feeds)
+            batch = Batch(feeds=self._lengths(), state=self.state)
+            batch.note("call", dict.fromkeys(self._appended, b""))
+            self._appended = []
+            if not batch.is_empty():
+                self._batch = batch
+
+    def write(self) -> None:
+        """Write the commit that has begun, if one has. Raises UnusableError."""
+        if self._batch is not None and not self._is_written:
+            self._write(self._batch)
+            self._is_written = True
+
+    def close(self, reason: str) -> None:
+        """Write what is left, and close the database; *reason* is why the crawl ends. Raises BloomError or OSError."""
+        try:
+            self.write()
+            self.commit(is_last=True)
+            self.write()
+            self.commit()
+            self._write(Batch(state=replace(self.state, clean=True, finish_reason=reason)))
+        finally:
+            self.database.close()
+
+    def _end_commit(self) -> None:
+        self._batch, self._is_written = None, False
+        for call in self.after_commit:
+            call()
+
+    def _append(self, feeds: Mapping[str, Append]) -> None:
+        """Give *feeds* what the server has taken."""
+        without_feed = Counter[str]()
+        while self._ended:
+            call, items = self._ended.popleft()
+            for item in items:
+                if item.feed in feeds:
+                    feeds[item.feed](item.frame, item.data)
+                else:
+                    without_feed[item.feed] += 1
+            self._appended.append(call)
+        for feed, count in without_feed.items():
+            logger.error("FEEDS no longer has %s: %s of pages that are done are lost", feed, counted(count, "item"))
+
+    def _write(self, batch: Batch) -> None:
+        try:
+            self.database.write(batch)
+        except (sqlite3.Error, OSError) as error:
+            advice = "Free some space, and start the worker again: it goes on."
+            raise UnusableError(self.database.path, f"cannot be written: {error}", advice=advice) from error
+
+
+def _packed(pages: Mapping[int, Sequence[Item]]) -> bytes:
+    return pickle.dumps({number: [tuple(item) for item in items] for number, items in pages.items()}, PICKLE_PROTOCOL)
+
+
+def _unpacked(body: bytes) -> dict[int, list[Item]]:
+    pages = pickle.loads(body)  # noqa: S301 - our own file
+    return {number: [Item(*item) for item in items] for number, items in pages.items()}

@@ -1,0 +1,120 @@
+"""Workers whose feeds are files of their own: with a job directory each, all files together have each item once."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+import signal
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.fleet.servers import LosingProxy, RedisServer, wait_until
+from tests.fleet.site import Site, Worker, start, workers
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PAGES = 120
+OUR_FEEDS = {"scrapy.extensions.feedexport.FeedExporter": None, "scrapy_bloom.FeedExporter": 0}
+
+
+class Own:
+    """The directory and the feed of one worker, which may be started again and again."""
+
+    def __init__(self, directory: Path, feed_format: str = "jsonlines", **options: Any) -> None:
+        self.feeds, self.format = directory / "feeds", feed_format
+        self.settings: dict[str, Any] = {
+            "JOBDIR": str(directory / "job"),
+            "FEEDS": {str(self.feeds / ("%(batch_id)d" if options else "items")): {"format": feed_format, **options}},
+            "EXTENSIONS": OUR_FEEDS,
+        }
+
+    def start(self, site: Site, server_url: str) -> Worker:
+        return start(site, server_url, **self.settings)
+
+    def pages(self) -> list[int]:
+        """Return the pages whose items are in the feed."""
+        items: list[Any] = []
+        for text in [path.read_text() for path in self.feeds.glob("*")]:
+            if self.format == "csv":
+                items += csv.DictReader(text.splitlines())
+            else:
+                items += json.loads(text) if self.format == "json" else map(json.loads, text.splitlines())
+        return [int(item["url"].rpartition("/")[2]) for item in items]
+
+
+def off(*owns: Own) -> dict[int, int]:
+    """Return how often the items of all pages are there, except for those that are there once, as they should."""
+    count = Counter(page for own in owns for page in own.pages())
+    return {page: count[page] for page in {*range(PAGES), *count} if count[page] != 1}
+
+
+@pytest.mark.parametrize(
+    ("feed_format", "options"), [("jsonlines", {"batch_item_count": 7}), ("csv", {}), ("json", {})], ids=str
+)
+def test_kills_neither_lose_an_item_nor_give_it_twice(
+    server: RedisServer, tmp_path: Path, feed_format: str, options: dict[str, int]
+) -> None:
+    """Two workers are killed or stopped in turn, at random moments, and started again in their directories."""
+    rng = random.Random(feed_format)
+    owns = [Own(tmp_path / name, feed_format, **options) for name in "ab"]
+    with Site(pages=PAGES) as site, workers(site, server.url, 0) as running, server.client() as redis:
+        running += [own.start(site, server.url) for own in owns]
+        for turn in range(6):
+            site.wait_for(sum(site.hits.values()) + rng.randrange(1, 20))
+            if turn == 3:
+                running[turn % 2].interrupt()
+                running[turn % 2].finish()
+            running[turn % 2].kill()
+            running[turn % 2] = owns[turn % 2].start(site, server.url)
+        for worker in running:
+            assert worker.finish()["finish_reason"] == "finished", worker.log
+        buried = redis.llen("{bloom:site:0}:dead")  # in hand at three of the kills
+        assert not site.missing()
+    assert [*off(*owns).values()] == [0] * buried
+
+
+@pytest.mark.parametrize("is_carried_out", [False, True])
+def test_a_call_whose_answer_a_killed_worker_did_not_hear(
+    server: RedisServer, tmp_path: Path, is_carried_out: bool
+) -> None:
+    """If the server took it, the next start writes its items; otherwise they come with the pages, once more."""
+    own = Own(tmp_path)
+    with Site(pages=PAGES) as site, workers(site, server.url, 0) as running, LosingProxy(server.port) as proxy:
+        running.append(own.start(site, proxy.url))
+        site.wait_for(30)
+        if is_carried_out:
+            proxy.lose_next_answer()
+            wait_until(lambda: proxy.lost, "an answer is lost")
+        else:
+            site.gate.clear()
+            proxy.gate.clear()
+            site.gate.set()
+            wait_until(lambda: proxy.held, "the worker says something that is not heard")
+        running.pop().kill()
+        running.append(own.start(site, server.url))
+        assert running[0].finish()["finish_reason"] == "finished", running[0].log
+        assert not site.missing()
+    assert not off(own)
+
+
+def test_a_page_that_another_worker_has_leaves_no_item(server: RedisServer, tmp_path: Path) -> None:
+    """The pages of a worker that was frozen for longer than its lease are fetched by another one, and are its."""
+    frozen, other = (Own(tmp_path / name) for name in ("frozen", "other"))
+    with Site(pages=PAGES) as site, workers(site, server.url, 0) as running, server.client() as redis:
+        running.append(frozen.start(site, server.url))
+        site.wait_for(20)
+        site.gate.clear()
+        site.wait_for(sum(site.hits.values()) + 1)
+        running[0].process.send_signal(signal.SIGSTOP)
+        site.gate.set()
+        running.append(other.start(site, server.url))
+        assert running[1].finish()["finish_reason"] == "finished", running[1].log
+        wait_until(lambda: redis.hget("{bloom:site:0}", "outstanding") == b"0", "the other one has done all")
+        running[0].process.send_signal(signal.SIGCONT)
+        assert running[0].finish()["finish_reason"] == "finished", running[0].log
+        assert not site.missing()
+    assert not off(frozen, other)
