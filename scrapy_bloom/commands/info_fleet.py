@@ -38,10 +38,10 @@ def _info(queue: SharedQueue) -> dict[str, Any]:
         {"url": row.url, "reason": row.reason, "when": utc(row.time)}
         for row, _ in zip(queue.listed(DEAD), range(_MOST_DEAD), strict=False)
     ]
-    return {**_counts(queue), "dead_letters": letters}
+    return {**counts_of(queue), "dead_letters": letters}
 
 
-def _counts(queue: SharedQueue) -> dict[str, Any]:
+def counts_of(queue: SharedQueue) -> dict[str, Any]:
     """Return what is there, and how many pages are left."""
     told, estimate = queue.info(), Estimate()
     for dumped in queue.estimates():
@@ -57,7 +57,7 @@ def _watch(queue: SharedQueue, seconds: float, *, as_json: bool) -> None:
     done, moment = None, 0.0
     with suppress(KeyboardInterrupt):
         while True:
-            now, told = time.monotonic(), _counts(queue)
+            now, told = time.monotonic(), counts_of(queue)
             speed = 0 if done is None else round(60 * (told["done"] - done) / (now - moment))
             done, moment = told["done"], now
             counts = ", ".join(f"{told[name]:,} {name.replace('_', ' ')}" for name in _WATCHED)

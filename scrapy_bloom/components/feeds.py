@@ -58,26 +58,31 @@ class FeedExporter(ScrapyFeedExporter):
     def open_spider(self, spider: Spider) -> None:
         """Open the feeds; go on with those that an unfinished job has begun."""
         super().open_spider(spider)
-        store, job, journal = self.crawl.store, self.crawl.job, self.crawl.journal
+        store, journal = self.crawl.store, self.crawl.journal
         if not self.crawl.scheduler_name or store is None or store.commits is None:  # pages are not acknowledged
             for slot in self.slots:
                 self._tell_unsafe(slot, "the scheduler is not ours")
             return
         slots, self.slots = self.slots, []
         for slot in slots:
-            self._open_feed(slot, job or journal, is_left=job is not None)
+            self._open_feed(slot)
         if journal is not None:
             journal.open_feeds({feed.name: partial(self._append, feed) for feed in self._feeds if feed.is_committed})
-        if (keeper := job or journal) is not None:
-            keeper.after_commit.append(self._committed)
+        if self._keeper is not None:
+            self._keeper.after_commit.append(self._committed)
 
-    def _open_feed(self, slot: FeedSlot, keeper: JobStore | FeedJournal | None, *, is_left: bool) -> None:
-        """Make the feed of *slot* part of *keeper*'s commits. If it cannot be and *is_left*, Scrapy alone writes it."""
-        why = "no commit of this job has it" if keeper is None else _unfitness(slot)
-        if why is None and keeper is not None:
+    @property
+    def _keeper(self) -> JobStore | FeedJournal | None:
+        """Whose commits the feeds are part of."""
+        return self.crawl.journal if self.crawl.job is None else self.crawl.job
+
+    def _open_feed(self, slot: FeedSlot) -> None:
+        """Make the feed of *slot* part of commits. In a job that cannot have it, Scrapy alone writes it."""
+        why = "no commit of this job has it" if self._keeper is None else _unfitness(slot)
+        if why is None and self._keeper is not None:
             if self._can_be_opened(slot):
-                self._feeds.append(self._in_job(slot, keeper))
-        elif is_left:
+                self._feeds.append(self._in_job(slot, self._keeper))
+        elif self.crawl.job is not None:
             self.slots.append(slot)
             self._tell_unsafe(slot, why)
         else:  # of a fleet: its items are written when their pages are done
@@ -196,7 +201,7 @@ class FeedExporter(ScrapyFeedExporter):
             self._count_failed(feed.plain)
 
     def _begin_batch(self, feed: Feed) -> None:
-        full, keeper = feed.slot, self.crawl.job or self.crawl.journal
+        full, keeper = feed.slot, self._keeper
         full.finish_exporting()
         params = self._get_uri_params(full.spider, full.feed_options["uri_params"], full)
         uri = _with_params(full.uri_template, params)

@@ -82,6 +82,7 @@ def test_what_cannot_be_typed_is_one_line_that_says_what_can(
         (["crawl", "books"], USAGE, 'pip install "scrapy-bloom[fleet]", or in a checkout pip install ".[fleet]"'),
         (["import", "redis://localhost", "books"], USAGE, "scrapy-bloom[fleet]"),
         (["info", "redis://localhost", "bloom:books"], USAGE, "scrapy-bloom[fleet]"),
+        (["report", "redis://localhost", "bloom:books", "-o", "page.html"], USAGE, "scrapy-bloom[fleet]"),
     ],
 )
 def test_without_the_extra_the_commands_of_a_fleet_say_what_to_install(

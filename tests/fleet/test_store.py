@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from fractions import Fraction
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,6 +12,7 @@ from scrapy.utils.test import get_crawler
 from scrapy_bloom.commands.command_line import main
 from scrapy_bloom.errors import InUseError, UnusableError
 from scrapy_bloom.fleet.store import FleetStore
+from scrapy_bloom.frontier.page import Outcome, Result
 from scrapy_bloom.settings import BloomSettings
 from scrapy_bloom.url.fingerprint import fingerprints_of
 from tests.fleet.servers import end, wait_until
@@ -215,6 +217,31 @@ def test_info_says_what_a_fleet_has_in_hand(make: Callable[..., FleetStore], ser
     assert (found["pending"], found["leased"], found["done"]) == (0, 3, 0)
     assert [worker["leased"] for worker in found["workers"]] == [3]
     assert main(["info", server.url, "bloom:others"]) == 2
+
+
+def test_a_report_says_what_a_fleet_holds(
+    make: Callable[..., FleetStore], server: RedisServer, tmp_path: Path, capsys: Any
+) -> None:
+    """One page with the counts of `info`; what strangers have pushed is text there."""
+    store, written, hostile = make(BLOOM_FLEET_START_URLS="%(spider)s:start"), tmp_path / "report.html", "<script>"
+    with server.client() as client:
+        client.rpush("pages:start", hostile)
+        wait_until(lambda: pop_none(store) or client.exists("{bloom:pages:0}:dead"), "it is dead-lettered")
+        for name in "abc":
+            push(store, name)
+        _, request = pop(store)
+        store.in_flight[id(request)].result = Result(Outcome.FAILED, "status 500", has_answer=True)
+        end(store, request)
+        wait_until(lambda: client.exists("{bloom:pages:0}:failed"), "a page has failed")
+        wait_until(lambda: len(store) == 2, "the others are in hand")
+    assert main(["report", server.url, "bloom:pages", "-o", str(written)]) == 0
+    page = written.read_text()
+    assert hostile not in page
+    assert escape(hostile) in page
+    for tile in ("Done</dt><dd>2", "Failed</dt><dd>1", "Dead letters</dt><dd>1", "In hand</dt><dd>2"):
+        assert tile in page
+    assert "status 500" in page
+    assert main(["report", server.url, "bloom:others", "-o", str(written)]) == 2
 
 
 def test_start_urls_are_pushed_to_a_crawl_that_waits(make: Callable[..., FleetStore], server: RedisServer) -> None:

@@ -1,0 +1,60 @@
+"""The page about the crawl of a fleet: what its server holds at the moment, since that keeps no figures of the past."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+from scrapy_bloom.commands import html
+from scrapy_bloom.commands.info_fleet import counts_of
+from scrapy_bloom.commands.terminal import by_host, utc
+from scrapy_bloom.crawl.estimate import Left, left_in_words
+from scrapy_bloom.errors import counted
+from scrapy_bloom.fleet.server import Server
+from scrapy_bloom.fleet.shared_queue import DEAD, FAILED, SharedQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_MOST_ROWS = 100
+"""Of a table."""
+
+
+def fleet_page(url: str, key: str) -> list[str]:
+    """Return the lines of the page about the queue under *key* on the server at *url*."""
+    with closing(Server(url)) as server:
+        queue = SharedQueue(server, key)
+        return [*html.page(f"Crawl report: {queue.prefix}", _body(queue, counts_of(queue)))]
+
+
+def _body(queue: SharedQueue, told: dict[str, Any]) -> Iterator[str]:
+    alive = [worker for worker in told["workers"] if worker["is_alive"]]
+    over = "Everything is done" if not told["pending"] + told["leased"] else "No worker is alive"
+    state = f"{counted(len(alive), 'worker')} alive" if alive else over
+    yield html.note(f"On {told['server']}. {state}.")
+    yield from _tiles(told)
+    workers = [(worker["worker"], f"{worker['leased']:,}") for worker in told["workers"]]
+    yield from html.table("Workers", ["worker", "in hand"], workers[:_MOST_ROWS])
+    failed = by_host([(row.url, row.host, row.reason, row.time) for row in queue.listed(FAILED)])["failed_by_host"]
+    rows = [(row["host"], f"{row['requests']:,}", row["reason"]) for row in failed]
+    yield from html.table("Failed", ["host", "requests", "reason"], rows[:_MOST_ROWS])
+    dead = [(row.url, utc(row.time), row.reason) for row, _ in zip(queue.listed(DEAD), range(_MOST_ROWS), strict=False)]
+    yield from html.table("Dead letters", ["URL", "since", "reason"], dead)
+    yield html.note(f"Written by scrapy-bloom, {utc(time.time())}.")
+
+
+def _tiles(told: dict[str, Any]) -> Iterator[str]:
+    low = told["left_at_least"]
+    left = ["unknown"] if low is None else left_in_words(Left(low, told["left_at_most"]), 0)
+    paused = told["hosts_paused"]
+    return html.tiles(
+        [
+            ("Done", f"{told['done']:,}", f"of {told['enqueued']:,} that were found"),
+            ("Pending", f"{told['pending']:,}", f"{counted(paused, 'host')} paused" if paused else ""),
+            ("In hand", f"{told['leased']:,}", ""),
+            ("Left", left[0].removesuffix(" pages left"), "".join(left[1:])),
+            ("Failed", f"{told['failed']:,}", ""),
+            ("Dead letters", f"{told['dead_lettered']:,}", ""),
+        ]
+    )
