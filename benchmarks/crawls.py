@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SCRAPY, REDIS, FLEET = measure.SCRAPY, "scrapy-redis", "scrapy-bloom, fleet"
+UNSEEN = "scrapy-bloom, UnseenLinkExtractor"
 WAYS: dict[str, dict[str, Any]] = {
     SCRAPY: {"JOBDIR": "job"},
     REDIS: {
@@ -25,14 +26,18 @@ WAYS: dict[str, dict[str, Any]] = {
     measure.OURS: {"ADDONS": {"scrapy_bloom.Addon": 300}, "JOBDIR": "job"},
     FLEET: {"ADDONS": {"scrapy_bloom.Addon": 300}, "BLOOM_REDIS_URL": "server", "JOBDIR": "job"},
 }
+WAYS[UNSEEN] = WAYS[FLEET]
 """Settings by name. "job" is a directory of the crawl's own, and "server" the URL of one."""
+
+
+OURS = (measure.OURS, FLEET, UNSEEN)
 
 
 def sides(ways: Mapping[str, str], old: Path | None) -> dict[str, tuple[str, Path | None]]:
     """Return the way and the package of each of *ways* that is installed; ours also from the folder *old*."""
     found: dict[str, tuple[str, Path | None]] = {name: (way, None) for name, way in ways.items()}
     if old:
-        found |= {f"{name}, old": (way, old.resolve()) for name, way in ways.items() if way in (measure.OURS, FLEET)}
+        found |= {f"{name}, old": (way, old.resolve()) for name, way in ways.items() if way in OURS}
     if measure.installed(REDIS) == measure.MISSING:
         print(f"left out, since it is not installed: {found.pop(REDIS)[0]}\n")
     return found
@@ -49,7 +54,9 @@ def crawl(
     from scrapy.crawler import CrawlerProcess
     from scrapy.linkextractors import LinkExtractor
 
-    links = LinkExtractor(allow=local_root(url))
+    from scrapy_bloom import UnseenLinkExtractor
+
+    links = (UnseenLinkExtractor if way == UNSEEN else LinkExtractor)(allow=local_root(url))
     came: list[float] = []
 
     class SiteSpider(Spider):

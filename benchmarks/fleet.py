@@ -2,7 +2,7 @@
 
 A first worker fills the queue and stops. Then two crawl what is left, each in a process of its own, while a server on
 127.0.0.1 counts. Pages a minute are by the clock, from the first page to the last: look at them on a machine with two
-idle cores.
+idle cores. Last comes what one new link takes of the server, in calls of 300, beside a PING.
 """
 
 from __future__ import annotations
@@ -16,19 +16,21 @@ from hashlib import sha1
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import measure
-from benchmarks.crawls import FLEET, REDIS, SCRAPY, crawl, sides
+from benchmarks.crawls import FLEET, REDIS, SCRAPY, UNSEEN, crawl, sides
 from benchmarks.links import served
 from benchmarks.redis_server import redis_server
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
     from pathlib import Path
 
-ONE = "Scrapy, one process"
-SIDES = {measure.OURS: FLEET, REDIS: REDIS, ONE: SCRAPY}
+ONE, ALONE = "Scrapy, one process", "scrapy-bloom, one worker"
+SIDES = {measure.OURS: FLEET, UNSEEN: UNSEEN, ALONE: FLEET, REDIS: REDIS, ONE: SCRAPY}
 SETTINGS = {"DOWNLOAD_DELAY": 0, "CONCURRENT_REQUESTS_PER_DOMAIN": 16}
 FIRST_PAGES = 20
 SET_URLS = 200_000
+CALLS, CALL_LINKS = 100, 300
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -43,18 +45,22 @@ def run(options: argparse.Namespace) -> None:
     measure.print_environment("Scrapy", "scrapy-redis", "redis")
     with served(["--pages", str(options.pages), "--links", str(options.links)]) as url:
         ways = sides(SIDES, options.old)
-        calls = {name: lambda way=way: crawled(*way, url, options.pages) for name, way in ways.items()}
+        calls = {
+            name: lambda way=way, workers=1 if name in (ONE, ALONE) else 2: crawled(*way, url, options.pages, workers)
+            for name, way in ways.items()
+        }
         found = measure.side_by_side(calls, options.rounds)
     measure.print_figures(f"{options.pages:,} pages with {options.links} links each", found)
-    with redis_server() as (_, client):
+    with redis_server() as (redis_url, client):
+        _print_link_cost(redis_url, client)
         for start in range(0, SET_URLS, 10_000):
             client.sadd("seen", *(sha1(b"%d" % number).hexdigest() for number in range(start, start + 10_000)))
         each = client.memory_usage("seen", samples=0) / SET_URLS
     print(f"The set of {REDIS} takes {each:.0f} bytes of the server for each of {SET_URLS:,} URLs.")
 
 
-def crawled(way: str, package: Path | None, url: str, site_pages: int) -> measure.Figures:
-    """Crawl all of the site, and return what it took from when the queue was filled."""
+def crawled(way: str, package: Path | None, url: str, site_pages: int, workers: int) -> measure.Figures:
+    """Crawl all of the site, and return what it took so many *workers* from when the queue was filled."""
     with redis_server() as (redis_url, client), ExitStack() as stack:
 
         def start(settings: dict[str, int]) -> subprocess.Popen[str]:
@@ -66,7 +72,7 @@ def crawled(way: str, package: Path | None, url: str, site_pages: int) -> measur
         first = [] if way == SCRAPY else [start({"CLOSESPIDER_PAGECOUNT": FIRST_PAGES})]
         done = sum(_figures(worker)["pages"] for worker in first)
         before = _counters(client)
-        said = [_figures(worker) for worker in [start({}) for _ in range(1 if way == SCRAPY else 2)]]
+        said = [_figures(worker) for worker in [start({}) for _ in range(workers)]]
         server = {key: value - before[key] for key, value in _counters(client).items()}
     pages = sum(one["pages"] for one in said)
     if done + pages < site_pages:
@@ -77,8 +83,31 @@ def crawled(way: str, package: Path | None, url: str, site_pages: int) -> measur
         "workers' CPU, ms a page": sum(one["cpu"] for one in said) / pages * 1e3,
         "commands a page": server["total_commands_processed"] / pages,
         "kB to the server a page": server["total_net_input_bytes"] / pages / 1e3,
-        "server's CPU, us a page": (server["used_cpu_user"] + server["used_cpu_sys"]) / pages * 1e6,
+        "server's CPU, us a page": _cpu(server) / pages * 1e6,
     }
+
+
+def _print_link_cost(redis_url: str, client: Any) -> None:
+    from scrapy_bloom.fleet.messages import Lane, Link
+    from scrapy_bloom.fleet.queue import Queue
+    from scrapy_bloom.fleet.server import Server
+
+    queue, lane, entry = Queue(Server(redis_url), "benchmark"), Lane("host", "0", "RPUSH"), bytes(120)
+    queue.begin()
+    queue.join("token", "worker")
+
+    def finish(number: int) -> None:
+        numbers = range(number * CALL_LINKS, (number + 1) * CALL_LINKS)
+        queue.finish(0, "token", number, [Link(0, sha1(b"%d" % n).digest(), lane, entry) for n in numbers])
+
+    def cost(call: Callable[[int], object]) -> float:
+        before = _cpu(_counters(client))
+        for number in range(1, CALLS + 1):
+            call(number)
+        return (_cpu(_counters(client)) - before) / CALLS * 1e6
+
+    ping, link = cost(lambda _: client.ping()), cost(finish) / CALL_LINKS
+    print(f"A new link takes {link:.1f} us of the server's CPU, where a PING takes {ping:.0f} us.")
 
 
 def _figures(worker: subprocess.Popen[str]) -> measure.Figures:
@@ -90,3 +119,8 @@ def _counters(client: Any) -> dict[str, float]:
     info = client.info()
     names = ("total_commands_processed", "total_net_input_bytes", "used_cpu_user", "used_cpu_sys")
     return {name: float(info[name]) for name in names}
+
+
+def _cpu(counters: dict[str, float]) -> float:
+    """Return the seconds of CPU time in *counters*."""
+    return counters["used_cpu_user"] + counters["used_cpu_sys"]

@@ -1,6 +1,6 @@
 -- The blocked bloom filter of a shard; blocks.py says how it is laid out and why. Follows head.lua, or stands alone.
 local FILTER, SEGMENT, BLOCK = KEYS[1], 7168, 144 -- blocks of a segment, bytes of a block
-local BLOCK_FORMAT, MASKS_FORMAT = '<' .. string.rep('i', 36), '<' .. string.rep('i', 9)
+local BLOCK_FORMAT, PROBE_FORMAT = '<' .. string.rep('i', 36), '<' .. string.rep('B', 9) .. string.rep('i', 9)
 local bor, band, byte, floor, read = bit.bor, bit.band, string.byte, math.floor, struct.unpack
 
 -- Opens the chain. *sizes* has for each layer that may come its blocks and capacity, *max_age* is in ms, or 0.
@@ -70,14 +70,15 @@ local function open_chain(sizes, max_age, now)
         local key, at = find(layer, place)
         local block = redis.call('GETRANGE', key, at, at + BLOCK - 1)
         if #block < BLOCK then block = block .. string.rep('\0', BLOCK - #block) end
-        local words, chosen, masks = {read(BLOCK_FORMAT, block)}, {byte(probe, 1, 9)}, {read(MASKS_FORMAT, probe, 10)}
+        local words, bits, is_new = {read(BLOCK_FORMAT, block)}, {read(PROBE_FORMAT, probe)}, false
         for i = 1, 9 do
-            local w = chosen[i]
-            words[w] = bor(words[w], masks[i])
+            local w = bits[i]
+            local before = words[w]
+            local after = bor(before, bits[i + 9])
+            if after ~= before then words[w], is_new = after, true end
         end
-        local after = struct.pack(BLOCK_FORMAT, unpack(words, 1, 36))
-        if after ~= block then redis.call('SETRANGE', key, at, after) end
-        return after ~= block
+        if is_new then redis.call('SETRANGE', key, at, struct.pack(BLOCK_FORMAT, unpack(words, 1, 36))) end
+        return is_new
     end
 
     -- Adds a key, by its place and its bits: nine numbers of words, one byte each, and nine masks. Returns whether it
