@@ -57,10 +57,10 @@ class Engine:
         self.scheduler.open(crawler.spider)
         self._in_flight: deque[Request] = deque()
 
-    def push(self, count: int) -> None:
-        """Let *count* requests to three hosts be pending."""
+    def push(self, count: int, hosts: int = 3) -> None:
+        """Let *count* requests to *hosts* hosts be pending."""
         for number in range(count):
-            self.scheduler.enqueue_request(request_of(number, hosts=3))
+            self.scheduler.enqueue_request(request_of(number, hosts))
 
     def start(self) -> None:
         """Hand the next request to the downloader."""

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 WORK_SECONDS = 2.0
 """After which a side has shown what handing out costs."""
 TURNS = 20_000
+FILES = 1_000
+"""Hosts with which Scrapy's queue on disk, of a file for each, can be measured."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -29,6 +31,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hosts", type=int, nargs="+", default=[10, 100_000], help="default: %(default)s")
     parser.add_argument("--requests", type=int, default=200_000, help="for these hosts (default: %(default)s)")
     parser.add_argument("--pending", type=int, default=300_000, help="after a kill (default: %(default)s)")
+    parser.add_argument("--spread", type=int, default=3, help="hosts of those (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="default: %(default)s")
     parser.add_argument("--large", action="store_true", help="10 million after a kill: 15 minutes, 2 GB of disk")
 
@@ -40,17 +43,19 @@ def run(options: argparse.Namespace) -> None:
         sides = measure.of_each(handed_out, hosts=hosts, requests=options.requests)
         what = f"{options.requests:,} requests to {hosts:,} hosts"
         measure.print_side_by_side(what, sides, options.old, options.rounds)
-    sides = measure.of_each(held, pending=options.pending)
-    measure.print_side_by_side(f"{options.pending:,} pending, with JOBDIR", sides, options.old, options.rounds)
+    names = [measure.OURS, measure.SCRAPY] if options.spread <= FILES else [measure.OURS]
+    sides = measure.of_each(held, names, pending=options.pending, hosts=options.spread)
+    what = f"{options.pending:,} pending of {options.spread:,} hosts"
+    measure.print_side_by_side(f"{what}, with JOBDIR", sides, options.old, options.rounds)
     pending = 10_000_000 if options.large else options.pending
     with tempfile.TemporaryDirectory() as temporary:
         sides = measure.with_old({measure.OURS: measure.Side(opened, {})}, options.old)
         for number, (name, side) in enumerate(sides.items()):
             jobdir = str(Path(temporary, str(number)))
-            measure.in_own_process(leave, jobdir, pending, package=side.package)
+            measure.in_own_process(leave, jobdir, pending, options.spread, package=side.package)
             sides[name] = side._replace(arguments={"jobdir": jobdir})
         found = measure.side_by_side(sides, 2 * options.rounds - 1)
-    measure.print_figures(f"{pending:,} pending, after a kill", found)
+    measure.print_figures(f"{pending:,} pending of {options.spread:,} hosts, after a kill", found)
 
 
 def _engine(jobdir: str | None, name: str = measure.OURS) -> Any:
@@ -91,21 +96,21 @@ def handed_out(name: str, hosts: int, requests: int) -> measure.Figures:
     }
 
 
-def held(name: str, pending: int) -> measure.Figures:
-    """Return what *pending* requests take of memory and disk, filter included."""
+def held(name: str, pending: int, hosts: int) -> measure.Figures:
+    """Return what *pending* requests to *hosts* hosts take of memory and disk, filter included."""
     with tempfile.TemporaryDirectory() as directory:
         engine = _engine(directory, name)
         before = measure.resident_bytes()
-        engine.push(pending)
+        engine.push(pending, hosts)
         ram, running = measure.resident_bytes() - before, measure.disk_bytes(directory)
         engine.stop()
         stopped = measure.disk_bytes(directory)
     return {"RAM more, MB": ram / 1e6, "disk while running, MB": running / 1e6, "disk after a stop, MB": stopped / 1e6}
 
 
-def leave(jobdir: str, pending: int) -> NoReturn:
-    """Push *pending* requests, and die."""
-    _engine(jobdir).push(pending)
+def leave(jobdir: str, pending: int, hosts: int) -> NoReturn:
+    """Push *pending* requests to *hosts* hosts, and die."""
+    _engine(jobdir).push(pending, hosts)
     measure.die_with({})
 
 

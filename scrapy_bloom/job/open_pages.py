@@ -73,7 +73,7 @@ class OpenPages:
     def _complete(self, pages: list[Page], batch: Batch) -> None:
         while pages:
             page = pages.pop()
-            if page.open_parts or page.state is State.COMMITTED:
+            if page.open_parts:
                 continue
             holder = page.parents[0] if len(page.parents) == 1 else None
             if holder is not None and holder.state is State.WHOLE:

@@ -120,3 +120,67 @@ def test_a_page_in_parts_waits_for_what_is_in_memory(tmp_path: Path, monkeypatch
     engine.commit()
     with opened(engine.killed(tmp_path / "killed")) as again:
         assert set(again.drain()) == {page.url, stored.url}
+
+
+def test_an_unfiltered_request_to_a_new_host_is_pending_after_a_kill(tmp_path: Path) -> None:
+    """The first request of its host is written with the page that led to it."""
+    page, first = scrapy.Request("http://a.example/"), scrapy.Request("http://b.example/", dont_filter=True)
+    engine = Engine(tmp_path / "job")
+    engine.push(page)
+    fetched = engine.start()
+    assert fetched is not None
+    engine.push_from(fetched, first)
+    engine.end(fetched)
+    engine.commit()
+    with opened(engine.killed(tmp_path / "killed")) as again:
+        assert again.drain() == [first.url]
+
+
+def test_items_of_a_page_in_memory_whose_parent_is_unknown_wait_for_no_page(tmp_path: Path) -> None:
+    """Either page in progress may have led to it. If one of these is committed, nothing would lead to it again."""
+    written: list[str] = []
+    pages = [scrapy.Request(f"http://a.example/{name}") for name in "12"]
+    live = scrapy.Request("http://a.example/live", meta={"live": lambda: None})
+    with opened(tmp_path / "job") as engine:
+        engine.push(*pages)
+        in_progress = [engine.start(), engine.start()]
+        engine.push(live)
+        fetched = engine.start()
+        assert fetched is not None
+        engine.store.in_flight[id(fetched)].items.append((written.append, "item"))
+        engine.end(fetched)
+        engine.end(in_progress[1])
+        engine.commit()
+        assert written == ["item"]
+        engine.end(in_progress[0])
+
+
+def test_pages_in_memory_keep_the_order_of_their_items(tmp_path: Path) -> None:
+    """Their items are written when the page is done that led to them, in the order in which they came."""
+    written: list[int] = []
+    page = scrapy.Request("http://a.example/")
+    with opened(tmp_path / "job") as engine:
+        engine.push(page)
+        fetched = engine.start()
+        assert fetched is not None
+        for number in range(3):
+            engine.push_from(fetched, scrapy.Request(f"http://a.example/{number}", meta={"live": lambda: None}))
+            live = engine.start()
+            engine.store.in_flight[id(live)].items.append((written.append, number))
+            engine.end(live)
+        assert not written
+        engine.end(fetched)
+        assert written == [0, 1, 2]
+
+
+def test_a_request_that_waits_for_its_page_is_handed_out_after_a_commit(tmp_path: Path) -> None:
+    """The commit does not have it, so it is not to be read from the file."""
+    page, held = scrapy.Request("http://a.example/"), scrapy.Request("http://a.example/held", dont_filter=True)
+    with opened(tmp_path / "job") as engine:
+        engine.push(page)
+        fetched = engine.start()
+        assert fetched is not None
+        engine.push_from(fetched, held)
+        engine.commit()
+        assert engine.drain() == [held.url]
+        engine.end(fetched)
