@@ -173,14 +173,14 @@ def test_pages_in_memory_keep_the_order_of_their_items(tmp_path: Path) -> None:
         assert written == [0, 1, 2]
 
 
-def test_a_request_that_waits_for_its_page_is_handed_out_after_a_commit(tmp_path: Path) -> None:
-    """The commit does not have it, so it is not to be read from the file."""
-    page, held = scrapy.Request("http://a.example/"), scrapy.Request("http://a.example/held", dont_filter=True)
+def test_requests_that_wait_for_their_page_keep_their_order_over_a_commit(tmp_path: Path) -> None:
+    """The commit does not have them, so they are not to be read from the file."""
+    other, page, *held = (scrapy.Request(f"http://a.example/{name}", dont_filter=True) for name in "opqr")
     with opened(tmp_path / "job") as engine:
-        engine.push(page)
-        fetched = engine.start()
+        engine.push(other, page)
+        fetched = engine.start()  # the last in is the first out
         assert fetched is not None
-        engine.push_from(fetched, held)
+        engine.push_from(fetched, *held)
         engine.commit()
-        assert engine.drain() == [held.url]
+        assert engine.drain() == [held[1].url, held[0].url, other.url]
         engine.end(fetched)
