@@ -85,6 +85,11 @@ class Engine:
             self.scheduler.crawl.pages.result_came(request, ANSWER)
         self._engine._slot.remove_request(request)
 
+    def flush(self) -> None:
+        """Write all that is pending, if the scheduler does that before it is closed: its thread takes time, too."""
+        if hasattr(self.scheduler, "crawl"):
+            self.scheduler.crawl.store.flush()
+
     def stop(self) -> None:
         """Stop cleanly: all that is in flight is done, all that is pending is written."""
         while self._in_flight:

@@ -78,6 +78,7 @@ def handed_out(name: str, hosts: int, requests: int) -> measure.Figures:
         start = time.process_time()
         while pushed:
             engine.scheduler.enqueue_request(pushed.pop())
+        engine.flush()
         push = time.process_time() - start
         for _ in range(min(IN_FLIGHT, requests)):
             engine.start()

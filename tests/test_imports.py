@@ -18,6 +18,16 @@ REPOSITORY = Path(__file__).parents[1]
 MOST_LINES = 400
 MOST_COMPLEX = 15
 MOST_EXCEPTIONS = 8
+MOST_ATTRIBUTES = 15
+MANY_ATTRIBUTES = {
+    "Crawl": 28,
+    "Delta": 19,
+    "FleetStore": 26,
+    "JobStore": 36,
+    "Kind": 20,
+    "LeaseClient": 29,
+    "Trap": 19,
+}
 
 FLOOR = {"errors", "filter", "url", "loops", "settings"}
 STORES = {"frontier", "job", "fleet"}
@@ -131,6 +141,31 @@ def test_functions_are_simple() -> None:
         if block.complexity > MOST_COMPLEX
     }
     assert complex_ == {}
+
+
+def attributes_of(node: ast.ClassDef) -> set[str]:
+    """Return what the methods of a class assign to ``self``, and the fields that it declares."""
+    methods = {each.name for each in node.body if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef))}
+    assigned = {
+        each.attr
+        for each in ast.walk(node)
+        if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store) and ast.unparse(each.value) == "self"
+    }
+    fields = {
+        each.target.id for each in node.body if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
+    }
+    return (assigned | fields) - methods
+
+
+def test_classes_have_few_attributes() -> None:
+    """A class with many does several things. Those that have too many still may not get more."""
+    many = {
+        node.name: count
+        for path in [*PACKAGE.rglob("*.py"), *(REPOSITORY / "benchmarks").rglob("*.py")]
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef) and (count := len(attributes_of(node))) > MOST_ATTRIBUTES
+    }
+    assert many == MANY_ATTRIBUTES
 
 
 def test_errors_are_few() -> None:

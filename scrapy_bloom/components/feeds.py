@@ -115,7 +115,8 @@ class FeedExporter(ScrapyFeedExporter):
 
     def _in_job(self, plain: FeedSlot, job: JobStore | FeedJournal) -> Feed:
         """Return the feed of *plain* as part of the commit, which goes on with what an unfinished job has begun."""
-        jobdir, template, is_batched = job.directory.parent.absolute(), plain.uri_template, _is_batched(plain)
+        jobdir, template = job.database.path.parent.parent.absolute(), plain.uri_template
+        is_batched = _is_batched(plain)
         notes = [note for note in job.feeds if is_of(note, template, path_of(plain), jobdir, is_batched=is_batched)]
         self._notes += [note._replace(is_finished=True) for note in notes]
         begun = max(notes, key=lambda note: note.batch, default=None)
@@ -140,7 +141,7 @@ class FeedExporter(ScrapyFeedExporter):
         storage: Any = plain.storage
         options = {name: value for name, value in plain.feed_options.items() if name != "postprocessing"}
         is_compressed, is_new = options != plain.feed_options, begun is None or not (begun.size or begun.items)
-        place = place_of(storage.path, job.directory.parent.absolute())
+        place = place_of(storage.path, job.database.path.parent.parent.absolute())
         slot = copy(plain)
         slot.feed_options = options
         slot.storage = FileFeedStorage(

@@ -56,11 +56,11 @@ class Progress:
         self._chain: ScalableBloomFilter | None = None
         self._store: Store | None = None
         self._guard: LoopGuard | None = None
-        self._noted = self._told = b""
+        self._noted = b""  # of the estimate: what the job has, or what others were told
         self._logged: set[str] = set()
         self._known_before = 0
         self._at_line = (0, 0, 0)
-        self._line_at = self._figures_at = self._told_at = 0.0
+        self._line_at = self._noted_at = 0.0
         self._last: Figures | None = None
         self.lost_elsewhere: Callable[[], float] = lambda: 0.0
         """Returns how many pages another filter than the chain may have cost."""
@@ -89,8 +89,7 @@ class Progress:
         """Learn what the last pages have led to; set the stats and log the line, if they are due."""
         self.estimate.learn()
         now = time.monotonic()
-        if now >= self._told_at + TOLD_SECONDS:
-            self._told_at = now
+        if now >= self._noted_at + TOLD_SECONDS:
             self._tell_others()
         if now >= self._line_at + LINE_SECONDS:
             self._set_stats()
@@ -114,9 +113,11 @@ class Progress:
             self._at_line, self._line_at = counts, now
 
     def _tell_others(self) -> None:
-        known = self.estimate.dump()
-        if self._store is not None and known != self._told and self.estimate.found:
-            self._told = known
+        if self._store is None or isinstance(self._store, MemoryStore) or not self.estimate.found:
+            return  # nobody shares what is there
+        self._noted_at = time.monotonic()
+        if (known := self.estimate.dump()) != self._noted:
+            self._noted = known
             self._store.note_estimate(known)
 
     def _counts(self) -> tuple[int, int, int]:
@@ -140,11 +141,11 @@ class Progress:
         dumped = self.estimate.dump()
         if self.estimate.found and dumped != self._noted:
             self._noted = batch.notes["state", "estimate"] = dumped
-        is_new = time.monotonic() >= self._figures_at + FIGURES_SECONDS
+        is_new = time.monotonic() >= self._noted_at + FIGURES_SECONDS
         if self._last is None:
             self._before = self._last = store.database.last_figures()
         if is_new:
-            self._figures_at = time.monotonic()
+            self._noted_at = time.monotonic()
         if is_new or is_last:
             self._set_stats()
         figures = self._figures_now(store)

@@ -17,6 +17,7 @@ from scrapy_bloom.fleet.journal import Journal, NoJournal
 from scrapy_bloom.fleet.messages import Answer, Done, Link, Message, Note, Ticket
 from scrapy_bloom.fleet.queue import LifeEndedError
 from scrapy_bloom.fleet.server import excuse_in
+from scrapy_bloom.fleet.shards import Shards
 from scrapy_bloom.frontier.paused import Paused
 
 if TYPE_CHECKING:
@@ -93,11 +94,7 @@ class LeaseClient:
         self.counts: Counter[str] = Counter()
         """Figures for the stats, by name."""
         self._token = ""
-        # by shard: the newest request; whether it is busy and how many requests it ever had; the same one look before
-        self._newest: list[int] = []
-        self._said: list[tuple[bool, int]] = []
-        self._said_before: list[tuple[bool, int]] = []
-        self._left: dict[int, int] = {}  # by shard: requests of slots that have had their pages
+        self._shards = Shards(queue.shards)
         self._looks = 0
         self._is_away = False
         self._next_look = self._next_beat = self._deadline = 0.0
@@ -244,10 +241,8 @@ class LeaseClient:
     def _join(self) -> None:
         token = secrets.token_hex(8)
         self._queue.join(token, self._name, place=self._place, last=self._token)
-        shards = self._queue.shards
-        self._newest = [0] * shards
+        self._shards = Shards(self._queue.shards)
         self._calls.begin_life(token)
-        self._said, self._said_before = [(True, 0)] * shards, []
         self._next_beat = 0.0
         with self._lock:
             self._token = token
@@ -261,7 +256,7 @@ class LeaseClient:
     def _deliver(self) -> None:
         while self._calls or self._make_calls():
             call, answer = self._calls.deliver()
-            self._said[call.shard] = True, -1  # the next look says
+            self._shards.change(call.shard)
             self._last_event = time.monotonic()
             self.counts["enqueued"] += answer.new
             self.counts["stale"] += len(answer.refused)
@@ -299,7 +294,7 @@ class LeaseClient:
         if is_due:
             self._next_beat = now + self._queue.lease_seconds / 3
         self._next_look = now + (0 if found else IDLE_SECONDS * self._queue.shards**0.5)
-        is_empty = not found and self._is_nothing_left() if wanted else self._is_over
+        is_empty = not found and self._shards.is_nothing_left() if wanted else self._is_over
         with self._lock:
             was_over, self._is_over = self._is_over, is_empty and not self._outbox and not self._calls
             has_news = found or self._is_over != was_over
@@ -339,29 +334,17 @@ class LeaseClient:
         with self._lock:
             in_hand = Counter(ticket.slot for ticket in self._in_hand)
         later = [slot for slot, count in in_hand.items() if count >= self._per_slot]
-        newest, number = self._newest[shard], self._calls.answered[shard]
+        newest, number = self._shards.newest[shard], self._calls.answered[shard]
         answer = self._queue.take(shard, self._token, newest, most, later, number=number)
-        if most:
-            self._said[shard] = answer.is_busy, answer.seq
+        self._shards.note(shard, answer, has_asked=most > 0)
         tickets = [ticket for ticket, _ in answer.found]
         with self._lock:
             self._ready.extend(answer.found)
             self._in_hand.update(tickets)
-        self._newest[shard] = max([self._newest[shard], *[ticket.id for ticket in tickets]])
-        self._left[shard] = answer.left
-        self.counts["left"] = sum(self._left.values())
+        self.counts["left"] = self._shards.left
         self.counts["returned"] += answer.returned
         self.counts["dead_lettered"] += answer.buried
         return len(tickets)
-
-    def _is_nothing_left(self) -> bool:
-        """Return whether no request is pending or in hand anywhere.
-
-        Shards are asked one after the other. All of them were empty at one moment if all were empty twice, and none has
-        taken in anything between.
-        """
-        before, self._said_before = self._said_before, list(self._said)
-        return not any(is_busy for is_busy, _ in self._said) and (len(self._said) == 1 or before == self._said)
 
 
 def _size(message: Message) -> int:

@@ -106,7 +106,7 @@ class Queue:
             raise SettingsError([f"BLOOM_FLEET_START_URLS is {start_urls!r}; {need}"])
         self.lease_seconds, self.start_urls, self.items, self.pages = lease_seconds, start_urls, items, pages
         self.politeness = politeness or Politeness()
-        self._lease, self._max_age = int(lease_seconds * 1000), int((max_age or 0) * 1000)
+        self._max_age = int((max_age or 0) * 1000)
         self._chains: dict[int, bytes] = {}  # by shard: the id of its filter, by which a queue is known that began anew
         self._new: dict[str, Any] = {
             "format": f"{kind}, filter {SCHEME}",
@@ -210,7 +210,7 @@ class Queue:
         """
         for shard in range(self.shards):
             lease_ends = b""
-            while isinstance(answer := self._step("join", shard, token, name, place, self._lease, last), bytes):
+            while isinstance(answer := self._step("join", shard, token, name, place, self._lease(), last), bytes):
                 if lease_ends and answer > lease_ends:
                     raise UnusableError(
                         f"The worker {name}",
@@ -239,7 +239,7 @@ class Queue:
         parts = {slot: False if most is None else ceil(most / self.shards) for slot, most in limits.items()}
         delays = {slot: int(1000 * seconds) for slot, seconds in self.politeness.delays.items()}
         flat = map(for_script, ([*later], delays, self.politeness.shares, parts))
-        answer = self._step("take", shard, token, number, newest, most, self._lease, *flat)
+        answer = self._step("take", shard, token, number, newest, most, self._lease(), *flat)
         is_busy, seq, flat, returned, buried, left, full = answer
         self._say_what_ended(shard, returned, buried)
         if self.pages is not None:
@@ -316,6 +316,9 @@ class Queue:
                     parts.append(f"{counted(count, 'request')} leased by {name} for another {ends / 1000 - now:.0f} s")
             paused += client.hlen(f"{key}:paused")
         return "; ".join([*parts, f"requests of {counted(slots, 'host')} pending", f"{counted(paused, 'host')} paused"])
+
+    def _lease(self) -> int:
+        return int(self.lease_seconds * 1000)
 
     def _step(self, name: str, shard: int, token: str, *arguments: Any) -> Any:
         keys = [self.key(shard)]

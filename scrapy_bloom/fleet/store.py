@@ -291,9 +291,7 @@ class FleetStore:
             parent.items += page.items
             for held in page.held.values():
                 parent.held[len(parent.held)] = held
-            if page.fingerprint is not None:
-                parent.claimed.append(page.fingerprint)
-            parent.claimed += page.claimed
+            parent.deferred += [page, *page.deferred]
             parent.open_parts -= 1
             page = parent
         if page.open_parts:
@@ -307,9 +305,9 @@ class FleetStore:
         if ticket is not None or items or own:
             failed = page.result.reason if page.result.outcome is Outcome.FAILED else ""
             self._client.send(Done(ticket, items, is_page=page.result.has_answer, failed=failed, own=own))
-        for fingerprint in (*page.claimed, page.fingerprint):
-            if fingerprint is not None:
-                self._client.send(self.claims.of(fingerprint, is_done=True))
+        for part in (*page.deferred, page):
+            if part.fingerprint is not None:
+                self._client.send(self.claims.of(part.fingerprint, is_done=True))
 
     def _taken_items(self) -> bytes:
         items = self.items.getvalue()

@@ -108,8 +108,6 @@ class Page:
     """The page that it came from. Of a request in memory only: the pages that wait for it."""
     held: dict[int, Any] = field(default_factory=dict)
     """Unfiltered requests that the page led to, by id, as its store writes them: together with the page."""
-    claimed: list[bytes] = field(default_factory=list)
-    """In a fleet: fingerprints of requests in memory only that it led to, which are done with it."""
     deferred: list[Page] = field(default_factory=list)
     """Pages it led to that are done, and are committed with it."""
     open_parts: int = 1

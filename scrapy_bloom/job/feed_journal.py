@@ -58,7 +58,7 @@ class FeedJournal:
     """
 
     def __init__(self, directory: Path, lengths: Callable[[], list[FeedLength]]) -> None:
-        self.directory, self._lengths = directory, lengths
+        self._lengths = lengths
         self.appends = AppendLog(directory / "feeds.appended")
         try:
             self.database = Database(directory / NAME)

@@ -184,3 +184,19 @@ def test_requests_that_wait_for_their_page_keep_their_order_over_a_commit(tmp_pa
         engine.commit()
         assert engine.drain() == [held[1].url, held[0].url, other.url]
         engine.end(fetched)
+
+
+def test_a_request_that_is_done_before_its_page_is_not_pending_after_it(tmp_path: Path) -> None:
+    """Its row is never written: it comes and goes with the page."""
+    page, held = scrapy.Request("http://a.example/"), scrapy.Request("http://a.example/held", dont_filter=True)
+    engine = Engine(tmp_path / "job")
+    engine.push(page)
+    fetched = engine.start()
+    assert fetched is not None
+    engine.push_from(fetched, held)
+    assert engine.drain() == [held.url]
+    engine.commit()
+    engine.end(fetched)
+    engine.commit()
+    with opened(engine.killed(tmp_path / "killed")) as again:
+        assert again.drain() == []
