@@ -186,17 +186,23 @@ def test_requests_that_wait_for_their_page_keep_their_order_over_a_commit(tmp_pa
         engine.end(fetched)
 
 
-def test_a_request_that_is_done_before_its_page_is_not_pending_after_it(tmp_path: Path) -> None:
-    """Its row is never written: it comes and goes with the page."""
+def test_a_request_that_is_done_before_its_page_waits_for_it(tmp_path: Path) -> None:
+    """After a kill the page would lead to it again: its items come with the page, and its row is never written."""
     page, held = scrapy.Request("http://a.example/"), scrapy.Request("http://a.example/held", dont_filter=True)
+    written: list[str] = []
     engine = Engine(tmp_path / "job")
     engine.push(page)
     fetched = engine.start()
     assert fetched is not None
     engine.push_from(fetched, held)
-    assert engine.drain() == [held.url]
+    child = engine.start()
+    assert child is not None
+    engine.store.in_flight[id(child)].items.append((written.append, "item"))
+    engine.end(child)
     engine.commit()
+    assert not written
     engine.end(fetched)
     engine.commit()
+    assert written == ["item"]
     with opened(engine.killed(tmp_path / "killed")) as again:
         assert again.drain() == []
