@@ -97,6 +97,10 @@ def test_layers_too_old_are_deleted_from_disk_and_nothing_else_is(tmp_path: Path
         assert len(before) == 2
         assert not before[0].exists()
         assert (len(chain), chain.forgotten, chain.drops) == (2, 0, 1)
+    shutil.copytree(tmp_path / "a", tmp_path / "c")
+    shutil.copy(tmp_path / "b" / "forgotten", tmp_path / "c")  # as if a kill had come after the layer was deleted
+    with open_filter(tmp_path / "c", 80, max_age=AGE, clock=clock) as chain:
+        assert (len(chain), chain.forgotten) == (2, 0)
     shutil.copy(tmp_path / "b" / before[0].name, before[0])  # as if a kill had come before it was deleted
     for name, known in (("a", {b"young", b"newest"}), ("b", {b"young"})):
         with open_filter(tmp_path / name, 80, max_age=AGE, clock=clock) as chain:
