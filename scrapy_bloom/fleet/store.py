@@ -370,13 +370,13 @@ class FleetStore:
         if items := self._taken_items():  # of no page
             self._client.send(Done(None, items))
         self._client.close()
-        self._journal.close(self.finish_reason)
+        self._on_close.callback(self.chain.close)
         self.commits += self._client.has_delivered_all
         self._set_stats()
         if left := self._client.counts["left"]:
             logger.info("BLOOM_PAGES_PER_HOST: %s are left on the server", counted(left, "pending request"))
-        self.chain.close()
-        self._on_close.close()
+        with self._on_close:
+            self._journal.close(self.finish_reason)
 
     def __len__(self) -> int:
         """Return how many requests are ready here; at least 1 while any are pending or in hand at any worker."""

@@ -35,6 +35,7 @@ logger = logging.getLogger(__name__)
 
 NAME = "feeds.sqlite"
 COMMIT_SECONDS = 1.0
+_ADVICE = "Free some space, and start the worker again: it goes on, and no item is lost."
 
 
 class Item(NamedTuple):
@@ -135,14 +136,17 @@ class FeedJournal:
     # -- commits -----------------------------------------------------------------------------------------------------
 
     def commit(self, *, is_last: bool = False) -> None:
-        """Begin a commit if one is due, and end the last one if it is written. Raises OSError if a feed has no room."""
+        """Begin a commit if one is due, and end the last one if it is written. Raises UnusableError."""
         if self._is_written:
             self._end_commit()
         if self._batch is None and (is_last or time.monotonic() >= self._began + COMMIT_SECONDS):
             self._began = time.monotonic()
             if self._feeds is not None:
                 self._append(self._feeds)
-            batch = Batch(feeds=self._lengths(), state=self.state)
+            try:
+                batch = Batch(feeds=self._lengths(), state=self.state)
+            except OSError as error:
+                raise UnusableError("A feed", f"cannot be written: {error}", advice=_ADVICE) from error
             batch.note("call", dict.fromkeys(self._appended, b""))
             self._appended = []
             if not batch.is_empty():
@@ -155,7 +159,7 @@ class FeedJournal:
             self._is_written = True
 
     def close(self, reason: str) -> None:
-        """Write what is left, and close the database; *reason* is why the crawl ends. Raises BloomError or OSError."""
+        """Write what is left, and close the database; *reason* is why the crawl ends. Raises UnusableError."""
         try:
             self.write()
             self.commit(is_last=True)
@@ -188,8 +192,7 @@ class FeedJournal:
         try:
             self.database.write(batch)
         except (sqlite3.Error, OSError) as error:
-            advice = "Free some space, and start the worker again: it goes on."
-            raise UnusableError(self.database.path, f"cannot be written: {error}", advice=advice) from error
+            raise UnusableError(self.database.path, f"cannot be written: {error}", advice=_ADVICE) from error
 
 
 def _packed(pages: Mapping[int, Sequence[Item]]) -> bytes:
