@@ -347,6 +347,7 @@ class JobStore(MemoryStore):
         self.frontier.taken.difference_update(id_ for _, id_ in batch.done)
         for lane in batch.lanes.values():
             lane.written(batch.state.last_id, batch.added)
+            self.frontier.rest(lane.key.slot)
         self.commits += 1
         for call in self.after_commit:
             call()
