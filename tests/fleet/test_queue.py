@@ -9,13 +9,16 @@ import pytest
 import redis
 
 from scrapy_bloom.errors import UnusableError
+from scrapy_bloom.fleet.calls import Calls
+from scrapy_bloom.fleet.journal import NoJournal
 from scrapy_bloom.fleet.messages import Done, Forget, Lane, Link, Message, Ticket
 from scrapy_bloom.fleet.politeness import Politeness
 from scrapy_bloom.fleet.queue import LifeEndedError, Queue
 from scrapy_bloom.fleet.server import Server
+from tests.fleet.servers import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from tests.fleet.servers import RedisServer
 
@@ -36,7 +39,7 @@ class Worker:
     """Numbers the calls of one worker's life, as the lease client does."""
 
     def __init__(self, queue: Queue, name: str) -> None:
-        self.queue, self.token = queue, f"token of {name}"
+        self.queue, self.token = queue, f"token-of-{name}"
         self.number = self.newest = 0
         queue.begin()
         queue.join(self.token, name)
@@ -95,6 +98,32 @@ def test_a_worker_may_want_thousands(make: Any) -> None:
     for start in range(0, 4500, 300):
         worker.finish(*[link(str(i)) for i in range(start, start + 300)])
     assert len(worker.take(4500)) == 4500
+
+
+class Settled(NoJournal):
+    """The journal of a killed run that had made three calls: the last two may not have been answered."""
+
+    def __init__(self, token: str) -> None:
+        self.in_doubt = [f"0 {token} {number}" for number in (1, 2, 3)]
+        self.settled: list[tuple[int, list[int] | None]] = []
+
+    def end(self, call: str, refused: Collection[int]) -> None:
+        self.settled.append((int(call.split()[2]), list(refused)))
+
+    def drop(self, call: str) -> None:
+        self.settled.append((int(call.split()[2]), None))
+
+
+def test_the_server_says_which_calls_of_a_killed_worker_it_took(make: Any) -> None:
+    """Of the last one that it took, it says what it refused; the worker itself has noted that of those before."""
+    slow, other = Worker(make(lease_seconds=0.05), "slow"), Worker(make(lease_seconds=60), "other")
+    slow.finish(link("first"), link("second"))
+    held = slow.take()
+    wait_until(other.take, "the lease has run out")
+    slow.finish(done=held.values())
+    journal = Settled(slow.token)
+    Calls(other.queue, journal).settle()
+    assert journal.settled == [(1, []), (2, [0, 1]), (3, None)]
 
 
 def test_a_worker_that_lost_its_lease_cannot_acknowledge_what_another_has(make: Any) -> None:
@@ -246,7 +275,7 @@ def test_a_full_server_takes_acknowledgements(make: Any, server: RedisServer) ->
         assert not worker.is_busy()
 
 
-@pytest.mark.parametrize("key", ["lane:0:h", "lanes:h", "slots", "held:token of one", "names"])
+@pytest.mark.parametrize("key", ["lane:0:h", "lanes:h", "slots", "held:token-of-one", "names"])
 def test_a_lost_key_ends_in_no_hang(make: Any, server: RedisServer, key: str) -> None:
     """Whichever key of the queue is lost, all is handed out, or an error says that a key is lost."""
     worker = Worker(make(), "one")
