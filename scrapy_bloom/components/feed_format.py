@@ -255,9 +255,8 @@ class Feed:
 
     def write(self, frame: Frame, data: bytes) -> None:
         """Write *data*, one item, to the file."""
-        if (
-            not self.is_begun and self._last is None and self._serializer.frame is None
-        ):  # an earlier run has made this item
+        is_of_earlier_run = self._last is None and self._serializer.frame is None
+        if is_of_earlier_run and not self.is_begun:
             self._serializer = Serializer(self.slot, self._position, frame.columns)
         self.slot.start_exporting()
         file: Any = self.slot.file
