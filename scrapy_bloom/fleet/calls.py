@@ -10,9 +10,9 @@ from scrapy_bloom.fleet.messages import Claim, Done, Message
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from scrapy_bloom.fleet.journal import Journal
     from scrapy_bloom.fleet.messages import Finished
     from scrapy_bloom.fleet.queue import Queue
+    from scrapy_bloom.frontier.journal import Journal
 
 
 class Call(NamedTuple):

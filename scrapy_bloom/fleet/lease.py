@@ -13,11 +13,11 @@ from redis.exceptions import RedisError
 
 from scrapy_bloom.errors import counted
 from scrapy_bloom.fleet.calls import Calls
-from scrapy_bloom.fleet.journal import Journal, NoJournal
 from scrapy_bloom.fleet.messages import Answer, Done, Link, Message, Note, Ticket
 from scrapy_bloom.fleet.queue import LifeEndedError
 from scrapy_bloom.fleet.server import excuse_in
 from scrapy_bloom.fleet.shards import Shards
+from scrapy_bloom.frontier.journal import Journal
 from scrapy_bloom.frontier.paused import Paused
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class LeaseClient:
         self._thread = threading.Thread(target=self._run, name="scrapy-bloom lease client", daemon=True)
         # behind the lock
         self._outbox: deque[Message] = deque()
-        self._calls = Calls(queue, journal or NoJournal())
+        self._calls = Calls(queue, journal or Journal())
         self._roots: deque[Message] = deque(maxlen=MOST_ROOTS)
         self._ready: deque[tuple[Ticket, bytes]] = deque()
         self._in_hand: set[Ticket] = set()

@@ -21,13 +21,13 @@ from scrapy_bloom.filter.lock import lock_directory
 from scrapy_bloom.fleet.claims import Claims
 from scrapy_bloom.fleet.entry import PUSHED, Entries, url_of
 from scrapy_bloom.fleet.identity import identity_of
-from scrapy_bloom.fleet.journal import Journal, NoJournal
 from scrapy_bloom.fleet.lease import LeaseClient
 from scrapy_bloom.fleet.messages import Answer, Done, Forget, Lane, Link, Note, SlowDown, Ticket
 from scrapy_bloom.fleet.politeness import Politeness
 from scrapy_bloom.fleet.queue import LOCAL_SHARE, Queue
 from scrapy_bloom.fleet.server import Server, address_of, key_of
 from scrapy_bloom.fleet.takeover import warn_of_scrapy_redis
+from scrapy_bloom.frontier.journal import Journal
 from scrapy_bloom.frontier.order import key_of as lane_of
 from scrapy_bloom.frontier.page import Outcome, Page
 from scrapy_bloom.frontier.pages_per_host import PagesPerHost
@@ -107,7 +107,7 @@ class FleetStore:
         self.claims: Claims
         """What may be in other workers' memory, too."""
         self.finish_reason = ""
-        self._journal: Journal = NoJournal()
+        self._journal = Journal()
         self._process = secrets.token_hex(4)
         self._starts: Counter[bytes] = Counter()
         self._on_close = ExitStack()

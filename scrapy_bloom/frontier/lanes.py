@@ -239,7 +239,13 @@ class Frontier:
                 self._share.waiting(slot.groups[place], key.kind, row.rows)
         return slot
 
-    def rest(self, name: str) -> None:
+    def written(self, lanes: Iterable[Lane], last_id: int, added: Container[int]) -> None:
+        """Note that a commit up to *last_id* has *added* requests of *lanes* to the file."""
+        for lane in lanes:
+            lane.written(last_id, added)
+            self._rest(lane.key.slot)
+
+    def _rest(self, name: str) -> None:
         """Keep the lanes of the slot *name* as they are stored, if the file has all of its requests.
 
         Not with a share, which knows more of them.

@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from scrapy_bloom.errors import DamagedError, UnusableError, counted
+from scrapy_bloom.frontier.journal import Journal
 from scrapy_bloom.frontier.serialize import PICKLE_PROTOCOL
 from scrapy_bloom.job.database import Database
 from scrapy_bloom.job.feedfile import AppendLog, repair_feeds
@@ -48,7 +49,7 @@ class Item(NamedTuple):
     data: bytes
 
 
-class FeedJournal:
+class FeedJournal(Journal):
     """The journal in *directory*, ``JOBDIR/requests.bloom``; *lengths* begins a commit of the crawl's feeds.
 
     :meth:`begin`, :meth:`end` and :meth:`write` are called by one thread, all else by the crawl's.

@@ -345,9 +345,7 @@ class JobStore(MemoryStore):
             self.chain.add(fingerprint)
         self.chain.watermark = batch.state.last_id
         self.frontier.taken.difference_update(id_ for _, id_ in batch.done)
-        for lane in batch.lanes.values():
-            lane.written(batch.state.last_id, batch.added)
-            self.frontier.rest(lane.key.slot)
+        self.frontier.written(batch.lanes.values(), batch.state.last_id, batch.added)
         self.commits += 1
         for call in self.after_commit:
             call()

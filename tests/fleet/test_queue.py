@@ -10,11 +10,11 @@ import redis
 
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.fleet.calls import Calls
-from scrapy_bloom.fleet.journal import NoJournal
 from scrapy_bloom.fleet.messages import Done, Forget, Lane, Link, Message, Ticket
 from scrapy_bloom.fleet.politeness import Politeness
 from scrapy_bloom.fleet.queue import LifeEndedError, Queue
 from scrapy_bloom.fleet.server import Server
+from scrapy_bloom.frontier.journal import Journal
 from tests.fleet.servers import wait_until
 
 if TYPE_CHECKING:
@@ -100,12 +100,16 @@ def test_a_worker_may_want_thousands(make: Any) -> None:
     assert len(worker.take(4500)) == 4500
 
 
-class Settled(NoJournal):
+class Settled(Journal):
     """The journal of a killed run that had made three calls: the last two may not have been answered."""
 
     def __init__(self, token: str) -> None:
-        self.in_doubt = [f"0 {token} {number}" for number in (1, 2, 3)]
+        self.token = token
         self.settled: list[tuple[int, list[int] | None]] = []
+
+    @property
+    def in_doubt(self) -> list[str]:
+        return [f"0 {self.token} {number}" for number in (1, 2, 3)]
 
     def end(self, call: str, refused: Collection[int]) -> None:
         self.settled.append((int(call.split()[2]), list(refused)))

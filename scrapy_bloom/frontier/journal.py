@@ -1,0 +1,39 @@
+"""What a fleet's worker notes of the items of its own feeds while it tells the server that their pages are done."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+
+class Journal:
+    """The journal of a worker without a job directory: there is nothing to note."""
+
+    @property
+    def in_doubt(self) -> Sequence[str]:
+        """The calls that have begun and not ended: at first, those of earlier runs."""
+        return ()
+
+    def taken(self) -> Sequence[Any]:
+        """Return the items of the page that is being ended."""
+        return ()
+
+    def begin(self, call: str, pages: Mapping[int, Sequence[Any]]) -> None:
+        """Note that *call* is about to be made, which ends *pages*, by their place in it."""
+
+    def end(self, call: str, refused: Collection[int]) -> None:
+        """Note that the server has taken *call*, but for the pages *refused*."""
+
+    def drop(self, call: str) -> None:
+        """Note that the server does not know of *call*: its pages are fetched again."""
+
+    def commit(self) -> None:
+        """Begin a commit if one is due, and end the last one if it is written."""
+
+    def write(self) -> None:
+        """Write the commit that has begun, if one has."""
+
+    def close(self, reason: str) -> None:
+        """Write what is left, and let go of everything; *reason* is why the crawl ends."""
