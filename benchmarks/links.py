@@ -40,7 +40,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--links", type=int, default=150, help="with that many links each (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="crawls of each kind (default: %(default)s)")
     parser.add_argument("--guard", action="store_true", help="the add-on without and with the loop guard")
-    parser.add_argument("--items", type=int, help="CONCURRENT_ITEMS of all crawls (default: that of Scrapy)")
+    parser.add_argument("--items", type=int, help="CONCURRENT_ITEMS of all crawls (default: Scrapy's)")
 
 
 def run(options: argparse.Namespace) -> None:

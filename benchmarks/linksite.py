@@ -4,8 +4,8 @@
     python benchmarks/linksite.py --pages 2000 --links 150
 
 The first line on stdout is the URL to start from. The server ends at the end of its stdin, so it cannot outlive the
-benchmark that started it. It makes all pages before the first request, so that of two crawls neither is served more
-slowly.
+benchmark that started it. It makes all pages before the first request, so that no crawl is served more slowly
+than another.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ def leave(jobdir: str, pending: int, hosts: int) -> NoReturn:
 def opened(jobdir: str) -> NoReturn:
     """Open the job, and die."""
     with tempfile.TemporaryDirectory() as other:
-        _engine(other).stop()  # the time to import Scrapy is not that of opening
+        _engine(other).stop()  # opening does not include importing Scrapy
     start = time.perf_counter()
     engine = _engine(jobdir)
     seconds = time.perf_counter() - start

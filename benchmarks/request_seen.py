@@ -1,4 +1,4 @@
-"""BloomDupeFilter.request_seen beside that of Scrapy's own filter, with and without a job directory.
+"""BloomDupeFilter.request_seen beside Scrapy's own filter, with and without a job directory.
 
 Four of five requests are duplicates. Every request is a fresh object, since Scrapy remembers the fingerprint of an
 object; building them is outside of the measured time.

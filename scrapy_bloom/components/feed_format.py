@@ -94,7 +94,7 @@ class Serializer:
     Args:
         slot: The feed; it is copied, and not changed.
         position: Returns the size of the file when the first item comes, as :class:`Capture` takes it.
-        columns: Fields to export where the feed names none: those that the file has already.
+        columns: Fields to export where the feed names none: the fields of the file.
 
     """
 

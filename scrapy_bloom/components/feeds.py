@@ -56,7 +56,7 @@ class FeedExporter(ScrapyFeedExporter):
     # -- opening -------------------------------------------------------------------------------------------------------
 
     def open_spider(self, spider: Spider) -> None:
-        """Open the feeds; go on with those that an unfinished job has begun."""
+        """Open the feeds; continue the ones that an unfinished job has begun."""
         super().open_spider(spider)
         store, journal = self.crawl.store, self.crawl.journal
         if not self.crawl.scheduler_name or store is None or store.commits is None:  # pages are not acknowledged

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 KEYS = ("bloom_delta_key", "delta_key", "deltafetch_key")
-"""Names in ``meta`` of what takes the place of a request's fingerprint; the last is that of scrapy-deltafetch."""
+"""Names in ``meta`` of what takes the place of a request's fingerprint; the last is scrapy-deltafetch's."""
 
 _is_hex_sha1 = re.compile(rb"[0-9a-f]{40}").fullmatch
 

@@ -28,7 +28,7 @@ LEAVES = 2
 MOST = 2.0
 """Pages that the estimate has at most, by those known: the first trees of a crawl promise too much."""
 BELOW, ABOVE, SPREAD, WIDEST = 0.7, 3.0, 1.5, 2.0
-"""The range: from BELOW times the estimate of all pages to ABOVE times that of those left, at least up to
+"""The range: from BELOW times the estimate of all pages to ABOVE times the estimate of pages left, at least up to
 1 + SPREAD (pending / done)^0.5 times the known pages; its ends differ by WIDEST at most."""
 HOPED = 0.25
 """The least share of what the loop guard expects that comes: it expects too much of the first pages of a trap."""

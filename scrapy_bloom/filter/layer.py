@@ -135,8 +135,8 @@ class Layer:
         """Return six standard errors of the sampled fill, which no sound layer exceeds: 0.35 % of 1 MiB at k = 22.
 
         Fingerprints, not bits, fall into a sampled page at random, and several of one's k bits often share a page.
-        That makes the variance up to k (1 - f) times that of independent bits; pages of full layers measured 0.7 to 0.9
-        of that.
+        That makes the variance up to k (1 - f) times the variance of independent bits; on pages of full layers it
+        was 0.7 to 0.9 of this.
         """
         sampled = min(_SAMPLE_BITS, self.spec.size_bits - probing.padding_bits(self.spec.probes))
         variance = max(fill * (1 - fill), 1 / sampled) / sampled

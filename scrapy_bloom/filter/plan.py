@@ -26,7 +26,7 @@ PERIODS = 8
 """Periods in one maximum age. A layer takes fingerprints for one period, unless it is full before.
 
 So a fingerprint is forgotten between 7/8 and 8/8 of the age after it was added, and at most nine layers that followed
-a closed one are alive at a time. With those that follow them because they are full, each has an equal share of p.
+a closed one are alive at a time. Together with layers that follow because one is full, each has an equal share of p.
 """
 
 

@@ -69,7 +69,7 @@ _READERS = {code: read for code, _, read in _VALUES.values()}
 
 
 class Entries:
-    """Reads and writes the requests of *spider*; with *secret*, also those that only a pickle can hold."""
+    """Reads and writes the requests of *spider*; with *secret*, also requests that only a pickle can hold."""
 
     def __init__(self, spider: Spider | None, secret: str | None = None) -> None:
         self._spider = spider

@@ -1,4 +1,4 @@
--- Takes in links and acknowledges pages: looks the links up in the filter, adds and enqueues those that are new. All or
+-- Takes in links and acknowledges pages: looks the links up in the filter, adds and enqueues the new ones. All or
 -- nothing. Follows head.lua and filter.lua.
 --
 -- ARGV[1] chain   ARGV[2] token, or "" of a command, whose links are all filtered

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Politeness(NamedTuple):
-    """How fast all workers together may ask the slots of the downloader; "*" stands for those that are not named."""
+    """How fast all workers together may ask the slots of the downloader; "*" stands for all that are not named."""
 
     delays: Mapping[str, float] = {}
     """Seconds between two requests."""

@@ -318,7 +318,7 @@ class FleetStore:
 
     @property
     def paused(self) -> Paused:
-        """The slots that the server says are paused, and those that this worker has paused."""
+        """The slots that the server or this worker has paused."""
         return self._client.paused
 
     def pause(self, slot: str, until: float) -> None:

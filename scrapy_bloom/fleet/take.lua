@@ -64,7 +64,7 @@ local function room(slot, count)
     return math.min(count, limit - tonumber(call('HGET', PAGES, slot) or 0))
 end
 
--- Returns how many requests of a slot all workers may have in hand beyond those that they have.
+-- Returns how many requests of a slot all workers may have in hand in addition to what they have.
 local function share(slot)
     local free = shares[slot]
     for _, other in ipairs(free and call('ZRANGE', WORKERS, 0, -1) or {}) do
@@ -75,7 +75,7 @@ local function share(slot)
     return free or math.huge
 end
 
--- Returns slots that may be served, those that were not served for longest first; those to serve last, if no others.
+-- Returns slots that may be served, in the order in which they were served last; the slots *later* only if no others.
 local function next_slots()
     local first, last = {}, {}
     for _, slot in ipairs(call('ZRANGEBYSCORE', SLOTS, '-inf', now, 'LIMIT', 0, most + #later)) do

@@ -165,7 +165,7 @@ class Frontier:
         self._share = share
         self._pages = pages
         self._paused = paused
-        # Of the slots with requests, those that have no turn: paused and full ones, and those that the share gave up.
+        # Slots with requests that have no turn: they are paused or full, or the share has given them up.
         self._waiting: set[str] = set()
         self._full: set[str] = set()
         self._given_up: set[str] = set()

@@ -134,7 +134,7 @@ class Database:
             )
 
     def _write_requests(self, batch: Batch) -> int:
-        """Write the requests that came and delete those that are done; return how many more are pending."""
+        """Insert new requests, and delete the ones that are done; return how many more are pending."""
         run = self.writer.execute
         change: dict[int, int] = {}
         for lane, _ in batch.added.values():

@@ -64,7 +64,7 @@ def requeue(database: Database, host: str | None) -> int:
         lane = Lane(key, is_lifo=True)
         batch.lanes[lane.id] = lane
         batch.added[first - number] = (lane.id, pickle.dumps(attributes, PICKLE_PROTOCOL))
-    pages = database.pages()  # those that are put back count when they are done again
+    pages = database.pages()  # a page that is put back counts when it is done again
     put_back = Counter(key.slot for key, _ in requests.values())
     batch.note("pages", {slot: b"%d" % max(0, pages[slot] - put_back[slot]) for slot in put_back.keys() & pages.keys()})
     database.write(batch)

@@ -1,4 +1,4 @@
-r"""The canonical form of a URL, equal to that of the *installed* w3lib, mostly without asking it.
+r"""The canonical form of a URL, as the *installed* w3lib makes it, mostly without asking w3lib.
 
 This module recognises a set of URLs narrow enough to reason about, answers for those, and hands the rest to w3lib,
 errors included. The set (checked against w3lib 1.22 to 2.5):
@@ -7,7 +7,7 @@ errors included. The set (checked against w3lib 1.22 to 2.5):
   without leading zeros. w3lib gets ports from 65,000 on, since some releases fail above 65,535;
 - path characters that w3lib's quote, unquote and quote leave alone. w3lib gets ``\`` (a slash since 2.5), ``[ ] |``
   (quoted, then unquoted), a bare ``%``, and ``.`` and ``..`` segments (resolved since 2.5);
-- escapes in the path, except those that its releases disagree on: ``%23`` (unquoted by 1.22), ``%25`` and ``%3B``
+- escapes in the path, except where its releases disagree: ``%23`` (unquoted by 1.22), ``%25`` and ``%3B``
   (kept since 2.5), ``%2E`` (may make a dot segment);
 - ``;`` in the path: in the last segment it begins the params, which w3lib keeps unchanged. w3lib gets paths that end
   in ``;``, because it drops empty params;

@@ -20,9 +20,9 @@ _openstat ymclid twclid ttclid li_fat_id epik mc_cid mc_eid mkt_tok _hsenc _hsmi
 vero_conv vero_id oly_anon_id oly_enc_id rb_clickid wickedid zanpid s_kwcid ef_id _branch_match_id
 """
 TRACKING = tuple(_TRACKING.split())
-"""Parameters of ``tracking``, besides those that begin with ``utm_``."""
+"""Parameters of ``tracking``, besides all that begin with ``utm_``."""
 
-# The parameters that Firefox, Brave, ClearURLs and AdGuard strip on every site, less those that docs/rules.md lists.
+# The parameters that Firefox, Brave, ClearURLs and AdGuard strip on every site, less what docs/rules.md lists.
 _TRACKING_2 = """
 utm_ad utm_adgroup utm_affiliate utm_brand utm_campaign utm_campaignid utm_channel utm_cid utm_content utm_creative
 utm_creative_format utm_emcid utm_emmid utm_id utm_id_ utm_keyword utm_marketing_tactic utm_medium utm_name utm_place
@@ -46,7 +46,7 @@ tduid tracking_source ttclid twclid unicorn_click_id usqp vc_lpp vero_conv vero_
 wtmc wtrid wtzmc xtor yclid ymclid ysclid zanpid
 """
 TRACKING_2 = tuple(_TRACKING_2.split())
-"""Parameters of ``tracking_2``, besides those that begin with ``cm_mmc``, and a long ``__s``."""
+"""Parameters of ``tracking_2``, besides all that begin with ``cm_mmc``, and a long ``__s``."""
 
 
 def _any_of(names: Iterable[str]) -> str:
