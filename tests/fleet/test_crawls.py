@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import scrapy
+from redis import RedisCluster
 
 from scrapy_bloom.commands.command_line import main
+from scrapy_bloom.fleet.queue import SHARDS_PER_NODE
 from tests.fleet.servers import LosingProxy, RedisServer, free_port, move_slot, redis_cluster, wait_until
 from tests.fleet.site import Site, start, workers
 from tests.support.engine import BY_HOST
@@ -242,6 +244,11 @@ def test_a_cluster_shares_a_queue_among_its_nodes(tmp_path: Path) -> None:
 def test_a_cluster_may_move_slots(tmp_path: Path) -> None:
     """While the keys of a shard are on two nodes, its scripts change nothing; the workers wait for it, and go on."""
     with redis_cluster(tmp_path) as nodes, Site(pages=200) as site, workers(site, nodes[0].url, 2) as running:
+        site.gate.clear()
+        with RedisCluster.from_url(nodes[0].url) as client:
+            last = 3 * SHARDS_PER_NODE - 1  # which a worker joins last
+            wait_until(lambda: client.zcard(f"{{bloom:site:{last}}}:workers") == 2, "both workers have joined")
+        site.gate.set()
         for shard in range(4):
             site.wait_for(20 + 30 * shard)
             move_slot(nodes, f"{{bloom:site:{shard}}}")
