@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from contextlib import ExitStack
+from functools import partial
 from hashlib import sha1
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +47,7 @@ def run(options: argparse.Namespace) -> None:
     with served(["--pages", str(options.pages), "--links", str(options.links)]) as url:
         ways = sides(SIDES, options.old)
         calls = {
-            name: lambda way=way, workers=1 if name in (ONE, ALONE) else 2: crawled(*way, url, options.pages, workers)
+            name: partial(crawled, *way, url, options.pages, 1 if name.startswith((ONE, ALONE)) else 2)
             for name, way in ways.items()
         }
         found = measure.side_by_side(calls, options.rounds)

@@ -10,9 +10,12 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from scrapy_bloom.commands import charts
+from scrapy_bloom.crawl.estimate import left_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+    from scrapy_bloom.crawl.estimate import Left
 
 _LONGEST_NAME = 400
 """In characters."""
@@ -60,6 +63,12 @@ def tiles(figures: Iterable[tuple[str, str, str]]) -> Iterator[str]:
     for label, value, remark in figures:
         yield f"<div><dt>{text(label)}</dt><dd>{text(value)}<small>{text(remark)}</small></dd></div>"
     yield "</dl>"
+
+
+def left_tile(left: Left | None, pages_per_minute: float) -> tuple[str, str, str]:
+    """Return the tile that says how many pages are left; None: nobody knows."""
+    words = ["unknown"] if left is None else left_in_words(left, pages_per_minute)
+    return "Left", words[0].removesuffix(" pages left"), "".join(words[1:])
 
 
 def table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from contextlib import closing, suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.commands.terminal import OK, by_host, show, utc, write
@@ -15,7 +16,8 @@ from scrapy_bloom.fleet.shared_queue import DEAD, FAILED, SharedQueue
 if TYPE_CHECKING:
     import argparse
 
-_MOST_DEAD = 100  # dead letters that are named
+_MOST_DEAD = 100
+"""Dead letters that are named."""
 _WATCHED = ("done", "pending", "leased", "failed", "dead_lettered")
 
 
@@ -26,19 +28,26 @@ def run_for_fleet(options: argparse.Namespace) -> int:
         if options.watch is not None:
             _watch(queue, options.watch, as_json=options.json)
         elif options.failed:
-            rows = [(row.url, row.host, row.reason, row.time) for row in queue.listed(FAILED)]
-            show({"server": server.where, "key": queue.prefix, **by_host(rows)}, options)
+            show({"server": server.where, "key": queue.prefix, **failed_of(queue)}, options)
         else:
             show(_info(queue), options)
     return OK
 
 
 def _info(queue: SharedQueue) -> dict[str, Any]:
-    letters = [
-        {"url": row.url, "reason": row.reason, "when": utc(row.time)}
-        for row, _ in zip(queue.listed(DEAD), range(_MOST_DEAD), strict=False)
+    return {**counts_of(queue), "dead_letters": dead_letters_of(queue)}
+
+
+def dead_letters_of(queue: SharedQueue) -> list[dict[str, str]]:
+    """Return the first dead letters."""
+    return [
+        {"url": row.url, "reason": row.reason, "when": utc(row.time)} for row in islice(queue.listed(DEAD), _MOST_DEAD)
     ]
-    return {**counts_of(queue), "dead_letters": letters}
+
+
+def failed_of(queue: SharedQueue) -> dict[str, Any]:
+    """Return what has failed for good: how often by host and reason, and each, the newest first."""
+    return by_host([(row.url, row.host, row.reason, row.time) for row in queue.listed(FAILED)])
 
 
 def counts_of(queue: SharedQueue) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from rich.filesize import decimal
 from scrapy_bloom.commands import charts, html
 from scrapy_bloom.commands.info import info, left_of
 from scrapy_bloom.commands.terminal import OK, show, utc
-from scrapy_bloom.crawl.estimate import left_in_words
 from scrapy_bloom.errors import counted
 from scrapy_bloom.job.inspect import inspect_job
 
@@ -72,7 +71,6 @@ def _body(found: dict[str, Any], job: JobInfo) -> Iterator[str]:
 
 def _tiles(found: dict[str, Any], feeds: Sequence[FeedLength]) -> Iterator[str]:
     lost, new = found["expected_lost"], found["recent_links_new"]
-    left = left_in_words(told, found["pages_per_minute"]) if (told := left_of(found)) else ["unknown"]
     in_flight = found["in_flight"] if found["in_use"] else 0
     items: Counter[str] = Counter()  # by feed: its files add up, and several feeds have the same items
     for feed in feeds:
@@ -84,7 +82,7 @@ def _tiles(found: dict[str, Any], feeds: Sequence[FeedLength]) -> Iterator[str]:
         ("Duplicates", f"{found['duplicates']:,}", "" if new is None else f"{100 * new:.0f} % of the last links new"),
         ("Errors", f"{found['errors']:,}", f"{found['failed']:,} pages given up" if found["failed"] else ""),
         ("Pending", f"{found['pending'] - in_flight:,}", f"and {in_flight:,} in flight" if in_flight else ""),
-        ("Left", left[0].removesuffix(" pages left"), "".join(left[1:])),
+        html.left_tile(left_of(found), found["pages_per_minute"]),
         ("Expected lost", f"{lost:.2g}" if lost >= 0.001 else "< 0.001", "pages, of all URLs"),
         ("Filter", decimal(found["bytes_of_filter"]), ""),
     ]

@@ -7,12 +7,12 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.commands import html
-from scrapy_bloom.commands.info_fleet import counts_of
-from scrapy_bloom.commands.terminal import by_host, utc
-from scrapy_bloom.crawl.estimate import Left, left_in_words
+from scrapy_bloom.commands.info import left_of
+from scrapy_bloom.commands.info_fleet import counts_of, dead_letters_of, failed_of
+from scrapy_bloom.commands.terminal import utc
 from scrapy_bloom.errors import counted
 from scrapy_bloom.fleet.server import Server
-from scrapy_bloom.fleet.shared_queue import DEAD, FAILED, SharedQueue
+from scrapy_bloom.fleet.shared_queue import SharedQueue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,24 +36,21 @@ def _body(queue: SharedQueue, told: dict[str, Any]) -> Iterator[str]:
     yield from _tiles(told)
     workers = [(worker["worker"], f"{worker['leased']:,}") for worker in told["workers"]]
     yield from html.table("Workers", ["worker", "in hand"], workers[:_MOST_ROWS])
-    failed = by_host([(row.url, row.host, row.reason, row.time) for row in queue.listed(FAILED)])["failed_by_host"]
-    rows = [(row["host"], f"{row['requests']:,}", row["reason"]) for row in failed]
-    yield from html.table("Failed", ["host", "requests", "reason"], rows[:_MOST_ROWS])
-    dead = [(row.url, utc(row.time), row.reason) for row, _ in zip(queue.listed(DEAD), range(_MOST_ROWS), strict=False)]
+    failed = [(row["host"], f"{row['requests']:,}", row["reason"]) for row in failed_of(queue)["failed_by_host"]]
+    yield from html.table("Failed", ["host", "requests", "reason"], failed[:_MOST_ROWS])
+    dead = [(letter["url"], letter["when"], letter["reason"]) for letter in dead_letters_of(queue)]
     yield from html.table("Dead letters", ["URL", "since", "reason"], dead)
     yield html.note(f"Written by scrapy-bloom, {utc(time.time())}.")
 
 
 def _tiles(told: dict[str, Any]) -> Iterator[str]:
-    low = told["left_at_least"]
-    left = ["unknown"] if low is None else left_in_words(Left(low, told["left_at_most"]), 0)
     paused = told["hosts_paused"]
     return html.tiles(
         [
             ("Done", f"{told['done']:,}", f"of {told['enqueued']:,} that were found"),
             ("Pending", f"{told['pending']:,}", f"{counted(paused, 'host')} paused" if paused else ""),
             ("In hand", f"{told['leased']:,}", ""),
-            ("Left", left[0].removesuffix(" pages left"), "".join(left[1:])),
+            html.left_tile(left_of(told), 0),
             ("Failed", f"{told['failed']:,}", ""),
             ("Dead letters", f"{told['dead_lettered']:,}", ""),
         ]

@@ -77,7 +77,7 @@ class FeedExporter(ScrapyFeedExporter):
         return self.crawl.journal if self.crawl.job is None else self.crawl.job
 
     def _open_feed(self, slot: FeedSlot) -> None:
-        """Make the feed of *slot* part of commits. In a job that cannot have it, Scrapy alone writes it."""
+        """Make the feed of *slot* part of commits. If it cannot be, Scrapy alone writes it in a job."""
         why = "no commit of this job has it" if self._keeper is None else _unfitness(slot)
         if why is None and self._keeper is not None:
             if self._can_be_opened(slot):

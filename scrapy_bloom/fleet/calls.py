@@ -76,7 +76,6 @@ class Calls:
 
     def deliver(self) -> tuple[Call, Finished]:
         """Carry out the first call, and return it with its answer; it waits until :meth:`delivered` is called."""
-        self.write()
         call = self._waiting[0]
         pages = [message for message in call.messages if isinstance(message, Done)]
         self._journal.begin(call.name, {place: page.own for place, page in enumerate(pages) if page.own})

@@ -254,6 +254,7 @@ class LeaseClient:
     # -- what goes to the server -------------------------------------------------------------------------------------
 
     def _deliver(self) -> None:
+        self._calls.write()
         while self._calls or self._make_calls():
             call, answer = self._calls.deliver()
             self._shards.change(call.shard)
@@ -268,7 +269,6 @@ class LeaseClient:
                 self._claims += answer.claims
             if answer.claims:
                 self._news()
-        self._calls.write()
 
     def _make_calls(self) -> bool:
         """Make calls of what waits; return whether anything does."""

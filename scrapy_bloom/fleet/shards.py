@@ -28,7 +28,7 @@ class Shards:
         self._said[shard] = True, -1
 
     def note(self, shard: int, answer: Taken, *, has_asked: bool) -> None:
-        """Note the *answer* to a look at a shard. Unless it *has_asked* for requests, the answer does not say all."""
+        """Note the *answer* to a look at a shard. If that asked for no requests, it does not say whether it is busy."""
         self.newest[shard] = max([self.newest[shard], *(ticket.id for ticket, _ in answer.found)])
         self._left[shard] = answer.left
         if has_asked:

@@ -17,11 +17,11 @@ class Journal:
         return ()
 
     def taken(self) -> Sequence[Any]:
-        """Return the items of the page that is being ended."""
+        """Return the items of the page that is being acknowledged."""
         return ()
 
     def begin(self, call: str, pages: Mapping[int, Sequence[Any]]) -> None:
-        """Note that *call* is about to be made, which ends *pages*, by their place in it."""
+        """Note that *call* is about to be made, which acknowledges *pages*, by their place in it."""
 
     def end(self, call: str, refused: Collection[int]) -> None:
         """Note that the server has taken *call*, but for the pages *refused*."""

@@ -1,8 +1,8 @@
-"""The feeds of a fleet's worker in its job directory: an item is in them once the server has taken its page's end.
+"""The feeds of a fleet's worker with a job directory: they hold the items of pages whose acknowledgement counts.
 
-    begin        a thread is about to tell the server which pages are done: their items are noted
-    end          the server has answered: items of pages that it has refused are dropped, the others go to their feeds
-    commit       one transaction has what the feed files are to hold, and drops the notes; then the files are written
+    begin        a thread is about to make a call that acknowledges pages: it notes their items
+    end          the server has answered: items of pages that it refused are dropped, the others go to their feeds
+    commit       one transaction has the bytes for the feed files, and deletes the notes; then the files are written
 
 A kill leaves notes. Before the next run goes on with them, it asks the server which of these calls it has taken.
 """
@@ -40,7 +40,7 @@ _ADVICE = "Free some space, and start the worker again: it goes on, and no item 
 
 
 class Item(NamedTuple):
-    """An item that waits for the server to take its page's end."""
+    """An item of a page that is not acknowledged yet."""
 
     feed: str
     """As it stands in ``FEEDS``."""
@@ -73,9 +73,7 @@ class FeedJournal(Journal):
         before = self.database.state
         self.is_resumed = not before.is_finished
         """Whether this run goes on with the feeds of an earlier one."""
-        self.state = replace(
-            before, runs=before.runs + 1, cycle=before.cycle + before.is_finished, clean=False, finish_reason=""
-        )
+        self.state = before.next_run()
         self.after_commit: list[Callable[[], None]] = []
         """Called when a transaction is written."""
         self._held: list[Item] = []
@@ -99,8 +97,8 @@ class FeedJournal(Journal):
     # -- items -------------------------------------------------------------------------------------------------------
 
     def hold(self, feed: str, frame: tuple[object, ...], data: bytes) -> None:
-        """Keep an item of the page that is being ended."""
-        self._held.append(Item(feed, frame, data))
+        """Keep an item of the page that is being acknowledged."""
+        self._held.append(Item(feed, tuple(frame), data))  # plain, so that other versions can read the notes
 
     def taken(self) -> Sequence[Item]:
         """Return what was held since the last call."""
@@ -115,7 +113,7 @@ class FeedJournal(Journal):
         return list(self._calls)
 
     def begin(self, call: str, pages: Mapping[int, Sequence[Item]]) -> None:
-        """Note that *call* is about to be made, which ends *pages*, by number. Raises UnusableError."""
+        """Note that *call*, which acknowledges *pages*, is about to be made. Raises UnusableError."""
         if pages and call not in self._calls:  # otherwise it is made again
             self._calls[call] = pages
             self._write(Batch(notes={("call", call): _packed(pages)}, state=self.state))
@@ -126,7 +124,7 @@ class FeedJournal(Journal):
         if pages is None:
             return
         taken = {number: items for number, items in pages.items() if number not in refused}
-        if len(taken) < len(pages):  # the next run is not to ask about them
+        if len(taken) < len(pages):  # the server remembers only what its last call refused
             self._write(Batch(notes={("call", call): _packed(taken)}, state=self.state))
         self._ended.append((call, [item for items in taken.values() for item in items]))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -105,6 +105,10 @@ class State:
     """``BLOOM_PAGES_PER_HOST`` of the last run."""
     finish_reason: str = ""
     """Why the last run ended, in Scrapy's words; "" while it runs, and after a kill."""
+
+    def next_run(self) -> State:
+        """Return the state while the next run goes on with the job, or begins it anew if it is finished."""
+        return replace(self, runs=self.runs + 1, cycle=self.cycle + self.is_finished, clean=False, finish_reason="")
 
     @property
     def is_finished(self) -> bool:

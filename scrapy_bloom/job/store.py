@@ -101,8 +101,6 @@ class JobStore(MemoryStore):
         self.appends = AppendLog(directory / "appended")
         self.unreadable = 0
         """Rows that could not be made requests: a callback was renamed, perhaps. They stay for a later run."""
-        self.finish_reason = ""
-        """Why the run ends; the last commit notes it."""
         self._share = share
         self._spider, self._spider_name, self._key_space = spider, spider_name, key_space
         self._prepare = prepare
@@ -159,14 +157,10 @@ class JobStore(MemoryStore):
         before = self.database.state
         self.was_clean, self.is_resumed = before.clean, not before.is_finished
         self.state = replace(
-            before,
+            before.next_run(),
             spider=self._spider_name,
             filter=self.chain.chain_id,
             key_space=self._key_space or before.key_space,
-            runs=before.runs + 1,
-            cycle=before.cycle + before.is_finished,
-            clean=False,
-            finish_reason="",
             pages_per_host=None if self.pages is None else self.pages.limits,
         )
         self._begin_commit()

@@ -95,6 +95,8 @@ def test_a_call_whose_answer_a_killed_worker_did_not_hear(
             site.gate.set()
             wait_until(lambda: proxy.held, "the worker says something that is not heard")
         running.pop().kill()
+        journal = b"".join(path.read_bytes() for path in tmp_path.rglob("feeds.sqlite*"))
+        assert b"scrapy_bloom" not in journal, "plain types, which another version reads as well"
         running.append(own.start(site, server.url))
         assert running[0].finish()["finish_reason"] == "finished", running[0].log
         assert not site.missing()
