@@ -23,7 +23,6 @@ MANY_ATTRIBUTES = {
     "Crawl": 28,
     "Delta": 19,
     "FleetStore": 26,
-    "JobStore": 35,
     "Kind": 20,
     "LeaseClient": 29,
     "Trap": 19,

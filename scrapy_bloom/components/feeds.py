@@ -18,7 +18,8 @@ from scrapy.extensions.feedexport import FileFeedStorage as ScrapyFileFeedStorag
 
 from scrapy_bloom.components.feed_format import Feed, Frame, UnframedError, can_be_joined, compressed, path_of
 from scrapy_bloom.crawl.crawl import Crawl
-from scrapy_bloom.job.feedfile import FileFeedStorage, goes_on, is_of, path_now, place_of
+from scrapy_bloom.job.feedfile import FileFeedStorage, goes_on
+from scrapy_bloom.job.feeds import is_of, path_now, place_of
 from scrapy_bloom.job.records import FeedLength
 
 if TYPE_CHECKING:
@@ -29,8 +30,7 @@ if TYPE_CHECKING:
     from scrapy.extensions.feedexport import FeedSlot
     from scrapy.http import Response
 
-    from scrapy_bloom.job.feed_journal import FeedJournal
-    from scrapy_bloom.job.store import JobStore
+    from scrapy_bloom.job.feeds import NotedFeeds
 
 logger = logging.getLogger(__name__)
 
@@ -68,20 +68,21 @@ class FeedExporter(ScrapyFeedExporter):
             self._open_feed(slot)
         if journal is not None:
             journal.open_feeds({feed.name: partial(self._append, feed) for feed in self._feeds if feed.is_committed})
-        if self._keeper is not None:
-            self._keeper.after_commit.append(self._committed)
+        if self._noted is not None:
+            self._noted.after_commit.append(self._committed)
 
     @property
-    def _keeper(self) -> JobStore | FeedJournal | None:
-        """Whose commits the feeds are part of."""
-        return self.crawl.journal if self.crawl.job is None else self.crawl.job
+    def _noted(self) -> NotedFeeds | None:
+        """The feeds that are part of commits; None: there are none."""
+        keeper = self.crawl.journal if self.crawl.job is None else self.crawl.job
+        return None if keeper is None else keeper.noted
 
     def _open_feed(self, slot: FeedSlot) -> None:
         """Make the feed of *slot* part of commits. If it cannot be, Scrapy alone writes it in a job."""
-        why = "no commit of this job has it" if self._keeper is None else _unfitness(slot)
-        if why is None and self._keeper is not None:
+        why = "no commit of this job has it" if self._noted is None else _unfitness(slot)
+        if why is None and self._noted is not None:
             if self._can_be_opened(slot):
-                self._feeds.append(self._in_job(slot, self._keeper))
+                self._feeds.append(self._in_job(slot, self._noted))
         elif self.crawl.job is not None:
             self.slots.append(slot)
             self._tell_unsafe(slot, why)
@@ -113,19 +114,19 @@ class FeedExporter(ScrapyFeedExporter):
             self.crawl.delta.waits_for_end = True
         self.crawl.stats.inc_value("feedexport/failed_count/" + type(slot.storage).__name__)  # as Scrapy does
 
-    def _in_job(self, plain: FeedSlot, job: JobStore | FeedJournal) -> Feed:
+    def _in_job(self, plain: FeedSlot, noted: NotedFeeds) -> Feed:
         """Return the feed of *plain* as part of the commit, which goes on with what an unfinished job has begun."""
-        jobdir, template = job.database.path.parent.parent.absolute(), plain.uri_template
+        jobdir, template = noted.jobdir, plain.uri_template
         is_batched = _is_batched(plain)
-        notes = [note for note in job.feeds if is_of(note, template, path_of(plain), jobdir, is_batched=is_batched)]
+        notes = [note for note in noted.notes if is_of(note, template, path_of(plain), jobdir, is_batched=is_batched)]
         self._notes += [note._replace(is_finished=True) for note in notes]
         begun = max(notes, key=lambda note: note.batch, default=None)
-        if begun is None or not (begun.cycle == job.state.cycle or (begun.cycle is None and job.is_resumed)):
-            return Feed(plain, self._with_file(plain, job))
+        if begun is None or not noted.goes_on_with(begun):
+            return Feed(plain, self._with_file(plain, noted))
         path = str(path_now(begun, jobdir)) if is_batched else path_of(plain)
         if is_batched:
             plain = self._start_new_batch(begun.batch, path, plain.feed_options, plain.spider, template)
-        slot = self._with_file(plain, job, begun)
+        slot = self._with_file(plain, noted, begun)
         feed = Feed(plain, slot, is_begun=True, columns=begun.columns)
         feed.is_begun = goes_on(Path(path), begun, feed.shell())
         slot.itemcount = begun.items
@@ -136,22 +137,22 @@ class FeedExporter(ScrapyFeedExporter):
             storage.waiting.clear()  # the file has it
         return feed
 
-    def _with_file(self, plain: FeedSlot, job: JobStore | FeedJournal, begun: FeedLength | None = None) -> FeedSlot:
+    def _with_file(self, plain: FeedSlot, noted: NotedFeeds, begun: FeedLength | None = None) -> FeedSlot:
         """Return a copy of *plain* whose file is part of the commit; an earlier run may have *begun* it."""
         storage: Any = plain.storage
         options = {name: value for name, value in plain.feed_options.items() if name != "postprocessing"}
         is_compressed, is_new = options != plain.feed_options, begun is None or not (begun.size or begun.items)
-        place = place_of(storage.path, job.database.path.parent.parent.absolute())
+        place = place_of(storage.path, noted.jobdir)
         slot = copy(plain)
         slot.feed_options = options
         slot.storage = FileFeedStorage(
-            FeedLength(storage.path, 0, plain.batch_id, 0, plain.uri_template, place, job.state.cycle),
+            FeedLength(storage.path, 0, plain.batch_id, 0, plain.uri_template, place, noted.cycle),
             compress=partial(compressed, options=plain.feed_options) if is_compressed else None,
             overwrites=storage.write_mode == "wb" and is_new,
-            keeps=job.state.cycle > 1,
+            keeps=noted.cycle > 1,
             mends=begun is not None and not is_compressed,
-            may_write=lambda: job.database.state.clean,
-            log=job.appends,
+            may_write=noted.may_write,
+            log=noted.log,
         )
         return slot
 
@@ -202,17 +203,17 @@ class FeedExporter(ScrapyFeedExporter):
             self._count_failed(feed.plain)
 
     def _begin_batch(self, feed: Feed) -> None:
-        full, keeper = feed.slot, self._keeper
+        full, noted = feed.slot, self._noted
         full.finish_exporting()
         params = self._get_uri_params(full.spider, full.feed_options["uri_params"], full)
         uri = _with_params(full.uri_template, params)
         plain = self._start_new_batch(full.batch_id + 1, uri, feed.plain.feed_options, full.spider, full.uri_template)
-        if keeper is None or not feed.is_committed:
+        if noted is None or not feed.is_committed:
             self._close(full)
             feed.begin_file(plain)
         else:
             self._full.append(full)
-            feed.begin_file(self._with_file(plain, keeper))
+            feed.begin_file(self._with_file(plain, noted))
 
     def _close(self, slot: FeedSlot) -> None:
         """Close *slot* as Scrapy does, with its line in the log and its signal."""

@@ -18,7 +18,7 @@ from scrapy_bloom.frontier.pages_per_host import PagesPerHost
 from scrapy_bloom.job.consistency import show_pending
 from scrapy_bloom.job.database import NAME
 from scrapy_bloom.job.inspect import DIRECTORY, inspect_job
-from scrapy_bloom.job.store import JobStore
+from scrapy_bloom.job.store import JobStore, Owner
 from scrapy_bloom.job.takeover import block_scrapys_scheduler, import_queue, import_seen
 
 if TYPE_CHECKING:
@@ -90,9 +90,7 @@ class Opening:
             jobdir / DIRECTORY,
             self.settings,
             self._order(in_job=True),
-            spider=self.crawler.spider,
-            spider_name=self._spider_name,
-            key_space=self.fingerprints.space if self.filter else None,
+            Owner(self.crawler.spider, self._spider_name, self.fingerprints.space if self.filter else None),
             prepare=prepare,
             share=self._share(),
         )
@@ -145,7 +143,7 @@ class Opening:
                 "pending request",
             )
             logger.warning("The filter in %s had lost %s, and knows them again", store.directory, shown)
-        before = store.state
+        before = store.before
         if before.runs and before.is_finished:
             logger.info(
                 "The job in %s had ended. This run begins again with the start requests, and fetches what is new",
@@ -171,17 +169,17 @@ class Opening:
             logger.info("Resuming crawl (%d requests scheduled)", before.pending, extra={"spider": self.crawler.spider})
 
     def _check_filter_alone(self, store: JobStore, jobdir: Path) -> None:
-        if store.state.pending:
+        if store.before.pending:
             raise UnusableError(
                 f"The job in {jobdir}",
-                f"holds {counted(store.state.pending, 'pending request')} of scrapy_bloom.DurableScheduler, and "
+                f"holds {counted(store.before.pending, 'pending request')} of scrapy_bloom.DurableScheduler, and "
                 f"SCHEDULER is {self.crawler.settings['SCHEDULER']}, under which their pages would count as seen and "
                 "never be fetched",
                 advice='Set SCHEDULER = "scrapy_bloom.DurableScheduler" to go on; or take them back to Scrapy\'s own '
                 f"queue with: scrapy bloom export SPIDER -s JOBDIR={jobdir}; or use another JOBDIR.",
             )
         import_seen(jobdir, store.chain)
-        if not store.state.clean:
+        if not store.before.clean:
             logger.warning(
                 "The last crawl in %s did not stop cleanly, and Scrapy's scheduler writes its queue only on a clean "
                 "stop: requests that were pending may be lost, while the filter takes their pages for seen. Begin anew "

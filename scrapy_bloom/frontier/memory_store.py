@@ -28,14 +28,12 @@ class MemoryStore:
         order: The order in which requests are handed out.
         share: Shares the crawl among kinds of URLs, within that order; None: nothing does.
         pages: Limits the pages of hosts; None: nothing does.
+        where: Where the filter is, for messages.
 
     """
 
-    commits: int | None = None
     finish_reason = ""
     times_anew = 0
-    durable: Sized | None = None
-    """The pending requests that survive the process; None: none does."""
 
     def __init__(
         self,
@@ -43,9 +41,9 @@ class MemoryStore:
         order: Order,
         share: Share | None = None,
         pages: PagesPerHost | None = None,
+        where: str = "in memory",
     ) -> None:
-        self.chain = chain
-        self.where = "in memory"
+        self.chain, self.where = chain, where
         self.add: Callable[[bytes], bool] = chain.add
         self._order = order
         self.pages = pages
@@ -55,6 +53,16 @@ class MemoryStore:
         self._last_id = 0
         self.in_flight: dict[int, Page] = {}
         """The pages in progress, by id() of the request, which the page keeps alive."""
+
+    @property
+    def durable(self) -> Sized | None:
+        """The pending requests that survive the process; None: none does."""
+        return None
+
+    @property
+    def commits(self) -> int | None:
+        """How many commits have ended; None: there are none."""
+        return None
 
     def __len__(self) -> int:
         return self.frontier.size

@@ -21,7 +21,7 @@ from scrapy_bloom.errors import DamagedError, UnusableError, counted
 from scrapy_bloom.frontier.journal import Journal
 from scrapy_bloom.frontier.serialize import PICKLE_PROTOCOL
 from scrapy_bloom.job.database import Database
-from scrapy_bloom.job.feedfile import AppendLog, repair_feeds
+from scrapy_bloom.job.feeds import NotedFeeds
 from scrapy_bloom.job.records import Batch
 
 if TYPE_CHECKING:
@@ -61,21 +61,17 @@ class FeedJournal(Journal):
 
     def __init__(self, directory: Path, lengths: Callable[[], list[FeedLength]]) -> None:
         self._lengths = lengths
-        self.appends = AppendLog(directory / "feeds.appended")
         try:
-            self.database = Database(directory / NAME)
+            self._database = Database(directory / NAME)
             self._calls: dict[str, Mapping[int, Sequence[Item]]] = {
-                call: _unpacked(body) for call, body in self.database.notes("call").items()
+                call: _unpacked(body) for call, body in self._database.notes("call").items()
             }
         except DamagedError as error:
             advice = "Move it away. Items of pages that were done just before the kill may be missing."
             raise UnusableError(directory / NAME, f"is damaged: {error}", advice=advice) from error
-        before = self.database.state
-        self.is_resumed = not before.is_finished
-        """Whether this run goes on with the feeds of an earlier one."""
-        self.state = before.next_run()
-        self.after_commit: list[Callable[[], None]] = []
-        """Called when a transaction is written."""
+        self._state = self._database.state.next_run()
+        self.noted = NotedFeeds(self._database, directory / "feeds.appended")
+        """The feeds that are part of its commits."""
         self._held: list[Item] = []
         self._ended: deque[tuple[str, Sequence[Item]]] = deque()  # calls, and what the server has taken
         self._appended: list[str] = []  # calls whose items the next commit has
@@ -84,10 +80,9 @@ class FeedJournal(Journal):
         self._is_written = False
         self._began = 0.0
         try:
-            self.feeds = repair_feeds(self.database, directory.parent.absolute(), self.appends)
-            self._write(Batch(feeds=self.feeds, state=self.state))
+            self._write(Batch(feeds=self.noted.repair(), state=self._state))
         except BaseException:
-            self.database.close()
+            self._database.close()
             raise
 
     def open_feeds(self, feeds: Mapping[str, Append]) -> None:
@@ -116,7 +111,7 @@ class FeedJournal(Journal):
         """Note that *call*, which acknowledges *pages*, is about to be made. Raises UnusableError."""
         if pages and call not in self._calls:  # otherwise it is made again
             self._calls[call] = pages
-            self._write(Batch(notes={("call", call): _packed(pages)}, state=self.state))
+            self._write(Batch(notes={("call", call): _packed(pages)}, state=self._state))
 
     def end(self, call: str, refused: Collection[int]) -> None:
         """Note that the server has taken *call*, but for the pages *refused*. Raises UnusableError."""
@@ -125,7 +120,7 @@ class FeedJournal(Journal):
             return
         taken = {number: items for number, items in pages.items() if number not in refused}
         if len(taken) < len(pages):  # the server remembers only what its last call refused
-            self._write(Batch(notes={("call", call): _packed(taken)}, state=self.state))
+            self._write(Batch(notes={("call", call): _packed(taken)}, state=self._state))
         self._ended.append((call, [item for items in taken.values() for item in items]))
 
     def drop(self, call: str) -> None:
@@ -143,7 +138,7 @@ class FeedJournal(Journal):
             if self._feeds is not None:
                 self._append(self._feeds)
             try:
-                batch = Batch(feeds=self._lengths(), state=self.state)
+                batch = Batch(feeds=self._lengths(), state=self._state)
             except OSError as error:
                 raise UnusableError("A feed", f"cannot be written: {error}", advice=_ADVICE) from error
             batch.note("call", dict.fromkeys(self._appended, b""))
@@ -164,14 +159,13 @@ class FeedJournal(Journal):
             self.commit(is_last=True)
             self.write()
             self.commit()
-            self._write(Batch(state=replace(self.state, clean=True, finish_reason=reason)))
+            self._write(Batch(state=replace(self._state, clean=True, finish_reason=reason)))
         finally:
-            self.database.close()
+            self._database.close()
 
     def _end_commit(self) -> None:
         self._batch, self._is_written = None, False
-        for call in self.after_commit:
-            call()
+        self.noted.committed()
 
     def _append(self, feeds: Mapping[str, Append]) -> None:
         """Give *feeds* what the server has taken."""
@@ -189,9 +183,9 @@ class FeedJournal(Journal):
 
     def _write(self, batch: Batch) -> None:
         try:
-            self.database.write(batch)
+            self._database.write(batch)
         except (sqlite3.Error, OSError) as error:
-            raise UnusableError(self.database.path, f"cannot be written: {error}", advice=_ADVICE) from error
+            raise UnusableError(self._database.path, f"cannot be written: {error}", advice=_ADVICE) from error
 
 
 def _packed(pages: Mapping[int, Sequence[Item]]) -> bytes:

@@ -5,7 +5,7 @@
     committed       the transaction is written: the bytes are appended
     note            the next transaction, which syncs the file first, drops the bytes
 
-After a kill the last note says what may be missing, and :func:`repair_feeds` appends it.
+After a kill the last note says what may be missing, and :mod:`~scrapy_bloom.job.feeds` appends it.
 """
 
 from __future__ import annotations
@@ -14,19 +14,17 @@ import functools
 import io
 import json
 import logging
-import mmap
 import os
 from contextlib import suppress
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from scrapy_bloom.errors import UnusableError, counted
+from scrapy_bloom.errors import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import IO
 
-    from scrapy_bloom.job.database import Database
     from scrapy_bloom.job.records import FeedLength
 
 logger = logging.getLogger(__name__)
@@ -164,7 +162,7 @@ class FileFeedStorage(io.RawIOBase):
     def _make_way(self) -> None:
         if self.path.exists():
             if self._keeps and size_of(self.path):
-                kept = _free_name(self.path)
+                kept = free_name(self.path)
                 self.path.rename(kept)
                 logger.warning("%s is of a job that has ended, and kept as %s: this run overwrites it", self.path, kept)
             else:
@@ -191,8 +189,8 @@ class FileFeedStorage(io.RawIOBase):
         self.waiting.clear()
         if data and self._mends:
             self._mends = False
-            newline = _newline_of(data)
-            data = (newline if newline and not _ends_with(self.path, newline) else b"") + data
+            newline = newline_of(data)
+            data = (newline if newline and not ends_with(self.path, newline) else b"") + data
         return self._compress(data) if self._compress is not None and data else data
 
     def note(self, items: int, columns: Any) -> FeedLength | None:
@@ -218,115 +216,6 @@ class FileFeedStorage(io.RawIOBase):
         self.log.note(self.feed, is_done=False)
         with suppress(OSError):
             self._append()
-
-
-# -- which file a note is of -------------------------------------------------------------------------------------------
-
-
-def place_of(path: str, jobdir: Path) -> str:
-    """Return *path* from *jobdir*, which stays the same if both are moved; "" if they are on two drives."""
-    try:
-        return Path(os.path.relpath(Path(path).absolute(), jobdir)).as_posix()
-    except ValueError:
-        return ""
-
-
-def is_of(note: FeedLength, template: str, path: str, jobdir: Path, *, is_batched: bool) -> bool:
-    """Return whether *note* is of the feed *template*; of its very file, at *path*, unless it has batches."""
-    place = place_of(path, jobdir)
-    if not is_batched:
-        return Path(note.path).absolute() == Path(path).absolute() or (note.place != "" and note.place == place)
-    names, folders = {PurePath(each).name for each in (note.template, template)}, {note.place, place}
-    return note.template == template or (len(names) == 1 == len({PurePath(each).parent for each in folders}))
-
-
-def path_now(feed: FeedLength, jobdir: Path) -> Path:
-    """Return where the file of *feed* is: in the same place from *jobdir*, if both were moved or copied."""
-    path, moved = Path(feed.path), Path(os.path.normpath(jobdir / feed.place))
-    is_moved = moved.is_file() or (moved.parent.is_dir() and not path.is_file())
-    return moved if feed.place and moved != Path(os.path.abspath(path)) and is_moved else path  # noqa: PTH100 - no links
-
-
-# -- after a kill ------------------------------------------------------------------------------------------------------
-
-
-def repair_feeds(database: Database, jobdir: Path, log: AppendLog) -> list[FeedLength]:
-    """Complete the feed files of a job whose last run was killed, and return what is noted of all, without bytes.
-
-    Raises:
-        UnusableError: A file lacks items of the last commit, and cannot be written.
-
-    """
-    feeds = []
-    for feed in database.feeds():
-        path = path_now(feed, jobdir)
-        try:
-            if feed.cycle is None and not database.state.clean:
-                _set_beyond_aside(path, feed, jobdir)
-            if feed.data:
-                _repair(path, feed, log)
-        except OSError as error:
-            raise UnusableError(
-                path,
-                f"cannot be written: {error.strerror}",
-                advice="It lacks items of the job's last commit. Make it writable, and start again.",
-            ) from error
-        feeds.append(feed._replace(length=feed.size, data=b""))
-    log.write()
-    return feeds
-
-
-def _repair(path: Path, feed: FeedLength, log: AppendLog) -> None:
-    """Append to the file at *path* what the last commit noted of *feed*, unless it is there already."""
-    size, state = size_of(path), log.state(feed)
-    if state != "done" or size < feed.size:  # somebody made it shorter
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("ab+", buffering=0) as file:
-            left = feed.data if state == "absent" else _missing_part(file, size, feed)
-            newline = _newline_of(left)
-            if left == feed.data and newline and not _ends_with(path, newline):
-                left = newline + left
-            while left:
-                left = left[file.write(left) or 0 :]
-    log.note(feed, is_done=True)
-
-
-def _missing_part(file: io.FileIO, size: int, feed: FeedLength) -> bytes:
-    """Return which part of the last append to *file*, of *size* bytes, is not there."""
-    start = feed.length if size >= feed.length else 0
-    if _has(file, feed.data, start):
-        return b""
-    file.seek(start)
-    there = file.read(len(feed.data)) or b""
-    if start == feed.length and feed.data.startswith(there):
-        return feed.data[len(there) :]
-    if size >= feed.length:
-        logger.warning(
-            "%s was written to by others when this job was killed: its last %s of items are appended. A line may be "
-            "torn behind byte %s.",
-            feed.path,
-            counted(len(feed.data), "byte"),
-            f"{feed.length:,}",
-        )
-    return feed.data
-
-
-def _set_beyond_aside(path: Path, feed: FeedLength, directory: Path) -> None:
-    """Move what is beyond the noted length of *feed*, which format version 1 cut after a kill, to *directory*."""
-    if size_of(path) <= feed.length:
-        return
-    aside = _free_name(directory / f"{path.name}.uncommitted")
-    with path.open("rb+") as file:
-        file.seek(feed.length)
-        aside.write_bytes(file.read())
-        file.truncate(feed.length)
-    logger.warning(
-        "%s has %s of items whose pages an older scrapy-bloom had not committed when it was killed. They are fetched "
-        "again; what it had written of them is moved to %s.",
-        path,
-        counted(aside.stat().st_size, "byte"),
-        aside,
-    )
 
 
 def goes_on(path: Path, feed: FeedLength, shell: tuple[bytes, bytes]) -> bool:
@@ -368,30 +257,24 @@ def size_of(path: Path) -> int:
         return 0
 
 
-def _has(file: io.FileIO, data: bytes, start: int) -> bool:
-    with suppress(ValueError), mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole:  # an empty one
-        return whole.find(data, start) >= 0
-    return False
-
-
 def _has_at(path: Path, data: bytes, start: int) -> bool:
     with path.open("rb") as file:
         file.seek(start)
         return file.read(len(data)) == data
 
 
-def _newline_of(data: bytes | bytearray) -> bytes:
+def newline_of(data: bytes | bytearray) -> bytes:
     """Return the line feed that *data* ends with; b"" if it does not end a line."""
     return next((newline for newline in _NEWLINES if data.endswith(newline)), b"")
 
 
-def _ends_with(path: Path, newline: bytes) -> bool:
+def ends_with(path: Path, newline: bytes) -> bool:
     """Return whether the file at *path* is empty, missing, or ends with *newline*."""
     size = size_of(path)
     return not size or (size >= len(newline) and _has_at(path, newline, size - len(newline)))
 
 
-def _free_name(path: Path) -> Path:
+def free_name(path: Path) -> Path:
     """Return *path* with the first number behind its stem that no file has."""
     number = 1
     while (free := path.with_name(f"{path.stem}.{number}{path.suffix}")).exists():

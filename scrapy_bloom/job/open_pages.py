@@ -45,7 +45,7 @@ class OpenPages:
         """The pages that requests wait for, by the id of the request."""
         self.waited_for: dict[Page, float] = {}
         """The pages for which something waits, and since when."""
-        self._has_warned = False
+        self._has_warned = self._has_logged_memory = False
         self.unsaved: dict[bytes, Page] = {}
         """Pages whose requests are in memory only, by the fingerprints that are written with them."""
 
@@ -58,8 +58,16 @@ class OpenPages:
         self.waited_for.setdefault(parent, time.monotonic())
         return True
 
-    def wait_for(self, page: Page, parents: Iterable[Page]) -> None:
-        """Keep *parents* pending until *page*, whose request is in memory only, is complete."""
+    def wait_for(self, page: Page, parents: Iterable[Page], error: ValueError) -> None:
+        """Keep *parents* pending until *page* is complete, whose request is in memory only because of *error*."""
+        if not self._has_logged_memory:
+            self._has_logged_memory = True
+            logger.warning(
+                "%s cannot be serialized (%s): it is in memory only. If the crawl ends before it is done, the page "
+                "that led to it is fetched again",
+                page.request,
+                error,
+            )
         page.parents = tuple(parent for parent in parents if parent.state is not State.COMMITTED)
         for parent in page.parents:
             parent.open_parts += 1

@@ -26,7 +26,7 @@ class SpiderState:
 
     def begin(self, store: JobStore) -> None:
         """Read what the last commit of the job in *store* noted."""
-        self._noted, self._was_clean = store.database.notes("state").get(NOTE), store.was_clean
+        self._noted, self._was_clean = store.database.notes("state").get(NOTE), store.before.clean
 
     def restore(self, spider: Spider) -> None:
         """Give *spider* the state of the last commit, unless Scrapy has read one that it wrote at a clean stop."""

@@ -1,25 +1,16 @@
 """A crawl's memory in its job directory, which survives ``kill -9``: filter, pending requests, and their one commit.
 
-    push, done, add  ->  batch   in memory; a kill forgets it as if it had not happened
-    commit           ->  feeds are flushed and their lengths noted
-                     ->  one transaction in a thread: rows in, rows out, lengths, state, new fingerprints (redo list)
-                     ->  the bits of these fingerprints
-                     ->  the watermark, in the header of the newest layer
+push, done, add  ->  batch   in memory; a kill forgets it as if it had not happened
+commit           ->  one transaction, and then the bits: :mod:`~scrapy_bloom.job.commits`
 
-A kill at any point leaves a page pending or done, never seen and lost: after the transaction the redo list sets the
-bits again, and before it neither the row nor the fingerprint is in any file, so the parent page, not done either, finds
-the page anew. A database that ends below the watermark is an older copy, and is refused.
 """
 
 from __future__ import annotations
 
 import logging
-import sqlite3
-import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from scrapy_bloom.errors import counted
 from scrapy_bloom.filter.directory import open_filter
@@ -29,33 +20,36 @@ from scrapy_bloom.frontier.memory_store import MemoryStore
 from scrapy_bloom.frontier.order import key_of
 from scrapy_bloom.frontier.page import Page, Row, State
 from scrapy_bloom.frontier.pages_per_host import PagesPerHost
+from scrapy_bloom.job.commits import COMMIT_ROWS, Commits
 from scrapy_bloom.job.consistency import check_consistency, replay_redo
-from scrapy_bloom.job.database import NAME, Database, damaged
-from scrapy_bloom.job.feedfile import AppendLog, repair_feeds
+from scrapy_bloom.job.database import NAME, Database
+from scrapy_bloom.job.feeds import NotedFeeds
 from scrapy_bloom.job.open_pages import OpenPages
-from scrapy_bloom.job.records import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from concurrent.futures import Future
     from pathlib import Path
 
     from scrapy import Request, Spider
 
     from scrapy_bloom.frontier.lanes import Lane
     from scrapy_bloom.frontier.order import Order
-    from scrapy_bloom.job.records import FeedLength
+    from scrapy_bloom.job import records
     from scrapy_bloom.loops.share import Mark, Share
     from scrapy_bloom.settings import BloomSettings
 
 logger = logging.getLogger(__name__)
 
-COMMIT_SECONDS = 1.0
-"""Time between two commits: after a kill, what was done in it is fetched again."""
-COMMIT_ROWS = 4_000
-"""Changes after which a commit begins earlier. While one is under way, the crawl waits at this many."""
-_RETRY_FACTOR = 10
-"""A commit that failed is tried again after so many times the time that it took, and a second at least."""
+
+class Owner(NamedTuple):
+    """Whose job it is."""
+
+    spider: Spider | None
+    """Its methods are the callbacks of requests; None if a filter is used without a crawl."""
+    name: str
+    """Of the spider."""
+    key_space: Mapping[str, str] | None
+    """What makes its fingerprints; None if they are not ours."""
 
 
 class JobStore(MemoryStore):
@@ -65,9 +59,7 @@ class JobStore(MemoryStore):
         directory: ``JOBDIR/requests.bloom``; created if missing.
         settings: Capacity, error rate and maximum age of the filter; pages per host.
         order: The order in which requests are handed out.
-        spider: Its methods are the callbacks of requests; None if a filter is used without a crawl.
-        spider_name: It owns the job.
-        key_space: What makes the fingerprints; None if they are not ours.
+        owner: Whose job it is from now on.
         prepare: Called before each commit with its batch, to add feeds, notes and figures of that moment.
         share: Shares the crawl among kinds of URLs, within that order; None: nothing does.
 
@@ -77,66 +69,69 @@ class JobStore(MemoryStore):
 
     """
 
-    commits: int = 0
-
     def __init__(
         self,
         directory: Path,
         settings: BloomSettings,
         order: Order,
+        owner: Owner,
         *,
-        spider: Spider | None,
-        spider_name: str,
-        key_space: Mapping[str, str] | None,
-        prepare: Callable[[Batch], None],
+        prepare: Callable[[records.Batch], None],
         share: Share | None = None,
     ) -> None:
-        self.directory = directory
         self.filters = ExitStack()
         """Closes all filters of the directory."""
-        self.is_resumed = False
-        """Whether an earlier run began what this one goes on with. Known from :meth:`begin` on."""
-        self.feeds: list[FeedLength] = []
-        """The feed files, as the last run left them."""
-        self.appends = AppendLog(directory / "appended")
         self.unreadable = 0
         """Rows that could not be made requests: a callback was renamed, perhaps. They stay for a later run."""
-        self._share = share
-        self._spider, self._spider_name, self._key_space = spider, spider_name, key_space
-        self._prepare = prepare
-        self.after_commit: list[Callable[[], None]] = []
-        """Called when a transaction is written."""
+        self._owner, self._prepare, self._share = owner, prepare, share
         pages = PagesPerHost.of(settings.pages_per_host, order)
         chain = open_filter(directory, settings.capacity, settings.error_rate, max_age=settings.max_age)
         self.filters.callback(chain.close)
-        super().__init__(chain, order, share, pages)
-        self.where = f"in {directory}"
+        super().__init__(chain, order, share, pages, where=f"in {directory}")
         try:
             self.database = Database(directory / NAME)
-            self.state = self.database.state
-            """As the last run left it; from :meth:`begin` on, as the next commit writes it."""
-            check_consistency(self.database, self.chain, spider_name, key_space)
-            self.lacks_pending = replay_redo(self.database, self.chain) and self.state.pending > 0
+            check_consistency(self.database, self.chain, owner.name, owner.key_space)
+            self.before = self.database.state
+            """As the last run left it."""
+            self.lacks_pending = replay_redo(self.database, self.chain) and self.before.pending > 0
             """Whether the filter is older than the database: links would queue what is pending once more."""
         except BaseException:
             self.abandon()
             raise
         self.add: Callable[[bytes], bool] = self._add
-        self._contains = self.chain.contains
+        self.noted = NotedFeeds(self.database, directory / "appended")
         lifo, paused = order.is_lifo, self.paused
         self.frontier = Frontier(is_lifo=lifo, read=self._read, share=share, pages=pages, paused=paused)
-        self.durable = self.frontier
-        self._has_logged_memory = False
         # Without a share and pages per host: what it left would be lost.
         self.in_memory = Frontier(is_lifo=lifo, active=self.frontier.active, paused=paused)
         self._open_pages = OpenPages(self.frontier)
-        self._batch, self._writing_batch = Batch(), Batch()
-        self._unsaved = self._open_pages.unsaved
-        self._last_id = self.state.last_id
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="scrapy-bloom-commit")
-        self._writing: Future[None] | None = None
-        self._began = self._retry_at = 0.0
-        self._is_left = self._is_failing = False  # whether the last batch could not be written
+        self._commits = Commits(self.database, self.chain, self._fill, self._written)
+        self._last_id = self.before.last_id
+
+    @property
+    def directory(self) -> Path:
+        """``JOBDIR/requests.bloom``."""
+        return self.database.path.parent
+
+    @property
+    def durable(self) -> Frontier:
+        """The pending requests that survive the process."""
+        return self.frontier
+
+    @property
+    def commits(self) -> int:
+        """How many commits have ended."""
+        return self._commits.number
+
+    @property
+    def state(self) -> records.State:
+        """The state that the last commit wrote, or is writing; before :meth:`begin`, as the last run left it."""
+        return self._commits.state
+
+    @property
+    def is_resumed(self) -> bool:
+        """Whether an earlier run began what this one goes on with. Known from :meth:`begin` on."""
+        return not self.before.is_finished
 
     def begin(self, *, writes_at_once: bool) -> None:
         """Take in the pending requests, and note that a run has begun.
@@ -152,19 +147,17 @@ class JobStore(MemoryStore):
             self.pages.counts.update(self.database.pages())
         self.frontier.restore(self.database.lanes())
         self.paused.restore(self.database.notes("state"))
-        self.feeds = repair_feeds(self.database, self.directory.parent.absolute(), self.appends)
-        self._batch.feeds += self.feeds
-        before = self.database.state
-        self.was_clean, self.is_resumed = before.clean, not before.is_finished
-        self.state = replace(
-            before.next_run(),
-            spider=self._spider_name,
+        self._commits.batch.feeds += self.noted.repair()
+        self.before = self.database.state  # what Scrapy left is taken in
+        self._commits.state = replace(
+            self.before.next_run(),
+            spider=self._owner.name,
             filter=self.chain.chain_id,
-            key_space=self._key_space or before.key_space,
+            key_space=self._owner.key_space or self.before.key_space,
             pages_per_host=None if self.pages is None else self.pages.limits,
         )
-        self._begin_commit()
-        self._wait()
+        self._commits.begin()
+        self._commits.wait()
 
     def __len__(self) -> int:
         return self.frontier.size + self.in_memory.size
@@ -180,28 +173,31 @@ class JobStore(MemoryStore):
 
     def _add(self, fingerprint: bytes) -> bool:
         """Remember *fingerprint* with the next commit. Return True if it was new."""
+        waiting = self._commits.batch.fingerprints
         if (
-            fingerprint in self._batch.fingerprints
-            or fingerprint in self._writing_batch.fingerprints
-            or self._contains(fingerprint)
-            or fingerprint in self._unsaved
+            fingerprint in waiting
+            or fingerprint in self._commits.writing.fingerprints
+            or self.chain.contains(fingerprint)
+            or fingerprint in self._open_pages.unsaved
         ):
             return False
-        self._batch.fingerprints[fingerprint] = None
+        waiting[fingerprint] = None
         return True
 
     def seen(self, fingerprints: Sequence[bytes]) -> list[bool]:
         """Return for each of *fingerprints* whether it was added before. Remembers nothing."""
-        waiting, writing, unsaved = self._batch.fingerprints, self._writing_batch.fingerprints, self._unsaved
+        waiting, writing = self._commits.batch.fingerprints, self._commits.writing.fingerprints
+        unsaved = self._open_pages.unsaved
         return [each in waiting or each in writing or each in self.chain or each in unsaved for each in fingerprints]
 
     def forget(self, fingerprint: bytes) -> bool:
         """Take *fingerprint* back, durably. Return False if it was not known."""
-        if fingerprint in self._writing_batch.fingerprints:
-            self._wait()
-        batches = (self._batch, self._writing_batch)
+        commits = self._commits
+        if fingerprint in commits.writing.fingerprints:
+            commits.wait()
+        batches = (commits.batch, commits.writing)
         is_waiting = [batch.fingerprints.pop(fingerprint, fingerprint) is None for batch in batches]
-        unsaved = self._unsaved.pop(fingerprint, None)
+        unsaved = self._open_pages.unsaved.pop(fingerprint, None)
         if unsaved is not None:
             unsaved.fingerprint = None
         return self.chain.forget(fingerprint) or unsaved is not None or any(is_waiting)
@@ -215,7 +211,7 @@ class JobStore(MemoryStore):
         outlive the request, and the page would be lost.
         """
         try:
-            body = serialize.dumps(request, self._spider, mark)
+            body = serialize.dumps(request, self._owner.spider, mark)
         except ValueError as error:
             self._keep_in_memory(Page(request, "", mark=mark), fingerprint, parent, error)
             return False
@@ -223,31 +219,23 @@ class JobStore(MemoryStore):
         lane = self.frontier.push(key_of(request, self._order, mark), self._last_id, body)
         if fingerprint is None and self._open_pages.hold(parent, self._last_id, lane, body):
             return True
-        self._batch.lanes[lane.id] = lane
-        self._batch.added[self._last_id] = (lane.id, body)
-        if len(self._batch.added) + len(self._batch.done) >= COMMIT_ROWS and time.monotonic() >= self._retry_at:
-            self._wait()
-            self._begin_commit()
+        batch = self._commits.batch
+        batch.lanes[lane.id] = lane
+        batch.added[self._last_id] = (lane.id, body)
+        if len(batch.added) + len(batch.done) >= COMMIT_ROWS:
+            self._commits.make_room()
         return True
 
     def _keep_in_memory(self, page: Page, fingerprint: bytes | None, parent: Page | None, error: ValueError) -> None:
-        if not self._has_logged_memory:
-            self._has_logged_memory = True
-            logger.warning(
-                "%s cannot be serialized (%s): it is in memory only. If the crawl ends before it is done, the page "
-                "that led to it is fetched again",
-                page.request,
-                error,
-            )
-        if fingerprint is not None and self._batch.fingerprints.pop(fingerprint, fingerprint) is None:
-            self._unsaved[fingerprint] = page
+        if fingerprint is not None and self._commits.batch.fingerprints.pop(fingerprint, fingerprint) is None:
+            self._open_pages.unsaved[fingerprint] = page
             page.fingerprint = fingerprint
         key = key_of(page.request, self._order, page.mark)
         page.slot = key.slot
         self._last_id += 1
         self.in_memory.push(key, self._last_id, page)
         # If nobody knows which page led to it, each page in progress may have.
-        self._open_pages.wait_for(page, self.in_flight.values() if parent is None else [parent])
+        self._open_pages.wait_for(page, self.in_flight.values() if parent is None else [parent], error)
 
     def pop(self) -> tuple[Request, bool] | None:
         """Return the next request, those in memory first as in Scrapy, and whether it survives the process; or None."""
@@ -259,7 +247,7 @@ class JobStore(MemoryStore):
             lane, id_, body = popped
             self.frontier.taken.add(id_)
             try:
-                request, mark = serialize.loads(body, self._spider)
+                request, mark = serialize.loads(body, self._owner.spider)
             except Exception:  # whatever unpickling or the user's classes raise
                 self.frontier.done(lane.key.slot, is_page=False)
                 self.unreadable += 1
@@ -277,13 +265,14 @@ class JobStore(MemoryStore):
         del self.in_flight[id(page.request)]
         self.frontier.done(page.slot, is_page=page.result.has_answer)
         if page.row is None or page.parents or page in self._open_pages.waited_for:
-            self._open_pages.done(page, self._batch)
+            self._open_pages.done(page, self._commits.batch)
             return
         if page.items:
             page.write_items()
         page.state = State.COMMITTED  # the usual page, without further calls: they would take 2 us
-        if self._batch.added.pop(page.row.id, None) is None:
-            self._batch.done.append(page.row)
+        batch = self._commits.batch
+        if batch.added.pop(page.row.id, None) is None:
+            batch.done.append(page.row)
         else:
             self.frontier.taken.discard(page.row.id)
 
@@ -291,92 +280,29 @@ class JobStore(MemoryStore):
 
     def commit(self) -> None:
         """Begin a commit if one is due, and end the last one if its transaction is written. Never waits."""
-        self._collect()
-        if self._writing is None and time.monotonic() >= max(self._began + COMMIT_SECONDS, self._retry_at):
-            self._begin_commit()
+        self._commits.run()
 
-    def _begin_commit(self) -> None:
-        if self._writing is not None:
-            return
-        self._began = time.monotonic()
-        if not self._is_left:
-            self._open_pages.commit_in_parts(self.in_flight.values(), self._batch)
-            try:
-                self._prepare(self._batch)
-            except OSError as error:  # a feed has no room
-                self._explain(error)
-                return
-            if self._share is not None:
-                self._batch.note("kind", self._share.changed())
-            self._batch.note("state", self.paused.changed())
-            state = replace(self.state, last_id=self._last_id, in_flight=len(self.in_flight))
-            if self._batch.is_empty() and self.commits and state == self.state:
-                return
-            self._writing_batch, self._batch = self._batch, Batch()
-            self._writing_batch.state = self.state = state
-        self._writing = self._thread.submit(self.database.write, self._writing_batch, redo_until=self.chain.synced)
+    def _fill(self, batch: records.Batch) -> records.State:
+        """Add to *batch* what belongs to this moment; return the state at it."""
+        self._open_pages.commit_in_parts(self.in_flight.values(), batch)
+        self._prepare(batch)
+        if self._share is not None:
+            batch.note("kind", self._share.changed())
+        batch.note("state", self.paused.changed())
+        return replace(self.state, last_id=self._last_id, in_flight=len(self.in_flight))
 
-    def _wait(self) -> None:
-        """Wait for the transaction under way, and end its commit."""
-        if self._writing is not None:
-            self._writing.exception()
-            self._collect()
-
-    def _collect(self) -> None:
-        """If the transaction is written, set its bits, and then the watermark."""
-        if self._writing is None or not self._writing.done():
-            return
-        error, self._writing = self._writing.exception(), None
-        self._is_left = error is not None
-        if error is not None:
-            self._explain(error)
-            return
-        batch, self._writing_batch = self._writing_batch, Batch()
-        if self._is_failing:
-            self._is_failing = False
-            logger.warning("Pending requests are written to %s again", self.directory)
-        for fingerprint in batch.fingerprints:
-            self.chain.add(fingerprint)
-        self.chain.watermark = batch.state.last_id
+    def _written(self, batch: records.Batch) -> None:
         self.frontier.taken.difference_update(id_ for _, id_ in batch.done)
         self.frontier.written(batch.lanes.values(), batch.state.last_id, batch.added)
-        self.commits += 1
-        for call in self.after_commit:
-            call()
-
-    def _explain(self, error: BaseException) -> None:
-        if isinstance(error, sqlite3.Error) and not isinstance(error, sqlite3.OperationalError):
-            raise damaged(self.database.path, error)
-        if not isinstance(error, (sqlite3.OperationalError, OSError)):
-            raise error
-        self._retry_at = time.monotonic() + max(1.0, _RETRY_FACTOR * (time.monotonic() - self._began))
-        if not self._is_failing:
-            self._is_failing = True
-            logger.error(
-                "Pending requests cannot be written to %s: %s. The crawl goes on with those in memory, and tries "
-                "again; free some space on the disk, or stop the crawl. After a kill it resumes from the last commit.",
-                self.directory,
-                error,
-            )
+        self.noted.committed()
 
     def flush(self) -> None:
         """Commit what is left, and wait until it is written."""
-        self._wait()
-        for _ in range(2):  # first what could not be written before, if there is such
-            self._begin_commit()
-            self._wait()
+        self._commits.flush()
 
     def close(self) -> None:
         """Write what is left, and close the files. What cannot be written is said, and fetched again."""
-        self.flush()
-        self._thread.shutdown()
-        self.filters.close()
-        if self._batch.is_empty() and not self._is_failing:
-            with suppress(sqlite3.OperationalError):  # the disk is full now
-                closed = replace(self.state, in_flight=0, clean=True, finish_reason=self.finish_reason)
-                self.database.write(Batch(state=closed), redo_until=self._last_id)
-        if not self.database.state.clean:
-            logger.error("The last pending requests are not in %s: the next run fetches pages again", self.directory)
+        self._commits.close(self.filters.close, self.finish_reason)
         if self.in_memory.size:
             logger.warning(
                 "%s could not be serialized and existed in memory only. %s that led to them are fetched again by the "

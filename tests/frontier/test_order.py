@@ -12,7 +12,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from scrapy import Request
 
-from scrapy_bloom.job import store
+from scrapy_bloom.job import commits
 from tests.support.engine import BY_HOST, BY_PRIORITY, OURS, RAM, SCRAPY_LEAVES_FILES_OPEN, SCRAPYS, Engine, opened
 
 pytestmark = SCRAPY_LEAVES_FILES_OPEN
@@ -20,7 +20,7 @@ pytestmark = SCRAPY_LEAVES_FILES_OPEN
 
 @pytest.fixture(autouse=True)
 def _commit_at_any_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "COMMIT_SECONDS", 0.0)
+    monkeypatch.setattr(commits, "COMMIT_SECONDS", 0.0)
 
 
 def programs(*kinds: str, restarts: bool) -> st.SearchStrategy[list[tuple[Any, ...]]]:

@@ -14,7 +14,7 @@ import pytest
 from scrapy import Request
 
 from scrapy_bloom.errors import UnusableError
-from scrapy_bloom.job import store
+from scrapy_bloom.job import commits
 from scrapy_bloom.job.inspect import inspect_job
 from tests.support.crawls import ADDON, Site, start
 from tests.support.engine import Engine, opened
@@ -50,7 +50,7 @@ def crawl(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[CrawlOfSit
 
 
 def said(crawl: CrawlOfSite, level: str) -> list[str]:
-    return [line for line in crawl.log.splitlines() if f"[scrapy_bloom.job.store] {level}" in line]
+    return [line for line in crawl.log.splitlines() if f"[scrapy_bloom.job.commits] {level}" in line]
 
 
 def test_a_full_disk_costs_nothing_once_there_is_room(crawl: CrawlOfSite) -> None:
@@ -157,7 +157,7 @@ def test_what_is_taken_back_on_a_full_disk_stays_so(tmp_path: Path, monkeypatch:
     """Though a commit with its fingerprint is under way, which fails. What else was in that is written in the end."""
     connect = sqlite3.connect
     monkeypatch.setattr(sqlite3, "connect", lambda *args, **kwargs: connect(*args, factory=FullConnection, **kwargs))
-    monkeypatch.setattr(store, "COMMIT_SECONDS", 0.0)
+    monkeypatch.setattr(commits, "COMMIT_SECONDS", 0.0)
     one, two, three = (Request(f"http://site.example/{number}") for number in "123")
     with opened(tmp_path) as engine:
         engine.push(one, two)
@@ -180,10 +180,10 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_loop_that_never_yields_waits_for_the_disk(slow_disk: None, tmp_path: Path) -> None:
     """The requests of one callback do not pile up in memory while commits are slow: nearly all are in the file."""
-    count = 4 * store.COMMIT_ROWS
+    count = 4 * commits.COMMIT_ROWS
     with opened(tmp_path) as engine:
         engine.push(*[Request(f"http://site.example/{number}") for number in range(count)])
-        assert inspect_job(tmp_path).state.pending >= count - 2 * store.COMMIT_ROWS
+        assert inspect_job(tmp_path).state.pending >= count - 2 * commits.COMMIT_ROWS
     with opened(tmp_path) as engine:
         assert len(engine.scheduler) == count
 
@@ -191,7 +191,7 @@ def test_a_loop_that_never_yields_waits_for_the_disk(slow_disk: None, tmp_path: 
 def test_a_slow_commit_keeps_what_comes_meanwhile(slow_disk: None, tmp_path: Path) -> None:
     """Pages that are found, handed out and done during a transaction are part of the next one."""
     engine = Engine(tmp_path / "job")
-    engine.push(*[Request(f"http://site.example/{number}") for number in range(store.COMMIT_ROWS)])
+    engine.push(*[Request(f"http://site.example/{number}") for number in range(commits.COMMIT_ROWS)])
     done = []
     for number in range(50):
         request = engine.start()
@@ -202,5 +202,5 @@ def test_a_slow_commit_keeps_what_comes_meanwhile(slow_disk: None, tmp_path: Pat
     engine.commit()
     copy = engine.killed(tmp_path / "copy")
     with opened(copy) as engine:
-        assert len(engine.scheduler) == store.COMMIT_ROWS
+        assert len(engine.scheduler) == commits.COMMIT_ROWS
         assert not set(done) & set(engine.drain())

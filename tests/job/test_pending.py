@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from scrapy import Request
 from twisted.python.failure import Failure
 
-from scrapy_bloom.job import store
+from scrapy_bloom.job import commits
 from scrapy_bloom.job.inspect import inspect_job
 from tests.support.engine import RAM, Engine, opened, snapshot
 
@@ -336,7 +336,7 @@ def test_no_pending_request_is_lost(
     """Whatever is pushed, handed out, done, retried, taken back, committed, stopped and killed, pages are pending or
     new; a host gets as many as it may.
     """
-    monkeypatch.setattr(store, "COMMIT_SECONDS", 0.0)
+    monkeypatch.setattr(commits, "COMMIT_SECONDS", 0.0)
     some = settings(max_examples=examples, stateful_step_count=40, phases=[Phase.generate])
     run_state_machine_as_test(machine, settings=some)  # type: ignore[no-untyped-call]
 

@@ -10,7 +10,7 @@ import pytest
 from scrapy import Request
 
 from scrapy_bloom.errors import BloomError
-from scrapy_bloom.job import store
+from scrapy_bloom.job import commits
 from scrapy_bloom.job.records import Batch, FeedLength
 from tests.support.engine import Engine, snapshot
 
@@ -67,7 +67,7 @@ def begun(directory: Path, count: int = 300, done: int = 60, *, site: str = "exa
     The last is followed by one that was stopped cleanly.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store, "COMMIT_SECONDS", 0.0)
+        patch.setattr(commits, "COMMIT_SECONDS", 0.0)
         return _begun(directory, count, done, site, moments)
 
 

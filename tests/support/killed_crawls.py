@@ -34,7 +34,7 @@ from scrapy_bloom.components import addon, dupefilter, feeds, scheduler  # noqa:
 from scrapy_bloom.crawl import crawl as owner
 from scrapy_bloom.crawl.crawl import Crawl
 from scrapy_bloom.errors import BloomError
-from scrapy_bloom.job import store
+from scrapy_bloom.job import commits
 from scrapy_bloom.job.inspect import inspect_job
 from scrapy_bloom.job.store import JobStore
 
@@ -418,7 +418,7 @@ class Steps:
 
 def crawl_here(crawl: CrawlOfSite) -> None:
     crawl.directory.mkdir(parents=True, exist_ok=True)
-    store.COMMIT_SECONDS = owner.TICK_SECONDS = crawl.seconds
+    commits.COMMIT_SECONDS = owner.TICK_SECONDS = crawl.seconds
     steps = Steps(crawl.kill_at)
     process = CrawlerProcess(settings_of(crawl))
     for number in range(crawl.spiders):

@@ -1,0 +1,160 @@
+"""The commits of a job, one after the other: what has changed is collected while the last transaction is written.
+
+    begin     a batch is complete: feeds are flushed, and their lengths noted
+              one transaction in a thread: rows in, rows out, lengths, state, new fingerprints (redo list)
+    end       the bits of these fingerprints
+              the watermark, in the header of the newest layer
+
+A kill at any point leaves a page pending or done, never seen and lost: after the transaction the redo list sets the
+bits again, and before it neither the row nor the fingerprint is in any file, so the parent page, not done either, finds
+the page anew. A database that ends below the watermark is an older copy, and is refused.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from scrapy_bloom.job.database import damaged
+from scrapy_bloom.job.records import Batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Future
+
+    from scrapy_bloom.filter.chain import ScalableBloomFilter
+    from scrapy_bloom.job.database import Database
+    from scrapy_bloom.job.records import State
+
+logger = logging.getLogger(__name__)
+
+COMMIT_SECONDS = 1.0
+"""Time between two commits: after a kill, what was done in it is fetched again."""
+COMMIT_ROWS = 4_000
+"""Changes after which a commit begins earlier. While one is under way, the crawl waits at this many."""
+_RETRY_FACTOR = 10
+"""A commit that failed is tried again after so many times the time that it took, and a second at least."""
+
+
+class Commits:
+    """Commits what changes to *database*, and to the filter *chain* beside it.
+
+    *fill* adds to a batch what belongs to the moment at which its commit begins, and returns the state to write.
+    *written* is told of each batch once its commit has ended. Whatever commits raises DamagedError if the database is
+    damaged.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        chain: ScalableBloomFilter,
+        fill: Callable[[Batch], State],
+        written: Callable[[Batch], None],
+    ) -> None:
+        self._database, self._chain, self._fill, self._written = database, chain, fill, written
+        self.batch = Batch()
+        """What has changed since the last commit began."""
+        self.writing = Batch()
+        """What the commit under way writes; empty if none is."""
+        self.state = database.state
+        """As the last commit that has begun writes it."""
+        self.number = 0
+        """How many have ended in this run."""
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="scrapy-bloom-commit")
+        self._transaction: Future[None] | None = None
+        self._began = self._retry_at = 0.0
+        self._is_left = self._is_failing = False  # whether the last batch could not be written
+
+    def run(self) -> None:
+        """Begin a commit if one is due, and end the last one if its transaction is written. Never waits."""
+        self._collect()
+        if self._transaction is None and time.monotonic() >= max(self._began + COMMIT_SECONDS, self._retry_at):
+            self.begin()
+
+    def make_room(self) -> None:
+        """Begin a commit, and if one is under way, wait for it first; unless the last one has just failed."""
+        if time.monotonic() >= self._retry_at:
+            self.wait()
+            self.begin()
+
+    def begin(self) -> None:
+        """Begin a commit, unless one is under way or there is nothing to write."""
+        if self._transaction is not None:
+            return
+        self._began = time.monotonic()
+        if not self._is_left:
+            try:
+                state = self._fill(self.batch)
+            except OSError as error:  # a feed has no room
+                self._explain(error)
+                return
+            if self.batch.is_empty() and self.number and state == self.state:
+                return
+            self.writing, self.batch = self.batch, Batch()
+            self.writing.state = self.state = state
+        self._transaction = self._thread.submit(self._database.write, self.writing, redo_until=self._chain.synced)
+
+    def wait(self) -> None:
+        """Wait for the transaction under way, and end its commit."""
+        if self._transaction is not None:
+            self._transaction.exception()
+            self._collect()
+
+    def _collect(self) -> None:
+        """If the transaction is written, set its bits, and then the watermark."""
+        if self._transaction is None or not self._transaction.done():
+            return
+        error, self._transaction = self._transaction.exception(), None
+        self._is_left = error is not None
+        if error is not None:
+            self._explain(error)
+            return
+        batch, self.writing = self.writing, Batch()
+        if self._is_failing:
+            self._is_failing = False
+            logger.warning("Pending requests are written to %s again", self._database.path.parent)
+        for fingerprint in batch.fingerprints:
+            self._chain.add(fingerprint)
+        self._chain.watermark = batch.state.last_id
+        self.number += 1
+        self._written(batch)
+
+    def _explain(self, error: BaseException) -> None:
+        if isinstance(error, sqlite3.Error) and not isinstance(error, sqlite3.OperationalError):
+            raise damaged(self._database.path, error)
+        if not isinstance(error, (sqlite3.OperationalError, OSError)):
+            raise error
+        self._retry_at = time.monotonic() + max(1.0, _RETRY_FACTOR * (time.monotonic() - self._began))
+        if not self._is_failing:
+            self._is_failing = True
+            logger.error(
+                "Pending requests cannot be written to %s: %s. The crawl goes on with those in memory, and tries "
+                "again; free some space on the disk, or stop the crawl. After a kill it resumes from the last commit.",
+                self._database.path.parent,
+                error,
+            )
+
+    def flush(self) -> None:
+        """Commit what is left, and wait until it is written."""
+        self.wait()
+        for _ in range(2):  # first what could not be written before, if there is such
+            self.begin()
+            self.wait()
+
+    def close(self, close_filters: Callable[[], None], reason: str) -> None:
+        """Commit what is left, close the filters, and note that the run has ended for *reason*, if all is written."""
+        self.flush()
+        self._thread.shutdown()
+        close_filters()
+        if self.batch.is_empty() and not self._is_failing:
+            with suppress(sqlite3.OperationalError):  # the disk is full now
+                closed = replace(self.state, in_flight=0, clean=True, finish_reason=reason)
+                self._database.write(Batch(state=closed), redo_until=self.state.last_id)
+        if not self._database.state.clean:
+            directory = self._database.path.parent
+            logger.error("The last pending requests are not in %s: the next run fetches pages again", directory)

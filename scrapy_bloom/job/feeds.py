@@ -1,0 +1,183 @@
+"""The feeds that a database has noted: which file each note is of, and what a kill has left of it."""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import os
+from contextlib import suppress
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING
+
+from scrapy_bloom.errors import UnusableError, counted
+from scrapy_bloom.job.feedfile import AppendLog, ends_with, free_name, newline_of, size_of
+
+if TYPE_CHECKING:
+    import io
+    from collections.abc import Callable
+
+    from scrapy_bloom.job.database import Database
+    from scrapy_bloom.job.records import FeedLength
+
+logger = logging.getLogger(__name__)
+
+
+class NotedFeeds:
+    """The feeds that are part of the commits of *database*. The file *log* tells which appends have begun."""
+
+    def __init__(self, database: Database, log: Path) -> None:
+        self._database = database
+        self.log = AppendLog(log)
+        self.notes: list[FeedLength] = []
+        """Of all feed files, as the last run left them. Known from :meth:`repair` on, like what follows."""
+        self.is_resumed = False
+        """Whether this run goes on with the feeds of an earlier one."""
+        self.cycle = 0
+        """:attr:`State.cycle` of this run."""
+        self.after_commit: list[Callable[[], None]] = []
+        """Called when a transaction is written."""
+
+    @property
+    def jobdir(self) -> Path:
+        """The directory that a crawl is given."""
+        return self._database.path.parent.parent.absolute()
+
+    def repair(self) -> list[FeedLength]:
+        """Complete the files of a run that was killed, and return the notes of all.
+
+        Raises:
+            UnusableError: A file lacks items of the last commit, and cannot be written.
+
+        """
+        before = self._database.state
+        self.is_resumed, self.cycle = not before.is_finished, before.next_run().cycle
+        self.notes = repair_feeds(self._database, self.jobdir, self.log)
+        return self.notes
+
+    def goes_on_with(self, note: FeedLength) -> bool:
+        """Return whether this run goes on with the file of *note*."""
+        return note.cycle == self.cycle or (note.cycle is None and self.is_resumed)
+
+    def may_write(self) -> bool:
+        """Return whether the run has closed the database, so that what is in no commit may be written, too."""
+        return self._database.state.clean
+
+    def committed(self) -> None:
+        """Let the feeds write what the transaction has that is written now."""
+        for call in self.after_commit:
+            call()
+
+
+# -- which file a note is of -------------------------------------------------------------------------------------------
+
+
+def place_of(path: str, jobdir: Path) -> str:
+    """Return *path* from *jobdir*, which stays the same if both are moved; "" if they are on two drives."""
+    try:
+        return Path(os.path.relpath(Path(path).absolute(), jobdir)).as_posix()
+    except ValueError:
+        return ""
+
+
+def is_of(note: FeedLength, template: str, path: str, jobdir: Path, *, is_batched: bool) -> bool:
+    """Return whether *note* is of the feed *template*; of its very file, at *path*, unless it has batches."""
+    place = place_of(path, jobdir)
+    if not is_batched:
+        return Path(note.path).absolute() == Path(path).absolute() or (note.place != "" and note.place == place)
+    names, folders = {PurePath(each).name for each in (note.template, template)}, {note.place, place}
+    return note.template == template or (len(names) == 1 == len({PurePath(each).parent for each in folders}))
+
+
+def path_now(feed: FeedLength, jobdir: Path) -> Path:
+    """Return where the file of *feed* is: in the same place from *jobdir*, if both were moved or copied."""
+    path, moved = Path(feed.path), Path(os.path.normpath(jobdir / feed.place))
+    is_moved = moved.is_file() or (moved.parent.is_dir() and not path.is_file())
+    return moved if feed.place and moved != Path(os.path.abspath(path)) and is_moved else path  # noqa: PTH100 - no links
+
+
+# -- after a kill ------------------------------------------------------------------------------------------------------
+
+
+def repair_feeds(database: Database, jobdir: Path, log: AppendLog) -> list[FeedLength]:
+    """Complete the feed files of a job whose last run was killed, and return what is noted of all, without bytes.
+
+    Raises:
+        UnusableError: A file lacks items of the last commit, and cannot be written.
+
+    """
+    feeds = []
+    for feed in database.feeds():
+        path = path_now(feed, jobdir)
+        try:
+            if feed.cycle is None and not database.state.clean:
+                _set_beyond_aside(path, feed, jobdir)
+            if feed.data:
+                _repair(path, feed, log)
+        except OSError as error:
+            raise UnusableError(
+                path,
+                f"cannot be written: {error.strerror}",
+                advice="It lacks items of the job's last commit. Make it writable, and start again.",
+            ) from error
+        feeds.append(feed._replace(length=feed.size, data=b""))
+    log.write()
+    return feeds
+
+
+def _repair(path: Path, feed: FeedLength, log: AppendLog) -> None:
+    """Append to the file at *path* what the last commit noted of *feed*, unless it is there already."""
+    size, state = size_of(path), log.state(feed)
+    if state != "done" or size < feed.size:  # somebody made it shorter
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab+", buffering=0) as file:
+            left = feed.data if state == "absent" else _missing_part(file, size, feed)
+            newline = newline_of(left)
+            if left == feed.data and newline and not ends_with(path, newline):
+                left = newline + left
+            while left:
+                left = left[file.write(left) or 0 :]
+    log.note(feed, is_done=True)
+
+
+def _missing_part(file: io.FileIO, size: int, feed: FeedLength) -> bytes:
+    """Return which part of the last append to *file*, of *size* bytes, is not there."""
+    start = feed.length if size >= feed.length else 0
+    if _has(file, feed.data, start):
+        return b""
+    file.seek(start)
+    there = file.read(len(feed.data)) or b""
+    if start == feed.length and feed.data.startswith(there):
+        return feed.data[len(there) :]
+    if size >= feed.length:
+        logger.warning(
+            "%s was written to by others when this job was killed: its last %s of items are appended. A line may be "
+            "torn behind byte %s.",
+            feed.path,
+            counted(len(feed.data), "byte"),
+            f"{feed.length:,}",
+        )
+    return feed.data
+
+
+def _set_beyond_aside(path: Path, feed: FeedLength, directory: Path) -> None:
+    """Move what is beyond the noted length of *feed*, which format version 1 cut after a kill, to *directory*."""
+    if size_of(path) <= feed.length:
+        return
+    aside = free_name(directory / f"{path.name}.uncommitted")
+    with path.open("rb+") as file:
+        file.seek(feed.length)
+        aside.write_bytes(file.read())
+        file.truncate(feed.length)
+    logger.warning(
+        "%s has %s of items whose pages an older scrapy-bloom had not committed when it was killed. They are fetched "
+        "again; what it had written of them is moved to %s.",
+        path,
+        counted(aside.stat().st_size, "byte"),
+        aside,
+    )
+
+
+def _has(file: io.FileIO, data: bytes, start: int) -> bool:
+    with suppress(ValueError), mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole:  # an empty one
+        return whole.find(data, start) >= 0
+    return False
