@@ -22,7 +22,6 @@ MOST_ATTRIBUTES = 15
 MANY_ATTRIBUTES = {
     "Crawl": 28,
     "Delta": 19,
-    "FleetStore": 26,
     "Kind": 20,
     "LeaseClient": 29,
     "Trap": 19,

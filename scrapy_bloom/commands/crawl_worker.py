@@ -20,7 +20,7 @@ from scrapy.extensions.feedexport import FileFeedStorage
 from scrapy.utils.project import get_project_settings
 
 from scrapy_bloom.crawl.crawl import Crawl
-from scrapy_bloom.fleet.store import ITEMS
+from scrapy_bloom.fleet.connection import ITEMS
 
 if TYPE_CHECKING:
     from scrapy import Spider
@@ -34,7 +34,7 @@ class PageItems(FileFeedStorage):
     def open(self, spider: Spider) -> IO[bytes]:
         """Return the buffer of the store."""
         store: Any = Crawl.of(spider.crawler).store
-        buffer: IO[bytes] = store.items
+        buffer: IO[bytes] = store.items.buffer
         return buffer
 
     def store(self, file: IO[bytes]) -> None:

@@ -24,7 +24,7 @@ TAKEN_SECONDS, LOST_SECONDS = 1.0, 10.0
 
 
 class Claims:
-    """The requests of this process that no worker has been granted yet.
+    """The requests in the memory of this process, and which worker fetches them.
 
     *send* delivers a claim to the server. At most *most* requests are claimed, or granted and not begun, at a time, so
     that the other workers get theirs.
@@ -32,12 +32,15 @@ class Claims:
 
     def __init__(self, send: Callable[[Claim], None], shard_of: Callable[[bytes], int], most: int) -> None:
         self._send, self._shard_of, self._most = send, shard_of, most
+        self.granted: deque[Page] = deque()
+        """Of the requests that this worker fetches, and that have not begun."""
         self._pages: dict[bytes, Page] = {}
         self._new: deque[bytes] = deque()
         self._asked: dict[bytes, float] = {}  # until when an answer is waited for
         self._taken: deque[tuple[float, bytes]] = deque()  # from when on to ask again
 
     def __len__(self) -> int:
+        """Return how many requests no worker has been granted yet."""
         return len(self._pages)
 
     def add(self, page: Page) -> bool:
@@ -49,14 +52,14 @@ class Claims:
         self._new.append(page.fingerprint)
         return True
 
-    def ask(self, granted: int) -> None:
-        """Claim what is due; *granted* requests have not begun."""
+    def ask(self) -> None:
+        """Claim what is due."""
         now = time.monotonic()
         while self._asked and next(iter(self._asked.values())) < now:
             fingerprint = next(iter(self._asked))
             del self._asked[fingerprint]
             self._new.append(fingerprint)
-        while len(self._asked) + granted < self._most:
+        while len(self._asked) + len(self.granted) < self._most:
             if self._new:
                 fingerprint = self._new.popleft()
             elif self._taken and self._taken[0][0] <= now:

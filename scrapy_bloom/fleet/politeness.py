@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scrapy_bloom.frontier.order import Order
 
@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from scrapy import Spider
+    from scrapy.crawler import Crawler
     from scrapy.settings import BaseSettings
 
 
@@ -36,3 +37,18 @@ class Politeness(NamedTuple):
         """Return the order of the fleet's requests, which keeps slots apart if they are not asked equally fast."""
         order = Order.of(settings, in_job=True)
         return order._replace(by_slot=True) if any(self.delays.values()) or self.shares else order
+
+
+class Throttle:
+    """How fast the workers may be now: *politeness*, and the delays that AutoThrottle has found for this worker."""
+
+    def __init__(self, crawler: Crawler, politeness: Politeness) -> None:
+        self._crawler, self._politeness = crawler, politeness
+
+    def politeness(self) -> Politeness:
+        """Return what is allowed now."""
+        if not self._crawler.settings.getbool("AUTOTHROTTLE_ENABLED"):
+            return self._politeness
+        engine: Any = self._crawler.engine
+        now = {name: slot.delay for name, slot in engine.downloader.slots.items()}
+        return self._politeness._replace(delays={**self._politeness.delays, **now})

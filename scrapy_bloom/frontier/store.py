@@ -20,8 +20,6 @@ class Store(Protocol):
 
     chain: ScalableBloomFilter
     """The filter, or what this process knows of it."""
-    where: str
-    """Where it is, to be read after "the filter"."""
     in_flight: dict[int, Page]
     """The pages in progress, by id() of the request, which the page keeps alive."""
     add: Callable[[bytes], bool]
@@ -30,6 +28,10 @@ class Store(Protocol):
     """Why the crawl ends, to be set before :meth:`close`."""
     times_anew: int
     """How often the filter was begun anew, because the server had forgotten what it knew."""
+
+    @property
+    def where(self) -> str:
+        """Where the filter is, to be read after "the filter"."""
 
     @property
     def paused(self) -> Paused:

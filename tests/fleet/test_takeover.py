@@ -76,10 +76,11 @@ class Crawl:
 
     def fetched(self, *found: str) -> list[str]:
         """What a worker is handed, that finds links to *found* as well."""
-        store = FleetStore(self.crawler, self.settings, fingerprints_of(self.crawler), flush=nothing, wake=nothing)
+        fingerprints = fingerprints_of(self.crawler)
+        store = FleetStore(self.crawler, self.settings, fingerprints, flush=nothing, wake=nothing)
         try:
             for path in found:
-                store.push(request(path), store._fingerprints.of_request(request(path)))
+                store.push(request(path), fingerprints.of_request(request(path)))
             handed: list[str] = []
 
             def is_over() -> bool:

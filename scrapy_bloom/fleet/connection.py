@@ -1,0 +1,112 @@
+"""A worker joins the fleet: it locks its directory, connects to the server, and begins to take requests."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scrapy.utils.reactor import is_reactor_installed
+
+from scrapy_bloom.filter.lock import lock_directory
+from scrapy_bloom.fleet.identity import identity_of
+from scrapy_bloom.fleet.lease import LeaseClient
+from scrapy_bloom.fleet.queue import Queue
+from scrapy_bloom.fleet.server import Server, address_of, key_of
+from scrapy_bloom.fleet.takeover import warn_of_scrapy_redis
+from scrapy_bloom.frontier.journal import Journal
+from scrapy_bloom.frontier.pages_per_host import PagesPerHost
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scrapy.crawler import Crawler
+
+    from scrapy_bloom.fleet.politeness import Politeness
+    from scrapy_bloom.frontier.order import Order
+    from scrapy_bloom.settings import BloomSettings
+    from scrapy_bloom.url.fingerprint import Fingerprints
+
+ITEMS = "_BLOOM_FLEET_ITEMS"
+"""Setting by which ``scrapy bloom crawl`` names the list on the server that its workers' items go to: not for users."""
+UNLIMITED = 100
+"""What stands for ``CONCURRENT_REQUESTS = 0``, which is no limit, when requests are taken."""
+
+
+@dataclass(frozen=True)
+class Connection:
+    """What connects one worker to the fleet."""
+
+    queue: Queue
+    client: LeaseClient
+    journal: Journal
+    """Of the worker's own feeds; one that notes nothing if it has no job directory."""
+    ahead: int
+    """How many requests it holds ready."""
+    on_close: ExitStack
+
+
+def connect(
+    crawler: Crawler,
+    settings: BloomSettings,
+    fingerprints: Fingerprints,
+    politeness: Politeness,
+    order: Order,
+    *,
+    wake: Callable[[], None],
+    open_journal: Callable[[Path], Journal] | None,
+) -> Connection:
+    """Join the fleet of *settings*, and lock the job directory of *crawler*, if it has one.
+
+    Raises:
+        BloomError: The server cannot be used, or its queue is not for this version or these settings.
+
+    """
+    own, name = crawler.settings, crawler.spider.name if crawler.spider is not None else "spider"
+    directory = Path(own["JOBDIR"]).absolute() / "requests.bloom" if own["JOBDIR"] else None
+    journal = Journal()
+    with ExitStack() as on_error:
+        if directory is not None:  # two workers of one name would take each other's requests
+            on_error.enter_context(lock_directory(directory))
+            if open_journal is not None:
+                journal = open_journal(directory)
+        server = Server(**address_of(settings.redis_url, own))
+        on_error.callback(server.close)
+        server.warn_if_it_forgets()
+        warn_of_scrapy_redis(server, own, name)
+        queue = Queue.of(
+            server,
+            settings,
+            fingerprints,
+            name,
+            lease_seconds=settings.fleet_lease,
+            politeness=politeness,
+            pages=PagesPerHost.of(settings.pages_per_host, order),
+            start_urls=key_of(settings.fleet_start_urls, name) if settings.fleet_start_urls else None,
+            items=own.get(ITEMS, ""),
+        )
+        queue.begin()
+        ahead = 2 * (own.getint("CONCURRENT_REQUESTS") or UNLIMITED)
+        per_slot = own.getint("CONCURRENT_REQUESTS_PER_DOMAIN")
+        # With a job directory, it is the same worker after each start there.
+        worker, place = identity_of(directory)
+        news = _in_crawl(wake)
+        client = LeaseClient(queue, worker, place=place, ahead=ahead, per_slot=per_slot, news=news, journal=journal)
+        client.open()
+        return Connection(queue, client, journal, ahead, on_error.pop_all())
+
+
+def _in_crawl(call: Callable[[], None]) -> Callable[[], object]:
+    """Return a function that makes the crawl's thread call *call*, whichever thread calls it."""
+    try:
+        return partial(asyncio.get_running_loop().call_soon_threadsafe, call)
+    except RuntimeError:
+        if not is_reactor_installed():  # a store that is used on its own
+            return lambda: None
+        from twisted.internet import reactor
+
+        of_reactor: Any = reactor  # its type depends on which one is installed
+        return partial(of_reactor.callFromThread, call)
