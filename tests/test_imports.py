@@ -21,9 +21,6 @@ MOST_EXCEPTIONS = 8
 MOST_ATTRIBUTES = 15
 MANY_ATTRIBUTES = {
     "Crawl": 28,
-    "Delta": 19,
-    "Kind": 20,
-    "LeaseClient": 29,
     "Trap": 19,
 }
 

@@ -6,32 +6,20 @@
     it has been made       they are added to the files
 
 A kill in between costs fetches, never an item. Where no commit has the items, all keys wait until the crawl has ended.
-Each of ``DIRECTORY/SPIDER/0``, ``1``, ... is a filter: a process locks the first that is free, adds to that, and reads
-all, so the workers of one machine share them.
 """
 
 from __future__ import annotations
 
-import dbm
 import logging
-import re
-import shutil
-import time
-from contextlib import ExitStack, suppress
-from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from typing import TYPE_CHECKING
 
 from scrapy import signals
 from scrapy.utils.project import data_path
 from scrapy.utils.python import to_bytes
 
-from scrapy_bloom.errors import BloomError, InUseError, SettingsError, counted
-from scrapy_bloom.filter.chain import ScalableBloomFilter
-from scrapy_bloom.filter.directory import open_filter
-from scrapy_bloom.filter.inspect import reading
-from scrapy_bloom.filter.lock import is_locked
+from scrapy_bloom.crawl.delta_files import DeltaFiles
+from scrapy_bloom.errors import SettingsError, counted
 from scrapy_bloom.frontier.page import Outcome
 
 if TYPE_CHECKING:
@@ -49,8 +37,6 @@ logger = logging.getLogger(__name__)
 
 KEYS = ("bloom_delta_key", "delta_key", "deltafetch_key")
 """Names in ``meta`` of what takes the place of a request's fingerprint; the last is scrapy-deltafetch's."""
-
-_is_hex_sha1 = re.compile(rb"[0-9a-f]{40}").fullmatch
 
 
 def open_delta(crawler: Crawler, own: BloomSettings, scheduler: str) -> Delta | None:
@@ -80,67 +66,17 @@ class Delta:
     def __init__(self, crawler: Crawler, own: BloomSettings, directory: Path) -> None:
         spider, settings, stats = crawler.spider, crawler.settings, crawler.stats
         assert spider is not None and stats is not None  # noqa: S101, PT018 - the engine opens the scheduler with both
-        self._crawler, self._stats, self._own = crawler, stats, own
+        self._crawler, self._stats = crawler, stats
         self._done: list[bytes] = []  # keys of pages that are done
         self._writing: list[bytes] = []  # and those of the commit under way
         self._commits, self._left_out_start = 0, False
-        self._new = ScalableBloomFilter(10_000, 1e-3)  # what this run has added; a false positive costs a fetch
-        self._home = directory / quote(spider.name, safe="")
-        self._taken_over = self._home / "deltafetch-taken-over"
-        if own.delta_reset or settings.getbool("DELTAFETCH_RESET") or getattr(spider, "deltafetch_reset", False):
-            self._forget_all()
-        self._open_files = ExitStack()
-        self._others: list[Callable[[bytes], bool]] = []
-        self._pages_of_others, self._error_rate_of_others = 0, 0.0
-        self._chain = self._open()
+        forgets = own.delta_reset or settings.getbool("DELTAFETCH_RESET") or getattr(spider, "deltafetch_reset", False)
+        self._files = DeltaFiles(directory, spider.name, own, forgets=forgets)
         if settings.getbool("DELTAFETCH_ENABLED"):
-            self._take_over(Path(data_path(settings.get("DELTAFETCH_DIR", "deltafetch")), f"{spider.name}.db"))
+            self._files.take_over(Path(data_path(settings.get("DELTAFETCH_DIR", "deltafetch")), f"{spider.name}.db"))
         self._set_pages()
         pages = counted(stats.get_value("bloom/delta/pages"), "page")
-        logger.info("Delta crawl: %s in %s gave an item in earlier runs", pages, self._home)
-
-    def _forget_all(self) -> None:
-        for each in self._home.glob("[0-9]*"):
-            if not is_locked(each):
-                shutil.rmtree(each)
-        self._home.mkdir(parents=True, exist_ok=True)
-        self._taken_over.touch()
-
-    def _open(self) -> ScalableBloomFilter:
-        own = self._own
-        for mine in (self._home / str(number) for number in count()):
-            with suppress(InUseError):
-                chain = open_filter(mine, own.capacity, own.error_rate, max_age=own.max_age)
-                break
-        self._open_files.callback(chain.close)
-        for each in set(self._home.glob("[0-9]*")) - {mine}:
-            try:
-                contains, layers = self._open_files.enter_context(reading(each, own.max_age))
-            except BloomError as error:
-                logger.warning("%s Its pages are fetched again.", error)
-                continue
-            self._others.append(contains)
-            self._pages_of_others += sum(layer.count for layer in layers)
-            self._error_rate_of_others += sum(layer.estimated_error_rate for layer in layers)
-        return chain
-
-    def _take_over(self, path: Path) -> None:
-        """Add the keys that scrapy-deltafetch has kept at *path*, once: Scrapy's fingerprints, or the user's own."""
-        if self._taken_over.exists() or dbm.whichdb(str(path)) is None:
-            return
-        since = time.time() - (self._own.max_age or time.time())
-        try:
-            with dbm.open(str(path), "r") as found:
-                keys: list[Any] = [key for key in found.keys() if float(found[key]) >= since]  # noqa: SIM118 - no mapping
-        except (*dbm.error, ImportError, OSError, ValueError) as error:  # one of Berkeley DB, from before deltafetch 2
-            logger.warning("%s cannot be read (%s): the first delta crawl fetches all pages", path, error)
-            return
-        for key in keys:
-            self._chain.add(key)
-            if _is_hex_sha1(key):  # a fingerprint as older versions wrote it
-                self._chain.add(bytes.fromhex(key.decode()))
-        self._taken_over.touch()
-        logger.info("Took over %s from scrapy-deltafetch's %s", counted(len(keys), "page"), path)
+        logger.info("Delta crawl: %s in %s gave an item in earlier runs", pages, self._files.home)
 
     def begin(
         self,
@@ -170,10 +106,7 @@ class Delta:
 
     def known(self, keys: Sequence[bytes], first: object = "a link") -> list[bool]:
         """Return for each of *keys* whether its page gave an item in an earlier run; count and log those."""
-        known = [
-            (self._chain.contains(key) or any(contains(key) for contains in self._others)) and key not in self._new
-            for key in keys
-        ]
+        known = [self._files.is_of_earlier_run(key) for key in keys]
         if any(known):
             if not self._stats.get_value("bloom/delta/skipped"):
                 logger.info("Not fetched again, as its page gave an item before: %s. No more are shown", first)
@@ -190,8 +123,7 @@ class Delta:
 
     def expected_lost(self) -> float:
         """Return how many new pages of this run have probably been taken for known."""
-        rate = self._chain.estimated_error_rate() + self._error_rate_of_others
-        return rate * int(self._stats.get_value("scheduler/enqueued", 0))
+        return self._files.error_rate() * int(self._stats.get_value("scheduler/enqueued", 0))
 
     # -- pages ---------------------------------------------------------------------------------------------------------
 
@@ -224,13 +156,12 @@ class Delta:
 
     def _add(self, keys: list[bytes]) -> None:
         for key in keys:
-            self._chain.add(key)
-            self._new.add(key)
+            self._files.add(key)
         keys.clear()
         self._set_pages()
 
     def _set_pages(self) -> None:
-        pages = len(self._chain) + self._pages_of_others + len(self._done) + len(self._writing)
+        pages = len(self._files) + len(self._done) + len(self._writing)
         self._stats.set_value("bloom/delta/pages", pages)
 
     def crawl_closes(self) -> None:
@@ -264,4 +195,4 @@ class Delta:
 
     def close(self) -> None:
         """Close the files."""
-        self._open_files.close()
+        self._files.close()

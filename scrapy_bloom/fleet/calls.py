@@ -10,7 +10,7 @@ from scrapy_bloom.fleet.messages import Claim, Done, Message
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from scrapy_bloom.fleet.messages import Finished
+    from scrapy_bloom.fleet.messages import Answer, Finished
     from scrapy_bloom.fleet.queue import Queue
     from scrapy_bloom.frontier.journal import Journal
 
@@ -39,7 +39,10 @@ class Calls:
     def __init__(self, queue: Queue, journal: Journal) -> None:
         self._queue, self._journal = queue, journal
         self._waiting: deque[Call] = deque()
-        self._token = ""
+        self.token = ""
+        """Of the life of the worker that makes them."""
+        self.answers: list[tuple[bytes, Answer]] = []
+        """To claims, by fingerprint, that nobody has looked at yet."""
         self._made: list[int] = []
         self.answered: list[int] = []
         """By shard: the number of the last call of this life that was answered."""
@@ -49,7 +52,7 @@ class Calls:
 
     def begin_life(self, token: str) -> None:
         """Begin to count: the worker has joined under *token*."""
-        self._token = token
+        self.token = token
         self._made, self.answered = [0] * self._queue.shards, [0] * self._queue.shards
 
     def settle(self) -> None:
@@ -72,7 +75,7 @@ class Calls:
             shard = place[1]
             self._made[shard] += 1
             these = [message for message, its in zip(messages, places, strict=True) if its == place]
-            self._waiting.append(Call(shard, self._token, self._made[shard], these))
+            self._waiting.append(Call(shard, self.token, self._made[shard], these))
 
     def deliver(self) -> tuple[Call, Finished]:
         """Carry out the first call, and return it with its answer; it waits until :meth:`delivered` is called."""
@@ -81,7 +84,7 @@ class Calls:
         self._journal.begin(call.name, {place: page.own for place, page in enumerate(pages) if page.own})
         answer = self._queue.finish(*call)
         self._journal.end(call.name, answer.refused)
-        if call.token == self._token:
+        if call.token == self.token:
             self.answered[call.shard] = call.number
         return call, answer
 
@@ -89,9 +92,10 @@ class Calls:
         """Let the journal write what is due."""
         self._journal.write()
 
-    def delivered(self) -> None:
-        """Drop the first call: what it has brought is known."""
+    def delivered(self, answer: Finished) -> None:
+        """Drop the first call, and keep what its *answer* says of claims."""
         self._waiting.popleft()
+        self.answers += answer.claims
 
     def waiting(self) -> list[Message]:
         """Return the messages of all calls."""

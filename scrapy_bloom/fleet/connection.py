@@ -13,7 +13,7 @@ from scrapy.utils.reactor import is_reactor_installed
 
 from scrapy_bloom.filter.lock import lock_directory
 from scrapy_bloom.fleet.identity import identity_of
-from scrapy_bloom.fleet.lease import LeaseClient
+from scrapy_bloom.fleet.lease import LeaseClient, Worker
 from scrapy_bloom.fleet.queue import Queue
 from scrapy_bloom.fleet.server import Server, address_of, key_of
 from scrapy_bloom.fleet.takeover import warn_of_scrapy_redis
@@ -92,9 +92,8 @@ def connect(
         ahead = 2 * (own.getint("CONCURRENT_REQUESTS") or UNLIMITED)
         per_slot = own.getint("CONCURRENT_REQUESTS_PER_DOMAIN")
         # With a job directory, it is the same worker after each start there.
-        worker, place = identity_of(directory)
-        news = _in_crawl(wake)
-        client = LeaseClient(queue, worker, place=place, ahead=ahead, per_slot=per_slot, news=news, journal=journal)
+        worker = Worker(*identity_of(directory), ahead, per_slot)
+        client = LeaseClient(queue, worker, news=_in_crawl(wake), journal=journal)
         client.open()
         return Connection(queue, client, journal, ahead, on_error.pop_all())
 

@@ -6,24 +6,27 @@ import logging
 import secrets
 import threading
 import time
-from collections import Counter, deque
-from typing import TYPE_CHECKING
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
 
 from redis.exceptions import RedisError
 
 from scrapy_bloom.errors import counted
 from scrapy_bloom.fleet.calls import Calls
-from scrapy_bloom.fleet.messages import Answer, Done, Link, Message, Note, Ticket
+from scrapy_bloom.fleet.in_hand import InHand
+from scrapy_bloom.fleet.messages import Done
+from scrapy_bloom.fleet.outbox import Outbox
 from scrapy_bloom.fleet.queue import LifeEndedError
 from scrapy_bloom.fleet.server import excuse_in
 from scrapy_bloom.fleet.shards import Shards
 from scrapy_bloom.frontier.journal import Journal
-from scrapy_bloom.frontier.paused import Paused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from scrapy_bloom.fleet.messages import Answer, Message, Ticket
     from scrapy_bloom.fleet.queue import Queue
+    from scrapy_bloom.frontier.paused import Paused
 
 logger = logging.getLogger(__name__)
 
@@ -31,9 +34,31 @@ FLUSH_SECONDS = 0.02  # between two calls: what is found meanwhile goes together
 IDLE_SECONDS = 0.1  # between two looks for requests when there were none
 AWAY_SECONDS = 0.5  # between two tries to reach a server that is away or full
 CLOSE_SECONDS = 30.0  # how long the end of a crawl may wait for a server that is away
-# In one call: a server answers nobody else for some 3 ms, and may be told to take no more than a megabyte.
-MOST_MESSAGES, MOST_BYTES = 300, 500_000
-MOST_ROOTS = 100_000  # messages that no page would send again, some 400 bytes each
+
+
+class Worker(NamedTuple):
+    """Which worker a process is, and how many requests it takes."""
+
+    name: str
+    place: str = ""
+    """What tells its directory from a copy; "": it has none."""
+    ahead: int = 16
+    """Requests that are held ready."""
+    per_slot: int = 8
+    """Requests of a slot in hand from which on others are served before it."""
+
+
+class Schedule:
+    """When the thread looks for requests, renews its leases, and warns of silence; in seconds of time.monotonic()."""
+
+    def __init__(self) -> None:
+        self.is_away = False
+        """Whether the server is, or is full."""
+        self.next_look = self.next_beat = 0.0
+        self.deadline = 0.0
+        """By which the crawl's end waits no longer."""
+        self.last_event = time.monotonic()
+        """When something was delivered or taken, or this was warned of."""
 
 
 class LeaseClient:
@@ -54,51 +79,35 @@ class LeaseClient:
     All that both threads see is behind one lock. The outbox keeps the order, so the links of a page come before its
     acknowledgement.
 
-    The next life of the same *name* takes over at once what this one held when it was killed, if it has the same
-    *place*. *ahead* requests are held ready; a slot of which *per_slot* are in hand is served after the others. The
-    thread calls *news* when there are requests, or when the end has come.
+    The next life of the same *worker* takes over at once what this one held when it was killed, if it has the same
+    place. The thread calls *news* when there are requests, or when the end has come.
     """
 
     def __init__(
-        self,
-        queue: Queue,
-        name: str,
-        *,
-        ahead: int,
-        per_slot: int,
-        news: Callable[[], object],
-        place: str = "",
-        journal: Journal | None = None,
+        self, queue: Queue, worker: Worker, *, news: Callable[[], object], journal: Journal | None = None
     ) -> None:
-        self._queue, self._name, self._place, self._news = queue, name, place, news
-        self._ahead, self._per_slot = ahead, per_slot
+        self._queue, self._worker, self._news = queue, worker, news
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="scrapy-bloom lease client", daemon=True)
         # behind the lock
-        self._outbox: deque[Message] = deque()
+        self._outbox = Outbox()
+        self._in_hand = InHand()
         self._calls = Calls(queue, journal or Journal())
-        self._roots: deque[Message] = deque(maxlen=MOST_ROOTS)
-        self._ready: deque[tuple[Ticket, bytes]] = deque()
-        self._in_hand: set[Ticket] = set()
-        self._claims: list[tuple[bytes, Answer]] = []
-        self._lives: set[str] = set()  # tokens, since the server went back last
-        self._is_over = False
+        self._shards = Shards(queue.shards)
         self.times_back = 0
         """How often the server went back in time."""
-        self.paused = Paused()
-        """The slots that are paused, as far as this worker knows."""
         # of the thread
         self.failure: Exception | None = None
         """What the thread has ended of."""
         self.counts: Counter[str] = Counter()
         """Figures for the stats, by name."""
-        self._token = ""
-        self._shards = Shards(queue.shards)
-        self._looks = 0
-        self._is_away = False
-        self._next_look = self._next_beat = self._deadline = 0.0
-        self._last_event = time.monotonic()
+        self._schedule = Schedule()
+
+    @property
+    def paused(self) -> Paused:
+        """The slots that are paused, as far as this worker knows."""
+        return self._in_hand.paused
 
     # -- called by the crawl -----------------------------------------------------------------------------------------
 
@@ -116,38 +125,27 @@ class LeaseClient:
         """
         with self._lock:
             ticket = message.ticket if isinstance(message, Done) else None
-            if ticket is not None:
-                self._in_hand.discard(ticket)
-                if ticket.token not in self._lives:  # before the server went back
-                    self.counts["stale"] += 1
-                    return
-            if is_root:
-                self._roots.append(message)
-            self._outbox.append(message)
-            self._is_over = False
+            if ticket is not None and not self._in_hand.end(ticket):  # before the server went back
+                self.counts["stale"] += 1
+                return
+            self._outbox.put(message, is_root=is_root)
+            self._shards.is_over = False
 
     def next(self) -> tuple[Ticket, bytes] | None:
         """Return the next request that the worker has a lease on, if one is ready and its slot is not paused."""
         with self._lock:
-            for _ in range(len(self._ready) if self.failure is None else 0):
-                ready = self._ready.popleft()
-                if ready[0].slot not in self.paused:
-                    return ready
-                self._ready.append(ready)
-        return None
+            return self._in_hand.next() if self.failure is None else None
 
     def answers(self) -> list[tuple[bytes, Answer]]:
         """Return what the server has answered to claims, by fingerprint, since the last call."""
-        if not self._claims:
-            return []
         with self._lock:
-            answers, self._claims = self._claims, []
+            answers, self._calls.answers = self._calls.answers, []
         return answers
 
     def __len__(self) -> int:
         """Return how many requests are ready; at least 1 unless nothing is pending or in hand at any worker."""
         with self._lock:
-            return len(self._ready) or (not self._is_over)
+            return self._in_hand.ready or (not self._shards.is_over)
 
     @property
     def has_delivered_all(self) -> bool:
@@ -157,7 +155,7 @@ class LeaseClient:
 
     def close(self) -> None:
         """Deliver what there is, give back the rest, and wait for both, at most for CLOSE_SECONDS."""
-        self._deadline = time.monotonic() + CLOSE_SECONDS
+        self._schedule.deadline = time.monotonic() + CLOSE_SECONDS
         self._closing.set()
         if self._thread.is_alive():
             self._thread.join(2 * CLOSE_SECONDS)
@@ -180,10 +178,10 @@ class LeaseClient:
                 has_delivered, has_looked = self._succeeds(self._deliver), self._succeeds(self._look)
                 if is_last and has_delivered and self._succeeds(self._leave):
                     return
-                if is_last and time.monotonic() > self._deadline:
+                if is_last and time.monotonic() > self._schedule.deadline:
                     return
-                if self._is_away and has_delivered and has_looked:
-                    self._is_away = False
+                if self._schedule.is_away and has_delivered and has_looked:
+                    self._schedule.is_away = False
                     logger.info("The server %s answers again", self._queue.server.where)
                 self._closing.wait(FLUSH_SECONDS)
         except Exception as error:  # whatever it is: the crawl must not wait for this thread
@@ -206,13 +204,12 @@ class LeaseClient:
                 logger.warning("The lease of this worker has run out, after a long silence. Others fetch what it held.")
                 self.counts["lease_lost"] += 1
                 with self._lock:
-                    self._in_hand.clear()
-                    self._ready.clear()
+                    self._in_hand.end_life(went_back=False)
             return self._succeeds(self._join)
         except (RedisError, OSError) as error:
             excuse = excuse_in(error)
-            if not self._is_away:
-                self._is_away = True
+            if not self._schedule.is_away:
+                self._schedule.is_away = True
                 self.counts["away"] += 1
                 logger.warning(
                     "The server %s %s (%s). The crawl stands still until that is over; nothing is lost.",
@@ -220,7 +217,7 @@ class LeaseClient:
                     excuse,
                     error,
                 )
-            self._next_beat = 0.0  # so the next look asks the server, whatever there is to say
+            self._schedule.next_beat = 0.0  # so the next look asks the server, whatever there is to say
             time.sleep(AWAY_SECONDS)
             return False
         return True
@@ -228,28 +225,22 @@ class LeaseClient:
     def _forget_life(self) -> None:
         """Begin as if this worker had just started, with the links that it found."""
         with self._lock:
-            waiting = [*self._calls.waiting(), *self._outbox]
-            roots = set(map(id, self._roots))
-            kept = [each for each in waiting if not isinstance(each, Done) or each.ticket is None]
-            self._outbox = deque([*self._roots, *[each for each in kept if id(each) not in roots]])
+            self._outbox.begin_anew(self._calls.waiting())
             self._calls.clear()
-            self._in_hand.clear()
-            self._ready.clear()
-            self._lives.clear()
+            self._in_hand.end_life(went_back=True)
             self.times_back += 1
 
     def _join(self) -> None:
         token = secrets.token_hex(8)
-        self._queue.join(token, self._name, place=self._place, last=self._token)
-        self._shards = Shards(self._queue.shards)
-        self._calls.begin_life(token)
-        self._next_beat = 0.0
+        self._queue.join(token, self._worker.name, place=self._worker.place, last=self._calls.token)
+        self._schedule.next_beat = 0.0
         with self._lock:
-            self._token = token
-            self._lives.add(token)
+            self._shards = Shards(self._queue.shards)
+            self._calls.begin_life(token)
+            self._in_hand.begin_life(token)
 
     def _leave(self) -> None:
-        self._queue.leave(self._token, self._calls.answered)
+        self._queue.leave(self._calls.token, self._calls.answered)
 
     # -- what goes to the server -------------------------------------------------------------------------------------
 
@@ -258,27 +249,21 @@ class LeaseClient:
         while self._calls or self._make_calls():
             call, answer = self._calls.deliver()
             self._shards.change(call.shard)
-            self._last_event = time.monotonic()
+            self._schedule.last_event = time.monotonic()
             self.counts["enqueued"] += answer.new
             self.counts["stale"] += len(answer.refused)
             if answer.paused:
                 self.paused.update({slot: time.time() + seconds for slot, seconds in answer.paused.items()})
             self.counts["dead_lettered"] += sum(isinstance(each, Done) and each.why != "" for each in call.messages)
             with self._lock:
-                self._calls.delivered()
-                self._claims += answer.claims
+                self._calls.delivered(answer)
             if answer.claims:
                 self._news()
 
     def _make_calls(self) -> bool:
         """Make calls of what waits; return whether anything does."""
         with self._lock:
-            batch, size = list[Message](), 0
-            while self._outbox and len(batch) < MOST_MESSAGES:
-                size += _size(self._outbox[0])
-                if batch and size > MOST_BYTES:
-                    break
-                batch.append(self._outbox.popleft())
+            batch = self._outbox.take()
             self._calls.make(batch)
         return bool(batch)
 
@@ -287,70 +272,58 @@ class LeaseClient:
     def _look(self) -> None:
         """Take requests if few are ready, and renew the leases in time."""
         now = time.monotonic()
-        wanted, is_due = self._wanted(now), now >= self._next_beat
+        wanted, is_due = self._wanted(now), now >= self._schedule.next_beat
         if not wanted and not is_due:
             return
         found = self._take_from_shards(wanted, is_due=is_due)
         if is_due:
-            self._next_beat = now + self._queue.lease_seconds / 3
-        self._next_look = now + (0 if found else IDLE_SECONDS * self._queue.shards**0.5)
-        is_empty = not found and self._shards.is_nothing_left() if wanted else self._is_over
+            self._schedule.next_beat = now + self._queue.lease_seconds / 3
+        self._schedule.next_look = now + (0 if found else IDLE_SECONDS * self._queue.shards**0.5)
+        is_empty = not found and self._shards.is_nothing_left() if wanted else self._shards.is_over
         with self._lock:
-            was_over, self._is_over = self._is_over, is_empty and not self._outbox and not self._calls
-            has_news = found or self._is_over != was_over
+            was_over = self._shards.is_over
+            self._shards.is_over = is_empty and not self._outbox and not self._calls
+            has_news = found or self._shards.is_over != was_over
         if has_news:
             self._news()
         if found:
-            self._last_event = now
+            self._schedule.last_event = now
         elif not is_empty:
             self._warn_of_silence(now)
 
     def _take_from_shards(self, wanted: int, *, is_due: bool) -> int:
         """Take up to *wanted* requests, and renew the leases if that *is_due*; return how many requests there were."""
-        shards, found = self._queue.shards, 0
-        self._looks += 1  # each look begins with another shard
-        for i in range(shards):
+        found = 0
+        for shard in self._shards.in_turn():
             if is_due or found < wanted:
-                found += self._take((self._looks + i) % shards, max(0, wanted - found))
+                found += self._take(shard, max(0, wanted - found))
         return found
 
     def _wanted(self, now: float) -> int:
         """Return how many requests to ask for: none while enough are ready, or the server is away."""
-        if self._is_away or self._closing.is_set() or now < self._next_look:
+        if self._schedule.is_away or self._closing.is_set() or now < self._schedule.next_look:
             return 0
         with self._lock:
-            wanted = self._ahead - sum(ticket.slot not in self.paused for ticket, _ in self._ready)
-        return wanted if 2 * wanted >= self._ahead else 0
+            wanted = self._worker.ahead - self._in_hand.ready + self._in_hand.paused_ready
+        return wanted if 2 * wanted >= self._worker.ahead else 0
 
     def _warn_of_silence(self, now: float) -> None:
         silence = 2 * self._queue.lease_seconds
-        if now > self._last_event + silence:
-            self._last_event = now
+        if now > self._schedule.last_event + silence:
+            self._schedule.last_event = now
             what = self._queue.outstanding()
             logger.warning("Nothing has happened for %.0f s. Outstanding: %s", silence, what)
 
     def _take(self, shard: int, most: int) -> int:
         """Take at most *most* requests of a shard, or only renew its lease; return how many there were."""
         with self._lock:
-            in_hand = Counter(ticket.slot for ticket in self._in_hand)
-        later = [slot for slot, count in in_hand.items() if count >= self._per_slot]
+            later = self._in_hand.slots_with(self._worker.per_slot)
         newest, number = self._shards.newest[shard], self._calls.answered[shard]
-        answer = self._queue.take(shard, self._token, newest, most, later, number=number)
+        answer = self._queue.take(shard, self._calls.token, newest, most, later, number=number)
         self._shards.note(shard, answer, has_asked=most > 0)
-        tickets = [ticket for ticket, _ in answer.found]
         with self._lock:
-            self._ready.extend(answer.found)
-            self._in_hand.update(tickets)
+            self._in_hand.take(answer.found)
         self.counts["left"] = self._shards.left
         self.counts["returned"] += answer.returned
         self.counts["dead_lettered"] += answer.buried
-        return len(tickets)
-
-
-def _size(message: Message) -> int:
-    """Return about how many bytes *message* takes in a call."""
-    if isinstance(message, Link):
-        return len(message.entry) + 100
-    if isinstance(message, Note):
-        return len(message.estimate) + 100
-    return 100 + len(message.items) if isinstance(message, Done) else 100
+        return len(answer.found)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from scrapy_bloom.fleet.messages import Taken
 
 
@@ -14,6 +16,9 @@ class Shards:
     def __init__(self, count: int) -> None:
         self.newest = [0] * count
         """By shard: the greatest id of a request that was handed to this life."""
+        self.is_over = False
+        """Whether nothing is pending or in hand anywhere, nor waits to be delivered here."""
+        self._looks = 0
         self._left = [0] * count
         self._said = [(True, 0)] * count  # whether it is busy, and how many requests it ever had
         self._said_before: list[tuple[bool, int]] = []
@@ -22,6 +27,12 @@ class Shards:
     def left(self) -> int:
         """How many requests are pending of slots that have had their pages, once nothing else is there."""
         return sum(self._left)
+
+    def in_turn(self) -> Iterator[int]:
+        """Yield all shards, each time from another one on."""
+        self._looks += 1
+        for i in range(len(self.newest)):
+            yield (self._looks + i) % len(self.newest)
 
     def change(self, shard: int) -> None:
         """Note that this worker changes a shard: until the next look, it may be busy."""

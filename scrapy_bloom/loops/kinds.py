@@ -81,41 +81,46 @@ class Evidence:
         if self.news + 1 <= self.pages:
             self.news += 1
 
+    def restore(self, pages: float, news: float) -> None:
+        """Go on with what was counted in an earlier run."""
+        self.pages, self.news = pages, news
+
     def rate(self) -> float:
         """Return the share of pages that bring something, lately: (news + b n) / (pages + n) with n = BEGIN."""
         return (self.news + BEGIN * self.begin) / (self.pages + BEGIN)
+
+
+class FirstPages:
+    """What the first pages of a kind's children brought."""
+
+    __slots__ = ("news", "pages")
+
+    def __init__(self) -> None:
+        self.pages, self.news = 0, 0.0
 
 
 class Kind(Evidence):
     """A node of the tree: what was handed out of it, and what its pages brought."""
 
     __slots__ = (
-        "alike", "answers", "bred", "children", "example", "first_news", "first_pages", "given", "host", "is_changed",
-        "judged", "key", "links", "name", "nodes", "parent", "pushed", "since",
+        "alike", "bred", "children", "example", "first", "given", "host", "is_changed", "judged", "key", "links",
+        "name", "nodes", "parent", "pushed",
     )  # fmt: skip
 
     def __init__(self, name: str, key: str, parent: Kind | None, begin: float) -> None:
         super().__init__(begin)
-        self.host: Kind | None = None  # of a kind right below the root: itself, or the host of which it has copies
+        self.host: Host | None = None  # of a kind right below the root: itself, or the host of which it has copies
         self.name, self.key, self.parent = name, key, parent
         self.children: dict[str, Kind] = {}
         self.alike: tuple[Evidence, ...] = ()
         self.nodes: list[Node] = []  # one for each group that it waits in
         self.example = ""  # the last URL that was queued in this run
         self.given = self.judged = 0
-        self.first_pages, self.first_news = 0, 0.0  # of its children
+        self.first = FirstPages()
         self.pushed = self.bred = 0  # URLs of the kind; how many of them a page of the same kind linked to
-        self.answers = self.since = 0  # of a host: its pages, and those since the last that brought something
         self.links: float = 1.0 if parent is None else parent.links
         """How many links had led to a page of it when it was fetched, on average and lately."""
         self.is_changed = True
-
-    def is_given_up(self) -> bool:
-        """Return whether the last pages of this host brought nothing: as many as it had before, GIVE_UP at least.
-
-        So a host gets at most twice its pages, or GIVE_UP more. A section that ends before that is never left.
-        """
-        return self.since >= GIVE_UP and self.since >= self.answers - self.since
 
     def path(self) -> Iterator[Kind]:
         """Yield this kind and those above it."""
@@ -126,7 +131,7 @@ class Kind(Evidence):
 
     def expects(self) -> float:
         """Return the rate at which the first pages of a new child bring something."""
-        return (self.first_news + BEGIN * self.rate()) / (self.first_pages + BEGIN)
+        return (self.first.news + BEGIN * self.rate()) / (self.first.pages + BEGIN)
 
     def rate(self) -> float:
         """Return the share of its pages that bring something."""
@@ -139,8 +144,8 @@ class Kind(Evidence):
         self.judged += 1
         self.is_changed = True
         if self.parent is not None and self.judged <= BEGIN:
-            self.parent.first_pages += 1
-            self.parent.first_news += news
+            self.parent.first.pages += 1
+            self.parent.first.news += news
 
     def count_links(self, links: int) -> None:
         """Count the *links* that had led to a page that is fetched."""
@@ -149,23 +154,59 @@ class Kind(Evidence):
     def credit(self) -> None:
         """Count what its links brought as its own, in its parent's expectation, too."""
         self.is_changed = True
-        parent = self.parent
-        if parent is not None and self.judged <= BEGIN and self.news + 1 <= self.pages:
-            parent.first_news = min(parent.first_pages, parent.first_news + 1)
+        if self.parent is not None and self.judged <= BEGIN and self.news + 1 <= self.pages:
+            first = self.parent.first
+            first.news = min(first.pages, first.news + 1)
         super().credit()
 
     def dump(self) -> bytes:
         """Return what is known of it, for :meth:`load`."""
-        counts = (self.given, self.judged, self.first_pages, self.pushed, self.bred, self.answers, self.since)
+        counts = (self.given, self.judged, self.first.pages, self.pushed, self.bred, *self._answered())
         key = f"{self.parent.key if self.parent else ''}\0{self.name}".encode()
-        return _statistics.pack(*counts, self.first_news, self.pages, self.news, self.links) + key
+        return _statistics.pack(*counts, self.first.news, self.pages, self.news, self.links) + key
+
+    def _answered(self) -> tuple[int, int]:
+        """Return the counts that only hosts have."""
+        return 0, 0
 
     def load(self, row: bytes) -> None:
         """Go on with what :meth:`dump` returned."""
         values = _statistics.unpack_from(row)
-        self.given, self.judged, self.first_pages, self.pushed, self.bred, self.answers, self.since = values[:7]
-        self.first_news, self.pages, self.news, self.links = values[7:]
+        self.given, self.judged, self.first.pages, self.pushed, self.bred = values[:5]
+        self.first.news, pages, news, self.links = values[7:]
+        self.restore(pages, news)
         self.is_changed = False
+
+
+class Host(Kind):
+    """A kind right below the root."""
+
+    __slots__ = ("answers", "since")
+
+    def __init__(self, name: str, key: str, parent: Kind | None, begin: float) -> None:
+        super().__init__(name, key, parent, begin)
+        self.answers = self.since = 0  # its pages, and those since the last that brought something
+
+    def count_answer(self, *, has_news: bool) -> None:
+        """Count a page."""
+        self.answers += 1
+        self.since = 0 if has_news else self.since + 1
+        self.is_changed = True
+
+    def is_given_up(self) -> bool:
+        """Return whether the last pages of this host brought nothing: as many as it had before, GIVE_UP at least.
+
+        So a host gets at most twice its pages, or GIVE_UP more. A section that ends before that is never left.
+        """
+        return self.since >= GIVE_UP and self.since >= self.answers - self.since
+
+    def _answered(self) -> tuple[int, int]:
+        return self.answers, self.since
+
+    def load(self, row: bytes) -> None:
+        """Go on with what :meth:`dump` returned."""
+        super().load(row)
+        self.answers, self.since = _statistics.unpack_from(row)[5:7]
 
 
 class Node:
@@ -324,12 +365,14 @@ class Tree:
         if len(key.encode()) > LONGEST_KEY:
             digest = blake2b(key.encode(), digest_size=12).hexdigest()
             key = f"{key.encode()[: LONGEST_KEY - 40].decode(errors='ignore')}#{digest}"
-        kind = Kind(name, key, parent, parent.expects())
+        kind = (Host if parent is self.root else Kind)(name, key, parent, parent.expects())
         parent.children[name] = self.by_key[key] = kind
         self.counts[host] = self.counts.get(host, 0) + 1
-        if parent is self.root:
+        if isinstance(kind, Host):
             of = name.removeprefix(COPIES)
-            kind.host = kind if of == name else parent.children.get(of) or self.new(parent, of, of)
+            original = kind if of == name else parent.children.get(of) or self.new(parent, of, of)
+            assert isinstance(original, Host)  # noqa: S101 - right below the root, all are
+            kind.host = original
         if section:
             own = self.evidence.setdefault(host, {})
             # A place never seen may bring what the way to it did not: it begins as the host's sections did.

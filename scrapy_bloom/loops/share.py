@@ -207,9 +207,7 @@ class Share:
         host = top.host
         assert host is not None  # noqa: S101 - it stands right below the root
         was_given_up = host.is_given_up()
-        host.answers += 1
-        host.since = 0 if has_news else host.since + 1
-        host.is_changed = True
+        host.count_answer(has_news=has_news)
         if not (was_given_up and has_news):
             return []
         self.revivals += 1

@@ -1,0 +1,118 @@
+"""The files of delta crawls: the keys of the pages that gave an item, of all runs of a spider on this machine.
+
+Each of ``DIRECTORY/SPIDER/0``, ``1``, ... is a filter: a process locks the first that is free, adds to that, and reads
+all, so the workers of one machine share them.
+"""
+
+from __future__ import annotations
+
+import dbm
+import logging
+import re
+import shutil
+import time
+from contextlib import ExitStack, suppress
+from itertools import count
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from scrapy_bloom.errors import BloomError, InUseError, counted
+from scrapy_bloom.filter.chain import ScalableBloomFilter
+from scrapy_bloom.filter.directory import open_filter
+from scrapy_bloom.filter.inspect import reading
+from scrapy_bloom.filter.lock import is_locked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from scrapy_bloom.settings import BloomSettings
+
+logger = logging.getLogger(__name__)
+
+_is_hex_sha1 = re.compile(rb"[0-9a-f]{40}").fullmatch
+
+
+class DeltaFiles:
+    """What earlier runs of *spider* left in *directory*; with *forgets*, nothing.
+
+    Raises:
+        BloomError: The files cannot be used.
+
+    """
+
+    def __init__(self, directory: Path, spider: str, own: BloomSettings, *, forgets: bool) -> None:
+        self.home = directory / quote(spider, safe="")
+        self._taken_over = self.home / "deltafetch-taken-over"
+        self._max_age = own.max_age
+        if forgets:
+            self._forget_all()
+        self._new = ScalableBloomFilter(10_000, 1e-3)  # what this run has added; a false positive costs a fetch
+        self._open_files = ExitStack()
+        self._others: list[Callable[[bytes], bool]] = []
+        self._pages_of_others, self._error_rate_of_others = 0, 0.0
+        self._chain = self._open(own)
+
+    def _forget_all(self) -> None:
+        for each in self.home.glob("[0-9]*"):
+            if not is_locked(each):
+                shutil.rmtree(each)
+        self.home.mkdir(parents=True, exist_ok=True)
+        self._taken_over.touch()
+
+    def _open(self, own: BloomSettings) -> ScalableBloomFilter:
+        for mine in (self.home / str(number) for number in count()):
+            with suppress(InUseError):
+                chain = open_filter(mine, own.capacity, own.error_rate, max_age=own.max_age)
+                break
+        self._open_files.callback(chain.close)
+        for each in set(self.home.glob("[0-9]*")) - {mine}:
+            try:
+                contains, layers = self._open_files.enter_context(reading(each, own.max_age))
+            except BloomError as error:
+                logger.warning("%s Its pages are fetched again.", error)
+                continue
+            self._others.append(contains)
+            self._pages_of_others += sum(layer.count for layer in layers)
+            self._error_rate_of_others += sum(layer.estimated_error_rate for layer in layers)
+        return chain
+
+    def take_over(self, path: Path) -> None:
+        """Add the keys that scrapy-deltafetch has kept at *path*, once: Scrapy's fingerprints, or the user's own."""
+        if self._taken_over.exists() or dbm.whichdb(str(path)) is None:
+            return
+        since = time.time() - (self._max_age or time.time())
+        try:
+            with dbm.open(str(path), "r") as found:
+                keys: list[Any] = [key for key in found.keys() if float(found[key]) >= since]  # noqa: SIM118 - no mapping
+        except (*dbm.error, ImportError, OSError, ValueError) as error:  # one of Berkeley DB, from before deltafetch 2
+            logger.warning("%s cannot be read (%s): the first delta crawl fetches all pages", path, error)
+            return
+        for key in keys:
+            self._chain.add(key)
+            if _is_hex_sha1(key):  # a fingerprint as older versions wrote it
+                self._chain.add(bytes.fromhex(key.decode()))
+        self._taken_over.touch()
+        logger.info("Took over %s from scrapy-deltafetch's %s", counted(len(keys), "page"), path)
+
+    def __len__(self) -> int:
+        """Return how many pages are known."""
+        return len(self._chain) + self._pages_of_others
+
+    def is_of_earlier_run(self, key: bytes) -> bool:
+        """Return whether *key* was added before this run."""
+        is_known = self._chain.contains(key) or any(contains(key) for contains in self._others)
+        return is_known and key not in self._new
+
+    def add(self, key: bytes) -> None:
+        """Add *key*: its page gave an item in this run."""
+        self._chain.add(key)
+        self._new.add(key)
+
+    def error_rate(self) -> float:
+        """Return the chance that a key which nobody added is taken for known."""
+        return self._chain.estimated_error_rate() + self._error_rate_of_others
+
+    def close(self) -> None:
+        """Close the files."""
+        self._open_files.close()

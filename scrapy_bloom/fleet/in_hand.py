@@ -1,0 +1,68 @@
+"""The requests that a worker has a lease on."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from typing import TYPE_CHECKING
+
+from scrapy_bloom.frontier.paused import Paused
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scrapy_bloom.fleet.messages import Ticket
+
+
+class InHand:
+    """The requests in hand of one worker, over all its lives. Whoever uses it in two threads has a lock."""
+
+    def __init__(self) -> None:
+        self._ready: deque[tuple[Ticket, bytes]] = deque()
+        self._tickets: set[Ticket] = set()
+        self._lives: set[str] = set()  # tokens, since the server went back last
+        self.paused = Paused()
+        """The slots that are paused, as far as this worker knows."""
+
+    def begin_life(self, token: str) -> None:
+        """Note that the worker has joined under *token*."""
+        self._lives.add(token)
+
+    def end_life(self, *, went_back: bool) -> None:
+        """Drop all requests: the lease has run out, or the server *went back* and does not know of any life."""
+        self._tickets.clear()
+        self._ready.clear()
+        if went_back:
+            self._lives.clear()
+
+    def take(self, requests: Sequence[tuple[Ticket, bytes]]) -> None:
+        """Add *requests*, which are ready."""
+        self._ready.extend(requests)
+        self._tickets.update(ticket for ticket, _ in requests)
+
+    def next(self) -> tuple[Ticket, bytes] | None:
+        """Return the next request that is ready and whose slot is not paused; None if there is none."""
+        for _ in range(len(self._ready)):
+            ready = self._ready.popleft()
+            if ready[0].slot not in self.paused:
+                return ready
+            self._ready.append(ready)
+        return None
+
+    def end(self, ticket: Ticket) -> bool:
+        """Note that the worker is done with *ticket*; return whether the server knows the life that it is of."""
+        self._tickets.discard(ticket)
+        return ticket.token in self._lives
+
+    @property
+    def ready(self) -> int:
+        """How many requests are ready."""
+        return len(self._ready)
+
+    @property
+    def paused_ready(self) -> int:
+        """How many of these are of paused slots."""
+        return sum(ticket.slot in self.paused for ticket, _ in self._ready)
+
+    def slots_with(self, least: int) -> list[str]:
+        """Return the slots of which at least *least* requests are in hand."""
+        return [slot for slot, count in Counter(ticket.slot for ticket in self._tickets).items() if count >= least]
