@@ -20,7 +20,6 @@ MOST_COMPLEX = 15
 MOST_EXCEPTIONS = 8
 MOST_ATTRIBUTES = 15
 MANY_ATTRIBUTES = {
-    "Crawl": 28,
     "Trap": 19,
 }
 

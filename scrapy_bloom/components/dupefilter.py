@@ -46,7 +46,7 @@ class BloomDupeFilter(BaseDupeFilter):
     def __init__(self, crawl: Crawl) -> None:
         self.crawl = crawl
         self._scrapys = RFPDupeFilter(debug=crawl.crawler.settings.getbool("DUPEFILTER_DEBUG"))  # for its log
-        self._of_request = crawl.fingerprints.of_request
+        self._of_request = crawl.decisions.fingerprints.of_request
         self._unchecked_in_a_row = 0
         cls = type(self)
         self._name = f"{cls.__module__}.{cls.__qualname__}"
@@ -56,11 +56,9 @@ class BloomDupeFilter(BaseDupeFilter):
                 "would drop every request. Make it a plain method"
             )
             raise SettingsError([problem])
-        crawl.use_filter(
-            cls.__name__,
-            self._fingerprints(),
-            answers_for_links=cls.request_seen is BloomDupeFilter.request_seen,
-        )
+        crawl.setup.filter = cls.__name__
+        crawl.decisions.fingerprints = self._fingerprints()
+        crawl.decisions.answers_for_links = cls.request_seen is BloomDupeFilter.request_seen
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -70,7 +68,7 @@ class BloomDupeFilter(BaseDupeFilter):
 
     def _fingerprints(self) -> Fingerprints:
         """Return how the crawl makes fingerprints, as this class overrides it: then in a key space of its own."""
-        cls, usual = type(self), self.crawl.fingerprints
+        cls, usual = type(self), self.crawl.decisions.fingerprints
         if cls.fingerprint is not BloomDupeFilter.fingerprint:
             of_request = self.fingerprint
         elif cls.request_fingerprint is not BloomDupeFilter.request_fingerprint:
@@ -98,7 +96,7 @@ class BloomDupeFilter(BaseDupeFilter):
         ``bloom/unchecked``.
         """
         try:
-            decision = self.crawl.decide(request)
+            decision = self.crawl.decisions.decide(request)
         except Exception:  # whatever it is, the page must not be lost
             self._let_through(request)
             return False
@@ -123,7 +121,7 @@ class BloomDupeFilter(BaseDupeFilter):
 
     def log(self, request: Request, spider: Spider) -> None:
         """Log and count why *request* was filtered: as a duplicate, in Scrapy's words, or as beyond a limit."""
-        decision = self.crawl.decision
+        decision = self.crawl.decisions.last
         if decision is not None and decision.request is request and decision.limit:
             self.crawl.progress.beyond_limit(request.url, decision.limit, decision.reason)
             return

@@ -48,7 +48,7 @@ class FeedExporter(ScrapyFeedExporter):
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
         self.crawl = Crawl.of(crawler)
-        self.crawl.feeds.append(self)
+        self.crawl.parts.feeds.append(self)
         self._feeds: list[Feed] = []
         self._full: list[FeedSlot] = []  # batches of a job that are not written yet, or not forgotten
         self._notes: list[FeedLength] = []  # changes of older notes, for the next commit
@@ -58,8 +58,8 @@ class FeedExporter(ScrapyFeedExporter):
     def open_spider(self, spider: Spider) -> None:
         """Open the feeds; continue the ones that an unfinished job has begun."""
         super().open_spider(spider)
-        store, journal = self.crawl.store, self.crawl.journal
-        if not self.crawl.scheduler_name or store is None or store.commits is None:  # pages are not acknowledged
+        store, journal = self.crawl.store, self.crawl.parts.journal
+        if not self.crawl.setup.scheduler or store is None or store.commits is None:  # pages are not acknowledged
             for slot in self.slots:
                 self._tell_unsafe(slot, "the scheduler is not ours")
             return
@@ -74,7 +74,7 @@ class FeedExporter(ScrapyFeedExporter):
     @property
     def _noted(self) -> NotedFeeds | None:
         """The feeds that are part of commits; None: there are none."""
-        keeper = self.crawl.journal if self.crawl.job is None else self.crawl.job
+        keeper = self.crawl.parts.journal if self.crawl.job is None else self.crawl.job
         return None if keeper is None else keeper.noted
 
     def _open_feed(self, slot: FeedSlot) -> None:
@@ -175,8 +175,8 @@ class FeedExporter(ScrapyFeedExporter):
             else:
                 if page is None:
                     self._append(feed, frame, data)
-                elif self.crawl.journal is not None and feed.is_committed:
-                    page.items.append((partial(self.crawl.journal.hold, feed.name, frame), data))
+                elif self.crawl.parts.journal is not None and feed.is_committed:
+                    page.items.append((partial(self.crawl.parts.journal.hold, feed.name, frame), data))
                 else:
                     page.items.append((partial(self._append, feed, frame), data))
         super().item_scraped(item, spider)

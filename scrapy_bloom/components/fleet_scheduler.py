@@ -44,14 +44,14 @@ class FleetScheduler(DurableScheduler):
 
             crawl = Crawl.of(crawler)
             wake, journal = partial(wake_engine, crawler), partial(_open_journal, crawl)
-            crawl.use_store(partial(FleetStore, flush=crawl.flush_feeds, wake=wake, open_journal=journal))
+            crawl.setup.make_store = partial(FleetStore, flush=crawl.flush_feeds, wake=wake, open_journal=journal)
             scheduler = super().from_crawler(crawler)
-            if not crawl.has_filter:
+            if not crawl.setup.filter:
                 need = "FleetScheduler needs scrapy_bloom.BloomDupeFilter: workers share its filter"
                 raise SettingsError([f"DUPEFILTER_CLASS is {crawler.settings['DUPEFILTER_CLASS']!r}; {need}"])
             return scheduler
 
 
 def _open_journal(crawl: Crawl, directory: Path) -> FeedJournal:
-    crawl.journal = FeedJournal(directory, lambda: [length for feed in crawl.feeds for length in feed.lengths()])
-    return crawl.journal
+    crawl.parts.journal = FeedJournal(directory, crawl.parts.lengths)
+    return crawl.parts.journal

@@ -69,7 +69,7 @@ class PolitenessMiddleware:
     def _begin(self) -> None:
         """Listen, after AutoThrottle, which does so when the spider is opened, too."""
         crawl, connect = self._crawl, self._crawler.signals.connect
-        if crawl.store is None or not crawl.scheduler_name or DOWNLOADER_SLOTS in crawl.missing_hooks:
+        if crawl.store is None or not crawl.setup.scheduler or DOWNLOADER_SLOTS in crawl.pages.missing_hooks:
             return
         self._store: Store = crawl.store
         self._paused = crawl.store.paused

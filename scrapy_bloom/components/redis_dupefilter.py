@@ -46,7 +46,7 @@ class RedisBloomDupeFilter(BloomDupeFilter):
                 raise SettingsError([problem])
             from scrapy_bloom.fleet.shared_filter import SharedFilter  # imports redis
 
-            Crawl.of(crawler).use_store(SharedFilter)
+            Crawl.of(crawler).setup.make_store = SharedFilter
         return super().from_crawler(crawler)
 
     @classmethod

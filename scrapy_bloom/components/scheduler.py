@@ -54,7 +54,7 @@ class DurableScheduler(BaseScheduler):
         """Build the scheduler of *crawler*, and its duplicate filter."""
         with log_start_errors(logger):
             crawl = Crawl.of(crawler)
-            crawl.scheduler_name = cls.__name__
+            crawl.setup.scheduler = cls.__name__
             return cls(crawl, build_from_crawler(load_object(crawler.settings["DUPEFILTER_CLASS"]), crawler))
 
     def open(self, spider: Spider) -> Deferred[None] | None:
@@ -66,7 +66,7 @@ class DurableScheduler(BaseScheduler):
 
     def _watch_engine(self) -> None:
         """From now on, learn from Scrapy's engine when it is done with a request."""
-        if IN_PROGRESS not in self.crawl.missing_hooks:
+        if IN_PROGRESS not in self.crawl.pages.missing_hooks:
             watch_progress(self.crawl.crawler, self.crawl.done)
         elif self.shares_requests:  # others would wait for its acknowledgements for ever
             advice = "Please report it together with the Scrapy version."
@@ -109,7 +109,7 @@ class DurableScheduler(BaseScheduler):
         elif self.df.request_seen(request):
             self.df.log(request, self.spider)
             return False
-        elif (decision := crawl.decision) is not None and decision.request is request:
+        elif (decision := crawl.decisions.last) is not None and decision.request is request:
             fingerprint = decision.fingerprint
         if crawl.guard is not None and crawl.guard.is_open:
             mark = crawl.guard.mark(request, parent, fingerprint)
@@ -128,7 +128,7 @@ class DurableScheduler(BaseScheduler):
     def _start_urls_of(self, request: Request, parent: Page | None) -> StartUrls | None:
         """Return the start URLs that a job has taken in if *request*, to which *parent* led, is one of them."""
         is_start = parent is None and bool(request.meta.get("is_start_request"))
-        return self.crawl.start_urls if is_start else None
+        return self.crawl.parts.start_urls if is_start else None
 
     def next_request(self) -> Request | None:
         """Return the next request, or None."""

@@ -1,6 +1,6 @@
 """The owner of a crawl's memory: settings, decisions, store, stats. Scrapy's faces hold it and translate.
 
-    in     DurableScheduler.enqueue_request -> BloomDupeFilter.request_seen -> Crawl.decide -> store.add; store.push
+    in     DurableScheduler.enqueue_request -> BloomDupeFilter.request_seen -> Decisions.decide -> store.add; store.push
     out    DurableScheduler.next_request -> store.pop
     done   the engine drops the request -> Crawl.done -> its items go to the feeds, and store.done
 
@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import logging
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from scrapy import Request, signals
+from scrapy import signals
 from scrapy.exceptions import CloseSpider
 
+from scrapy_bloom.crawl.commit_parts import CommitParts
+from scrapy_bloom.crawl.decisions import Decisions
 from scrapy_bloom.crawl.delta import Delta, open_delta
 from scrapy_bloom.crawl.failures import Failures
 from scrapy_bloom.crawl.guard import LoopGuard
@@ -29,21 +32,20 @@ from scrapy_bloom.errors import BloomError
 from scrapy_bloom.frontier.memory_store import MemoryStore
 from scrapy_bloom.frontier.page import Outcome
 from scrapy_bloom.job.inspect import noted_rules
-from scrapy_bloom.job.spider_state import SpiderState
-from scrapy_bloom.job.starts import NOTE, StartUrls
 from scrapy_bloom.job.store import JobStore
 from scrapy_bloom.job.takeover import unblock_scrapys_scheduler
 from scrapy_bloom.settings import BloomSettings
 from scrapy_bloom.url.fingerprint import fingerprints_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
+    from scrapy import Request
     from scrapy.crawler import Crawler
+    from scrapy.statscollectors import StatsCollector
 
     from scrapy_bloom.frontier.store import Store
-    from scrapy_bloom.job.feed_journal import FeedJournal
-    from scrapy_bloom.job.records import Batch, Feed
+    from scrapy_bloom.job.records import Batch
     from scrapy_bloom.url.fingerprint import Fingerprints
 
 logger = logging.getLogger(__name__)
@@ -51,16 +53,18 @@ logger = logging.getLogger(__name__)
 TICK_SECONDS = 0.2
 
 
-class Decision(NamedTuple):
-    """What becomes of a request, and why."""
+@dataclass
+class Setup:
+    """What Scrapy's faces say of themselves before the crawl is opened."""
 
-    request: Request
-    is_new: bool
-    """Whether to fetch it."""
-    fingerprint: bytes | None = None
-    limit: str = ""
-    """Name of the limit that it is beyond; "": if it is not new, it is a duplicate."""
-    reason: str = ""
+    looks_only: bool
+    """Whether this is no crawl, but a command that looks at pages."""
+    filter: str = ""
+    """Class of our filter, which makes the decisions; "" if the crawl has another."""
+    scheduler: str = ""
+    """Class of our scheduler, which keeps the pending requests; "" if the crawl has another."""
+    make_store: Callable[[Crawler, BloomSettings, Fingerprints], Store] | None = None
+    """Returns a store on a server, for filter and requests, or for the filter alone."""
 
 
 _crawls: WeakKeyDictionary[Crawler, Crawl] = WeakKeyDictionary()
@@ -89,72 +93,46 @@ class Crawl:
         for crawl in crawls:
             if request is not None and crawl.pages.of_request(request) is not None:
                 return crawl
-        return crawls[0] if len(crawls) == 1 and not crawls[0].scheduler_name else None
+        return crawls[0] if len(crawls) == 1 and not crawls[0].setup.scheduler else None
 
     def __init__(self, crawler: Crawler) -> None:
         if crawler.stats is None:
             raise TypeError("the crawler has no stats yet: it applies its settings first")
-        self.crawler, self.stats = crawler, crawler.stats
+        self.crawler = crawler
         with log_start_errors(logger):
             self.settings = BloomSettings.from_settings(crawler.settings)
             self.jobdir = job_directory(crawler.settings)
-        self._looks_only = looks_only(crawler)
-        if self.jobdir is not None and self._looks_only:
+        self.setup = Setup(looks_only(crawler))
+        if self.jobdir is not None and self.setup.looks_only:
             logger.info("%s is left alone: this is no crawl, but a command that looks at pages", self.jobdir)
             self.jobdir = None
-        self.fingerprints: Fingerprints = fingerprints_of(crawler, noted_rules(self.jobdir))
         self.store: Store | None = None
-        self.job: JobStore | None = None
-        """The store, if it is a job's and our scheduler keeps its requests there."""
-        self.journal: FeedJournal | None = None
-        """Of the feeds of a fleet's worker that has a job directory."""
         self.delta: Delta | None = None
         self.is_closed = False
         self.has_failed = False
-        self.decision: Decision | None = None
-        """The last one."""
         options = self.settings.loop_guard
         self.guard = LoopGuard(options) if options else None
-        self._filter = ""
-        self.scheduler_name = ""
-        """Class of our scheduler, which keeps the pending requests; "" if the crawl has another."""
-        self.feeds: list[Feed] = []
-        """Their files are part of each commit."""
-        self._make_store: Callable[[Crawler, BloomSettings, Fingerprints], Store] | None = None
-        self._answers_for_links = False
-        self._add: Callable[[bytes], bool] = self._open_and_add
-        self.spider_state = SpiderState()
-        self.start_urls: StartUrls | None = None
-        """Which of them a job has taken in."""
-        self.missing_hooks: list[str] = []
-        """Private parts of Scrapy that we use and this Scrapy does not have."""
-        self._forgotten = 0
         self.progress = Progress(crawler.stats, debug=crawler.settings.getbool("DUPEFILTER_DEBUG"))
+        fingerprints = fingerprints_of(crawler, noted_rules(self.jobdir))
+        self.decisions = Decisions(fingerprints, self.guard, self.progress, self.open)
         self.failures = Failures(crawler)
         self.pages = PagesInProgress(self.failures.statuses, self._take_back)
-
-    # -- what Scrapy's faces say of themselves, before the crawl is opened --------------------------------------------
-
-    def use_filter(self, name: str, fingerprints: Fingerprints, *, answers_for_links: bool) -> None:
-        """Note that our filter, of class *name*, makes the decisions, by *fingerprints*.
-
-        If it does not answer for links, because a subclass has the last word on requests, all links pass.
-        """
-        self._filter, self.fingerprints, self._answers_for_links = name, fingerprints, answers_for_links
+        self.parts = CommitParts(crawler, self.failures, self.progress)
 
     @property
-    def has_filter(self) -> bool:
-        """Whether our filter makes the decisions."""
-        return bool(self._filter)
+    def stats(self) -> StatsCollector:
+        """Scrapy's, of this crawl."""
+        assert self.crawler.stats is not None  # noqa: S101 - checked when this was made
+        return self.crawler.stats
 
-    def use_store(self, make: Callable[[Crawler, BloomSettings, Fingerprints], Store]) -> None:
-        """Keep filter and requests, or the filter alone, where *make* does: on a server."""
-        self._make_store = make
+    @property
+    def job(self) -> JobStore | None:
+        """The store, if it is a job's and our scheduler keeps its requests there."""
+        return self.store if isinstance(self.store, JobStore) and self.setup.scheduler else None
 
     def flush_feeds(self) -> None:
         """Hand what was written to the feeds to the operating system: a kill does not lose it."""
-        for feed in self.feeds:
-            feed.flush()
+        self.parts.flush_feeds()
         if self.delta is not None:
             self.delta.commit_begins()
 
@@ -170,45 +148,41 @@ class Crawl:
         if self.store is not None:
             return
         with log_start_errors(logger), ExitStack() as on_error:
-            self.delta = None if self._looks_only else open_delta(self.crawler, self.settings, self.scheduler_name)
+            if not self.setup.looks_only:
+                self.delta = open_delta(self.crawler, self.settings, self.setup.scheduler)
             if self.delta is not None:
                 on_error.callback(self.delta.close)
             store = self._opened_store()
             on_error.pop_all()
-        self.store, add = store, store.add
-        if self.settings.forget_failed:
-            add = self._adding_unless_failed(store.add)
-        self._add = add if self.guard is None else self.guard.counting(add)
+        self.store = store
+        self.decisions.begin(store, self.delta, self.failures.twice if self.settings.forget_failed else None)
         if self.delta is not None:
-            self.delta.begin(store, self.fingerprints.of_request, self.pages.of_response, has_feeds=bool(self.feeds))
+            of_request, of_response = self.decisions.fingerprints.of_request, self.pages.of_response
+            self.delta.begin(store, of_request, of_response, has_feeds=bool(self.parts.feeds))
             self.progress.lost_elsewhere = self.delta.expected_lost
-        if isinstance(store, JobStore) and self.scheduler_name:
-            self._begin_job(store)
-        self.failures.begin(self.store)
-        self.missing_hooks = watch_engine(self.pages, self.crawler)
-        if IN_PROGRESS not in self.missing_hooks:  # otherwise no page is ever done, and its items would wait for it
+        if self.job is not None:
+            self.parts.begin(self.job)
+        self.failures.begin(store)
+        watch_engine(self.pages, self.crawler)
+        if (
+            IN_PROGRESS not in self.pages.missing_hooks
+        ):  # otherwise no page is ever done, and its items would wait for it
             self.pages.in_flight = store.in_flight
         if self.guard is not None:
             self.crawler.signals.connect(self._end_if_given_up, signal=signals.spider_idle)
         self._timer = repeat(self.tick, TICK_SECONDS)
-        self.progress.opened([name for name in (self._filter, self.scheduler_name) if name], store, self.guard)
+        self.progress.opened(list(filter(None, (self.setup.filter, self.setup.scheduler))), store, self.guard)
 
     def _opened_store(self) -> Store:
-        if self._make_store is not None and not self._looks_only:
-            return self._make_store(self.crawler, self.settings, self.fingerprints)
-        opening = Opening(self.crawler, self.settings, self.fingerprints, self._filter, self.scheduler_name, self.guard)
+        setup, fingerprints = self.setup, self.decisions.fingerprints
+        if setup.make_store is not None and not setup.looks_only:
+            return setup.make_store(self.crawler, self.settings, fingerprints)
+        opening = Opening(self.crawler, self.settings, fingerprints, setup.filter, setup.scheduler, self.guard)
         if self.jobdir is None:
             return opening.in_memory()
         if self.delta is not None:
             opening.begin_anew(self.jobdir)
         return opening.in_job(self.jobdir, self._prepare_commit)
-
-    def _begin_job(self, store: JobStore) -> None:
-        self.job = store
-        self.spider_state.begin(store)
-        noted = store.database.notes("state").get(NOTE) if store.is_resumed else None
-        self.start_urls = StartUrls(self.crawler.spider, noted)
-        self.crawler.signals.connect(self.spider_state.restore, signal=signals.spider_opened)
 
     def close(self, reason: str) -> None:
         """Write what is left, set the final stats, and close the store. Closing twice is harmless.
@@ -253,27 +227,6 @@ class Crawl:
             self.stats.set_value("bloom/loop/left", self.guard.log_left(store.frontier.groups(), stays=stays))
         self.guard.log_aliases(self.settings.url_rules)
 
-    # -- a request's way ---------------------------------------------------------------------------------------------
-
-    def decide(self, request: Request) -> Decision:
-        """Decide whether to fetch *request*, and remember it if so."""
-        if self.guard is not None and (objection := self.guard.objection(request.url)) is not None:
-            # A trap's URLs take no room in the filter.
-            self.decision = Decision(request, False, None, objection.limit, objection.reason)
-        else:
-            fingerprint = self.fingerprints.of_request(request)
-            # Decision() itself takes 0.2 us of 3.5.
-            self.decision = tuple.__new__(Decision, (request, self._add(fingerprint), fingerprint, "", ""))
-        return self.decision
-
-    def _adding_unless_failed(self, add: Callable[[bytes], bool]) -> Callable[[bytes], bool]:
-        """Return *add*, except that requests that failed twice in this run count as seen until it ends."""
-        return lambda fingerprint: fingerprint not in self.failures.twice and add(fingerprint)
-
-    def _open_and_add(self, fingerprint: bytes) -> bool:
-        self.open()  # for schedulers that never open their filter
-        return self._add(fingerprint)
-
     # -- a page's way -------------------------------------------------------------------------------------------------
 
     def done(self, request: Request) -> None:
@@ -299,7 +252,7 @@ class Crawl:
     def _take_back(self, request: Request) -> None:
         """With ``BLOOM_FORGET_FAILED``, make *request*, which failed, new again, and what was redirected to it."""
         if self.settings.forget_failed:
-            for failed in self.failures.new_again(request, self.fingerprints):
+            for failed in self.failures.new_again(request, self.decisions.fingerprints):
                 self.forget(failed)
 
     def is_over(self) -> bool:
@@ -313,42 +266,6 @@ class Crawl:
     def _end_if_given_up(self) -> None:
         if self.is_given_up():
             raise CloseSpider("loop_guard")
-
-    # -- for links ---------------------------------------------------------------------------------------------------
-
-    def seen(self, fingerprints: Sequence[bytes]) -> list[bool]:
-        """Return for each of *fingerprints* whether it was seen. Remembers nothing, and never raises."""
-        if self.store is None or not self._answers_for_links:
-            return [False] * len(fingerprints)
-        try:
-            seen = self.store.seen(fingerprints)
-            known = seen if self.delta is None else self.delta.known(fingerprints)
-            return [either or other for either, other in zip(seen, known, strict=True)]
-        except Exception:
-            logger.exception("Links could not be checked for being seen, and pass")
-            return [False] * len(fingerprints)
-
-    @property
-    def epoch(self) -> int:
-        """A number that changes whenever something seen may have become new: taken back, or too old."""
-        return self._forgotten + (0 if self.store is None else self.store.times_anew + self.store.chain.drops)
-
-    def within_limits(self, urls: Sequence[str]) -> list[bool]:
-        """Return for each of *urls* whether the limits of the loop guard allow it; count those they do not."""
-        if self.guard is None:
-            return [True] * len(urls)
-        objections = [self.guard.objection(url) for url in urls]
-        for url, objection in zip(urls, objections, strict=True):
-            if objection is not None:
-                self.progress.beyond_limit(url, objection.limit, objection.reason)
-        return [objection is None for objection in objections]
-
-    def note_dropped_links(self, fingerprints: Sequence[bytes]) -> None:
-        """Count links that were dropped because their pages, by *fingerprints*, were asked for before."""
-        if fingerprints:
-            self.progress.dropped_links(len(fingerprints))
-        if self.guard is not None:
-            self.guard.count_links(fingerprints)
 
     # -- commits -----------------------------------------------------------------------------------------------------
 
@@ -365,18 +282,9 @@ class Crawl:
                 self.fail(error)
 
     def _prepare_commit(self, batch: Batch) -> None:
-        """Add to *batch* what else belongs to this moment: feeds, ``spider.state``, figures."""
-        for feed in self.feeds:
-            batch.feeds += feed.lengths()
-        if self.delta is not None and self.store is not None:
-            self.delta.commit_begins()
-        batch.note("state", self.spider_state.changed(self.crawler.spider))
-        if self.start_urls is not None:
-            batch.note("state", self.start_urls.changed())
-        batch.failed += self.failures.to_commit
-        self.failures.to_commit.clear()
-        if isinstance(self.store, JobStore):
-            self.progress.prepare_commit(batch, self.store, is_last=self.is_closed)
+        """Add to *batch* what else belongs to this moment."""
+        if isinstance(self.store, JobStore):  # not yet with the first commit, which notes that a run has begun
+            self.parts.add_to(batch, self.store, self.delta, is_last=self.is_closed)
 
     def fail(self, error: Exception) -> None:
         """End the crawl because of *error*: what is not committed is fetched again."""
@@ -388,9 +296,4 @@ class Crawl:
 
     def forget(self, request: Request) -> None:
         """Take *request* back: in this run or a later one, the next one like it is new. Never raises."""
-        self._forgotten += 1
-        try:
-            if self.store is not None:
-                self.store.forget(self.fingerprints.of_request(request))
-        except Exception:  # Scrapy would log it without saying what it means
-            logger.exception("%s could not be taken back, and counts as seen", request)
+        self.decisions.forget(request)

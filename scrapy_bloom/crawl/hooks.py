@@ -79,15 +79,15 @@ def _takes(owner: object, method: str, *names: str) -> bool:
     return tuple(parameters)[: len(names)] == names
 
 
-def watch_engine(pages: PagesInProgress, crawler: Crawler) -> list[str]:
-    """Have the engine of *crawler* tell *pages* what becomes of requests; return the hooks that are missing."""
+def watch_engine(pages: PagesInProgress, crawler: Crawler) -> None:
+    """Have the engine of *crawler* tell *pages* what becomes of requests, and which hooks are missing."""
     try:
         engine: Any = crawler.engine
     except RuntimeError:  # Scrapy 2.19 and newer, where a filter is used without a crawl
         engine = None
     if engine is None:
-        return []
-    missing = missing_hooks(crawler)
+        return
+    missing = pages.missing_hooks = missing_hooks(crawler)
     for name in missing:
         logger.warning("This Scrapy has no %s as scrapy-bloom knows it: %s. Please report it", name, LOSSES[name])
     if "engine._handle_downloader_output" not in missing:
@@ -97,7 +97,6 @@ def watch_engine(pages: PagesInProgress, crawler: Crawler) -> list[str]:
         scraper.handle_spider_output_async = _telling_parents(pages, scraper.handle_spider_output_async)
     if "engine.scraper.handle_spider_error" not in missing:
         engine.scraper.handle_spider_error = _telling_errors(pages, engine.scraper.handle_spider_error)
-    return missing
 
 
 def watch_progress(crawler: Crawler, left: Callable[[Request], None]) -> None:

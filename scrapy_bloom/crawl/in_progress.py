@@ -26,6 +26,8 @@ class PagesInProgress:
 
     def __init__(self, failing_statuses: Collection[int], take_back: Callable[[Request], None]) -> None:
         self._failing_statuses, self._take_back = failing_statuses, take_back
+        self.missing_hooks: list[str] = []
+        """Private parts of Scrapy that we use and this Scrapy does not have."""
         self.in_flight: Mapping[int, Page] = {}
         """The pages that our scheduler has handed out, by id() of the request."""
         self.parents: dict[int, tuple[Request | None, Page | None]] = {}

@@ -70,11 +70,11 @@ class UnseenLinkExtractor(LinkExtractor):
         base = get_base_url(response)
         if not self._is_plain:
             links = super().extract_links(response)
-            new = memory.new([link.url for link in links], base, "utf-8", crawl)  # they are quoted already
+            new = memory.new([link.url for link in links], base, "utf-8", crawl.decisions)  # they are quoted already
             return [link for link in links if link.url in new]
 
         stripped = [href.strip(HTML5_WHITESPACE) for href in self._hrefs(response)]
-        new = memory.new(stripped, base, response.encoding, crawl)
+        new = memory.new(stripped, base, response.encoding, crawl.decisions)
         if not new:
             return []
         # Scrapy's own work begins with a list of elements and their links. It takes a third of that work.

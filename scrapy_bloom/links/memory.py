@@ -17,7 +17,7 @@ from w3lib.url import safe_url_string
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from scrapy_bloom.crawl.crawl import Crawl
+    from scrapy_bloom.crawl.decisions import Decisions
 
 MOST_KNOWN = 200_000
 """Links remembered, some 30 MB; past that, all are forgotten and learned anew."""
@@ -60,7 +60,7 @@ class LinkMemory:
         self._size = 0
         self._epoch = 0
 
-    def new(self, links: Iterable[str], base: str, encoding: str, crawl: Crawl) -> set[str]:
+    def new(self, links: Iterable[str], base: str, encoding: str, decisions: Decisions) -> set[str]:
         """Return the raw *links* of a page that are wanted and were not seen; count the links that were seen.
 
         Links that cannot be checked count as new. Links that were seen are votes for their pages: the loop guard counts
@@ -70,13 +70,13 @@ class LinkMemory:
             links: The text of each, without white space around it.
             base: The URL that they are relative to.
             encoding: That of the page, in which queries are quoted.
-            crawl: Which knows what was seen, always the same.
+            decisions: Of the crawl, always the same.
 
         """
-        of_url, parts = crawl.fingerprints.of_url, _split_base(base)
+        of_url, parts = decisions.fingerprints.of_url, _split_base(base)
         if of_url is None or parts is None:
             return set(links)
-        self._forget_outdated(crawl.epoch)
+        self._forget_outdated(decisions.epoch)
         site = self._place(parts[1], encoding)
         folder = self._place(parts[1], parts[2] or "/", encoding)
 
@@ -84,9 +84,10 @@ class LinkMemory:
         fresh = wanted.difference(site.seen).difference(folder.seen)
         votes = [site.seen.get(link) or folder.seen[link] for link in wanted.difference(fresh)]
         is_ascii = _ASCII.encode(encoding) == _ASCII.encode()
-        shares = is_ascii and crawl.fingerprints.ignore_fragments  # one fingerprint for all fragments of a page
+        shares = is_ascii and decisions.fingerprints.ignore_fragments  # one fingerprint for all fragments of a page
         if fresh and shares:
-            of_fragments = self._seen_without_fragment(fresh, _fingerprint_if_seen(base, of_url, crawl), site, folder)
+            own = _fingerprint_if_seen(base, of_url, decisions)
+            of_fragments = self._seen_without_fragment(fresh, own, site, folder)
             fresh, votes = fresh - of_fragments.keys(), [*votes, *of_fragments.values()]
         urls: dict[str, str] = {}
         fingerprints: list[bytes] = []
@@ -96,15 +97,17 @@ class LinkMemory:
                 fingerprints.append(of_url(url))
                 urls[link] = url
         unseen: dict[str, str] = {}
-        for (link, url), fingerprint, is_seen in zip(urls.items(), fingerprints, crawl.seen(fingerprints), strict=True):
+        for (link, url), fingerprint, is_seen in zip(
+            urls.items(), fingerprints, decisions.seen(fingerprints), strict=True
+        ):
             if is_seen:
                 for seen in {link, link.partition("#")[0]} if shares else {link}:
                     self._remember(seen, fingerprint, site, folder)
                 votes.append(fingerprint)
             else:
                 unseen[link] = url
-        crawl.note_dropped_links(votes)
-        return (fresh - urls.keys()) | self._allowed(unseen, crawl, site, folder)
+        decisions.note_dropped(votes)
+        return (fresh - urls.keys()) | self._allowed(unseen, decisions, site, folder)
 
     def _forget_outdated(self, epoch: int) -> None:
         """Begin anew if something seen may have become new since, or if too much is remembered."""
@@ -124,10 +127,10 @@ class LinkMemory:
                 self._remember(link, fingerprint, site, folder)
         return seen
 
-    def _allowed(self, unseen: Mapping[str, str], crawl: Crawl, site: _Place, folder: _Place) -> set[str]:
+    def _allowed(self, unseen: Mapping[str, str], decisions: Decisions, site: _Place, folder: _Place) -> set[str]:
         """Return those links of *unseen*, URLs by link, that are wanted and within the limits of the loop guard."""
         wanted = {link: url for link, url in unseen.items() if self._is_wanted(url)}
-        within = crawl.within_limits([*wanted.values()])
+        within = decisions.within_limits([*wanted.values()])
         allowed = {link for link, is_within in zip(wanted, within, strict=True) if is_within}
         for link in unseen.keys() - allowed:
             self._remember(link, None, site, folder)
@@ -161,9 +164,9 @@ def _joined(link: str, base: str, encoding: str, folder: _Place | None) -> str:
     return directory + match[2]
 
 
-def _fingerprint_if_seen(url: str, of_url: Callable[[str], bytes], crawl: Crawl) -> bytes | None:
+def _fingerprint_if_seen(url: str, of_url: Callable[[str], bytes], decisions: Decisions) -> bytes | None:
     try:
         fingerprint = of_url(url)
     except Exception:  # of a rule of the user's
         return None
-    return fingerprint if crawl.seen([fingerprint])[0] else None
+    return fingerprint if decisions.seen([fingerprint])[0] else None

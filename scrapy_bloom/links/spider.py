@@ -59,7 +59,8 @@ class UnseenLinks:
         base, encoding = "http://unknown.invalid/", "utf-8"  # a site without pages, so relative links pass
         if isinstance(response, TextResponse):
             base, encoding = get_base_url(response), response.encoding
-        new = memory.new([href for href in hrefs if href is not None], base, encoding, Crawl.of(self.crawler))
+        decisions = Crawl.of(self.crawler).decisions
+        new = memory.new([href for href in hrefs if href is not None], base, encoding, decisions)
         kept: list[LinkT] = kind(link for link, href in zip(links, hrefs, strict=True) if href is None or href in new)
         return kept
 

@@ -273,7 +273,7 @@ def test_links_to_known_pages_are_dropped(tmp_path: Path) -> None:
     prints = [fingerprint(Request(url)) for url in URLS[:2]]
     for number, expected in enumerate([[False, False], [True, False]]):
         with opened(tmp_path / f"job-{number}", own) as engine:
-            assert engine.crawl.seen(prints) == expected
+            assert engine.crawl.decisions.seen(prints) == expected
             if not number:
                 engine.push(Request(URLS[0]))
                 request = engine.start()

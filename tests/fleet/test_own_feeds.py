@@ -53,7 +53,13 @@ def off(*owns: Own) -> dict[int, int]:
 
 
 @pytest.mark.parametrize(
-    ("feed_format", "options"), [("jsonlines", {"batch_item_count": 7}), ("csv", {}), ("json", {})], ids=str
+    ("feed_format", "options"),
+    [
+        ("jsonlines", {"batch_item_count": 7}),
+        pytest.param("csv", {}, marks=pytest.mark.slow),
+        pytest.param("json", {}, marks=pytest.mark.slow),
+    ],
+    ids=str,
 )
 def test_kills_neither_lose_an_item_nor_give_it_twice(
     server: RedisServer, tmp_path: Path, feed_format: str, options: dict[str, int]

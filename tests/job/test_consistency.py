@@ -67,7 +67,7 @@ def test_a_job_keeps_the_meaning_that_its_preset_had(tmp_path: Path) -> None:
         for rules in (begun_with, "common", "common"):
             with opened(job, {"BLOOM_URL_RULES": rules}) as engine:
                 engine.push(Request("http://a.example/"))
-                assert engine.crawl.fingerprints.of_request(Request(url)) == fingerprint(
+                assert engine.crawl.decisions.fingerprints.of_request(Request(url)) == fingerprint(
                     Request("http://a.example/" if begun_with is former else url)
                 )
         noted.append(inspect_job(job).state.key_space["rules"])

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
-from scrapy import Request
+from scrapy import Request, signals
 from twisted.python.failure import Failure
 
 from scrapy_bloom.job import commits
@@ -194,8 +194,8 @@ class PendingRequests(RuleBasedStateMachine):
 
     def answers(self) -> set[str]:
         """Return which URLs are seen."""
-        fingerprints = [self.engine.crawl.fingerprints.of_request(Request(url)) for url in URLS]
-        return set(itertools.compress(URLS, self.engine.crawl.seen(fingerprints)))
+        fingerprints = [self.engine.crawl.decisions.fingerprints.of_request(Request(url)) for url in URLS]
+        return set(itertools.compress(URLS, self.engine.crawl.decisions.seen(fingerprints)))
 
 
 class PendingInJob(PendingRequests):
@@ -328,7 +328,7 @@ class LimitedInJob(PendingInJob):
     settings: ClassVar[dict[str, Any]] = LIMITED
 
 
-@pytest.mark.parametrize("examples", [8, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [8, pytest.param(150, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("machine", [PendingRequests, PendingInJob, FifoInJob, LimitedRequests, LimitedInJob])
 def test_no_pending_request_is_lost(
     machine: type[PendingRequests], examples: int, monkeypatch: pytest.MonkeyPatch
@@ -355,3 +355,15 @@ def test_a_kill_after_the_transaction(tmp_path: Path, whole: bool, is_taken_back
         snapshot(tmp_path / "job", tmp_path / "copy")
     with opened(tmp_path / "copy") as engine:
         assert engine.push(page) == [is_taken_back]
+
+
+def test_a_state_that_the_spider_begins_with_gives_way_to_the_last_commits(tmp_path: Path) -> None:
+    """As with Scrapy's own ``spider.state``: a spider that sets one in ``__init__`` loses nothing when it resumes."""
+    with opened(tmp_path / "job") as engine:
+        engine.spider.state["kept"] = True
+        engine.commit()
+        snapshot(tmp_path / "job", tmp_path / "copy")
+    with opened(tmp_path / "copy") as engine:
+        assert engine.spider.state == {}
+        engine.crawler.signals.send_catch_log(signals.spider_opened, spider=engine.spider)
+        assert engine.spider.state["kept"]

@@ -172,6 +172,7 @@ print(crawler.stats.get_value("response_received_count"), crawler.stats.get_valu
 """
 
 
+@pytest.mark.slow
 def test_a_guarded_job_that_is_exported_needs_nothing_of_ours(tmp_path: Path) -> None:
     """What it pickles names no class of ours, and Scrapy crawls on where scrapy-bloom is not installed."""
     job = tmp_path / "job"
