@@ -174,7 +174,7 @@ class Frontier:
         self.taken: set[int] = set()
         """Ids of rows in the file that were handed out, or are done and still to be deleted."""
         # A lane as it is stored, until it is its slot's turn, takes a quarter of the memory and half the time to open.
-        self._slots: dict[str, Slot | list[LaneRow]] = {}
+        self._slots: dict[str, Slot | LaneRow | list[LaneRow]] = {}
         self._turns: deque[str] = deque()
         self.size = 0
         """How many requests are pending."""
@@ -188,8 +188,10 @@ class Frontier:
             waiting = self._slots.get(row.slot)
             if isinstance(waiting, list):
                 waiting.append(row)
+            elif isinstance(waiting, LaneRow):
+                self._slots[row.slot] = [waiting, row]
             else:
-                self._slots[row.slot] = [row]
+                self._slots[row.slot] = row
                 self._turns.append(row.slot)
             self.size += row.rows
 
@@ -197,7 +199,7 @@ class Frontier:
         """Take in *request*, and return its lane. *id_* is larger than any before."""
         slot = self._slots.get(key.slot)
         place = (-key.priority, key.is_start)
-        if slot is None or isinstance(slot, list) or place not in slot.places:
+        if not isinstance(slot, Slot) or place not in slot.places:
             slot = self._new_place(key.slot, place)
         kinds = slot.places[place]
         if key.slot in self._given_up:  # the new request may be of another host
@@ -219,7 +221,7 @@ class Frontier:
         if slot is None:
             slot = self._slots[name] = Slot()
             self._turns.append(name)
-        elif isinstance(slot, list):
+        elif not isinstance(slot, Slot):
             slot = self._opened(name, slot)
         if place not in slot.places:
             slot.places[place] = {}
@@ -228,9 +230,9 @@ class Frontier:
             slot.next = min(slot.places)
         return slot
 
-    def _opened(self, name: str, rows: list[LaneRow]) -> Slot:
+    def _opened(self, name: str, rows: LaneRow | list[LaneRow]) -> Slot:
         slot = self._slots[name] = Slot()
-        for row in rows:
+        for row in [rows] if isinstance(rows, LaneRow) else rows:
             key = LaneKey(row.slot, row.priority, bool(row.is_start), row.kind)
             place = (-key.priority, key.is_start)
             lane = Lane(key, is_lifo=self._is_lifo[key.is_start], stored=row.rows)
@@ -251,19 +253,19 @@ class Frontier:
         Slots with many lanes are few, and costly to open. With a share the lanes stay: it knows more than the file.
         """
         slot = self._slots.get(name)
-        if slot is None or isinstance(slot, list) or self._share is not None or len(slot.places) > 1:
+        if not isinstance(slot, Slot) or self._share is not None or len(slot.places) > 1:
             return
         (kinds,) = slot.places.values()
         if len(kinds) == 1:
             (lane,) = kinds.values()
             if not lane.fresh and not lane.ahead:
-                self._slots[name] = [LaneRow(lane.id, *lane.key, lane.stored)]
+                self._slots[name] = LaneRow(lane.id, *lane.key, lane.stored)
 
     def groups(self) -> Iterator[Group]:
         """Yield what the share knows of each place in which requests with a kind wait, but for full slots."""
         for name in (*self._turns, *self._waiting, *self._given_up):
             slot = self._slots[name]
-            yield from (self._opened(name, slot) if isinstance(slot, list) else slot).groups.values()
+            yield from (slot if isinstance(slot, Slot) else self._opened(name, slot)).groups.values()
 
     def full(self) -> dict[str, int]:
         """Return how many requests wait in each slot that is full."""
@@ -274,6 +276,8 @@ class Frontier:
 
     def _size_of(self, name: str) -> int:
         slot = self._slots[name]
+        if isinstance(slot, LaneRow):
+            return slot.rows
         if isinstance(slot, list):
             return sum(row.rows for row in slot)
         return sum(len(lane) for kinds in slot.places.values() for lane in kinds.values())
@@ -293,7 +297,7 @@ class Frontier:
             if name is None:
                 return None
             slot = self._slots[name]
-            if isinstance(slot, list):
+            if not isinstance(slot, Slot):
                 slot = self._opened(name, slot)
             place, kind = slot.next, ""
             if self._share is not None:

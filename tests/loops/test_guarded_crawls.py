@@ -11,6 +11,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from scrapy_bloom.commands.info import info
 from scrapy_bloom.job.database import NAME, Database
 from scrapy_bloom.job.inspect import inspect_job
