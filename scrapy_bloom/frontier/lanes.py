@@ -185,14 +185,13 @@ class Frontier:
     def restore(self, rows: Iterable[LaneRow]) -> None:
         """Take in the lanes that an earlier run left in the file."""
         for row in rows:
-            waiting = self._slots.get(row.slot)
-            if isinstance(waiting, list):
+            waiting = self._slots.setdefault(row.slot, row)
+            if waiting is row:
+                self._turns.append(row.slot)
+            elif isinstance(waiting, list):
                 waiting.append(row)
             elif isinstance(waiting, LaneRow):
                 self._slots[row.slot] = [waiting, row]
-            else:
-                self._slots[row.slot] = row
-                self._turns.append(row.slot)
             self.size += row.rows
 
     def push(self, key: LaneKey, id_: int, request: Any) -> Lane:

@@ -7,8 +7,9 @@ commit           ->  one transaction, and then the bits: :mod:`~scrapy_bloom.job
 
 from __future__ import annotations
 
+import gc
 import logging
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,7 +28,7 @@ from scrapy_bloom.job.feeds import NotedFeeds
 from scrapy_bloom.job.open_pages import OpenPages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from scrapy import Request, Spider
@@ -145,7 +146,8 @@ class JobStore(MemoryStore):
             self._share.load(self.database.notes("kind"))
         if self.pages is not None:
             self.pages.counts.update(self.database.pages())
-        self.frontier.restore(self.database.lanes())
+        with _without_garbage_collection():
+            self.frontier.restore(self.database.lanes())
         self.paused.restore(self.database.notes("state"))
         self._commits.batch.feeds += self.noted.repair()
         self.before = self.database.state  # what Scrapy left is taken in
@@ -317,3 +319,15 @@ class JobStore(MemoryStore):
         with suppress(AttributeError):  # it could not be opened
             self.database.close()
         self.filters.close()
+
+
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Let nothing be collected: a million lanes, all of which stay, would be looked through again and again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
