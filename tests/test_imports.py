@@ -19,10 +19,6 @@ MOST_LINES = 400
 MOST_COMPLEX = 15
 MOST_EXCEPTIONS = 8
 MOST_ATTRIBUTES = 15
-MANY_ATTRIBUTES = {
-    "Trap": 19,
-}
-
 FLOOR = {"errors", "filter", "url", "loops", "settings"}
 STORES = {"frontier", "job", "fleet"}
 MAY_IMPORT = {
@@ -152,14 +148,14 @@ def attributes_of(node: ast.ClassDef) -> set[str]:
 
 
 def test_classes_have_few_attributes() -> None:
-    """A class with many does several things. Those that have too many still may not get more."""
+    """A class with many does several things."""
     many = {
         node.name: count
         for path in [*PACKAGE.rglob("*.py"), *(REPOSITORY / "benchmarks").rglob("*.py")]
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.ClassDef) and (count := len(attributes_of(node))) > MOST_ATTRIBUTES
     }
-    assert many == MANY_ATTRIBUTES
+    assert not many
 
 
 def test_errors_are_few() -> None:

@@ -33,6 +33,41 @@ class Ask(NamedTuple):
         return int(self.query.get(key, default))
 
 
+class Draws:
+    """What a trap draws: the same for the same key, however often."""
+
+    def __init__(self, salt: float, wording: Wording) -> None:
+        self.salt, self._wording = salt, wording
+        self.count = 0
+        """How many tokens were drawn, or might have been."""
+
+    def seeded(self, key: object) -> random.Random:
+        return random.Random(f"{self.salt} {key}")
+
+    def fresh(self) -> str:
+        """Return another token each time."""
+        self.count += 1
+        return self.token(self.count)
+
+    def token(self, *parts: object) -> str:
+        return f"{self.seeded(parts).getrandbits(48):012x}"
+
+    def words(self, key: object, count: int) -> list[str]:
+        return self.seeded(key).sample(self._wording.words[:300], count)
+
+
+@dataclass
+class Copies:
+    """How a trap copies honest pages."""
+
+    plain: Callable[[Ask], str]
+    """Which page is copied."""
+    rewrite: Callable[[Ask], Callable[[str], str]] = lambda ask: str
+    """What becomes of the links of a copy to the host's pages."""
+    more: Callable[[Ask], Links] = lambda ask: []
+    """The further links of a copy."""
+
+
 @dataclass
 class Trap:
     """A trap beside the honest section *host*.
@@ -55,17 +90,16 @@ class Trap:
     pattern: re.Pattern[str] | None = None
     brings_something: bool = False
     drawn: Any = None
-    count: int = 0
-    rewrite: Callable[[Ask], Callable[[str], str]] = lambda ask: str
-    """What becomes of the links of a copy to the host's pages."""
-    more: Callable[[Ask], Links] = lambda ask: []
-    """The further links of a copy."""
 
     def __post_init__(self) -> None:
-        self.salt = self.rng.random()
-        self.targets = list(self.host.pages)
-        self.plain: Callable[[Ask], str] = lambda ask: without(ask.url, *self.params)
+        self.draws = Draws(self.rng.random(), self.wording)
+        self.copies = Copies(lambda ask: without(ask.url, *self.params))
         self.serve: Callable[[Ask], Page | None] = self.copy
+
+    @property
+    def targets(self) -> list[str]:
+        """The pages of the host."""
+        return list(self.host.pages)
 
     def claims(self, ask: Ask) -> bool:
         if self.params:
@@ -75,9 +109,9 @@ class Trap:
         return f"{ask.path}/".startswith(f"{self.root}/")
 
     def copy(self, ask: Ask) -> Page | None:
-        """Show the honest page that is *plain*."""
-        rewrite, more = self.rewrite(ask), self.more(ask)
-        page = self.pages.get(self.plain(ask))
+        """Show a copy of an honest page."""
+        rewrite, more = self.copies.rewrite(ask), self.copies.more(ask)
+        page = self.pages.get(self.copies.plain(ask))
         if page is None:
             return None
         links = [(rewrite(href) if href in self.host.pages else href, text) for href, text in page.links]
@@ -92,23 +126,10 @@ class Trap:
     def folders(self, ask: Ask) -> list[str]:
         return [part for part in ask.path[len(self.root) :].split("/") if part]
 
-    def seeded(self, key: object) -> random.Random:
-        return random.Random(f"{self.salt} {key}")
-
-    def fresh(self) -> str:
-        """Return another token each time."""
-        self.count += 1
-        return self.token(self.count)
-
-    def token(self, *parts: object) -> str:
-        return f"{self.seeded(parts).getrandbits(48):012x}"
-
-    def words(self, key: object, count: int) -> list[str]:
-        return self.seeded(key).sample(self.wording.words[:300], count)
-
     def known(self, rng: random.Random, count: int) -> Links:
         """Return links to some of the host's pages."""
-        found = rng.sample(self.targets, min(count, len(self.targets)))
+        targets = self.targets
+        found = rng.sample(targets, min(count, len(targets)))
         return [(href, self.wording.name(href)) for href in found]
 
 

@@ -36,11 +36,11 @@ def calendar_by_path(t: Trap, ask: Ask) -> Page:
     return shown(f"Events for {'/'.join(map(str, parts))}", links, "<p>There are no events.</p>")
 
 
-@endless(lambda t: t.wording.sentences(t.salt, 12))
+@endless(lambda t: t.wording.sentences(t.draws.salt, 12))
 def calendar_with_events(t: Trap, ask: Ask) -> Page:
     """Months that repeat the same few events."""
     at = ask.number("m", 0)
-    rng = t.seeded(at)
+    rng = t.draws.seeded(at)
     events = "".join(f"<p>{rng.randint(1, 28)} {line}</p>" for line in rng.sample(t.drawn, 5))
     return shown(f"Month {at}", [(t.to(m=at + step), "month") for step in (-1, 1, 12)], events)
 
@@ -51,7 +51,7 @@ def archive_by_day(t: Trap, ask: Ask) -> Page:
     parts = t.folders(ask)
     first, size = ((1970, 50), (1, 12), (1, 28), (1, 0))[min(len(parts), 3)]
     lists = [(f"{ask.path.rstrip('/')}/{number + first}/", str(number)) for number in range(size)]
-    return shown(f"Archive {'-'.join(parts)}", t.known(t.seeded(ask.path), 4) + lists)
+    return shown(f"Archive {'-'.join(parts)}", t.known(t.draws.seeded(ask.path), 4) + lists)
 
 
 @endless()
@@ -77,8 +77,8 @@ def past_the_end(t: Trap, ask: Ask) -> Page:
 def session_in_query(t: Trap) -> None:
     """A session in a parameter of any name, a new one on each page."""
     t.params = [key := t.rng.choice(["zx", "osCsid", "visitor", "k", "_s"])]
-    t.rewrite = lambda ask: setting(key, t.fresh())
-    t.on_page = lambda path: [(with_query(path, **{key: t.fresh()}), "view")]
+    t.copies.rewrite = lambda ask: setting(key, t.draws.fresh())
+    t.on_page = lambda path: [(with_query(path, **{key: t.draws.fresh()}), "view")]
 
 
 def _session(t: Trap, pattern: str, enter: Callable[[str, str], str]) -> None:
@@ -87,13 +87,13 @@ def _session(t: Trap, pattern: str, enter: Callable[[str, str], str]) -> None:
     often = t.rng.choice([1, 3, 10])
 
     def rewrite(ask: Ask) -> Callable[[str], str]:
-        token = t.fresh() if t.count % often == 0 else re.findall(pattern, ask.url)[0]
-        t.count += 1
+        token = t.draws.fresh() if t.draws.count % often == 0 else re.findall(pattern, ask.url)[0]
+        t.draws.count += 1
         return lambda href: enter(href, token)
 
-    t.rewrite = rewrite
-    t.plain = lambda ask: re.sub(pattern, "", ask.url)
-    t.on_page = lambda path: [(enter(path, t.fresh()), "permalink")]
+    t.copies.rewrite = rewrite
+    t.copies.plain = lambda ask: re.sub(pattern, "", ask.url)
+    t.on_page = lambda path: [(enter(path, t.draws.fresh()), "permalink")]
 
 
 def session_in_segment(t: Trap) -> None:
@@ -117,22 +117,22 @@ def session_behind(t: Trap) -> None:
         return re.sub(r"/*(?=\?|$)", f"/102-{number[:7]:0>7}-{number[-7:]:0>7}", path, count=1)
 
     _session(t, pattern, enter)
-    t.plain = lambda ask: t.first_honest(re.sub(pattern, "", ask.url), re.sub(pattern, "/", ask.url))
+    t.copies.plain = lambda ask: t.first_honest(re.sub(pattern, "", ask.url), re.sub(pattern, "/", ask.url))
 
 
 def junk_behind(t: Trap) -> None:
     """Anything behind an item's path shows the item: /article/12/contact/about/contact."""
-    words = t.words("junk", 6)
+    words = t.draws.words("junk", 6)
     t.pattern = pattern = re.compile(rf"(?:/(?:{'|'.join(words)}))+/?$")
-    t.plain = lambda ask: t.first_honest(pattern.sub("", ask.url), pattern.sub("/", ask.url))
-    t.more = lambda ask: [(f"{ask.url.rstrip('/')}/{word}", word) for word in words]
-    t.on_page = lambda path: [] if "?" in path else t.more(Ask.of(path))[:2]
+    t.copies.plain = lambda ask: t.first_honest(pattern.sub("", ask.url), pattern.sub("/", ask.url))
+    t.copies.more = lambda ask: [(f"{ask.url.rstrip('/')}/{word}", word) for word in words]
+    t.on_page = lambda path: [] if "?" in path else t.copies.more(Ask.of(path))[:2]
 
 
 def referrer(t: Trap) -> None:
     """Links that say where they were found."""
     t.params = [key := t.rng.choice(["ref", "from", "source", "via"])]
-    t.rewrite = lambda ask: setting(key, t.plain(ask))
+    t.copies.rewrite = lambda ask: setting(key, t.copies.plain(ask))
     t.on_page = lambda path: [
         (with_query(href, **{key: path}), text) for href, text in t.pages[path].links[:5] if href in t.host.pages
     ]
@@ -149,14 +149,14 @@ def login(t: Trap, ask: Ask) -> Page:
 def cart(t: Trap) -> None:
     """Buttons that are links, and lead back."""
     t.params = [key := t.rng.choice(["add", "add-to-cart", "wish"])]
-    t.serve = lambda ask: Page("", "none", "", location=t.plain(ask))
+    t.serve = lambda ask: Page("", "none", "", location=t.copies.plain(ask))
     t.on_page = lambda path: [(with_query(path, **{key: n}), "Add") for n in range(len(path) % 5, 9, 3)]
 
 
 def visits(t: Trap) -> None:
     """A number in each link that grows with each page."""
     t.params, numbers = ["visit"], count(1)
-    t.rewrite = lambda ask: lambda href: with_query(href, visit=next(numbers))
+    t.copies.rewrite = lambda ask: lambda href: with_query(href, visit=next(numbers))
     t.on_page = lambda path: [(with_query(path, visit=next(numbers)), "stay here")]
 
 
@@ -166,7 +166,7 @@ def visits(t: Trap) -> None:
 def _views(t: Trap, keys: list[str], values: list[str]) -> None:
     t.params = [key := t.rng.choice(keys)]
     t.on_page = lambda path: [(with_query(path, **{key: value}), value) for value in values]
-    t.more = lambda ask: t.on_page(ask.url)
+    t.copies.more = lambda ask: t.on_page(ask.url)
 
 
 def print_version(t: Trap) -> None:
@@ -187,8 +187,8 @@ def list_orders(t: Trap) -> None:
 def _below(t: Trap, folders: str, most: int | None = None) -> None:
     """Show the host section below *folders*, of which links have so many characters at most."""
     pattern = re.compile(rf"^{folders}(?=/)")
-    t.plain = lambda ask: pattern.sub("", ask.url)
-    t.rewrite = lambda ask: lambda href: pattern.match(ask.url)[0][:most] + href
+    t.copies.plain = lambda ask: pattern.sub("", ask.url)
+    t.copies.rewrite = lambda ask: lambda href: pattern.match(ask.url)[0][:most] + href
 
 
 def views_by_path(t: Trap) -> None:
@@ -201,10 +201,12 @@ def views_by_path(t: Trap) -> None:
 def revisions(t: Trap) -> None:
     """Every page as it was at every commit."""
     _below(t, f"{t.root}/[^/]*")
-    t.more = lambda ask: [
-        (f"{t.root}/{t.token(commit, n)}{t.plain(ask)}", f"parent {n}") for commit in t.folders(ask)[:1] for n in (0, 1)
+    t.copies.more = lambda ask: [
+        (f"{t.root}/{t.draws.token(commit, n)}{t.copies.plain(ask)}", f"parent {n}")
+        for commit in t.folders(ask)[:1]
+        for n in (0, 1)
     ]
-    t.on_page = lambda path: [(f"{t.root}/{t.token(path, 'head')}{path}", "at this commit")]
+    t.on_page = lambda path: [(f"{t.root}/{t.draws.token(path, 'head')}{path}", "at this commit")]
 
 
 def history(t: Trap) -> None:
@@ -212,20 +214,20 @@ def history(t: Trap) -> None:
     t.params = ["oldid", "diff", "action"]
 
     def more(ask: Ask) -> Links:
-        path = t.plain(ask)
+        path = t.copies.plain(ask)
         old = ask.number("oldid", 0) or len(path) * 1000
         links = [(with_query(path, oldid=old - n, diff=old), f"diff {n}") for n in range(1, 5)]
         links += [(with_query(path, oldid=old - 1), "older"), (with_query(path, action="edit", oldid=old), "edit")]
         return links
 
-    t.more = more
+    t.copies.more = more
     t.on_page = lambda path: [(with_query(path, action=action), action) for action in ("history", "edit", "info")]
 
 
 def permalinks(t: Trap) -> None:
     """A link to each post shows the topic that it is in."""
     t.params = ["p", "post"]
-    t.more = lambda ask: [(with_query(ask.url, p=ask.number("p", 1) + n), "#") for n in (1, 2)]
+    t.copies.more = lambda ask: [(with_query(ask.url, p=ask.number("p", 1) + n), "#") for n in (1, 2)]
     t.on_page = lambda path: [(with_query(path, p=len(path) * 100 + n), "#") for n in range(5)]
 
 
@@ -244,7 +246,7 @@ def reply(t: Trap, ask: Ask) -> Page:
 def feeds(t: Trap) -> None:
     """The page again for programs, behind each path."""
     t.pattern = pattern = re.compile(r"/(?:feed|amp|trackback)/?$")
-    t.plain = lambda ask: pattern.sub("", ask.path)
+    t.copies.plain = lambda ask: pattern.sub("", ask.path)
     t.on_page = lambda path: (
         [] if "?" in path or path.endswith("/") else [(f"{path}/{kind}", kind) for kind in ("feed", "amp")]
     )
@@ -253,35 +255,35 @@ def feeds(t: Trap) -> None:
 def mirror(t: Trap) -> None:
     """The section again below another folder, and again below that."""
     _below(t, f"(?:{t.root})+", most=12 * len(t.root))
-    t.more = lambda ask: [(t.root + ask.url, "mirror")]
+    t.copies.more = lambda ask: [(t.root + ask.url, "mirror")]
     t.on_page = lambda path: [(t.root + path, "mirror")]
 
 
 # -- lists without end -------------------------------------------------------------------------------------------------
 
 
-@endless(lambda t: {key: t.words(key, 4) for key in t.words("facets", t.rng.randint(4, 7))})
+@endless(lambda t: {key: t.draws.words(key, 4) for key in t.draws.words("facets", t.rng.randint(4, 7))})
 def facets(t: Trap, ask: Ask) -> Page:
     """Filters in the query in any number, over a list of known things."""
-    links = t.known(t.seeded(sorted(ask.query.items())), 6)
+    links = t.known(t.draws.seeded(sorted(ask.query.items())), 6)
     for key, values in t.drawn.items():
         links += [(with_query(ask.url, **{key: value}), value) for value in values if key not in ask.query]
     return shown("Products " + " ".join(ask.query.values()), links)
 
 
-@endless(lambda t: t.words("values", t.rng.randint(8, 16)))
+@endless(lambda t: t.draws.words("values", t.rng.randint(8, 16)))
 def facets_by_path(t: Trap, ask: Ask) -> Page:
     """Filters as folders in any order."""
     chosen = t.folders(ask)
     links = [(f"{ask.path.rstrip('/')}/{value}", value) for value in t.drawn if value not in chosen]
-    return shown(" ".join(chosen), t.known(t.seeded(sorted(chosen)), 5) + links)
+    return shown(" ".join(chosen), t.known(t.draws.seeded(sorted(chosen)), 5) + links)
 
 
-@endless(lambda t: t.words("tags", t.rng.randint(12, 40)))
+@endless(lambda t: t.draws.words("tags", t.rng.randint(12, 40)))
 def tag_cloud(t: Trap, ask: Ask) -> Page:
     """Lists of what has all of some tags."""
     chosen = [tag for tag in ask.path[len(t.root) + 1 :].split("+") if tag]
-    rng = t.seeded(sorted(chosen))
+    rng = t.draws.seeded(sorted(chosen))
     links = t.known(rng, 5)
     links += [(f"{t.root}/{'+'.join([*chosen, tag])}", tag) for tag in rng.sample(t.drawn, 8) if tag not in chosen]
     return shown("Tagged " + " and ".join(chosen), links)
@@ -290,7 +292,7 @@ def tag_cloud(t: Trap, ask: Ask) -> Page:
 @endless()
 def search(t: Trap, ask: Ask) -> Page:
     """Results for any words, and more words to search for."""
-    rng, asked = t.seeded(ask.url), ask.query.get("q", "")
+    rng, asked = t.draws.seeded(ask.url), ask.query.get("q", "")
     words = asked.split()
     links = t.known(rng, 6)
     links += [(t.to(q=" ".join([*words[-2:], word])), word) for word in rng.sample(t.wording.words, 6)]
@@ -313,14 +315,14 @@ def compare(t: Trap, ask: Ask) -> Page:
 def cursor(t: Trap, ask: Ask) -> Page:
     """A list in JSON whose cursor never ends."""
     titles = [t.pages[path].title for path in t.targets[:10]]
-    links = [(t.to(cursor=t.token(ask.query.get("cursor", ""))), "next")]
+    links = [(t.to(cursor=t.draws.token(ask.query.get("cursor", ""))), "next")]
     return shown("Items", links, " ".join(f"<p>{title}</p>" for title in titles))
 
 
-@endless(lambda t: t.wording.sentences(t.salt, t.rng.choice([15, 60])))
+@endless(lambda t: t.wording.sentences(t.draws.salt, t.rng.choice([15, 60])))
 def shuffled(t: Trap, ask: Ask) -> Page:
     """Sayings of a pool, others each time."""
-    rng = t.seeded(ask.url)
+    rng = t.draws.seeded(ask.url)
     links = [(f"{t.root}/{rng.getrandbits(32)}", "another one") for _ in range(3)]
     return shown("A saying", links, "".join(f"<p>{line}</p>" for line in rng.sample(t.drawn, 3)))
 
@@ -328,15 +330,16 @@ def shuffled(t: Trap, ask: Ask) -> Page:
 @endless()
 def online(t: Trap, ask: Ask) -> Page:
     """Who is here at a time."""
-    rng, at = t.seeded(ask.url), ask.number("t", 1_700_000_000)
+    rng, at = t.draws.seeded(ask.url), ask.number("t", 1_700_000_000)
     links = [(t.to(t=at + rng.randint(1, 999)), "refresh") for _ in range(2)]
-    return shown("Members online", links, f"<p>{', '.join(rng.sample(t.words('names', 30), 8))}</p>")
+    return shown("Members online", links, f"<p>{', '.join(rng.sample(t.draws.words('names', 30), 8))}</p>")
 
 
 def relative(t: Trap) -> None:
     """A relative link that was meant to be absolute."""
     t.entries = [f"{t.root}/"]
-    t.serve = lambda ask: Page("About us", "line", str(t.salt), 3, [(f"{w}/", w) for w in t.words("relative", 3)])
+    links = [(f"{word}/", word) for word in t.draws.words("relative", 3)]
+    t.serve = lambda ask: Page("About us", "line", str(t.draws.salt), 3, links)
 
 
 @endless()
@@ -351,7 +354,7 @@ def slideshow(t: Trap, ask: Ask) -> Page:
 @endless()
 def soft_404(t: Trap, ask: Ask) -> Page:
     """Any address below it answers that it was not found, with links that were not either."""
-    links = [(f"{t.root}/{word}-{n}", word) for n, word in enumerate(t.words(ask.url, 4))]
+    links = [(f"{t.root}/{word}-{n}", word) for n, word in enumerate(t.draws.words(ask.url, 4))]
     return shown("Not found", links, f"<p>Sorry, {ask.url} could not be found.</p><p>Did you mean one of these?</p>")
 
 
@@ -359,8 +362,8 @@ def soft_404(t: Trap, ask: Ask) -> Page:
 def babble(t: Trap, ask: Ask) -> Page:
     """New text on every page, without end."""
     base = ask.path.rstrip("/") if t.drawn and ask.path.count("/") < 9 else t.root
-    links = [(f"{base}/{t.wording.slug((t.salt, ask.url, n))}", "more") for n in range(t.rng.choice([2, 6]))]
-    return Page(t.wording.name(ask.url), "text", f"{t.salt} {ask.url}", 6, links)
+    links = [(f"{base}/{t.wording.slug((t.draws.salt, ask.url, n))}", "more") for n in range(t.rng.choice([2, 6]))]
+    return Page(t.wording.name(ask.url), "text", f"{t.draws.salt} {ask.url}", 6, links)
 
 
 @endless(brings_something=True)
@@ -368,15 +371,15 @@ def map_tiles(t: Trap, ask: Ask) -> Page:
     """A map that goes on in all directions, with new numbers everywhere."""
     x, y, z = (ask.number(key, 5) for key in "xyz")
     moves = [(x + 1, y, z), (x - 1, y, z), (x, y + 1, z), (x, y - 1, z), (x * 2, y * 2, z + 1)]
-    return Page("Map", "numbers", f"{t.salt} {ask.url}", 8, [(t.to(x=a, y=b, z=c), "go") for a, b, c in moves])
+    return Page("Map", "numbers", f"{t.draws.salt} {ask.url}", 8, [(t.to(x=a, y=b, z=c), "go") for a, b, c in moves])
 
 
 @endless()
 def thesaurus(t: Trap, ask: Ask) -> Page:
     """Words that lead to words."""
     title = ask.path.rsplit("/", 1)[1]
-    links = [(f"{t.root}/{word}", f"see {word}") for word in t.words(ask.url, 6)]
-    word, other = t.words((ask.url, 2), 2)
+    links = [(f"{t.root}/{word}", f"see {word}") for word in t.draws.words(ask.url, 6)]
+    word, other = t.draws.words((ask.url, 2), 2)
     links += [(f"{t.root}/{word}-{other}", f"{word} {other}")]
     return shown(title, links, f"<p>{title} has {len(links)} narrower terms.</p>")
 
@@ -385,7 +388,7 @@ def thesaurus(t: Trap, ask: Ask) -> Page:
 def comments(t: Trap, ask: Ask) -> Page:
     """The newest comments, a sentence each, back to the beginning of time."""
     at = ask.number("before", 900_000)
-    return Page("Comments", "line", f"{t.salt} {at}", 3, [(t.to(before=at - n), "older") for n in (10, 20, 100)])
+    return Page("Comments", "line", f"{t.draws.salt} {at}", 3, [(t.to(before=at - n), "older") for n in (10, 20, 100)])
 
 
 TRAPS: list[Callable[[Trap], None]] = [
