@@ -164,9 +164,7 @@ class Crawl:
             self.parts.begin(self.job)
         self.failures.begin(store)
         watch_engine(self.pages, self.crawler)
-        if (
-            IN_PROGRESS not in self.pages.missing_hooks
-        ):  # otherwise no page is ever done, and its items would wait for it
+        if IN_PROGRESS not in self.pages.missing_hooks:  # without it no page is ever done, and its items would wait
             self.pages.in_flight = store.in_flight
         if self.guard is not None:
             self.crawler.signals.connect(self._end_if_given_up, signal=signals.spider_idle)
