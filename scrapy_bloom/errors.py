@@ -72,7 +72,7 @@ class UnusableError(BloomError):
 
 
 class InUseError(UnusableError):
-    """Another process has the job directory open."""
+    """Another crawl has the job directory open, in this process or another one."""
 
 
 class MissingPackageError(BloomError, ImportError):

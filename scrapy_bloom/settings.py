@@ -45,11 +45,11 @@ class BloomSettings:
     forget_failed: bool = False
     """Whether a request that finally failed may be tried again."""
     delta: str | bool | None = None
-    """Directory of the pages that gave an item in earlier runs, which are not fetched again; True: the project's."""
+    """Directory that lists the pages that gave an item in earlier runs, to skip them; True: ``.scrapy/delta``."""
     delta_reset: bool = False
     """Whether to forget these pages before the crawl."""
     pages_per_host: Mapping[str, int | None] | None = None
-    """Pages of a host, or of ``"*"``, every other one, after which its requests stay in the queue; None: no limit."""
+    """Most pages of each host; ``"*"`` is every other host. Further requests stay in the queue. None: no limit."""
     redis_url: str | None = None
     """The server; None: as scrapy-redis' settings say, or ``redis://localhost:6379``. May hold a password."""
     redis_key: str = "bloom:%(spider)s"

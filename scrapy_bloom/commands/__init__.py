@@ -1,4 +1,4 @@
 """What people type: ``scrapy bloom ...`` in a project, ``python -m scrapy_bloom ...`` anywhere.
 
-``command_line`` finds the command, ``terminal`` prints, and each other module is one command or a part of its page.
+``command_line`` finds the command, ``terminal`` prints. The other modules are commands, and what several commands share.
 """

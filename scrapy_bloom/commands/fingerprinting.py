@@ -54,10 +54,11 @@ def fingerprints_in(
 
 
 def of_url_in(space: Mapping[str, str] | None, where: object, settings: Settings) -> Callable[[str], bytes]:
-    """Return what makes the fingerprint of the plain GET request of a URL. It raises ValueError for what is no URL.
+    """Return a function that makes the fingerprint of a URL's plain GET request; ValueError if it is not a URL.
 
-    Made as in the job at *where*, which has the key space *space*; if that is None, or has a fingerprinter of the
-    project's, as by a crawl under *settings*. Raises UnusableError or SettingsError if that is not known here.
+    It makes the fingerprints of the job at *where*, whose key space is *space*. If *space* is None or names a custom
+    fingerprinter, it makes those of a crawl under *settings*. Raises UnusableError if these do not match *space*, and
+    SettingsError if the rules in *settings* cannot be used.
     """
     if space and space["fingerprinter"] == "scrapy":
         return fingerprints_under(resolve(space["rules"], space["rules"]))[1]

@@ -34,7 +34,10 @@ _HEAD = 1 << 16
 _FINGERPRINTS = re.compile(rb"\0|(?:[0-9a-fA-F]{2}){8,}\r?$", re.MULTILINE)
 """What a ``requests.seen`` begins with: the length of a fingerprint in two bytes, or a line in hexadecimal."""
 
-_ADVICE_ON_SEEN = "A requests.seen does not say what made it. If that was something else, its pages are fetched again."
+_ADVICE_ON_SEEN = (
+    "A requests.seen does not name the fingerprinter that made it. If this job uses another one, the pages in it are "
+    "fetched again."
+)
 _ADVICE_ON_URLS = (
     "A URL counts as seen as a plain GET request. Requests to it with another method or a body are still new."
 )

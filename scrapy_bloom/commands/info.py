@@ -142,7 +142,7 @@ def left_of(found: dict[str, Any]) -> Left | None:
 
 
 def _full_hosts(job: JobInfo, pending: Counter[str]) -> list[dict[str, Any]]:
-    """Return which hosts with *pending* requests had got their pages when the last run had ``BLOOM_PAGES_PER_HOST``."""
+    """Return the hosts with *pending* requests that had reached their ``BLOOM_PAGES_PER_HOST`` of the last run."""
     pages = PagesPerHost(job.state.pages_per_host or {}, job.pages)
     return [
         {"host": host, "pending": count, "pages": job.pages[host], "limit": pages.limit_of(host)}

@@ -27,8 +27,9 @@ logger = logging.getLogger(__name__)
 # A worker that dies so many times in a row within so many seconds of its start ends the crawl.
 SHORT_SECONDS, MOST_SHORT_LIVES = 15.0, 3
 
-# Removes the items that are in the file: ARGV[2] of the list ARGV[1], of all it ever had. Returns how many were
-# removed, and the others. ARGV[3] is the id of the filter that the list was beside: another one is of another queue.
+# Removes from the list ARGV[1] the entries that are already in the file: the first ARGV[2] of all it ever had. That
+# count holds only while the queue's filter has the id ARGV[3]; another id means another queue. Returns the present id,
+# how many entries were ever removed, and the entries that are left.
 _COLLECT = """
 local list, field = KEYS[1] .. ':items:' .. ARGV[1], 'collected:' .. ARGV[1]
 local chain, removed = unpack(redis.call('HMGET', KEYS[1], 'chain', field))
@@ -174,11 +175,11 @@ class LocalFleet:
 
 
 class _Items:
-    """The file of items, at *output*. The server keeps items, once a page's acknowledgement has counted, until then.
+    """The file of items, at *output*. The server keeps the items of acknowledged pages until they are in the file.
 
-    ``collected.json`` says how many entries of each shard's list are in the file, of all there ever were, and how long
-    it was then: what was written after that is cut off at the next start, and written again. With *overwrite*, a crawl
-    that begins empties the file first.
+    ``collected.json`` says how many entries of each shard's list were copied to the file, and how long the file was
+    then. The next start cuts off what was written after that, and writes it again. With *overwrite*, a new crawl
+    empties the file first.
     """
 
     def __init__(self, directory: Path, queue: Queue, output: str | None, *, overwrite: bool) -> None:

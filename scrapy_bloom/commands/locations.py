@@ -32,8 +32,8 @@ def locations_in(source: str, problems: list[str], depth: int = 0) -> Iterator[L
     """Yield the URLs in *source* with their places; add what cannot be read to *problems*.
 
     *source* is a file, ``-`` for standard input, or the web address of a sitemap that an index names. It holds URLs,
-    one a line, or a sitemap, also gzipped. The sitemaps of an index are read from beside it, if they are there under
-    their names, and otherwise from where it says. Raises OSError if *source* itself cannot be opened.
+    one a line, or a sitemap, also gzipped. A sitemap that an index names is read from the directory of the index if a
+    file of that name is there, and from its URL otherwise. Raises OSError if *source* itself cannot be opened.
     """
     try:
         with _opened(source) as file:

@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 _AT_ONCE, _AT_ONCE_ON_SERVER = 20_000, 1_000
 """Requests of one transaction, and of one call to a server, which answers nobody else meanwhile.
 
-A transaction of 5,000 rows over 1,000 hosts writes each page of SQLite's file for five rows: 44 times the file in all.
+Small transactions are costly: 5,000 rows over 1,000 hosts rewrite a page of SQLite's file for every five rows. In all,
+that wrote 44 times the size of the file.
 """
 _MOST_FINDINGS = 30
 
@@ -53,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     files = "URLs, one a line, or a sitemap or an index of sitemaps; also gzipped; - for standard input"
     parser.add_argument("sources", metavar="FILE", nargs="+", help=files)
-    spider = "whose settings count, and whose fleet it is; by default the project's only one"
+    spider = "spider whose settings are used, and whose fleet it is; default for a fleet: the project's only spider"
     parser.add_argument("--spider", metavar="SPIDER", default="", help=spider)
 
 

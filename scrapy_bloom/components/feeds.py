@@ -296,4 +296,4 @@ def _unfitness(slot: FeedSlot) -> str | None:
     path = Path(path_of(slot))
     if path.exists() and not (path.is_file() or path.is_dir()):
         return "it is no regular file"
-    return None if can_be_joined(slot.feed_options) else "such compressed files cannot be gone on with"
+    return None if can_be_joined(slot.feed_options) else "files compressed in this way cannot be continued"

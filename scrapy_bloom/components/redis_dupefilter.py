@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 class RedisBloomDupeFilter(BloomDupeFilter):
     """For ``DUPEFILTER_CLASS``: as ``BloomDupeFilter``, with the filter on the server of ``BLOOM_REDIS_URL``.
 
-    For Scrapy's scheduler and others, such as scrapy-redis'. Under ``FleetScheduler`` it is what ``BloomDupeFilter``
-    is there: the queue has the filter.
+    For Scrapy's scheduler and others, such as the scheduler of scrapy-redis. Under ``FleetScheduler`` it works exactly
+    like ``BloomDupeFilter``: the shared queue contains the filter.
 
     Raises:
-        SettingsError: On construction; names every wrong ``BLOOM_*`` setting, and ``DurableScheduler``, whose
-            requests are one worker's.
+        SettingsError: On construction; names every wrong ``BLOOM_*`` setting. Also if ``SCHEDULER`` is
+            ``DurableScheduler``, because workers cannot share its requests.
         BloomError: On :meth:`open`, or with the first request; the server cannot be used.
 
     """
@@ -40,8 +40,9 @@ class RedisBloomDupeFilter(BloomDupeFilter):
         if FleetScheduler not in bases:
             if DurableScheduler in bases:
                 problem = (
-                    "SCHEDULER is DurableScheduler, whose requests are lost to the others when this worker is, while "
-                    "RedisBloomDupeFilter calls them seen. Set SCHEDULER = 'scrapy_bloom.FleetScheduler'"
+                    "SCHEDULER is DurableScheduler, which does not share its requests. If this worker is lost, no "
+                    "other worker fetches them, because RedisBloomDupeFilter counts them as seen. "
+                    "Set SCHEDULER = 'scrapy_bloom.FleetScheduler'"
                 )
                 raise SettingsError([problem])
             from scrapy_bloom.fleet.shared_filter import SharedFilter  # imports redis

@@ -68,7 +68,8 @@ class ScalableBloomFilter:
         self._clock = clock
         self._store = LayerStore() if store is None else store
         self._layers, self._forgotten = self._store.load()
-        # No layer is too old in this time. It begins when that was found: a clock that says less was wrong then.
+        # While the clock is in this range, no layer expires or closes. It starts at the last look at the layers: an
+        # earlier time means that the clock was put back.
         self._in_date = -math.inf, math.inf
         self._drops = 0
         self._closed = False
@@ -154,8 +155,8 @@ class ScalableBloomFilter:
     def watermark(self) -> int:
         """A number of the caller's, 0 to 2**64 - 1, that outlives the process as the bits do; 0 at first.
 
-        A kill leaves the number that was set last, or 0 if it comes in between. After a power failure it may be older
-        than that, and newer than the bits on disk, which :attr:`synced` tells of.
+        After a kill, it is the number that was set last, or 0 if the kill interrupted the write. After a power failure
+        it may be an older number. It may also be newer than the bits on disk; :attr:`synced` never is.
         """
         return self._store.watermark
 
@@ -337,7 +338,7 @@ class ScalableBloomFilter:
             if now >= closing:
                 left, closing = 0, math.inf
             self._in_date = now, min(closing, min(layer.created for layer in self._layers) + self._max_age)
-        # Without a quota, the next layer waits for the next new fingerprint: exactly the capacity costs one layer.
+        # With a quota of 0, only the next new fingerprint begins a layer. So exactly the capacity fits in one layer.
         self._use_layers(min(left, max(1, newest.capacity // _LOOKS_PER_LAYER)))
 
     def _use_layers(self, quota: int) -> None:

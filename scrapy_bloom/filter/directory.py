@@ -2,9 +2,10 @@
 
 Decides when a file is created, when it is synced, and what happens on a full disk.
 
-A bloom filter cannot unset the bits of one fingerprint without touching others. What was taken back is in a file of its
-own, which is there once there was one: a line is ``-`` (taken back) or ``+`` (accepted again), the fingerprint in
-hexadecimal, a space, and the CRC-32 of what is before. A line that a kill or a power failure has torn is the last one.
+A bloom filter cannot unset the bits of one fingerprint without touching others. Fingerprints that were taken back are
+therefore in a separate file, which the first of them creates. A line is ``-`` (taken back) or ``+`` (accepted again),
+the fingerprint in hexadecimal, a space, and the CRC-32 of the text before the space. A kill or a power failure can tear
+only the last line.
 """
 
 from __future__ import annotations
@@ -148,8 +149,8 @@ class DirectoryStore(LayerStore):
                 raise
             self._is_full = True
             logger.error(  # noqa: TRY400 - the reason is in the message, a traceback would bury what to do
-                "No room for layer %d of the filter in %s (%s). New URLs are remembered in memory only from now on, "
-                "and the next run fetches them again. Stop the crawl, free %d bytes, and resume it.",
+                "Layer %d of the filter in %s cannot be written (%s). New URLs are remembered in memory only from now "
+                "on, and the next run fetches them again. Stop the crawl, make room for %d bytes there, and resume it.",
                 *(spec.index, self.directory, error.strerror, spec.nbytes),
             )
             return super().create(spec, created)

@@ -107,10 +107,10 @@ class Layer:
         return math.ceil(min(estimate, self.capacity))
 
     def ones(self, *, thorough: bool = False) -> int | None:
-        """Return where 64 bytes of ones begin, or None: half the bits of a full layer are ones, and never these.
+        """Return the byte at which 64 bytes of nothing but ones begin, or None. A sound layer has no such bytes.
 
-        Of all damage only that makes new fingerprints look seen. Zeros forget, and random bits are those of a full
-        layer. Looks at a sample of 1 MiB; if *thorough*, at all bits.
+        This is the only damage that makes many new fingerprints look seen: zeros only forget fingerprints, and random
+        bits look like a full layer. Looks at a sample of 1 MiB; if *thorough*, at all bits.
         """
         start, stop = probing.padding_bits(self.spec.probes), self.spec.size_bits
         parts = [(0, start), (stop, len(self.bits)), *self._sample()]

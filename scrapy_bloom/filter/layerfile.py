@@ -31,7 +31,7 @@ _CHECKSUM_AT, _STATE_AT = 4068, 4072
 
 @dataclass(frozen=True)
 class Header:
-    """Everything that stands in a layer file before its bits. What comes after *created* changes."""
+    """Everything that stands in a layer file before its bits. What comes after *chain_id* changes."""
 
     spec: LayerSpec
     chain_error_rate: float  # p of the whole chain, as set when this layer was created

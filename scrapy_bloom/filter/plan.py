@@ -25,8 +25,8 @@ TIGHTENING = 0.8  # r; at p = 1e-6, 4.1 bytes a fingerprint in a full chain of 1
 PERIODS = 8
 """Periods in one maximum age. A layer takes fingerprints for one period, unless it is full before.
 
-So a fingerprint is forgotten between 7/8 and 8/8 of the age after it was added, and at most nine layers that followed
-a closed one are alive at a time. Together with layers that follow because one is full, each has an equal share of p.
+So a fingerprint is forgotten between 7/8 and 8/8 of the age after it was added, and the layers of at most nine periods
+exist at a time. Each period has an equal share of p. If a layer fills up early, the next layer uses the same share.
 """
 
 

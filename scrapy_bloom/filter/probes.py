@@ -144,9 +144,9 @@ def bind(
 ) -> Probes:
     """Return the operations of a chain with k = *probes* and the hash *seed*, which has no tables yet.
 
-    *on_quota_spent* is called after the last addition of the quota, and then may call :attr:`Probes.set_tables`; and
-    before an addition without a quota, and then must. Unless *forgotten* is empty, :attr:`Probes.add` returns what
-    *recall* says about a fingerprint that it finds: whether it counts as new.
+    *on_quota_spent* is called after the last addition of the quota; it may then call :attr:`Probes.set_tables`. It is
+    also called before an addition for which no quota is left; it must then call it. Unless *forgotten* is empty,
+    :attr:`Probes.add` returns what *recall* returns for a fingerprint that it finds: whether it counts as new.
 
     Threads may call both operations under the GIL. A thread that is interrupted while a layer is added sets its bits in
     the layer that it has looked at, which the chain keeps. The quota may then be a little too large or too small.

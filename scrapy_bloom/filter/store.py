@@ -32,7 +32,7 @@ class LayerStore:
 
     def create(self, spec: LayerSpec, created: float) -> Layer:
         """Return a new empty layer, begun at *created*. It costs memory only where it has been touched."""
-        # Private: a forked child that wrote into its parent's filter would make the parent lose those pages.
+        # Private: in a shared mapping, what a forked child adds would look seen to its parent, which would skip it.
         memory = mmap.mmap(-1, spec.nbytes, access=mmap.ACCESS_COPY)
         if spec.nbytes >= _HUGE_PAGES_FROM and hasattr(mmap, "MADV_HUGEPAGE"):  # Linux
             memory.madvise(mmap.MADV_HUGEPAGE)

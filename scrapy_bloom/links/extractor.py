@@ -98,8 +98,8 @@ class UnseenLinkExtractor(LinkExtractor):
         if not self._has_warned:
             self._has_warned = True
             logger.warning(
-                "UnseenLinkExtractor extracts all links, as Scrapy's LinkExtractor does: it knows of no crawl with "
-                "scrapy_bloom.BloomDupeFilter that %s is of",
+                "UnseenLinkExtractor extracts all links, as Scrapy's LinkExtractor does: %s does not belong to a crawl "
+                "with scrapy_bloom.BloomDupeFilter",
                 response,
             )
 

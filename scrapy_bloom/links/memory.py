@@ -44,10 +44,10 @@ class _Place:
     """A site, or one of its folders, and the links that mean the same on all of its pages."""
 
     seen: dict[str, bytes] = field(default_factory=dict)
-    """By the fingerprint of their request."""
+    """The fingerprint of the request of each link that was seen, by the text of the link."""
     unwanted: set[str] = field(default_factory=set)
     directories: dict[str, str] = field(default_factory=dict)
-    """URLs of the directories that links begin with, by their text there."""
+    """The URL of each directory that links begin with, by the text of the directory in the link."""
 
 
 class LinkMemory:

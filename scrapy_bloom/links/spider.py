@@ -46,8 +46,8 @@ class UnseenLinks:
         ``response.follow_all()`` takes: relative URLs, too, and selectors of links or of their ``href``.
 
         Those seen count in ``dupefilter/filtered``, as in the scheduler, and in ``bloom/links_dropped``; those beyond
-        a limit of the loop guard in ``bloom/loop/<limit>``. Links whose URL cannot be known pass, and with a filter
-        that cannot answer, which is one of another class or with a custom fingerprinter, all links do.
+        a limit of the loop guard in ``bloom/loop/<limit>``. Links whose URL cannot be determined are kept. All links
+        are kept if the filter cannot answer, because it is of another class or has a custom fingerprinter.
         """
         memory = self._link_memory
         if memory is None:

@@ -1,4 +1,4 @@
-"""A URL in parts, and its segments and parameters with what looks drawn or counted masked."""
+"""Splits a URL into parts, and masks segments that look like random tokens or numbers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _split = re.compile(r"(?:[a-z][\w+.-]*:)?(?://)?([^/?#]*)([^?#]*)\??([^#]*)", re
 
 @lru_cache(4_096)
 def mask(segment: str) -> str:
-    """Return *segment* of a path with what looks drawn or counted replaced: ``N``, ``HASH``, ``UUID``, ``TOKEN``."""
+    """Return *segment* of a path with numbers and random text masked: ``N``, ``H``, ``HASH``, ``UUID``, ``TOKEN``."""
     if segment.isalpha():
         return segment
     if segment.isdigit():
@@ -41,7 +41,7 @@ class Address(NamedTuple):
 
     host: str
     segments: tuple[str, ...]
-    """Of its path, which begins and may end with an empty one."""
+    """Segments of the path, which are separated by slashes. The last one is empty if the path ends with a slash."""
     parameters: tuple[tuple[str, str], ...]
     """Of its path, ``(";name", "name=value")``, and of its query, ``("?name", "name=value")``."""
 

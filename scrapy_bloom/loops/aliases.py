@@ -4,7 +4,7 @@ Session ids, print views, mirrors and sort orders show a page again. A *part* of
 (``?print``) or of its path (``;jsessionid``), its first folder (``/mirror``), or a token at its end. A page is compared
 with the last one whose URL is the same without that part. Pages that show the same speak for it, others against it.
 Each section of a site, which is a first folder or a script, has its own votes. So a section with random content does
-not hide what the others show, and what holds in one section is believed there.
+not hide what the others show. A part that is believed on the host does not matter in the sections that agree.
 
 A URL that is like one asked for before but for parts that do not matter is a *copy*. It is fetched after all others,
 and never dropped: a wrong belief costs nothing but order.
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from scrapy_bloom.loops.address import Address
 
 TOKENS = 4  # pairs of pages that show the same before a part whose values are tokens is believed not to matter
-# So many times as many pairs if its values look like words, dates or numbers. In a calendar of mostly empty months,
-# months seem not to matter, and one month in ten may have the events
+# Factor for that number if the values look like words, dates or numbers. In a calendar, most months are empty and look
+# the same, so the month seems not to matter, although one month in ten has the events
 PLAIN = 3
-ALIKE, OTHER = 0.8, 0.5  # lines in common, as a share, of pages that show the same, at least; that do not, at most
-PAIRS = 20_000  # pages that are remembered for comparing, twice as many at most: some 25 MB
+ALIKE, OTHER = 0.8, 0.5  # shares of common lines: from the first on pages show the same, below the second they do not
+PAIRS = 20_000  # shortened URLs whose last page is remembered for comparing, twice as many at most: some 25 MB
 PARTS, SECTIONS = 64, 32  # parts of a host that are learned, and sections that vote on each: some 200 kB a host
 HOSTS = 1_000  # hosts that are learned
 _is_token = re.compile(r"(?=.*\d)[\w~=+-]{10,}|\d{3,}-\d{5,}-\d+", re.IGNORECASE).fullmatch
@@ -70,12 +70,12 @@ class Votes:
 
     @property
     def is_suspected(self) -> bool:
-        """Whether pairs speak for it: what is asked for is remembered without it, so that a belief knows its copies."""
+        """Whether pairs of a section speak for the part. URLs are then also remembered without it, to know copies."""
         return any(same > other for same, other in self.by_section.values())
 
     @property
     def is_believed(self) -> bool:
-        """Whether it does not matter anywhere."""
+        """Whether it does not matter on most of the host."""
         need, factor = self._bounds
         pairs = self.by_section.values()
         same = sum(min(yes, need) for yes, no in pairs if yes > (factor * no if self.is_plain else no))
@@ -184,7 +184,7 @@ class Aliases:
         self._suspected.pop(host, None)
 
     def believed(self) -> Iterator[Alias]:
-        """Yield each part that is believed not to matter anywhere on its host."""
+        """Yield each part that is believed not to matter on most of its host."""
         for host, parts in self._suspected.items():
             for part in parts:
                 votes = self._hosts[host][part]

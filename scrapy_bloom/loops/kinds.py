@@ -45,7 +45,7 @@ LONGEST_KEY = 190  # bytes of a kind's key
 _has_letter = re.compile(r"[^\W\d_NH]").search
 _statistics = Struct("<7I4d")
 COPIES = " copies "
-"""What the name of a host begins with below which its copies wait; no host has a space."""
+"""Prefix of the name of the kind in which the copies of a host's pages wait. No host name contains a space."""
 _LAST = 1e15
 """What copies cost: more than any other kind. Hosts that are given up cost twice as much."""
 _ending = re.compile(r"(?:\.[A-Za-z]{1,5}N?)?[/?]?$").search
@@ -196,7 +196,7 @@ class Host(Kind):
     def is_given_up(self) -> bool:
         """Return whether the last pages of this host brought nothing: as many as it had before, GIVE_UP at least.
 
-        So a host gets at most twice its pages, or GIVE_UP more. A section that ends before that is never left.
+        So a host gets at most twice its pages, or GIVE_UP more. A shorter section without news does not end it.
         """
         return self.since >= GIVE_UP and self.since >= self.answers - self.since
 
@@ -360,7 +360,7 @@ class Tree:
     def new(
         self, parent: Kind, name: str, host: str, section: str = "", depth: int = 0, keys: Sequence[str] = ()
     ) -> Kind:
-        """Make a kind below *parent*; it begins as URLs alike elsewhere on the host went, or as its siblings did."""
+        """Make a kind below *parent*. It starts with the rate of similar URLs on the host, or else of its siblings."""
         key = parent.key + name
         if len(key.encode()) > LONGEST_KEY:
             digest = blake2b(key.encode(), digest_size=12).hexdigest()
@@ -375,7 +375,7 @@ class Tree:
             kind.host = original
         if section:
             own = self.evidence.setdefault(host, {})
-            # A place never seen may bring what the way to it did not: it begins as the host's sections did.
+            # A new place may bring more than the pages on the way to it, so it starts with the rate of new sections.
             begin = self.root.children[host].expects()
             parts = [f"?{key}" for key in keys]
             if depth > 0:
@@ -387,7 +387,7 @@ class Tree:
 
 
 def _end(parent: Kind, name: str) -> str:
-    """Return what kinds that stand for many are told apart by: folder, ending, with a query, query."""
+    """Return the suffix of a ``*`` kind: of a folder, a file name ending, a name with a query, or a query."""
     if parent.name[-1:] == "?":
         return "&"
     ending = _ending(name)

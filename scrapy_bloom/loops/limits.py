@@ -34,8 +34,8 @@ class LoopOptions:
     length: int | None = 2083
     """Most characters that a URL may have, without its fragment: what browsers took for many years; at least 1."""
     tandem: int | None = 3
-    """How often in a row a block of path segments makes a loop, at least 2; a block with one telling segment, once
-    more often."""
+    """How many times in a row a block of path segments must occur to count as a loop, at least 2. A block with only one
+    telling segment must occur once more."""
     params: int | None = 20
     """Most parameters that a query may have, at least 1; the same one three times, with the same value, is too many."""
     allow: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ def parse_loop_guard(value: Any) -> LoopOptions | Literal[False]:
     Takes what ``getbool()`` takes, None, a dict, and a dict written in JSON, as on a command line.
 
     Raises:
-        SettingsError: Neither of these, or a dict with unknown keys or wrong values; all of them in one.
+        SettingsError: *value* is none of these, or a dict with unknown keys or wrong values. Names all of them.
 
     """
     given = value

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 COUNTERS = 1 << 20
-"""Bytes of memory. Each URL has two counters and counts as the lesser, so a million URLs in, one in three counts more
-than it has."""
+"""Bytes of memory, one for each counter. A URL has two counters, and the lesser is its count. After half a million URLs
+with one link each, the count of one URL in three is too high; after a million, of seven in ten."""
 MOST = 255
 
 
@@ -25,7 +25,7 @@ class LinkCounts:
                 counters[at] += 1
 
     def of(self, fingerprint: bytes) -> int:
-        """Return how many links led to the URL with *fingerprint*: so many at most, and 1 if it has none."""
+        """Return how many links led to the URL with *fingerprint*, sometimes too many; 1 if *fingerprint* is empty."""
         if not fingerprint:
             return 1
         number = int.from_bytes(fingerprint[:8], "little")

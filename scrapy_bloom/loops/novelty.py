@@ -6,8 +6,8 @@ URL. So a page is looked up line by line, and
 - the text of links is no content: the news of a list are what its items bring;
 - in the text of a line, all digits are alike. A new line is looked up once more in pieces of six words, without
   tokens (words with digits in them) and without the words of the URL. Only new pieces count;
-- the numbers of a line count beside the text, except numbers of the URL, counters by one, dates and times. A line
-  whose numbers change on pages of several shapes is furniture: a clock, a counter, the time that the page took.
+- the numbers of a line count beside the text, except numbers of the URL, counters by one, and the dates and times of
+  few lines. The numbers of a line that pages of several shapes have do not count: a clock, the time that a page took.
 
 The data of a page may be in its scripts, which are read like its text.
 """

@@ -8,8 +8,9 @@ Handing out a request walks down the tree of kinds, each time to the child whose
 - *links* is how many links led to a page of the kind. The links of honest pages repeat each other, and random URLs are
   linked once (Cho, Garcia-Molina, Page, "Efficient crawling through URL ordering", 1998).
 - *best* is the promise of the kind's best child: a good kind among dry ones is not left behind with them.
-- *had* counts the pages handed out and the URLs waiting, at most one for each page, a quarter of it those of the best
-  child. Pages of a kind that brings something count half if other kinds link to it: endless kinds breed themselves.
+- *had* counts the pages handed out, and at most as many of the URLs waiting. It is own^((1 + OWN) / 2) *
+  best^((1 - OWN) / 2), where own and best are the counts of the kind and of its best child. Pages of a kind that brings
+  something count half if other kinds link to it, because an endless kind is linked mostly by its own pages.
 
 A list gets credit for the news of pages to which it alone leads. Copies (:mod:`~scrapy_bloom.loops.aliases`) come after
 all others.

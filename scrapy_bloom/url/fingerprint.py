@@ -169,7 +169,7 @@ def fingerprints_of(crawler: Crawler, noted: str | None = None) -> Fingerprints:
     """
     fingerprinter = crawler.request_fingerprinter
     if fingerprinter is None:
-        raise TypeError("the crawler has no request fingerprinter yet: it applies its settings first")
+        raise TypeError("the crawler has no request fingerprinter yet: it gets one when it applies its settings")
     cls = type(fingerprinter)
     is_default = cls in (ScrapyRequestFingerprinter, RequestFingerprinter)
     # A subclass of ours applies the rules, too; any other fingerprinter ignores them.

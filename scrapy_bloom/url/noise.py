@@ -74,8 +74,8 @@ ASP_NET = re.compile(r"/\((?:[AX]\([0-9A-Za-z_\-]+\))?S\([0-9a-z]{24}\)(?:F\([0-
 
 _OWN_NAME = r"(?i:phpsessid|cgisessid|oscsid|xtcsid|zenid|aspsessionid[a-z]{8})"
 _SHARED_NAME = r"(?i:sessionid|session_id|sessid|sid)"
-# Records have these names, too, and ids of digits, of 24 hexadecimal digits (MongoDB) or in capitals (ULID). So a
-# session has 26 characters or more, a digit, and a lower-case letter or else nothing but 32 hexadecimal digits or more.
+# Ids of records have these names, too: digits only, 24 hexadecimal digits (MongoDB), or capitals (ULID). So a session
+# id must have a digit and either 26 characters with a lower-case letter, or 32 hexadecimal digits in capitals, or more.
 _RANDOM = r"(?=[^=]*[0-9])(?:(?=[^=]*[a-z])[0-9A-Za-z]{26,}|(?=[^=]*[A-F])[0-9A-F]{32,})"
 is_session_2 = re.compile(
     rf"{_AMP}(?:(?i:_?jsessionid)=[^=]{{10,}}|{_OWN_NAME}=(?:[0-9A-Za-z\-]|%2C){{22,}}|{_SHARED_NAME}={_RANDOM}"

@@ -278,7 +278,7 @@ def _expand(value: Iterable[Any], presets: Mapping[str, tuple[str, ...]]) -> dic
 
 
 def _users_own(given: Any) -> dict[str, Callable[[str], str]]:
-    """Return the function *given* by its import path; ValueError has the rest of a sentence that begins with it."""
+    """Return the function *given*, by its import path. The text of a ValueError continues a sentence about *given*."""
     if isinstance(given, str) and ("." not in given or given.startswith("without:")):
         known = [*PRESETS, *RULES]
         close = difflib.get_close_matches(given, known, n=1)
