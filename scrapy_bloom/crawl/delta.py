@@ -1,9 +1,9 @@
-"""Delta crawls: the pages that gave an item in an earlier run, which are not fetched again. Lists are.
+"""Delta crawls do not fetch a page again that gave an item in an earlier run. Pages without items (lists) are fetched.
 
     item_scraped           the page of a request has given an item
-    the page is committed  its key waits: its items may not be safe yet
-    a commit begins        the keys that wait go with it
-    it has been made       they are added to the files
+    the page is committed  the key of the page waits: its items may not be safe yet
+    a commit begins        the keys that wait belong to this commit
+    the commit has ended   these keys are added to the files
 
 A kill in between costs fetches, never an item. Where no commit has the items, all keys wait until the crawl has ended.
 """
@@ -40,7 +40,7 @@ KEYS = ("bloom_delta_key", "delta_key", "deltafetch_key")
 
 
 def open_delta(crawler: Crawler, own: BloomSettings, scheduler: str) -> Delta | None:
-    """Return what earlier runs of *crawler* left; None if it is no delta crawl, or only scrapy-deltafetch says so.
+    """Return what earlier runs left; None if this is no delta crawl. DELTAFETCH_ENABLED counts with our scheduler only.
 
     Raises:
         SettingsError: There is no *scheduler* of ours.
@@ -86,7 +86,7 @@ class Delta:
         *,
         has_feeds: bool,
     ) -> None:
-        """Watch the crawl with *store*, fingerprints *of_request*, pages *of* responses, and perhaps feeds of ours."""
+        """Watch the crawl. *page_of* returns the page of a response; *has_feeds*: feeds are part of the commits."""
         self._store, self._of_request, self._page_of = store, of_request, page_of
         self._crawler.signals.connect(self._gave_item, signal=signals.item_scraped)
         self._crawler.signals.connect(self._lost_item, signal=signals.item_error)

@@ -1,13 +1,14 @@
 """How many pages of a crawl are left, with a range, from what pages of each depth have led to so far.
 
-What is pending is no random sample of a site: depth first leaves the entries of sections, breadth first leaves leaves.
-So pages are counted by depth, the number of links from a start request. For each depth d,
+Pending requests are no random sample of a site: a depth-first crawl leaves the entry pages of sections, a breadth-first
+crawl leaves the leaves. So pages are counted by depth, the number of links from a start request. For each depth d,
 
     tree(d) = 1 + pages below d that were done between two of depth d; the mean of the last ones
 
-which, depth first, is the size of the tree below a page (Knuth 1975; Kilby, Slaney, Thiebaux and Walsh 2006), and
-breadth first little more than 1. Each pending page stands for such a tree. Where the loop guard knows kinds of URLs, it
-stands for one page as often as its kind brings something instead, and for none if that is hardly ever.
+In a depth-first crawl, this is the size of the tree below a page (Knuth 1975; Kilby, Slaney, Thiebaux and Walsh 2006).
+In a breadth-first crawl, it is little more than 1. Each pending page stands for one such tree. If the loop guard knows
+kinds of URLs, a pending page counts instead as the chance that a page of its kind brings something new, and as 0 if
+that chance is tiny.
 
 The range around this is what ``benchmarks/estimate.py`` found to hold: docs/stats.md has the figures.
 """
@@ -26,14 +27,14 @@ LAST = 8
 LEAVES = 2
 """Trees of one page that each depth begins with."""
 MOST = 2.0
-"""Pages that the estimate has at most, by those known: the first trees of a crawl promise too much."""
+"""The estimate is at most this many times the known pages: the first trees of a crawl promise too much."""
 BELOW, ABOVE, SPREAD, WIDEST = 0.7, 3.0, 1.5, 2.0
-"""The range: from BELOW times the estimate of all pages to ABOVE times the estimate of pages left, at least up to
-1 + SPREAD (pending / done)^0.5 times the known pages; its ends differ by WIDEST at most."""
+"""The range goes from BELOW times the estimate of all pages to ABOVE times the estimate of pages left. It reaches at
+least 1 + SPREAD (pending / done)^0.5 times the known pages. Its ends differ by a factor of WIDEST at most."""
 HOPED = 0.25
-"""The least share of what the loop guard expects that comes: it expects too much of the first pages of a trap."""
+"""Share of the loop guard's expectation that the low end counts: the guard expects too much of the pages of a trap."""
 EARLY = 3.0
-"""Pages that are known to be left, per page done, from which on nobody can tell where it ends."""
+"""Known pages left, per page done. Above this ratio, it is too early to give an upper end."""
 NAMED = 5
 """Endless kinds that a job remembers."""
 

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 ALIASES_SHOWN = 10
 FINGERPRINT_BYTES = 8
-"""Of each pending request, which stand in its row: enough to count its links by."""
+"""Bytes of its fingerprint that each pending request keeps in its row: enough to count the links to its page."""
 
 
 class LoopGuard:

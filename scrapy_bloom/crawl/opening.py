@@ -153,8 +153,8 @@ class Opening:
             self._set_stat("recovered", before.pending)
             self._set_stat("in_flight", before.in_flight)
             logger.warning(
-                "The last run in %s was not stopped cleanly. %s recovered; fetched again because of that: at most the "
-                "%d in flight at its last commit, and those of the second after it.",
+                "The last run in %s was not stopped cleanly. %s recovered. This run fetches again at most the %d "
+                "requests in flight at its last commit, and those of the second after it.",
                 jobdir,
                 counted(before.pending, "pending request"),
                 before.in_flight,

@@ -135,7 +135,7 @@ class Progress:
         return self.estimate.left(len(store), sum(store.frontier.full().values()))
 
     def prepare_commit(self, batch: Batch, store: JobStore, *, is_last: bool) -> None:
-        """Add to *batch* pages of hosts, what the estimate knows, and the figures, if they are due and have changed."""
+        """Add to *batch* pages of hosts, the estimate, and changed figures: as a new row if due, else in the last."""
         if store.pages is not None:
             batch.note("pages", {host: b"%d" % pages for host, pages in store.pages.changed().items()})
         dumped = self.estimate.dump()

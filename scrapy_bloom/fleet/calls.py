@@ -40,9 +40,9 @@ class Calls:
         self._queue, self._journal = queue, journal
         self._waiting: deque[Call] = deque()
         self.token = ""
-        """Of the life of the worker that makes them."""
+        """The token of the worker's current life, which makes the calls."""
         self.answers: list[tuple[bytes, Answer]] = []
-        """To claims, by fingerprint, that nobody has looked at yet."""
+        """Answers to claims, each with the fingerprint of its claim, that the crawl has not read yet."""
         self._made: list[int] = []
         self.answered: list[int] = []
         """By shard: the number of the last call of this life that was answered."""
@@ -56,9 +56,9 @@ class Calls:
         self._made, self.answered = [0] * self._queue.shards, [0] * self._queue.shards
 
     def settle(self) -> None:
-        """Ask the server which calls it has taken that an earlier run had made when it was killed.
+        """Ask the server which calls of a killed run it has carried out, and settle these calls in the journal.
 
-        To be called when the worker has joined: from then on, no call of an earlier life can end a page.
+        Call this after the worker has joined: from then on, no call of an earlier life can end a page.
         """
         for name in self._journal.in_doubt:
             shard, token, number = name.split()
@@ -109,5 +109,5 @@ class Calls:
 
 
 def _turn(message: Message) -> int:
-    """Return when *message* is due among those of several shards: links, acknowledgements, what that sets free."""
+    """Return the turn of *message* on a cluster: 0 for links and others, 1 for acknowledgements, 2 for done claims."""
     return 2 if isinstance(message, Claim) and message.is_done else int(isinstance(message, Done))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from scrapy_bloom.frontier.page import Page
 
 TAKEN_SECONDS, LOST_SECONDS = 1.0, 10.0
-"""When a claim is made again that another worker has, and one whose answer may have got lost."""
+"""Seconds until a claim is made again: if another worker has the request, or if the answer may have got lost."""
 
 
 class Claims:
@@ -40,7 +40,7 @@ class Claims:
         self._taken: deque[tuple[float, bytes]] = deque()  # from when on to ask again
 
     def __len__(self) -> int:
-        """Return how many requests no worker has been granted yet."""
+        """Return how many requests wait for the server's decision, or for another worker to finish them."""
         return len(self._pages)
 
     def add(self, page: Page) -> bool:

@@ -47,7 +47,7 @@ _NUMBERS = {name: number for number, name in enumerate(_FIELDS)}
 _ARGUMENTS = {*_FIELDS[:-1]}
 """Of ``Request``."""
 _TYPES: list[type] = [list, tuple, set, frozenset]
-"""What msgpack does not know itself, after the first, by the number of its extension."""
+"""Types of collections. The index is the number of the msgpack extension; msgpack itself knows the first type, list."""
 _VALUES: dict[type, tuple[int, Callable[[Any], Any], Callable[[Any], Any]]] = {
     datetime: (16, datetime.isoformat, datetime.fromisoformat),
     date: (17, date.isoformat, date.fromisoformat),
@@ -64,7 +64,7 @@ _PLAIN: dict[type, Callable[[Any], Any]] = {
     int: int.__int__,
     float: float.__float__,
 }
-"""Types whose subclasses are written as these, and how a value becomes one without asking the subclass."""
+"""A value of a subclass of these types is written as the type. The function converts it without the subclass's code."""
 _READERS = {code: read for code, _, read in _VALUES.values()}
 
 
@@ -150,11 +150,13 @@ class Entries:
 
 
 def url_of(entry: bytes) -> str:
-    """Return the URL of the request of *entry*, for people; of one that cannot be read here, its first characters."""
+    """Return the URL of the request of *entry*, for people; the first bytes of a pushed or damaged entry."""
+    if entry[:1] == SIGNED:
+        return "(signed, and pickled)"
     if entry[:1] == PLAIN:
         with suppress(Exception):  # msgpack raises many
             return str(unpacked(entry[1:])[_NUMBERS["url"]])
-    return repr(entry[1:200])[2:-1] if entry[:1] == PUSHED else "(signed, and pickled)"
+    return repr(entry[entry[:1] == PUSHED : 200])[2:-1]
 
 
 def without_retries(entry: bytes) -> bytes:

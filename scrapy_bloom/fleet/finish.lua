@@ -5,9 +5,9 @@
 -- ARGV[3] number of this call among the worker's
 -- ARGV[4] lanes, flat: slot, score, RPUSH or LPUSH
 -- ARGV[5] links, flat: place (-1: not filtered), probe, number of the lane, entry
--- ARGV[6] pages to acknowledge, flat: id (0: only its items are to be taken); "", or the token of the life before, which
---         was silent for too long; the entry then; items; why it is dead-lettered or ""; false if a retry took its place;
---         why it has failed for good or ""
+-- ARGV[6] pages to acknowledge, flat: id (0: only take its items); token of an earlier life whose lease ran out, or "";
+--         entry if it is of an earlier life, or ""; items; why it is dead-lettered, or ""; false if it is no page;
+--         why it has failed for good, or ""
 -- ARGV[7] probes to forget   ARGV[8] claims, flat: place, probe, whether it is done
 -- ARGV[9] estimates, flat: process, what it knows   ARGV[10] slots to slow down, flat: slot, ms of a pause, ms between
 --         two requests
@@ -15,8 +15,8 @@
 -- ARGV[13] name of the list that items go to
 -- 4 to 11 are in msgpack.
 --
--- Returns {links that were new, places of pages that the worker did not have any more, answers to claims (see messages.py), slots of what it holds that are paused,
---          flat, each with the ms that are left}, or an objection
+-- Returns {number of new links, places of pages that the worker no longer held, answers to claims (see messages.py),
+--          paused slots of requests that the worker holds, flat, each with the ms that are left}, or an objection
 local chain_id, token, number = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local problem = objection(chain_id, token, number - 1)
 if problem then return problem end

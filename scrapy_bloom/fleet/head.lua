@@ -2,8 +2,8 @@
 -- begin with it, and so share its hash tag:
 --
 --   {..}            hash: format, key_space, seed, chain, layers, count, capacity, error_rate, shards; outstanding:
---                   requests that are not done, to be compared with what is there; seq: requests ever taken in; ids:
---                   ever handed out; called; collected:<name>: how many entries of that list of items were removed
+--                   requests that are not done, to detect lost keys; seq: requests ever taken in; ids: last id handed
+--                   out; called: ms of the last join or take; collected:<name>: entries removed from that list of items
 --   ..:bits:<chain>:<layer>:<n>   n-th megabyte of a layer's blocks
 --   ..:lane:<score>:<slot>        list: entries of one slot and priority, the next one last
 --   ..:lanes:<slot>               sorted set: the scores of a slot's lanes, the most urgent first

@@ -11,9 +11,9 @@ from scrapy_bloom.filter.lock import LOCK_NAME
 
 
 def identity_of(directory: Path | None) -> tuple[str, str]:
-    """Return the name of the worker that has locked *directory*, and what tells this very directory from a copy.
+    """Return the name of the worker that has locked *directory*, and a text that tells the directory from a copy.
 
-    Two that run at the same time cannot have both in common: the lock is one kernel's, on one file.
+    Two running workers never have both in common: only one process at a time can lock the file on one kernel.
     """
     host, boot = socket.gethostname(), Path("/proc/sys/kernel/random/boot_id")
     if directory is None:

@@ -53,12 +53,12 @@ class Schedule:
 
     def __init__(self) -> None:
         self.is_away = False
-        """Whether the server is, or is full."""
+        """Whether the server is away or full."""
         self.next_look = self.next_beat = 0.0
         self.deadline = 0.0
-        """By which the crawl's end waits no longer."""
+        """When the end of the crawl stops waiting for the server."""
         self.last_event = time.monotonic()
-        """When something was delivered or taken, or this was warned of."""
+        """When a message was last delivered, a request was last taken, or the last warning of silence was logged."""
 
 
 class LeaseClient:
@@ -66,9 +66,9 @@ class LeaseClient:
 
         open --> joined -- close --> all delivered, the rest given back, or CLOSE_SECONDS over --> ended
                  |    ^ ^
-                 |    | '-- it answers -- away: the server is, or is full; tries again, takes no requests
+                 |    | '-- it answers -- away: the server is away or full; the client retries, takes no requests
                  |    '---- joins under a new token -- the lease has run out, or the server went back in time
-                 '-- the queue is gone, or a bug of this thread --> ended, and failure says of what
+                 '-- the queue is gone, or this thread has a bug --> ended; failure holds the exception
 
     After a :attr:`failure` the crawl must end: nothing is delivered any more.
 
@@ -76,8 +76,8 @@ class LeaseClient:
     server went back in time, they are not: it knows neither their links nor, perhaps, who has them. They are fetched
     again, and :attr:`times_back` tells the crawl to forget what it knows.
 
-    All that both threads see is behind one lock. The outbox keeps the order, so the links of a page come before its
-    acknowledgement.
+    The lock guards the outbox, the calls and the requests in hand. The outbox keeps the order, so the links of a page
+    come before its acknowledgement.
 
     The next life of the same *worker* takes over at once what this one held when it was killed, if it has the same
     place. The thread calls *news* when there are requests, or when the end has come.
@@ -121,7 +121,7 @@ class LeaseClient:
     def send(self, message: Message, *, is_root: bool = False) -> None:
         """Have *message* delivered, after all that were sent before.
 
-        A root is of no page in hand: if the server went back in time, nobody would send it again, and so this does.
+        A root belongs to no page in hand. If the server goes back in time, the client sends its roots again.
         """
         with self._lock:
             ticket = message.ticket if isinstance(message, Done) else None
@@ -154,7 +154,7 @@ class LeaseClient:
             return not (self._outbox or self._calls)
 
     def close(self) -> None:
-        """Deliver what there is, give back the rest, and wait for both, at most for CLOSE_SECONDS."""
+        """Deliver what there is, and give back the rest. Waits for the thread at most 2 * CLOSE_SECONDS."""
         self._schedule.deadline = time.monotonic() + CLOSE_SECONDS
         self._closing.set()
         if self._thread.is_alive():

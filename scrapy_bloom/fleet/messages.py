@@ -47,7 +47,7 @@ class Done(NamedTuple):
     why: str = ""
     """Why the request is dead-lettered; "": it is not."""
     is_page: bool = True
-    """Whether no retry or redirect has taken its place."""
+    """Whether a response came and no other request replaced this one; otherwise it does not count as a page."""
     failed: str = ""
     """Why it has failed for good; "": it has not."""
     own: Sequence[Any] = ()

@@ -18,7 +18,7 @@ MOST_ROOTS = 100_000  # messages that no page would send again, some 400 bytes e
 class Outbox:
     """Messages in their order, so the links of a page come before its acknowledgement.
 
-    A *root* is of no page in hand: if the server goes back in time, nobody would send it again, and so it is kept.
+    A *root* belongs to no page in hand. It is kept, because no page would send it again after the server went back.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """A Redis or Valkey server that belongs to one crawl: found on this machine, started on its own data, and ended.
 
-It listens on 127.0.0.1 only, and gets its password on standard input, so no command line, file or log has it. It ends
-when this process does, however that ends: on Linux the kernel sends it SIGTERM.
+It listens on 127.0.0.1 only, and gets its password on standard input, so no command line, file or log has it. On Linux,
+the kernel sends it SIGTERM when this process ends, even after a kill. Elsewhere, only :meth:`OwnServer.stop` ends it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ daemonize no
 
 
 def server_executable(path: str | None = None) -> str:
-    """Return a server program: one on *path*, which is like ``PATH`` and by default that, else of a package.
+    """Return the path of a server program: from the search path *path* (default: ``PATH``), or else from a package.
 
     Raises:
         UnusableError: There is none.

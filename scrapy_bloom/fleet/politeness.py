@@ -34,7 +34,7 @@ class Politeness(NamedTuple):
         return cls({"*": delay, **delays}, shares)
 
     def order(self, settings: BaseSettings) -> Order:
-        """Return the order of the fleet's requests, which keeps slots apart if they are not asked equally fast."""
+        """Return the order of the fleet's requests. It keeps slots apart if any slot has a delay or a share."""
         order = Order.of(settings, in_job=True)
         return order._replace(by_slot=True) if any(self.delays.values()) or self.shares else order
 

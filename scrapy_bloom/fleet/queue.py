@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Of the error rate, for the filter in each process, which keeps what it knows from being asked of the server again.
-# The rest is the server's. A quarter would save 4 % of a process' filter, and take 2 % more of the server.
+# Share of the error rate for the filter in each process; the filter on the server gets the rest. The local filter saves
+# calls about known fingerprints. A share of 0.25 would make it 4 % smaller, and the server's filter 2 % larger.
 LOCAL_SHARE = 0.1
 SHARDS_PER_NODE = 8  # for each master of a cluster, so that the masters get about equal shares
 _GONE = {
@@ -228,8 +228,8 @@ class Queue:
     ) -> Taken:
         """Renew the lease, and take at most *most* requests. Requests of the slots *later* come last.
 
-        *newest* is the greatest id that this life was handed in the shard: what was handed out beyond that was in an
-        answer that got lost, and comes again. *number* is the number of the last answered call of :meth:`finish`.
+        *newest* is the greatest id that this life has received from the shard. Requests with greater ids were in an
+        answer that got lost, and come again. *number* is the number of the last answered call of :meth:`finish`.
 
         Raises:
             LifeEndedError: The lease has run out, or the server does not know of *newest* or *number*.
@@ -339,7 +339,7 @@ class Queue:
         return answer
 
     def _mend(self, shard: int) -> int:
-        """Look for requests of a shard that no index knows, since a key was lost; return how many lists there are."""
+        """Put the requests of a shard back into its index after a key was lost; return how many entries it lacked."""
         client, key, mended = self.server.client, self.key(shard), 0
         for name in client.scan_iter(match=f"{key}:lane:*", count=10_000):
             score, _, slot = name[len(key) + 6 :].partition(b":")

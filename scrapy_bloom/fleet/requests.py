@@ -29,9 +29,10 @@ class Requests:
         self._starts: Counter[bytes] = Counter()
 
     def start_fingerprint(self, request: Request) -> bytes:
-        """Return the fingerprint by which the fleet takes an unfiltered start request once, whoever yields it.
+        """Return a fingerprint for an unfiltered start request, so that the fleet fetches it once.
 
-        Each worker runs start(), again after each restart. The n-th of equal requests is the n-th of every worker.
+        Each worker runs start(), and runs it again after a restart. The n-th of several equal requests has the same
+        fingerprint in every worker.
         """
         fingerprint = self._fingerprints.of_request(request)
         self._starts[fingerprint] += 1

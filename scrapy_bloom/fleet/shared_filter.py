@@ -27,10 +27,10 @@ LEAST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 
 
 class SharedFilter(MemoryStore):
-    """The filter in this process is asked first. What that does not know, one call asks of the server and adds there.
+    """Asks the filter in this process first. If that does not know a fingerprint, one call adds it to the server.
 
-    While the server is away or full, requests pass, once; when it is back, what passed may pass once more, since
-    whether the server had it before is not known. So nothing is called seen that was not.
+    While the server is away or full, each request passes once. When the server is back, such a request may pass once
+    more, because nobody knows whether the server had it before. So an outage never makes a new request count as seen.
 
     Raises:
         UnusableError: On construction; the server cannot be reached, or its filter is of another format or key space.

@@ -45,7 +45,7 @@ class Listed(NamedTuple):
 
     @property
     def host(self) -> str:
-        """The host of its URL, or its slot: without queues by host, all slots are one."""
+        """The host of the URL, or the slot if the URL has none. Without queues by host, all requests have one slot."""
         try:
             return urlsplit(self.url).hostname or self.slot
         except ValueError:

@@ -223,7 +223,7 @@ class FleetStore:
         self._end(page)
 
     def _end(self, page: Page) -> None:
-        """Note that *page* is done, or dropped; with the last part of the page that led to it, that one is done."""
+        """Note that *page* is done or dropped. If it was the last open part of its parent, the parent is done, too."""
         page.open_parts -= 1
         while not page.open_parts and page.parents:  # its items go with the page that led to it
             (parent,) = page.parents

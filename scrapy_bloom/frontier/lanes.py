@@ -140,13 +140,13 @@ class Frontier:
     """All pending requests of a crawl, in the order in which they are handed out.
 
     Args:
-        is_lifo: Whether the last request in is the first out; for start requests, whether that is so for them.
-        read: Returns the next rows of a lane, at most so many; None in memory.
-        active: By slot, how many requests were handed out and are not done; several frontiers may share it.
-        share: Says which kind of a place is next; None: there is one lane in each. What has no kind comes first.
-            Slots of which it expects nothing have no turn, and keep their requests.
-        pages: Says which slots are full: they have no turn, and keep their requests; None: none is.
-        paused: Slots that have no turn until :meth:`end_pause`. The owner adds them.
+        is_lifo: Whether the last request in is the first out: one flag for usual requests, one for start requests.
+        read: Returns the next rows of a lane, at most the given number; None if all requests are in memory.
+        active: How many requests of each slot were handed out and are not done; several frontiers may share it.
+        share: Chooses the next kind of a place; None: each place has one lane. Requests without a kind come first.
+            A slot of which the share expects nothing keeps its requests and gets no turn.
+        pages: Says which slots are full. A full slot keeps its requests and gets no turn. None: no slot is full.
+        paused: Slots that get no turn until :meth:`end_pause` is called. The owner adds them.
 
     """
 
@@ -247,9 +247,10 @@ class Frontier:
             self._rest(lane.key.slot)
 
     def _rest(self, name: str) -> None:
-        """Keep the lane of the slot *name* as it is stored, if it has no other and the file has all of its requests.
+        """Replace the lane of the slot *name* by its stored row, if it is the only lane and has no request in memory.
 
-        Slots with many lanes are few, and costly to open. With a share the lanes stay: it knows more than the file.
+        Slots with many lanes are few, and costly to open again. With a share, lanes stay: the share knows more than the
+        file.
         """
         slot = self._slots.get(name)
         if not isinstance(slot, Slot) or self._share is not None or len(slot.places) > 1:
@@ -261,7 +262,7 @@ class Frontier:
                 self._slots[name] = LaneRow(lane.id, *lane.key, lane.stored)
 
     def groups(self) -> Iterator[Group]:
-        """Yield what the share knows of each place in which requests with a kind wait, but for full slots."""
+        """Yield what the share knows of each place in which requests wait, except in full slots."""
         for name in (*self._turns, *self._waiting, *self._given_up):
             slot = self._slots[name]
             yield from (slot if isinstance(slot, Slot) else self._opened(name, slot)).groups.values()

@@ -52,7 +52,7 @@ def check_consistency(
 
 
 def check_same_moment(database: Database, chain_id: str, watermark: int) -> None:
-    """Refuse a database that is not of the moment of the filter beside it, with this id ("": it is empty)."""
+    """Refuse *database* if it belongs to another filter than *chain_id* ("": empty), or is older than *watermark*."""
     state = database.state
     advice = "Restore all of the directory from one moment (job.sqlite with job.sqlite-wal), or begin anew in another"
     if chain_id and state.filter not in {"", chain_id}:
@@ -86,7 +86,7 @@ def replay_redo(database: Database, chain: ScalableBloomFilter) -> bool:
     lacks = chain.watermark < (redo[0][0] if redo else database.state.last_id)
     for _, fingerprints in redo:
         for fingerprint in fingerprints:
-            # What was taken back after that commit stays so. Before it: then its page is fetched once more.
+            # It may have been taken back before or after that commit. If before, its page is fetched once more.
             if not chain.is_forgotten(fingerprint):
                 chain.add(fingerprint)
     if not lacks:

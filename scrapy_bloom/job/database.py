@@ -270,7 +270,7 @@ class Database:
 
 
 def check_format(connection: sqlite3.Connection, path: Path) -> None:
-    """Raise UnusableError if the file at *path* is no database of a job in our format, DamagedError if it was one."""
+    """Raise UnusableError if *path* is another program's or of another format, DamagedError if its tables differ."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     tables = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'")}

@@ -1,10 +1,10 @@
-"""The feeds of a fleet's worker with a job directory: they hold the items of pages whose acknowledgement counts.
+"""The feeds of a fleet worker that has a job directory. They get the items of pages whose acknowledgement counts.
 
-    begin        a thread is about to make a call that acknowledges pages: it notes their items
-    end          the server has answered: items of pages that it refused are dropped, the others go to their feeds
-    commit       one transaction has the bytes for the feed files, and deletes the notes; then the files are written
+    begin        a thread is about to make a call that acknowledges pages: it notes the items of these pages
+    end          the server has answered: items of refused pages are dropped, the others go to their feeds
+    commit       one transaction holds the bytes for the feed files, and deletes the notes; then the files are written
 
-A kill leaves notes. Before the next run goes on with them, it asks the server which of these calls it has taken.
+A kill leaves notes. The next run first asks the server which of the noted calls were carried out.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class Item(NamedTuple):
 class FeedJournal(Journal):
     """The journal in *directory*, ``JOBDIR/requests.bloom``; *lengths* begins a commit of the crawl's feeds.
 
-    :meth:`begin`, :meth:`end` and :meth:`write` are called by one thread, all else by the crawl's.
+    The lease client's thread calls :meth:`begin`, :meth:`end`, :meth:`drop` and :meth:`write`. The crawl's thread
+    calls all else, and :meth:`end` and :meth:`drop` before the other thread starts.
 
     Raises:
         BloomError: The journal cannot be read, or a feed that lacks items cannot be written.

@@ -69,16 +69,18 @@ class AppendLog:
 
 
 class FileFeedStorage(io.RawIOBase):
-    """A storage of Scrapy's with its file, to which commits append. Scrapy's stats have the name, and keep it.
+    """A storage for Scrapy's feed export that is also its file. Commits append to the file.
+
+    Scrapy's stats contain the name of this class, so do not rename it.
 
     Args:
         feed: Name and place of the file.
-        compress: Makes of what is written what stands in the file; None: that is the same.
-        overwrites: Whether what is in the file goes when the first items come.
-        keeps: Whether it goes to another name then, because a job that has ended wrote it.
-        mends: Whether a line that somebody else left unfinished is ended before the first one of ours.
-        may_write: Returns whether what waits at the end, without a commit, may be written.
-        log: Is told of each append.
+        compress: Compresses the bytes before they are appended; None: they are appended as they are.
+        overwrites: Whether the first items replace the contents of the file.
+        keeps: Whether replaced contents are kept under another name, because a finished job wrote them.
+        mends: Whether to end a line that another program left unfinished, before the first line of ours.
+        may_write: Returns whether bytes that are in no commit may be written when the file is closed.
+        log: Notes the beginning and the end of each append.
 
     """
 
@@ -219,10 +221,10 @@ class FileFeedStorage(io.RawIOBase):
 
 
 def goes_on(path: Path, feed: FeedLength, shell: tuple[bytes, bytes]) -> bool:
-    """Prepare the file at *path* to be gone on with, and return whether it has the beginning of the feed.
+    """Prepare the file at *path* for more items. Return False if the opening part of the feed has to be written.
 
-    What a feed without end has behind its items, the second part of *shell*, is ours if nothing else is there, and is
-    cut off. Whatever else others wrote behind our items stays.
+    *shell* is the opening and the closing part of a feed, such as ``[`` and ``]``. If nothing but our own closing part
+    follows our items, it is cut off. Bytes that other programs wrote stay.
     """
     begin, tail = shell
     size, own = size_of(path), tail if feed.items else begin + tail

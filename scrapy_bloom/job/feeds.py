@@ -80,7 +80,7 @@ def place_of(path: str, jobdir: Path) -> str:
 
 
 def is_of(note: FeedLength, template: str, path: str, jobdir: Path, *, is_batched: bool) -> bool:
-    """Return whether *note* is of the feed *template*; of its very file, at *path*, unless it has batches."""
+    """Return whether *note* is of the file at *path*; with *is_batched*, whether it is of any file of *template*."""
     place = place_of(path, jobdir)
     if not is_batched:
         return Path(note.path).absolute() == Path(path).absolute() or (note.place != "" and note.place == place)

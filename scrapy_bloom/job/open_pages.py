@@ -1,9 +1,9 @@
 """Which pages of a job a commit may contain: a page, its items and what it led to are one transaction.
 
-A page is *done* when the engine is done with it, and *complete* when the requests in memory only that it led to are
-complete as well. A complete page is committed, unless it came from a page that is open: then it is deferred until that
-page is committed. So after a kill a page is fetched again together with everything that only the page can lead to
-again: requests that the filter does not know, and requests that no file can hold.
+A page is *done* when the engine is done with it. It is *complete* when all memory-only requests that it led to are
+complete, too. A complete page is committed, unless its parent is not committed yet: then it is deferred until the
+parent is. So after a kill, a page is fetched again together with everything that only this page can lead to: requests
+that the filter does not know, and requests that no file can hold.
 
 Filtered requests that can be serialized take no part in this. They are written at once: when their page is fetched
 again, the filter drops them.
@@ -126,7 +126,7 @@ class OpenPages:
             self._frontier.taken.discard(row.id)
 
     def commit_in_parts(self, pages: Iterable[Page], batch: Batch) -> None:
-        """Add to *batch* what waits for one of *pages* or their parents, if it is very much or waits for long."""
+        """Commit early what waits for a page, if it is too much or waits too long. *pages* are those in progress."""
         for page in pages:
             if len(page.items) > MOST_ENTRIES:
                 self._warn(page)

@@ -65,10 +65,10 @@ def import_queue(jobdir: Path, database: Database, crawler: Crawler) -> int:
         raise UnusableError(
             queue,
             f"was left by Scrapy's own scheduler without a clean stop: its {_STATE} is missing or older than its files",
-            advice="Which requests were pending is lost, while the duplicate filter knows their pages and would never "
-            "let them be fetched. Nothing was changed. Begin again with an empty JOBDIR to get every page; or, to go "
-            f"on without the lost ones, delete {queue}. If the crawl was stopped cleanly, and only the times of the "
-            f"files were lost in a copy, say so with: touch {state}",
+            advice="Pending requests are lost, but the duplicate filter knows their pages, so these would never be "
+            "fetched. Nothing was changed. To get every page, begin again with an empty JOBDIR. To go on without the "
+            f"lost requests, delete {queue}. If the crawl was stopped cleanly, and only the times of the files were "
+            f"lost in a copy, say so with: touch {state}",
         )
     copy = jobdir / f"{QUEUE}.copy"  # reading empties the files
     shutil.rmtree(copy, ignore_errors=True)
@@ -158,9 +158,9 @@ def read_fingerprints(path: Path) -> Iterator[bytes]:
 
 
 def block_scrapys_scheduler(jobdir: Path) -> None:
-    """Make Scrapy's own scheduler fail on opening, by a directory where it opens a file.
+    """Keep Scrapy's own scheduler from starting: create a directory at the path of its state file.
 
-    Its IsADirectoryError names the path, before the first request, and a note in the directory says what to do.
+    It then fails with an IsADirectoryError that names this path. A note in the directory says what to do.
     """
     state = jobdir / QUEUE / _STATE
     if not state.exists():

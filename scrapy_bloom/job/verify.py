@@ -131,7 +131,7 @@ def fix_job(jobdir: str | os.PathLike[str]) -> tuple[int, int]:
 
 
 def _rows(connection: sqlite3.Connection, new: Database, table: str) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of *table*: if one cannot be read, those before it, and from the other end those behind."""
+    """Yield the rows of *table*. If a row cannot be read, yield those before it, and then read back from the end."""
     width = len(new.select(f"PRAGMA table_info({table})"))  # a damaged definition may have another
     for order in ("", "ORDER BY 1 DESC, 2 DESC"):
         with suppress(*UNREADABLE):

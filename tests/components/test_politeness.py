@@ -47,6 +47,21 @@ def gaps(times: list[float]) -> list[float]:
     return [after - before for before, after in pairwise(times)]
 
 
+def test_a_pause_ends_without_the_part_that_wakes_the_engine(tmp_path: Path) -> None:
+    """The engine asks for a request every 5 s by itself."""
+    settings = {
+        **ONE_BY_ONE,
+        "ADDONS": {"tests.support.hidden.HideParts": 1, **ADDON["ADDONS"]},
+        "HIDDEN": "scrapy.core.engine._Slot.nextcall",
+    }
+    with Site({}) as site:
+        site.pages = two_hosts(site, "1")
+        outcome = crawl(site, tmp_path, settings)
+        assert site.hits == {**dict.fromkeys(site.pages, 1), "/busy": 2}
+    assert not outcome.lines("ERROR") + outcome.lines("CRITICAL")
+    assert "Traceback" not in outcome.log
+
+
 @pytest.mark.parametrize("order", ["Lifo", "Fifo"])
 @pytest.mark.parametrize("in_job", [True, False])
 def test_a_host_gets_no_request_before_its_time(tmp_path: Path, in_job: bool, order: str) -> None:

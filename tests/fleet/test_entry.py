@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scrapy import FormRequest, Request, Selector, Spider
 
-from scrapy_bloom.fleet.entry import SIGNED, Entries
+from scrapy_bloom.fleet.entry import SIGNED, Entries, url_of
 
 SECRET = "a secret of some length"
 values = (
@@ -126,6 +126,13 @@ def test_hostile_bytes_are_refused_with_one_error(entry: bytes) -> None:
     """Whatever lies on the server, reading it is a request or a ValueError, and never another exception."""
     with suppress(ValueError):
         Entries(PageSpider()).read(entry)
+
+
+def test_what_cannot_be_read_is_told_from_a_pickle() -> None:
+    """People who look at dead letters see the first bytes of a request that is damaged, and of no other pickle."""
+    assert url_of(Entries(None).write(Request("https://example.com/"))) == "https://example.com/"
+    assert url_of(b"Mdamaged\xff") == "Mdamaged\\xff"
+    assert "pickled" in url_of(SIGNED + bytes(40))
 
 
 def test_no_entry_makes_a_worker_import_a_class() -> None:
