@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _HERE = "scrapy_bloom.commands.crawl_worker"
 
 
-class PageItems(FileFeedStorage):
+class ItemBuffer(FileFeedStorage):
     """Hands the items of a page to the store, which sends them with the page's acknowledgement."""
 
     def open(self, spider: Spider) -> IO[bytes]:
@@ -54,7 +54,7 @@ def main() -> None:
         "DUPEFILTER_CLASS": "scrapy_bloom.components.dupefilter.BloomDupeFilter",
         "JOBDIR": str(directory),
         "FEEDS": {"items.jl": {"format": "jsonlines"}} if order["items"] else {},
-        "FEED_STORAGES": {"": f"{_HERE}.PageItems"},
+        "FEED_STORAGES": {"": f"{_HERE}.ItemBuffer"},
         "LOG_FORMAT": f"[{directory.name}] {settings['LOG_FORMAT']}",
         "LOG_FILE_APPEND": True,
         ITEMS: order["items"],

@@ -14,6 +14,7 @@ from hashlib import sha1
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scrapy_bloom.errors import counted
 from scrapy_bloom.fleet.own_server import OwnServer, server_executable
 from scrapy_bloom.fleet.queue import Queue
 from scrapy_bloom.fleet.server import DEFAULT_URL, Server, address_of, key_of
@@ -53,7 +54,10 @@ class _Worker:
         self.deaths = self.short_lives = self.pages = 0
         self.reason = ""
         """Why it has ended for good; "" while it has not."""
+        self.lost_items = 0
+        """Items that it has scraped and that are not in the file."""
         directory.mkdir(exist_ok=True)
+        self._has_file = bool(order["items"])
         self._line = json.dumps({**order, "directory": str(directory)}).encode() + b"\n"
         self._process: subprocess.Popen[bytes] | None = None
         self._began = 0.0
@@ -79,6 +83,8 @@ class _Worker:
         stats = json.loads(self._stats_file.read_text(encoding="utf-8")) if self._stats_file.exists() else {}
         self.pages += stats.get("response_received_count", 0)
         self.reason = str(stats.get("finish_reason") or "")
+        if self.reason == "finished" and self._has_file:
+            self.lost_items += stats.get("item_scraped_count", 0) - stats.get("bloom/fleet/items", 0)
         if not self.reason:
             self.deaths += 1
             self.short_lives = self.short_lives + 1 if time.monotonic() < self._began + SHORT_SECONDS else 0
@@ -146,6 +152,8 @@ class LocalFleet:
                 self._items.collect()
                 next_collection = time.monotonic() + _COLLECT_SECONDS
             time.sleep(_LOOK_SECONDS)
+        if (lost := sum(worker.lost_items for worker in self._workers)) and not self._problem:
+            self._problem = f"{counted(lost, 'item')} could not be written to the file; the log says why"
         self._look_after_server()
         for _ in range(2):  # the second time removes what the first has copied
             self._items.collect(is_finished=self.outcome == "finished")

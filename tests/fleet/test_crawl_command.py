@@ -177,6 +177,17 @@ def test_items_of_every_spider_are_in_the_file(project: Path, site: Site, spider
     assert_each_item_once(project, site)
 
 
+def test_a_crawl_whose_file_lacks_items_is_not_finished(project: Path, site: Site) -> None:
+    """An item that JSON cannot hold is logged, as by Scrapy; the command says how many there are, and fails."""
+    odd = 'yield {"url": response.url, "part": object() if response.url.endswith("/7") else part}'
+    (project / "shop" / "spiders.py").write_text(SPIDER.replace('yield {"url": response.url, "part": part}', odd))
+    found = Crawl(project, site, "--workers", "2", "-s", "DOWNLOAD_DELAY=0").finish()
+    assert found["code"] == 1
+    assert found["outcome"].startswith("failed: 2 items")
+    assert found["items_in_file"] == 2 * site.pages - 2
+    assert not site.missing()
+
+
 def test_the_same_command_goes_on_after_ctrl_c(project: Path, site: Site) -> None:
     """Ctrl-C stops the crawl with an exit code of its own; the same command fetches the rest."""
     crawl = Crawl(project, site, "--workers", "2", "-s", "JOBDIR=job")
