@@ -79,6 +79,8 @@ class Site:
         self.pauses: dict[int, int] = {}
         """By number of the request: for how many seconds its answer, a 429, asks for a pause."""
         self.robots = b""
+        self.seconds = 0.0
+        """How long each answer takes."""
         self.broken: set[int] = set()
         """Pages that are answered with 500."""
         self._changed = threading.Condition()
@@ -100,6 +102,7 @@ class Site:
             self._changed.notify_all()
         if page:
             self.gate.wait(PATIENCE)
+        time.sleep(self.seconds)
         rng = random.Random(page)
         found = [i for i in (2 * page + 1, 2 * page + 2) if i < self.pages]
         found += [rng.randrange(1, self.pages) for _ in range(self.links)]

@@ -318,6 +318,20 @@ def test_crawl_delay_holds_for_all_workers_together(server: RedisServer) -> None
         assert site.moments[-1] - site.moments[0] >= delay * (site.pages - 4)  # a second's requests go to one worker
 
 
+def test_autothrottle_holds_for_all_workers_together(server: RedisServer) -> None:
+    """The delay that AutoThrottle finds, the time of an answer here, lies between two requests of any two workers."""
+    throttled = {"AUTOTHROTTLE_ENABLED": True, "AUTOTHROTTLE_START_DELAY": 0.05, "CONCURRENT_REQUESTS": 1}
+    with Site(pages=20) as site:
+        site.seconds = 0.3
+        with workers(site, server.url, 2, **POLITE, **throttled) as running:
+            for worker in running:
+                assert worker.finish()["finish_reason"] == "finished", worker.log
+        assert not site.missing()
+        # Each worker alone would keep the delay, too: both would be done in half the time. The first requests were
+        # handed out before AutoThrottle had seen an answer.
+        assert site.moments[-1] - site.moments[0] >= site.seconds * (site.pages - 5)
+
+
 def test_pages_left_are_those_of_all_workers(server: RedisServer, capsys: Any) -> None:
     """`info redis://` estimates them from what both have seen, and says 0 at the end."""
 

@@ -162,6 +162,19 @@ def test_a_worker_that_slept_over_its_lease_goes_on(join: Join, server: RedisSer
         assert slow.counts["stale"] == 0
 
 
+def test_a_worker_that_waits_for_long_says_for_what(
+    join: Join, server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """If nothing happens for two leases, a WARNING names the worker that has what is outstanding."""
+    busy = join(server.url, "busy", lease_seconds=0.5)
+    busy.send(link("page"))
+    ticket, _ = take(busy)
+    idle = join(server.url, "idle", lease_seconds=0.5)
+    wait_until(lambda: any("busy" in record.getMessage() for record in caplog.records), "the log says who is busy")
+    busy.send(Done(ticket))
+    wait_until(lambda: not len(idle), "the end is seen")
+
+
 def test_what_was_not_begun_goes_back_when_a_worker_closes(join: Join, server: RedisServer) -> None:
     """A worker that closes gives back what it held, at once and unsuspected."""
     one = join(server.url)
