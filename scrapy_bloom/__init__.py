@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from scrapy_bloom.url.fingerprint import fingerprint as fingerprint
 
 __version__ = "2.0.0"
-OLDEST_SCRAPY = (2, 13)
+OLDEST_SCRAPY = (2, 13, 1)
 
 _HOME = {
     "Addon": "components.addon",
@@ -60,7 +60,7 @@ def _check_scrapy() -> None:
     """Log on one CRITICAL line that the installed Scrapy is too old, if it is, and raise ImportError."""
     import scrapy  # here, since scrapy_bloom.filter can do without
 
-    if scrapy.version_info[:2] >= OLDEST_SCRAPY:
+    if scrapy.version_info[:3] >= OLDEST_SCRAPY:
         return
     oldest = ".".join(map(str, OLDEST_SCRAPY))
     problem = f"scrapy-bloom {__version__} needs Scrapy {oldest} or newer, and this is Scrapy {scrapy.__version__}"
