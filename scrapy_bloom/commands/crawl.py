@@ -1,7 +1,8 @@
 """One machine, all its cores: ``scrapy bloom crawl SPIDER --workers N``.
 
-Starts a server unless the settings name one, and workers that share its queue; starts again what dies; puts the items
-of all into one file, each once; passes Ctrl-C on, and says how it ended.
+The command starts a server, unless the settings name one, and workers that share its queue. It restarts processes that
+die, writes the items of all workers into one file, each item once, and passes Ctrl-C on. At the end it prints how the
+crawl ended.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-s", "--set", dest="set", **many)
     output = parser.add_mutually_exclusive_group()
     output.add_argument("-o", "--output", type=_items_file, metavar="FILE", help="append items to FILE, as JSON lines")
-    overwrite = "the same, into an empty FILE if the job begins"
+    overwrite = "write items to FILE, as JSON lines; a crawl that does not go on with a job empties FILE first"
     output.add_argument("-O", "--overwrite-output", type=_items_file, dest="overwrite", metavar="FILE", help=overwrite)
     parser.add_argument("-L", "--loglevel", metavar="LEVEL", help="as in Scrapy")
     parser.add_argument("--logfile", metavar="FILE", help="as in Scrapy, for all workers together")

@@ -1,8 +1,8 @@
 """One worker of ``scrapy bloom crawl``, in a process of its own: ``python -m scrapy_bloom.commands.crawl_worker``.
 
-It reads an order, one line of JSON, from its standard input, so that no list of arguments shows the server's password,
-and crawls. Then it watches the pipe: a line is Ctrl-C, and the end of the pipe means that the process which runs the
-crawl is gone; the worker dies at once then, which loses nothing.
+The worker reads an order, one line of JSON, from its standard input. A command line would show the server's password to
+other users. While it crawls, it watches the pipe: each further line stands for Ctrl-C. The end of the pipe means that
+the process which runs the crawl is gone. The worker then dies at once, which loses nothing.
 """
 
 from __future__ import annotations

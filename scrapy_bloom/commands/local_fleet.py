@@ -124,7 +124,7 @@ class LocalFleet:
         self._workers = [_Worker(directory / f"worker-{i + 1}", order) for i in range(options.workers)]
 
     def want_stop(self, *_: object) -> None:
-        """Stop; called twice, at once; called three times, kill the workers."""
+        """Ask the workers to stop. The second call stops them at once, and the third call kills them."""
         self._stops += 1
 
     @property

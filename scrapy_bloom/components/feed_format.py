@@ -151,9 +151,9 @@ class Serializer:
         return slot, capture
 
     def _frames(self, item: Any) -> Iterator[Frame]:
-        """Yield the frames that two like items show: blank ones, and copies of *item*.
+        """Yield the frames that are seen when two equal items are exported: two blank ones, then two copies of *item*.
 
-        Blank items come first, since serializers of the user's may count, or give another value with each call.
+        Blank items come first: a serializer of the user's may count items, or return another value at each call.
         """
         for make in (lambda: dict.fromkeys(ItemAdapter(item).field_names(), ""), lambda: deepcopy(item)):
             try:

@@ -284,7 +284,7 @@ def _with_params(template: str, params: dict[str, Any]) -> str:
 
 
 def _survives_kill(slot: FeedSlot) -> bool:
-    """Return whether a kill leaves what was flushed to *slot*, a worker's, and it can be read up to there."""
+    """Return whether the file of *slot*, a feed of a worker, can be read after a kill up to what was flushed."""
     is_file = isinstance(slot.storage, ScrapyFileFeedStorage)
     return is_file and slot.format in LINES and "postprocessing" not in slot.feed_options
 

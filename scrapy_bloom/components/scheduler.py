@@ -78,7 +78,7 @@ class DurableScheduler(BaseScheduler):
         return self.df.close(reason)
 
     def has_pending_requests(self) -> bool:
-        """Return whether requests are pending, except requests that the loop guard leaves."""
+        """Return whether requests are pending that this run can fetch: not those of hosts that are full or given up."""
         return len(self) > 0 and not self.crawl.is_over()
 
     def __len__(self) -> int:

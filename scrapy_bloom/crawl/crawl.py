@@ -1,4 +1,4 @@
-"""The owner of a crawl's memory: settings, decisions, store, stats. Scrapy's faces hold it and translate.
+"""The owner of a crawl's memory: settings, decisions, store, stats. Scrapy's components pass their calls on to it.
 
     in     DurableScheduler.enqueue_request -> BloomDupeFilter.request_seen -> Decisions.decide -> store.add; store.push
     out    DurableScheduler.next_request -> store.pop
@@ -55,7 +55,7 @@ TICK_SECONDS = 0.2
 
 @dataclass
 class Setup:
-    """What Scrapy's faces say of themselves before the crawl is opened."""
+    """What the filter and the scheduler tell the crawl about themselves before it is opened."""
 
     looks_only: bool
     """Whether this is no crawl, but a command that looks at pages."""

@@ -61,7 +61,7 @@ class Delta:
     """What one crawl knows of the pages that gave an item. Keep a reference to it: signals do not."""
 
     waits_for_end = False
-    """Whether items of the crawl are safe when it has ended, and not with a commit."""
+    """Whether items are safe only when the crawl has ended, because they are not part of the commits."""
 
     def __init__(self, crawler: Crawler, own: BloomSettings, directory: Path) -> None:
         spider, settings, stats = crawler.spider, crawler.settings, crawler.stats
@@ -95,7 +95,7 @@ class Delta:
     # -- requests ------------------------------------------------------------------------------------------------------
 
     def skips(self, request: Request) -> bool:
-        """Return whether *request* is not fetched again, and count it. An unfiltered start request always is."""
+        """Return whether *request* is skipped, and count it if so. An unfiltered start request is never skipped."""
         meta = request.meta
         is_wanted = meta.get("bloom_refetch") or meta.get("delta_skip") or not meta.get("deltafetch_enabled", True)
         if is_wanted or (request.dont_filter and meta.get("is_start_request")) or (key := self._key(request)) is None:

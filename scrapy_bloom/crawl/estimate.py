@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 DEEPEST = 200
 """Links from a start request that are told apart."""
 LAST = 8
-"""Trees of a depth after which older ones count half: the first are larger, as they take what all link to."""
+"""After this many trees of a depth, older ones count half: the first trees are larger, with pages that all link to."""
 LEAVES = 2
-"""Trees of one page that each depth begins with."""
+"""How many trees of one page each depth begins with, before any tree was counted."""
 MOST = 2.0
 """The estimate is at most this many times the known pages: the first trees of a crawl promise too much."""
 BELOW, ABOVE, SPREAD, WIDEST = 0.7, 3.0, 1.5, 2.0
@@ -61,9 +61,9 @@ class Estimate:
         self.finished: list[Any] = []
         """``meta["depth"]`` of requests that are done since then."""
         self.promise: float | None = None
-        """Share of what is pending of which the loop guard expects something; None without it."""
+        """Share of pending requests that the loop guard expects to bring something new; None without a loop guard."""
         self.endless: Counter[str] = Counter()
-        """Pending requests of kinds of which it expects nothing, by kind."""
+        """How many requests are pending of each kind from which the loop guard expects nothing new."""
         self._done = [0] * (DEEPEST + 1)
         self._below = [0] * (DEEPEST + 1)  # pages done below each depth when its last page was done
         self._trees = [0.0] * (DEEPEST + 1)

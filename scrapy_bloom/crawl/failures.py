@@ -47,9 +47,10 @@ class Failures:
             self._listed = store.database.count_failed()
 
     def new_again(self, request: Request, fingerprints: Fingerprints) -> list[Request]:
-        """Return what is new again because *request* has failed: itself, and what was redirected to it.
+        """Return the requests that are new again because *request* has failed: itself, and those redirected to it.
 
-        This run follows a later link once: failing pages that link to each other would be fetched for ever.
+        A later link to such a page is followed once in this run. Otherwise failing pages that link to each other would
+        be fetched for ever.
         """
         requests = [request, *map(Request, request.meta.get("redirect_urls", ()))]
         for failed in requests:
@@ -70,8 +71,8 @@ class Failures:
             stats.inc_value("bloom/failed/unlisted")
             if stats.get_value("bloom/failed/unlisted") == 1:
                 logger.warning(
-                    "The job lists %s failed requests, and no more: bloom/failed/unlisted counts the others. Put those "
-                    "that are listed back with: scrapy bloom requeue --failed",
+                    "The job lists %s failed requests, and no more: bloom/failed/unlisted counts the others. Put the "
+                    "listed requests back with: scrapy bloom requeue JOBDIR --failed",
                     f"{MOST_LISTED:,}",
                 )
             return None

@@ -51,7 +51,7 @@ class LoopGuard:
 
     @property
     def is_open(self) -> bool:
-        """Whether it shares the crawl, and does not only limit URLs: not so in a fleet."""
+        """Whether the guard shares the crawl among kinds of URLs. In a fleet it does not: it only limits URLs."""
         return self._novelty is not None
 
     def counting(self, add: Callable[[bytes], bool]) -> Callable[[bytes], bool]:
@@ -119,8 +119,8 @@ class LoopGuard:
         kinds = self.share.report(groups)
         left = sum(waiting for _, waiting, _ in kinds)
         logger.warning(
-            "The loop guard ends the crawl: the last pages of each host, as many as it had before and 1,000 at least, "
-            "have brought nothing new. Left: %s of %s; %s. Most: %s",
+            "The loop guard ends the crawl: the last pages of each host, at least 1,000 and at least half of all its "
+            "pages, have brought nothing new. Left: %s of %s; %s. Most: %s",
             counted(left, "pending request"),
             counted(len(kinds), "kind"),
             "they stay in the job, and a run with BLOOM_LOOP_GUARD = False fetches them"

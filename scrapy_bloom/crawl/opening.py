@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NOVELTY_CAPACITY, NOVELTY_ERROR_RATE = 1_000_000, 1e-3
-"""Of what the loop guard remembers of pages: a piece taken for known makes one page in a thousand a little less new."""
+"""Capacity and error rate of the filter of text that pages have shown. A false positive makes a page look less new."""
 
 
 @dataclass(frozen=True)
@@ -161,8 +161,8 @@ class Opening:
             )
         if not self.filter:
             logger.warning(
-                "%s cannot wait until its requests are on disk: if this crawl is killed, pages found in its last "
-                "second or so may be taken for seen and never be fetched. scrapy_bloom.BloomDupeFilter can.",
+                "%s records requests as seen before they are on disk. If this crawl is killed, pages found in its last "
+                "second or so may count as seen and never be fetched. scrapy_bloom.BloomDupeFilter avoids that.",
                 self.crawler.settings["DUPEFILTER_CLASS"],
             )
         if before.pending:

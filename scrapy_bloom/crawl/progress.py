@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LINE_SECONDS = 60.0
-"""As between Scrapy's own lines "Crawled 1234 pages"."""
+"""Seconds between two log lines, as between Scrapy's own lines "Crawled 1234 pages"."""
 FIGURES_SECONDS = 5.0
 TOLD_SECONDS = 1.0
-"""Between two notes of the estimate for others that crawl with this process."""
+"""Seconds between two notes of the estimate that a worker of a fleet sends to the server, for the commands."""
 ENDLESS_SHOWN = 3
 """Endless kinds of URLs that are named each time, those with the most pending requests."""
 LONGEST_SHOWN = 500
@@ -127,7 +127,7 @@ class Progress:
         return pages, new, known
 
     def _left(self) -> Left | None:
-        """Return how many pages are left; None where others know that, too: in a fleet, or with another scheduler."""
+        """Return how many pages are left; None if this process cannot know: in a fleet, or with another scheduler."""
         store = self._store
         self.estimate.learn()
         if not isinstance(store, MemoryStore) or not self.estimate.found:

@@ -1,6 +1,6 @@
 """The filter that grows, layer by layer: :class:`ScalableBloomFilter`.
 
-Decides when a layer is added or dropped. Where the bits live, a :class:`LayerStore` decides.
+The chain decides when a layer is added or dropped. A :class:`LayerStore` decides where the bits live.
 
 Threads may share a chain under the GIL. :mod:`~scrapy_bloom.filter.probes` tells why the fast path needs no lock;
 everything that changes the list of layers or of forgotten fingerprints holds one.
@@ -201,7 +201,8 @@ class ScalableBloomFilter:
     def expected_false_positives(self) -> float:
         """Return how many new fingerprints are expected to have been taken for seen since the chain began.
 
-        With a maximum age: of as many as are remembered now; too high until the age has passed once.
+        With a maximum age, only the fingerprints that are remembered now count. The number is too high until the
+        age has passed once.
         """
         layers = [(layer.spec, layer.count) for layer in self.layers]
         return plan.expected_false_positives(layers, others_come_and_go=self._max_age is not None)

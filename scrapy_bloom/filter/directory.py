@@ -158,9 +158,9 @@ class DirectoryStore(LayerStore):
         return file.layer
 
     def drop(self, before: int) -> None:
-        """Delete the files of layers before index *before*. What a kill leaves of them, the next process drops.
+        """Delete the files of layers before index *before*. After a kill, the next process deletes the rest.
 
-        The newest file stays, since it has the watermark, also if all younger layers live in memory.
+        The newest file stays, even if all younger layers live in memory: its header contains the watermark.
         """
         with self._syncing:
             while len(self._files) > 1 and self._files[0].header.spec.index < before:

@@ -89,9 +89,9 @@ def inspect_directory(directory: str | os.PathLike[str], *, thorough: bool = Fal
 
 @contextmanager
 def reading(directory: str | os.PathLike[str], max_age: float | None = None) -> Iterator[Found]:
-    """Read the filter in *directory*, to which another process may add, but for layers older than *max_age* seconds.
+    """Read the filter in *directory*, except layers older than *max_age* seconds. Another process may be adding to it.
 
-    Gives a function that tells whether a fingerprint is there, and the layers. Raises as opening the filter does.
+    Yields a function that tells whether a fingerprint is there, and the layers. Raises as opening the filter does.
     """
     forgotten, _ = read_forgotten(Path(directory, FORGOTTEN_NAME))
     files, problems = open_layers(Path(directory), read_only=True)

@@ -33,11 +33,11 @@ class Claims:
     def __init__(self, send: Callable[[Claim], None], shard_of: Callable[[bytes], int], most: int) -> None:
         self._send, self._shard_of, self._most = send, shard_of, most
         self.granted: deque[Page] = deque()
-        """Of the requests that this worker fetches, and that have not begun."""
+        """Pages whose requests were granted to this worker and have not begun."""
         self._pages: dict[bytes, Page] = {}
         self._new: deque[bytes] = deque()
-        self._asked: dict[bytes, float] = {}  # until when an answer is waited for
-        self._taken: deque[tuple[float, bytes]] = deque()  # from when on to ask again
+        self._asked: dict[bytes, float] = {}  # when to claim the request again if no answer has come
+        self._taken: deque[tuple[float, bytes]] = deque()  # when to claim the request again, and its fingerprint
 
     def __len__(self) -> int:
         """Return how many requests wait for the server's decision, or for another worker to finish them."""

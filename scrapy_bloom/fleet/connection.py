@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 ITEMS = "_BLOOM_FLEET_ITEMS"
 """Setting by which ``scrapy bloom crawl`` names the list on the server that its workers' items go to: not for users."""
 UNLIMITED = 100
-"""What stands for ``CONCURRENT_REQUESTS = 0``, which is no limit, when requests are taken."""
+"""Number of concurrent requests that is assumed if ``CONCURRENT_REQUESTS`` is 0, which means no limit."""
 
 
 @dataclass(frozen=True)

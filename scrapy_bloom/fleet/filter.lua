@@ -5,10 +5,10 @@ local bor, band, byte, floor, read = bit.bor, bit.band, string.byte, math.floor,
 
 -- Opens the chain. *sizes* has for each layer that may come its blocks and capacity, *max_age* is in ms, or 0.
 --
--- A layer is {number, rank, blocks, capacity, begun, closed}, the newest last; its
--- rank says which share of the error rate it has. With a maximum age a layer takes no more keys after half of that, and
--- is deleted as a whole once its last key is older. A new layer takes the lowest rank that is free, so the rates of the
--- layers there are always sum up to less than the chain's.
+-- A layer is {number, rank, blocks, capacity, begun, closed}, and the newest one is the last. The rank of a layer says
+-- which share of the error rate it has. If there is a maximum age, a layer takes no more keys after half of it, and is
+-- deleted as a whole when its last key is older than it. A new layer takes the lowest free rank, so the error rates of
+-- all layers together stay below the rate of the chain.
 local function open_chain(sizes, max_age, now)
     local id, packed, count = unpack(redis.call('HMGET', FILTER, 'chain', 'layers', 'count'))
     local layers = packed and cmsgpack.unpack(packed) or {}
@@ -30,7 +30,7 @@ local function open_chain(sizes, max_age, now)
         return known[n], (number - n * SEGMENT) * BLOCK
     end
 
-    -- When a layer got its last key, at the latest: none comes after half the maximum age.
+    -- Returns the latest time at which a layer can have got its last key: it takes none after half the maximum age.
     local function last_key(layer)
         local latest = layer[5] + max_age / 2
         return layer[6] > 0 and math.min(layer[6], latest) or latest

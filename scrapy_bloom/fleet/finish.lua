@@ -38,7 +38,7 @@ for i = 1, #links, 4 do
     end
 end
 
--- Returns which worker fetches a request that this worker has in memory.
+-- Returns the answer to a claim: 2 if the request is done, 0 if another worker has it, 1 if it is granted to this one.
 local function answer(place, probe)
     if chain.has(place, probe) then return 2 end
     for _, other in ipairs(call('ZRANGE', WORKERS, 0, -1)) do

@@ -24,8 +24,8 @@
 --   ..:refused      hash: token -> number of its last finish that refused pages, and their places in it
 --   ..:returned   set: tokens that were silent, and not dead
 --
--- A script whose first write may enlarge the memory is refused by a full server at that write, when nothing has been
--- changed. One that begins by deleting something is carried out: so leases are renewed and pages acknowledged.
+-- A full server refuses a script at its first write if that may need memory; nothing has been changed then. It carries
+-- a script out that begins by deleting something. So scripts that renew leases or acknowledge pages begin with a DEL.
 local STATE, call = KEYS[1], redis.call
 local SLOTS, WORKERS, NAMES, CALLS = STATE .. ':slots', STATE .. ':workers', STATE .. ':names', STATE .. ':calls'
 local SUSPECTS, DEAD, PAGES, FULL = STATE .. ':suspects', STATE .. ':dead', STATE .. ':pages', STATE .. ':full'

@@ -1,10 +1,10 @@
 -- Begins the life of a worker in a shard. Follows head.lua.
 --
--- ARGV[1] chain   ARGV[2] token   ARGV[3] worker's name   ARGV[4] its place: who else is there now is dead
+-- ARGV[1] chain   ARGV[2] token   ARGV[3] worker's name   ARGV[4] its place: an earlier worker of this place is dead
 -- ARGV[5] ms of a lease   ARGV[6] token of its last life in the same process, or ""
 --
--- Returns {requests held by an earlier life, of these buried}; an objection; or the end of the lease of a worker
--- elsewhere that has the same name
+-- Returns {requests that an earlier life held, how many of these were buried}; or an objection; or, if a worker of the
+-- same name is alive at another place, the end of its lease
 local chain, token, name, place, lease, last = unpack(ARGV)
 local earlier, now = call('HGET', NAMES, name), milliseconds()
 local problem = objection(chain, token, -1)

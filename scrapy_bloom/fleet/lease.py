@@ -99,7 +99,7 @@ class LeaseClient:
         """How often the server went back in time."""
         # of the thread
         self.failure: Exception | None = None
-        """What the thread has ended of."""
+        """The exception that ended the thread; None if there was none."""
         self.counts: Counter[str] = Counter()
         """Figures for the stats, by name."""
         self._schedule = Schedule()

@@ -60,7 +60,7 @@ class Done(NamedTuple):
 
 
 class Forget(NamedTuple):
-    """A fingerprint that may be seen once more."""
+    """A fingerprint to take back: the next request that has it counts as new."""
 
     shard: int
     fingerprint: bytes

@@ -72,13 +72,14 @@ class Queue:
     """Pending requests and filter under the Redis key *prefix* on *server*: one shard, or several on a cluster.
 
     A filter that begins here has *capacity*, *error_rate* and *key_space*, which tells how requests become
-    fingerprints. *max_age* is in seconds. *kind* keeps a filter whose requests are elsewhere from the key of a queue.
+    fingerprints. *max_age* is in seconds. *kind* is part of the format: a filter without requests has another one, so
+    it cannot use the key of a queue.
 
-    A worker is given up after *lease_seconds* without a word. *politeness* holds for all workers together, and may be
-    exchanged. *pages* limits the pages of slots; on a cluster, each shard has its part. *start_urls* is a Redis key
-    that others push start URLs to, and *items* the name of the list that :attr:`Done.items` go to. All methods raise
-    UnusableError if the server has lost keys of the queue or it was begun anew, and redis.RedisError if a call failed,
-    which may have been carried out all the same.
+    A worker is given up after *lease_seconds* without a call. *politeness* holds for all workers together, and may be
+    replaced. *pages* limits the pages of slots; on a cluster, each shard has its part. *start_urls* is a Redis key
+    to which others push start URLs, and *items* names the list to which :attr:`Done.items` go. All methods raise
+    UnusableError if the server has lost keys of the queue, or the queue was begun anew. They raise redis.RedisError if
+    a call failed; the server may have carried it out all the same.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class Queue:
         self.lease_seconds, self.start_urls, self.items, self.pages = lease_seconds, start_urls, items, pages
         self.politeness = politeness or Politeness()
         self._max_age = int((max_age or 0) * 1000)
-        self._chains: dict[int, bytes] = {}  # by shard: the id of its filter, by which a queue is known that began anew
+        self._chains: dict[int, bytes] = {}  # by shard: the id of its filter; a queue that was begun anew has another
         self._new: dict[str, Any] = {
             "format": f"{kind}, filter {SCHEME}",
             "key_space": str(key_space),
@@ -354,7 +355,7 @@ class Queue:
 
     def _say_what_ended(self, shard: int, returned: int, buried: int) -> None:
         if returned:
-            logger.warning("A worker was lost; %s of it go to others", counted(returned, "request"))
+            logger.warning("A worker was lost. Other workers get its %s", counted(returned, "request"))
         if buried:
             what = counted(buried, "request"), self.key(shard)
             logger.error("Dead-lettered: %s, in hand each time that a worker died. See the list %s:dead", *what)

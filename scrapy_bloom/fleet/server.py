@@ -33,8 +33,8 @@ AWAY = (
 """A server that cannot be reached, does not answer in time, or is not ready. A command may have been carried out."""
 
 _SCRAPY_REDIS = {"REDIS_URL": "url", "REDIS_HOST": "host", "REDIS_PORT": "port", "REDIS_DB": "db"}
-# Not for REDIS_PARAMS to set: how an answer is read, how long one waits for it (a host that drops packets costs the
-# first time at each attempt), and that nothing is sent twice without our knowledge.
+# REDIS_PARAMS cannot change these options: how an answer is read, how long we wait for a connection and for an answer,
+# and that nothing is sent twice without our knowledge. A host that drops packets costs the first wait at each attempt.
 _OURS = {
     "protocol": 2,
     "decode_responses": False,

@@ -29,7 +29,7 @@ class Shards:
         return sum(self._left)
 
     def in_turn(self) -> Iterator[int]:
-        """Yield all shards, each time from another one on."""
+        """Yield all shards, beginning with another one at each call."""
         self._looks += 1
         for i in range(len(self.newest)):
             yield (self._looks + i) % len(self.newest)

@@ -135,7 +135,7 @@ class SharedQueue:
         return requeued
 
     def forget(self, fingerprints: Iterable[bytes]) -> None:
-        """Let each of *fingerprints* be seen once more, by whichever worker does not know it itself."""
+        """Take *fingerprints* back on the server. A running worker that knows one of them still drops its links."""
         for fingerprint in fingerprints:
             key = self._keys[crc32(fingerprint) % len(self._keys)]
             self._client.sadd(f"{key}:forgotten", probe_of(fingerprint, self._seed).bits)

@@ -44,11 +44,10 @@ are queued once. More are sent at once, and may come twice."""
 class FleetStore:
     """What one worker knows, and its connection to the rest.
 
-    A link that this process does not know goes to the server, which says whether it is new in the call that
-    acknowledges its page. Nothing here waits for the server, but for opening and closing. *flush* writes what is
-    buffered of items; it is called before pages are acknowledged. *wake* is called when
-    other workers have changed something: the engine asks for a request then. *open_journal* opens the journal of this
-    worker's own feeds in its job directory.
+    A link that this process does not know is sent to the server, ahead of the acknowledgement of its page. The server
+    enqueues it if it is new. Only opening and closing wait for the server. *flush* writes buffered items; it is called
+    before a page is acknowledged. *wake* makes the engine ask for a request; it is called when other workers have
+    changed something. *open_journal* opens the journal of this worker's own feeds in its job directory.
 
     Raises:
         BloomError: The server cannot be used, or its queue is not for this version or these settings.
@@ -76,7 +75,7 @@ class FleetStore:
         """What this process knows. A duplicate in here is dropped without asking."""
         self.add: Callable[[bytes], bool] = self._remember
         self.times_anew = 0
-        """How often that was begun anew, because the server had forgotten what it knew."""
+        """How often :attr:`chain` was begun anew, because the server had gone back to older data."""
         self.in_flight: dict[int, Page] = {}
         """The pages in progress, by id() of the request, which the page keeps alive."""
         self._tickets: dict[int, Ticket] = {}  # by id() of the request, if others have it when this worker dies
@@ -88,9 +87,9 @@ class FleetStore:
         )
         self._requests = Requests(self._queue, order, fingerprints, crawler.spider, settings.fleet_secret)
         self.items = PageItems(flush, self._connection.journal, partial(self._stats.inc_value, "bloom/fleet/items"))
-        """Those of the page that is being finished."""
+        """The items of the page that is being finished."""
         self.claims = Claims(self._client.send, self._queue.shard_of, self._connection.ahead)
-        """What may be in other workers' memory, too."""
+        """The requests that are in memory only, and may be in the memory of other workers, too."""
         logger.info("Sharing the queue %s with all workers that are given the same key", self.where)
 
     @property
@@ -273,12 +272,18 @@ class FleetStore:
         self._client.send(Note(self._process, known))
 
     def forget(self, fingerprint: bytes) -> bool:
-        """Let *fingerprint* be seen once more, by whichever worker does not know it; True if this one did."""
+        """Take *fingerprint* back on the server; return whether this worker knew it.
+
+        Other workers that know the fingerprint still drop its links.
+        """
         self._client.send(Forget(self._queue.shard_of(fingerprint), fingerprint), is_root=True)
         return self.chain.forget(fingerprint)
 
     def commit(self) -> None:
-        """Note what became of the last calls. Raises what the lease client has failed of, which ends the crawl."""
+        """Commit the journal, make the claims that are due, and set the stats.
+
+        Raises the exception that ended the thread of the lease client, if there was one: the crawl ends then.
+        """
         self.commits += self._client.has_delivered_all
         self._connection.journal.commit()
         self.claims.ask()

@@ -9,7 +9,7 @@
 --
 -- Returns {is anything pending or in hand, seq, [id, slot, entry, ...], requests given back, of these buried, requests
 --          left in full slots once nothing else is there, slots that are full now}
---         or an objection: also "lease", which has run out, and "lost", keys of the queue
+--         or an objection; here also "lease" (it has run out) or "lost" (keys of the queue are missing)
 local chain, token, most, lease = ARGV[1], ARGV[2], tonumber(ARGV[5]), tonumber(ARGV[6])
 local later, delays = cmsgpack.unpack(ARGV[7]), cmsgpack.unpack(ARGV[8])
 local shares, limits = cmsgpack.unpack(ARGV[9]), cmsgpack.unpack(ARGV[10])

@@ -1,7 +1,9 @@
-"""Which request is next: slots in turn, the idlest first; in each its most urgent lane; a lane is LIFO or FIFO.
+"""Decides which request is next.
 
-The order is the same as in Scrapy's priority queues. The same code serves requests in memory and requests in a
-database: a lane holds what is in memory, and reads the rest through the function that its frontier was given.
+The slot with the fewest requests in progress is served first; equal slots take turns. In a slot, the most urgent lane
+comes first, and a lane is LIFO or FIFO. The order is the same as in Scrapy's priority queues. The same code serves
+requests in memory and requests in a database: a lane holds what is in memory, and reads the rest through the function
+that its frontier was given.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class MemoryStore:
         self.pages = pages
         self.paused = Paused()
         self.frontier = self.in_memory = Frontier(is_lifo=order.is_lifo, share=share, pages=pages, paused=self.paused)
-        """Pending requests; those in memory only are the same ones here, and others in a job."""
+        """The pending requests. Both names mean one frontier here; a job has a second one for memory-only requests."""
         self._last_id = 0
         self.in_flight: dict[int, Page] = {}
         """The pages in progress, by id() of the request, which the page keeps alive."""
@@ -68,7 +68,7 @@ class MemoryStore:
         return self.frontier.size
 
     def is_over(self) -> bool:
-        """Return whether all that is pending is left at the end."""
+        """Return whether requests are pending, and all of them are in slots that are full or given up."""
         return self.frontier.is_over()
 
     def seen(self, fingerprints: Sequence[bytes]) -> list[bool]:

@@ -25,8 +25,8 @@ class PagesPerHost:
     """Counts the pages of hosts; a host is a download slot.
 
     Args:
-        limits: The most pages, by host and for ``OTHERS``; None, or no value at all: no limit.
-        counts: Of pages that hosts have had before.
+        limits: The most pages by host; ``OTHERS`` stands for hosts that are not named. No value, or None: no limit.
+        counts: How many pages each host has had before.
 
     """
 

@@ -47,7 +47,7 @@ class Store(Protocol):
 
     @property
     def commits(self) -> int | None:
-        """How often all that was done before is known to outlive the process; None if nothing does."""
+        """How many commits have ended. Each makes all that was done before it durable. None if nothing is durable."""
 
     def seen(self, fingerprints: Sequence[bytes]) -> list[bool]:
         """Return for each of *fingerprints* whether it was added before. Remembers nothing."""

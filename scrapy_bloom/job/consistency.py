@@ -1,6 +1,6 @@
-"""The consistency check: whether database and filter of a job belong to each other, and to this crawl.
+"""Checks whether the database and the filter of a job belong together, and whether they belong to this crawl.
 
-What the filter lacks is shown to it.
+Fingerprints of pending requests that the filter lacks are added to it.
 """
 
 from __future__ import annotations

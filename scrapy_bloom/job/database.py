@@ -29,11 +29,11 @@ logger = logging.getLogger(__name__)
 
 NAME = "job.sqlite"
 APPLICATION_ID, FORMAT_VERSION = 0x53624A62, 2  # "SbJb"
-READABLE_VERSIONS = (1, 2)  # 1 cut feed files to their length after a kill, and knows no bytes to append
+READABLE_VERSIONS = (1, 2)  # version 1 cuts feed files to their noted length after a kill, and has no bytes to append
 LEAST_FREE = 2**20
-"""Bytes that a disk has to have free: with fewer, SQLite's errors are those of a full disk."""
+"""Bytes. If the disk has fewer free, errors of SQLite are taken for those of a full disk."""
 AT_ONCE = 400
-"""Rows bound to one statement: the thread gives up the GIL once a statement, and gets it back late."""
+"""The most rows in one statement. The thread releases the GIL once for each statement, and waits to get it back."""
 FIGURES_KEPT = 4_000
 """Rows of figures at which every other one is left out."""
 UNREADABLE = (sqlite3.Error, UnicodeDecodeError)
@@ -227,7 +227,7 @@ class Database:
         return commits
 
     def notes(self, topic: str) -> dict[str, bytes]:
-        """Return the notes on *topic* by key: ``state``, ``feed`` or ``kind``."""
+        """Return the notes on *topic* by key. Topics are ``state``, ``feed``, ``kind``, ``pages`` and ``call``."""
         rows = self.select("SELECT key, body FROM note WHERE topic = ?", topic)
         return {key: self._whole(topic, key, row) for key, row in rows}
 

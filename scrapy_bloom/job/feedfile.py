@@ -1,4 +1,4 @@
-"""The feed files of a job: they hold the items of committed pages, and no byte of them is cut that others wrote.
+"""The feed files of a job. They hold the items of committed pages; bytes that other programs wrote are never cut off.
 
     write           bytes of finished pages wait in memory
     note            a commit begins: its transaction holds these bytes, and how long the file is
@@ -210,7 +210,7 @@ class FileFeedStorage(io.RawIOBase):
         return self.feed
 
     def committed(self) -> None:
-        """Append what the last note has, whose transaction is written. The next commit tells of it if that fails."""
+        """Append the bytes of the last note, whose transaction is written. If that fails, the next commit raises."""
         if not self._noted:
             return
         self._unwritten += self._noted

@@ -59,11 +59,11 @@ class NotedFeeds:
         return note.cycle == self.cycle or (note.cycle is None and self.is_resumed)
 
     def may_write(self) -> bool:
-        """Return whether the run has closed the database, so that what is in no commit may be written, too."""
+        """Return whether the run was closed cleanly, so that bytes that are part of no commit may be written, too."""
         return self._database.state.clean
 
     def committed(self) -> None:
-        """Let the feeds write what the transaction has that is written now."""
+        """Let the feeds append the bytes of the transaction that has just been written."""
         for call in self.after_commit:
             call()
 
@@ -72,7 +72,7 @@ class NotedFeeds:
 
 
 def place_of(path: str, jobdir: Path) -> str:
-    """Return *path* from *jobdir*, which stays the same if both are moved; "" if they are on two drives."""
+    """Return *path* relative to *jobdir*: valid also when both are moved. "" if they are on different drives."""
     try:
         return Path(os.path.relpath(Path(path).absolute(), jobdir)).as_posix()
     except ValueError:

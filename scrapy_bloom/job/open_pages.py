@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LONGEST_SECONDS = 30.0
-"""Time after which what a page led to is committed before the page is."""
+"""Seconds that requests and done pages wait for the page that led to them. Then they are committed without it."""
 MOST_ENTRIES = 10_000
-"""Items, requests and pages that wait for one page; with more, they are committed before the page is."""
+"""The most items, requests and done pages that wait for one page. If there are more, they are committed without it."""
 
 
 class OpenPages:

@@ -36,11 +36,11 @@ class FailedRow(NamedTuple):
     time: float
     """Seconds since 1970."""
     body: bytes | None = None
-    """As it was pending, if it can be."""
+    """The request as bytes, as it was stored while it was pending; None if it cannot be serialized."""
 
 
 class FeedLength(NamedTuple):
-    """A feed file, as it is when all pages of a batch of changes are done."""
+    """What a commit notes of a feed file: how long the file was, and which bytes the commit appends to it."""
 
     path: str
     """As Scrapy opens it: a relative path stays relative."""
@@ -98,7 +98,7 @@ class State:
     runs: int = 0
     """How often the job was opened."""
     cycle: int = 0
-    """How often it was begun when finished: a cycle asks for each start request once."""
+    """How often a finished job was begun anew. In one cycle, each start request is made once."""
     clean: bool = True
     """Whether the last run closed it."""
     pages_per_host: Mapping[str, int | None] | None = None

@@ -1,7 +1,7 @@
-"""How many of its start URLs a job has taken in: a resumed run goes on behind them.
+"""Counts the start URLs that a job has taken in, so that a resumed run goes on after them.
 
-This is for spiders that use Scrapy's own ``Spider.start()`` over ``start_urls``. Whatever else ``start()`` yields, each
-run asks for.
+This works for spiders that use Scrapy's own ``Spider.start()`` over ``start_urls``. All other start requests are made
+again in each run.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class JobStore(MemoryStore):
             self.before = self.database.state
             """As the last run left it."""
             self.lacks_pending = replay_redo(self.database, self.chain) and self.before.pending > 0
-            """Whether the filter is older than the database: links would queue what is pending once more."""
+            """Whether the filter is older than the database. Links would then queue pending requests once more."""
         except BaseException:
             self.abandon()
             raise
@@ -103,7 +103,7 @@ class JobStore(MemoryStore):
         self.noted = NotedFeeds(self.database, directory / "appended")
         lifo, paused = order.is_lifo, self.paused
         self.frontier = Frontier(is_lifo=lifo, read=self._read, share=share, pages=pages, paused=paused)
-        # Without a share and pages per host: what it left would be lost.
+        # It has no share and no limit of pages: requests that these hold back would be lost with the process.
         self.in_memory = Frontier(is_lifo=lifo, active=self.frontier.active, paused=paused)
         self._open_pages = OpenPages(self.frontier)
         self._commits = Commits(self.database, self.chain, self._fill, self._written)

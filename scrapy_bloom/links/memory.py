@@ -54,7 +54,7 @@ class LinkMemory:
     """What was found out about the raw links of one crawl's pages."""
 
     def __init__(self, is_wanted: Callable[[str], bool] = lambda _url: True) -> None:
-        """Take what says whether a URL is wanted."""
+        """Create an empty memory. *is_wanted* returns whether the caller wants the link to a URL."""
         self._is_wanted = is_wanted
         self._places: dict[tuple[str, ...], _Place] = {}
         self._size = 0
@@ -117,7 +117,10 @@ class LinkMemory:
     def _seen_without_fragment(
         self, links: Iterable[str], own: bytes | None, site: _Place, folder: _Place
     ) -> dict[str, bytes]:
-        """Return the *links* with a fragment whose page was seen, with its fingerprint. The page's own is *own*."""
+        """Return those *links* with a fragment whose page was seen, each with the fingerprint of that page.
+
+        *own* is the fingerprint of the page that contains the links, if that was seen.
+        """
         seen = {}
         for link in links:
             head, mark, _ = link.partition("#")

@@ -88,7 +88,7 @@ class Address(NamedTuple):
         return self._replace(segments=segments[:at] + segments[at + 1 :])
 
     def names(self) -> tuple[list[str], list[str]]:
-        """Return the names of its kinds below the host, from the outside in, and its parameters."""
+        """Return the names of the URL's kinds below the host, from the outside in, and the keys of its query."""
         segments = [mask(segment)[:60] for segment in self.segments]
         names = [name for name, _ in self.parameters if name[0] == ";"][:1]
         names += [f"{segment}/" for segment in segments[:-1][:DEEPEST]]

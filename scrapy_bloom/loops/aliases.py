@@ -24,12 +24,13 @@ if TYPE_CHECKING:
 
     from scrapy_bloom.loops.address import Address
 
-TOKENS = 4  # pairs of pages that show the same before a part whose values are tokens is believed not to matter
-# Factor for that number if the values look like words, dates or numbers. In a calendar, most months are empty and look
-# the same, so the month seems not to matter, although one month in ten has the events
+# A part whose values are tokens is believed not to matter after this many pairs of pages have shown the same
+TOKENS = 4
+# Factor for TOKENS if the values look like words, dates or numbers. In a calendar, most months are empty and look the
+# same, so the month seems not to matter, although one month in ten has the events
 PLAIN = 3
-ALIKE, OTHER = 0.8, 0.5  # shares of common lines: from the first on pages show the same, below the second they do not
-PAIRS = 20_000  # shortened URLs whose last page is remembered for comparing, twice as many at most: some 25 MB
+ALIKE, OTHER = 0.8, 0.5  # shares of common lines: two pages are alike from ALIKE on, and differ below OTHER
+PAIRS = 20_000  # URLs, with and without a part, whose last page is remembered; at most twice as many: some 25 MB
 PARTS, SECTIONS = 64, 32  # parts of a host that are learned, and sections that vote on each: some 200 kB a host
 HOSTS = 1_000  # hosts that are learned
 _is_token = re.compile(r"(?=.*\d)[\w~=+-]{10,}|\d{3,}-\d{5,}-\d+", re.IGNORECASE).fullmatch
@@ -70,7 +71,7 @@ class Votes:
 
     @property
     def is_suspected(self) -> bool:
-        """Whether pairs of a section speak for the part. URLs are then also remembered without it, to know copies."""
+        """Whether in some section more pairs show the same than not. URLs are then remembered without the part, too."""
         return any(same > other for same, other in self.by_section.values())
 
     @property
@@ -109,7 +110,7 @@ class Alias(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """The last page with a URL without one of its parts."""
+    """The last page that had a certain URL, or a URL that becomes this one when a part is removed."""
 
     sketch: bytes
     url: int

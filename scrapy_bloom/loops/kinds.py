@@ -9,9 +9,9 @@
         example.com/shop/*/N?colour&page^0    its lane of requests to which other pages linked
         example.com/shop/*/N?colour&page^1    its lane of requests to which its own pages linked
 
-A ``:`` in a path separates like a ``/``. Sections, the first folders and names of a host, are kinds of their own. Below
-them, a word is one of many, ``*``, until SECTION URLs of the host had it. So kinds never merge, and a request stays
-where it waits.
+A ``:`` in a path separates like a ``/``. Sections, which are the first folders and names of a host, are kinds of their
+own. Below them, a word counts as ``*``, one of many, until SECTION URLs of the host have contained it. A kind is never
+merged into another one, so a request stays in its lane.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from scrapy_bloom.loops.address import Address
 
 # What is learned, and how fast.
-# Pages that the expectation of a new kind counts for, and first pages from which its parent learns what to expect
+# The expected rate of a new kind counts as this many pages; its parent learns from as many first pages what to expect
 BEGIN = 2
 LATELY = 64  # pages after which older ones count half
 SECTION = 20  # URLs under a word that make it a kind by itself
@@ -271,8 +271,8 @@ class Tree:
     def lane_of(self, address: Address, source: Kind | None = None, *, is_copy: bool = False) -> Kind:
         """Return the lane of *address*, to which a page in the lane *source* linked, and count it.
 
-        A kind has one lane for URLs to which its own pages link, and one for the others, which therefore do not wait
-        behind what an endless kind makes of itself.
+        A kind has a lane for URLs to which its own pages link, and a lane for all others. So the others do not wait
+        behind the URLs that an endless kind generates.
         """
         host = f"{COPIES if is_copy else ''}{address.host}/"
         if host not in self.root.children and len(self.root.children) >= HOSTS:

@@ -128,8 +128,8 @@ def allowed_by(options: LoopOptions) -> Callable[[str], bool]:
 def objection_by(options: LoopOptions) -> Callable[[str], Objection | None]:
     """Return the function that says what speaks against a URL under *options*, or None.
 
-    It takes any string and never raises. URLs that are not ``http`` or ``https`` are none of its business. It is linear
-    in the length of the URL.
+    The function takes any string and never raises. It never objects to a URL that is not ``http`` or ``https``. Its
+    time is linear in the length of the URL.
     """
     depth, length, tandem, params = (
         sys.maxsize if limit is None else limit

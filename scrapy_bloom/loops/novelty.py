@@ -1,7 +1,7 @@
-"""What a page brings that no page before did: text, media, numbers; and a sketch of what it shows, to tell copies by.
+"""Finds what is new on a page (text, media, numbers), and makes a sketch of the page, by which its copies are known.
 
-A trap shows the same content under ever new URLs, changed a little each time: the time, a counter, a token, its own
-URL. So a page is looked up line by line, and
+A trap shows the same content under ever new URLs. Each time a little is different: the time, a counter, a token, or its
+own URL. So a page is looked up line by line, by these rules:
 
 - the text of links is no content: the news of a list are what its items bring;
 - in the text of a line, all digits are alike. A new line is looked up once more in pieces of six words, without
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from scrapy.http import Response
 
 ENOUGH = 30  # characters of new text that make a page news: a short sentence, without the words that its URL has
-LITTLE = 0.3  # what a page counts that brings less text than that, or nothing but numbers: a page with text counts 1
+LITTLE = 0.3  # news of a page that brings less text than ENOUGH, or only numbers; a page with enough text counts 1
 READ = 16_384  # bytes of a page that are read, without lines that many pages have
 # Characters of a page's new text that are remembered in small pieces, for pages that have them in other lines
 REMEMBERED = 500
@@ -39,9 +39,10 @@ LINES = 120  # lines of a page that are looked up, if the first of them are news
 SHORTEST = 8  # bytes; shorter lines and pieces of text ("Next") say nothing about a page
 PIECE = 6  # words of a new line that are looked up together, so that a token in a paragraph does not make all of it new
 ENOUGH_TIMES = 5  # new lines of times and dates that bring something: a page shows when it was made, but not so often
-SHAPES = 3  # shapes of URLs on whose pages the numbers of a line change, if it is furniture
+SHAPES = 3  # if pages of this many shapes of URLs have a line, it belongs to the layout, and its numbers do not count
 SKETCH = 32  # lines in a sketch
-MOST = 100_000  # lines of markup that were met, and lines with numbers, each twice: some 40 MB together
+# Lines of markup that are remembered, and lines with numbers; at most twice as many of each: some 40 MB together
+MOST = 100_000
 _LOWER = bytes(range(256)).lower()
 ALIKE = bytes.maketrans(b"123456789", b"000000000")
 """For ``bytes.translate()``: 0 for every digit."""

@@ -98,7 +98,7 @@ class Share:
         return Group(self._tree.root)
 
     def waiting(self, group: Group, lane: str, change: int) -> None:
-        """Count requests that wait in *lane*, or that do not any more."""
+        """Add *change* to the number of requests that wait in *lane* of *group*."""
         node = group.root
         path = [node]
         for kind in reversed([*self._lane(lane).path()][:-1]):

@@ -205,7 +205,7 @@ class Rules:
 
     @property
     def may_touch(self) -> Callable[[str], bool] | None:
-        """Say whether a rule may touch a canonical URL. True may be wrong, False never is. None: never."""
+        """A function that says whether a rule may touch a URL. True may be wrong, False never is. None: no rules."""
         if not self.names:
             return None
         return _quick_may_touch if _QUICK.issuperset(self.names) else lambda _url: True
