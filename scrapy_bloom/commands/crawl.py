@@ -16,12 +16,11 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from scrapy.crawler import CrawlerRunner
-from scrapy.utils.conf import arglist_to_dict
 from scrapy.utils.project import get_project_settings
 
-from scrapy_bloom.commands.export import spider_class
+from scrapy_bloom.commands.export import named_values, spider_class
 from scrapy_bloom.commands.terminal import OK, WRONG, show
-from scrapy_bloom.errors import SettingsError, UnusableError
+from scrapy_bloom.errors import SettingsError
 from scrapy_bloom.filter.lock import lock_directory
 
 if TYPE_CHECKING:
@@ -71,11 +70,7 @@ def run(options: argparse.Namespace) -> int:
     """Crawl, print how it ended, and return the exit code."""
     from scrapy_bloom.commands.local_fleet import LocalFleet  # imports redis, which is optional
 
-    try:
-        typed, arguments = dict[str, Any](arglist_to_dict(options.set)), arglist_to_dict(options.arguments)
-    except ValueError:
-        advice = "Write -s JOBDIR=jobs/books, for example."
-        raise UnusableError("The command", "has a -s or -a that is no NAME=VALUE", advice=advice) from None
+    typed, arguments = named_values(options.set), named_values(options.arguments)
     typed |= {"LOG_ENABLED": not options.nolog}
     typed |= {"LOG_FILE": str(Path(options.logfile).absolute())} if options.logfile else {}
     typed |= {"LOG_LEVEL": options.loglevel} if options.loglevel else {}

@@ -49,9 +49,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Export, and print how many requests there were. Whatever it raises, nothing was changed."""
+    """Export, and print how many requests there were. A BloomError means that nothing was changed."""
     settings = settings_of(options).copy()
-    settings.setdict(arglist_to_dict(options.s), priority="cmdline")
+    typed, arguments = named_values(options.s), named_values(options.a)
+    settings.setdict(typed, priority="cmdline")
     if not settings["JOBDIR"]:
         raise UnusableError("JOBDIR", "is not set", advice="Name the job: -s JOBDIR=...")
     jobdir = inspect_job(settings["JOBDIR"]).directory
@@ -69,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
             outcome.append(error)
 
     crawler.signals.connect(export, signal=signals.spider_opened)
-    process.crawl(crawler, **arglist_to_dict(options.a))
+    process.crawl(crawler, **arguments)
     process.start()
     for found in outcome:
         if isinstance(found, BloomError):
@@ -85,6 +86,15 @@ class _NoRequests(Spider):
         requests: tuple[Any, ...] = ()
         for request in requests:
             yield request
+
+
+def named_values(given: list[str]) -> dict[str, Any]:
+    """Return the values of options such as ``-s JOBDIR=jobs/books``. Raises UnusableError if one has no name."""
+    try:
+        return arglist_to_dict(given)
+    except ValueError:
+        advice = "Write -s JOBDIR=jobs/books, for example."
+        raise UnusableError("The command", "has a -s or -a that is no NAME=VALUE", advice=advice) from None
 
 
 def spider_class(process: Any, name: str) -> type[Spider]:

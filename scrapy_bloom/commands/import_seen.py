@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import re
 import sys
+import zlib
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -111,13 +112,16 @@ def _fingerprints_in(
         if head:
             file.seek(0)
         lines: Iterable[bytes] = gzip.GzipFile(fileobj=file) if head.startswith(b"\x1f\x8b") else file
-        for number, line in enumerate(lines, start=1):
-            url = line.decode(errors="replace").strip()
-            if url and not url.startswith("#"):
-                try:
-                    yield of_url(url)
-                except ValueError as error:
-                    unreadable.append(f"{source}, line {number}: {error}")
+        try:
+            for number, line in enumerate(lines, start=1):
+                url = line.decode(errors="replace").strip()
+                if url and not url.startswith("#"):
+                    try:
+                        yield of_url(url)
+                    except ValueError as error:
+                        unreadable.append(f"{source}, line {number}: {error}")
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            unreadable.append(f"{source}: {error}; what comes after that was not read")
 
 
 def _take_over(url: str, names: Sequence[str], settings: Settings) -> Iterator[dict[str, Any]]:

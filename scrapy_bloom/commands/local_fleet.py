@@ -194,6 +194,7 @@ class _Items:
         self._state_file, self._queue = directory / "collected.json", queue
         self._output = Path(output).absolute() if output else None
         self.count = 0
+        """Items in the file, those of earlier runs of the job included."""
         known = json.loads(self._state_file.read_text()) if self._state_file.exists() else {}
         self._copied: dict[str, list[Any]] = known.get("copied", {})  # by shard: id of its filter, and how many
         if self._output is not None and self._output.exists():
@@ -202,6 +203,7 @@ class _Items:
                 os.truncate(self._output, 0)
             elif goes_on:
                 os.truncate(self._output, min(known["length"], self._output.stat().st_size))
+                self.count = known.get("items", 0)
 
     def collect(self, *, is_finished: bool = False) -> None:
         """Append what has come since the last time, and remove it from the server."""
@@ -226,7 +228,13 @@ class _Items:
                 self._copied[str(shard)] = [found.decode(), removed + len(items)]
             output.flush()
             os.fsync(output.fileno())
-            state = {"output": str(path), "length": output.tell(), "copied": self._copied, "is_finished": is_finished}
+            state = {
+                "output": str(path),
+                "length": output.tell(),
+                "items": self.count,
+                "copied": self._copied,
+                "is_finished": is_finished,
+            }
         temporary = self._state_file.with_suffix(".new")
         temporary.write_text(json.dumps(state))
         temporary.replace(self._state_file)

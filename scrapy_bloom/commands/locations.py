@@ -7,6 +7,7 @@ import io
 import sys
 import zlib
 from contextlib import ExitStack, contextmanager
+from http.client import HTTPException
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 from urllib.error import URLError
@@ -60,7 +61,7 @@ def _sitemap_of_index(url: str, index: str, problems: list[str], depth: int) -> 
         return
     try:
         yield from locations_in(str(beside) if here else url, problems, depth)
-    except (URLError, OSError, ValueError) as error:
+    except (URLError, HTTPException, OSError, ValueError) as error:
         problems.append(f"{index}: {url} cannot be read: {error}")
 
 

@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", metavar="JOBDIR", help="of a crawl that has been stopped, or a fleet's redis://")
     parser.add_argument("key", metavar="KEY", nargs="?", default="", help="of a fleet's queue, such as bloom:books")
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--failed", action="store_true", help="what `info --failed` lists")
+    which.add_argument("--failed", action="store_true", help="what `info --failed` lists and can be queued")
     which.add_argument("--dead", action="store_true", help="dead letters of a fleet")
     parser.add_argument("--host", help="of these, the ones of this host only")
 

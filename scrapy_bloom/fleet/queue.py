@@ -307,7 +307,7 @@ class Queue:
 
     def outstanding(self) -> str:
         """Say what is pending or in hand, and who has it, for messages."""
-        client, parts, slots, paused, now = self.server.client, list[str](), 0, 0, time.time()
+        client, parts, slots, paused, now = self.server.client, list[str](), 0, set[bytes](), time.time()
         for shard in range(self.shards):
             key = self.key(shard)
             slots += client.zcard(f"{key}:slots")
@@ -315,8 +315,9 @@ class Queue:
                 if count := client.hlen(f"{key}:held:{token.decode()}"):
                     name = _text(client.hget(f"{key}:worker:{token.decode()}", "name") or token)
                     parts.append(f"{counted(count, 'request')} leased by {name} for another {ends / 1000 - now:.0f} s")
-            paused += client.hlen(f"{key}:paused")
-        return "; ".join([*parts, f"requests of {counted(slots, 'host')} pending", f"{counted(paused, 'host')} paused"])
+            paused |= paused_slots(client, key)
+        hosts = counted(len(paused), "host")
+        return "; ".join([*parts, f"requests of {counted(slots, 'host')} pending", f"{hosts} paused"])
 
     def _lease(self) -> int:
         return int(self.lease_seconds * 1000)
@@ -372,3 +373,8 @@ def _acknowledgement(done: Done, token: str) -> tuple[int, str, bytes, bytes, st
         return 0, "", b"", *rest
     is_of_this_life = ticket.token == token
     return ticket.id, "" if is_of_this_life else ticket.token, b"" if is_of_this_life else ticket.entry, *rest
+
+
+def paused_slots(client: Any, key: str) -> set[bytes]:
+    """Return the slots of the shard with *key* that are paused now. A pause stays noted until its slot has a turn."""
+    return {slot for slot, until in client.hgetall(f"{key}:paused").items() if float(until) > 1000 * time.time()}

@@ -43,15 +43,23 @@ _OURS = {
     "retry": Retry(NoBackoff(), 0),
 }
 _NO_ROOM = ("OOM", "MISCONF", "NOREPLICAS", "command not allowed when used memory")
+_NOT_READY = (
+    exceptions.ReadOnlyError,
+    exceptions.ClusterDownError,
+    exceptions.MasterDownError,
+    exceptions.TryAgainError,
+    exceptions.BusyLoadingError,
+)
 # Looked for anywhere: Redis 6.2 puts the error of a command that a script calls into a text of its own.
-_NOT_READY = ("BUSY ", "READONLY", "MASTERDOWN", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "non local key")
+_NOT_READY_TEXTS = ("BUSY ", "READONLY", "MASTERDOWN", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "non local key")
 
 
 def excuse_in(error: Exception) -> str:
     """Return what keeps a server from its work, to be read after its name; raise *error* if it is another fault."""
     if isinstance(error, exceptions.ResponseError) and any(reason in str(error) for reason in _NO_ROOM):
         return "is full: no memory or disk is left, or too few replicas"
-    if isinstance(error, exceptions.ResponseError) and any(reason in str(error) for reason in _NOT_READY):
+    is_told = isinstance(error, exceptions.ResponseError) and any(text in str(error) for text in _NOT_READY_TEXTS)
+    if is_told or isinstance(error, _NOT_READY):
         return "is not ready: it runs another script, follows another server, or is being moved"
     if isinstance(error, AWAY):
         return "does not answer"

@@ -14,6 +14,7 @@ import msgpack  # type: ignore[import-untyped]  # it has no types
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.fleet.blocks import probe_of
 from scrapy_bloom.fleet.entry import for_script, url_of, without_retries
+from scrapy_bloom.fleet.queue import paused_slots
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -70,10 +71,11 @@ class SharedQueue:
     def info(self) -> dict[str, Any]:
         """Return what is there, in plain types."""
         client, counts, leased, alive = self._client, Counter[str](), Counter[str](), set[str]()
-        now = time.time()
+        now, paused = time.time(), set[bytes]()
         for key in self._keys:
             outstanding, seq = (int(value or 0) for value in client.hmget(key, "outstanding", "seq"))
-            counts.update(enqueued=seq, outstanding=outstanding, paused=client.hlen(f"{key}:paused"))
+            counts.update(enqueued=seq, outstanding=outstanding)
+            paused |= paused_slots(client, key)
             counts.update(dead=client.llen(f"{key}:{DEAD}"), failed=client.llen(f"{key}:{FAILED}"))
             for token, lease_ends in client.zrange(f"{key}:workers", 0, -1, withscores=True):
                 name = (client.hget(f"{key}:worker:{token.decode()}", "name") or token).decode()
@@ -88,7 +90,7 @@ class SharedQueue:
             "done": counts["enqueued"] - counts["outstanding"],
             "pending": counts["outstanding"] - in_hand,
             "leased": in_hand,
-            "hosts_paused": counts["paused"],
+            "hosts_paused": len(paused),
             "dead_lettered": counts["dead"],
             "failed": counts["failed"],
             "workers": [{"worker": name, "leased": count, "is_alive": name in alive} for name, count in leased.items()],

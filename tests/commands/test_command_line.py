@@ -129,6 +129,13 @@ def test_no_job_is_one_line_that_names_the_directory(
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("name", ["export", "crawl"])
+def test_an_option_without_a_value_is_one_line(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    """As Scrapy says it, and without a traceback."""
+    assert main([name, "books", "-s", "JOBDIR"]) == USAGE
+    assert "NAME=VALUE" in capsys.readouterr().err
+
+
 def test_the_module_runs_as_a_program() -> None:
     """It prints to standard output and returns the exit code of the command."""
     command = [sys.executable, "-m", "scrapy_bloom", "plan", "--urls"]

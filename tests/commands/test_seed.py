@@ -88,11 +88,11 @@ def test_the_sitemaps_of_an_index_are_read(tmp_path: Path, web: str, answer: Ans
     (tmp_path / "web" / "two.xml.gz").write_bytes(gzip.compress(sitemap(URLS[20:40])))
     (tmp_path / "web" / "three.xml").write_bytes(sitemap([f"{web}/four.xml"], "sitemap"))
     (tmp_path / "web" / "four.xml").write_bytes(sitemap(URLS[40:]))
-    wrong = [f"{web}/nowhere.xml", "file:///etc/passwd", "ftp://a.example/x.xml"]
+    wrong = [f"{web}/nowhere.xml", f"{web}/no where.xml", "file:///etc/passwd", "ftp://a.example/x.xml"]
     right = ["http://a.example/one.xml", f"{web}/two.xml.gz", f"{web}/three.xml"]
     (tmp_path / "index.xml").write_bytes(sitemap([*right, *wrong], "sitemap"))
     code, found = answer("seed", tmp_path / "job", tmp_path / "index.xml")
-    assert (code, found["new"], len(found["findings"])) == (WRONG, 50, 3)
+    assert (code, found["new"], len(found["findings"])) == (WRONG, 50, 4)
     assert all(url in finding for url, finding in zip(wrong, found["findings"], strict=True))
     assert pending(tmp_path / "job") == sorted(URLS)
 

@@ -195,7 +195,8 @@ def test_the_same_command_goes_on_after_ctrl_c(project: Path, site: Site) -> Non
     crawl.process.send_signal(signal.SIGINT)
     found = crawl.finish()
     assert (found["code"], found["outcome"]) == (3, "stopped"), crawl.log()
-    assert Crawl(project, site, "--workers", "2", "-s", "JOBDIR=job").finish()["code"] == 0
+    found = Crawl(project, site, "--workers", "2", "-s", "JOBDIR=job").finish()
+    assert (found["code"], found["items_in_file"]) == (0, 2 * site.pages)
     assert_each_item_once(project, site)
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import time
 from fractions import Fraction
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -217,6 +218,19 @@ def test_info_says_what_a_fleet_has_in_hand(make: Callable[..., FleetStore], ser
     assert (found["pending"], found["leased"], found["done"]) == (0, 3, 0)
     assert [worker["leased"] for worker in found["workers"]] == [3]
     assert main(["info", server.url, "bloom:others"]) == 2
+
+
+def test_a_pause_that_is_over_is_not_told(make: Callable[..., FleetStore], server: RedisServer, capsys: Any) -> None:
+    """Also of a host of which nothing is pending, so that no worker looks at the pause any more."""
+    store = make()
+    store.pause("a.example", time.time() + 1)
+
+    def paused() -> int:
+        main(["info", server.url, "bloom:pages", "--json"])
+        return int(json.loads(capsys.readouterr().out)["hosts_paused"])
+
+    wait_until(lambda: paused() == 1, "the server knows of the pause")
+    wait_until(lambda: paused() == 0, "the pause is over")
 
 
 def test_a_report_says_what_a_fleet_holds(
