@@ -81,7 +81,7 @@ class Calls:
         """Carry out the first call, and return it with its answer; it waits until :meth:`delivered` is called."""
         call = self._waiting[0]
         pages = [message for message in call.messages if isinstance(message, Done)]
-        self._journal.begin(call.name, {place: page.own for place, page in enumerate(pages) if page.own})
+        self._journal.begin(call.name, {place: page.feed_items for place, page in enumerate(pages) if page.feed_items})
         answer = self._queue.finish(*call)
         self._journal.end(call.name, answer.refused)
         if call.token == self.token:

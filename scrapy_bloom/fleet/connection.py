@@ -65,18 +65,18 @@ def connect(
         BloomError: The server cannot be used, or its queue is not for this version or these settings.
 
     """
-    own, name = crawler.settings, crawler.spider.name if crawler.spider is not None else "spider"
-    directory = Path(own["JOBDIR"]).absolute() / "requests.bloom" if own["JOBDIR"] else None
+    scrapy_settings, name = crawler.settings, crawler.spider.name if crawler.spider is not None else "spider"
+    directory = Path(scrapy_settings["JOBDIR"]).absolute() / "requests.bloom" if scrapy_settings["JOBDIR"] else None
     journal = Journal()
     with ExitStack() as on_error:
         if directory is not None:  # two workers of one name would take each other's requests
             on_error.enter_context(lock_directory(directory))
             if open_journal is not None:
                 journal = open_journal(directory)
-        server = Server(**address_of(settings.redis_url, own))
+        server = Server(**address_of(settings.redis_url, scrapy_settings))
         on_error.callback(server.close)
         server.warn_if_it_forgets()
-        warn_of_scrapy_redis(server, own, name)
+        warn_of_scrapy_redis(server, scrapy_settings, name)
         queue = Queue.of(
             server,
             settings,
@@ -86,11 +86,11 @@ def connect(
             politeness=politeness,
             pages=PagesPerHost.of(settings.pages_per_host, order),
             start_urls=key_of(settings.fleet_start_urls, name) if settings.fleet_start_urls else None,
-            items=own.get(ITEMS, ""),
+            items=scrapy_settings.get(ITEMS, ""),
         )
         queue.begin()
-        ahead = 2 * (own.getint("CONCURRENT_REQUESTS") or UNLIMITED)
-        per_slot = own.getint("CONCURRENT_REQUESTS_PER_DOMAIN")
+        ahead = 2 * (scrapy_settings.getint("CONCURRENT_REQUESTS") or UNLIMITED)
+        per_slot = scrapy_settings.getint("CONCURRENT_REQUESTS_PER_DOMAIN")
         # With a job directory, it is the same worker after each start there.
         worker = Worker(*identity_of(directory), ahead, per_slot)
         client = LeaseClient(queue, worker, news=_in_crawl(wake), journal=journal)

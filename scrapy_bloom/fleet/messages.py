@@ -50,7 +50,7 @@ class Done(NamedTuple):
     """Whether a response came and no other request replaced this one; otherwise it does not count as a page."""
     failed: str = ""
     """Why it has failed for good; "": it has not."""
-    own: Sequence[Any] = ()
+    feed_items: Sequence[Any] = ()
     """Items for the feeds of this worker, which are not sent."""
 
     @property

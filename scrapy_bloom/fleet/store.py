@@ -235,12 +235,13 @@ class FleetStore:
         if page.open_parts:
             return
         ticket = self._tickets.pop(id(page.request), None)
-        items, own = self.items.of(page)
+        items, feed_items = self.items.of(page)
         for held in page.held.values():
             self._client.send(held)
-        if ticket is not None or items or own:
+        if ticket is not None or items or feed_items:
             failed = page.result.reason if page.result.outcome is Outcome.FAILED else ""
-            self._client.send(Done(ticket, items, is_page=page.result.has_answer, failed=failed, own=own))
+            is_page = page.result.has_answer
+            self._client.send(Done(ticket, items, is_page=is_page, failed=failed, feed_items=feed_items))
         for part in (*page.deferred, page):
             if part.fingerprint is not None:
                 self._client.send(self.claims.of(part.fingerprint, is_done=True))

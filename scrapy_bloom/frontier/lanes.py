@@ -26,7 +26,7 @@ _BEYOND = 2**62
 
 
 class LaneRow(NamedTuple):
-    """A disk queue as it is stored: the requests of one slot, priority and kind."""
+    """A lane as it is stored: the requests of one slot, priority and kind."""
 
     id: int
     slot: str

@@ -77,8 +77,8 @@ def _check_requests(database: Database) -> None:
     if torn or misnamed or miscounted:
         raise damaged(
             database.path,
-            f"{counted(torn, 'pending request')} contradict their checksums, {counted(misnamed, 'disk queue')} their "
-            f"ids, and {counted(miscounted, 'disk queue')} the number of requests that was noted",
+            f"{counted(torn, 'pending request')} contradict their checksums, {counted(misnamed, 'lane')} their "
+            f"ids, and {counted(miscounted, 'lane')} the number of requests that was noted",
         )
 
 
