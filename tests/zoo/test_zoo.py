@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.fleet.servers import RedisServer
-from tests.zoo.cells import FLEET_MODES, MODES, problems_of, run
+from tests.zoo.cells import FLEET_MODES, problems_of, run
 from tests.zoo.runner import OWN, species_in
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def test_all_spiders_of_a_module_at_a_time(module: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ["addon", "kill", "stop"])  # with a job, the fast ones
 def test_all_spiders_at_a_time_in_each_mode(mode: str) -> None:
     """Each spider gives the items of plain Scrapy, straight and after two interruptions of all."""
     check(ZOO.values(), [mode])
