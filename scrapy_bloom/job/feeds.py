@@ -132,7 +132,8 @@ def _repair(path: Path, feed: FeedLength, log: AppendLog) -> None:
         with path.open("ab+", buffering=0) as file:
             left = feed.data if state == "absent" else _missing_part(file, size, feed)
             newline = newline_of(left)
-            if left == feed.data and newline and not ends_with(path, newline):
+            is_apart = not newline or left.startswith(newline) or ends_with(path, newline)
+            if left == feed.data and not is_apart:  # somebody has cut the line before
                 left = newline + left
             while left:
                 left = left[file.write(left) or 0 :]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_bloom.job.database import NAME, Database
+from scrapy_bloom.job.feeds import NotedFeeds
 from scrapy_bloom.job.inspect import inspect_job
 from scrapy_bloom.job.records import Batch, FeedLength
 from scrapy_bloom.job.verify import fix_job
@@ -192,6 +193,18 @@ def test_a_fixed_job_cuts_nothing(tmp_path: Path) -> None:
     run_to_the_end(crawl)
     assert path.read_bytes().startswith(before)
     assert crawl.items() == crawl.wanted()
+
+
+def test_a_line_that_somebody_cut_is_ended_once(tmp_path: Path) -> None:
+    """The transaction has the line feed already, and a kill came before the append."""
+    path, directory = tmp_path / "items.jl", tmp_path / "job" / "requests.bloom"
+    path.write_bytes(b'{"page": 1}\n{"pa')
+    directory.mkdir(parents=True)
+    with closing(Database(directory / NAME)) as job:
+        feed = FeedLength(str(path), path.stat().st_size, 1, 2, str(path), data=b'\n{"page": 3}\n')
+        job.write(Batch(feeds=[feed], state=replace(job.state, clean=False)))
+        NotedFeeds(job, directory / "appended").repair()
+    assert path.read_bytes() == b'{"page": 1}\n{"pa\n{"page": 3}\n'
 
 
 @pytest.mark.parametrize("is_clean", [False, True])
