@@ -5,11 +5,8 @@ What it adds stays, so it may be interrupted and repeated.
 
 from __future__ import annotations
 
-import gzip
 import re
-import sys
-import zlib
-from contextlib import closing, nullcontext
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +15,7 @@ from scrapy.crawler import CrawlerRunner
 
 from scrapy_bloom.commands.export import spider_class
 from scrapy_bloom.commands.fingerprinting import fingerprints_by, of_url_in, settings_of
+from scrapy_bloom.commands.locations import locations_in
 from scrapy_bloom.commands.terminal import OK, WRONG, show, tracked
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.job.records import Batch
@@ -88,7 +86,7 @@ def import_into(jobdir: str, sources: Iterable[str], settings: Settings) -> dict
         import_seen(Path(jobdir), chain)  # a crawl does so only with an empty filter
         for source in sources:
             read = new = 0
-            for fingerprint in tracked(_fingerprints_in(source, of_url, unreadable, advice), f"Reading {source}"):
+            for fingerprint in _fingerprints_in(source, of_url, unreadable, advice):
                 read, new = read + 1, new + chain.add(fingerprint)
             found.append({"source": source, "read": read, "new": new})
         told = {"directory": jobdir, "urls": len(chain), "key_space": dict(space), "sources": found}
@@ -99,29 +97,23 @@ def _fingerprints_in(
     source: str, of_url: Callable[[str], bytes], unreadable: list[str], advice: dict[str, None]
 ) -> Iterator[bytes]:
     """Yield the fingerprints in *source*; add lines that are no URL to *unreadable*, and what to know to *advice*."""
-    with nullcontext(sys.stdin.buffer) if source == "-" else Path(source).open("rb") as file:
-        head = b"" if source == "-" else file.read(_HEAD)
-        is_seen = _FINGERPRINTS.match(head) is not None
-        advice[_ADVICE_ON_SEEN if is_seen else _ADVICE_ON_URLS] = None
-        if is_seen:
-            yield from read_fingerprints(Path(source))
-            return
-        if head and b"://" not in head and not head.startswith(b"\x1f\x8b"):
-            expected = "URLs, one a line, or a requests.seen of Scrapy's"
-            raise UnusableError(source, f"begins with {head[:40]!r}", expected=expected, advice="Nothing was imported.")
-        if head:
-            file.seek(0)
-        lines: Iterable[bytes] = gzip.GzipFile(fileobj=file) if head.startswith(b"\x1f\x8b") else file
+    head = b""
+    if source != "-":
+        with Path(source).open("rb") as file:
+            head = file.read(_HEAD)
+    is_seen = _FINGERPRINTS.match(head) is not None
+    advice[_ADVICE_ON_SEEN if is_seen else _ADVICE_ON_URLS] = None
+    if is_seen:
+        yield from tracked(read_fingerprints(Path(source)), f"Reading {source}")
+        return
+    if head and b"://" not in head and not head.startswith(b"\x1f\x8b"):
+        expected = "URLs, one a line, or a requests.seen of Scrapy's"
+        raise UnusableError(source, f"begins with {head[:40]!r}", expected=expected, advice="Nothing was imported.")
+    for url, place in locations_in(source, unreadable):
         try:
-            for number, line in enumerate(lines, start=1):
-                url = line.decode(errors="replace").strip()
-                if url and not url.startswith("#"):
-                    try:
-                        yield of_url(url)
-                    except ValueError as error:
-                        unreadable.append(f"{source}, line {number}: {error}")
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            unreadable.append(f"{source}: {error}; what comes after that was not read")
+            yield of_url(url)
+        except ValueError as error:
+            unreadable.append(f"{place}: {error}")
 
 
 def _take_over(url: str, names: Sequence[str], settings: Settings) -> Iterator[dict[str, Any]]:

@@ -152,7 +152,7 @@ class LocalFleet:
                 self._items.collect()
                 next_collection = time.monotonic() + _COLLECT_SECONDS
             time.sleep(_LOOK_SECONDS)
-        if (lost := sum(worker.lost_items for worker in self._workers)) and not self._problem:
+        if (lost := sum(worker.lost_items for worker in self._workers)) > 0 and not self._problem:
             self._problem = f"{counted(lost, 'item')} could not be written to the file; the log says why"
         self._look_after_server()
         for _ in range(2):  # the second time removes what the first has copied

@@ -117,7 +117,7 @@ class BloomDupeFilter(BaseDupeFilter):
 
     def forget(self, request: Request) -> None:
         """Take *request* back: in this run or a later one, the next one like it is new."""
-        self.crawl.forget(request)
+        self.crawl.decisions.forget(request)
 
     def log(self, request: Request, spider: Spider) -> None:
         """Log and count why *request* was filtered: as a duplicate, in Scrapy's words, or as beyond a limit."""

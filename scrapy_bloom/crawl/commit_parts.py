@@ -26,11 +26,11 @@ class CommitParts:
     def __init__(self, crawler: Crawler, failures: Failures, progress: Progress) -> None:
         self._crawler, self._failures, self._progress = crawler, failures, progress
         self.feeds: list[Feed] = []
-        """Those whose files are part of each commit."""
+        """The feeds whose files are part of each commit."""
         self.journal: FeedJournal | None = None
-        """Of the feeds of a fleet's worker that has a job directory."""
+        """The journal of the feeds, in a fleet's worker that has a job directory."""
         self.start_urls: StartUrls | None = None
-        """Which of them a job has taken in."""
+        """The start URLs that a job has taken in."""
         self._spider_state = SpiderState()
 
     def begin(self, store: JobStore) -> None:

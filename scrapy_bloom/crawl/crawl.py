@@ -251,7 +251,7 @@ class Crawl:
         """With ``BLOOM_FORGET_FAILED``, make *request*, which failed, new again, and what was redirected to it."""
         if self.settings.forget_failed:
             for failed in self.failures.new_again(request, self.decisions.fingerprints):
-                self.forget(failed)
+                self.decisions.forget(failed)
 
     def is_over(self) -> bool:
         """Return whether all that is pending is given up by the loop guard, or is of hosts that are full."""
@@ -291,7 +291,3 @@ class Crawl:
             logger.critical("The crawl is being ended. %s", error, exc_info=not isinstance(error, BloomError))
             in_fleet = "fleet_lost" if isinstance(error, BloomError) else "fleet_failed"
             end_crawl(self.crawler, "job_damaged" if isinstance(self.store, JobStore) else in_fleet)
-
-    def forget(self, request: Request) -> None:
-        """Take *request* back: in this run or a later one, the next one like it is new. Never raises."""
-        self.decisions.forget(request)

@@ -54,7 +54,7 @@ class Failures:
         """
         requests = [request, *map(Request, request.meta.get("redirect_urls", ()))]
         for failed in requests:
-            with suppress(Exception):  # of a fingerprinter of the user's: Crawl.forget() reports it
+            with suppress(Exception):  # of a fingerprinter of the user's: Decisions.forget() reports it
                 fingerprint = fingerprints.of_request(failed)
                 if not self._once.add(fingerprint):
                     self.twice.add(fingerprint)

@@ -59,9 +59,9 @@ class InHand:
         return len(self._ready)
 
     @property
-    def paused_ready(self) -> int:
-        """How many of these are of paused slots."""
-        return sum(ticket.slot in self.paused for ticket, _ in self._ready)
+    def unpaused(self) -> int:
+        """How many of these are of slots that are not paused."""
+        return sum(ticket.slot not in self.paused for ticket, _ in self._ready)
 
     def slots_with(self, least: int) -> list[str]:
         """Return the slots of which at least *least* requests are in hand."""

@@ -304,7 +304,7 @@ class LeaseClient:
         if self._schedule.is_away or self._closing.is_set() or now < self._schedule.next_look:
             return 0
         with self._lock:
-            wanted = self._worker.ahead - self._in_hand.ready + self._in_hand.paused_ready
+            wanted = self._worker.ahead - self._in_hand.unpaused
         return wanted if 2 * wanted >= self._worker.ahead else 0
 
     def _warn_of_silence(self, now: float) -> None:

@@ -38,17 +38,8 @@ class Politeness(NamedTuple):
         order = Order.of(settings, in_job=True)
         return order._replace(by_slot=True) if any(self.delays.values()) or self.shares else order
 
-
-class Throttle:
-    """How fast the workers may be now: *politeness*, and the delays that AutoThrottle has found for this worker."""
-
-    def __init__(self, crawler: Crawler, politeness: Politeness) -> None:
-        self._crawler, self._politeness = crawler, politeness
-
-    def politeness(self) -> Politeness:
-        """Return what is allowed now."""
-        if not self._crawler.settings.getbool("AUTOTHROTTLE_ENABLED"):
-            return self._politeness
-        engine: Any = self._crawler.engine
+    def throttled(self, crawler: Crawler) -> Politeness:
+        """Return this with the delays that AutoThrottle has found in *crawler*."""
+        engine: Any = crawler.engine
         now = {name: slot.delay for name, slot in engine.downloader.slots.items()}
-        return self._politeness._replace(delays={**self._politeness.delays, **now})
+        return self._replace(delays={**self.delays, **now})

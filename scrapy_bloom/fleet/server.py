@@ -25,12 +25,10 @@ DEFAULT_KEY = "bloom:%(spider)s"
 AWAY = (
     exceptions.ConnectionError,  # refused, broken, loading its data, or the password is not accepted
     exceptions.TimeoutError,
-    exceptions.ClusterDownError,
     exceptions.RedisClusterException,
-    exceptions.ReadOnlyError,
     OSError,
 )
-"""A server that cannot be reached, does not answer in time, or is not ready. A command may have been carried out."""
+"""A server that cannot be reached, or does not answer in time. A command may have been carried out."""
 
 _SCRAPY_REDIS = {"REDIS_URL": "url", "REDIS_HOST": "host", "REDIS_PORT": "port", "REDIS_DB": "db"}
 # REDIS_PARAMS cannot change these options: how an answer is read, how long we wait for a connection and for an answer,

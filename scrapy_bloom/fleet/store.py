@@ -14,7 +14,7 @@ from scrapy_bloom.fleet.connection import connect
 from scrapy_bloom.fleet.entry import PUSHED, url_of
 from scrapy_bloom.fleet.messages import Answer, Done, Forget, Note, SlowDown, Ticket
 from scrapy_bloom.fleet.page_items import PageItems
-from scrapy_bloom.fleet.politeness import Politeness, Throttle
+from scrapy_bloom.fleet.politeness import Politeness
 from scrapy_bloom.fleet.queue import LOCAL_SHARE
 from scrapy_bloom.fleet.requests import Requests
 from scrapy_bloom.frontier.page import Outcome, Page
@@ -66,7 +66,8 @@ class FleetStore:
     ) -> None:
         politeness = Politeness.of(crawler.settings, crawler.spider)
         order = politeness.order(crawler.settings)
-        self._throttle = Throttle(crawler, politeness)
+        has_throttle = crawler.settings.getbool("AUTOTHROTTLE_ENABLED")
+        self._throttled = partial(politeness.throttled, crawler) if has_throttle else None
         self._stats: Any = crawler.stats
         self._new_chain = partial(
             ScalableBloomFilter, settings.capacity, settings.error_rate * LOCAL_SHARE, max_age=settings.max_age
@@ -288,7 +289,8 @@ class FleetStore:
         self.commits += self._client.has_delivered_all
         self._connection.journal.commit()
         self.claims.ask()
-        self._queue.politeness = self._throttle.politeness()
+        if self._throttled is not None:
+            self._queue.politeness = self._throttled()
         self._set_stats()
         if self._client.failure is not None:
             raise self._client.failure

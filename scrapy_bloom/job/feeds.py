@@ -29,7 +29,7 @@ class NotedFeeds:
         self._database = database
         self.log = AppendLog(log)
         self.notes: list[FeedLength] = []
-        """Of all feed files, as the last run left them. Known from :meth:`repair` on, like what follows."""
+        """The notes of all feed files, as the last run left them. Empty before :meth:`repair`."""
         self.is_resumed = False
         """Whether this run goes on with the feeds of an earlier one."""
         self.cycle = 0
@@ -43,7 +43,7 @@ class NotedFeeds:
         return self._database.path.parent.parent.absolute()
 
     def repair(self) -> list[FeedLength]:
-        """Complete the files of a run that was killed, and return the notes of all.
+        """Complete the files of a run that was killed, and return the notes of all, without bytes.
 
         Raises:
             UnusableError: A file lacks items of the last commit, and cannot be written.
@@ -51,7 +51,21 @@ class NotedFeeds:
         """
         before = self._database.state
         self.is_resumed, self.cycle = not before.is_finished, before.next_run().cycle
-        self.notes = repair_feeds(self._database, self.jobdir, self.log)
+        for feed in self._database.feeds():
+            path = path_now(feed, self.jobdir)
+            try:
+                if feed.cycle is None and not before.clean:
+                    _set_beyond_aside(path, feed, self.jobdir)
+                if feed.data:
+                    _repair(path, feed, self.log)
+            except OSError as error:
+                raise UnusableError(
+                    path,
+                    f"cannot be written: {error.strerror}",
+                    advice="It lacks items of the job's last commit. Make it writable, and start again.",
+                ) from error
+            self.notes.append(feed._replace(length=feed.size, data=b""))
+        self.log.write()
         return self.notes
 
     def goes_on_with(self, note: FeedLength) -> bool:
@@ -96,32 +110,6 @@ def path_now(feed: FeedLength, jobdir: Path) -> Path:
 
 
 # -- after a kill ------------------------------------------------------------------------------------------------------
-
-
-def repair_feeds(database: Database, jobdir: Path, log: AppendLog) -> list[FeedLength]:
-    """Complete the feed files of a job whose last run was killed, and return what is noted of all, without bytes.
-
-    Raises:
-        UnusableError: A file lacks items of the last commit, and cannot be written.
-
-    """
-    feeds = []
-    for feed in database.feeds():
-        path = path_now(feed, jobdir)
-        try:
-            if feed.cycle is None and not database.state.clean:
-                _set_beyond_aside(path, feed, jobdir)
-            if feed.data:
-                _repair(path, feed, log)
-        except OSError as error:
-            raise UnusableError(
-                path,
-                f"cannot be written: {error.strerror}",
-                advice="It lacks items of the job's last commit. Make it writable, and start again.",
-            ) from error
-        feeds.append(feed._replace(length=feed.size, data=b""))
-    log.write()
-    return feeds
 
 
 def _repair(path: Path, feed: FeedLength, log: AppendLog) -> None:

@@ -48,7 +48,7 @@ class Owner(NamedTuple):
     spider: Spider | None
     """Its methods are the callbacks of requests; None if a filter is used without a crawl."""
     name: str
-    """Of the spider."""
+    """The name of the spider."""
     key_space: Mapping[str, str] | None
     """What makes its fingerprints; None if they are not ours."""
 

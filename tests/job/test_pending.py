@@ -158,7 +158,7 @@ class PendingRequests(RuleBasedStateMachine):
             fetch.is_ended, fetch.fails = True, fails
             self.pages[host_of(fetch.url)] += not fails
             if fails:
-                self.engine.crawl.forget(request)
+                self.engine.crawl.decisions.forget(request)
                 self.seen.discard(fetch.url)
 
     @rule(place=places, is_redirect=st.booleans())
@@ -351,7 +351,7 @@ def test_a_kill_after_the_transaction(tmp_path: Path, whole: bool, is_taken_back
         engine.drain()
         engine.commit(whole=whole)
         if is_taken_back:
-            engine.crawl.forget(page)
+            engine.crawl.decisions.forget(page)
         snapshot(tmp_path / "job", tmp_path / "copy")
     with opened(tmp_path / "copy") as engine:
         assert engine.push(page) == [is_taken_back]

@@ -104,7 +104,7 @@ def hands_out_what_cannot_be_serialized(open_: Open) -> None:
     assert engine.push(unserializable(1)) == [False]
     engine.end(request)
     assert engine.push(unserializable(1)) == [False]
-    engine.crawl.forget(request)
+    engine.crawl.decisions.forget(request)
     assert engine.push(Request(url(1)), unserializable(1)) == [True, False]
     engine.stop()
 
@@ -125,7 +125,7 @@ def takes_back_what_is_in_progress(open_: Open) -> None:
         assert engine.push(request) == [True]
         page = engine.start()
         assert page is not None
-        engine.crawl.forget(page)
+        engine.crawl.decisions.forget(page)
         engine.end(page)
         engine.commit()
         assert engine.push(Request(request.url)) == [True]
@@ -184,8 +184,8 @@ def keeps_what_was_taken_back(open_: Open) -> None:
     engine.commit()
     engine.push(requests[2])
     engine.drain()
-    engine.crawl.forget(requests[0])
-    engine.crawl.forget(requests[2])
+    engine.crawl.decisions.forget(requests[0])
+    engine.crawl.decisions.forget(requests[2])
     engine.stop()
     engine = open_()
     assert engine.push(*requests) == [True, False, True]
