@@ -25,6 +25,8 @@ BUSY, OTHER = "127.0.0.1", "localhost"
 """Two names of the one site. The first is the one that asks for a pause."""
 ONE_BY_ONE = {
     **ADDON,
+    # First in, first out: the host asks for its pause halfway, however early Scrapy asks for the first request.
+    **{f"SCHEDULER_{where}_QUEUE": f"scrapy.squeues.{kind}Fifo{what}" for where, kind, what in QUEUES},
     "SCHEDULER_PRIORITY_QUEUE": BY_HOST,
     "CONCURRENT_REQUESTS_PER_DOMAIN": 1,
     "DOWNLOAD_DELAY": 0.01,  # without a delay, Scrapy 2.19 sends what comes at the same moment beyond that number
