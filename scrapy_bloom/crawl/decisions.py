@@ -97,9 +97,10 @@ class Decisions:
             return [False] * len(fingerprints)
 
     @property
-    def epoch(self) -> int:
-        """A number that changes whenever something seen may have become new: taken back, or too old."""
-        return self._forgotten + (0 if self._store is None else self._store.times_anew + self._store.chain.drops)
+    def epoch(self) -> tuple[int, ...]:
+        """What changes whenever something seen may have become new: taken back, forgotten by the server, or too old."""
+        store = self._store
+        return (self._forgotten,) if store is None else (self._forgotten, store.times_anew, store.chain.drops)
 
     def within_limits(self, urls: Sequence[str]) -> list[bool]:
         """Return for each of *urls* whether the limits of the loop guard allow it; count those they do not."""

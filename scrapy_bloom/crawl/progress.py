@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from scrapy.statscollectors import StatsCollector
 
     from scrapy_bloom.crawl.guard import LoopGuard
-    from scrapy_bloom.filter.chain import ScalableBloomFilter
     from scrapy_bloom.frontier.store import Store
     from scrapy_bloom.job.records import Batch
 
@@ -53,7 +52,6 @@ class Progress:
         self._stats = stats
         self._debug = debug
         self.estimate = Estimate()
-        self._chain: ScalableBloomFilter | None = None
         self._store: Store | None = None
         self._guard: LoopGuard | None = None
         self._noted = b""  # of the estimate: what the job has, or what others were told
@@ -69,7 +67,7 @@ class Progress:
     def opened(self, switched_on: Sequence[str], store: Store, guard: LoopGuard | None) -> None:
         """Log what is *switched_on*, and what the filter of *store* holds; *guard* knows kinds of URLs."""
         self._store, self._guard = store, guard
-        self._chain = chain = store.chain
+        chain = store.chain
         if isinstance(store, JobStore) and store.is_resumed:
             if (noted := store.database.notes("state").get("estimate")) is not None:
                 self.estimate.load(noted)
@@ -210,8 +208,9 @@ class Progress:
 
     def closing(self) -> None:
         """Set the final stats, and log the sums of the run. Call it before the filter is closed."""
-        if self._chain is None:
+        if self._store is None:
             return
+        chain = self._store.chain
         self._set_stats()
         self._tell_others()
         urls, duplicates = self._number("bloom/urls"), self._number("dupefilter/filtered")
@@ -227,15 +226,15 @@ class Progress:
         logger.info(
             "The filter knows %s in %s, %s. Pages that its error rate may have cost: %s",
             counted(urls, "URL"),
-            counted(len(self._chain.layers), "layer"),
-            decimal(self._chain.nbytes),
+            counted(len(chain.layers), "layer"),
+            decimal(chain.nbytes),
             self._expected_lost(),
         )
 
     def _set_stats(self) -> None:
-        chain = self._chain
-        if chain is None:
+        if self._store is None:
             return
+        chain = self._store.chain
         if self._guard is not None and isinstance(self._store, MemoryStore):
             self.estimate.promise, self.estimate.endless = self._guard.share.promise(self._store.frontier.groups())
         layers = chain.layers

@@ -58,7 +58,7 @@ class LinkMemory:
         self._is_wanted = is_wanted
         self._places: dict[tuple[str, ...], _Place] = {}
         self._size = 0
-        self._epoch = 0
+        self._epoch: tuple[int, ...] = ()
 
     def new(self, links: Iterable[str], base: str, encoding: str, decisions: Decisions) -> set[str]:
         """Return the raw *links* of a page that are wanted and were not seen; count the links that were seen.
@@ -109,7 +109,7 @@ class LinkMemory:
         decisions.note_dropped(votes)
         return (fresh - urls.keys()) | self._allowed(unseen, decisions, site, folder)
 
-    def _forget_outdated(self, epoch: int) -> None:
+    def _forget_outdated(self, epoch: tuple[int, ...]) -> None:
         """Begin anew if something seen may have become new since, or if too much is remembered."""
         if self._epoch != epoch or self._size > MOST_KNOWN:
             self._places, self._size, self._epoch = {}, 0, epoch

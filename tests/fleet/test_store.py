@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from scrapy import Request, Spider
+from scrapy.http import HtmlResponse
 from scrapy.utils.test import get_crawler
 
 from scrapy_bloom.commands.command_line import main
 from scrapy_bloom.errors import InUseError, UnusableError
 from scrapy_bloom.fleet.store import FleetStore
 from scrapy_bloom.frontier.page import Outcome, Result
+from scrapy_bloom.links.extractor import UnseenLinkExtractor
 from scrapy_bloom.settings import BloomSettings
 from scrapy_bloom.url.fingerprint import fingerprints_of
-from tests.fleet.servers import end, wait_until
+from tests.fleet.servers import RedisServer, end, wait_until
 from tests.support import store_contract
 from tests.support.engine import Engine
 
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tests.fleet.servers import RedisServer
+
+FLEET = {"SCHEDULER": "scrapy_bloom.components.fleet_scheduler.FleetScheduler"}
 
 
 class PageSpider(Spider):
@@ -117,8 +120,32 @@ class FleetEngine(Engine):
 @pytest.mark.parametrize("check", store_contract.CHECKS, ids=lambda check: check.__name__)
 def test_the_contract_of_all_stores(check: Callable[[Any], None], server: RedisServer) -> None:
     """A worker's store does what stores in memory and in job directories do."""
-    scheduler = "scrapy_bloom.components.fleet_scheduler.FleetScheduler"
-    check(lambda: FleetEngine(None, {"SCHEDULER": scheduler, "BLOOM_REDIS_URL": server.url}))
+    check(lambda: FleetEngine(None, {**FLEET, "BLOOM_REDIS_URL": server.url}))
+
+
+def test_links_that_the_server_has_forgotten_are_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page's link was seen after a layer of the filter had grown too old; then the server goes back to before it."""
+    with RedisServer(tmp_path / "redis", "--appendonly", "no") as server, server.client() as client:
+        monkeypatch.setattr("scrapy_bloom.settings._MIN_AGE", 1)  # the least that users may set is a minute
+        engine = FleetEngine(None, {**FLEET, "BLOOM_REDIS_URL": server.url, "BLOOM_MAX_AGE": 2})
+        chain, extractor = engine.store.chain, UnseenLinkExtractor()
+        engine.push(page("list"))
+        request = engine.start()
+        assert request is not None
+        response = HtmlResponse(request.url, body='<a href="/b">b</a>', encoding="utf-8", request=request)
+        wait_until(lambda: chain.drops, "a layer is too old")
+        client.save()
+        engine.push(page("b"))
+        assert engine.start() is not None
+        assert extractor.extract_links(response) == []
+        server.kill()
+        server.start()
+        wait_until(lambda: engine.scheduler.next_request(), "the link is sent again")
+        assert engine.store.times_anew == 1
+        assert [link.url for link in extractor.extract_links(response)] == [page("b").url]
+        engine.push(page("c"))
+        engine.stop()
+        assert engine.stat("bloom/urls") == 1
 
 
 def test_workers_share_what_is_pending(make: Callable[..., FleetStore]) -> None:
