@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator
 
+    from scrapy_bloom.loops.kinds import Node
+
 SHARES = (0.1, 0.25, 0.5, 0.75, 0.9)
 _hrefs = re.compile(rb"<a\s[^>]*?href\s*=\s*[\"']?([^\"'>\s]+)", re.IGNORECASE).findall
 
@@ -129,12 +131,12 @@ def guarded(seed: int) -> list[Told]:
     total = len(crawled.honest)
     moments = {int(total * at): at for at in SHARES}
 
-    def look(honest: int, share: loops.Share, group: loops.Group) -> None:
+    def look(honest: int, share: loops.Share, group: Node) -> None:
         estimate.finished.append(0)
         pages = next(done)
         if honest in moments:
             estimate.promise, _ = share.promise([group])
-            told.append(Told.by(estimate, moments.pop(honest), pages + total - honest, pages, len(group)))
+            told.append(Told.by(estimate, moments.pop(honest), pages + total - honest, pages, group.waiting))
 
     loops.crawl(crawled, 12, each_page=look)
     return told

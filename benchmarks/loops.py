@@ -21,13 +21,14 @@ from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.loops import aliases, kinds, novelty
 from scrapy_bloom.loops.limits import LoopOptions, objection_by
 from scrapy_bloom.loops.novelty import NOTHING, Novelty
-from scrapy_bloom.loops.share import Group, Mark, Share
+from scrapy_bloom.loops.share import Mark, Share
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
     from benchmarks.sites.draw import Answer
+    from scrapy_bloom.loops.kinds import Node
 
 AT = (1, 1.5, 2, 3)  # times the honest pages
 DRY_PAGES = 150  # as many as a trap that brings nothing should take at most
@@ -68,7 +69,7 @@ def crawl(
     *,
     fifo: bool = False,
     by_kind: bool = True,
-    each_page: Callable[[int, Share, Group], None] | None = None,
+    each_page: Callable[[int, Share, Node], None] | None = None,
 ) -> Result:
     """Crawl *drawn* with *budget* times its honest pages. Unless *by_kind*, the guard only limits URLs."""
     objection = objection_by(LoopOptions())
@@ -95,7 +96,7 @@ def crawl(
     at: dict[float, float] = {}
     by_part: Counter[str] = Counter()
     started = time.process_time()
-    while len(group) and pages < total * budget:
+    while group.waiting and pages < total * budget:
         lane = guard.choose(group) if by_kind else ""
         if lane is None:
             is_over = True
@@ -125,7 +126,7 @@ def crawl(
                     push(target, mark, fingerprint)
     cpu = time.process_time() - started
     got = len(reached)
-    return Result({times: at.get(times, got / total) for times in AT}, by_part, pages, len(group), is_over, cpu)
+    return Result({times: at.get(times, got / total) for times in AT}, by_part, pages, group.waiting, is_over, cpu)
 
 
 def _followed(drawn: Site, url: str, seen: set[str]) -> tuple[str, Answer | None]:

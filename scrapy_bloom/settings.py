@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from scrapy_bloom.errors import SettingsError
 from scrapy_bloom.filter.plan import DEFAULT_CAPACITY, DEFAULT_ERROR_RATE, MAX_ERROR_RATE, MIN_ERROR_RATE
-from scrapy_bloom.loops.limits import LoopOptions, parse_loop_guard
+from scrapy_bloom.loops.limits import LoopOptions, options_of
 from scrapy_bloom.url.rules import ALLOWED as RULES_ALLOWED
 from scrapy_bloom.url.rules import resolve
 
@@ -81,7 +81,7 @@ class BloomSettings:
                     values[name.removeprefix("BLOOM_").lower()] = parse(value)
                 except SettingsError as error:  # from a setting with many parts
                     problems += error.problems
-                except (TypeError, ValueError, OverflowError):
+                except (TypeError, ValueError, OverflowError, RecursionError):
                     problems.append(f"{name} must be {allowed}, not {_shown(name, value)}")
         if problems:
             raise SettingsError(problems)
@@ -102,10 +102,22 @@ def _count(value: Any) -> int:
     return int(number)
 
 
+def _unpacked(value: Any) -> Any:
+    """Return the dict that *value* is the JSON of, as on a command line; any other value as it is."""
+    return json.loads(value) if isinstance(value, str) and value.lstrip().startswith("{") else value
+
+
+def _loop_guard(value: Any) -> LoopOptions | Literal[False]:
+    """Read a truth value or a dict of limits, also in JSON."""
+    value = _unpacked(value)
+    if hasattr(value, "items"):  # a dict, or Scrapy's BaseSettings, which it makes of dicts in places
+        return options_of(dict(value.items()))
+    return LoopOptions() if _truth(value) else False
+
+
 def _pages_per_host(value: Any) -> dict[str, int | None]:
     """Read a number of pages, or a dict of such numbers by host, also in JSON. None stands for no limit."""
-    if isinstance(value, str) and value.lstrip().startswith("{"):
-        value = json.loads(value)
+    value = _unpacked(value)
     if not hasattr(value, "items"):
         return {OTHERS: _count(value)}
     limits = dict(value.items())
@@ -174,7 +186,7 @@ _KNOWN: dict[str, tuple[str, Callable[[Any], Any]]] = {
     ),
     "BLOOM_MAX_AGE": ('an age from 60 seconds to 10 years, such as "7d", "12h", "30m" or seconds', _age),
     "BLOOM_URL_RULES": (RULES_ALLOWED, lambda value: resolve(value).names),
-    "BLOOM_LOOP_GUARD": ("True, False or a dict of limits", parse_loop_guard),
+    "BLOOM_LOOP_GUARD": ("True, False or a dict of limits", _loop_guard),
     "BLOOM_FORGET_FAILED": ("True or False", _truth),
     "BLOOM_DELTA": ("a directory, True or False", _directory),
     "BLOOM_DELTA_RESET": ("True or False", _truth),

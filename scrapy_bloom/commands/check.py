@@ -67,8 +67,7 @@ def check(directory: str, urls: Iterable[str], settings: Settings) -> list[dict[
     waiting = set(fingerprints.values()).intersection(_waiting(job, of_url_in(space, directory, settings)))
     with reading(job.filter.directory, bloom.max_age) as (contains, _):
         seen = waiting.union(filter(contains, fingerprints.values()))
-    noted = space["rules"] if space else ""
-    rules = resolve(noted, noted)
+    rules = resolve(space["rules"] if space else "")
     first: dict[bytes, str] = {}
     found = []
     for url, fingerprint in fingerprints.items():

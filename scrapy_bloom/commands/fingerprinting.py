@@ -61,7 +61,7 @@ def of_url_in(space: Mapping[str, str] | None, where: object, settings: Settings
     SettingsError if the rules in *settings* cannot be used.
     """
     if space and space["fingerprinter"] == "scrapy":
-        return fingerprints_under(resolve(space["rules"], space["rules"]))[1]
+        return fingerprints_under(resolve(space["rules"]))[1]
     ours = fingerprints_by(settings)
     if space and {**ours.space, "w3lib": ""} != {**space, "w3lib": ""}:
         raise UnusableError(

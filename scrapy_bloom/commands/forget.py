@@ -13,7 +13,6 @@ from scrapy_bloom.job.stopped import stopped_job
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable
 
     from scrapy.settings import Settings
 
@@ -25,42 +24,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Take the URLs back, and say which of them had been seen."""
-    settings = settings_of(options)
-    if "://" in options.directory:
-        key, *urls = options.urls
-        if not urls:
-            advice = (
-                f"Name the key of the fleet's queue, and then the URLs: scrapy bloom forget {options.directory} KEY URL"
-            )
-            raise UnusableError(key, "is followed by no URL", advice=advice)
-        forget_in_fleet(options.directory, key, urls, settings)
-        show({"urls": [{"url": url} for url in urls]}, options)
-        return OK
-    show({"urls": forget(options.directory, options.urls, settings)}, options)
+    """Take the URLs back, and say which of them a job had seen."""
+    take_back = _in_fleet if "://" in options.directory else _in_job
+    show({"urls": take_back(options.directory, options.urls, settings_of(options))}, options)
     return OK
 
 
-def forget(directory: str, urls: Iterable[str], settings: Settings) -> list[dict[str, Any]]:
-    """Take the plain GET requests of *urls* back in the job in *directory*; return each, and whether it was seen.
-
-    Raises UnusableError if there is no job, a crawl is running there, its fingerprints are another project's, or a URL
-    is none.
-    """
+def _in_job(directory: str, urls: list[str], settings: Settings) -> list[dict[str, Any]]:
     job = inspect_job(directory)
     fingerprints = fingerprints_in(job.state.key_space, job.directory, urls, settings)
     with stopped_job(directory) as (chain, _):
         return [{"url": url, "was_seen": chain.forget(fingerprint)} for url, fingerprint in fingerprints.items()]
 
 
-def forget_in_fleet(server_url: str, key: str, urls: Iterable[str], settings: Settings) -> None:
-    """Take the plain GET requests of *urls* back in the queue *key* of a fleet. Workers that run may know them still.
-
-    Raises UnusableError as :func:`forget`.
-    """
+def _in_fleet(server_url: str, words: list[str], settings: Settings) -> list[dict[str, Any]]:
+    """Take back the URLs that follow the key of the queue in *words*. Workers that run may know them still."""
     from scrapy_bloom.fleet.server import Server
     from scrapy_bloom.fleet.shared_queue import SharedQueue  # imports redis
 
+    key, *urls = words
+    if not urls:
+        advice = f"Name the key of the fleet's queue, and then the URLs: scrapy bloom forget {server_url} KEY URL"
+        raise UnusableError(key, "is followed by no URL", advice=advice)
     with closing(Server(server_url)) as server:
         queue = SharedQueue(server, key)
         queue.forget(fingerprints_in(queue.key_space, queue.where, urls, settings).values())
+    return [{"url": url} for url in urls]

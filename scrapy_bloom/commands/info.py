@@ -50,17 +50,11 @@ def run(options: argparse.Namespace) -> int:
     if options.watch is not None:
         return _watch(options.directory, options.watch, as_json=options.json)
     if options.failed:
-        show(failed(options.directory), options)
+        show({"directory": options.directory, **by_host(inspect_job(options.directory).failed)}, options)
         return OK
     found = info(options.directory)
     show(found, options)
     return WRONG if found["findings"] else OK
-
-
-def failed(directory: str) -> dict[str, Any]:
-    """Return what has failed for good in *directory*: how often by host and reason, and each, the newest first."""
-    rows = inspect_job(directory).failed
-    return {"directory": directory, **by_host([(row.url, row.host, row.reason, row.time) for row in rows])}
 
 
 def info(directory: str) -> dict[str, Any]:
@@ -112,13 +106,7 @@ def info(directory: str) -> dict[str, Any]:
 
 
 def _described(alias: Alias) -> dict[str, Any]:
-    return {
-        "host": alias.host,
-        "part": alias.describe(),
-        "same": alias.same,
-        "other": alias.other,
-        "rule": alias.rule(),
-    }
+    return {**alias._asdict(), "part": alias.describe(), "rule": alias.rule()}
 
 
 def _crawled(figures: Sequence[Figures]) -> dict[str, Any]:

@@ -30,12 +30,8 @@ def run_for_fleet(options: argparse.Namespace) -> int:
         elif options.failed:
             show({"server": server.where, "key": queue.prefix, **failed_of(queue)}, options)
         else:
-            show(_info(queue), options)
+            show({**counts_of(queue), "dead_letters": dead_letters_of(queue)}, options)
     return OK
-
-
-def _info(queue: SharedQueue) -> dict[str, Any]:
-    return {**counts_of(queue), "dead_letters": dead_letters_of(queue)}
 
 
 def dead_letters_of(queue: SharedQueue) -> list[dict[str, str]]:
@@ -47,7 +43,7 @@ def dead_letters_of(queue: SharedQueue) -> list[dict[str, str]]:
 
 def failed_of(queue: SharedQueue) -> dict[str, Any]:
     """Return what has failed for good: how often by host and reason, and each, the newest first."""
-    return by_host([(row.url, row.host, row.reason, row.time) for row in queue.listed(FAILED)])
+    return by_host([*queue.listed(FAILED)])
 
 
 def counts_of(queue: SharedQueue) -> dict[str, Any]:

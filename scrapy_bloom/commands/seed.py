@@ -137,32 +137,21 @@ def _job(options: argparse.Namespace, settings: Settings) -> Iterator[Enqueue]:
 
 @contextmanager
 def _fleet(url: str, crawler: Crawler) -> Iterator[Enqueue]:
-    from scrapy_bloom.fleet.entry import Entries
-    from scrapy_bloom.fleet.messages import Lane as FleetLane
-    from scrapy_bloom.fleet.messages import Link
     from scrapy_bloom.fleet.politeness import Politeness
     from scrapy_bloom.fleet.queue import Queue
-    from scrapy_bloom.fleet.server import Server, address_of
+    from scrapy_bloom.fleet.requests import Requests
+    from scrapy_bloom.fleet.server import Server
 
-    settings, bloom = crawler.settings, BloomSettings.from_settings(crawler.settings)
-    entries, order = Entries(None), Politeness.of(settings, None).order(settings)
-    of_url = of_url_in(None, url, settings)
-    with closing(Server(**address_of(url, settings))) as server:
-        queue = Queue.of(server, bloom, fingerprints_by(settings), crawler.spidercls.name)
+    settings, fingerprints = crawler.settings, fingerprints_by(crawler.settings)
+    order = Politeness.of(settings, None).order(settings)
+    with closing(Server(url)) as server:
+        queue = Queue.of(server, BloomSettings.from_settings(settings), fingerprints, crawler.spidercls.name)
         queue.begin()
+        made = Requests(queue, order, fingerprints, spider=None, secret=None)
 
         def enqueue(requests: list[Request]) -> int:
-            starts = range(0, len(requests), _AT_ONCE_ON_SERVER)
-            return sum(send(requests[at : at + _AT_ONCE_ON_SERVER]) for at in starts)
-
-        def send(requests: list[Request]) -> int:
-            links: dict[int, list[Link]] = {}
-            for request in requests:
-                fingerprint, key = of_url(request.url), key_of(request, order)
-                push = "RPUSH" if order.is_lifo[key.is_start] else "LPUSH"
-                lane = FleetLane(key.slot, str(-2 * key.priority + key.is_start), push)
-                shard = queue.shard_of(fingerprint)
-                links.setdefault(shard, []).append(Link(shard, fingerprint, lane, entries.write(request)))
-            return sum(queue.enqueue(shard, of_shard) for shard, of_shard in links.items())
+            links = [made.link(request, fingerprints.of_request(request)) for request in requests]
+            starts = range(0, len(links), _AT_ONCE_ON_SERVER)
+            return sum(queue.enqueue(links[at : at + _AT_ONCE_ON_SERVER]) for at in starts)
 
         yield enqueue

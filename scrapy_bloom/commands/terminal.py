@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from scrapy_bloom.fleet.shared_queue import Listed
+    from scrapy_bloom.job.records import FailedRow
+
 _T = TypeVar("_T")
 
 OK, WRONG, USAGE = 0, 1, 2
@@ -107,16 +110,16 @@ def utc(moment: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moment))
 
 
-def by_host(rows: Sequence[tuple[str, str, str, float]]) -> dict[str, Any]:
-    """Return how many requests have failed, by host and reason, and each: URL, host, reason, and seconds since 1970."""
-    groups = Counter((host, reason) for _, host, reason, _ in rows)
+def by_host(rows: Sequence[FailedRow | Listed]) -> dict[str, Any]:
+    """Return how many requests have failed, by host and reason, and each of *rows*, the newest first."""
+    groups = Counter((row.host, row.reason) for row in rows)
     return {
         "failed": len(rows),
         "failed_by_host": [
             {"host": host, "reason": reason, "requests": count} for (host, reason), count in groups.most_common()
         ],
         "requests": [
-            {"url": url, "host": host, "reason": reason, "when": utc(moment)}
-            for url, host, reason, moment in sorted(rows, key=lambda row: -row[3])
+            {"url": row.url, "host": row.host, "reason": row.reason, "when": utc(row.time)}
+            for row in sorted(rows, key=lambda row: -row.time)
         ],
     }

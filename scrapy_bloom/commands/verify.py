@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from scrapy_bloom.commands.terminal import OK, WRONG, console, show
 from scrapy_bloom.errors import counted
@@ -25,23 +25,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print what is wrong, and what was done about it."""
+    directory, done = options.directory, list[str]()
     with console(stderr=True).status("Reading the whole job"):
-        found = verify(options.directory, fix=options.fix)
-    show(found, options)
-    return OK if found["sound"] else WRONG
-
-
-def verify(directory: str, *, fix: bool = False) -> dict[str, Any]:
-    """Read all of the job in *directory*; with *fix*, repair it if anything is wrong, and read it again.
-
-    Raises UnusableError if there is no job, a crawl is running there, or its filter is damaged and to be fixed.
-    """
-    findings, done = verify_job(directory), []
-    if findings and fix:
-        saved, lost = fix_job(directory)
-        requests = counted(saved, "pending request")
-        done = [*findings, f"Saved {requests} in a new database; {lost:,} that were noted could not be saved."]
         findings = verify_job(directory)
-    elif findings:
-        findings.append("Restore the job from a backup; or save what is whole of its pending requests with --fix.")
-    return {"directory": directory, "sound": not findings, "done": done, "findings": findings}
+        if findings and options.fix:
+            saved, lost = fix_job(directory)
+            requests = counted(saved, "pending request")
+            done = [*findings, f"Saved {requests} in a new database; {lost:,} that were noted could not be saved."]
+            findings = verify_job(directory)
+        elif findings:
+            findings.append("Restore the job from a backup; or save what is whole of its pending requests with --fix.")
+    show({"directory": directory, "sound": not findings, "done": done, "findings": findings}, options)
+    return WRONG if findings else OK

@@ -31,7 +31,6 @@ from scrapy_bloom.crawl.startup import end_crawl, job_directory, log_start_error
 from scrapy_bloom.errors import BloomError
 from scrapy_bloom.frontier.memory_store import MemoryStore
 from scrapy_bloom.frontier.page import Outcome
-from scrapy_bloom.job.inspect import noted_rules
 from scrapy_bloom.job.store import JobStore
 from scrapy_bloom.job.takeover import unblock_scrapys_scheduler
 from scrapy_bloom.settings import BloomSettings
@@ -113,7 +112,7 @@ class Crawl:
         options = self.settings.loop_guard
         self.guard = LoopGuard(options) if options else None
         self.progress = Progress(crawler.stats, debug=crawler.settings.getbool("DUPEFILTER_DEBUG"))
-        fingerprints = fingerprints_of(crawler, noted_rules(self.jobdir))
+        fingerprints = fingerprints_of(crawler)
         self.decisions = Decisions(fingerprints, self.guard, self.progress, self.open)
         self.failures = Failures(crawler)
         self.pages = PagesInProgress(self.failures.statuses, self._take_back)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from scrapy.http import Response
 
     from scrapy_bloom.frontier.page import Page
+    from scrapy_bloom.loops.kinds import Node
     from scrapy_bloom.loops.limits import LoopOptions
-    from scrapy_bloom.loops.share import Group
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +111,7 @@ class LoopGuard:
             f" A new job fetches such pages once with BLOOM_URL_RULES = {[*url_rules, *rules]}" if rules else "",
         )
 
-    def log_left(self, groups: Iterable[Group], *, stays: bool) -> int:
+    def log_left(self, groups: Iterable[Node], *, stays: bool) -> int:
         """Say what of *groups* is left when the guard ends the crawl, and whether it *stays* in a job's queue.
 
         Return how many requests that are.

@@ -296,9 +296,12 @@ class Queue:
         of, *refused = map(int, (client.hget(f"{key}:refused", token) or b"0").split())
         return number, refused if of == number else []
 
-    def enqueue(self, shard: int, links: Sequence[Link]) -> int:
+    def enqueue(self, links: Sequence[Link]) -> int:
         """Enqueue the *links* that are new, each with a fingerprint, for a command; return how many they were."""
-        return self.finish(shard, "", 0, links).new
+        of_shard: dict[int, list[Link]] = {}
+        for link in links:
+            of_shard.setdefault(link.shard, []).append(link)
+        return sum(self.finish(shard, "", 0, some).new for shard, some in of_shard.items())
 
     def leave(self, token: str, numbers: Sequence[int] = ()) -> None:
         """End a worker's life, and give back the requests that it held. *numbers*, by shard: as for :meth:`take`."""

@@ -128,7 +128,7 @@ def _take_requests(
     """Enqueue the requests in *batches*, each of which has a fingerprint here by which it is taken over once."""
     times: Counter[bytes] = Counter()
     for batch in batches:
-        links: dict[int, list[Link]] = {}
+        links: list[Link] = []
         for body in batch:
             try:
                 request = entries.read(PLAIN + packed(_PlainUnpickler(io.BytesIO(body)).load()))
@@ -139,10 +139,9 @@ def _take_requests(
             times[body] += 1
             marker = hashlib.sha1(b"taken over %d " % times[body] + body, usedforsecurity=False).digest()
             slot = str(request.meta.get("download_slot") or urlparse_cached(request).hostname or "")
-            shard = queue.shard_of(marker)
-            links.setdefault(shard, []).append(Link(shard, marker, Lane(slot, str(-2 * request.priority), push), entry))
-        for shard, of_shard in links.items():
-            found["requests"] += queue.enqueue(shard, of_shard)
+            lane = Lane(slot, str(-2 * request.priority), push)
+            links.append(Link(queue.shard_of(marker), marker, lane, entry))
+        found["requests"] += queue.enqueue(links)
 
 
 class _PlainUnpickler(pickle.Unpickler):

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator
 
     from scrapy_bloom.frontier.pages_per_host import PagesPerHost
-    from scrapy_bloom.loops.share import Group, Share
+    from scrapy_bloom.loops.kinds import Node
+    from scrapy_bloom.loops.share import Share
 
 READ_ROWS = 64
 """Rows that a lane reads at once."""
@@ -133,7 +134,7 @@ class Slot:
 
     def __init__(self) -> None:
         self.places: dict[Place, dict[str, Lane]] = {}
-        self.groups: dict[Place, Group] = {}
+        self.groups: dict[Place, Node] = {}
         """What the share knows of the kinds of a place."""
         self.next: Place | None = None
 
@@ -263,7 +264,7 @@ class Frontier:
             if not lane.fresh and not lane.ahead:
                 self._slots[name] = LaneRow(lane.id, *lane.key, lane.stored)
 
-    def groups(self) -> Iterator[Group]:
+    def groups(self) -> Iterator[Node]:
         """Yield what the share knows of each place in which requests wait, except in full slots."""
         for name in (*self._turns, *self._waiting, *self._given_up):
             slot = self._slots[name]

@@ -29,7 +29,6 @@ logger = logging.getLogger(__name__)
 
 NAME = "job.sqlite"
 APPLICATION_ID, FORMAT_VERSION = 0x53624A62, 2  # "SbJb"
-READABLE_VERSIONS = (1, 2)  # version 1 cuts feed files to their noted length after a kill, and has no bytes to append
 LEAST_FREE = 2**20
 """Bytes. If the disk has fewer free, errors of SQLite are taken for those of a full disk."""
 AT_ONCE = 400
@@ -276,7 +275,7 @@ def check_format(connection: sqlite3.Connection, path: Path) -> None:
     tables = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'")}
     if tables and application != APPLICATION_ID:
         raise UnusableError(path, "is not the database of a job", advice="Move it away, or use another JOBDIR.")
-    if tables and version not in READABLE_VERSIONS:
+    if tables and version != FORMAT_VERSION:
         raise UnusableError(
             path,
             f"has format version {version}, and this scrapy-bloom knows {FORMAT_VERSION}",

@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from scrapy_bloom.errors import UnusableError, counted
-from scrapy_bloom.job.feedfile import AppendLog, ends_with, free_name, newline_of, size_of
+from scrapy_bloom.job.feedfile import AppendLog, ends_with, newline_of, size_of
 
 if TYPE_CHECKING:
     import io
@@ -30,8 +30,6 @@ class NotedFeeds:
         self.log = AppendLog(log)
         self.notes: list[FeedLength] = []
         """The notes of all feed files, as the last run left them. Empty before :meth:`repair`."""
-        self.is_resumed = False
-        """Whether this run goes on with the feeds of an earlier one."""
         self.cycle = 0
         """:attr:`State.cycle` of this run."""
         self.after_commit: list[Callable[[], None]] = []
@@ -49,13 +47,10 @@ class NotedFeeds:
             UnusableError: A file lacks items of the last commit, and cannot be written.
 
         """
-        before = self._database.state
-        self.is_resumed, self.cycle = not before.is_finished, before.next_run().cycle
+        self.cycle = self._database.state.next_run().cycle
         for feed in self._database.feeds():
             path = path_now(feed, self.jobdir)
             try:
-                if feed.cycle is None and not before.clean:
-                    _set_beyond_aside(path, feed, self.jobdir)
                 if feed.data:
                     _repair(path, feed, self.log)
             except OSError as error:
@@ -70,7 +65,7 @@ class NotedFeeds:
 
     def goes_on_with(self, note: FeedLength) -> bool:
         """Return whether this run goes on with the file of *note*."""
-        return note.cycle == self.cycle or (note.cycle is None and self.is_resumed)
+        return note.cycle == self.cycle
 
     def may_write(self) -> bool:
         """Return whether the run was closed cleanly, so that bytes that are part of no commit may be written, too."""
@@ -146,24 +141,6 @@ def _missing_part(file: io.FileIO, size: int, feed: FeedLength) -> bytes:
             f"{feed.length:,}",
         )
     return feed.data
-
-
-def _set_beyond_aside(path: Path, feed: FeedLength, directory: Path) -> None:
-    """Move what is beyond the noted length of *feed*, which format version 1 cut after a kill, to *directory*."""
-    if size_of(path) <= feed.length:
-        return
-    aside = free_name(directory / f"{path.name}.uncommitted")
-    with path.open("rb+") as file:
-        file.seek(feed.length)
-        aside.write_bytes(file.read())
-        file.truncate(feed.length)
-    logger.warning(
-        "%s has %s of items whose pages an older scrapy-bloom had not committed when it was killed. They are fetched "
-        "again; what it had written of them is moved to %s.",
-        path,
-        counted(aside.stat().st_size, "byte"),
-        aside,
-    )
 
 
 def _has(file: io.FileIO, data: bytes, start: int) -> bool:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scrapy_bloom.errors import BloomError, UnusableError
+from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.filter.inspect import FilterDescription, inspect_directory
 from scrapy_bloom.frontier.lanes import LaneRow
 from scrapy_bloom.job.database import NAME, Database
@@ -72,14 +72,6 @@ def inspect_job(jobdir: str | os.PathLike[str]) -> JobInfo:
             estimate=database.notes("state").get("estimate"),
             nbytes=sum(file.stat().st_size for file in directory.rglob("*") if file.is_file()),
         )
-
-
-def noted_rules(jobdir: Path | None) -> str | None:
-    """Return the URL rules that the job in *jobdir* was begun under; None if there is no job, or an unreadable one."""
-    if jobdir is not None:
-        with suppress(BloomError), closing(Database(files_of(jobdir)[1], read_only=True)) as database:
-            return (database.state.key_space or {}).get("rules")
-    return None
 
 
 def files_of(jobdir: str | os.PathLike[str]) -> tuple[Path, Path]:

@@ -54,8 +54,8 @@ class FeedLength(NamedTuple):
     """The feed, as it stands in ``FEEDS``."""
     place: str = ""
     """The path from the job directory."""
-    cycle: int | None = None
-    """:attr:`State.cycle` of the job that wrote it; None in a database of format version 1."""
+    cycle: int = 0
+    """:attr:`State.cycle` of the job that wrote it."""
     columns: Any = None
     """The fields that the exporter took from the first item: a list, or a mapping to output names."""
     data: bytes = b""

@@ -90,15 +90,6 @@ class Evidence:
         return (self.news + BEGIN * self.begin) / (self.pages + BEGIN)
 
 
-class FirstPages:
-    """What the first pages of a kind's children brought."""
-
-    __slots__ = ("news", "pages")
-
-    def __init__(self) -> None:
-        self.pages, self.news = 0, 0.0
-
-
 class Kind(Evidence):
     """A node of the tree: what was handed out of it, and what its pages brought."""
 
@@ -116,7 +107,7 @@ class Kind(Evidence):
         self.nodes: list[Node] = []  # one for each group that it waits in
         self.example = ""  # the last URL that was queued in this run
         self.given = self.judged = 0
-        self.first = FirstPages()
+        self.first = Evidence(0.0)  # what the first pages of its children brought
         self.pushed = self.bred = 0  # URLs of the kind; how many of them a page of the same kind linked to
         self.links: float = 1.0 if parent is None else parent.links
         """How many links had led to a page of it when it was fetched, on average and lately."""
@@ -161,7 +152,7 @@ class Kind(Evidence):
 
     def dump(self) -> bytes:
         """Return what is known of it, for :meth:`load`."""
-        counts = (self.given, self.judged, self.first.pages, self.pushed, self.bred, *self._answered())
+        counts = (self.given, self.judged, int(self.first.pages), self.pushed, self.bred, *self._answered())
         key = f"{self.parent.key if self.parent else ''}\0{self.name}".encode()
         return _statistics.pack(*counts, self.first.news, self.pages, self.news, self.links) + key
 

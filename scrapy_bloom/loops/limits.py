@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import json
 import operator
 import re
 import sys
 from collections import Counter
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scrapy_bloom.errors import SettingsError
 
@@ -45,31 +44,8 @@ class LoopOptions:
 LEAST = {"depth": 1, "length": 1, "tandem": 2, "params": 1}
 
 
-def parse_loop_guard(value: Any) -> LoopOptions | Literal[False]:
-    """Return the options that *value* of ``BLOOM_LOOP_GUARD`` stands for, or False if the guard is off.
-
-    Takes what ``getbool()`` takes, None, a dict, and a dict written in JSON, as on a command line.
-
-    Raises:
-        SettingsError: *value* is none of these, or a dict with unknown keys or wrong values. Names all of them.
-
-    """
-    given = value
-    if isinstance(value, str) and value.strip().startswith("{"):
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
-            value = given
-    if hasattr(value, "items"):  # a dict, or Scrapy's BaseSettings, which it makes of dicts in places
-        return _options_of(dict(value.items()))
-    if value in (None, "0", "False", "false", 0):
-        return False
-    if value in ("1", "True", "true", 1):
-        return LoopOptions()
-    raise SettingsError([f"{SETTING} must be True, False or a dict of limits, not {given!r:.200}"])
-
-
-def _options_of(given: Mapping[Any, Any]) -> LoopOptions:
+def options_of(given: Mapping[Any, Any]) -> LoopOptions:
+    """Return the options in *given*. Raises SettingsError, which names all unknown keys and wrong values."""
     known = [field.name for field in fields(LoopOptions)]
     values: dict[str, Any] = {}
     problems = []

@@ -56,19 +56,6 @@ class Mark(NamedTuple):
     """Of the request, whose links are counted by it."""
 
 
-class Group:
-    """The lanes of one slot and priority, among which pages are shared."""
-
-    __slots__ = ("root",)
-
-    def __init__(self, root: Kind) -> None:
-        self.root = Node(root, None)
-
-    def __len__(self) -> int:
-        """Return how many requests wait in it."""
-        return self.root.waiting
-
-
 class Share:
     """Knows all kinds of a crawl, and chooses among the lanes of a group."""
 
@@ -93,13 +80,13 @@ class Share:
             kind.bred += is_bred
         return Mark(lane.key, origin.lane if origin else "", fingerprint)
 
-    def group(self) -> Group:
-        """Return a group without lanes."""
-        return Group(self._tree.root)
+    def group(self) -> Node:
+        """Return a group without lanes. It counts what waits in it."""
+        return Node(self._tree.root, None)
 
-    def waiting(self, group: Group, lane: str, change: int) -> None:
+    def waiting(self, group: Node, lane: str, change: int) -> None:
         """Add *change* to the number of requests that wait in *lane* of *group*."""
-        node = group.root
+        node = group
         path = [node]
         for kind in reversed([*self._lane(lane).path()][:-1]):
             child = node.children.get(kind.name)
@@ -134,12 +121,12 @@ class Share:
         if node.parent is not None:
             heapq.heappush(node.parent.heap, (cost, next(self._sequence), node))
 
-    def choose(self, group: Group) -> str | None:
+    def choose(self, group: Node) -> str | None:
         """Return the lane whose turn it is, of a group in which requests wait: in O(log n) of its kinds.
 
         Returns None if all its hosts are given up.
         """
-        node = self._cheapest(group.root)
+        node = self._cheapest(group)
         host = node.kind.host
         if host is not None and host.is_given_up():
             return None
@@ -160,7 +147,7 @@ class Share:
             node.cost = now
             heapq.heapreplace(heap, (now, next(self._sequence), node))
 
-    def handed_out(self, group: Group, lane: str) -> None:
+    def handed_out(self, group: Node, lane: str) -> None:
         """Count that a request of *lane* is fetched."""
         for kind in self._lane(lane).path():
             kind.given += 1
@@ -214,7 +201,7 @@ class Share:
         self.revivals += 1
         return [kind for name in (host.name, COPIES + host.name) if (kind := self._tree.root.children.get(name))]
 
-    def report(self, groups: Iterable[Group]) -> list[tuple[str, int, str]]:
+    def report(self, groups: Iterable[Node]) -> list[tuple[str, int, str]]:
         """Return the kinds of what waits, as people read them, how many URLs wait, and one if known; most first."""
         waiting: Counter[str] = Counter()
         examples: dict[str, str] = {}
@@ -224,7 +211,7 @@ class Share:
             examples[kind] = node.kind.example or examples.get(kind, "")
         return [(kind, number, examples[kind]) for kind, number in waiting.most_common()]
 
-    def promise(self, groups: Iterable[Group]) -> tuple[float, Counter[str]]:
+    def promise(self, groups: Iterable[Node]) -> tuple[float, Counter[str]]:
         """Return the share of what waits that is expected to bring something, and what waits of endless kinds.
 
         These bring something so rarely (ENDLESS) that nothing is expected of them.
@@ -261,5 +248,5 @@ def aliases_in(rows: Mapping[str, bytes]) -> dict[str, bytes]:
     return {key.removeprefix(_ALIAS): row for key, row in rows.items() if row and key.startswith(_ALIAS)}
 
 
-def _lanes(groups: Iterable[Group]) -> Iterator[Node]:
-    return (node for group in groups for node in group.root.walk() if not node.children and node.parent)
+def _lanes(groups: Iterable[Node]) -> Iterator[Node]:
+    return (node for group in groups for node in group.walk() if not node.children and node.parent)

@@ -162,11 +162,8 @@ class Fingerprints:
     """Whether the fragment of a URL makes no difference for certain: it is gone before any rule sees the URL."""
 
 
-def fingerprints_of(crawler: Crawler, noted: str | None = None) -> Fingerprints:
-    """Return how *crawler* makes fingerprints. A ``REQUEST_FINGERPRINTER_CLASS`` of the user's is kept.
-
-    With the rules *noted* by an existing filter, a preset means what it meant when that filter was begun.
-    """
+def fingerprints_of(crawler: Crawler) -> Fingerprints:
+    """Return how *crawler* makes fingerprints. A ``REQUEST_FINGERPRINTER_CLASS`` of the user's is kept."""
     fingerprinter = crawler.request_fingerprinter
     if fingerprinter is None:
         raise TypeError("the crawler has no request fingerprinter yet: it gets one when it applies its settings")
@@ -175,7 +172,7 @@ def fingerprints_of(crawler: Crawler, noted: str | None = None) -> Fingerprints:
     # A subclass of ours applies the rules, too; any other fingerprinter ignores them.
     rules = _NO_RULES
     if is_default or isinstance(fingerprinter, RequestFingerprinter):
-        rules = resolve(crawler.settings[SETTING], noted if is_default else None)
+        rules = resolve(crawler.settings[SETTING])
     space = {
         "fingerprinter": "scrapy" if is_default else f"{cls.__module__}.{cls.__qualname__}",
         "rules": ",".join(rules.names),

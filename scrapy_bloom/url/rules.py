@@ -18,7 +18,7 @@ from scrapy_bloom.errors import SettingsError
 from scrapy_bloom.url import noise
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
 SETTING = "BLOOM_URL_RULES"
 ALLOWED = "a list of rules, presets and import paths"
@@ -179,10 +179,7 @@ PRESETS = {
 }
 """Names for several rules."""
 
-_FORMER_PRESETS = PRESETS | {"common": ("default_port", "repeated_pairs", "tracking", "session_ids")}
-"""What the names stood for in earlier versions."""
-
-_QUICK = {*PRESETS["common"], *_FORMER_PRESETS["common"]}
+_QUICK = {*PRESETS["common"], "tracking", "session_ids"}
 
 
 def _quick_may_touch(url: str) -> bool:
@@ -215,14 +212,12 @@ class Rules:
 
         Raises whatever a user's own function raises.
         """
-        may_touch = self.may_touch
-        if may_touch is not None and may_touch(canonical):
-            for function in self.functions:
-                canonical = function(canonical)
+        for function in self.functions:
+            canonical = function(canonical)
         return canonical
 
 
-def resolve(value: object, noted: str | None = None) -> Rules:
+def resolve(value: object) -> Rules:
     """Return the rules that *value* of ``BLOOM_URL_RULES`` stands for. Duplicates count once.
 
     The order of ``index_page`` and ``trailing_slash`` in it makes no difference: ``index_page`` is applied first.
@@ -230,8 +225,6 @@ def resolve(value: object, noted: str | None = None) -> Rules:
     Args:
         value: A list of names of rules and presets, import paths, and functions; None; or a string of names with
             commas between them, as on a command line.
-        noted: The rules in the key space of an existing filter. If *value* stood for just these in an earlier version,
-            it still does.
 
     Raises:
         SettingsError: Every name that is unknown, or leads to something that cannot be imported or does not work.
@@ -241,11 +234,21 @@ def resolve(value: object, noted: str | None = None) -> Rules:
         value = [name.strip() for name in value.split(",") if name.strip()]
     if not isinstance(value, (list, tuple, NoneType)):
         raise SettingsError([f"{SETTING} must be {ALLOWED}, not {value!r}"])
-    rules = _in_order(_expand(value or (), PRESETS))
-    if noted is not None and ",".join(rules) != noted:
-        former = _expand(value or (), _FORMER_PRESETS)
-        if ",".join(former) == noted:
-            rules = former
+    rules: dict[str, Callable[[str], str]] = {}
+    problems = []
+    for name in value or ():
+        try:
+            if isinstance(name, str) and (name in PRESETS or name in RULES):
+                rules |= {rule: RULES[rule] for rule in PRESETS.get(name, (name,))}
+            elif isinstance(name, str) and (rule := _without(name)) is not None:
+                rules[name] = rule
+            else:
+                rules |= _users_own(name)
+        except ValueError as error:
+            problems.append(f"{SETTING} has {name!r}, {error}")
+    if problems:
+        raise SettingsError(problems)
+    rules = _in_order(rules)
     return Rules(tuple(rules), tuple(rules.values()))
 
 
@@ -257,24 +260,6 @@ def _in_order(rules: dict[str, Callable[[str], str]]) -> dict[str, Callable[[str
     last = [name for name in rules if name in pair][-1]
     order = [rule for name in rules for rule in (pair if name == last else () if name in pair else (name,))]
     return {name: rules[name] for name in order}
-
-
-def _expand(value: Iterable[Any], presets: Mapping[str, tuple[str, ...]]) -> dict[str, Callable[[str], str]]:
-    rules: dict[str, Callable[[str], str]] = {}
-    problems = []
-    for name in value:
-        try:
-            if isinstance(name, str) and (name in presets or name in RULES):
-                rules |= {rule: RULES[rule] for rule in presets.get(name, (name,))}
-            elif isinstance(name, str) and (rule := _without(name)) is not None:
-                rules[name] = rule
-            else:
-                rules |= _users_own(name)
-        except ValueError as error:
-            problems.append(f"{SETTING} has {name!r}, {error}")
-    if problems:
-        raise SettingsError(problems)
-    return rules
 
 
 def _users_own(given: Any) -> dict[str, Callable[[str], str]]:

@@ -10,8 +10,6 @@ from scrapy import Request
 
 from scrapy_bloom.errors import BloomError, UnusableError
 from scrapy_bloom.job.inspect import inspect_job
-from scrapy_bloom.url.fingerprint import fingerprint
-from scrapy_bloom.url.rules import PRESETS
 from tests.support.engine import Engine, PlainSpider, opened, snapshot
 
 if TYPE_CHECKING:
@@ -55,23 +53,6 @@ def test_other_url_rules_are_refused(job: Path) -> None:
         Engine(job, {"BLOOM_URL_RULES": ["www"]})
     with opened(job) as engine:
         assert sorted(engine.drain()) == URLS
-
-
-def test_a_job_keeps_the_meaning_that_its_preset_had(tmp_path: Path) -> None:
-    """A job begun when "common" meant other rules goes on under those, and is shown by them; a new one has the new."""
-    former = ["default_port", "repeated_pairs", "tracking", "session_ids"]
-    url = "http://a.example/?utm_zone=32"
-    noted = []
-    for begun_with in (former, "common"):
-        job = tmp_path / str(len(noted))
-        for rules in (begun_with, "common", "common"):
-            with opened(job, {"BLOOM_URL_RULES": rules}) as engine:
-                engine.push(Request("http://a.example/"))
-                assert engine.crawl.decisions.fingerprints.of_request(Request(url)) == fingerprint(
-                    Request("http://a.example/" if begun_with is former else url)
-                )
-        noted.append(inspect_job(job).state.key_space["rules"])
-    assert noted == [",".join(former), ",".join(PRESETS["common"])]
 
 
 def test_another_fingerprinter_is_refused(job: Path) -> None:

@@ -207,29 +207,6 @@ def test_a_line_that_somebody_cut_is_ended_once(tmp_path: Path) -> None:
     assert path.read_bytes() == b'{"page": 1}\n{"pa\n{"page": 3}\n'
 
 
-@pytest.mark.parametrize("is_clean", [False, True])
-def test_a_job_of_format_version_1_goes_on(is_clean: bool, tmp_path: Path) -> None:
-    """After a kill, what it had not committed is moved to the job directory; after a stop, nothing is touched."""
-    path = tmp_path / "items.jl"
-    crawl = crawl_to(tmp_path, str(path), {"format": "jsonlines"})
-    interrupted(crawl, "stop_page", 21)
-    feed, before = noted(crawl), path.read_bytes()
-    with closing(Database(database(crawl))) as job:  # as the older version wrote it
-        note = json.dumps([feed.path, len(before), feed.batch, feed.items, feed.template]).encode()
-        batch = Batch(state=replace(job.state, clean=is_clean))
-        batch.note("feed", {feed.path: note})
-        job.write(batch)
-        job.writer.execute("PRAGMA user_version = 1")
-    path.write_bytes(before + OTHERS)
-    run_to_the_end(crawl)
-    assert crawl.items() == crawl.wanted() + (Counter({(-1, -1): 1}) if is_clean else Counter())
-    aside = crawl.job / "items.jl.1.uncommitted"
-    assert aside.exists() is not is_clean
-    if not is_clean:
-        assert aside.read_bytes() == OTHERS
-        assert any(str(aside) in line for line in warnings(crawl))
-
-
 # -- places ------------------------------------------------------------------------------------------------------------
 
 

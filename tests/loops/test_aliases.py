@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.loops import crawl
 from benchmarks.sites.program import Program, link, shown
+from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.loops.address import Address
 from scrapy_bloom.loops.aliases import HOSTS, PARTS, SECTIONS, Aliases
 from tests.loops.test_share import HOST, NEWS, Queue, new_share
@@ -23,14 +24,7 @@ def sketch(key: object) -> bytes:
 
 
 def aliases() -> Aliases:
-    known: set[bytes] = set()
-
-    def add(key: bytes) -> bool:
-        is_new = key not in known
-        known.add(key)
-        return is_new
-
-    return Aliases(add)
+    return Aliases(ScalableBloomFilter(10_000, 1e-9).add)
 
 
 def learn(learned: Aliases, *pages: tuple[str, object]) -> None:
@@ -144,7 +138,7 @@ def test_copies_come_strictly_last_and_are_handed_out() -> None:
             queue.push(f"{HOST}/topic?t={n}&sid={token(3 * n + k)}")
     queue.push(f"{HOST}/other")
     order = []
-    while len(queue.group):
+    while queue.group.waiting:
         order.append(queue.pop()[0])
     assert len(order) == len(set(order)) == 151
     topics = [url.partition("t=")[2].partition("&")[0] for url in order]

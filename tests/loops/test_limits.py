@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import random
+from typing import Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scrapy.settings import BaseSettings
+from scrapy.settings import BaseSettings, Settings
 
 from scrapy_bloom.errors import SettingsError
 from scrapy_bloom.loops.limits import (
@@ -13,11 +14,15 @@ from scrapy_bloom.loops.limits import (
     TRIVIAL,
     LoopOptions,
     objection_by,
-    parse_loop_guard,
     tandem_repeat,
 )
+from scrapy_bloom.settings import BloomSettings
 
 objection = objection_by(LoopOptions())
+
+
+def read(value: object) -> LoopOptions | Literal[False]:
+    return BloomSettings.from_settings(Settings({"BLOOM_LOOP_GUARD": value})).loop_guard
 
 
 @pytest.mark.parametrize(
@@ -164,13 +169,13 @@ def test_hostile_urls_of_a_megabyte_take_work_linear_in_their_length() -> None:
 @pytest.mark.parametrize("value", [False, None, 0, "0", "False", "false"])
 def test_the_guard_can_be_off(value: object) -> None:
     """The guard is off by default, and under every value that Scrapy takes for False."""
-    assert parse_loop_guard(value) is False
+    assert read(value) is False
 
 
 @pytest.mark.parametrize("value", [True, 1, "1", "True", "true", {}, "{}", BaseSettings()])
 def test_the_guard_can_be_on_with_its_defaults(value: object) -> None:
     """True switches the guard on with its defaults, and so does a dict that changes none."""
-    assert parse_loop_guard(value) == LoopOptions()
+    assert read(value) == LoopOptions()
 
 
 @pytest.mark.parametrize(
@@ -178,14 +183,14 @@ def test_the_guard_can_be_on_with_its_defaults(value: object) -> None:
 )
 def test_a_dict_changes_some_options_and_leaves_the_others(value: object) -> None:
     """A dict, or its JSON, changes the options it names. A single pattern needs no list."""
-    assert parse_loop_guard(value) == LoopOptions(depth=30, params=None, allow=("a+",))
+    assert read(value) == LoopOptions(depth=30, params=None, allow=("a+",))
 
 
 def test_all_wrong_options_come_in_one_error() -> None:
     """One error has a sentence for every unknown key and every wrong value."""
     wrong = {"dept": 3, "depth": 0, "length": "long", "tandem": 1, "params": True, "allow": ["("], 7: 1}
     with pytest.raises(SettingsError) as caught:
-        parse_loop_guard(wrong)
+        read(wrong)
     assert len(caught.value.problems) == len(wrong)
     assert all(repr(key) in problem for key, problem in zip(wrong, caught.value.problems, strict=True))
 
@@ -204,7 +209,7 @@ ANYTHING = st.recursive(
 def test_whatever_is_set_is_either_taken_or_refused(value: object) -> None:
     """No value of any type makes reading the setting fail with another error than ours."""
     try:
-        options = parse_loop_guard(value)
+        options = read(value)
     except SettingsError:
         return
     assert options is False or isinstance(options, LoopOptions)

@@ -8,20 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scrapy.http import HtmlResponse, Response, TextResponse
 
+from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.loops.novelty import LITTLE, Novelty, likeness
 
 WORDS = [first + second for first in "bcdfglmnprst" for second in ("ade", "ilo", "orun", "essy", "alt", "ump", "ick")]
 
 
 def novelty() -> Novelty:
-    seen: set[bytes] = set()
-
-    def add(key: bytes) -> bool:
-        is_new = key not in seen
-        seen.add(key)
-        return is_new
-
-    return Novelty(add)
+    return Novelty(ScalableBloomFilter(10_000, 1e-9).add)
 
 
 def text(key: object, words: int = 14) -> str:

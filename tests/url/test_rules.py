@@ -280,22 +280,6 @@ def test_the_order_of_index_page_and_trailing_slash_makes_no_difference(url: str
         assert resolve(swapped).apply(before) == resolve(names).apply(before)
 
 
-@pytest.mark.parametrize(
-    ("value", "former"),
-    [
-        ("common", FORMER_COMMON),
-        (["www", "common"], ("www", *FORMER_COMMON)),
-        (["trailing_slash", "common", "index_page"], ("trailing_slash", *FORMER_COMMON, "index_page")),
-    ],
-)
-def test_a_filter_keeps_the_meaning_that_a_preset_had_when_it_was_begun(value: object, former: Any) -> None:
-    """A setting means the rules of an earlier version where a filter noted them, and the new ones everywhere else."""
-    assert resolve(value, ",".join(former)).names == former
-    for noted in (None, "", "www", ",".join(former[1:])):
-        assert resolve(value, noted) == resolve(value) != resolve(former)
-    assert resolve(former, ",".join(former)).names == former
-
-
 def without_digits(url: str) -> str:
     """A rule of a user's own."""
     return re.sub(r"\d+", "0", url)
