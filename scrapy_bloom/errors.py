@@ -16,9 +16,6 @@ def counted(count: int, one: str, several: str | None = None) -> str:
 class BloomError(Exception):
     """The base class of all errors that scrapy-bloom raises."""
 
-    is_logged = False
-    """Whether it has been logged on a line of its own."""
-
     def __init__(self, where: object, found: str, *, expected: str = "", advice: str) -> None:
         """Take the message in pieces.
 

@@ -34,7 +34,7 @@ class ItemBuffer(FileFeedStorage):
     def open(self, spider: Spider) -> IO[bytes]:
         """Return the buffer of the store."""
         store: Any = Crawl.of(spider.crawler).store
-        buffer: IO[bytes] = store.items.buffer
+        buffer: IO[bytes] = store.items
         return buffer
 
     def store(self, file: IO[bytes]) -> None:

@@ -10,8 +10,8 @@ from collections import Counter
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
-from scrapy_bloom.commands.terminal import OK, WRONG, by_host, show, utc, write
-from scrapy_bloom.crawl.estimate import Estimate, Left, in_words
+from scrapy_bloom.commands.terminal import OK, WRONG, by_host, left_of, show, utc, write
+from scrapy_bloom.crawl.estimate import Estimate, in_words
 from scrapy_bloom.frontier.pages_per_host import PagesPerHost
 from scrapy_bloom.job.database import NAME, connect, unsealed
 from scrapy_bloom.job.inspect import DIRECTORY, inspect_job
@@ -121,12 +121,6 @@ def _crawled(figures: Sequence[Figures]) -> dict[str, Any]:
         "pages_per_minute": round(60 * (last.pages - first.pages) / max(last.time - first.time, 1.0)),
         "recent_links_new": new / (new + known) if new + known > 0 else None,
     }
-
-
-def left_of(found: dict[str, Any]) -> Left | None:
-    """Return how many pages are left, after what :func:`info` has *found*."""
-    low = found["left_at_least"]
-    return None if low is None else Left(low, found["left_at_most"])
 
 
 def _full_hosts(job: JobInfo, pending: Counter[str]) -> list[dict[str, Any]]:

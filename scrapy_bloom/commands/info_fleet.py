@@ -1,4 +1,4 @@
-"""``scrapy bloom info redis://...``: says what a fleet holds, and with ``--watch`` how its crawl is doing."""
+"""What a fleet holds, as lines or as a page, and how its crawl is doing: ``info`` and ``report`` of ``redis://...``."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from contextlib import closing, suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from scrapy_bloom.commands.terminal import OK, by_host, show, utc, write
-from scrapy_bloom.crawl.estimate import Estimate, Left, left_in_words
+from scrapy_bloom.commands import html
+from scrapy_bloom.commands.terminal import OK, by_host, left_of, show, utc, write
+from scrapy_bloom.crawl.estimate import Estimate, left_in_words
+from scrapy_bloom.errors import counted
 from scrapy_bloom.fleet.server import Server
 from scrapy_bloom.fleet.shared_queue import DEAD, FAILED, SharedQueue
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
 
-_MOST_DEAD = 100
-"""Dead letters that are named."""
+_MOST_ROWS = 100
+"""Of a table; and of dead letters that are named."""
 _WATCHED = ("done", "pending", "leased", "failed", "dead_lettered")
 
 
@@ -37,7 +40,7 @@ def run_for_fleet(options: argparse.Namespace) -> int:
 def dead_letters_of(queue: SharedQueue) -> list[dict[str, str]]:
     """Return the first dead letters."""
     return [
-        {"url": row.url, "reason": row.reason, "when": utc(row.time)} for row in islice(queue.listed(DEAD), _MOST_DEAD)
+        {"url": row.url, "reason": row.reason, "when": utc(row.time)} for row in islice(queue.listed(DEAD), _MOST_ROWS)
     ]
 
 
@@ -68,10 +71,45 @@ def _watch(queue: SharedQueue, seconds: float, *, as_json: bool) -> None:
             counts = ", ".join(f"{told[name]:,} {name.replace('_', ' ')}" for name in _WATCHED)
             alive = sum(worker["is_alive"] for worker in told["workers"])
             line = f"{utc(time.time())}: {speed:,} requests/min, {counts}; {alive} workers alive"
-            if told["left_at_least"] is not None:
-                left = Left(told["left_at_least"], told["left_at_most"])
+            if (left := left_of(told)) is not None:
                 line += f"; {', '.join(left_in_words(left, speed))}"
             write([json.dumps(told) if as_json else line])
             if not alive:
                 return
             time.sleep(max(seconds, 0.1))
+
+
+def fleet_page(url: str, key: str) -> list[str]:
+    """Return the lines of the page about the queue under *key* on the server at *url*."""
+    with closing(Server(url)) as server:
+        queue = SharedQueue(server, key)
+        return [*html.page(f"Crawl report: {queue.prefix}", _body(queue, counts_of(queue)))]
+
+
+def _body(queue: SharedQueue, told: dict[str, Any]) -> Iterator[str]:
+    alive = [worker for worker in told["workers"] if worker["is_alive"]]
+    over = "Everything is done" if not told["pending"] + told["leased"] else "No worker is alive"
+    state = f"{counted(len(alive), 'worker')} alive" if alive else over
+    yield html.note(f"On {told['server']}. {state}.")
+    yield from _tiles(told)
+    workers = [(worker["worker"], f"{worker['leased']:,}") for worker in told["workers"]]
+    yield from html.table("Workers", ["worker", "in hand"], workers[:_MOST_ROWS])
+    failed = [(row["host"], f"{row['requests']:,}", row["reason"]) for row in failed_of(queue)["failed_by_host"]]
+    yield from html.table("Failed", ["host", "requests", "reason"], failed[:_MOST_ROWS])
+    dead = [(letter["url"], letter["when"], letter["reason"]) for letter in dead_letters_of(queue)]
+    yield from html.table("Dead letters", ["URL", "since", "reason"], dead)
+    yield html.note(f"Written by scrapy-bloom, {utc(time.time())}.")
+
+
+def _tiles(told: dict[str, Any]) -> Iterator[str]:
+    paused = told["hosts_paused"]
+    return html.tiles(
+        [
+            ("Done", f"{told['done']:,}", f"of {told['enqueued']:,} that were found"),
+            ("Pending", f"{told['pending']:,}", f"{counted(paused, 'host')} paused" if paused else ""),
+            ("In hand", f"{told['leased']:,}", ""),
+            html.left_tile(left_of(told), 0),
+            ("Failed", f"{told['failed']:,}", ""),
+            ("Dead letters", f"{told['dead_lettered']:,}", ""),
+        ]
+    )

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from rich.filesize import decimal
 
 from scrapy_bloom.commands import charts, html
-from scrapy_bloom.commands.info import info, left_of
-from scrapy_bloom.commands.terminal import OK, show, utc
+from scrapy_bloom.commands.info import info
+from scrapy_bloom.commands.terminal import OK, left_of, show, utc
 from scrapy_bloom.errors import counted
 from scrapy_bloom.job.inspect import inspect_job
 
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Write the page and say where it is."""
     if "://" in options.directory:
-        from scrapy_bloom.commands.report_fleet import fleet_page  # imports redis
+        from scrapy_bloom.commands.info_fleet import fleet_page  # imports redis
 
         lines = fleet_page(options.directory, options.key)
     else:

@@ -44,4 +44,4 @@ def _in_fleet(options: argparse.Namespace) -> int:
     from scrapy_bloom.fleet.shared_queue import DEAD, FAILED, SharedQueue  # imports redis
 
     with closing(Server(options.directory)) as server:
-        return SharedQueue(server, options.key).requeue([DEAD if options.dead else FAILED], options.host)
+        return SharedQueue(server, options.key).requeue(DEAD if options.dead else FAILED, options.host)

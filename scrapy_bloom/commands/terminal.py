@@ -15,6 +15,8 @@ from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
+from scrapy_bloom.crawl.estimate import Left
+
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -108,6 +110,12 @@ def safe(text: str) -> str:
 def utc(moment: float) -> str:
     """Return *moment*, in seconds since 1970, as ``2026-02-28T12:00:00Z``."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moment))
+
+
+def left_of(found: Mapping[str, Any]) -> Left | None:
+    """Return how many pages are left, after what a command has *found*."""
+    low = found["left_at_least"]
+    return None if low is None else Left(low, found["left_at_most"])
 
 
 def by_host(rows: Sequence[FailedRow | Listed]) -> dict[str, Any]:

@@ -222,11 +222,6 @@ class FeedExporter(ScrapyFeedExporter):
 
     # -- commits -------------------------------------------------------------------------------------------------------
 
-    @property
-    def waiting_bytes(self) -> int:
-        """How many bytes of finished pages wait for a commit."""
-        return sum(file.waiting_bytes for file, _, _ in self._files())
-
     def _files(self) -> list[tuple[FileFeedStorage, int, Any]]:
         """Return the files that are part of the commit, with their numbers of items and their columns."""
         full = [(slot.storage, slot.itemcount, None) for slot in self._full]

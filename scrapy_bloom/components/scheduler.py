@@ -9,7 +9,7 @@ from scrapy.core.scheduler import BaseScheduler
 from scrapy.utils.misc import build_from_crawler, load_object
 
 from scrapy_bloom.crawl.crawl import Crawl
-from scrapy_bloom.crawl.hooks import IN_PROGRESS, watch_progress
+from scrapy_bloom.crawl.hooks import IN_PROGRESS
 from scrapy_bloom.crawl.in_progress import NOBODY
 from scrapy_bloom.crawl.startup import log_start_errors
 from scrapy_bloom.errors import BloomError, UnusableError
@@ -61,16 +61,10 @@ class DurableScheduler(BaseScheduler):
         """Open the job, then the filter. Raises BloomError, before the first request, if the job cannot be used."""
         self.spider = spider
         self.crawl.open()
-        self._watch_engine()
-        return self.df.open()
-
-    def _watch_engine(self) -> None:
-        """From now on, learn from Scrapy's engine when it is done with a request."""
-        if IN_PROGRESS not in self.crawl.pages.missing_hooks:
-            watch_progress(self.crawl.crawler, self.crawl.done)
-        elif self.shares_requests:  # others would wait for its acknowledgements for ever
-            advice = "Please report it together with the Scrapy version."
+        if self.shares_requests and IN_PROGRESS in self.crawl.pages.missing_hooks:
+            advice = "Please report it together with the Scrapy version."  # others would wait for its acknowledgements
             raise UnusableError("This Scrapy", f"has no {IN_PROGRESS} as we know it", advice=advice)
+        return self.df.open()
 
     def close(self, reason: str) -> Deferred[None] | None:
         """Write what is pending, then close the filter."""

@@ -40,11 +40,6 @@ class CommitParts:
         self.start_urls = StartUrls(self._crawler.spider, noted)
         self._crawler.signals.connect(self._spider_state.restore, signal=signals.spider_opened)
 
-    def flush_feeds(self) -> None:
-        """Hand what was written to the feeds to the operating system: a kill does not lose it."""
-        for feed in self.feeds:
-            feed.flush()
-
     def lengths(self) -> list[FeedLength]:
         """Flush the feeds, and return how long their files are, if that has changed."""
         return [length for feed in self.feeds for length in feed.lengths()]

@@ -131,7 +131,8 @@ class Crawl:
 
     def flush_feeds(self) -> None:
         """Hand what was written to the feeds to the operating system: a kill does not lose it."""
-        self.parts.flush_feeds()
+        for feed in self.parts.feeds:
+            feed.flush()
         if self.delta is not None:
             self.delta.commit_begins()
 
@@ -162,7 +163,7 @@ class Crawl:
         if self.job is not None:
             self.parts.begin(self.job)
         self.failures.begin(store)
-        watch_engine(self.pages, self.crawler)
+        watch_engine(self.pages, self.crawler, self.done if self.setup.scheduler else None)
         if IN_PROGRESS not in self.pages.missing_hooks:  # without it no page is ever done, and its items would wait
             self.pages.in_flight = store.in_flight
         if self.guard is not None:

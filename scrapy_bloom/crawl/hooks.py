@@ -79,8 +79,11 @@ def _takes(owner: object, method: str, *names: str) -> bool:
     return tuple(parameters)[: len(names)] == names
 
 
-def watch_engine(pages: PagesInProgress, crawler: Crawler) -> None:
-    """Have the engine of *crawler* tell *pages* what becomes of requests, and which hooks are missing."""
+def watch_engine(pages: PagesInProgress, crawler: Crawler, done: Callable[[Request], None] | None) -> None:
+    """Have the engine of *crawler* tell *pages* what becomes of requests, and which hooks are missing.
+
+    *done* is called with each request that the engine is done with.
+    """
     try:
         engine: Any = crawler.engine
     except RuntimeError:  # Scrapy 2.19 and newer, where a filter is used without a crawl
@@ -90,6 +93,8 @@ def watch_engine(pages: PagesInProgress, crawler: Crawler) -> None:
     missing = pages.missing_hooks = missing_hooks(crawler)
     for name in missing:
         logger.warning("This Scrapy has no %s as scrapy-bloom knows it: %s. Please report it", name, LOSSES[name])
+    if done is not None and IN_PROGRESS not in missing:
+        engine._slot.inprogress = InProgress(done)
     if "engine._handle_downloader_output" not in missing:
         engine._handle_downloader_output = _telling_results(pages, engine._handle_downloader_output)
     if "engine.scraper.handle_spider_output_async" not in missing:
@@ -97,12 +102,6 @@ def watch_engine(pages: PagesInProgress, crawler: Crawler) -> None:
         scraper.handle_spider_output_async = _telling_parents(pages, scraper.handle_spider_output_async)
     if "engine.scraper.handle_spider_error" not in missing:
         engine.scraper.handle_spider_error = _telling_errors(pages, engine.scraper.handle_spider_error)
-
-
-def watch_progress(crawler: Crawler, left: Callable[[Request], None]) -> None:
-    """Have *left* called with each request that the engine of *crawler* is done with."""
-    engine: Any = crawler.engine
-    engine._slot.inprogress = InProgress(left)
 
 
 def wake_engine(crawler: Crawler) -> None:

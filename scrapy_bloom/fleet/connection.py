@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
+import socket
+import uuid
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -11,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy.utils.reactor import is_reactor_installed
 
-from scrapy_bloom.filter.lock import lock_directory
-from scrapy_bloom.fleet.identity import identity_of
+from scrapy_bloom.filter.lock import LOCK_NAME, lock_directory
 from scrapy_bloom.fleet.lease import LeaseClient, Worker
 from scrapy_bloom.fleet.queue import Queue
 from scrapy_bloom.fleet.server import Server, address_of, key_of
@@ -92,10 +94,25 @@ def connect(
         ahead = 2 * (scrapy_settings.getint("CONCURRENT_REQUESTS") or UNLIMITED)
         per_slot = scrapy_settings.getint("CONCURRENT_REQUESTS_PER_DOMAIN")
         # With a job directory, it is the same worker after each start there.
-        worker = Worker(*identity_of(directory), ahead, per_slot)
+        worker = Worker(*_identity_of(directory), ahead, per_slot)
         client = LeaseClient(queue, worker, news=_in_crawl(wake), journal=journal)
         client.open()
         return Connection(queue, client, journal, ahead, on_error.pop_all())
+
+
+def _identity_of(directory: Path | None) -> tuple[str, str]:
+    """Return the name of the worker that has locked *directory*, and a text that tells the directory from a copy.
+
+    Two running workers never have both in common: only one process at a time can lock the file on one kernel.
+    """
+    host, boot = socket.gethostname(), Path("/proc/sys/kernel/random/boot_id")
+    if directory is None:
+        return f"{host}:{secrets.token_hex(4)}", ""
+    path, lock = directory / "worker", (directory / LOCK_NAME).stat()
+    if not path.exists():
+        path.write_text(secrets.token_hex(8))
+    kernel = boot.read_text().strip() if boot.exists() else f"{host} {uuid.getnode()}"
+    return f"{host}:{directory.parent} {path.read_text()}", f"{kernel} {lock.st_dev} {lock.st_ino}"
 
 
 def _in_crawl(call: Callable[[], None]) -> Callable[[], object]:

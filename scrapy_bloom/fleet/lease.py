@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from redis.exceptions import RedisError
 
 from scrapy_bloom.errors import counted
-from scrapy_bloom.fleet.calls import Calls
 from scrapy_bloom.fleet.in_hand import InHand
 from scrapy_bloom.fleet.messages import Done
 from scrapy_bloom.fleet.outbox import Outbox
 from scrapy_bloom.fleet.queue import LifeEndedError
 from scrapy_bloom.fleet.server import excuse_in
 from scrapy_bloom.fleet.shards import Shards
+from scrapy_bloom.fleet.shared_queue import SharedQueue
 from scrapy_bloom.frontier.journal import Journal
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class LeaseClient:
     server went back in time, they are not: it knows neither their links nor, perhaps, who has them. They are fetched
     again, and :attr:`times_back` tells the crawl to forget what it knows.
 
-    The lock guards the outbox, the calls and the requests in hand. The outbox keeps the order, so the links of a page
+    The lock guards the outbox and the requests in hand. The outbox keeps the order, so the links of a page
     come before its acknowledgement.
 
     The next life of the same *worker* takes over at once what this one held when it was killed, if it has the same
@@ -91,9 +91,8 @@ class LeaseClient:
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="scrapy-bloom lease client", daemon=True)
         # behind the lock
-        self._outbox = Outbox()
+        self._outbox = Outbox(queue, journal or Journal())
         self._in_hand = InHand()
-        self._calls = Calls(queue, journal or Journal())
         self._shards = Shards(queue.shards)
         self.times_back = 0
         """How often the server went back in time."""
@@ -114,7 +113,7 @@ class LeaseClient:
     def open(self) -> None:
         """Join the queue, and start the thread. Raises RedisError if the server fails."""
         self._join()
-        self._calls.settle()
+        self._outbox.settle()
         self._look()
         self._thread.start()
 
@@ -139,7 +138,7 @@ class LeaseClient:
     def answers(self) -> list[tuple[bytes, Answer]]:
         """Return what the server has answered to claims, by fingerprint, since the last call."""
         with self._lock:
-            answers, self._calls.answers = self._calls.answers, []
+            answers, self._outbox.answers = self._outbox.answers, []
         return answers
 
     def __len__(self) -> int:
@@ -151,7 +150,7 @@ class LeaseClient:
     def has_delivered_all(self) -> bool:
         """Whether all that was sent is on the server."""
         with self._lock:
-            return not (self._outbox or self._calls)
+            return not self._outbox
 
     def close(self) -> None:
         """Deliver what there is, and give back the rest. Waits for the thread at most 2 * CLOSE_SECONDS."""
@@ -160,7 +159,7 @@ class LeaseClient:
         if self._thread.is_alive():
             self._thread.join(2 * CLOSE_SECONDS)
         with self._lock:
-            left = len(self._outbox) + len(self._calls.waiting())
+            left = len(self._outbox)
         if left:
             logger.error(
                 "%s could not be delivered to %s. The pages they are of are fetched again.",
@@ -225,29 +224,28 @@ class LeaseClient:
     def _forget_life(self) -> None:
         """Begin as if this worker had just started, with the links that it found."""
         with self._lock:
-            self._outbox.begin_anew(self._calls.waiting())
-            self._calls.clear()
+            self._outbox.begin_anew()
             self._in_hand.end_life(went_back=True)
             self.times_back += 1
 
     def _join(self) -> None:
         token = secrets.token_hex(8)
-        self._queue.join(token, self._worker.name, place=self._worker.place, last=self._calls.token)
+        self._queue.join(token, self._worker.name, place=self._worker.place, last=self._outbox.token)
         self._schedule.next_beat = 0.0
         with self._lock:
             self._shards = Shards(self._queue.shards)
-            self._calls.begin_life(token)
+            self._outbox.begin_life(token)
             self._in_hand.begin_life(token)
 
     def _leave(self) -> None:
-        self._queue.leave(self._calls.token, self._calls.answered)
+        self._queue.leave(self._outbox.token, self._outbox.answered)
 
     # -- what goes to the server -------------------------------------------------------------------------------------
 
     def _deliver(self) -> None:
-        self._calls.write()
-        while self._calls or self._make_calls():
-            call, answer = self._calls.deliver()
+        self._outbox.journal.write()
+        while self._has_calls():
+            call, answer = self._outbox.deliver()
             self._shards.change(call.shard)
             self._schedule.last_event = time.monotonic()
             self.counts["enqueued"] += answer.new
@@ -256,16 +254,13 @@ class LeaseClient:
                 self.paused.update({slot: time.time() + seconds for slot, seconds in answer.paused.items()})
             self.counts["dead_lettered"] += sum(isinstance(each, Done) and each.why != "" for each in call.messages)
             with self._lock:
-                self._calls.delivered(answer)
+                self._outbox.delivered(answer)
             if answer.claims:
                 self._news()
 
-    def _make_calls(self) -> bool:
-        """Make calls of what waits; return whether anything does."""
+    def _has_calls(self) -> bool:
         with self._lock:
-            batch = self._outbox.take()
-            self._calls.make(batch)
-        return bool(batch)
+            return self._outbox.make_calls()
 
     # -- what comes from it ------------------------------------------------------------------------------------------
 
@@ -282,7 +277,7 @@ class LeaseClient:
         is_empty = not found and self._shards.is_nothing_left() if wanted else self._shards.is_over
         with self._lock:
             was_over = self._shards.is_over
-            self._shards.is_over = is_empty and not self._outbox and not self._calls
+            self._shards.is_over = is_empty and not self._outbox
             has_news = found or self._shards.is_over != was_over
         if has_news:
             self._news()
@@ -311,15 +306,17 @@ class LeaseClient:
         silence = 2 * self._queue.lease_seconds
         if now > self._schedule.last_event + silence:
             self._schedule.last_event = now
-            what = self._queue.outstanding()
-            logger.warning("Nothing has happened for %.0f s. Outstanding: %s", silence, what)
+            told = SharedQueue(self._queue.server, self._queue.prefix).info()
+            what = "Nothing has happened for %.0f s. %d requests are pending, %d hosts paused; in hand: %s"
+            in_hand = {worker["worker"]: worker["leased"] for worker in told["workers"]}
+            logger.warning(what, silence, told["pending"], told["hosts_paused"], in_hand)
 
     def _take(self, shard: int, most: int) -> int:
         """Take at most *most* requests of a shard, or only renew its lease; return how many there were."""
         with self._lock:
             later = self._in_hand.slots_with(self._worker.per_slot)
-        newest, number = self._shards.newest[shard], self._calls.answered[shard]
-        answer = self._queue.take(shard, self._calls.token, newest, most, later, number=number)
+        newest, number = self._shards.newest[shard], self._outbox.answered[shard]
+        answer = self._queue.take(shard, self._outbox.token, newest, most, later, number=number)
         self._shards.note(shard, answer, has_asked=most > 0)
         with self._lock:
             self._in_hand.take(answer.found)

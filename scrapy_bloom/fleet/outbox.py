@@ -1,32 +1,78 @@
-"""The messages of a worker that wait to be delivered."""
+"""What a worker tells the server: its messages wait, and go in calls, each of which is carried out once."""
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from scrapy_bloom.fleet.messages import Done, Link, Message, Note
+from scrapy_bloom.fleet.messages import Claim, Done, Message
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from scrapy_bloom.fleet.messages import Answer, Finished
+    from scrapy_bloom.fleet.queue import Queue
+    from scrapy_bloom.frontier.journal import Journal
 
 # In one call: a server answers nobody else for some 3 ms, and may be told to take no more than a megabyte.
 MOST_MESSAGES, MOST_BYTES = 300, 500_000
 MOST_ROOTS = 100_000  # messages that no page would send again, some 400 bytes each
 
 
-class Outbox:
-    """Messages in their order, so the links of a page come before its acknowledgement.
+class Call(NamedTuple):
+    """Arguments of :meth:`Queue.finish`. The *number* counts the calls of the life *token* in the shard."""
 
-    A *root* belongs to no page in hand. It is kept, because no page would send it again after the server went back.
+    shard: int
+    token: str
+    number: int
+    messages: list[Message]
+
+    @property
+    def name(self) -> str:
+        """The name by which a journal knows the call."""
+        return f"{self.shard} {self.token} {self.number}"
+
+
+class Outbox:
+    """Messages in their order, so the links of a page come before its acknowledgement, and the calls made of them.
+
+    A call whose answer got lost is made again under the same number, and the server carries it out once. The *journal*
+    knows the items of a call before the server does. A *root* belongs to no page in hand. It is kept, because no page
+    would send it again after the server went back.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, queue: Queue, journal: Journal) -> None:
+        self._queue, self.journal = queue, journal
         self._messages: deque[Message] = deque()
         self._roots: deque[Message] = deque(maxlen=MOST_ROOTS)
+        self._calls: deque[Call] = deque()
+        self.token = ""
+        """The token of the worker's current life, which makes the calls."""
+        self.answers: list[tuple[bytes, Answer]] = []
+        """Answers to claims, each with the fingerprint of its claim, that the crawl has not read yet."""
+        self._made: list[int] = []
+        self.answered: list[int] = []
+        """By shard: the number of the last call of this life that was answered."""
 
     def __len__(self) -> int:
-        return len(self._messages)
+        """Return how many messages the server has not taken."""
+        return len(self._messages) + sum(len(call.messages) for call in self._calls)
+
+    def begin_life(self, token: str) -> None:
+        """Begin to count: the worker has joined under *token*."""
+        self.token = token
+        self._made, self.answered = [0] * self._queue.shards, [0] * self._queue.shards
+
+    def settle(self) -> None:
+        """Ask the server which calls of a killed run it has carried out, and settle these calls in the journal.
+
+        Call this after the worker has joined: from then on, no call of an earlier life can end a page.
+        """
+        for name in self.journal.in_doubt:
+            shard, token, number = name.split()
+            last, refused = self._queue.last_call(int(shard), token) if int(shard) < self._queue.shards else (0, [])
+            if int(number) > last:
+                self.journal.drop(name)
+            else:
+                self.journal.end(name, refused if int(number) == last else ())
 
     def put(self, message: Message, *, is_root: bool) -> None:
         """Add *message*."""
@@ -34,27 +80,54 @@ class Outbox:
             self._roots.append(message)
         self._messages.append(message)
 
-    def take(self) -> list[Message]:
-        """Remove and return the first messages, as many as one call may have."""
+    def make_calls(self) -> bool:
+        """Make calls of the first messages unless there are calls; return whether there are any.
+
+        On a cluster the links go first, in all shards.
+        """
+        if self._calls or not self._messages:
+            return bool(self._calls)
         batch, size = list[Message](), 0
         while self._messages and len(batch) < MOST_MESSAGES:
-            size += _size(self._messages[0])
+            size += 100 + sum(len(field) for field in self._messages[0] if isinstance(field, bytes))
             if batch and size > MOST_BYTES:
                 break
             batch.append(self._messages.popleft())
-        return batch
+        places = [(self._queue.shards > 1 and _turn(message), message.shard) for message in batch]
+        for place in sorted(set(places)):
+            shard = place[1]
+            self._made[shard] += 1
+            these = [message for message, its in zip(batch, places, strict=True) if its == place]
+            self._calls.append(Call(shard, self.token, self._made[shard], these))
+        return True
 
-    def begin_anew(self, undelivered: Iterable[Message]) -> None:
-        """Send the roots again, then *undelivered* and what waits, without the acknowledgement of any page."""
-        waiting, roots = [*undelivered, *self._messages], set(map(id, self._roots))
+    def deliver(self) -> tuple[Call, Finished]:
+        """Carry out the first call, and return it with its answer; it waits until :meth:`delivered` is called."""
+        call = self._calls[0]
+        pages = [message for message in call.messages if isinstance(message, Done)]
+        self.journal.begin(call.name, {place: page.feed_items for place, page in enumerate(pages) if page.feed_items})
+        answer = self._queue.finish(*call)
+        self.journal.end(call.name, answer.refused)
+        if call.token == self.token:
+            self.answered[call.shard] = call.number
+        return call, answer
+
+    def delivered(self, answer: Finished) -> None:
+        """Drop the first call, and keep what its *answer* says of claims."""
+        self._calls.popleft()
+        self.answers += answer.claims
+
+    def begin_anew(self) -> None:
+        """Send the roots again, then what the server has not taken, without the acknowledgement of any page."""
+        roots = set(map(id, self._roots))
+        waiting = [*(each for call in self._calls for each in call.messages), *self._messages]
         kept = [each for each in waiting if not isinstance(each, Done) or each.ticket is None]
         self._messages = deque([*self._roots, *[each for each in kept if id(each) not in roots]])
+        for call in self._calls:
+            self.journal.drop(call.name)
+        self._calls.clear()
 
 
-def _size(message: Message) -> int:
-    """Return about how many bytes *message* takes in a call."""
-    if isinstance(message, Link):
-        return len(message.entry) + 100
-    if isinstance(message, Note):
-        return len(message.estimate) + 100
-    return 100 + len(message.items) if isinstance(message, Done) else 100
+def _turn(message: Message) -> int:
+    """Return the turn of *message* on a cluster: 0 for links and others, 1 for acknowledgements, 2 for done claims."""
+    return 2 if isinstance(message, Claim) and message.is_done else int(isinstance(message, Done))

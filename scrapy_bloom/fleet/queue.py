@@ -14,7 +14,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-from redis.exceptions import NoPermissionError, RedisError
+from redis.exceptions import RedisError
 
 from scrapy_bloom.errors import SettingsError, UnusableError, counted
 from scrapy_bloom.fleet.blocks import SCHEME, Probe, layer_sizes, probe_of
@@ -89,7 +89,7 @@ class Queue:
         *,
         capacity: int = 1_000_000,
         error_rate: float = 1e-6,
-        key_space: object = "",
+        key_space: Sequence[tuple[str, str]] = (),
         max_age: float | None = None,
         kind: str = "queue 3",
         lease_seconds: float = 60.0,
@@ -166,14 +166,9 @@ class Queue:
                 self._sizes = for_script([*chain.from_iterable(sizes)])
             if self.start_urls:
                 client.type(self.start_urls)
-        except NoPermissionError as error:
-            keys = " and ".join([f"~{self.key(0)[:-2]}*", *([f"~{self.start_urls}"] if self.start_urls else [])])
-            advice = "Give the user these rights, or another user to BLOOM_REDIS_URL."
-            expected = f"a user with the commands +@all -@dangerous and the keys {keys}"
-            where = f"The filter {self.where}"
-            raise UnusableError(where, f"is not for this user: {error}", expected=expected, advice=advice) from None
         except (RedisError, OSError) as error:
-            advice = "See what the server logs, and whether its user may run scripts."
+            keys = f"~{self.key(0)[:-2]}*" + (f" ~{self.start_urls}" if self.start_urls else "")
+            advice = f"See what the server logs. Its user needs the commands +@all -@dangerous and the keys {keys}."
             raise UnusableError(f"The filter {self.where}", f"cannot be used: {error}", advice=advice) from None
 
     def _check(self, state: dict[bytes, bytes]) -> None:
@@ -308,20 +303,6 @@ class Queue:
         for shard in range(self.shards):
             self._step("leave", shard, token, numbers[shard] if numbers else 0)
 
-    def outstanding(self) -> str:
-        """Say what is pending or in hand, and who has it, for messages."""
-        client, parts, slots, paused, now = self.server.client, list[str](), 0, set[bytes](), time.time()
-        for shard in range(self.shards):
-            key = self.key(shard)
-            slots += client.zcard(f"{key}:slots")
-            for token, ends in client.zrange(f"{key}:workers", 0, -1, withscores=True):
-                if count := client.hlen(f"{key}:held:{token.decode()}"):
-                    name = _text(client.hget(f"{key}:worker:{token.decode()}", "name") or token)
-                    parts.append(f"{counted(count, 'request')} leased by {name} for another {ends / 1000 - now:.0f} s")
-            paused |= paused_slots(client, key)
-        hosts = counted(len(paused), "host")
-        return "; ".join([*parts, f"requests of {counted(slots, 'host')} pending", f"{hosts} paused"])
-
     def _lease(self) -> int:
         return int(self.lease_seconds * 1000)
 
@@ -376,8 +357,3 @@ def _acknowledgement(done: Done, token: str) -> tuple[int, str, bytes, bytes, st
         return 0, "", b"", *rest
     is_of_this_life = ticket.token == token
     return ticket.id, "" if is_of_this_life else ticket.token, b"" if is_of_this_life else ticket.entry, *rest
-
-
-def paused_slots(client: Any, key: str) -> set[bytes]:
-    """Return the slots of the shard with *key* that are paused now. A pause stays noted until its slot has a turn."""
-    return {slot for slot, until in client.hgetall(f"{key}:paused").items() if float(until) > 1000 * time.time()}

@@ -14,10 +14,9 @@ import msgpack  # type: ignore[import-untyped]  # it has no types
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.fleet.blocks import probe_of
 from scrapy_bloom.fleet.entry import for_script, url_of, without_retries
-from scrapy_bloom.fleet.queue import paused_slots
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
     from scrapy_bloom.fleet.server import Server
 
@@ -38,6 +37,8 @@ class Listed(NamedTuple):
     """As it is on the list."""
     score: str
     """Of its lane."""
+    key: str
+    """Of its shard."""
 
     @property
     def url(self) -> str:
@@ -75,7 +76,8 @@ class SharedQueue:
         for key in self._keys:
             outstanding, seq = (int(value or 0) for value in client.hmget(key, "outstanding", "seq"))
             counts.update(enqueued=seq, outstanding=outstanding)
-            paused |= paused_slots(client, key)
+            pauses = client.hgetall(f"{key}:paused")  # a pause stays noted until its slot has a turn
+            paused |= {slot for slot, until in pauses.items() if float(until) > 1000 * now}
             counts.update(dead=client.llen(f"{key}:{DEAD}"), failed=client.llen(f"{key}:{FAILED}"))
             for token, lease_ends in client.zrange(f"{key}:workers", 0, -1, withscores=True):
                 name = (client.hget(f"{key}:worker:{token.decode()}", "name") or token).decode()
@@ -112,28 +114,21 @@ class SharedQueue:
     def listed(self, name: str) -> Iterator[Listed]:
         """Yield the requests on the list *name*, the oldest of each shard first."""
         for key in self._keys:
-            yield from self._listed(key, name)
+            for value in self._client.lrange(f"{key}:{name}", 0, -1):
+                reason, slot, score, entry, moment, *_ = msgpack.unpackb(value, raw=True)
+                why, slot_name = (text.decode(errors="replace") for text in (reason, slot))
+                yield Listed(why, slot_name, float(moment), entry, value, score.decode(), key)
 
-    def _listed(self, key: str, name: str) -> Iterator[Listed]:
-        for value in self._client.lrange(f"{key}:{name}", 0, -1):
-            reason, slot, score, entry, moment, *_ = msgpack.unpackb(value, raw=True)
-            slot_name = slot.decode(errors="replace")
-            yield Listed(reason.decode(errors="replace"), slot_name, float(moment), entry, value, score.decode())
-
-    def requeue(self, names: Sequence[str], host: str | None) -> int:
-        """Make the requests on the lists *names*, of *host* if given, pending again; return how many."""
+    def requeue(self, name: str, host: str | None) -> int:
+        """Make the requests on the list *name*, of *host* if given, pending again; return how many."""
         script, requeued = self._server.script("head", "requeue"), 0
+        chosen = [each for each in self.listed(name) if host in (None, each.host)]
         for key in self._keys:
             chain = self._client.hget(key, "chain")
-            for name in names:
-                chosen = [each for each in self._listed(key, name) if host in (None, each.host)]
-                for at in range(0, len(chosen), _AT_ONCE):
-                    rows = [
-                        (each.value, each.slot, each.score, without_retries(each.entry))
-                        for each in chosen[at : at + _AT_ONCE]
-                    ]
-                    flat = for_script([value for row in rows for value in row])
-                    requeued += int(script(keys=[key], args=[chain, name, flat]))
+            rows = [(row.value, row.slot, row.score, without_retries(row.entry)) for row in chosen if row.key == key]
+            for at in range(0, len(rows), _AT_ONCE):
+                flat = for_script([value for row in rows[at : at + _AT_ONCE] for value in row])
+                requeued += int(script(keys=[key], args=[chain, name, flat]))
         return requeued
 
     def forget(self, fingerprints: Iterable[bytes]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import secrets
 from functools import partial
@@ -13,7 +14,6 @@ from scrapy_bloom.fleet.claims import Claims
 from scrapy_bloom.fleet.connection import connect
 from scrapy_bloom.fleet.entry import PUSHED, url_of
 from scrapy_bloom.fleet.messages import Answer, Done, Forget, Note, SlowDown, Ticket
-from scrapy_bloom.fleet.page_items import PageItems
 from scrapy_bloom.fleet.politeness import Politeness
 from scrapy_bloom.fleet.queue import LOCAL_SHARE
 from scrapy_bloom.fleet.requests import Requests
@@ -69,12 +69,12 @@ class FleetStore:
         has_throttle = crawler.settings.getbool("AUTOTHROTTLE_ENABLED")
         self._throttled = partial(politeness.throttled, crawler) if has_throttle else None
         self._stats: Any = crawler.stats
+        self._flush = flush
         self._new_chain = partial(
             ScalableBloomFilter, settings.capacity, settings.error_rate * LOCAL_SHARE, max_age=settings.max_age
         )
         self.chain = self._new_chain()
         """What this process knows. A duplicate in here is dropped without asking."""
-        self.add: Callable[[bytes], bool] = self._remember
         self.times_anew = 0
         """How often :attr:`chain` was begun anew, because the server had gone back to older data."""
         self.in_flight: dict[int, Page] = {}
@@ -87,8 +87,8 @@ class FleetStore:
             crawler, settings, fingerprints, politeness, order, wake=wake, open_journal=open_journal
         )
         self._requests = Requests(self._queue, order, fingerprints, crawler.spider, settings.fleet_secret)
-        self.items = PageItems(flush, self._connection.journal, partial(self._stats.inc_value, "bloom/fleet/items"))
-        """The items of the page that is being finished."""
+        self.items = io.BytesIO()
+        """For ``scrapy bloom crawl``: the items of the page that is being finished, a line each."""
         self.claims = Claims(self._client.send, self._queue.shard_of, self._connection.ahead)
         """The requests that are in memory only, and may be in the memory of other workers, too."""
         logger.info("Sharing the queue %s with all workers that are given the same key", self.where)
@@ -118,7 +118,8 @@ class FleetStore:
 
     # -- the store -----------------------------------------------------------------------------------------------------
 
-    def _remember(self, fingerprint: bytes) -> bool:
+    def add(self, fingerprint: bytes) -> bool:
+        """Remember *fingerprint*, and return True if this process did not know it."""
         return self.chain.add(fingerprint)
 
     def seen(self, fingerprints: Sequence[bytes]) -> list[bool]:
@@ -236,7 +237,8 @@ class FleetStore:
         if page.open_parts:
             return
         ticket = self._tickets.pop(id(page.request), None)
-        items, feed_items = self.items.of(page)
+        page.write_items()
+        items, feed_items = self._items_to_send(), self._connection.journal.taken()
         for held in page.held.values():
             self._client.send(held)
         if ticket is not None or items or feed_items:
@@ -246,6 +248,15 @@ class FleetStore:
         for part in (*page.deferred, page):
             if part.fingerprint is not None:
                 self._client.send(self.claims.of(part.fingerprint, is_done=True))
+
+    def _items_to_send(self) -> bytes:
+        """Return the items for the server that were not returned before."""
+        self._flush()
+        items = self.items.getvalue()
+        self.items.seek(0)
+        self.items.truncate()
+        self._stats.inc_value("bloom/fleet/items", items.count(b"\n"))
+        return items
 
     @property
     def paused(self) -> Paused:
@@ -301,7 +312,7 @@ class FleetStore:
 
     def close(self) -> None:
         """Deliver what is left, give back what was not begun, and let go of everything."""
-        if items := self.items.rest():  # of no page
+        if items := self._items_to_send():  # of no page
             self._client.send(Done(None, items))
         self._client.close()
         self._connection.on_close.callback(self.chain.close)

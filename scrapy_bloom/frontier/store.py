@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence, Sized
+    from collections.abc import Sequence, Sized
 
     from scrapy import Request
 
@@ -22,8 +22,6 @@ class Store(Protocol):
     """The filter, or what this process knows of it."""
     in_flight: dict[int, Page]
     """The pages in progress, by id() of the request, which the page keeps alive."""
-    add: Callable[[bytes], bool]
-    """Remember a fingerprint, and return True if it was new."""
     finish_reason: str
     """Why the crawl ends, to be set before :meth:`close`."""
     times_anew: int
@@ -48,6 +46,9 @@ class Store(Protocol):
     @property
     def commits(self) -> int | None:
         """How many commits have ended. Each makes all that was done before it durable. None if nothing is durable."""
+
+    def add(self, fingerprint: bytes, /) -> bool:
+        """Remember *fingerprint*, and return True if it was new."""
 
     def seen(self, fingerprints: Sequence[bytes]) -> list[bool]:
         """Return for each of *fingerprints* whether it was added before. Remembers nothing."""

@@ -9,8 +9,8 @@ import pytest
 import redis
 
 from scrapy_bloom.errors import UnusableError
-from scrapy_bloom.fleet.calls import Calls
 from scrapy_bloom.fleet.messages import Done, Forget, Lane, Link, Message, Ticket
+from scrapy_bloom.fleet.outbox import Outbox
 from scrapy_bloom.fleet.politeness import Politeness
 from scrapy_bloom.fleet.queue import LifeEndedError, Queue
 from scrapy_bloom.fleet.server import Server
@@ -126,7 +126,7 @@ def test_the_server_says_which_calls_of_a_killed_worker_it_took(make: Any) -> No
     wait_until(other.take, "the lease has run out")
     slow.finish(done=held.values())
     journal = Settled(slow.token)
-    Calls(other.queue, journal).settle()
+    Outbox(other.queue, journal).settle()
     assert journal.settled == [(1, []), (2, [0, 1]), (3, None)]
 
 
