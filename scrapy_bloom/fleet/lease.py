@@ -16,7 +16,7 @@ from scrapy_bloom.fleet.in_hand import InHand
 from scrapy_bloom.fleet.messages import Done
 from scrapy_bloom.fleet.outbox import Outbox
 from scrapy_bloom.fleet.queue import LifeEndedError
-from scrapy_bloom.fleet.server import excuse_in
+from scrapy_bloom.fleet.server import AWAY, excuse_in
 from scrapy_bloom.fleet.shards import Shards
 from scrapy_bloom.fleet.shared_queue import SharedQueue
 from scrapy_bloom.frontier.journal import Journal
@@ -205,7 +205,7 @@ class LeaseClient:
                 with self._lock:
                     self._in_hand.end_life(went_back=False)
             return self._succeeds(self._join)
-        except (RedisError, OSError) as error:
+        except (RedisError, *AWAY) as error:
             excuse = excuse_in(error)
             if not self._schedule.is_away:
                 self._schedule.is_away = True

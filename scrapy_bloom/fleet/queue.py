@@ -34,7 +34,7 @@ from scrapy_bloom.fleet.messages import (
     Ticket,
 )
 from scrapy_bloom.fleet.politeness import Politeness
-from scrapy_bloom.fleet.server import key_of
+from scrapy_bloom.fleet.server import AWAY, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -166,7 +166,7 @@ class Queue:
                 self._sizes = for_script([*chain.from_iterable(sizes)])
             if self.start_urls:
                 client.type(self.start_urls)
-        except (RedisError, OSError) as error:
+        except (RedisError, *AWAY) as error:
             keys = f"~{self.key(0)[:-2]}*" + (f" ~{self.start_urls}" if self.start_urls else "")
             advice = f"See what the server logs. Its user needs the commands +@all -@dangerous and the keys {keys}."
             raise UnusableError(f"The filter {self.where}", f"cannot be used: {error}", advice=advice) from None

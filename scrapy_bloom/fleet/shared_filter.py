@@ -10,7 +10,7 @@ from redis.exceptions import RedisError
 
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.fleet.queue import LOCAL_SHARE, Queue
-from scrapy_bloom.fleet.server import Server, address_of, excuse_in
+from scrapy_bloom.fleet.server import AWAY, Server, address_of, excuse_in
 from scrapy_bloom.frontier.memory_store import MemoryStore
 from scrapy_bloom.frontier.order import Order
 
@@ -79,7 +79,7 @@ class SharedFilter(MemoryStore):
             return None
         try:
             (is_new,) = self._shared.add(self._shared.shard_of(fingerprint), [fingerprint])
-        except (RedisError, OSError) as error:
+        except (RedisError, *AWAY) as error:
             excuse, now = excuse_in(error), time.monotonic()
             self._retry_at = now + min(max(10 * (now - began), LEAST_PAUSE), LONGEST_PAUSE)
             if not self._is_away:

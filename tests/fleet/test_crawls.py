@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from redis import RedisCluster
 
 from scrapy_bloom.commands.command_line import main
 from scrapy_bloom.fleet.queue import SHARDS_PER_NODE
-from tests.fleet.servers import LosingProxy, RedisServer, free_port, move_slot, redis_cluster, wait_until
+from tests.fleet.servers import PATIENCE, LosingProxy, RedisServer, free_port, move_slot, redis_cluster, wait_until
 from tests.fleet.site import Site, start, workers
 from tests.support.engine import BY_HOST
 
@@ -239,6 +240,23 @@ def test_a_cluster_shares_a_queue_among_its_nodes(tmp_path: Path) -> None:
         for node in nodes:
             with node.client() as client:
                 assert client.dbsize()
+
+
+def test_a_cluster_that_is_away_is_waited_for(tmp_path: Path) -> None:
+    """No node of it answers for a while; the workers go on when they are back."""
+    with redis_cluster(tmp_path) as nodes, Site(pages=80) as site, workers(site, nodes[0].url, 2) as running:
+        site.wait_for(20)
+        for node in nodes:
+            node.kill()
+        with socket.create_server(("127.0.0.1", nodes[0].port)) as dead:
+            dead.settimeout(PATIENCE)
+            for _ in range(4):
+                dead.accept()[0].close()
+        for node in nodes:
+            node.start()
+        for worker in running:
+            assert worker.finish()["finish_reason"] == "finished", worker.log
+        assert not site.missing()
 
 
 def test_a_cluster_may_move_slots(tmp_path: Path) -> None:
