@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 IN_PROGRESS = "engine._slot.inprogress"
 DOWNLOADER_SLOTS = "engine.downloader.slots[...].queue, .delay"
+LINK_EXTRACTOR = "LinkExtractor._link_allowed, LxmlParserLinkExtractor._iter_links"
 LOSSES = {
     IN_PROGRESS: "the next run in a job directory fetches every page of this one again, and its items come twice",
     "engine._slot.nextcall": "a worker that waits for requests of others looks for them every 5 s only",
@@ -38,7 +39,7 @@ LOSSES = {
     "engine.scraper.handle_spider_output_async": "after a kill, items of unfiltered requests may come twice",
     "engine.scraper.handle_spider_error": "pages whose callback raised do not count as failed",
     "FeedExporter.slots, FeedExporter._start_new_batch": "after a kill, items may be missing from feeds or come twice",
-    "LinkExtractor._link_allowed, LxmlParserLinkExtractor._iter_links": "UnseenLinkExtractor works like LinkExtractor",
+    LINK_EXTRACTOR: "UnseenLinkExtractor works like LinkExtractor",
     "Request._url, ._meta, ._body": "fingerprints take 3 times as long",
 }
 """What is lost without a private part of Scrapy, by its name."""

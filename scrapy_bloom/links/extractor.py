@@ -19,6 +19,7 @@ from scrapy.utils.response import get_base_url
 from w3lib.html import HTML5_WHITESPACE
 
 from scrapy_bloom.crawl.crawl import Crawl
+from scrapy_bloom.crawl.hooks import LINK_EXTRACTOR
 from scrapy_bloom.links.memory import LinkMemory
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ class UnseenLinkExtractor(LinkExtractor):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         given = signature(LinkExtractor).bind(*args, **kwargs).arguments
-        is_usual = type(self)._link_allowed is LinkExtractor._link_allowed
+        added = type(self).__mro__[: type(self).__mro__.index(LinkExtractor)]
+        is_usual = not any("_link_allowed" in vars(cls) for cls in added)
         self._is_plain = is_usual and not _CHANGE_WHAT_IS_A_LINK & given.keys()
         self._memories: WeakKeyDictionary[Crawl, LinkMemory] = WeakKeyDictionary()
         self._has_warned = False
@@ -62,7 +64,8 @@ class UnseenLinkExtractor(LinkExtractor):
         crawl = Crawl.handling(response.request)
         if crawl is None:
             self._warn_of(response)
-        if crawl is None or response.selector.type != "html":  # elsewhere, names have namespaces
+        # Outside of HTML, names have namespaces.
+        if crawl is None or response.selector.type != "html" or LINK_EXTRACTOR in crawl.pages.missing_hooks:
             return super().extract_links(response)
         memory = self._memories.get(crawl)
         if memory is None:

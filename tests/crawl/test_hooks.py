@@ -6,11 +6,16 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from scrapy_bloom.crawl.hooks import LOSSES
-from tests.support.crawls import ADDON, Site, crawl, tree
+from scrapy_bloom.links.extractor import UnseenLinkExtractor
+from tests.support.crawls import ADDON, FollowSpider, Site, crawl, tree
+
+if TYPE_CHECKING:
+    from scrapy.link import Link
 
 ROOT = Path(__file__).parents[2]
 PARTS = [
@@ -27,6 +32,13 @@ PARTS = [
 PAGES = 12
 
 
+class UnseenSpider(FollowSpider):
+    """Extracts its links with UnseenLinkExtractor."""
+
+    def links(self, response: Any) -> list[Link]:
+        return UnseenLinkExtractor().extract_links(response)
+
+
 @pytest.mark.parametrize(("part", "loss"), list(zip(PARTS, LOSSES.values(), strict=False)))
 def test_a_missing_part_is_one_line(tmp_path: Path, part: str, loss: str) -> None:
     """Each page and each item still comes once."""
@@ -34,6 +46,7 @@ def test_a_missing_part_is_one_line(tmp_path: Path, part: str, loss: str) -> Non
     settings = {
         "ADDONS": {"tests.support.hidden.HideParts": 1, **ADDON["ADDONS"]},
         "HIDDEN": part,
+        "SPIDER": f"{__name__}.UnseenSpider" if "LinkExtractor" in part else "tests.support.crawls.FollowSpider",
         "FEEDS": {str(feed): {"format": "jsonlines"}},
     }
     with Site(tree(PAGES)) as site:

@@ -36,6 +36,7 @@ from scrapy.utils.misc import load_object
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from scrapy.link import Link
     from typing_extensions import Self
 
 ADDON = {"ADDONS": {"scrapy_bloom.Addon": 300}}
@@ -278,7 +279,10 @@ class FollowSpider(scrapy.Spider):
             self.state["pages"] = self.state.get("pages", 0) + 1
         if "list" not in response.url:
             yield {"url": response.url}
-        yield from response.follow_all(LinkExtractor().extract_links(response))
+        yield from response.follow_all(self.links(response))
+
+    def links(self, response: Any) -> list[Link]:
+        return LinkExtractor().extract_links(response)
 
 
 def crawl_here(settings: dict[str, Any]) -> None:
