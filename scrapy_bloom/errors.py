@@ -8,9 +8,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-def counted(count: int, one: str, several: str | None = None) -> str:
-    """Return *count* with its noun: ``"1 host"``, ``"2,000 hosts"``; *several* if it is not *one* with an s."""
-    return f"{count:,} {one if count == 1 else several or f'{one}s'}"
+def counted(count: int, noun: str, several: str | None = None) -> str:
+    """Return *count* with its *noun*: ``"1 host"``, ``"2,000 hosts"``; *several* if that is not *noun* with an s."""
+    return f"{count:,} {noun if count == 1 else several or f'{noun}s'}"
 
 
 class BloomError(Exception):
@@ -60,8 +60,8 @@ class DamagedError(BloomError):
 
     def __init__(self, where: object, problem: str, *, offset: int | None = None, advice: str) -> None:
         """Take as *problem* what was found and what was expected, and as *offset* the byte where, if known."""
-        place = "" if offset is None else f" at byte {offset}"
-        super().__init__(where, f"is damaged{place}: {problem}", advice=advice)
+        position = "" if offset is None else f" at byte {offset}"
+        super().__init__(where, f"is damaged{position}: {problem}", advice=advice)
 
 
 class UnusableError(BloomError):
@@ -75,10 +75,10 @@ class InUseError(UnusableError):
 class MissingPackageError(BloomError, ImportError):
     """A part of scrapy-bloom needs a package that is not installed."""
 
-    def __init__(self, package: str, extra: str, what: str) -> None:
-        """Take as *what* the part that needs *package*, which comes with the optional dependencies *extra*."""
+    def __init__(self, package: str, extra: str, part: str) -> None:
+        """Take the *part* that needs *package*, which comes with the optional dependencies *extra*."""
         super().__init__(
-            what,
+            part,
             f"needs the package {package}, which is not installed",
             advice=f'Install it with: pip install "scrapy-bloom[{extra}]", or in a checkout pip install ".[{extra}]"',
         )

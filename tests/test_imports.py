@@ -21,6 +21,7 @@ MOST_EXCEPTIONS = 8
 MOST_ATTRIBUTES = 15
 FLOOR = {"errors", "filter", "url", "loops", "settings"}
 STORES = {"frontier", "job", "fleet"}
+POINTERS = {"found", "each", "one", "told", "its"}
 MAY_IMPORT = {
     "errors": set(),
     "filter": {"errors"},
@@ -174,3 +175,18 @@ def test_nothing_names_a_machine() -> None:
     named = re.compile(r"[\"'\s](/(?:home|root|work|Users|tmp)/\S*)")
     wrong = [f"{name}: {found}" for name, path in modules().items() for found in named.findall(path.read_text("utf-8"))]
     assert not wrong
+
+
+def names_in(path: Path) -> set[str]:
+    """Return the names of the variables and parameters in *path*, and of the attributes that it assigns."""
+    nodes = [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+    assigned = [node for node in nodes if isinstance(getattr(node, "ctx", None), ast.Store)]
+    names = {node.id for node in assigned if isinstance(node, ast.Name)}
+    names |= {node.attr for node in assigned if isinstance(node, ast.Attribute)}
+    return names | {node.arg for node in nodes if isinstance(node, ast.arg)}
+
+
+def test_names_say_what_they_hold() -> None:
+    """A word that only points at a thing makes the reader look for it. Only errors have a part called *found*."""
+    wrong = [f"{name}: {pointer}" for name, path in modules().items() for pointer in sorted(POINTERS & names_in(path))]
+    assert wrong == ["scrapy_bloom.errors: found"]

@@ -41,12 +41,12 @@ def run(options: argparse.Namespace) -> int:
     if not options.urls and not options.file:
         raise UnusableError("check", "was given no URL", advice="Name URLs after the JOBDIR, or a list with --file.")
     urls = [*options.urls, *(_urls_in(options.file) if options.file else ())]
-    found = check(options.directory, urls, settings_of(options))
+    rows = check(options.directory, urls, settings_of(options))
     if options.json:
-        show({"urls": found}, options)
+        show({"urls": rows}, options)
     else:
-        write(_lines(found))
-    return OK if all(each["seen"] for each in found) else WRONG
+        write(_lines(rows))
+    return OK if all(row["seen"] for row in rows) else WRONG
 
 
 def _urls_in(name: str) -> list[str]:
@@ -69,11 +69,11 @@ def check(directory: str, urls: Iterable[str], settings: Settings) -> list[dict[
         seen = waiting.union(filter(contains, fingerprints.values()))
     rules = resolve(space["rules"] if space else "")
     first: dict[bytes, str] = {}
-    found = []
+    rows = []
     for url, fingerprint in fingerprints.items():
         same_as = first.setdefault(fingerprint, url)
         limit = objection(url)
-        found.append(
+        rows.append(
             {
                 "url": url,
                 "canonical": rules.apply(canonicalize_url(url)),
@@ -84,20 +84,20 @@ def check(directory: str, urls: Iterable[str], settings: Settings) -> list[dict[
                 "limit": None if limit is None else f"{limit.limit}: {limit.reason}",
             }
         )
-    return found
+    return rows
 
 
 def _waiting(job: JobInfo, fingerprint_of: Callable[[str], bytes]) -> Iterator[bytes]:
     """Yield the fingerprints of the plain GET requests that are pending."""
-    for each in tracked(pending_requests(job), "Reading the pending requests", total=job.state.pending):
-        if each.get("method", "GET") == "GET" and not each.get("body"):
-            yield fingerprint_of(each["url"])
+    for request in tracked(pending_requests(job), "Reading the pending requests", total=job.state.pending):
+        if request.get("method", "GET") == "GET" and not request.get("body"):
+            yield fingerprint_of(request["url"])
 
 
-def _lines(found: list[dict[str, Any]]) -> Iterator[str]:
-    for each in found:
-        pending = "  pending" if each["pending"] else ""
-        same = f"  the same page as {each['same_page_as']}" if each["same_page_as"] else ""
-        yield f"{'seen' if each['seen'] else 'new ':<5} {each['canonical']}{pending}{same}"
-        if each["limit"]:
-            yield f"      held back by the limit {each['limit']}"
+def _lines(rows: list[dict[str, Any]]) -> Iterator[str]:
+    for row in rows:
+        pending = "  pending" if row["pending"] else ""
+        same = f"  the same page as {row['same_page_as']}" if row["same_page_as"] else ""
+        yield f"{'seen' if row['seen'] else 'new ':<5} {row['canonical']}{pending}{same}"
+        if row["limit"]:
+            yield f"      held back by the limit {row['limit']}"

@@ -75,8 +75,8 @@ def main(
     except BloomError as error:
         return _failed(str(error))
     except OSError as error:
-        what = f"{error.filename} cannot be used" if error.filename else "A file cannot be used"
-        return _failed(f"{what}: {error.strerror or error}. Check its name, the disk and the permissions.")
+        problem = f"{error.filename} cannot be used" if error.filename else "A file cannot be used"
+        return _failed(f"{problem}: {error.strerror or error}. Check its name, the disk and the permissions.")
     except KeyboardInterrupt:
         return INTERRUPTED
     return code

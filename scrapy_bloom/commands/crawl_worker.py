@@ -49,7 +49,7 @@ def main() -> None:
     threading.Thread(target=_obey, args=(pipe,), name="scrapy-bloom pipe", daemon=True).start()
     directory = Path(order["directory"])
     settings = get_project_settings()
-    own = {
+    worker_settings = {
         "SCHEDULER": "scrapy_bloom.components.fleet_scheduler.FleetScheduler",
         "DUPEFILTER_CLASS": "scrapy_bloom.components.dupefilter.BloomDupeFilter",
         "JOBDIR": str(directory),
@@ -59,7 +59,7 @@ def main() -> None:
         "LOG_FILE_APPEND": True,
         ITEMS: order["items"],
     }
-    settings.setdict({**order["settings"], **own}, "cmdline")
+    settings.setdict({**order["settings"], **worker_settings}, "cmdline")
     process = CrawlerProcess(settings)
     crawler = process.create_crawler(order["spider"])
     # Whatever project and spider say: the items of a page go with its acknowledgement.

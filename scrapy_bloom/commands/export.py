@@ -72,10 +72,10 @@ def run(options: argparse.Namespace) -> int:
     crawler.signals.connect(export, signal=signals.spider_opened)
     process.crawl(crawler, **arguments)
     process.start()
-    for found in outcome:
-        if isinstance(found, BloomError):
-            raise found
-        show({"directory": str(jobdir), "exported": found, "advice": _ADVICE}, options)
+    for result in outcome:
+        if isinstance(result, BloomError):
+            raise result
+        show({"directory": str(jobdir), "exported": result, "advice": _ADVICE}, options)
         return OK
     return WRONG  # Scrapy has logged why the spider could not be opened
 

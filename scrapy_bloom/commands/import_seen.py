@@ -61,9 +61,9 @@ def run(options: argparse.Namespace) -> int:
         for taken in _take_over(options.target, options.sources, settings):
             show(taken, options)
         return OK
-    found = import_into(options.target, options.sources, settings)
-    show(found, options)
-    return WRONG if found["findings"] else OK
+    summary = import_into(options.target, options.sources, settings)
+    show(summary, options)
+    return WRONG if summary["findings"] else OK
 
 
 def import_into(jobdir: str, sources: Iterable[str], settings: Settings) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def import_into(jobdir: str, sources: Iterable[str], settings: Settings) -> dict
         if source != "-":
             Path(source).open("rb").close()  # all of them can be read, or nothing is begun
     unreadable: list[str] = []
-    found = []
+    counts = []
     advice: dict[str, None] = {}
     design: dict[str, Any] = {"capacity": bloom.capacity, "error_rate": bloom.error_rate, "max_age": bloom.max_age}
     with stopped_job(jobdir, **design) as (chain, database):
@@ -88,9 +88,9 @@ def import_into(jobdir: str, sources: Iterable[str], settings: Settings) -> dict
             read = new = 0
             for fingerprint in _fingerprints_in(source, of_url, unreadable, advice):
                 read, new = read + 1, new + chain.add(fingerprint)
-            found.append({"source": source, "read": read, "new": new})
-        told = {"directory": jobdir, "urls": len(chain), "key_space": dict(space), "sources": found}
-        return {**told, "advice": [*advice], "findings": unreadable}
+            counts.append({"source": source, "read": read, "new": new})
+        summary = {"directory": jobdir, "urls": len(chain), "key_space": dict(space), "sources": counts}
+        return {**summary, "advice": [*advice], "findings": unreadable}
 
 
 def _fingerprints_in(
@@ -109,11 +109,11 @@ def _fingerprints_in(
     if head and b"://" not in head and not head.startswith(b"\x1f\x8b"):
         expected = "URLs, one a line, or a requests.seen of Scrapy's"
         raise UnusableError(source, f"begins with {head[:40]!r}", expected=expected, advice="Nothing was imported.")
-    for url, place in locations_in(source, unreadable):
+    for url, where in locations_in(source, unreadable):
         try:
             yield of_url(url)
         except ValueError as error:
-            unreadable.append(f"{place}: {error}")
+            unreadable.append(f"{where}: {error}")
 
 
 def _take_over(url: str, names: Sequence[str], settings: Settings) -> Iterator[dict[str, Any]]:

@@ -52,9 +52,9 @@ def run(options: argparse.Namespace) -> int:
     if options.failed:
         show({"directory": options.directory, **by_host(inspect_job(options.directory).failed)}, options)
         return OK
-    found = info(options.directory)
-    show(found, options)
-    return WRONG if found["findings"] else OK
+    summary = info(options.directory)
+    show(summary, options)
+    return WRONG if summary["findings"] else OK
 
 
 def info(directory: str) -> dict[str, Any]:
@@ -94,7 +94,9 @@ def info(directory: str) -> dict[str, Any]:
         "bytes_of_filter": seen.nbytes,
         "bytes_on_disk": job.nbytes,
         "key_space": dict(state.key_space or {}),
-        "layers": [{"layer": each.spec.index, "urls": each.count, "of": each.spec.capacity} for each in seen.layers],
+        "layers": [
+            {"layer": layer.spec.index, "urls": layer.count, "of": layer.spec.capacity} for layer in seen.layers
+        ],
         "feeds": [{"feed": feed.path, "items": feed.items, "bytes": feed.size} for feed in job.feeds],
         "pending_by_host": [{"host": host, "pending": count} for host, count in hosts.most_common(_MOST_HOSTS)],
         "pending_by_full_host": full,
@@ -159,13 +161,15 @@ def _watch(directory: str, seconds: float, *, as_json: bool) -> int:
     """Print a line every so many *seconds*, until the crawl ends or somebody presses Ctrl-C."""
     with suppress(KeyboardInterrupt):
         while True:
-            found = info(directory)
-            told = in_words(found["pages_per_minute"], found["pending"], found["recent_links_new"], left_of(found))
-            counts = ", ".join(f"{found[name]:,} {name.replace('_', ' ')}" for name in _WATCHED)
-            ended = "the crawl has ended" if found["clean"] else "the crawl was killed, and can be resumed"
-            end = "" if found["in_use"] else f"; {ended}"
-            write([json.dumps(found) if as_json else f"{utc(time.time())}: {told}; {counts}{end}"])
-            if not found["in_use"]:
+            summary = info(directory)
+            progress = in_words(
+                summary["pages_per_minute"], summary["pending"], summary["recent_links_new"], left_of(summary)
+            )
+            counts = ", ".join(f"{summary[name]:,} {name.replace('_', ' ')}" for name in _WATCHED)
+            ended = "the crawl has ended" if summary["clean"] else "the crawl was killed, and can be resumed"
+            end = "" if summary["in_use"] else f"; {ended}"
+            write([json.dumps(summary) if as_json else f"{utc(time.time())}: {progress}; {counts}{end}"])
+            if not summary["in_use"]:
                 break
             time.sleep(max(seconds, 0.1))
     return OK

@@ -51,13 +51,13 @@ def failed_of(queue: SharedQueue) -> dict[str, Any]:
 
 def counts_of(queue: SharedQueue) -> dict[str, Any]:
     """Return what is there, and how many pages are left."""
-    told, estimate = queue.info(), Estimate()
+    counts, estimate = queue.info(), Estimate()
     for dumped in queue.estimates():
         estimate.add(dumped)
-    outstanding = told["pending"] + told["leased"]
+    outstanding = counts["pending"] + counts["leased"]
     estimate.expect(outstanding)
-    left = estimate.left(outstanding, held=queue.of_full_hosts()) if estimate.found else None
-    return {**told, "left_at_least": left and left.low, "left_at_most": left and left.high}
+    left = estimate.left(outstanding, held=queue.of_full_hosts()) if estimate.requests else None
+    return {**counts, "left_at_least": left and left.low, "left_at_most": left and left.high}
 
 
 def _watch(queue: SharedQueue, seconds: float, *, as_json: bool) -> None:
@@ -65,15 +65,15 @@ def _watch(queue: SharedQueue, seconds: float, *, as_json: bool) -> None:
     done, moment = None, 0.0
     with suppress(KeyboardInterrupt):
         while True:
-            now, told = time.monotonic(), counts_of(queue)
-            speed = 0 if done is None else round(60 * (told["done"] - done) / (now - moment))
-            done, moment = told["done"], now
-            counts = ", ".join(f"{told[name]:,} {name.replace('_', ' ')}" for name in _WATCHED)
-            alive = sum(worker["is_alive"] for worker in told["workers"])
-            line = f"{utc(time.time())}: {speed:,} requests/min, {counts}; {alive} workers alive"
-            if (left := left_of(told)) is not None:
+            now, counts = time.monotonic(), counts_of(queue)
+            speed = 0 if done is None else round(60 * (counts["done"] - done) / (now - moment))
+            done, moment = counts["done"], now
+            watched = ", ".join(f"{counts[name]:,} {name.replace('_', ' ')}" for name in _WATCHED)
+            alive = sum(worker["is_alive"] for worker in counts["workers"])
+            line = f"{utc(time.time())}: {speed:,} requests/min, {watched}; {alive} workers alive"
+            if (left := left_of(counts)) is not None:
                 line += f"; {', '.join(left_in_words(left, speed))}"
-            write([json.dumps(told) if as_json else line])
+            write([json.dumps(counts) if as_json else line])
             if not alive:
                 return
             time.sleep(max(seconds, 0.1))
@@ -86,13 +86,13 @@ def fleet_page(url: str, key: str) -> list[str]:
         return [*html.page(f"Crawl report: {queue.prefix}", _body(queue, counts_of(queue)))]
 
 
-def _body(queue: SharedQueue, told: dict[str, Any]) -> Iterator[str]:
-    alive = [worker for worker in told["workers"] if worker["is_alive"]]
-    over = "Everything is done" if not told["pending"] + told["leased"] else "No worker is alive"
+def _body(queue: SharedQueue, counts: dict[str, Any]) -> Iterator[str]:
+    alive = [worker for worker in counts["workers"] if worker["is_alive"]]
+    over = "Everything is done" if not counts["pending"] + counts["leased"] else "No worker is alive"
     state = f"{counted(len(alive), 'worker')} alive" if alive else over
-    yield html.note(f"On {told['server']}. {state}.")
-    yield from _tiles(told)
-    workers = [(worker["worker"], f"{worker['leased']:,}") for worker in told["workers"]]
+    yield html.note(f"On {counts['server']}. {state}.")
+    yield from _tiles(counts)
+    workers = [(worker["worker"], f"{worker['leased']:,}") for worker in counts["workers"]]
     yield from html.table("Workers", ["worker", "in hand"], workers[:_MOST_ROWS])
     failed = [(row["host"], f"{row['requests']:,}", row["reason"]) for row in failed_of(queue)["failed_by_host"]]
     yield from html.table("Failed", ["host", "requests", "reason"], failed[:_MOST_ROWS])
@@ -101,15 +101,15 @@ def _body(queue: SharedQueue, told: dict[str, Any]) -> Iterator[str]:
     yield html.note(f"Written by scrapy-bloom, {utc(time.time())}.")
 
 
-def _tiles(told: dict[str, Any]) -> Iterator[str]:
-    paused = told["hosts_paused"]
+def _tiles(counts: dict[str, Any]) -> Iterator[str]:
+    paused = counts["hosts_paused"]
     return html.tiles(
         [
-            ("Done", f"{told['done']:,}", f"of {told['enqueued']:,} that were found"),
-            ("Pending", f"{told['pending']:,}", f"{counted(paused, 'host')} paused" if paused else ""),
-            ("In hand", f"{told['leased']:,}", ""),
-            html.left_tile(left_of(told), 0),
-            ("Failed", f"{told['failed']:,}", ""),
-            ("Dead letters", f"{told['dead_lettered']:,}", ""),
+            ("Done", f"{counts['done']:,}", f"of {counts['enqueued']:,} that were found"),
+            ("Pending", f"{counts['pending']:,}", f"{counted(paused, 'host')} paused" if paused else ""),
+            ("In hand", f"{counts['leased']:,}", ""),
+            html.left_tile(left_of(counts), 0),
+            ("Failed", f"{counts['failed']:,}", ""),
+            ("Dead letters", f"{counts['dead_lettered']:,}", ""),
         ]
     )

@@ -172,13 +172,13 @@ class LocalFleet:
 
     def summary(self) -> dict[str, Any]:
         """Return how it ended, in plain types under stable names."""
-        each = [(worker.name, worker.pages, worker.deaths, worker.reason) for worker in self._workers]
+        rows = [(worker.name, worker.pages, worker.deaths, worker.reason) for worker in self._workers]
         return {
             "spider": self._spider,
             "outcome": self.outcome + (f": {self._problem}" if self._problem else ""),
             "seconds": round(time.monotonic() - self._began, 1),
             "items_in_file": self._items.count,
-            "workers": [dict(zip(("worker", "pages", "deaths", "ended"), row, strict=True)) for row in each],
+            "workers": [dict(zip(("worker", "pages", "deaths", "ended"), row, strict=True)) for row in rows],
         }
 
 
@@ -221,11 +221,11 @@ class _Items:
         with path.open("ab") as output:
             for shard in range(int(client.hget(queue.key(0), "shards") or 1)):
                 chain, copied = self._copied.get(str(shard), ["", 0])
-                found, removed, items = client.eval(_COLLECT, 1, queue.key(shard), queue.items, copied, chain)
+                present_chain, removed, items = client.eval(_COLLECT, 1, queue.key(shard), queue.items, copied, chain)
                 for item in items:
                     output.write(item)
                     self.count += item.count(b"\n")
-                self._copied[str(shard)] = [found.decode(), removed + len(items)]
+                self._copied[str(shard)] = [present_chain.decode(), removed + len(items)]
             output.flush()
             os.fsync(output.fileno())
             state = {

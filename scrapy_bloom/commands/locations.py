@@ -78,8 +78,8 @@ def _opened(source: str) -> Iterator[io.BufferedReader]:
             raw = stack.enter_context(Path(source).open("rb"))
             output = console(stderr=True)
             if output.is_terminal:
-                size, what = Path(source).stat().st_size, safe(f"Reading {source}")
-                raw = stack.enter_context(wrap_file(raw, size, description=what, console=output, transient=True))
+                size, label = Path(source).stat().st_size, safe(f"Reading {source}")
+                raw = stack.enter_context(wrap_file(raw, size, description=label, console=output, transient=True))
         file: Any = io.BufferedReader(raw)
         if file.peek(2).startswith(b"\x1f\x8b"):
             file = gzip.GzipFile(fileobj=file)

@@ -81,8 +81,8 @@ def _rate(text: str) -> float:
     return _number(text, MIN_ERROR_RATE, MAX_ERROR_RATE, "error rate")
 
 
-def _number(text: str, least: float, most: float, what: str) -> float:
+def _number(text: str, least: float, most: float, noun: str) -> float:
     with suppress(ValueError):
         if least <= float(text) <= most:
             return float(text)
-    raise argparse.ArgumentTypeError(f"{text!r} is no {what} from {least:g} to {most:g}")
+    raise argparse.ArgumentTypeError(f"{text!r} is no {noun} from {least:g} to {most:g}")

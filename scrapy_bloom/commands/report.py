@@ -41,26 +41,30 @@ def run(options: argparse.Namespace) -> int:
 
         lines = fleet_page(options.directory, options.key)
     else:
-        found = info(options.directory)
-        title = f"Crawl report: {Path(found['directory']).absolute().name}"
-        lines = [*html.page(title, _body(found, inspect_job(options.directory)))]
+        summary = info(options.directory)
+        title = f"Crawl report: {Path(summary['directory']).absolute().name}"
+        lines = [*html.page(title, _body(summary, inspect_job(options.directory)))]
     options.output.write_text("\n".join(lines) + "\n", encoding="utf-8")
     show({"written": str(options.output)}, options)
     return OK
 
 
-def _body(found: dict[str, Any], job: JobInfo) -> Iterator[str]:
-    state = f"Ended: {found['finish_reason'] or 'closed'}" if found["clean"] else "Not closed: killed, or still running"
-    state = "A crawl is running" if found["in_use"] else state
-    yield html.note(f"Spider {found['spider']}. {state}. Begun {found['begun']}, {counted(found['runs'], 'run')}.")
-    yield from (f'<p class="finding">{html.text(finding)}</p>' for finding in found["findings"])
-    yield from _tiles(found, job.feeds)
+def _body(summary: dict[str, Any], job: JobInfo) -> Iterator[str]:
+    state = (
+        f"Ended: {summary['finish_reason'] or 'closed'}" if summary["clean"] else "Not closed: killed, or still running"
+    )
+    state = "A crawl is running" if summary["in_use"] else state
+    yield html.note(
+        f"Spider {summary['spider']}. {state}. Begun {summary['begun']}, {counted(summary['runs'], 'run')}."
+    )
+    yield from (f'<p class="finding">{html.text(finding)}</p>' for finding in summary["findings"])
+    yield from _tiles(summary, job.feeds)
     yield "<h2>Over time</h2>"
     yield from _charts(job.figures)
-    hosts = [(each["host"], f"{each['pending']:,}") for each in found["pending_by_host"][:_MOST_HOSTS]]
-    pending = "pending or in flight" if found["in_use"] else "pending"
+    hosts = [(row["host"], f"{row['pending']:,}") for row in summary["pending_by_host"][:_MOST_HOSTS]]
+    pending = "pending or in flight" if summary["in_use"] else "pending"
     yield from html.table("Busiest hosts", ["host", pending], hosts)
-    kinds = [(each["kind"], f"{each['pending']:,}", each["example"]) for each in found["pending_by_kind"]]
+    kinds = [(row["kind"], f"{row['pending']:,}", row["example"]) for row in summary["pending_by_kind"]]
     yield from html.table("Kinds of URLs that wait", ["kind", pending, "example"], kinds)
     yield from html.table("Files of items", ["file", "items"], [(feed.path, f"{feed.items:,}") for feed in job.feeds])
     yield html.note(
@@ -69,22 +73,22 @@ def _body(found: dict[str, Any], job: JobInfo) -> Iterator[str]:
     )
 
 
-def _tiles(found: dict[str, Any], feeds: Sequence[FeedLength]) -> Iterator[str]:
-    lost, new = found["expected_lost"], found["recent_links_new"]
-    in_flight = found["in_flight"] if found["in_use"] else 0
+def _tiles(summary: dict[str, Any], feeds: Sequence[FeedLength]) -> Iterator[str]:
+    lost, new = summary["expected_lost"], summary["recent_links_new"]
+    in_flight = summary["in_flight"] if summary["in_use"] else 0
     items: Counter[str] = Counter()  # by feed: its files add up, and several feeds have the same items
     for feed in feeds:
         items[feed.template] += feed.items
     tiles = [
-        ("URLs known", f"{found['urls']:,}", "about" if found["urls_are_estimated"] else ""),
-        ("Pages", f"{found['pages']:,}", f"{found['pages_per_minute']:,} a minute" if found["in_use"] else ""),
+        ("URLs known", f"{summary['urls']:,}", "about" if summary["urls_are_estimated"] else ""),
+        ("Pages", f"{summary['pages']:,}", f"{summary['pages_per_minute']:,} a minute" if summary["in_use"] else ""),
         *([("Items", f"{max(items.values()):,}", f"in {counted(len(feeds), 'file')}")] if items else []),
-        ("Duplicates", f"{found['duplicates']:,}", "" if new is None else f"{100 * new:.0f} % of the last links new"),
-        ("Errors", f"{found['errors']:,}", f"{found['failed']:,} pages given up" if found["failed"] else ""),
-        ("Pending", f"{found['pending'] - in_flight:,}", f"and {in_flight:,} in flight" if in_flight else ""),
-        html.left_tile(left_of(found), found["pages_per_minute"]),
+        ("Duplicates", f"{summary['duplicates']:,}", "" if new is None else f"{100 * new:.0f} % of the last links new"),
+        ("Errors", f"{summary['errors']:,}", f"{summary['failed']:,} pages given up" if summary["failed"] else ""),
+        ("Pending", f"{summary['pending'] - in_flight:,}", f"and {in_flight:,} in flight" if in_flight else ""),
+        html.left_tile(left_of(summary), summary["pages_per_minute"]),
         ("Expected lost", f"{lost:.2g}" if lost >= 0.001 else "< 0.001", "pages, of all URLs"),
-        ("Filter", decimal(found["bytes_of_filter"]), ""),
+        ("Filter", decimal(summary["bytes_of_filter"]), ""),
     ]
     return html.tiles(tiles)
 

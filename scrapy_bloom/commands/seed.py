@@ -74,11 +74,11 @@ def run(options: argparse.Namespace) -> int:
             locations = locations_in(source, findings)
             while some := list(islice(locations, _AT_ONCE)):
                 requests = []
-                for url, place in some:
+                for url, where in some:
                     try:
                         requests.append(Request(url, meta={"is_start_request": True}))
                     except ValueError as error:
-                        findings.append(f"{place}: {error}")
+                        findings.append(f"{where}: {error}")
                 read, new = read + len(requests), new + enqueue(requests)
                 if len(findings) > _MOST_FINDINGS:  # a long list of what is no URL would fill the memory
                     findings[_MOST_FINDINGS:] = ["and more"]
@@ -92,8 +92,8 @@ def _crawler(settings: Settings, name: str, *, is_needed: bool) -> Crawler | Non
     known = list(runner.spider_loader.list())
     if not name and is_needed:
         if len(known) != 1:
-            found = f"of which the project has {counted(len(known), 'spider')}"
-            raise UnusableError("The spider of the fleet", f"is not named, {found}", advice="Add --spider NAME.")
+            problem = f"is not named, of which the project has {counted(len(known), 'spider')}"
+            raise UnusableError("The spider of the fleet", problem, advice="Add --spider NAME.")
         (name,) = known
     return runner.create_crawler(spider_class(runner, name)) if name else None
 

@@ -40,15 +40,15 @@ _ESCAPED = {number: f"\\x{number:02x}" for number in (*range(32), *range(127, 16
 """Control characters: a terminal would obey those in names and URLs that a crawl has found."""
 
 
-def show(found: Mapping[str, Any], options: argparse.Namespace) -> None:
-    """Print what a command has *found*, with ``--json`` as it is.
+def show(summary: Mapping[str, Any], options: argparse.Namespace) -> None:
+    """Print the *summary* of a command, with ``--json`` as it is.
 
     Otherwise a line for each name and value, then a table for each list of mappings, and each list of sentences.
     """
     if options.json:
-        print(json.dumps(found, indent=2))  # noqa: T201 - commands print here
+        print(json.dumps(summary, indent=2))  # noqa: T201 - commands print here
         return
-    for name, value in found.items():
+    for name, value in summary.items():
         if not isinstance(value, list):
             write([f"{name.replace('_', ' '):<20}{_shown(name, value)}"])
         elif value and isinstance(value[0], dict):
@@ -61,7 +61,7 @@ def show(found: Mapping[str, Any], options: argparse.Namespace) -> None:
 
 def _shown(name: str, value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{key}: {_shown(key, each) or 'none'}" for key, each in value.items())
+        return ", ".join(f"{key}: {_shown(key, detail) or 'none'}" for key, detail in value.items())
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: ""}[value]
     if name.startswith("bytes"):
@@ -112,10 +112,10 @@ def utc(moment: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moment))
 
 
-def left_of(found: Mapping[str, Any]) -> Left | None:
-    """Return how many pages are left, after what a command has *found*."""
-    low = found["left_at_least"]
-    return None if low is None else Left(low, found["left_at_most"])
+def left_of(summary: Mapping[str, Any]) -> Left | None:
+    """Return how many pages are left, after the *summary* of a command."""
+    low = summary["left_at_least"]
+    return None if low is None else Left(low, summary["left_at_most"])
 
 
 def by_host(rows: Sequence[FailedRow | Listed]) -> dict[str, Any]:

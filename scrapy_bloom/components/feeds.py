@@ -226,7 +226,7 @@ class FeedExporter(ScrapyFeedExporter):
         """Return the files that are part of the commit, with their numbers of items and their columns."""
         full = [(slot.storage, slot.itemcount, None) for slot in self._full]
         now = [(feed.slot.storage, feed.slot.itemcount * feed.is_begun, feed.columns) for feed in self._feeds]
-        return [each for each in (*full, *now) if isinstance(each[0], FileFeedStorage)]  # type: ignore[misc]
+        return [row for row in (*full, *now) if isinstance(row[0], FileFeedStorage)]  # type: ignore[misc]
 
     def flush(self) -> None:
         """Hand what was written to the operating system."""

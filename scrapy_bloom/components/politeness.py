@@ -45,11 +45,11 @@ class PolitenessMiddleware:
     """
 
     def __init__(self, crawler: Crawler) -> None:
-        own = crawler.settings
-        retried = own.getlist("RETRY_HTTP_CODES") if own.getbool("RETRY_ENABLED") else []
+        settings = crawler.settings
+        retried = settings.getlist("RETRY_HTTP_CODES") if settings.getbool("RETRY_ENABLED") else []
         self._statuses = {429, 503}.intersection(map(int, retried))
-        self._user_agent = str(own["ROBOTSTXT_USER_AGENT"] or own["USER_AGENT"])
-        self._obeys = own.getbool("ROBOTSTXT_OBEY")
+        self._user_agent = str(settings["ROBOTSTXT_USER_AGENT"] or settings["USER_AGENT"])
+        self._obeys = settings.getbool("ROBOTSTXT_OBEY")
         if not self._statuses and not self._obeys:
             raise NotConfigured
         self._crawler, self._crawl = crawler, Crawl.of(crawler)

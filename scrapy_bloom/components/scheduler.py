@@ -130,12 +130,12 @@ class DurableScheduler(BaseScheduler):
         if crawl.has_failed or crawl.store is None:
             return None
         try:
-            found = crawl.store.pop()
+            popped = crawl.store.pop()
         except BloomError as error:
             crawl.fail(error)
             return None
-        if found is None:
+        if popped is None:
             return None
-        self.stats.inc_value("scheduler/dequeued/disk" if found[1] else "scheduler/dequeued/memory")
+        self.stats.inc_value("scheduler/dequeued/disk" if popped[1] else "scheduler/dequeued/memory")
         self.stats.inc_value("scheduler/dequeued")
-        return found[0]
+        return popped[0]

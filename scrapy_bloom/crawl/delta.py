@@ -39,7 +39,7 @@ KEYS = ("bloom_delta_key", "delta_key", "deltafetch_key")
 """Names in ``meta`` of what takes the place of a request's fingerprint; the last is scrapy-deltafetch's."""
 
 
-def open_delta(crawler: Crawler, own: BloomSettings, scheduler: str) -> Delta | None:
+def open_delta(crawler: Crawler, bloom: BloomSettings, scheduler: str) -> Delta | None:
     """Return what earlier runs left; None if this is no delta crawl. DELTAFETCH_ENABLED counts with our scheduler only.
 
     Raises:
@@ -48,13 +48,13 @@ def open_delta(crawler: Crawler, own: BloomSettings, scheduler: str) -> Delta | 
 
     """
     settings = crawler.settings
-    delta = settings.getbool("DELTAFETCH_ENABLED") and bool(scheduler) if own.delta is None else own.delta
+    delta = settings.getbool("DELTAFETCH_ENABLED") and bool(scheduler) if bloom.delta is None else bloom.delta
     if not delta:
         return None
     if not scheduler:
         problem = f"BLOOM_DELTA needs our scheduler, and SCHEDULER is {settings['SCHEDULER']}: take that out"
         raise SettingsError([problem])
-    return Delta(crawler, own, Path(data_path("delta") if delta is True else delta))
+    return Delta(crawler, bloom, Path(data_path("delta") if delta is True else delta))
 
 
 class Delta:
@@ -63,15 +63,17 @@ class Delta:
     waits_for_end = False
     """Whether items are safe only when the crawl has ended, because they are not part of the commits."""
 
-    def __init__(self, crawler: Crawler, own: BloomSettings, directory: Path) -> None:
+    def __init__(self, crawler: Crawler, bloom: BloomSettings, directory: Path) -> None:
         spider, settings, stats = crawler.spider, crawler.settings, crawler.stats
         assert spider is not None and stats is not None  # noqa: S101, PT018 - the engine opens the scheduler with both
         self._crawler, self._stats = crawler, stats
         self._done: list[bytes] = []  # keys of pages that are done
         self._writing: list[bytes] = []  # and those of the commit under way
         self._commits, self._left_out_start = 0, False
-        forgets = own.delta_reset or settings.getbool("DELTAFETCH_RESET") or getattr(spider, "deltafetch_reset", False)
-        self._files = DeltaFiles(directory, spider.name, own, forgets=forgets)
+        forgets = (
+            bloom.delta_reset or settings.getbool("DELTAFETCH_RESET") or getattr(spider, "deltafetch_reset", False)
+        )
+        self._files = DeltaFiles(directory, spider.name, bloom, forgets=forgets)
         if settings.getbool("DELTAFETCH_ENABLED"):
             self._files.take_over(Path(data_path(settings.get("DELTAFETCH_DIR", "deltafetch")), f"{spider.name}.db"))
         self._set_pages()
@@ -114,9 +116,9 @@ class Delta:
         return known
 
     def _key(self, request: Request) -> bytes | None:
-        own = next(filter(None, map(request.meta.get, KEYS)), None)
+        key = next(filter(None, map(request.meta.get, KEYS)), None)
         try:
-            return to_bytes(own) if own else self._of_request(request)
+            return to_bytes(key) if key else self._of_request(request)
         except Exception:  # no text, or a fingerprinter of the user's fails
             logger.warning("%s has no key, and is fetched in each run", request, exc_info=True)
             return None

@@ -41,34 +41,34 @@ class DeltaFiles:
 
     """
 
-    def __init__(self, directory: Path, spider: str, own: BloomSettings, *, forgets: bool) -> None:
+    def __init__(self, directory: Path, spider: str, bloom: BloomSettings, *, forgets: bool) -> None:
         self.home = directory / quote(spider, safe="")
         self._taken_over = self.home / "deltafetch-taken-over"
-        self._max_age = own.max_age
+        self._max_age = bloom.max_age
         if forgets:
             self._forget_all()
         self._new = ScalableBloomFilter(10_000, 1e-3)  # what this run has added; a false positive costs a fetch
         self._open_files = ExitStack()
         self._others: list[Callable[[bytes], bool]] = []
         self._pages_of_others, self._error_rate_of_others = 0, 0.0
-        self._chain = self._open(own)
+        self._chain = self._open(bloom)
 
     def _forget_all(self) -> None:
-        for each in self.home.glob("[0-9]*"):
-            if not is_locked(each):
-                shutil.rmtree(each)
+        for directory in self.home.glob("[0-9]*"):
+            if not is_locked(directory):
+                shutil.rmtree(directory)
         self.home.mkdir(parents=True, exist_ok=True)
         self._taken_over.touch()
 
-    def _open(self, own: BloomSettings) -> ScalableBloomFilter:
+    def _open(self, bloom: BloomSettings) -> ScalableBloomFilter:
         for mine in (self.home / str(number) for number in count()):
             with suppress(InUseError):
-                chain = open_filter(mine, own.capacity, own.error_rate, max_age=own.max_age)
+                chain = open_filter(mine, bloom.capacity, bloom.error_rate, max_age=bloom.max_age)
                 break
         self._open_files.callback(chain.close)
-        for each in set(self.home.glob("[0-9]*")) - {mine}:
+        for other in set(self.home.glob("[0-9]*")) - {mine}:
             try:
-                contains, layers = self._open_files.enter_context(reading(each, own.max_age))
+                contains, layers = self._open_files.enter_context(reading(other, bloom.max_age))
             except BloomError as error:
                 logger.warning("%s Its pages are fetched again.", error)
                 continue
@@ -83,8 +83,8 @@ class DeltaFiles:
             return
         since = time.time() - (self._max_age or time.time())
         try:
-            with dbm.open(str(path), "r") as found:
-                keys: list[Any] = [key for key in found.keys() if float(found[key]) >= since]  # noqa: SIM118 - no mapping
+            with dbm.open(str(path), "r") as database:
+                keys: list[Any] = [key for key in database.keys() if float(database[key]) >= since]  # noqa: SIM118 - no mapping
         except (*dbm.error, ImportError, OSError, ValueError) as error:  # one of Berkeley DB, from before deltafetch 2
             logger.warning("%s cannot be read (%s): the first delta crawl fetches all pages", path, error)
             return

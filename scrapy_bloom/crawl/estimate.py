@@ -54,7 +54,7 @@ class Estimate:
     """
 
     def __init__(self) -> None:
-        self.found: Counter[int] = Counter()
+        self.requests: Counter[int] = Counter()
         """Requests that were queued, by depth."""
         self.queued: list[Any] = []
         """``meta["depth"]`` of requests that were queued since :meth:`learn` was last called."""
@@ -72,7 +72,7 @@ class Estimate:
     def learn(self) -> None:
         """Take in what was queued and finished since the last call."""
         done, trees, pages = self._done, self._trees, self._pages
-        self.found.update(_depths(self.queued))
+        self.requests.update(_depths(self.queued))
         self.queued.clear()
         for depth in _depths(self.finished):
             below = sum(done[depth + 1 :])
@@ -112,16 +112,16 @@ class Estimate:
     def dump(self) -> bytes:
         """Return all that is known, for :meth:`load`."""
         self.learn()
-        end = max([*self.found, 0]) + 1
-        found = [self.found[depth] for depth in range(end)]
-        lists = [found, *[each[:end] for each in self._lists()]]
+        end = max([*self.requests, 0]) + 1
+        requests = [self.requests[depth] for depth in range(end)]
+        lists = [requests, *[values[:end] for values in self._lists()]]
         return json.dumps([self.promise, self.endless.most_common(NAMED), *lists]).encode()
 
     def load(self, dumped: bytes) -> None:
         """Go on with what :meth:`dump` returned."""
-        self.promise, endless, found, *lists = json.loads(dumped)
+        self.promise, endless, requests, *lists = json.loads(dumped)
         self.endless = Counter(dict(endless))
-        self.found = Counter(dict(enumerate(found)))
+        self.requests = Counter(dict(enumerate(requests)))
         for mine, loaded in zip(self._lists(), lists, strict=True):
             mine[: len(loaded)] = loaded
 
@@ -132,19 +132,19 @@ class Estimate:
         """
         other = Estimate()
         other.load(dumped)
-        self.found += other.found
-        for mine, its in zip(self._lists(), other._lists(), strict=True):
-            mine[:] = [sum(pair) for pair in zip(mine, its, strict=True)]
+        self.requests += other.requests
+        for mine, added in zip(self._lists(), other._lists(), strict=True):
+            mine[:] = [sum(pair) for pair in zip(mine, added, strict=True)]
 
     def expect(self, pending: int) -> None:
         """Note that *pending* requests are pending in all depths together: two workers may have found the same link."""
         waiting = self._waiting()
         known = max(sum(waiting.values()), 1)
-        self.found = Counter({depth: self._done[depth] + n * pending // known for depth, n in waiting.items()})
+        self.requests = Counter({depth: self._done[depth] + n * pending // known for depth, n in waiting.items()})
 
     def _waiting(self) -> dict[int, int]:
         """Return how many requests of each depth are queued and not done."""
-        return {depth: max(found - self._done[depth], 0) for depth, found in self.found.items()}
+        return {depth: max(count - self._done[depth], 0) for depth, count in self.requests.items()}
 
     def _lists(self) -> tuple[list[Any], ...]:
         return self._done, self._below, self._trees, self._pages

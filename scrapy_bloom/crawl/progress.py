@@ -111,7 +111,7 @@ class Progress:
             self._at_line, self._line_at = counts, now
 
     def _tell_others(self) -> None:
-        if self._store is None or isinstance(self._store, MemoryStore) or not self.estimate.found:
+        if self._store is None or isinstance(self._store, MemoryStore) or not self.estimate.requests:
             return  # nobody shares what is there
         self._noted_at = time.monotonic()
         if (known := self.estimate.dump()) != self._noted:
@@ -128,7 +128,7 @@ class Progress:
         """Return how many pages are left; None if this process cannot know: in a fleet, or with another scheduler."""
         store = self._store
         self.estimate.learn()
-        if not isinstance(store, MemoryStore) or not self.estimate.found:
+        if not isinstance(store, MemoryStore) or not self.estimate.requests:
             return None
         return self.estimate.left(len(store), sum(store.frontier.full().values()))
 
@@ -137,7 +137,7 @@ class Progress:
         if store.pages is not None:
             batch.note("pages", {host: b"%d" % pages for host, pages in store.pages.changed().items()})
         dumped = self.estimate.dump()
-        if self.estimate.found and dumped != self._noted:
+        if self.estimate.requests and dumped != self._noted:
             self._noted = batch.notes["state", "estimate"] = dumped
         is_new = time.monotonic() >= self._noted_at + FIGURES_SECONDS
         if self._last is None:
@@ -195,7 +195,7 @@ class Progress:
 
     def left_of_hosts(self, left: Mapping[str, int], *, stays: bool) -> None:
         """Count and log how many requests ``BLOOM_PAGES_PER_HOST`` has *left*, by host; and whether it *stays*."""
-        most = sorted(left.items(), key=lambda each: -each[1])[:HOSTS_SHOWN]
+        most = sorted(left.items(), key=lambda pair: -pair[1])[:HOSTS_SHOWN]
         self._stats.set_value("bloom/hosts/full", len(left))
         self._stats.set_value("bloom/hosts/left", sum(left.values()))
         logger.info(

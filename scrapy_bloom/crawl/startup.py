@@ -36,8 +36,8 @@ def log_start_errors(logger: logging.Logger) -> Iterator[None]:
         marked: Any = error
         if not getattr(marked, "is_logged", False):
             marked.is_logged = True
-            what = str(error) if isinstance(error, BloomError) else f"{type(error).__name__}: {error}"
-            logger.critical("The crawl has not started. %s", what)
+            reason = str(error) if isinstance(error, BloomError) else f"{type(error).__name__}: {error}"
+            logger.critical("The crawl has not started. %s", reason)
         raise
 
 

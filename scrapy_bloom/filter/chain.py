@@ -326,7 +326,7 @@ class ScalableBloomFilter:
             spec = self._layers[0].spec
             bits = probing.bind(spec.probes, spec.seed, on_quota_spent=lambda: None)
             bits.set_tables(self._tables(), 0)
-            for fingerprint in [one for one in self._forgotten if not bits.contains(one)]:
+            for fingerprint in [forgotten for forgotten in self._forgotten if not bits.contains(forgotten)]:
                 self.recall(fingerprint)
 
     def _arrange(self) -> None:

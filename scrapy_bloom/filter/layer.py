@@ -118,8 +118,8 @@ class Layer:
             parts = [(at, at + _SAMPLE_BITS + 8 * len(_ONES)) for at in range(0, len(self.bits), _SAMPLE_BITS)]
         data = memoryview(self.bits)
         for at, end in parts:
-            if (found := bytes(data[at // 8 : end // 8]).find(_ONES)) >= 0:
-                return at // 8 + found
+            if (offset := bytes(data[at // 8 : end // 8]).find(_ONES)) >= 0:
+                return at // 8 + offset
         return None
 
     def _sample(self) -> list[tuple[int, int]]:

@@ -43,8 +43,10 @@ class Header:
 
     def pack(self) -> bytes:
         """Return the bytes in the file."""
-        rest = self.chain_error_rate, self.created, bytes.fromhex(self.chain_id)
-        design = _DESIGN.pack(MAGIC, FORMAT_VERSION, RUNS_SCHEME, *astuple(self.spec), *rest).ljust(_CHECKSUM_AT, b"\0")
+        fields = self.chain_error_rate, self.created, bytes.fromhex(self.chain_id)
+        design = _DESIGN.pack(MAGIC, FORMAT_VERSION, RUNS_SCHEME, *astuple(self.spec), *fields).ljust(
+            _CHECKSUM_AT, b"\0"
+        )
         return _sealed(design) + self.pack_state()
 
     def pack_state(self) -> bytes:
@@ -91,8 +93,8 @@ class LayerFile:
         The count of a closed file stands in its header; otherwise it is estimated from the bits.
         """
         self.layer.count = self.header.count if self.header.is_clean else self.layer.estimated_count()
-        if (found := self.layer.ones(thorough=thorough)) is not None:
-            raise damaged(self.path, "64 bytes of nothing but ones begin there", HEADER_BYTES + found)
+        if (offset := self.layer.ones(thorough=thorough)) is not None:
+            raise damaged(self.path, "64 bytes of nothing but ones begin there", HEADER_BYTES + offset)
 
     def close(self) -> None:
         """Unmap and close. The layer keeps its count and loses its bits."""
@@ -149,10 +151,10 @@ def read_header(path: Path) -> Header:
     if length < HEADER_BYTES:
         raise damaged(path, f"the header of {HEADER_BYTES} bytes ends after {length}", length)
     _, version, scheme, *design, chain_error_rate, created, chain_id = _DESIGN.unpack_from(data)
-    for what, found, known in (("format version", version, FORMAT_VERSION), ("probe scheme", scheme, RUNS_SCHEME)):
-        if found != known:  # before the checksum, which another version may keep elsewhere
+    for name, number, known in (("format version", version, FORMAT_VERSION), ("probe scheme", scheme, RUNS_SCHEME)):
+        if number != known:  # before the checksum, which another version may keep elsewhere
             advice = f"Upgrade scrapy-bloom; if nobody has run a newer one here, the file is damaged. {_way_out(path)}"
-            raise UnusableError(path, f"has the {what} {found}", expected=str(known), advice=advice)
+            raise UnusableError(path, f"has the {name} {number}", expected=str(known), advice=advice)
     if data[:_STATE_AT] != _sealed(data[:_CHECKSUM_AT]):
         raise damaged(path, "the header contradicts its checksum", _CHECKSUM_AT)
     header = Header(LayerSpec(*design), chain_error_rate, created, chain_id.hex())

@@ -99,16 +99,16 @@ def error_rate(fill: float, probes: int) -> float:
     shifts = (1 + fill) / (1 - fill)
     fingerprints_per_bit = -math.log1p(-fill) / probes
     same_fingerprint = _RELATED_STRIDES * fingerprints_per_bit / _STRIDES * shifts
-    each = [fill**length + len(lengths) * same_fingerprint for length in lengths]
-    if len(each) == 1:
-        return min(1.0, each[0])
-    together = same_fingerprint * shifts / _GAPS[len(each)]
-    if len(each) == 2:
-        return min(1.0, math.prod(each) + together)
-    first, second, third = each
+    rates = [fill**length + len(lengths) * same_fingerprint for length in lengths]
+    if len(rates) == 1:
+        return min(1.0, rates[0])
+    together = same_fingerprint * shifts / _GAPS[len(rates)]
+    if len(rates) == 2:
+        return min(1.0, math.prod(rates) + together)
+    first, second, third = rates
     # Neighbours can lie on a stored fingerprint's first two runs or on its last two.
     pairs = together * (2 * first + second + 2 * third)
-    return min(1.0, math.prod(each) + pairs + together * shifts / _GAPS[3])
+    return min(1.0, math.prod(rates) + pairs + together * shifts / _GAPS[3])
 
 
 def size_bits(capacity: int, error_rate_: float, probes: int) -> int:

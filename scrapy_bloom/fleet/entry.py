@@ -109,9 +109,9 @@ class Entries:
         """
         try:
             fields = self._fields(entry[:1], entry[1:])
-            found = {_FIELDS[name] if isinstance(name, int) else name: value for name, value in fields.items()}
-            _check_class(found.get("_class"))
-            return request_from_dict(found, spider=self._spider)
+            named_fields = {_FIELDS[name] if isinstance(name, int) else name: value for name, value in fields.items()}
+            _check_class(named_fields.get("_class"))
+            return request_from_dict(named_fields, spider=self._spider)
         except Exception as error:  # msgpack, requests and callbacks raise many
             raise ValueError(f"{type(error).__name__}: {error}") from None
 
@@ -174,8 +174,8 @@ def without_retries(entry: bytes) -> bytes:
 
 def packed(value: Any) -> bytes:
     """Return *value*, made of plain types, as msgpack. Raises TypeError, ValueError or OverflowError for others."""
-    found: bytes = msgpack.packb(value, strict_types=True, default=_extended, unicode_errors="surrogatepass")
-    return found
+    data: bytes = msgpack.packb(value, strict_types=True, default=_extended, unicode_errors="surrogatepass")
+    return data
 
 
 def unpacked(data: bytes) -> Any:
@@ -185,8 +185,8 @@ def unpacked(data: bytes) -> Any:
 
 def for_script(value: Any) -> bytes:
     """Return *value* for the servers' ``cmsgpack``, which knows one kind of string."""
-    found: bytes = msgpack.packb(value, use_bin_type=False, unicode_errors="surrogatepass")
-    return found
+    data: bytes = msgpack.packb(value, use_bin_type=False, unicode_errors="surrogatepass")
+    return data
 
 
 def _extended(value: Any) -> Any:

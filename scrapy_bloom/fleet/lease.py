@@ -252,7 +252,9 @@ class LeaseClient:
             self.counts["stale"] += len(answer.refused)
             if answer.paused:
                 self.paused.update({slot: time.time() + seconds for slot, seconds in answer.paused.items()})
-            self.counts["dead_lettered"] += sum(isinstance(each, Done) and each.why != "" for each in call.messages)
+            self.counts["dead_lettered"] += sum(
+                isinstance(message, Done) and message.why != "" for message in call.messages
+            )
             with self._lock:
                 self._outbox.delivered(answer)
             if answer.claims:
@@ -270,29 +272,29 @@ class LeaseClient:
         wanted, is_due = self._wanted(now), now >= self._schedule.next_beat
         if not wanted and not is_due:
             return
-        found = self._take_from_shards(wanted, is_due=is_due)
+        taken = self._take_from_shards(wanted, is_due=is_due)
         if is_due:
             self._schedule.next_beat = now + self._queue.lease_seconds / 3
-        self._schedule.next_look = now + (0 if found else IDLE_SECONDS * self._queue.shards**0.5)
-        is_empty = not found and self._shards.is_nothing_left() if wanted else self._shards.is_over
+        self._schedule.next_look = now + (0 if taken else IDLE_SECONDS * self._queue.shards**0.5)
+        is_empty = not taken and self._shards.is_nothing_left() if wanted else self._shards.is_over
         with self._lock:
             was_over = self._shards.is_over
             self._shards.is_over = is_empty and not self._outbox
-            has_news = found or self._shards.is_over != was_over
+            has_news = taken or self._shards.is_over != was_over
         if has_news:
             self._news()
-        if found:
+        if taken:
             self._schedule.last_event = now
         elif not is_empty:
             self._warn_of_silence(now)
 
     def _take_from_shards(self, wanted: int, *, is_due: bool) -> int:
         """Take up to *wanted* requests, and renew the leases if that *is_due*; return how many requests there were."""
-        found = 0
+        taken = 0
         for shard in self._shards.in_turn():
-            if is_due or found < wanted:
-                found += self._take(shard, max(0, wanted - found))
-        return found
+            if is_due or taken < wanted:
+                taken += self._take(shard, max(0, wanted - taken))
+        return taken
 
     def _wanted(self, now: float) -> int:
         """Return how many requests to ask for: none while enough are ready, or the server is away."""
@@ -306,10 +308,10 @@ class LeaseClient:
         silence = 2 * self._queue.lease_seconds
         if now > self._schedule.last_event + silence:
             self._schedule.last_event = now
-            told = SharedQueue(self._queue.server, self._queue.prefix).info()
-            what = "Nothing has happened for %.0f s. %d requests are pending, %d hosts paused; in hand: %s"
-            in_hand = {worker["worker"]: worker["leased"] for worker in told["workers"]}
-            logger.warning(what, silence, told["pending"], told["hosts_paused"], in_hand)
+            counts = SharedQueue(self._queue.server, self._queue.prefix).info()
+            message = "Nothing has happened for %.0f s. %d requests are pending, %d hosts paused; in hand: %s"
+            in_hand = {worker["worker"]: worker["leased"] for worker in counts["workers"]}
+            logger.warning(message, silence, counts["pending"], counts["hosts_paused"], in_hand)
 
     def _take(self, shard: int, most: int) -> int:
         """Take at most *most* requests of a shard, or only renew its lease; return how many there were."""
@@ -319,8 +321,8 @@ class LeaseClient:
         answer = self._queue.take(shard, self._outbox.token, newest, most, later, number=number)
         self._shards.note(shard, answer, has_asked=most > 0)
         with self._lock:
-            self._in_hand.take(answer.found)
+            self._in_hand.take(answer.requests)
         self.counts["left"] = self._shards.left
         self.counts["returned"] += answer.returned
         self.counts["dead_lettered"] += answer.buried
-        return len(answer.found)
+        return len(answer.requests)

@@ -112,7 +112,7 @@ class Taken(NamedTuple):
 
     is_busy: bool  # whether requests of the shard are pending or in hand, at any worker; full slots do not count
     seq: int  # requests that were ever enqueued in the shard
-    found: list[tuple[Ticket, bytes]]
+    requests: list[tuple[Ticket, bytes]]
     returned: int  # requests that an expired worker held
     buried: int  # of these, dead-lettered
     left: int  # requests of slots that have had their pages, once nothing else is there

@@ -93,11 +93,11 @@ class Outbox:
             if batch and size > MOST_BYTES:
                 break
             batch.append(self._messages.popleft())
-        places = [(self._queue.shards > 1 and _turn(message), message.shard) for message in batch]
-        for place in sorted(set(places)):
-            shard = place[1]
+        turns_and_shards = [(self._queue.shards > 1 and _turn(message), message.shard) for message in batch]
+        for turn, shard in sorted(set(turns_and_shards)):
             self._made[shard] += 1
-            these = [message for message, its in zip(batch, places, strict=True) if its == place]
+            messages = zip(batch, turns_and_shards, strict=True)
+            these = [message for message, turn_and_shard in messages if turn_and_shard == (turn, shard)]
             self._calls.append(Call(shard, self.token, self._made[shard], these))
         return True
 
@@ -105,7 +105,7 @@ class Outbox:
         """Carry out the first call, and return it with its answer; it waits until :meth:`delivered` is called."""
         call = self._calls[0]
         pages = [message for message in call.messages if isinstance(message, Done)]
-        self.journal.begin(call.name, {place: page.feed_items for place, page in enumerate(pages) if page.feed_items})
+        self.journal.begin(call.name, {index: page.feed_items for index, page in enumerate(pages) if page.feed_items})
         answer = self._queue.finish(*call)
         self.journal.end(call.name, answer.refused)
         if call.token == self.token:
@@ -120,9 +120,9 @@ class Outbox:
     def begin_anew(self) -> None:
         """Send the roots again, then what the server has not taken, without the acknowledgement of any page."""
         roots = set(map(id, self._roots))
-        waiting = [*(each for call in self._calls for each in call.messages), *self._messages]
-        kept = [each for each in waiting if not isinstance(each, Done) or each.ticket is None]
-        self._messages = deque([*self._roots, *[each for each in kept if id(each) not in roots]])
+        waiting = [*(message for call in self._calls for message in call.messages), *self._messages]
+        kept = [message for message in waiting if not isinstance(message, Done) or message.ticket is None]
+        self._messages = deque([*self._roots, *[message for message in kept if id(message) not in roots]])
         for call in self._calls:
             self.journal.drop(call.name)
         self._calls.clear()

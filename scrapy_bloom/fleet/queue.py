@@ -173,11 +173,11 @@ class Queue:
 
     def _check(self, state: dict[bytes, bytes]) -> None:
         for name in ("format", "key_space"):
-            found, expected = state[name.encode()].decode(), str(self._new[name])
-            if found != expected:
+            present, expected = state[name.encode()].decode(), str(self._new[name])
+            if present != expected:
                 raise UnusableError(
                     f"The filter {self.where}",
-                    f"has the {name.replace('_', ' ')} {found}",
+                    f"has the {name.replace('_', ' ')} {present}",
                     expected=expected,
                     advice="All workers need the same version and the same settings of what counts as the same page. "
                     "To begin anew, use another BLOOM_REDIS_KEY.",
@@ -189,7 +189,7 @@ class Queue:
         new = {**self._new, "chain": secrets.token_hex(4), "shards": self.shards}
         fields = chain.from_iterable(new.items())
         answers = self._add(keys=[self.key(shard)], args=[probes, self._sizes, self._max_age, *fields])
-        return [bool(each) for each in answers]
+        return [bool(answer) for answer in answers]
 
     def _probe(self, fingerprint: bytes | None) -> Probe:
         return Probe(-1, b"") if fingerprint is None else probe_of(fingerprint, self._new["seed"])
@@ -242,8 +242,8 @@ class Queue:
             for slot in full:
                 self.pages.log_full(_text(slot))
         rows = zip(flat[::3], flat[1::3], flat[2::3], strict=True)
-        found = [(Ticket(shard, id_, _text(slot), token, entry), entry) for id_, slot, entry in rows]
-        return Taken(bool(is_busy), seq, found, returned, buried, left)
+        requests = [(Ticket(shard, id_, _text(slot), token, entry), entry) for id_, slot, entry in rows]
+        return Taken(bool(is_busy), seq, requests, returned, buried, left)
 
     def finish(self, shard: int, token: str, number: int, messages: Sequence[Message]) -> Finished:
         """Enqueue the links that are new, and acknowledge the pages. All or nothing, once per *number*.
@@ -260,7 +260,7 @@ class Queue:
         answer = self._step("finish", shard, token, number, *flat, self._sizes, self._max_age, self.items)
         new, refused, answers, paused = answer
         refused = list(map(int, refused.split()))
-        asked = [each.fingerprint for each in messages if isinstance(each, Claim) and not each.is_done]
+        asked = [message.fingerprint for message in messages if isinstance(message, Claim) and not message.is_done]
         # If the call was carried out before, there are none.
         claims = list(zip(asked, map(Answer, answers), strict=False))
         pauses = zip(map(_text, paused[::2]), paused[1::2], strict=True)
@@ -342,8 +342,11 @@ class Queue:
         if returned:
             logger.warning("A worker was lost. Other workers get its %s", counted(returned, "request"))
         if buried:
-            what = counted(buried, "request"), self.key(shard)
-            logger.error("Dead-lettered: %s, in hand each time that a worker died. See the list %s:dead", *what)
+            logger.error(
+                "Dead-lettered: %s, in hand each time that a worker died. See the list %s:dead",
+                counted(buried, "request"),
+                self.key(shard),
+            )
 
 
 def _text(slot: bytes) -> str:
@@ -352,8 +355,8 @@ def _text(slot: bytes) -> str:
 
 def _acknowledgement(done: Done, token: str) -> tuple[int, str, bytes, bytes, str, bool, str]:
     """Return what the script is told of *done* in the life *token*."""
-    ticket, rest = done.ticket, done[1:5]
+    ticket, fields = done.ticket, done[1:5]
     if ticket is None:
-        return 0, "", b"", *rest
+        return 0, "", b"", *fields
     is_of_this_life = ticket.token == token
-    return ticket.id, "" if is_of_this_life else ticket.token, b"" if is_of_this_life else ticket.entry, *rest
+    return ticket.id, "" if is_of_this_life else ticket.token, b"" if is_of_this_life else ticket.entry, *fields

@@ -150,6 +150,6 @@ def _client(cls: Any, url: str | None, options: dict[str, Any]) -> Any:
     return cls.from_url(url, **options) if url else cls(**options)
 
 
-def _name_of(found: Mapping[str, Any]) -> str:
-    place = found.get("path") or f"{found.get('host', 'localhost')}:{found.get('port', 6379)}"
-    return f"{place}/{found['db']}" if found.get("db") else str(place)
+def _name_of(options: Mapping[str, Any]) -> str:
+    address = options.get("path") or f"{options.get('host', 'localhost')}:{options.get('port', 6379)}"
+    return f"{address}/{options['db']}" if options.get("db") else str(address)

@@ -40,7 +40,7 @@ class Shards:
 
     def note(self, shard: int, answer: Taken, *, has_asked: bool) -> None:
         """Note the *answer* to a look at a shard. If that asked for no requests, it does not say whether it is busy."""
-        self.newest[shard] = max([self.newest[shard], *(ticket.id for ticket, _ in answer.found)])
+        self.newest[shard] = max([self.newest[shard], *(ticket.id for ticket, _ in answer.requests)])
         self._left[shard] = answer.left
         if has_asked:
             self._said[shard] = answer.is_busy, answer.seq

@@ -122,7 +122,7 @@ class SharedQueue:
     def requeue(self, name: str, host: str | None) -> int:
         """Make the requests on the list *name*, of *host* if given, pending again; return how many."""
         script, requeued = self._server.script("head", "requeue"), 0
-        chosen = [each for each in self.listed(name) if host in (None, each.host)]
+        chosen = [row for row in self.listed(name) if host in (None, row.host)]
         for key in self._keys:
             chain = self._client.hget(key, "chain")
             rows = [(row.value, row.slot, row.score, without_retries(row.entry)) for row in chosen if row.key == key]

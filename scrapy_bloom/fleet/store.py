@@ -124,7 +124,7 @@ class FleetStore:
 
     def seen(self, fingerprints: Sequence[bytes]) -> list[bool]:
         """Return for each of *fingerprints* whether this process knows it. Remembers nothing, and asks nobody."""
-        return [each in self.chain for each in fingerprints]
+        return [fingerprint in self.chain for fingerprint in fingerprints]
 
     def push(
         self,
@@ -191,8 +191,8 @@ class FleetStore:
             page = self.claims.granted.popleft()
             self.in_flight[id(page.request)] = page
             return page.request, False
-        while (found := self._client.next()) is not None:
-            ticket, entry = found
+        while (ready := self._client.next()) is not None:
+            ticket, entry = ready
             if self._client.times_back != self.times_anew:  # the server may not know what this process knows
                 self.chain.close()
                 self.chain, self.times_anew = self._new_chain(), self._client.times_back

@@ -53,7 +53,7 @@ def left_by_scrapy_redis(server: Server, settings: BaseSettings, spider: str) ->
         settings.get("SCHEDULER_DUPEFILTER_KEY") or "%(spider)s:dupefilter",
     )
     try:
-        return [name for name in (each % {"spider": spider} for each in names) if server.client.exists(name)]
+        return [name for name in (template % {"spider": spider} for template in names) if server.client.exists(name)]
     except RedisError:  # a user that may see no keys but ours
         return []
 
@@ -92,17 +92,17 @@ def take_over(queue: Queue, settings: BaseSettings, spider: str, entries: Entrie
             "filter, and pages are fetched again.",
         )
     queue.begin()
-    found: dict[str, Any] = {"requests": 0, "fingerprints": 0, "refused": [], "renamed": []}
+    summary: dict[str, Any] = {"requests": 0, "fingerprints": 0, "refused": [], "renamed": []}
     for name, kind in kinds.items():
         if kind == b"set":
-            found["fingerprints"] += _take_filter(queue, name)
+            summary["fingerprints"] += _take_filter(queue, name)
         else:
             is_fifo = kind == b"list" and "Lifo" not in str(settings.get("SCHEDULER_QUEUE_CLASS"))
             # The list of a FIFO queue begins with what came last.
-            _take_requests(queue, _batches(client, name, kind), entries, found, push="RPUSH" if is_fifo else "LPUSH")
-        found["renamed"].append(f"{{{name}}}:taken-over")
+            _take_requests(queue, _batches(client, name, kind), entries, summary, push="RPUSH" if is_fifo else "LPUSH")
+        summary["renamed"].append(f"{{{name}}}:taken-over")
         client.rename(name, f"{{{name}}}:taken-over")
-    return found
+    return summary
 
 
 def _take_filter(queue: Queue, name: str) -> int:
@@ -111,7 +111,7 @@ def _take_filter(queue: Queue, name: str) -> int:
         cursor, members = queue.server.client.sscan(name, cursor or 0, count=1000)
         fingerprints = [bytes.fromhex(member.decode()) for member in members if len(member) == _HEX_DIGITS]
         for shard in range(queue.shards):
-            queue.add(shard, [each for each in fingerprints if queue.shard_of(each) == shard])
+            queue.add(shard, [fingerprint for fingerprint in fingerprints if queue.shard_of(fingerprint) == shard])
         taken += len(fingerprints)
     return taken
 
@@ -123,7 +123,7 @@ def _batches(client: Any, name: str, kind: bytes) -> Iterator[list[bytes]]:
 
 
 def _take_requests(
-    queue: Queue, batches: Iterable[list[bytes]], entries: Entries, found: dict[str, Any], *, push: str
+    queue: Queue, batches: Iterable[list[bytes]], entries: Entries, summary: dict[str, Any], *, push: str
 ) -> None:
     """Enqueue the requests in *batches*, each of which has a fingerprint here by which it is taken over once."""
     times: Counter[bytes] = Counter()
@@ -134,14 +134,14 @@ def _take_requests(
                 request = entries.read(PLAIN + packed(_PlainUnpickler(io.BytesIO(body)).load()))
                 entry = entries.write(request)
             except Exception as error:  # whatever the entry makes the request raise
-                found["refused"].append(f"{body[:40]!r}...: {error}")
+                summary["refused"].append(f"{body[:40]!r}...: {error}")
                 continue
             times[body] += 1
             marker = hashlib.sha1(b"taken over %d " % times[body] + body, usedforsecurity=False).digest()
             slot = str(request.meta.get("download_slot") or urlparse_cached(request).hostname or "")
             lane = Lane(slot, str(-2 * request.priority), push)
             links.append(Link(queue.shard_of(marker), marker, lane, entry))
-        found["requests"] += queue.enqueue(links)
+        summary["requests"] += queue.enqueue(links)
 
 
 class _PlainUnpickler(pickle.Unpickler):

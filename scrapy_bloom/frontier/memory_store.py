@@ -73,7 +73,7 @@ class MemoryStore:
 
     def seen(self, fingerprints: Sequence[bytes]) -> list[bool]:
         """Return for each of *fingerprints* whether it was added before. Remembers nothing."""
-        return [each in self.chain for each in fingerprints]
+        return [fingerprint in self.chain for fingerprint in fingerprints]
 
     def push(
         self,

@@ -112,7 +112,9 @@ class Database:
                 self._thin_figures()
             run("DELETE FROM redo WHERE last_id <= ?", (redo_until,))
             if batch.fingerprints or state.last_id > self.state.last_id:  # without gaps: a gap says the filter is older
-                prints = b"".join(len(each).to_bytes(2, "little") + each for each in batch.fingerprints)
+                prints = b"".join(
+                    len(fingerprint).to_bytes(2, "little") + fingerprint for fingerprint in batch.fingerprints
+                )
                 run("INSERT INTO redo VALUES (?, ?, ?)", sealed(self.state.last_id, state.last_id, prints))
             run("COMMIT")
         except BaseException:
@@ -156,8 +158,8 @@ class Database:
     def _write_notes(self, batch: Batch, state: State) -> None:
         """Write the notes of *batch* and *state*; delete those without a body, and those of finished feeds."""
         notes = [("feed", feed.path, _packed(feed)) for feed in batch.feeds if not feed.is_finished]
-        notes += [(*place, body) for place, body in batch.notes.items() if body]
-        outdated = [place for place, body in batch.notes.items() if not body]
+        notes += [(topic, key, body) for (topic, key), body in batch.notes.items() if body]
+        outdated = [topic_and_key for topic_and_key, body in batch.notes.items() if not body]
         outdated += [("feed", feed.path) for feed in batch.feeds if feed.is_finished]
         self.writer.executemany("DELETE FROM note WHERE topic = ? AND key = ?", outdated)
         self._insert("REPLACE INTO note VALUES", [*(sealed(*note) for note in notes), _noted(state)])
@@ -179,14 +181,14 @@ class Database:
         """Return id and body of up to *most* rows of *lane* with ids between *after* and *before*, in order."""
         order = "DESC" if newest_first else "ASC"
         query = f"SELECT id, body FROM request WHERE lane = ? AND id > ? AND id < ? ORDER BY id {order} LIMIT ?"  # noqa: S608 - one of two
-        found = self.select(query, lane, after, before, most)
-        if not found:
+        rows = self.select(query, lane, after, before, most)
+        if not rows:
             raise damaged(self.path, "pending requests are missing")
-        return [(id_, self._whole(lane, id_, row)) for id_, row in found]
+        return [(id_, self._whole(lane, id_, row)) for id_, row in rows]
 
-    def _whole(self, place: object, key: object, row: object) -> bytes:
-        if (body := unsealed(place, key, row)) is None:
-            raise damaged(self.path, f"what it holds at {place} {key} contradicts its checksum")
+    def _whole(self, first_column: object, second_column: object, row: object) -> bytes:
+        if (body := unsealed(first_column, second_column, row)) is None:
+            raise damaged(self.path, f"what it holds at {first_column} {second_column} contradicts its checksum")
         return body
 
     def select(self, query: str, *values: object) -> list[Any]:
@@ -206,12 +208,12 @@ class Database:
 
     def lanes(self) -> list[LaneRow]:
         """Return the lanes that have rows, as many as the last commit noted."""
-        found = [LaneRow(*row) for row in self.select("SELECT * FROM lane WHERE rows != 0")]
-        if not all(lane.is_sound() for lane in found):
+        lanes = [LaneRow(*row) for row in self.select("SELECT * FROM lane WHERE rows != 0")]
+        if not all(lane.is_sound() for lane in lanes):
             raise damaged(self.path, "a lane has values that none can have")
-        if (total := sum(lane.rows for lane in found)) != self.state.pending:
+        if (total := sum(lane.rows for lane in lanes)) != self.state.pending:
             raise damaged(self.path, f"its lanes have {total:,} requests, and {self.state.pending:,} were noted")
-        return found
+        return lanes
 
     def redo(self) -> list[tuple[int, list[bytes]]]:
         """Return the redo list: of each commit the last id before it, and its fingerprints."""
@@ -232,8 +234,8 @@ class Database:
 
     def last_figures(self) -> Figures | None:
         """Return the newest figures; None if there are none."""
-        found = self.select("SELECT * FROM figures ORDER BY time DESC LIMIT 1")
-        return Figures(*found[0]) if found and all(isinstance(each, (int, float)) for each in found[0]) else None
+        rows = self.select("SELECT * FROM figures ORDER BY time DESC LIMIT 1")
+        return Figures(*rows[0]) if rows and all(isinstance(value, (int, float)) for value in rows[0]) else None
 
     def pages(self) -> dict[str, int]:
         """Return how many pages each host has had."""
@@ -301,14 +303,15 @@ def damaged(path: Path, problem: object) -> DamagedError:
     return DamagedError(path, str(problem), advice=f"{advice}scrapy bloom verify --fix {jobdir}")
 
 
-def sealed(place: object, key: object, body: bytes) -> tuple[Any, Any, bytes]:
+def sealed(first_column: object, second_column: object, body: bytes) -> tuple[Any, Any, bytes]:
     """Return the row of *body* under two other columns: behind a CRC-32 of all three."""
-    return place, key, crc32(body, crc32(f"{place} {key}".encode())).to_bytes(4, "little") + body
+    checksum = crc32(body, crc32(f"{first_column} {second_column}".encode()))
+    return first_column, second_column, checksum.to_bytes(4, "little") + body
 
 
-def unsealed(place: object, key: object, stored: object) -> bytes | None:
+def unsealed(first_column: object, second_column: object, stored: object) -> bytes | None:
     """Return the body that was :func:`sealed`; None if *stored* is damaged, or not what belongs in this place."""
-    if not isinstance(stored, bytes) or stored != sealed(place, key, stored[4:])[2]:
+    if not isinstance(stored, bytes) or stored != sealed(first_column, second_column, stored[4:])[2]:
         return None
     return stored[4:]
 

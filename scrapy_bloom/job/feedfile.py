@@ -227,7 +227,7 @@ def goes_on(path: Path, feed: FeedLength, shell: tuple[bytes, bytes]) -> bool:
     follows our items, it is cut off. Bytes that other programs wrote stay.
     """
     begin, tail = shell
-    size, own = size_of(path), tail if feed.items else begin + tail
+    size, shell_part = size_of(path), tail if feed.items else begin + tail
     if size < feed.length:
         logger.warning(
             "%s has %s fewer than this job has written to it; their items are not written again",
@@ -235,7 +235,7 @@ def goes_on(path: Path, feed: FeedLength, shell: tuple[bytes, bytes]) -> bool:
             counted(feed.length - size, "byte"),
         )
         return size > 0 and not tail and feed.items > 0
-    if own and size - feed.length == len(own) and _has_at(path, own, feed.length):
+    if shell_part and size - feed.length == len(shell_part) and _has_at(path, shell_part, feed.length):
         os.truncate(path, feed.length)
     elif tail and feed.items and size > feed.length:
         logger.warning("%s was written to by others behind the items of this job, which begins anew there", path)

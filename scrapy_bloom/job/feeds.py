@@ -93,8 +93,8 @@ def is_of(note: FeedLength, template: str, path: str, jobdir: Path, *, is_batche
     place = place_of(path, jobdir)
     if not is_batched:
         return Path(note.path).absolute() == Path(path).absolute() or (note.place != "" and note.place == place)
-    names, folders = {PurePath(each).name for each in (note.template, template)}, {note.place, place}
-    return note.template == template or (len(names) == 1 == len({PurePath(each).parent for each in folders}))
+    names, folders = {PurePath(uri).name for uri in (note.template, template)}, {note.place, place}
+    return note.template == template or (len(names) == 1 == len({PurePath(folder).parent for folder in folders}))
 
 
 def path_now(feed: FeedLength, jobdir: Path) -> Path:

@@ -190,7 +190,10 @@ class JobStore(MemoryStore):
         """Return for each of *fingerprints* whether it was added before. Remembers nothing."""
         waiting, writing = self._commits.batch.fingerprints, self._commits.writing.fingerprints
         unsaved = self._open_pages.unsaved
-        return [each in waiting or each in writing or each in self.chain or each in unsaved for each in fingerprints]
+        return [
+            fingerprint in waiting or fingerprint in writing or fingerprint in self.chain or fingerprint in unsaved
+            for fingerprint in fingerprints
+        ]
 
     def forget(self, fingerprint: bytes) -> bool:
         """Take *fingerprint* back, durably. Return False if it was not known."""

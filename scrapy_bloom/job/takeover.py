@@ -98,10 +98,10 @@ def _import(database: Database, crawler: Crawler, copy: Path, *, is_dict: bool) 
     order = Order.of(crawler.settings, in_job=True)
     count = len(scheduler)
     state, batch = database.state, Batch()
-    for place, request in enumerate(_drain(scheduler)):
+    for index, request in enumerate(_drain(scheduler)):
         key = key_of(request, order)
         # Before all later ones, and in the order in which Scrapy would have handed them out. No two are equal.
-        id_ = -place - 1 if order.is_lifo[key.is_start] else place - 2 * count
+        id_ = -index - 1 if order.is_lifo[key.is_start] else index - 2 * count
         lane = Lane(key, is_lifo=True)
         batch.lanes[lane.id] = lane
         batch.added[id_] = (lane.id, serialize.dumps(request, crawler.spider))

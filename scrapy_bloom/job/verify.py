@@ -35,10 +35,13 @@ def verify_job(jobdir: str | os.PathLike[str]) -> list[str]:
     """
     directory, path = files_of(jobdir)
     with lock_directory(directory):
-        found = inspect_directory(directory, thorough=True)
-        problems = list(found.damage)
+        description = inspect_directory(directory, thorough=True)
+        problems = list(description.damage)
         checks: list[Callable[[Database], object]] = [_check_file, _check_requests, Database.lanes, Database.redo]
-        checks += [_check_notes, lambda database: check_same_moment(database, found.chain_id, found.watermark)]
+        checks += [
+            _check_notes,
+            lambda database: check_same_moment(database, description.chain_id, description.watermark),
+        ]
         try:
             with closing(Database(path, read_only=True)) as database:
                 for check in checks:
@@ -55,8 +58,8 @@ def _check_file(database: Database) -> None:
     with database.path.open("rb") as file:
         if file.read(20)[18:] not in {b"", bytes([2, 2])}:  # SQLite's formats for writing and reading
             raise damaged(database.path, "SQLite would not write to it")
-    if (found := database.select("PRAGMA integrity_check(20)")) != [("ok",)]:
-        raise damaged(database.path, "; ".join(row[0] for row in found))
+    if (rows := database.select("PRAGMA integrity_check(20)")) != [("ok",)]:
+        raise damaged(database.path, "; ".join(row[0] for row in rows))
 
 
 def _check_notes(database: Database) -> None:
@@ -103,10 +106,10 @@ def fix_job(jobdir: str | os.PathLike[str]) -> tuple[int, int]:
     directory, path = files_of(jobdir)
     new_path = directory / f"{NAME}.new"
     with lock_directory(directory), closing(connect(path, read_only=True)) as old:
-        found = inspect_directory(directory)
-        if found.damage:
+        description = inspect_directory(directory)
+        if description.damage:
             advice = "Restore it from a backup, or delete the layer files: then pages are fetched again."
-            raise UnusableError(directory, f"has a damaged filter: {found.damage[0]}", advice=advice)
+            raise UnusableError(directory, f"has a damaged filter: {description.damage[0]}", advice=advice)
         with suppress(DamagedError, *UNREADABLE):
             check_format(old, path)
         for suffix in ("", "-wal", "-shm"):
@@ -120,8 +123,8 @@ def fix_job(jobdir: str | os.PathLike[str]) -> tuple[int, int]:
             if not saved and noted == State():
                 _check_readable(old, path)
             new.state = replace(noted, pending=saved)
-            last_id = max(last_id, noted.last_id, found.watermark)
-            new.write(Batch(state=replace(noted, filter=found.chain_id, last_id=last_id, clean=False)))
+            last_id = max(last_id, noted.last_id, description.watermark)
+            new.write(Batch(state=replace(noted, filter=description.chain_id, last_id=last_id, clean=False)))
     for suffix in ("-wal", "-shm", ""):  # in this order: the log of another database must not stay beside a new one
         file = path.with_name(path.name + suffix)
         if file.exists():

@@ -86,8 +86,8 @@ class LinkMemory:
         is_ascii = _ASCII.encode(encoding) == _ASCII.encode()
         shares = is_ascii and decisions.fingerprints.ignore_fragments  # one fingerprint for all fragments of a page
         if fresh and shares:
-            own = _fingerprint_if_seen(base, of_url, decisions)
-            of_fragments = self._seen_without_fragment(fresh, own, site, folder)
+            page_fingerprint = _fingerprint_if_seen(base, of_url, decisions)
+            of_fragments = self._seen_without_fragment(fresh, page_fingerprint, site, folder)
             fresh, votes = fresh - of_fragments.keys(), [*votes, *of_fragments.values()]
         urls: dict[str, str] = {}
         fingerprints: list[bytes] = []
@@ -115,16 +115,16 @@ class LinkMemory:
             self._places, self._size, self._epoch = {}, 0, epoch
 
     def _seen_without_fragment(
-        self, links: Iterable[str], own: bytes | None, site: _Place, folder: _Place
+        self, links: Iterable[str], page_fingerprint: bytes | None, site: _Place, folder: _Place
     ) -> dict[str, bytes]:
         """Return those *links* with a fragment whose page was seen, each with the fingerprint of that page.
 
-        *own* is the fingerprint of the page that contains the links, if that was seen.
+        *page_fingerprint* is the fingerprint of the page that contains the links, if that was seen.
         """
         seen = {}
         for link in links:
             head, mark, _ = link.partition("#")
-            fingerprint = (site.seen.get(head) or folder.seen.get(head) if head else own) if mark else None
+            fingerprint = (site.seen.get(head) or folder.seen.get(head) if head else page_fingerprint) if mark else None
             if fingerprint is not None:
                 seen[link] = fingerprint
                 self._remember(link, fingerprint, site, folder)

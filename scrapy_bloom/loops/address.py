@@ -80,9 +80,9 @@ class Address(NamedTuple):
         if part[0] in "?;":
             kept = tuple(pair for pair in self.parameters if pair[0] != part)
             return None if len(kept) == len(self.parameters) else self._replace(parameters=kept)
-        _, place, text = part.split("/", 2)
+        _, index, text = part.split("/", 2)
         segments = self.segments
-        at = int(place) + (len(segments) if place[0] == "-" else 0)
+        at = int(index) + (len(segments) if index[0] == "-" else 0)
         if len(segments) < 2 or not 0 <= at < len(segments) or self.mask(at) != text:
             return None
         return self._replace(segments=segments[:at] + segments[at + 1 :])

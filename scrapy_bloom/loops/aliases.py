@@ -96,9 +96,9 @@ class Alias(NamedTuple):
 
     def describe(self) -> str:
         """Return the part as people call it."""
-        place, _, text = self.part[1:].partition("/")
+        index, _, text = self.part[1:].partition("/")
         if self.part[0] == "/":
-            return f"the first folder /{text}/" if place == "0" else f"the {text} at the end of the path"
+            return f"the first folder /{text}/" if index == "0" else f"the {text} at the end of the path"
         return f"the parameter {self.part[1:]}" if len(self.part) > 1 else "the session id in the path"
 
     def rule(self) -> str:

@@ -365,7 +365,7 @@ class Tree:
             assert isinstance(original, Host)  # noqa: S101 - right below the root, all are
             kind.host = original
         if section:
-            own = self.evidence.setdefault(host, {})
+            evidence = self.evidence.setdefault(host, {})
             # A new place may bring more than the pages on the way to it, so it starts with the rate of new sections.
             begin = self.root.children[host].expects()
             parts = [f"?{key}" for key in keys]
@@ -373,7 +373,7 @@ class Tree:
                 parts.append(f"{section} {depth} {name}")
                 if _has_letter(name):
                     parts.append(name)
-            kind.alike = tuple([own.setdefault(part, Evidence(begin)) for part in parts])
+            kind.alike = tuple([evidence.setdefault(part, Evidence(begin)) for part in parts])
         return kind
 
 

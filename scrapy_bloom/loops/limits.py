@@ -120,8 +120,8 @@ def objection_by(options: LoopOptions) -> Callable[[str], Objection | None]:
         # Of real links 87 in 100 get no further, in under a microsecond.
         if len(url) <= length and url.count("/") < slashes and url.count("&") < ampersands:
             return None
-        found = first_exceeded(url)
-        return None if found is None or is_allowed(url) else found
+        exceeded = first_exceeded(url)
+        return None if exceeded is None or is_allowed(url) else exceeded
 
     def first_exceeded(url: str) -> Objection | None:
         url = url.partition("#")[0]

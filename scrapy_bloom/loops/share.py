@@ -156,31 +156,31 @@ class Share:
 
     def page_done(self, mark: Mark, brought: Brought, url: str = "") -> None:
         """Learn what the page at *url* brought."""
-        own = [*self._lane(mark.lane).path()]
+        page_kinds = [*self._lane(mark.lane).path()]
         news, links = brought.news, self.links.of(mark.fingerprint)
-        touched = own
+        touched = page_kinds
         if brought.is_page:
             self.aliases.learn(Address.of(url), brought.sketch)
-            touched = own + self._count_answer(own[-2], has_news=news > 0)
-        parts = {id(part): part for kind in own for part in kind.alike}
-        for kind in own:
+            touched = page_kinds + self._count_answer(page_kinds[-2], has_news=news > 0)
+        parts = {id(part): part for kind in page_kinds for part in kind.alike}
+        for kind in page_kinds:
             kind.note(news)
             kind.count_links(links)
         for part in parts.values():
             part.note(news)
         if news and mark.source and links == 1:
-            touched = touched + self._credit(mark.source, own, parts)
+            touched = touched + self._credit(mark.source, page_kinds, parts)
         for node in [node for kind in touched for node in kind.nodes]:
             cost = node.weigh()
             if cost < node.cost * 0.999:  # dearer ones are found when it is their turn
                 self._queue(node, cost)
 
-    def _credit(self, source: str, own: list[Kind], noted: Mapping[int, Evidence]) -> list[Kind]:
+    def _credit(self, source: str, page_kinds: list[Kind], noted: Mapping[int, Evidence]) -> list[Kind]:
         """Give the lane *source*, which alone linked to a page, credit for its news, but for what the page has *noted*.
 
-        Returns the kinds that have got credit: all kinds of the source that are not the page's *own*.
+        Returns the kinds that have got credit: all kinds of the source that are not in *page_kinds*, those of the page.
         """
-        kinds = [kind for kind in self._lane(source).path() if kind not in own]
+        kinds = [kind for kind in self._lane(source).path() if kind not in page_kinds]
         parts = {id(part): part for kind in kinds for part in kind.alike if id(part) not in noted}
         for evidence in (*kinds, *parts.values()):
             evidence.credit()

@@ -79,13 +79,13 @@ def machine_over(server: RedisServer, limit: int | None) -> type[RuleBasedStateM
             life = self.lives[name]
             for _ in range(1 + is_lost):  # an answer that is lost is asked for again
                 answer = self.queue.take(0, life.token, life.newest, most)
-            for ticket, entry in answer.found:
+            for ticket, entry in answer.requests:
                 number = int(entry)
                 assert number not in self.done
                 assert not any(number in other.held for other in self.lives.values())
                 life.held[number] = ticket
                 life.newest = max(life.newest, ticket.id)
-            if not answer.found:
+            if not answer.requests:
                 waiting = self.waiting()
                 assert answer.is_busy or answer.left == len(waiting)
                 assert all(limit is not None and self.counted()[number % 3] == limit for number in waiting)
@@ -148,7 +148,7 @@ def machine_over(server: RedisServer, limit: int | None) -> type[RuleBasedStateM
             life, other = self.lives[name], self.lives["one" if name == "other" else "other"]
             with server.client() as client:
                 client.zadd(f"{self.queue.key(0)}:workers", {life.token: 0})
-            for ticket, entry in self.queue.take(0, other.token, other.newest, most).found:
+            for ticket, entry in self.queue.take(0, other.token, other.newest, most).requests:
                 other.held[int(entry)] = ticket
                 other.newest = max(other.newest, ticket.id)
             with pytest.raises(LifeEndedError, match="lease"):
@@ -233,14 +233,14 @@ def test_a_host_that_ran_empty_before_its_limit_goes_on(mortal: RedisServer, cap
     queue.begin()
     queue.join("token", "one")
     queue.finish(0, "token", 1, [link(1), link(4)])
-    first = queue.take(0, "token", 0, 5).found
+    first = queue.take(0, "token", 0, 5).requests
     assert not caplog.messages
     queue.finish(0, "token", 2, [link(7), link(10)])
     then = queue.take(0, "token", max(ticket.id for ticket, _ in first), 5)
-    queue.finish(0, "token", 3, [Done(ticket) for ticket, _ in first + then.found])
-    last = queue.take(0, "token", then.found[0][0].id, 5)
+    queue.finish(0, "token", 3, [Done(ticket) for ticket, _ in first + then.requests])
+    last = queue.take(0, "token", then.requests[0][0].id, 5)
     connection.close()
     assert len(first) == 2
-    assert len(then.found) == 1
+    assert len(then.requests) == 1
     assert (last.is_busy, last.left) == (False, 1)
     assert [message.split()[0] for message in caplog.messages] == ["host-1"]

@@ -45,7 +45,7 @@ class Worker:
         queue.join(self.token, name)
 
     def take(self, most: int = 100, later: Any = ()) -> dict[str, Ticket]:
-        found = self.queue.take(0, self.token, self.newest, most, later, number=self.number).found
+        found = self.queue.take(0, self.token, self.newest, most, later, number=self.number).requests
         self.newest = max([self.newest, *[ticket.id for ticket, _ in found]])
         return {entry.decode(): ticket for ticket, entry in found}
 
@@ -88,8 +88,8 @@ def test_a_call_that_is_made_twice_counts_once(make: Any) -> None:
     links = [link("a", is_filtered=False)]
     assert [queue.finish(0, "token", 1, links).new for _ in range(2)] == [1, 0]
     first = queue.take(0, "token", 0, 5)
-    assert queue.take(0, "token", 0, 5).found == first.found != []
-    assert queue.take(0, "token", first.found[0][0].id, 5).found == []
+    assert queue.take(0, "token", 0, 5).requests == first.requests != []
+    assert queue.take(0, "token", first.requests[0][0].id, 5).requests == []
 
 
 def test_a_worker_may_want_thousands(make: Any) -> None:
@@ -154,7 +154,7 @@ def test_a_new_life_takes_over_what_the_last_one_held(make: Any) -> None:
     second = Queue(first.queue.server, "bloom:test")
     second.begin()
     second.join("new token", "one")
-    assert [entry for _, entry in second.take(0, "new token", 0, 5).found] == [b"a"]
+    assert [entry for _, entry in second.take(0, "new token", 0, 5).requests] == [b"a"]
 
 
 def test_a_request_that_kills_its_worker_is_dead_lettered(make: Any) -> None:
