@@ -85,7 +85,7 @@ class Crawl:
     """``scrapy bloom crawl`` in a process of its own."""
 
     def __init__(self, project: Path, site: Site, *arguments: str, output: str = "-o") -> None:
-        command = [sys.executable, "-m", "scrapy_bloom", "crawl", "site", "-a", f"url={site.url}", "--json"]
+        command = [sys.executable, "-m", "scrapy_bloom", "crawl", "site", "-a", f"url={site.start_url}", "--json"]
         command += [output, "items.jl", *arguments]
         environment = {
             **os.environ,
@@ -145,7 +145,7 @@ def items_of(project: Path) -> Counter[str]:
 
 def assert_each_item_once(project: Path, site: Site) -> None:
     items = items_of(project)
-    assert len(items) == 2 * site.pages
+    assert len(items) == 2 * site.count
     assert set(items.values()) == {1}
 
 
@@ -158,7 +158,7 @@ def test_each_item_is_in_the_file_once_though_workers_and_server_are_killed(proj
     os.kill(crawl.children("-server")[0], signal.SIGKILL)
     found = crawl.finish()
     assert (found["code"], found["outcome"]) == (0, "finished"), crawl.log()
-    assert found["items_in_file"] == 2 * site.pages
+    assert found["items_in_file"] == 2 * site.count
     assert sum(worker["deaths"] for worker in found["workers"]) == 1
     assert not site.missing()
     assert_each_item_once(project, site)
@@ -184,7 +184,7 @@ def test_a_crawl_whose_file_lacks_items_is_not_finished(project: Path, site: Sit
     found = Crawl(project, site, "--workers", "2", "-s", "DOWNLOAD_DELAY=0").finish()
     assert found["code"] == 1
     assert found["outcome"].startswith("failed: 2 items")
-    assert found["items_in_file"] == 2 * site.pages - 2
+    assert found["items_in_file"] == 2 * site.count - 2
     assert not site.missing()
 
 
@@ -196,7 +196,7 @@ def test_the_same_command_goes_on_after_ctrl_c(project: Path, site: Site) -> Non
     found = crawl.finish()
     assert (found["code"], found["outcome"]) == (3, "stopped"), crawl.log()
     found = Crawl(project, site, "--workers", "2", "-s", "JOBDIR=job").finish()
-    assert (found["code"], found["items_in_file"]) == (0, 2 * site.pages)
+    assert (found["code"], found["items_in_file"]) == (0, 2 * site.count)
     assert_each_item_once(project, site)
 
 

@@ -58,8 +58,8 @@ def test_a_command_that_looks_at_pages_leaves_the_server_alone(
         }
         lines = [f"{name} = {value!r}\n" for name, value in settings.items()]
         (tmp_path / "project.py").write_text("".join(lines))
-        (tmp_path / "spiders.py").write_text(SPIDER.format(url=site.url))
-        arguments = [part.format(url=site.url) for part in command]
+        (tmp_path / "spiders.py").write_text(SPIDER.format(url=site.start_url))
+        arguments = [part.format(url=site.start_url) for part in command]
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
         run = [sys.executable, "-m", "scrapy", *arguments]
         done = subprocess.run(
