@@ -188,27 +188,17 @@ def test_a_crawl_whose_file_lacks_items_is_not_finished(project: Path, site: Sit
     assert not site.missing()
 
 
-def test_the_same_command_goes_on_after_ctrl_c(project: Path, site: Site) -> None:
-    """Ctrl-C stops the crawl with an exit code of its own; the same command fetches the rest."""
-    crawl = Crawl(project, site, "--workers", "2", "-s", "JOBDIR=job")
-    crawl.wait_for(site, 15)
-    crawl.process.send_signal(signal.SIGINT)
-    found = crawl.finish()
-    assert (found["code"], found["outcome"]) == (3, "stopped"), crawl.log()
-    found = Crawl(project, site, "--workers", "2", "-s", "JOBDIR=job").finish()
-    assert (found["code"], found["items_in_file"]) == (0, 2 * site.count)
-    assert_each_item_once(project, site)
-
-
 def test_a_crawl_that_begins_overwrites_and_one_that_goes_on_does_not(project: Path, site: Site) -> None:
-    """As with Scrapy's ``-O`` and a job: the file of an earlier crawl goes, that of a stopped job stays."""
+    """As with Scrapy's ``-O`` and a job: the file of an earlier crawl goes, that of a job that Ctrl-C stopped stays."""
     (project / "items.jl").write_text("of an earlier crawl\n")
     arguments = ("--workers", "2", "-s", "JOBDIR=job")
     crawl = Crawl(project, site, *arguments, output="-O")
     crawl.wait_for(site, 15)
     crawl.process.send_signal(signal.SIGINT)
-    assert crawl.finish()["code"] == 3, crawl.log()
-    assert Crawl(project, site, *arguments, output="-O").finish()["code"] == 0
+    found = crawl.finish()
+    assert (found["code"], found["outcome"]) == (3, "stopped"), crawl.log()
+    found = Crawl(project, site, *arguments, output="-O").finish()
+    assert (found["code"], found["items_in_file"]) == (0, 2 * site.count)
     assert_each_item_once(project, site)
     (project / "items.jl").write_text("of another crawl\n")
     assert Crawl(project, site, *arguments, output="-O").finish()["code"] == 0

@@ -165,16 +165,6 @@ def test_a_bug_in_the_thread_ends_the_crawl_with_a_reason(server: RedisServer) -
         assert "CRITICAL" in running[0].log
 
 
-def test_a_lost_queue_ends_the_crawl_with_a_reason(server: RedisServer) -> None:
-    """When the server has lost the queue, its workers say so and end."""
-    with Site(pages=20) as site, workers(site, server.url, 1) as running, server.client() as redis:
-        site.gate.clear()
-        site.wait_for(2)
-        redis.flushall()
-        site.gate.set()
-        assert running[0].finish()["finish_reason"] == "fleet_lost", running[0].log
-
-
 @pytest.mark.skipif(scrapy.version_info < (2, 19), reason="to earlier versions, 0 meant no request at all")
 def test_no_limit_to_requests_at_once_is_none(server: RedisServer) -> None:
     """With ``CONCURRENT_REQUESTS = 0``, which is Scrapy's "no limit", every page is fetched, and the crawl ends."""
