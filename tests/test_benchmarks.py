@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -29,10 +28,8 @@ SLOW = ("memory", "pending", "compare", "fleet", "links")  # they start a dozen 
 
 
 def run_benchmark(*arguments: str) -> str:
-    path = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
     command = [sys.executable, "-m", "benchmarks", *arguments]
-    environment = os.environ | {"PYTHONPATH": path}
-    ended = subprocess.run(command, cwd=REPOSITORY, env=environment, text=True, capture_output=True, check=False)
+    ended = subprocess.run(command, cwd=REPOSITORY, text=True, capture_output=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     Answer = Callable[..., tuple[int, Any]]
     Scrapy = Callable[..., subprocess.CompletedProcess[str]]
 
-ROOT = Path(__file__).parents[2]
 PAGES = 80
 
 SETTINGS = """
@@ -122,7 +121,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def scrapy(project: Path, site: Site) -> Scrapy:
     """Runs ``scrapy`` in the project; returns what it printed."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "SITE": site.url}
+    environment = {**os.environ, "SITE": site.url}
     environment.pop("SCRAPY_SETTINGS_MODULE", None)
 
     def run(*arguments: object) -> subprocess.CompletedProcess[str]:

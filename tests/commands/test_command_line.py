@@ -16,7 +16,6 @@ from scrapy_bloom.commands.command_line import COMMANDS, main
 from scrapy_bloom.commands.terminal import OK, PIPE_CLOSED, USAGE, table, tracked, write
 
 ROOT = Path(__file__).parents[2]
-ELSEWHERE = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
 def test_every_command_is_documented(capsys: pytest.CaptureFixture[str]) -> None:
@@ -98,7 +97,7 @@ from scrapy_bloom.commands.command_line import main
 sys.exit(main())
 """
     command = [sys.executable, "-c", program, *arguments]
-    ran = subprocess.run(command, cwd=ROOT, env=ELSEWHERE, capture_output=True, text=True, check=False, timeout=60)
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
     assert (ran.returncode, ran.stderr.count("\n")) == (code, 0 if code == OK else 1), ran.stderr
     assert told in ran.stdout + ran.stderr
 
@@ -155,7 +154,7 @@ scrapy.cmdline._get_commands_dict = lambda *_: {"bloom": Command()}  # as if ins
 scrapy.cmdline.execute(["scrapy", "bloom", *sys.argv[1:]])
 """
     command = [sys.executable, "-c", program, "plan", "--urls", "1e6", "--json"]
-    ran = subprocess.run(command, cwd=tmp_path, env=ELSEWHERE, capture_output=True, text=True, check=False, timeout=60)
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
     assert (ran.returncode, ran.stderr) == (OK, "")
     assert '"urls": 1000000' in ran.stdout
 
@@ -169,7 +168,7 @@ import scrapy_bloom.commands.scrapy_command
 print(*sorted(set(sys.modules) - before))
 """
     command = [sys.executable, "-c", program]
-    ran = subprocess.run(command, cwd=tmp_path, env=ELSEWHERE, capture_output=True, text=True, check=True, timeout=60)
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60)
     names = ["scrapy_bloom", "scrapy_bloom.commands", "scrapy_bloom.commands.scrapy_command"]
     assert ran.stdout.split() == names
 

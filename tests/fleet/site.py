@@ -6,14 +6,12 @@ with Site(pages=200) as site, workers(site, server.url, 2) as running: ...
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
 import subprocess
 import sys
 import time
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.fleet.servers import PATIENCE
@@ -22,8 +20,6 @@ from tests.support.crawls import Busy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-ROOT = Path(__file__).parents[2]
 
 
 class Site(crawls.Site):
@@ -75,10 +71,7 @@ class Worker:
 
     def __init__(self, url: str, settings: dict[str, Any]) -> None:
         command = [sys.executable, "-m", "tests.fleet.site", url, json.dumps(settings)]
-        path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-        environment = {**os.environ, "PYTHONPATH": path}
-        pipe = subprocess.PIPE
-        self.process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment, cwd=ROOT)
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.log = ""
 
     def kill(self) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.fleet.servers import PATIENCE, wait_until
-from tests.fleet.site import ROOT, Site
+from tests.fleet.site import Site
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,14 +87,8 @@ class Crawl:
     def __init__(self, project: Path, site: Site, *arguments: str, output: str = "-o") -> None:
         command = [sys.executable, "-m", "scrapy_bloom", "crawl", "site", "-a", f"url={site.start_url}", "--json"]
         command += [output, "items.jl", *arguments]
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
-        }
         with (project / "log").open("ab") as log:
-            self.process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=project, env=environment
-            )
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=project)
         self.project = project
 
     def finish(self) -> dict[str, Any]:
