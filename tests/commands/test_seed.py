@@ -108,6 +108,7 @@ def test_what_is_torn_is_a_finding(tmp_path: Path, content: bytes, answer: Answe
     (tmp_path / "torn").write_bytes(content)
     code, found = answer("seed", tmp_path / "job", tmp_path / "torn")
     assert (code, len(found["findings"])) == (WRONG, 1)
+    assert str(tmp_path / "torn") in found["findings"][0]
     assert set(pending(tmp_path / "job")) <= set(URLS)
 
 
