@@ -17,12 +17,14 @@ from scrapy.utils.test import get_crawler
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-QUIET = {
-    name: {}
-    for name in ("DOWNLOAD_HANDLERS_BASE", "EXTENSIONS_BASE", "DOWNLOADER_MIDDLEWARES_BASE", "SPIDER_MIDDLEWARES_BASE")
-}
+_BASES = ("DOWNLOAD_HANDLERS", "EXTENSIONS", "DOWNLOADER_MIDDLEWARES", "SPIDER_MIDDLEWARES")
+NOTHING_ELSE: dict[str, Any] = {f"{name}_BASE": {} for name in _BASES}
+"""Settings of a crawl without what Scrapy enables by itself."""
 IN_FLIGHT = 16
 """Requests with the downloader: Scrapy's default for ``CONCURRENT_REQUESTS``."""
+
+if not is_reactor_installed():
+    install_reactor("twisted.internet.asyncioreactor.AsyncioSelectorReactor")
 
 
 class PlainSpider(Spider):
@@ -34,9 +36,17 @@ class PlainSpider(Spider):
 def quiet_crawler(settings: Mapping[str, Any]) -> Any:
     """Return a crawler with *settings* and nothing that is not measured."""
     logging.disable(logging.WARNING)
-    if not is_reactor_installed():
-        install_reactor("twisted.internet.asyncioreactor.AsyncioSelectorReactor")
-    return get_crawler(PlainSpider, {**QUIET, **settings})
+    return get_crawler(PlainSpider, {**NOTHING_ELSE, **settings})
+
+
+def begin(crawler: Any) -> Any:
+    """Give *crawler* its spider and an engine that downloads nothing; return its scheduler, which is not open yet."""
+    crawler.spider = crawler._create_spider()
+    crawler.engine = crawler._create_engine()
+    crawler.engine.spider = crawler.spider
+    scheduler = build_from_crawler(load_object(crawler.settings["SCHEDULER"]), crawler)
+    crawler.engine._slot = _Slot(False, CallLaterOnce(lambda: None), scheduler)
+    return scheduler
 
 
 class Engine:
@@ -49,11 +59,8 @@ class Engine:
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         crawler = quiet_crawler(settings)
-        crawler.spider = crawler._create_spider()
-        self._engine = crawler.engine = crawler._create_engine()
-        self._engine.spider = crawler.spider
-        self.scheduler: Any = build_from_crawler(load_object(crawler.settings["SCHEDULER"]), crawler)
-        self._engine._slot = _Slot(False, CallLaterOnce(lambda: None), self.scheduler)
+        self.scheduler = begin(crawler)
+        self._engine = crawler.engine
         self.scheduler.open(crawler.spider)
         self._in_flight: deque[Request] = deque()
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +12,10 @@ from scrapy.utils.reactor import install_reactor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+# Processes that tests start import the package that is tested, and the tests, wherever they run.
+root = str(Path(__file__).parents[1])
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
 
 # Machines that run several suites at once are slow now and then; time is measured in benchmarks, not here.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])

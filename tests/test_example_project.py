@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import signal
@@ -25,11 +24,9 @@ def project(tmp_path: Path) -> Path:
 
 
 def start(project: Path, command: str, *more: str) -> subprocess.Popen[str]:
-    path = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
     return subprocess.Popen(
         [sys.executable, "-m", *command.split(), *more],
         cwd=project,
-        env=os.environ | {"PYTHONPATH": path},
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

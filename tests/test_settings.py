@@ -13,13 +13,6 @@ from scrapy_bloom.errors import SettingsError
 from scrapy_bloom.settings import BloomSettings
 
 
-def test_without_settings_the_defaults_are_those_of_the_documentation() -> None:
-    """A crawl that sets nothing but the class gets a million URLs at one in a million."""
-    found = BloomSettings.from_settings(Settings())
-    assert (found.capacity, found.error_rate, found.max_age) == (1_000_000, 1e-6, None)
-    assert (found.url_rules, found.loop_guard, found.forget_failed) == ((), False, False)
-
-
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
     [

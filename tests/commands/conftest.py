@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     Answer = Callable[..., tuple[int, Any]]
     Scrapy = Callable[..., subprocess.CompletedProcess[str]]
 
-ROOT = Path(__file__).parents[2]
 PAGES = 80
 
 SETTINGS = """
@@ -104,25 +103,20 @@ def site() -> Iterator[Site]:
 
 @pytest.fixture(scope="session")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project with the spider ``books`` and our command."""
+    """A project with the spider ``books``."""
     project = tmp_path_factory.mktemp("project")
     (project / "shop").mkdir()
     (project / "scrapy.cfg").write_text("[settings]\ndefault = shop.settings\n")
     (project / "shop" / "__init__.py").touch()
-    commands = 'COMMANDS_MODULE = "shop.commands"\n'  # as the entry point does in an installation
-    (project / "shop" / "settings.py").write_text(SETTINGS + commands)
+    (project / "shop" / "settings.py").write_text(SETTINGS)
     (project / "shop" / "spiders.py").write_text(SPIDERS)
-    (project / "shop" / "commands").mkdir()
-    (project / "shop" / "commands" / "__init__.py").touch()
-    bloom = "from scrapy_bloom.commands.scrapy_command import Command as C\n\n\nclass Command(C):\n    pass\n"
-    (project / "shop" / "commands" / "bloom.py").write_text(bloom)
     return project
 
 
 @pytest.fixture(scope="session")
 def scrapy(project: Path, site: Site) -> Scrapy:
     """Runs ``scrapy`` in the project; returns what it printed."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "SITE": site.url}
+    environment = {**os.environ, "SITE": site.url}
     environment.pop("SCRAPY_SETTINGS_MODULE", None)
 
     def run(*arguments: object) -> subprocess.CompletedProcess[str]:

@@ -86,15 +86,6 @@ def test_lines_that_are_no_urls_are_findings(tmp_path: Path, answer: Answer) -> 
     assert "line 1" in found["findings"][0]
 
 
-def test_a_torn_list_is_a_finding(tmp_path: Path, answer: Answer) -> None:
-    """What comes before the damage is imported."""
-    (tmp_path / "list.gz").write_bytes(gzip.compress(LIST)[:-40])
-    code, found = answer("import", tmp_path, tmp_path / "list.gz")
-    assert (code, len(found["findings"])) == (WRONG, 1)
-    assert "list.gz" in found["findings"][0]
-    assert found["urls"] < 50
-
-
 def test_what_cannot_be_read_is_one_line(tmp_path: Path, answer: Answer) -> None:
     """A file that is not there begins no job; neither that nor something else than a list marks anything as seen."""
     code, error = answer("import", tmp_path / "job", tmp_path / "nowhere")

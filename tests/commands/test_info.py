@@ -19,7 +19,7 @@ from scrapy import Request
 from scrapy_bloom.commands.command_line import main
 from scrapy_bloom.commands.info import info
 from scrapy_bloom.commands.terminal import OK, WRONG
-from tests.commands.conftest import ROOT, fetched
+from tests.commands.conftest import fetched
 from tests.support.engine import opened, snapshot
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def test_a_running_and_a_killed_crawl_are_told(
 ) -> None:
     """Beside a crawl, what is pending at its last commit; after kill -9, the same, and that it was not closed."""
     command = [sys.executable, "-m", "scrapy", "crawl", "books", "-s", f"JOBDIR={tmp_path}", "-s", "DOWNLOAD_DELAY=0.1"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "SITE": site.url}
+    environment = {**os.environ, "SITE": site.url}
     with subprocess.Popen(command, cwd=project, env=environment, stderr=subprocess.DEVNULL) as process:
         try:
             found: dict[str, Any] = {}

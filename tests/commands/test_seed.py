@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import os
 import signal
 import subprocess
 import sys
@@ -22,7 +21,7 @@ from scrapy_bloom.commands.locations import locations_in
 from scrapy_bloom.commands.terminal import OK, USAGE, WRONG
 from scrapy_bloom.filter.directory import open_filter
 from scrapy_bloom.job.inspect import inspect_job
-from tests.commands.conftest import ROOT, fetched
+from tests.commands.conftest import fetched
 from tests.fleet.servers import RedisServer, wait_until
 
 if TYPE_CHECKING:
@@ -109,6 +108,7 @@ def test_what_is_torn_is_a_finding(tmp_path: Path, content: bytes, answer: Answe
     (tmp_path / "torn").write_bytes(content)
     code, found = answer("seed", tmp_path / "job", tmp_path / "torn")
     assert (code, len(found["findings"])) == (WRONG, 1)
+    assert str(tmp_path / "torn") in found["findings"][0]
     assert set(pending(tmp_path / "job")) <= set(URLS)
 
 
@@ -153,7 +153,7 @@ def test_a_kill_loses_and_doubles_nothing(tmp_path: Path, answer: Answer) -> Non
     count, job = 60_000, tmp_path / "job"
     (tmp_path / "list").write_text("".join(f"http://host-{n % 7}.example/{n}\n" for n in range(count)))
     command = [sys.executable, "-m", "scrapy_bloom", "seed", str(job), str(tmp_path / "list")]
-    with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=tmp_path) as process:
+    with subprocess.Popen(command, cwd=tmp_path) as process:
         wait_until(lambda: (job / "requests.bloom" / "job.sqlite").exists() and is_begun(job), "some are pending")
         process.send_signal(signal.SIGKILL)
     before = inspect_job(job).state.pending

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import shutil
 import tempfile
 from itertools import pairwise
@@ -255,17 +254,3 @@ def test_every_chain_has_a_seed_and_an_id_of_its_own() -> None:
     assert len(seeds) == len({chain.chain_id for chain in chains}) == 20
     assert all(2**31 <= seed < 2**32 for seed in seeds)
     assert all(len(bytes.fromhex(chain.chain_id)) == 16 for chain in chains)
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")  # the child does nothing but add
-def test_a_forked_child_does_not_add_to_its_parents_filter() -> None:
-    """What a child process adds is not taken for seen by its parent, and what the parent added is known to both."""
-    chain = ScalableBloomFilter(1000)
-    chain.add(b"before")
-    child = os.fork()
-    if child == 0:
-        os._exit(0 if b"before" in chain and chain.add(b"child's") else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert b"child's" not in chain
-    assert b"before" in chain

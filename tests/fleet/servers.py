@@ -45,6 +45,22 @@ def wait_until(is_true: Callable[[], object], what: str) -> None:
         time.sleep(0.01)
 
 
+def crawl(*stores: FleetStore) -> list[str]:
+    """Fetch all that is there, and return it."""
+    handed: list[str] = []
+
+    def is_over() -> bool:
+        for store in stores:
+            if (one := store.pop()) is not None:
+                handed.append(one[0].url.rpartition("/")[2])
+                end(store, one[0])
+            store.commit()
+        return not any(len(store) for store in stores)
+
+    wait_until(is_over, "all is fetched")
+    return handed
+
+
 class RedisServer:
     """A server in *directory*, up between ``with`` and its end unless it is killed. It keeps its data over kills."""
 

@@ -1,81 +1,39 @@
 """A small site on loopback that counts its hits, and a spider for it that runs in processes of their own.
 
-with Site(pages=200) as site, start_worker(site, server.url) as worker: ...
+with Site(pages=200) as site, workers(site, server.url, 2) as running: ...
 """
 
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections import Counter
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.fleet.servers import PATIENCE
+from tests.support import crawls
+from tests.support.crawls import Busy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from typing_extensions import Self
 
-ROOT = Path(__file__).parents[2]
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    wbufsize = -1
-    disable_nagle_algorithm = True
-
-    def do_GET(self) -> None:
-        site: Site = self.server.site  # type: ignore[attr-defined]
-        if self.path == "/robots.txt" and site.robots:
-            body, pause = site.robots, None
-        else:
-            body = site.answer(self.path)
-            pause = site.pauses.pop(sum(site.hits.values()), None)
-        status = 500 if self.path in {f"/page/{page}" for page in site.broken} else 200 if body else 404
-        self.send_response(status if pause is None else 429)
-        if pause is not None:
-            body = b""
-            self.send_header("Retry-After", str(pause))
-        self.send_header("Content-Type", "text/html")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 128
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        pass  # a worker that was killed
-
-
-class Site:
+class Site(crawls.Site):
     """Pages 0 to *pages* - 1 under ``/page/<i>``, all reachable from the first, with *links* more links each.
 
     Nothing is answered but for the first page while :attr:`gate` is closed.
     """
 
     def __init__(self, pages: int, links: int = 10) -> None:
-        self.pages, self.links = pages, links
-        self.gate = threading.Event()
+        super().__init__({})
+        self.count, self.links = pages, links
+        self.start_url = f"{self.url}/page/0"
+        self.gate = self.release
         self.gate.set()
-        self.hits: Counter[int] = Counter()
-        self.moments: list[float] = []
-        """When it was asked for each of these pages."""
         self.pauses: dict[int, int] = {}
         """By number of the request: for how many seconds its answer, a 429, asks for a pause."""
         self.robots = b""
@@ -83,48 +41,29 @@ class Site:
         """How long each answer takes."""
         self.broken: set[int] = set()
         """Pages that are answered with 500."""
-        self._changed = threading.Condition()
-        self._server = _Server(("127.0.0.1", 0), _Handler)
-        self._server.site = self  # type: ignore[attr-defined]
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}/page/0"
-
-    def answer(self, path: str) -> bytes:
-        name = path.rpartition("/")[2]
-        if not name.isdecimal() or int(name) >= self.pages:
-            return b""
-        page = int(name)
-        with self._changed:
-            self.hits[page] += 1
-            self.moments.append(time.time())
-            self._changed.notify_all()
+    def answer(self, path: str) -> Any:
+        if path == "/robots.txt":
+            return self.robots or 404
+        page = int(path.rpartition("/")[2])
         if page:
             self.gate.wait(PATIENCE)
         time.sleep(self.seconds)
-        rng = random.Random(page)
-        found = [i for i in (2 * page + 1, 2 * page + 2) if i < self.pages]
-        found += [rng.randrange(1, self.pages) for _ in range(self.links)]
-        return "".join(f'<a href="/page/{i}">to</a>\n' for i in found).encode()
+        if pause := self.pauses.pop(self.hits.total(), 0):
+            return Busy(str(pause), times=self.count)
+        return 500 if page in self.broken else [f"/page/{number}" for number in self.linked_from(page)]
 
-    def wait_for(self, hits: int) -> None:
-        with self._changed:
-            assert self._changed.wait_for(lambda: sum(self.hits.values()) >= hits, PATIENCE), self.hits
+    def linked_from(self, page: int) -> list[int]:
+        rng = random.Random(page)
+        children = [number for number in (2 * page + 1, 2 * page + 2) if number < self.count]
+        return children + [rng.randrange(1, self.count) for _ in range(self.links)]
+
+    def page_times(self) -> list[float]:
+        """Return when it was asked for each of its pages."""
+        return [moment for moment, _, path in self.moments if path != "/robots.txt"]
 
     def missing(self) -> list[int]:
-        return [i for i in range(self.pages) if not self.hits[i]]
-
-    def __enter__(self) -> Self:
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.gate.set()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        return [number for number in range(self.count) if not self.hits[f"/page/{number}"]]
 
 
 class Worker:
@@ -132,10 +71,7 @@ class Worker:
 
     def __init__(self, url: str, settings: dict[str, Any]) -> None:
         command = [sys.executable, "-m", "tests.fleet.site", url, json.dumps(settings)]
-        path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-        environment = {**os.environ, "PYTHONPATH": path}
-        pipe = subprocess.PIPE
-        self.process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment, cwd=ROOT)
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.log = ""
 
     def kill(self) -> None:
@@ -179,7 +115,7 @@ def start(site: Site, server_url: str, **settings: Any) -> Worker:
         "BLOOM_FLEET_LEASE": 2,
         "CONCURRENT_REQUESTS": 4,
     }
-    return Worker(site.url, {**own, **settings})
+    return Worker(site.start_url, {**own, **settings})
 
 
 def _main(url: str, settings: dict[str, Any]) -> None:

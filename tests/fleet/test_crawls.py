@@ -56,7 +56,7 @@ def test_a_kill_repeats_the_pages_in_progress(server: RedisServer) -> None:
         running.append(start(site, server.url))
         running[0].finish()
         assert not site.missing()
-        assert sum(site.hits.values()) == site.pages + in_progress
+        assert sum(site.hits.values()) == site.count + in_progress
 
 
 def test_a_server_that_comes_back_with_older_data_loses_no_page(tmp_path: Path) -> None:
@@ -166,16 +166,6 @@ def test_a_bug_in_the_thread_ends_the_crawl_with_a_reason(server: RedisServer) -
         assert "CRITICAL" in running[0].log
 
 
-def test_a_lost_queue_ends_the_crawl_with_a_reason(server: RedisServer) -> None:
-    """When the server has lost the queue, its workers say so and end."""
-    with Site(pages=20) as site, workers(site, server.url, 1) as running, server.client() as redis:
-        site.gate.clear()
-        site.wait_for(2)
-        redis.flushall()
-        site.gate.set()
-        assert running[0].finish()["finish_reason"] == "fleet_lost", running[0].log
-
-
 @pytest.mark.skipif(scrapy.version_info < (2, 19), reason="to earlier versions, 0 meant no request at all")
 def test_no_limit_to_requests_at_once_is_none(server: RedisServer) -> None:
     """With ``CONCURRENT_REQUESTS = 0``, which is Scrapy's "no limit", every page is fetched, and the crawl ends."""
@@ -225,7 +215,7 @@ def test_a_start_url_is_fetched_once_by_all(server: RedisServer) -> None:
             worker.finish()
         running.append(start(site, server.url))
         assert running[-1].finish()["finish_reason"] == "finished"
-        assert site.hits[0] == 1
+        assert site.hits["/page/0"] == 1
 
 
 def test_a_cluster_shares_a_queue_among_its_nodes(tmp_path: Path) -> None:
@@ -302,9 +292,10 @@ def test_retry_after_pauses_all_workers(server: RedisServer) -> None:
         assert [each["finish_reason"] for each in stats] == ["finished"] * 2
         assert sum(each.get("bloom/pauses", 0) for each in stats) == 1
         assert not site.missing()
-        assert sum(site.hits.values()) == site.pages + 1
-        asked = site.moments[29]
-        early = [moment - asked for moment in site.moments if asked < moment < asked + pause]
+        assert sum(site.hits.values()) == site.count + 1
+        times = site.page_times()
+        asked = times[29]
+        early = [moment - asked for moment in times if asked < moment < asked + pause]
         assert len(early) <= 3 * 4  # what the other has ready, and both have in hand
         assert max(early, default=0) < pause / 2
 
@@ -320,8 +311,9 @@ def test_a_killed_worker_ends_no_pause(server: RedisServer) -> None:
             running.append(start(site, server.url, **POLITE))
             running[0].finish()
         assert not site.missing()
-        asked = site.moments[9]
-        assert not [moment - asked for moment in site.moments if asked + pause / 6 < moment < asked + pause]
+        times = site.page_times()
+        asked = times[9]
+        assert not [moment - asked for moment in times if asked + pause / 6 < moment < asked + pause]
 
 
 def test_crawl_delay_holds_for_all_workers_together(server: RedisServer) -> None:
@@ -333,7 +325,8 @@ def test_crawl_delay_holds_for_all_workers_together(server: RedisServer) -> None
             for worker in running:
                 assert worker.finish()["finish_reason"] == "finished", worker.log
         assert not site.missing()
-        assert site.moments[-1] - site.moments[0] >= delay * (site.pages - 4)  # a second's requests go to one worker
+        times = site.page_times()
+        assert times[-1] - times[0] >= delay * (site.count - 4)  # a second's requests go to one worker
 
 
 def test_autothrottle_holds_for_all_workers_together(server: RedisServer) -> None:
@@ -347,7 +340,8 @@ def test_autothrottle_holds_for_all_workers_together(server: RedisServer) -> Non
         assert not site.missing()
         # Each worker alone would keep the delay, too: both would be done in half the time. The first requests were
         # handed out before AutoThrottle had seen an answer.
-        assert site.moments[-1] - site.moments[0] >= site.seconds * (site.pages - 5)
+        times = site.page_times()
+        assert times[-1] - times[0] >= site.seconds * (site.count - 5)
 
 
 def test_pages_left_are_those_of_all_workers(server: RedisServer, capsys: Any) -> None:
@@ -364,7 +358,7 @@ def test_pages_left_are_those_of_all_workers(server: RedisServer, capsys: Any) -
         wait_until(lambda: told()["left_at_most"] is not None, "they have told of enough pages")
         now = told()
         assert 0 < now["pending"] + now["leased"] <= now["left_at_least"]
-        assert now["left_at_least"] <= now["left_at_most"] <= 2 * site.pages
+        assert now["left_at_least"] <= now["left_at_most"] <= 2 * site.count
         site.gate.set()
         for worker in running:
             worker.finish()
@@ -378,11 +372,11 @@ def test_what_failed_is_listed_and_put_back(server: RedisServer, capsys: Any) ->
         with workers(site, server.url, 2, RETRY_TIMES=1) as running:
             for worker in running:
                 worker.finish()
-        hits = site.hits[2]
+        hits = site.hits["/page/2"]
         assert main(["info", server.url, "bloom:site", "--failed", "--json"]) == 0
         failed = json.loads(capsys.readouterr().out)
         assert failed["failed_by_host"] == [{"host": "127.0.0.1", "reason": "status 500", "requests": 2}]
-        page = site.url.removesuffix("0")
+        page = f"{site.url}/page/"
         assert {each["url"] for each in failed["requests"]} == {page + "2", page + "5"}
         assert main(["requeue", server.url, "bloom:site", "--failed", "--host", "other.example", "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["requeued"] == 0
@@ -390,7 +384,7 @@ def test_what_failed_is_listed_and_put_back(server: RedisServer, capsys: Any) ->
         assert json.loads(capsys.readouterr().out)["requeued"] == 2
         with workers(site, server.url, 1, RETRY_TIMES=1) as running:
             running[0].finish()
-        assert site.hits[2] == 2 * hits
+        assert site.hits["/page/2"] == 2 * hits
         assert main(["requeue", server.url, "bloom:site", "--failed"]) == 0
         site.broken = set()
         with workers(site, server.url, 1) as running:
@@ -422,7 +416,7 @@ def test_a_url_that_is_forgotten_is_fetched_again(server: RedisServer, capsys: A
         site.broken = {1}
         with workers(site, server.url, 1, RETRY_ENABLED=False) as running:
             running[0].finish()
-        page = site.url.removesuffix("0")
+        page = f"{site.url}/page/"
         assert main(["forget", server.url, "bloom:site", page + "7"]) == 0
         assert main(["requeue", server.url, "bloom:site", "--failed"]) == 0
         site.broken = set()
@@ -430,7 +424,7 @@ def test_a_url_that_is_forgotten_is_fetched_again(server: RedisServer, capsys: A
         with workers(site, server.url, 1) as running:
             running[0].finish()
         again = {page for page in hits if site.hits[page] > hits[page]}
-        assert again <= {1, 7}
+        assert again <= {"/page/1", "/page/7"}
         assert main(["forget", server.url, "bloom:site", "no url"]) == 2
         assert main(["forget", server.url, "bloom:site"]) == 2
         capsys.readouterr()

@@ -145,18 +145,3 @@ def test_no_entry_makes_a_worker_import_a_class() -> None:
         hostile += b"\x0d" + bytes([0xA0 + len(path)]) + path.encode()
         with pytest.raises(ValueError, match="class"):
             Entries(None).read(bytes(hostile))
-
-
-@pytest.mark.parametrize(
-    ("pushed", "expected"),
-    [
-        (b"https://example.com/a", ("https://example.com/a", "GET", {})),
-        (b'{"url": "https://example.com/b", "meta": {"n": 1}}', ("https://example.com/b", "GET", {"n": 1})),
-        (b'{"url": "https://example.com/c", "method": "POST"}', ("https://example.com/c", "POST", {})),
-    ],
-)
-def test_a_pushed_start_url_is_a_url_or_json(pushed: bytes, expected: tuple[str, str, dict[str, int]]) -> None:
-    """What others push becomes a request that is not filtered."""
-    (request,) = Entries(PageSpider()).requests_of(pushed)
-    assert (request.url, request.method, request.meta) == expected
-    assert request.dont_filter

@@ -55,14 +55,6 @@ def take(client: LeaseClient) -> tuple[Ticket, bytes]:
     return found[0]
 
 
-def finish(client: LeaseClient) -> bool:
-    """Acknowledge the next request, if one is ready."""
-    found = client.next()
-    if found is not None:
-        client.send(Done(found[0]))
-    return found is not None
-
-
 def crawl(client: LeaseClient, pages: int, seen: list[bytes], after_each: Callable[[], None]) -> None:
     """Crawl a chain of pages, each of which links to the next."""
     client.send(link("0"))
@@ -78,16 +70,6 @@ def crawl(client: LeaseClient, pages: int, seen: list[bytes], after_each: Callab
         return not len(client)
 
     wait_until(is_over, "the crawl is over")
-
-
-def test_a_thread_that_dies_of_a_bug_says_so(join: Join, server: RedisServer) -> None:
-    """When the thread meets what nobody expected, the client has failed, instead of being silent."""
-    client = join(server.url)
-    with server.client() as redis:
-        redis.delete("{bloom:test:0}:workers")
-        redis.set("{bloom:test:0}:workers", "no sorted set")
-    wait_until(lambda: client.failure is not None, "the client has failed")
-    assert client.next() is None
 
 
 def test_a_server_that_comes_back_gets_what_waited(mortal: RedisServer, join: Join) -> None:
@@ -184,16 +166,3 @@ def test_what_was_not_begun_goes_back_when_a_worker_closes(join: Join, server: R
     one.close()
     other = join(server.url, "other")
     assert sorted(take(other)[1] for _ in range(3)) == [b"0", b"1", b"2"]
-
-
-def test_the_end_is_seen_by_all(join: Join, server: RedisServer) -> None:
-    """No worker ends while another has a page in hand, and all do afterwards."""
-    one = join(server.url)
-    one.send(link("page"))
-    ticket, _ = take(one)
-    other = join(server.url, "other")
-    wait_until(lambda: len(other), "the other waits")
-    one.send(link("next"))
-    one.send(Done(ticket))
-    wait_until(lambda: finish(one) or finish(other), "one of them has got it")
-    wait_until(lambda: not len(one) and not len(other), "both see the end")

@@ -130,22 +130,6 @@ def test_the_server_says_which_calls_of_a_killed_worker_it_took(make: Any) -> No
     assert journal.settled == [(1, []), (2, [0, 1]), (3, None)]
 
 
-def test_a_worker_that_lost_its_lease_cannot_acknowledge_what_another_has(make: Any) -> None:
-    """After its lease has run out, a worker's acknowledgement counts for nothing, and its links still arrive."""
-    slow, other = Worker(make(lease_seconds=0.05), "slow"), Worker(make(lease_seconds=60), "other")
-    slow.finish(link("page"))
-    held = slow.take()
-    found: dict[str, Ticket] = {}
-    while not found:
-        found = other.take()
-    with pytest.raises(LifeEndedError, match="lease"):
-        slow.take()
-    assert list(found) == ["page"]
-    answer = slow.finish(link("found by the slow one"), done=held.values())
-    assert (answer.new, answer.refused) == (1, [0])
-    assert not other.finish(done=found.values()).refused
-
-
 def test_a_new_life_takes_over_what_the_last_one_held(make: Any) -> None:
     """A worker that is killed and started under its name gets what it held at once."""
     first = Worker(make(), "one")

@@ -18,7 +18,7 @@ from scrapy_bloom.frontier.page import Outcome, Result
 from scrapy_bloom.links.extractor import UnseenLinkExtractor
 from scrapy_bloom.settings import BloomSettings
 from scrapy_bloom.url.fingerprint import fingerprints_of
-from tests.fleet.servers import RedisServer, end, wait_until
+from tests.fleet.servers import RedisServer, crawl, end, wait_until
 from tests.support import store_contract
 from tests.support.engine import Engine
 
@@ -76,22 +76,6 @@ def pop(*stores: FleetStore) -> tuple[FleetStore, Request]:
 
     wait_until(has_one, "a request is handed out")
     return found[0]
-
-
-def crawl(*stores: FleetStore) -> list[str]:
-    """Fetch all that is there, and return it."""
-    handed: list[str] = []
-
-    def is_over() -> bool:
-        for store in stores:
-            if (one := store.pop()) is not None:
-                handed.append(one[0].url.rpartition("/")[2])
-                end(store, one[0])
-            store.commit()
-        return not any(len(store) for store in stores)
-
-    wait_until(is_over, "all is fetched")
-    return handed
 
 
 class FleetEngine(Engine):
@@ -295,6 +279,7 @@ def test_start_urls_are_pushed_to_a_crawl_that_waits(make: Callable[..., FleetSt
     for _ in range(2):
         _, request = pop(store)
         names.add((request.url, request.meta.get("n")))
+        assert request.dont_filter
         end(store, request)
     assert names == {("https://example.com/a", None), ("https://example.com/b", 1)}
     assert len(store)
@@ -360,16 +345,6 @@ def test_pushed_values_are_what_they_are_for_scrapy_redis(make: Callable[..., Fl
         "https://example.com/a?note=x": ("GET", b"", None),
         "https://example.com/b": ("POST", b"note=x", 1),
     }
-
-
-def test_a_forgotten_page_is_fetched_again_when_a_link_leads_to_it(make: Callable[..., FleetStore]) -> None:
-    """What finally failed is new once more."""
-    store = make()
-    push(store, "a")
-    assert crawl(store) == ["a"]
-    assert store.forget(b"fingerprint of a")
-    assert push(store, "a")
-    assert crawl(store) == ["a"]
 
 
 def test_a_job_directory_is_one_workers(make: Callable[..., FleetStore], tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from scrapy_bloom.fleet.store import FleetStore
 from scrapy_bloom.fleet.takeover import ScrapyRedisFingerprinter, take_over
 from scrapy_bloom.settings import BloomSettings
 from scrapy_bloom.url.fingerprint import fingerprints_of
-from tests.fleet.servers import end, wait_until
+from tests.fleet.servers import crawl
+from tests.fleet.test_entry import Harmful
 
 if TYPE_CHECKING:
     from tests.fleet.servers import RedisServer
@@ -35,13 +36,6 @@ class BookSpider(Spider):
 
     def parse(self, response: Any, **_: Any) -> None:
         pass
-
-
-class Harmful:
-    done: list[str] = []  # noqa: RUF012 - the trace
-
-    def __reduce__(self) -> Any:
-        return (Harmful.done.append, ("unpickled",))
 
 
 def request(path: str, priority: int = 0) -> Request:
@@ -81,17 +75,7 @@ class Crawl:
         try:
             for path in found:
                 store.push(request(path), fingerprints.of_request(request(path)))
-            handed: list[str] = []
-
-            def is_over() -> bool:
-                if (one := store.pop()) is not None:
-                    handed.append(one[0].url.rpartition("/")[2])
-                    end(store, one[0])
-                    store.commit()
-                return not len(store)
-
-            wait_until(is_over, "all is handed out")
-            return handed
+            return crawl(store)
         finally:
             store.close()
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from scrapy.link import Link
 
 PAGE = "http://a.example/docs/page.html"
+A, B = "http://a.example/docs/a.html", "http://a.example/docs/b.html"
 
 
 class AskingSpider(UnseenLinks, Spider):

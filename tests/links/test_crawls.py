@@ -2,80 +2,64 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-from threading import Thread
+from collections import Counter
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pytest
+from scrapy.spiders import CrawlSpider, Rule
+
+from scrapy_bloom.links.extractor import UnseenLinkExtractor
+from scrapy_bloom.links.spider import UnseenLinks
+from tests.support import crawls
+from tests.support.crawls import FollowSpider, crawl
+from tests.support.engine import OUR_FILTER, OURS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-OURS = {"DUPEFILTER_CLASS": "scrapy_bloom.components.dupefilter.BloomDupeFilter", "BLOOM_CAPACITY": 1000}
-DURABLE = {**OURS, "SCHEDULER": "scrapy_bloom.components.scheduler.DurableScheduler"}
 PAGES = 40
+SPELLINGS = ["/{0}/{1}.html", "../{0}/{1}.html", "../{0}/{1}.html#x", "/%6{2}/{1}.html#y"]
 
 
-class Site(BaseHTTPRequestHandler):
+class Site(crawls.Site):
     """Pages in four folders, each linked to in several spellings, and all of them reached from the first."""
 
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        number = int(self.path.rpartition("/")[2].partition(".")[0])
+    def answer(self, path: str) -> list[str]:
+        number = int(path.rpartition("/")[2].partition(".")[0])
         others = [*range(2 * number + 1, min(2 * number + 3, PAGES)), *range(number % 7, PAGES, 7)]
-        spellings = ["/{0}/{1}.html", "../{0}/{1}.html", "../{0}/{1}.html#x", "/%6{2}/{1}.html#y"]
-        links = [spellings[(number + other) % 4].format("abcd"[other % 4], other, other % 4 + 1) for other in others]
-        body = "".join(f'<a href="{link}">x</a>' for link in [*links, "#top"]).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        return [*(SPELLINGS[(number + other) % 4].format(*of_page(other)) for other in others), "#top"]
 
-    def log_message(self, *args: Any) -> None:
+
+def of_page(number: int) -> tuple[str, int, int]:
+    """Return the folder of a page, its number, and the last digit of the escape that stands for the folder."""
+    return "abcd"[number % 4], number, number % 4 + 1
+
+
+class Ours(FollowSpider, CrawlSpider):
+    rules = (Rule(UnseenLinkExtractor(), callback="note", follow=True),)
+
+    def note(self, response: Any) -> None:
         pass
 
 
-@pytest.fixture(scope="module")
-def site() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Site) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/a/0.html"
-        server.shutdown()
-        thread.join()
+class Asking(UnseenLinks, FollowSpider):
+    def parse(self, response: Any) -> Iterator[Any]:
+        yield from response.follow_all(self.unseen_links(response.css("a"), response))
 
 
-def crawl(site: str, spiders: str, settings: dict[str, Any]) -> list[tuple[list[str], int]]:
-    """Return for each of *spiders* the paths that it fetched, and how many links it dropped."""
-    command = [sys.executable, "-m", "tests.links.crawl_child", site, spiders, json.dumps(settings)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, cwd=ROOT)
-    assert "ERROR" not in done.stderr
-    found: list[tuple[list[str], int]] = json.loads(done.stdout)
-    return found
-
-
-@pytest.mark.parametrize(("spider", "settings"), [("ours", OURS), ("ours", DURABLE), ("asking", DURABLE), ("ours", {})])
-def test_every_page_is_fetched(site: str, tmp_path: Path, spider: str, settings: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("spider", "settings"), [(Ours, {"DUPEFILTER_CLASS": OUR_FILTER}), (Ours, OURS), (Asking, OURS), (Ours, {})]
+)
+def test_every_page_is_fetched(tmp_path: Path, spider: type, settings: dict[str, Any]) -> None:
     """In the rules of a CrawlSpider and in callbacks, with our filter or Scrapy's, all pages are fetched, and once."""
-    jobdir = {"JOBDIR": str(tmp_path)} if settings is DURABLE else {}
-    ((fetched, dropped),) = crawl(site, spider, {**settings, **jobdir})
+    own = {"SPIDER": f"{__name__}.{spider.__name__}", "START": ["/a/0.html"]}
+    own |= {"JOBDIR": str(tmp_path / "job")} if settings is OURS else {}
+    with Site({}) as site:
+        outcome = crawl(site, tmp_path, {**settings, **own})
     # The start page is a link, too: an unfiltered request is not remembered.
-    assert sorted(fetched) == sorted(
-        ["/a/0.html", *(f"/{'abcd'[number % 4]}/{number}.html" for number in range(PAGES))]
-    )
-    assert (dropped > PAGES) is bool(settings)
-
-
-def test_crawls_of_one_process_are_kept_apart(site: str) -> None:
-    """Spiders of one class share the extractor of its rules; none misses a page that another has seen."""
-    for fetched, dropped in crawl(site, "ours,ours,ours", DURABLE):
-        assert len(fetched) == PAGES + 1  # the start page is a link, too
-        assert len(set(fetched)) == PAGES
-        assert dropped > PAGES
+    pages = ["/a/0.html", *("/{}/{}.html".format(*of_page(number)) for number in range(PAGES))]
+    assert Counter(map(unquote, site.hits.elements())) == Counter(pages)
+    assert "ERROR" not in outcome.log
+    assert (outcome.stats.get("bloom/links_dropped", 0) > PAGES) is bool(settings)

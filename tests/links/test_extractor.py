@@ -16,22 +16,14 @@ from scrapy_bloom.components.dupefilter import BloomDupeFilter
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.links import memory
 from scrapy_bloom.links.extractor import UnseenLinkExtractor
-from tests.links.crawling import PAGE, OpenCrawl, opened, page, page_with, urls_of
+from tests.links.crawling import PAGE, A, B, OpenCrawl, opened, page, page_with, urls_of
 from tests.links.strategies import ARGUMENTS, response_of, sites
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from scrapy.http import TextResponse
     from scrapy.link import Link
-
-A, B = "http://a.example/docs/a.html", "http://a.example/docs/b.html"
-
-
-@pytest.fixture
-def crawl() -> Iterator[OpenCrawl]:
-    with opened() as crawl:
-        yield crawl
 
 
 def outcome(extract: Callable[[TextResponse], list[Link]], response: TextResponse) -> Any:

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -14,19 +13,8 @@ from scrapy.utils.request import fingerprint
 from scrapy.utils.response import get_base_url
 from scrapy.utils.test import get_crawler
 
-from tests.links.crawling import AskingSpider, OpenCrawl, opened, page
+from tests.links.crawling import A, AskingSpider, B, OpenCrawl, opened, page
 from tests.links.strategies import BASES, HREFS, URLS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-A, B = "http://a.example/docs/a.html", "http://a.example/docs/b.html"
-
-
-@pytest.fixture
-def crawl() -> Iterator[OpenCrawl]:
-    with opened() as crawl:
-        yield crawl
 
 
 def followed(response: Response, link: Any) -> bytes | None:

@@ -77,9 +77,7 @@ class Site:
                     site.order.append(self.path)
                     site.moments.append((time.time(), self.headers["Host"].partition(":")[0], self.path))
                     site.asked.notify_all()
-                if self.path.startswith("/held"):
-                    site.release.wait(PATIENCE)
-                page = site.pages.get(self.path, 404)
+                page = site.answer(self.path)
                 if page == 0:
                     self.close_connection = True
                     return
@@ -111,10 +109,20 @@ class Site:
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
-    def wait_for(self, path: str) -> None:
-        """Return once *path* was asked for."""
+    def answer(self, path: str) -> Any:
+        """Return the page at *path*, when it is to be sent."""
+        if path.startswith("/held"):
+            self.release.wait(PATIENCE)
+        return self.pages.get(path, 404)
+
+    def wait_for(self, what: str | int) -> None:
+        """Return once a path was asked for, or so many pages."""
+
+        def is_reached() -> bool:
+            return self.hits[what] > 0 if isinstance(what, str) else self.hits.total() >= what
+
         with self.asked:
-            assert self.asked.wait_for(lambda: self.hits[path], PATIENCE), f"nobody has asked for {path}"
+            assert self.asked.wait_for(is_reached, PATIENCE), f"waited for {what}, was asked for {self.hits}"
 
     def forget_hits(self) -> None:
         self.hits.clear()

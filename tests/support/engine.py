@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from scrapy import Request, Spider
 from scrapy.core.downloader import Slot
-from scrapy.core.engine import _Slot
 from scrapy.http import Response
-from scrapy.utils.misc import build_from_crawler, load_object
-from scrapy.utils.reactor import CallLaterOnce, install_reactor, is_reactor_installed
 from scrapy.utils.test import get_crawler
 
+from benchmarks.engine import NOTHING_ELSE, begin
 from scrapy_bloom.components.dupefilter import BloomDupeFilter
 from scrapy_bloom.components.scheduler import DurableScheduler
 from scrapy_bloom.crawl.crawl import Crawl
@@ -36,8 +34,6 @@ OURS = {"DUPEFILTER_CLASS": OUR_FILTER, "SCHEDULER": OUR_SCHEDULER}
 SCRAPYS = {"DUPEFILTER_CLASS": SCRAPYS_FILTER, "SCHEDULER": SCRAPYS_SCHEDULER}
 PATIENCE = 60.0
 """Seconds after which a wait is given up as failed."""
-_BASES = ("DOWNLOAD_HANDLERS", "EXTENSIONS", "DOWNLOADER_MIDDLEWARES", "SPIDER_MIDDLEWARES")
-NOTHING_ELSE: dict[str, Any] = {f"{name}_BASE": {} for name in _BASES}
 RAM = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 """A directory in RAM, if there is one: for thousands of commits, each of which a disk would sync."""
 BY_HOST = "scrapy.pqueues.DownloaderAwarePriorityQueue"
@@ -49,9 +45,6 @@ SCRAPY_LEAVES_FILES_OPEN = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 """Marks of tests of Scrapy's own scheduler."""
-
-if not is_reactor_installed():  # by the tests' conftest, but not for a script
-    install_reactor("twisted.internet.asyncioreactor.AsyncioSelectorReactor")
 
 
 class PlainSpider(Spider):
@@ -75,13 +68,9 @@ class Engine:
             "SCHEDULER_PRIORITY_QUEUE": BY_HOST,
         }
         self.crawler = get_crawler(spider, {**NOTHING_ELSE, **usual, **OURS, **(settings or {})})
-        self.spider = self.crawler.spider = self.crawler._create_spider()
+        self.scheduler = begin(self.crawler)
+        self.spider, self.engine = self.crawler.spider, self.crawler.engine
         self.spider.state = {}
-        self.engine = self.crawler.engine = self.crawler._create_engine()
-        self.engine.spider = self.spider
-        scheduler: Any = build_from_crawler(load_object(self.crawler.settings["SCHEDULER"]), self.crawler)
-        self.scheduler = scheduler
-        self.engine._slot = _Slot(False, CallLaterOnce(lambda: None), self.scheduler)
         try:
             self.scheduler.open(self.spider)
         except BaseException:

@@ -129,7 +129,7 @@ def takes_back_what_is_in_progress(open_: Open) -> None:
         engine.end(page)
         engine.commit()
         assert engine.push(Request(request.url)) == [True]
-        engine.drain()
+        assert engine.drain() == [request.url]
     engine.stop()
 
 

@@ -103,17 +103,7 @@ class OtherMeta(Request):
         return VERBATIM
 
 
-class BrokenUrl(Request):
-    @property
-    def url(self) -> str:
-        raise RuntimeError("no url today")
-
-
-class Slotted(Request):
-    __slots__ = ("extra",)
-
-
-@pytest.mark.parametrize("request_class", [Request, LoudUrl, OddBody, NoBody, OtherMeta, BrokenUrl, Slotted])
+@pytest.mark.parametrize("request_class", [Request, LoudUrl, OddBody, NoBody, OtherMeta])
 def test_classes_methods_bodies_and_meta(request_class: type[Request]) -> None:
     """Whatever the class, the method, the body and verbatim_url, the fingerprint is Scrapy's."""
     for method in ("GET", "POST", "get", "\u00fc"):
