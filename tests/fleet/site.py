@@ -6,17 +6,25 @@ with Site(pages=200) as site, workers(site, server.url, 2) as running: ...
 from __future__ import annotations
 
 import json
+import os
 import random
-import signal
-import subprocess
+import shutil
 import sys
+import tempfile
 import time
+import warnings
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import scrapy
+from scrapy.crawler import CrawlerProcess
+from scrapy.exceptions import ScrapyDeprecationWarning
 
 from tests.fleet.servers import PATIENCE
 from tests.support import crawls
 from tests.support.crawls import Busy
+from tests.support.processes import PROCESSES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,29 +78,39 @@ class Worker:
     """A crawl in a process of its own."""
 
     def __init__(self, url: str, settings: dict[str, Any]) -> None:
-        command = [sys.executable, "-m", "tests.fleet.site", url, json.dumps(settings)]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self._directory = Path(tempfile.mkdtemp())
+        self._process = PROCESSES.Process(target=crawl, args=(url, settings, self._directory), daemon=True)
+        self._process.start()
         self.log = ""
+        """What it has logged, once it has ended."""
+        self.stats: dict[str, Any] = {}
+        """The final stats, if it has ended by itself."""
+
+    def signal(self, number: int) -> None:
+        assert self._process.pid is not None
+        os.kill(self._process.pid, number)
 
     def kill(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.communicate()
+        self._process.kill()
+        self.wait()
 
-    def interrupt(self) -> None:
-        self.process.send_signal(signal.SIGINT)
+    def wait(self) -> None:
+        """Wait for its end."""
+        self._process.join(PATIENCE)
+        is_alive = self._process.is_alive()
+        self._process.kill()
+        self._process.join()
+        if self._directory.exists():
+            self.log, stats = (self._directory / "log").read_text(), self._directory / "stats"
+            self.stats = json.loads(stats.read_text()) if stats.exists() else {}
+            shutil.rmtree(self._directory)
+        assert not is_alive, f"the worker hangs:\n{self.log}"
 
     def finish(self) -> dict[str, Any]:
         """Wait for its end, and return its stats."""
-        try:
-            out, self.log = self.process.communicate(timeout=PATIENCE)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            _, log = self.process.communicate()
-            raise AssertionError(f"the worker hangs:\n{log}") from None
-        assert out, self.log
-        stats: dict[str, Any] = json.loads(out.splitlines()[-1])
-        return stats
+        self.wait()
+        assert self.stats, self.log
+        return self.stats
 
 
 @contextmanager
@@ -118,13 +136,9 @@ def start(site: Site, server_url: str, **settings: Any) -> Worker:
     return Worker(site.start_url, {**own, **settings})
 
 
-def _main(url: str, settings: dict[str, Any]) -> None:
-    import warnings
-
-    import scrapy
-    from scrapy.crawler import CrawlerProcess
-    from scrapy.exceptions import ScrapyDeprecationWarning
-
+def crawl(url: str, settings: dict[str, Any], directory: Path) -> None:
+    """Crawl as a worker; *directory* gets the log and the final stats."""
+    os.dup2(os.open(directory / "log", os.O_CREAT | os.O_WRONLY, 0o600), sys.stderr.fileno())
     if not settings["SCHEDULER"].startswith("scrapy_redis."):  # whose calls into Scrapy are deprecated
         warnings.simplefilter("error", ScrapyDeprecationWarning)
 
@@ -151,8 +165,5 @@ def _main(url: str, settings: dict[str, Any]) -> None:
     crawler = process.create_crawler(LambdaSpider if "START_REQUESTS" in settings else SiteSpider)
     process.crawl(crawler)
     process.start()
-    print(json.dumps(crawler.stats.get_stats() if crawler.stats else {}, default=str))  # noqa: T201 - the output
-
-
-if __name__ == "__main__":
-    _main(sys.argv[1], json.loads(sys.argv[2]))
+    stats = crawler.stats.get_stats() if crawler.stats else {}
+    (directory / "stats").write_text(json.dumps(stats, default=str))

@@ -104,11 +104,11 @@ def test_a_worker_of_a_queue_that_was_begun_anew_ends_with_a_reason(server: Redi
     with Site(pages=40) as site, workers(site, server.url, 1) as running, server.client() as redis:
         site.gate.clear()
         site.wait_for(2)
-        running[0].process.send_signal(signal.SIGSTOP)
+        running[0].signal(signal.SIGSTOP)
         redis.flushall()
         running.append(start(site, server.url))
         wait_until(lambda: redis.exists("{bloom:site:0}"), "the queue is begun anew")
-        running[0].process.send_signal(signal.SIGCONT)
+        running[0].signal(signal.SIGCONT)
         site.gate.set()
         assert running[0].finish()["finish_reason"] == "fleet_lost", running[0].log
         assert "anew" in running[0].log
@@ -178,7 +178,7 @@ def test_an_interrupted_crawl_is_gone_on_with(server: RedisServer) -> None:
     """Ctrl-C finishes the pages in hand; the next start fetches the rest, and no page twice."""
     with Site(pages=60) as site, workers(site, server.url, 1) as running:
         site.wait_for(20)
-        running[0].interrupt()
+        running[0].signal(signal.SIGINT)
         running.pop().finish()
         running.append(start(site, server.url))
         running[0].finish()
@@ -496,5 +496,5 @@ def test_a_user_with_the_usual_rights_suffices(server: RedisServer) -> None:
                 assert worker.finish()["finish_reason"] == "finished", worker.log
         assert not site.missing()
         with workers(site, address.format("stranger"), 1) as running:
-            running[0].process.wait(60)
-            assert "{bloom:" in running[0].process.communicate()[1]
+            running[0].wait()
+            assert "{bloom:" in running[0].log

@@ -72,7 +72,7 @@ def test_kills_neither_lose_an_item_nor_give_it_twice(
         for turn in range(6):
             site.wait_for(sum(site.hits.values()) + rng.randrange(1, 20))
             if turn == 3:
-                running[turn % 2].interrupt()
+                running[turn % 2].signal(signal.SIGINT)
                 running[turn % 2].finish()
             running[turn % 2].kill()
             running[turn % 2] = owns[turn % 2].start(site, server.url)
@@ -117,12 +117,12 @@ def test_a_page_that_another_worker_has_leaves_no_item(server: RedisServer, tmp_
         site.wait_for(20)
         site.gate.clear()
         site.wait_for(sum(site.hits.values()) + 1)
-        running[0].process.send_signal(signal.SIGSTOP)
+        running[0].signal(signal.SIGSTOP)
         site.gate.set()
         running.append(other.start(site, server.url))
         assert running[1].finish()["finish_reason"] == "finished", running[1].log
         wait_until(lambda: redis.hget("{bloom:site:0}", "outstanding") == b"0", "the other one has done all")
-        running[0].process.send_signal(signal.SIGCONT)
+        running[0].signal(signal.SIGCONT)
         assert running[0].finish()["finish_reason"] == "finished", running[0].log
         assert not site.missing()
     assert not off(frozen, other)

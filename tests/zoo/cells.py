@@ -12,7 +12,6 @@ import bz2
 import gzip
 import json
 import lzma
-import multiprocessing
 import os
 import shutil
 import signal
@@ -28,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.errors import BloomError
 from scrapy_bloom.job.inspect import inspect_job
+from tests.support.processes import PROCESSES
 from tests.zoo.child import REFERENCE, Order, Species, crawl, ended, feeds_of, settings_of, stats_in, team_of
 from tests.zoo.site import Site
 
@@ -40,8 +40,6 @@ INTERRUPTIONS = 2
 PATIENCE = 90.0
 """Seconds after which a run counts as hanging."""
 ROOT = Path(__file__).parents[2]
-_processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(["tests.zoo.child"])
 
 
 @dataclass
@@ -86,7 +84,7 @@ def run(zoo: Sequence[Species], mode: str, pages: int = 0, redis_url: str = "", 
             if mode in FLEET_MODES:
                 hangs = _fleet(orders[0], here, redis_url, pages // 2 if mode == "fleet-kill" else 0, total)
             else:
-                process = _processes.Process(target=crawl, args=(orders, here), daemon=True)
+                process = PROCESSES.Process(target=crawl, args=(orders, here), daemon=True)
                 process.start()
                 hangs |= _watch(process, at, total, signal.SIGKILL if mode == "kill" else signal.SIGINT)
             for species in (order.species for order in orders):
