@@ -8,10 +8,7 @@ fleet        two workers that share a queue on Redis; in fleet-kill, one of them
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import json
-import lzma
 import multiprocessing
 import os
 import shutil
@@ -155,22 +152,15 @@ def _outcome(species: Species, site: Site, here: Path, mode: str, hangs: bool, r
     return outcome
 
 
-OPENERS = {"Gzip": gzip.decompress, "Bz2": bz2.decompress, "LZMA": lzma.decompress}
-
-
 def lines_of(path: Path, options: dict[str, Any]) -> list[str]:
     """Return the lines of the feed at *path*; of a JSON array, its items."""
     if not path.exists():
         return []
-    raw = path.read_bytes()
     try:
-        for plugin in options.get("postprocessing", ()):
-            name = plugin if isinstance(plugin, str) else plugin.__name__
-            raw = next((opener(raw) for key, opener in OPENERS.items() if key in name), raw)
-        text = raw.decode(options.get("encoding") or "utf-8")
+        text = path.read_bytes().decode()
         if options["format"] == "json":
             return [json.dumps(item) for item in json.loads(text or "[]")]
-    except (OSError, EOFError, ValueError, lzma.LZMAError) as error:
+    except ValueError as error:
         return [f"unreadable: {error!r}"]
     return text.removesuffix("\n").split("\n") if text else []
 
