@@ -195,6 +195,27 @@ def problems_of(species: Species, mode: str, outcome: Outcome, plain: Outcome) -
     return problems
 
 
+def applies(mode: str, species: Species) -> bool:
+    return mode not in getattr(species.load(), "skip", ())
+
+
+def compare(zoo: Sequence[Species], modes: Iterable[str], redis_url: str = "") -> dict[str, str]:
+    """Crawl with all of *zoo* at a time in each of *modes*; return in what they differ from plain Scrapy, by cell."""
+    plain, problems = run(zoo, "plain"), {}
+    for mode in modes:
+        team = [species for species in zoo if applies(mode, species)]
+        pages = sum(plain[species.name].hits.total() for species in team)
+        outcomes = run(team, mode, pages, redis_url) if team else {}
+        for species in team:
+            outcome = outcomes[species.name]
+            if found := problems_of(species, mode, outcome, plain[species.name]):
+                problems[f"{species.name}, {mode}"] = f"{'; '.join(found)}, see {outcome.directory}"
+        if outcomes and not problems:
+            outcomes[team[0].name].remove_files()
+    plain[zoo[0].name].remove_files()
+    return problems
+
+
 # -- fleets ------------------------------------------------------------------------------------------------------------
 
 PROJECT = """

@@ -1,5 +1,7 @@
 """Runs spiders of the zoo: ``python -m tests.zoo.runner [NAMES] [--module M ...] [--modes plain,job,kill,fleet]``.
 
+``Random7`` is the random spider of seed 7.
+
 A module is a dotted name or a file of spiders. A spider takes ``base``, the URL of the site. It may have the attributes
 
     feed, feeds          options as in FEEDS; by the name of the file
@@ -31,7 +33,7 @@ from typing import TYPE_CHECKING
 import scrapy
 
 from tests.fleet.servers import RedisServer
-from tests.zoo.cells import FLEET_MODES, MODES, Outcome, problems_of, run
+from tests.zoo.cells import FLEET_MODES, MODES, compare
 from tests.zoo.child import Species
 
 if TYPE_CHECKING:
@@ -56,22 +58,6 @@ def species_in(module: str) -> list[Species]:
     ]
 
 
-def judge(species: Species, modes: Sequence[str], redis_url: str = "") -> tuple[Outcome, dict[str, list[str]]]:
-    """Crawl with plain Scrapy, then in each of *modes*; return plain Scrapy's outcome, and the problems by mode."""
-    plain = run([species], "plain")[species.name]
-    cells = {}
-    for mode in modes:
-        if mode not in getattr(species.load(), "skip", ()):
-            outcome = run([species], mode, plain.hits.total(), redis_url)[species.name]
-            cells[mode] = problems_of(species, mode, outcome, plain)
-            if cells[mode]:
-                cells[mode].append(f"see {outcome.directory}")
-            else:
-                outcome.remove_files()
-    plain.remove_files()
-    return plain, cells
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*")
@@ -82,23 +68,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     modes = options.modes.split(",")
     zoo = [species for module in options.module or OWN for species in species_in(module)]
     zoo = [species for species in zoo if not options.names or species.name in options.names]
-    began, bad = time.monotonic(), dict.fromkeys(modes, 0)
+    zoo += [Species("tests.zoo.random_spiders", name) for name in options.names if name.startswith("Random")]
+    began, failing = time.monotonic(), 0
     with ExitStack() as stack:
         url = ""
         if set(modes) & set(FLEET_MODES):
             directory = stack.enter_context(tempfile.TemporaryDirectory())
             url = stack.enter_context(RedisServer(Path(directory) / "redis")).url
         pool = stack.enter_context(ThreadPoolExecutor(options.jobs))
-        for species, (plain, cells) in zip(zoo, pool.map(lambda each: judge(each, modes, url), zoo), strict=True):
-            print(f"{species.name:20} {plain.items.total():4} items {plain.hits.total():4} hits  ", end="")  # noqa: T201
-            print(*[f"{mode} {'FAILS' if problems else 'ok'}" for mode, problems in cells.items()], sep="  ")  # noqa: T201
-            for mode, problems in cells.items():
-                bad[mode] += bool(problems)
-                if problems:
-                    print(f"    {mode}: {'; '.join(problems)}", flush=True)  # noqa: T201
-    failing = ", ".join(f"{mode} {count}" for mode, count in bad.items())
-    print(f"{len(zoo)} spiders; cells that fail: {failing}; {time.monotonic() - began:.0f} s")  # noqa: T201
-    return min(sum(bad.values()), 1)
+        cells = pool.map(lambda species: compare([species], modes, url), zoo)
+        for species, problems in zip(zoo, cells, strict=True):
+            print("\n    ".join([species.name, *map(": ".join, problems.items())]), flush=True)  # noqa: T201
+            failing += len(problems)
+    print(f"{len(zoo)} spiders; {failing} cells fail; {time.monotonic() - began:.0f} s")  # noqa: T201
+    return min(failing, 1)
 
 
 if __name__ == "__main__":
