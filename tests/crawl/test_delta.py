@@ -111,7 +111,7 @@ def reached_without(skipped: set[int], crawl: CrawlOfSite) -> set[int]:
     """Return the pages to which the start pages lead when those in *skipped* are not fetched."""
     found = todo = set(range(STARTS)) - skipped
     while todo:
-        links = {int(link) for page in todo for link in re.findall(r"/(\d+)", links_of(page, crawl.pages, crawl.links))}
+        links = {int(link) for page in todo for link in re.findall(rb"/(\d+)", links_of(page, crawl.pages))}
         todo = links - skipped - found
         found = found | todo
     return found

@@ -20,7 +20,6 @@ import threading
 from collections import Counter
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +36,7 @@ from scrapy_bloom.errors import BloomError
 from scrapy_bloom.job import commits
 from scrapy_bloom.job.inspect import inspect_job
 from scrapy_bloom.job.store import JobStore
+from tests.support.crawls import html
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -57,7 +57,6 @@ class CrawlOfSite:
 
     directory: Path
     pages: int = 40
-    links: int = 4
     url: str = ""
     """Of a server; without one, a downloader middleware has the pages."""
     settings: dict[str, Any] = field(default_factory=dict)
@@ -167,9 +166,9 @@ def items_of(page: int) -> int:
     return (page * 5 + 3) % 4
 
 
-def links_of(page: int, pages: int, links: int) -> str:
+def links_of(page: int, pages: int) -> bytes:
     """Return the links of *page*, some of which lead to start pages."""
-    return "".join(f'<a href="/{(page * 7 + link * 13 + 1) % pages}">link</a>' for link in range(links))
+    return html([f"/{(page * 7 + link * 13 + 1) % pages}" for link in range(4)])
 
 
 @functools.cache
@@ -196,46 +195,6 @@ def run_to_the_end(crawl: CrawlOfSite, **changes: Any) -> CrawlOfSite:
     crawl = replace(crawl, kill_at=0, kill_after=0, kill_page=0, stop_page=0, **changes)
     assert run([crawl]) == [0]
     return crawl
-
-
-class LoopbackSite:
-    """A site in this process, which remembers what was fetched."""
-
-    def __init__(self, pages: int, links: int) -> None:
-        fetched: list[int] = []
-
-        class Answer(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self) -> None:
-                page = int(self.path[1:])
-                fetched.append(page)
-                body = links_of(page, pages, links).encode()
-                self.send_response(200)
-                self.send_header("Content-Type", "text/html")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: object) -> None: ...
-
-        class Server(ThreadingHTTPServer):
-            def handle_error(self, *_: object) -> None:
-                """A crawl was killed."""
-
-        self.fetched = fetched
-        self._server = Server(("127.0.0.1", 0), Answer)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
 
 
 # -- in the child ------------------------------------------------------------------------------------------------------
@@ -273,7 +232,7 @@ class Pages:
             os.kill(os.getpid(), signal.SIGINT)
         page = int(request.url.rsplit("/", 1)[1])
         os.write(self._file, b"%d\n" % page)
-        return HtmlResponse(request.url, body=links_of(page, self.crawl.pages, self.crawl.links).encode())
+        return HtmlResponse(request.url, body=links_of(page, self.crawl.pages))
 
     async def _next_commit(self, patience: int) -> None:
         """Let a commit end, if one does in a while: a crawl in memory would be over before the second."""
