@@ -82,9 +82,7 @@ def test_unfiltered_requests_that_differ_are_all_put_back(tmp_path: Path, answer
         with opened(tmp_path) as engine:
             request = Request("http://a.example/", dont_filter=True, **{name: {"task": str(number % 2)}})
             request.meta.update({"retry_times": number, "download_latency": 0.1 * number})
-            engine.push(request)
-            started = engine.start()
-            assert started is not None
+            started = engine.fetch(request)
             engine.end(started, Failure(TimeoutError()))
     assert answer("requeue", tmp_path, "--failed")[1]["requeued"] == 2
 

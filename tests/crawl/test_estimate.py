@@ -105,8 +105,7 @@ def test_what_the_loop_guard_expects_nothing_of_is_not_left() -> None:
 def crawl_on(engine: Engine, pages: int) -> None:
     """Fetch so many pages, each with two links to deeper ones."""
     for _ in range(pages):
-        request = engine.start()
-        assert request is not None
+        request = engine.fetch()
         links = [Request(f"{request.url}/{n}", meta={"depth": request.meta["depth"] + 1}) for n in range(2)]
         engine.push(*links[: len(request.url) < 30])
         engine.end(request)

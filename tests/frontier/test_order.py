@@ -190,9 +190,7 @@ def test_a_row_that_was_read_past_before_its_commit_was_known_is_handed_out(tmp_
     """An unfiltered request is written with its page. A read at that moment leaves it out, since it is in memory."""
     urls = [f"http://host.example/{name}" for name in ("parent", "first", "held")]
     with opened(tmp_path, {"SCHEDULER_DISK_QUEUE": f"scrapy.squeues.Pickle{order}DiskQueue"}) as engine:
-        engine.push(Request(urls[0]))
-        parent = engine.start()
-        assert parent is not None
+        parent = engine.fetch(Request(urls[0]))
         engine.push(Request(urls[1]))
         engine.push_from(parent, Request(urls[2], dont_filter=True))
         engine.commit()

@@ -194,8 +194,7 @@ def test_a_slow_commit_keeps_what_comes_meanwhile(slow_disk: None, tmp_path: Pat
     engine.push(*[Request(f"http://site.example/{number}") for number in range(commits.COMMIT_ROWS)])
     done = []
     for number in range(50):
-        request = engine.start()
-        assert request is not None
+        request = engine.fetch()
         engine.end(request)
         done.append(request.url)
         engine.push(Request(f"http://site.example/later/{number}"))

@@ -35,8 +35,7 @@ def fill(engine: Engine, count: int = 60) -> None:
         url = f"http://host-{rng.randrange(3)}.example/{n}"
         engine.push(Request(url, priority=rng.randrange(2), meta=meta))
     for _ in range(10):
-        request = engine.start()
-        assert request is not None
+        request = engine.fetch()
         engine.end(request)
 
 

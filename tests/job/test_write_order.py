@@ -121,8 +121,7 @@ def test_the_last_request_in_is_the_first_out_over_commits(tmp_path: Path) -> No
 
         def pop(number: int) -> None:
             for _ in range(number):
-                request = engine.start()
-                assert request is not None
+                request = engine.fetch()
                 engine.end(request)
                 assert request.url == stack.pop()
 

@@ -128,6 +128,13 @@ class Engine:
             self._slot(request).active.add(request)
         return request
 
+    def fetch(self, *requests: Request) -> Request:
+        """Push *requests*, and start the next request; there is one."""
+        self.push(*requests)
+        request = self.start()
+        assert request is not None
+        return request
+
     def end(self, request: Request, result: int | Response | Request | Failure | None = 200) -> None:
         """What the engine does when it is done with *request*: *result* came of its download; None: nothing did.
 
