@@ -54,7 +54,7 @@ def species_in(module: str) -> list[Species]:
         Species(module, name, place)
         for name, kind in own
         if isinstance(kind, type) and issubclass(kind, scrapy.Spider) and kind.__module__ == module
-        if not name.startswith("_") and not getattr(kind, "is_extra", False)
+        if not name.startswith("_")
     ]
 
 

@@ -15,7 +15,6 @@ COLLEAGUE = '{"page": "from a colleague"}'
 class Colleague(Lists):
     """Between two runs, another program appends lines to the same file: they stay."""
 
-    is_extra = False
     name = "colleague"
     skip = NO_FLEET
 
@@ -48,7 +47,6 @@ class SecondProgram(Colleague):
 class Sorted(Lists):
     """Between two runs, another program adds a field to each line and sorts them: its file is gone on with."""
 
-    is_extra = False
     name = "sorted"
     skip = (*NO_FLEET, "kill")  # after a kill, nobody can say which of these lines are of pages that come again
 
@@ -66,7 +64,6 @@ class Sorted(Lists):
 class MovedProject(Lists):
     """The project's directory is moved between two runs: the crawl goes on there, with its files."""
 
-    is_extra = False
     name = "moved-project"
     moves = True
     skip = NO_FLEET
@@ -79,19 +76,16 @@ class _OneOfThree(Lists):
 
 
 class _Second(_OneOfThree):
-    is_extra = True
     name = "second"
 
 
 class _Third(_OneOfThree):
-    is_extra = True
     name = "third"
 
 
 class ThreeSpiders(_OneOfThree):
     """Three spiders of one process append to one file, each with a job of its own."""
 
-    is_extra = False
     name = "three-spiders"
     skip = NO_FLEET
     with_others = (_Second, _Third)
@@ -101,7 +95,6 @@ class ThreeSpiders(_OneOfThree):
 class TwoFiles(_OneOfThree):
     """Two spiders of one process, each with files that bear its name."""
 
-    is_extra = False
     name = "two-files"
     skip = NO_FLEET
     with_others = (_Second,)
@@ -111,7 +104,6 @@ class TwoFiles(_OneOfThree):
 class AppendsToOld(Lists):
     """Feeds append to files of last week: their lines stay, and a CSV has the columns of its own items."""
 
-    is_extra = False
     name = "appends-to-old"
     skip = NO_FLEET
     feeds = {

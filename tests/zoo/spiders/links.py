@@ -69,7 +69,6 @@ class BySitemap(SitemapSpider):
 class ObeysRobots(Lists):
     """robots.txt forbids a third of the pages, which have not failed; the spider learns of them by its errback."""
 
-    is_extra = False
     name = "obeys-robots"
     # Scrapy 2.19 forgets robots.txt for the third and later requests that wait for it, as a resumed crawl has them.
     custom_settings = {"ROBOTSTXT_OBEY": True, "CONCURRENT_REQUESTS": 2}
@@ -85,7 +84,6 @@ class ObeysRobots(Lists):
 class OnDomain(Lists):
     """Links that lead elsewhere are not followed, unless they are unfiltered."""
 
-    is_extra = False
     name = "on-domain"
     allowed_domains = ["127.0.0.1"]
 
@@ -97,7 +95,6 @@ class OnDomain(Lists):
 class ThroughCache(Lists):
     """Scrapy's HTTP cache: a page that is asked for again comes from it."""
 
-    is_extra = False
     name = "through-cache"
     custom_settings = {"HTTPCACHE_ENABLED": True}
 
@@ -115,7 +112,6 @@ class ThroughCache(Lists):
 class DepthLimit(Lists):
     """Pages beyond a depth are not fetched."""
 
-    is_extra = False
     name = "depth-limit"
     custom_settings = {"DEPTH_LIMIT": 2, "DEPTH_PRIORITY": 1, "DEPTH_STATS_VERBOSE": True}
 

@@ -104,18 +104,14 @@ class OwnAnswer:
 class Proxies(Lists):
     """Every page comes, by a second request of a middleware's: nothing has failed."""
 
-    is_extra = False
     name = "proxies"
-    failed = 0
     custom_settings = _with("NewProxy")
 
 
 class Rendered(Lists):
     """The same, replaced before it is sent; and with BLOOM_FORGET_FAILED the crawl still ends."""
 
-    is_extra = False
     name = "rendered"
-    failed = 0
     custom_settings = _with("NewBackend")
     more_settings = {"BLOOM_FORGET_FAILED": True}
 
@@ -131,7 +127,6 @@ class BackupHost(ZooSpider):
     """A host that hangs up is given up, and another one asked."""
 
     name = "backup-host"
-    failed = 0
     custom_settings = _with("Backup", 560)
 
     def parse(self, response: Any) -> Any:
@@ -142,7 +137,6 @@ class RotatingProxies(ZooSpider):
     """Bans are answered with another proxy."""
 
     name = "rotating-proxies"
-    failed = 0
     custom_settings = _with("Rotation")
     more_settings = {"BLOOM_FORGET_FAILED": True}
 
@@ -153,9 +147,7 @@ class RotatingProxies(ZooSpider):
 class Refused(Lists):
     """What a middleware refuses has not failed; the errback may make an item of it."""
 
-    is_extra = False
     name = "refused"
-    failed = 0
     custom_settings = _with("Refusal")
     more_settings = {"BLOOM_FORGET_FAILED": True}
 
@@ -169,18 +161,14 @@ class Refused(Lists):
 class Copies(Lists):
     """Responses that carry a copy of their request."""
 
-    is_extra = False
     name = "copies"
-    failed = 0
     custom_settings = _with("CopiedRequest")
 
 
 class FromStore(Lists):
     """A third of the pages come from a store."""
 
-    is_extra = False
     name = "from-store"
-    failed = 0
     custom_settings = _with("OwnAnswer")
 
 
@@ -188,7 +176,6 @@ class Search(ZooSpider):
     """Several POST requests to one URL, each of which is answered 503 at first."""
 
     name = "search"
-    failed = 0
 
     def parse(self, response: Any) -> Any:
         for page in range(8):
@@ -252,7 +239,6 @@ class CloseAtPrice(ZooSpider):
     """Stops itself at a certain page: what came before that is in the file."""
 
     name = "close-at-price"
-    failed = 0
     custom_settings = {"CONCURRENT_REQUESTS": 1}
     hits_vary = "the next page may be on its way"
 
@@ -267,7 +253,6 @@ class SideDownloads(ZooSpider):
     """Callbacks that await a download of their own for each page."""
 
     name = "side-downloads"
-    failed = 0
 
     async def parse_item(self, response: Any) -> Any:
         engine = self.crawler.engine
@@ -300,7 +285,6 @@ class InlineRequests(ZooSpider):
     """A callback that reads like one page and makes three requests."""
 
     name = "inline"
-    failed = 0
 
     def parse(self, response: Any) -> Any:
         for i in range(ITEMS // 2):
@@ -337,7 +321,6 @@ class Output:
 class Outputs(Lists):
     """A spider middleware that has its say."""
 
-    is_extra = False
     name = "outputs"
     custom_settings = {"SPIDER_MIDDLEWARES": {f"{HERE}.Output": 500}}
 
