@@ -61,7 +61,7 @@ class Outcome:
         shutil.rmtree(self.directory.parents[1], ignore_errors=True)
 
 
-def run(zoo: Sequence[Species], mode: str, pages: int = 0, redis_url: str = "", **arguments: Any) -> dict[str, Outcome]:
+def run(zoo: Sequence[Species], mode: str, pages: int = 0, redis_url: str = "") -> dict[str, Outcome]:
     """Crawl with all spiders of *zoo* at a time. Interruptions come by the *pages* that all together need."""
     # A job commits once a second. Pages come slowly enough for a kill to find some committed, some done, some in work.
     delay = 0.5 if mode in {"kill", "fleet-kill"} else 0.02
@@ -69,11 +69,11 @@ def run(zoo: Sequence[Species], mode: str, pages: int = 0, redis_url: str = "", 
     here.mkdir()
     with ExitStack() as stack:
         sites = {species.name: stack.enter_context(Site(delay)) for species in zoo}
-        orders = [Order(species, sites[species.name].url, species.name, mode, arguments) for species in zoo]
+        orders = [Order(species, sites[species.name].url, mode) for species in zoo]
         for order in orders:
-            (here / order.directory).mkdir()
+            (here / order.species.name).mkdir()
             if hasattr(order.species.load(), "before"):
-                order.species.load().before(here / order.directory)
+                order.species.load().before(here / order.species.name)
         runs, hangs = dict.fromkeys(sites, 0), False
 
         def total() -> int:
@@ -106,10 +106,10 @@ def run(zoo: Sequence[Species], mode: str, pages: int = 0, redis_url: str = "", 
 
 def _is_finished(order: Order, here: Path) -> bool:
     team = {spider.name for spider in team_of(order.species.load())}
-    if ended(here / order.directory) == team:
+    if ended(here / order.species.name) == team:
         return True
     with suppress(BloomError):  # a kill may come between the end of a job and that of its process
-        return len(team) == 1 and inspect_job(here / order.directory / "job").state.is_finished
+        return len(team) == 1 and inspect_job(here / order.species.name / "job").state.is_finished
     return False
 
 
@@ -228,7 +228,7 @@ def _fleet(order: Order, here: Path, redis_url: str, kill_at: int, total: Callab
     """Crawl with two workers; kill one after *kill_at* hits, unless 0. Return whether they hang."""
     spider = order.species.load()
     settings = {**settings_of(order, spider), "SPIDER_MODULES": ["zoo_spider"]}
-    settings |= {"ZOO": str(here / order.directory), "BLOOM_REDIS_URL": redis_url}
+    settings |= {"ZOO": str(here / order.species.name), "BLOOM_REDIS_URL": redis_url}
     settings["BLOOM_REDIS_KEY"] = here.parent.name  # a site may have the port of an earlier one
     for name in ("FEEDS", "JOBDIR", "ADDONS"):
         del settings[name]
@@ -236,7 +236,7 @@ def _fleet(order: Order, here: Path, redis_url: str, kill_at: int, total: Callab
     (here / "zoo_settings.py").write_text("".join(f"{name} = {value!r}\n" for name, value in settings.items()))
     (here / "zoo_spider.py").write_text(PROJECT.format(module=order.species.module, name=order.species.name))
     arguments = ["crawl", spider.name, "--workers", "2", "-o", "items.jl", "-a", f"base={order.url}"]
-    path = os.pathsep.join(filter(None, [str(ROOT), order.species.place, os.environ.get("PYTHONPATH", "")]))
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     with (here / "log").open("ab") as log:
         command = [sys.executable, "-m", "scrapy_bloom", *arguments]
         process = subprocess.Popen(command, stdout=log, stderr=log, cwd=here, env={**os.environ, "PYTHONPATH": path})

@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,27 +32,22 @@ REFERENCE = "reference"
 
 @dataclass(frozen=True)
 class Species:
-    """A spider's class, by module and name. *place*: directory of a module that belongs to no package."""
+    """A spider's class, by module and name."""
 
     module: str
     name: str
-    place: str = ""
 
     def load(self) -> Any:
-        if self.place and self.place not in sys.path:
-            sys.path.insert(0, self.place)
         return getattr(importlib.import_module(self.module), self.name)
 
 
 @dataclass(frozen=True)
 class Order:
-    """A crawl: of which spider and site, in which *directory* below the process's own, in which mode."""
+    """A crawl: of which spider and site, in which mode. Its directory has the name of the spider's class."""
 
     species: Species
     url: str
-    directory: str
     mode: str
-    arguments: dict[str, Any] = field(default_factory=dict)
 
 
 def feeds_of(spider: Any) -> dict[str, dict[str, Any]]:
@@ -65,7 +59,7 @@ def feeds_of(spider: Any) -> dict[str, dict[str, Any]]:
 
 
 def settings_of(order: Order, spider: Any) -> dict[str, Any]:
-    place = order.directory
+    place = order.species.name
     own_feeds = {f"{place}/{name}": options for name, options in feeds_of(spider).items()}
     settings: dict[str, Any] = {**SETTINGS, "FEEDS": own_feeds, "ZOO": str(Path(place).absolute())}
     if order.mode == "plain":
@@ -103,19 +97,19 @@ def crawl(orders: list[Order], directory: Path) -> None:
         spider = order.species.load()
         settings = settings_of(order, spider)
         for kind in team_of(spider):
-            if kind.name in ended(Path(order.directory)):
+            if kind.name in ended(Path(order.species.name)):
                 continue
             own = dict(settings)
             if kind is not spider and "JOBDIR" in own:
                 own["JOBDIR"] += f"-{kind.name}"
             crawler = Crawler(kind, own, init_reactor=is_first)
             is_first = False
-            done = process.crawl(crawler, base=order.url, **order.arguments)
+            done = process.crawl(crawler, base=order.url)
             done.addBoth(lambda _, order=order, crawler=crawler: _note_end(order, crawler))
     process.start()
 
 
 def _note_end(order: Order, crawler: Crawler) -> None:
-    with (Path(order.directory) / STATS).open("a") as file:
+    with (Path(order.species.name) / STATS).open("a") as file:
         stats = crawler.stats.get_stats() if crawler.stats is not None else {}
         file.write(json.dumps({**stats, "spider": crawler.spidercls.name}, default=str) + "\n")

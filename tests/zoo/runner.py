@@ -1,8 +1,7 @@
 """Runs spiders of the zoo: ``python -m tests.zoo.runner [NAMES] [--module M ...] [--modes plain,job,kill,fleet]``.
 
-``Random7`` is the random spider of seed 7.
-
-A module is a dotted name or a file of spiders. A spider takes ``base``, the URL of the site. It may have the attributes
+``Random7`` is the random spider of seed 7. For spiders in a file ``mine.py``: ``--module mine``, with its directory in
+PYTHONPATH. A spider takes ``base``, the URL of the site. It may have the attributes
 
     feed, feeds          options as in FEEDS; by the name of the file
     more_settings        settings for the add-on alone
@@ -43,15 +42,10 @@ OWN = [f"tests.zoo.spiders.{name}" for name in ("starts", "replaced", "pages", "
 
 
 def species_in(module: str) -> list[Species]:
-    """Return the spiders that *module*, a dotted name or a file, defines."""
-    place = ""
-    if module.endswith(".py"):
-        path = Path(module).resolve()
-        module, place = path.stem, str(path.parent)
-        sys.path.insert(0, place)
+    """Return the spiders that *module* defines."""
     own = vars(importlib.import_module(module)).items()
     return [
-        Species(module, name, place)
+        Species(module, name)
         for name, kind in own
         if isinstance(kind, type) and issubclass(kind, scrapy.Spider) and kind.__module__ == module
         if not name.startswith("_")
