@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 import sqlite3
@@ -18,7 +17,7 @@ from scrapy import Request
 from scrapy_bloom.errors import BloomError, UnusableError
 from scrapy_bloom.job.verify import fix_job, verify_job
 from tests.support.damage import REFUSED, WHOLE, Job, begun, crawl, flip
-from tests.support.engine import Engine, opened
+from tests.support.engine import RAM, Engine, opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -27,13 +26,9 @@ MOMENTS = 3
 
 
 @pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def directory() -> Iterator[Path]:
     """A directory in RAM where there is one, for hundreds of openings."""
-    memory = Path("/dev/shm")
-    if not (memory.is_dir() and os.access(memory, os.W_OK)):
-        yield tmp_path_factory.mktemp("jobs")
-        return
-    with tempfile.TemporaryDirectory(dir=memory) as name:
+    with tempfile.TemporaryDirectory(dir=RAM) as name:
         yield Path(name)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import sys
 import tempfile
@@ -15,6 +14,7 @@ import pytest
 
 from scrapy_bloom.job.verify import verify_job
 from tests.support.crawls import Site
+from tests.support.engine import RAM
 from tests.support.killed_crawls import STARTS, CrawlOfSite, links_of, run, run_to_the_end
 
 if TYPE_CHECKING:
@@ -30,13 +30,9 @@ ORDERS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture
-def directory(tmp_path: Path) -> Iterator[Path]:
+def directory() -> Iterator[Path]:
     """A directory in RAM where there is one: a kill loses nothing that the kernel has, wherever that is."""
-    memory = Path("/dev/shm")
-    if not (memory.is_dir() and os.access(memory, os.W_OK)):
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(dir=memory) as name:
+    with tempfile.TemporaryDirectory(dir=RAM) as name:
         yield Path(name)
 
 

@@ -74,14 +74,6 @@ def test_what_counts_as_synced_is_on_disk(tmp_path: Path, monkeypatch: pytest.Mo
         assert all(b"%d" % number in copy for number in range(1, synced + 1))
 
 
-def test_a_request_is_seen_while_its_commit_is_written(tmp_path: Path) -> None:
-    """Its fingerprint has left the batch, and its bits are not set before the transaction is collected."""
-    with opened(tmp_path / "job") as engine:
-        assert engine.push(Request(PAGES[0])) == [True]
-        engine.commit(whole=False)
-        assert engine.push(Request(PAGES[0])) == [False]
-
-
 def test_a_lane_that_says_more_than_was_noted_is_damage(tmp_path: Path) -> None:
     """The sum over the lanes is compared with the state of the last commit: rows may not vanish silently."""
     engine = Engine(tmp_path / "job")

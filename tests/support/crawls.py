@@ -269,9 +269,6 @@ class FollowSpider(scrapy.Spider):
         Path(self.settings["CHILD"], "state").write_text(state, encoding="utf-8")
 
     def parse(self, response: Any) -> Iterator[Any]:
-        if "raises" in response.url:
-            yield {"url": response.url}
-            raise RuntimeError("as the test wants it")
         if "stops" in response.url:
             raise CloseSpider
         if hasattr(self, "state"):
@@ -279,6 +276,8 @@ class FollowSpider(scrapy.Spider):
         if "list" not in response.url:
             yield {"url": response.url}
         yield from response.follow_all(LinkExtractor().extract_links(response))
+        if "raises" in response.url:
+            raise RuntimeError("as the test wants it")
 
 
 def crawl_here(settings: dict[str, Any]) -> None:

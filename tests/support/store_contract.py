@@ -157,18 +157,6 @@ def keeps_what_is_pending(open_: Open) -> None:
     engine.stop()
 
 
-def forgets_what_is_in_memory_alone(open_: Open) -> None:
-    """A request that could not be serialized is lost with its process, so its page is not known to the next run."""
-    engine = open_()
-    engine.push(unserializable(1), Request(url(2)))
-    engine.commit()
-    engine.stop()
-    engine = open_()
-    assert engine.push(Request(url(1)), Request(url(2))) == [True, False]
-    assert sorted(engine.drain()) == [url(1), url(2)]
-    engine.stop()
-
-
 def keeps_what_was_taken_back(open_: Open) -> None:
     """A page that was taken back, before a commit or after it, is new to the next run."""
     engine = open_()
@@ -185,4 +173,4 @@ def keeps_what_was_taken_back(open_: Open) -> None:
     engine.stop()
 
 
-REOPENING = [keeps_what_is_pending, forgets_what_is_in_memory_alone, keeps_what_was_taken_back]
+REOPENING = [keeps_what_is_pending, keeps_what_was_taken_back]
