@@ -14,11 +14,16 @@ import pytest
 
 from tests.fleet.servers import RedisServer
 from tests.zoo.cells import FLEET_MODES, applies, compare, problems_of, run
+from tests.zoo.random_spiders import species as random_spider
 from tests.zoo.runner import OWN, species_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+IN_FLEETS = [1, 3, 6, 7, 14, 16, 17, 20, 25, 27, 28, 32]
+"""Seeds of programs in which no page is asked for by requests in memory alone and by others, too: workers do not hear
+of the former before these are done.
+"""
 ZOO = {species.name: species for module in OWN for species in species_in(module)}
 
 
@@ -53,6 +58,13 @@ def test_each_spider_alone(name: str) -> None:
 def test_each_spider_in_a_fleet(name: str, redis: RedisServer) -> None:
     """Two workers together give the items of plain Scrapy, also if one of them is killed."""
     assert compare([ZOO[name]], FLEET_MODES, redis.url) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", IN_FLEETS)
+def test_a_random_spider_in_a_fleet(seed: int, redis: RedisServer) -> None:
+    """As above, for spiders that are drawn."""
+    assert compare([random_spider(seed)], FLEET_MODES, redis.url) == {}
 
 
 def test_the_runner_sees_what_differs() -> None:
