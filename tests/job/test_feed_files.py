@@ -47,17 +47,20 @@ def interrupted(crawl: CrawlOfSite, how: str, page: int) -> None:
     assert run([replace(crawl, **{how: page})]) == [HOW[how]]
 
 
+@pytest.mark.parametrize(("format_", "others"), [("jl", OTHERS), ("csv", b"-1,-1\r\n")])
 @pytest.mark.parametrize("how", HOW)
-def test_what_a_program_appends_between_two_runs_stays(how: str, crawl: CrawlOfSite) -> None:
+def test_what_a_program_appends_between_two_runs_stays(how: str, format_: str, others: bytes, tmp_path: Path) -> None:
     """Whole lines and one without an end, after a kill and after Ctrl-C: all are there, and no line of ours is torn."""
+    name = f"items.{format_}"
+    crawl = crawl_with(tmp_path, {name: {"format": format_}})
     interrupted(crawl, how, 21)
-    with crawl.feed.open("ab") as file:
-        file.write(OTHERS * 3)
+    with (tmp_path / name).open("ab") as file:
+        file.write(others * 3)
     interrupted(crawl, how, 9)
-    with crawl.feed.open("ab") as file:
-        file.write(OTHERS.rstrip())
+    with (tmp_path / name).open("ab") as file:
+        file.write(others.rstrip())
     run_to_the_end(crawl)
-    assert crawl.items() == crawl.wanted() + Counter({(-1, -1): 4})
+    assert crawl.items(name) == crawl.wanted() + Counter({(-1, -1): 4})
 
 
 @pytest.mark.parametrize("how", HOW)

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.errors import BloomError
 from scrapy_bloom.job.inspect import inspect_job
-from tests.zoo.child import REFERENCE, Order, Species, crawl, ended, feeds_of, settings_of, stats_in, team_of
+from tests.zoo.child import REFERENCE, Order, Species, crawl, feeds_of, has_ended, settings_of, stats_in
 from tests.zoo.site import Site
 
 if TYPE_CHECKING:
@@ -105,11 +105,10 @@ def run(zoo: Sequence[Species], mode: str, pages: int = 0, redis_url: str = "") 
 
 
 def _is_finished(order: Order, here: Path) -> bool:
-    team = {spider.name for spider in team_of(order.species.load())}
-    if ended(here / order.species.name) == team:
+    if has_ended(here / order.species.name):
         return True
     with suppress(BloomError):  # a kill may come between the end of a job and that of its process
-        return len(team) == 1 and inspect_job(here / order.species.name / "job").state.is_finished
+        return inspect_job(here / order.species.name / "job").state.is_finished
     return False
 
 
@@ -144,7 +143,7 @@ def _outcome(species: Species, site: Site, here: Path, mode: str, hangs: bool, r
         return outcome
     own = feeds_of(spider)
     for name, options in own.items():
-        for path in directory.glob(name.replace("%(batch_id)d", "*").replace("%(name)s", "*")):
+        for path in directory.glob(name.replace("%(name)s", "*")):
             mark = f"{name}: " if len(own) > 1 else ""
             outcome.items.update(mark + line for line in lines_of(path, options))
     if mode == "plain":

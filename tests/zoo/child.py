@@ -71,18 +71,14 @@ def settings_of(order: Order, spider: Any) -> dict[str, Any]:
     return {**settings, "ADDONS": {"scrapy_bloom.Addon": 300}, **more}
 
 
-def team_of(spider: Any) -> list[Any]:
-    return [spider, *getattr(spider, "with_others", ())]
-
-
 def stats_in(directory: Path) -> list[dict[str, Any]]:
     path = directory / STATS
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def ended(directory: Path) -> set[str]:
-    """Return which spiders have come to their end, and would begin anew if they were started again."""
-    return {stats["spider"] for stats in stats_in(directory) if stats.get("finish_reason") != "shutdown"}
+def has_ended(directory: Path) -> bool:
+    """Return whether the spider has come to its end, and would begin anew if it were started again."""
+    return any(stats.get("finish_reason") != "shutdown" for stats in stats_in(directory))
 
 
 def crawl(orders: list[Order], directory: Path) -> None:
@@ -92,24 +88,15 @@ def crawl(orders: list[Order], directory: Path) -> None:
     os.dup2(log, 2)
     os.chdir(directory)
     process = CrawlerProcess({"LOG_LEVEL": "INFO"})
-    is_first = True
-    for order in orders:
+    for number, order in enumerate(orders):
         spider = order.species.load()
-        settings = settings_of(order, spider)
-        for kind in team_of(spider):
-            if kind.name in ended(Path(order.species.name)):
-                continue
-            own = dict(settings)
-            if kind is not spider and "JOBDIR" in own:
-                own["JOBDIR"] += f"-{kind.name}"
-            crawler = Crawler(kind, own, init_reactor=is_first)
-            is_first = False
-            done = process.crawl(crawler, base=order.url)
-            done.addBoth(lambda _, order=order, crawler=crawler: _note_end(order, crawler))
+        crawler = Crawler(spider, settings_of(order, spider), init_reactor=not number)
+        done = process.crawl(crawler, base=order.url)
+        done.addBoth(lambda _, order=order, crawler=crawler: _note_end(order, crawler))
     process.start()
 
 
 def _note_end(order: Order, crawler: Crawler) -> None:
     with (Path(order.species.name) / STATS).open("a") as file:
         stats = crawler.stats.get_stats() if crawler.stats is not None else {}
-        file.write(json.dumps({**stats, "spider": crawler.spidercls.name}, default=str) + "\n")
+        file.write(json.dumps(stats, default=str) + "\n")

@@ -12,7 +12,6 @@ PYTHONPATH. A spider takes ``base``, the URL of the site. It may have the attrib
     before(directory)    what has happened there before the first run
     between(directory)   what happens there while nothing runs
     extra(runs)          lines that the feed holds more than after one undisturbed crawl
-    with_others          further spiders of the same process, with the same feeds
     skip                 modes that do not apply
     check(mode, outcome), check_log(mode, log)    return further problems
 """
