@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from tests.support.crawls import Pages, Site
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,35 +21,21 @@ DURABLE = {**OURS, "SCHEDULER": "scrapy_bloom.components.scheduler.DurableSchedu
 PAGES = 40
 
 
-class Site(BaseHTTPRequestHandler):
+class Folders(Pages):
     """Pages in four folders, each linked to in several spellings, and all of them reached from the first."""
 
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        number = int(self.path.rpartition("/")[2].partition(".")[0])
+    def get(self, path: str, default: Any = None) -> Any:
+        number = int(path.rpartition("/")[2].partition(".")[0])
         others = [*range(2 * number + 1, min(2 * number + 3, PAGES)), *range(number % 7, PAGES, 7)]
         spellings = ["/{0}/{1}.html", "../{0}/{1}.html", "../{0}/{1}.html#x", "/%6{2}/{1}.html#y"]
         links = [spellings[(number + other) % 4].format("abcd"[other % 4], other, other % 4 + 1) for other in others]
-        body = "".join(f'<a href="{link}">x</a>' for link in [*links, "#top"]).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *args: Any) -> None:
-        pass
+        return [*links, "#top"]
 
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Site) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/a/0.html"
-        server.shutdown()
-        thread.join()
+    with Site(Folders()) as site:
+        yield f"{site.url}/a/0.html"
 
 
 def crawl(site: str, spiders: str, settings: dict[str, Any]) -> list[tuple[list[str], int]]:
