@@ -130,17 +130,27 @@ ORDERS = [("Lifo", "Fifo"), ("Fifo", "Fifo"), ("Lifo", None), ("Fifo", "Lifo")]
 some = settings(max_examples=6, report_multiple_bugs=False, phases=[Phase.explicit, Phase.generate])
 
 
+def check_order(program: list[tuple[Any, ...]], order: tuple[str, str | None], in_job: bool) -> None:
+    options = options_of(BY_PRIORITY, *order)
+    with tempfile.TemporaryDirectory(dir=RAM) as ours, tempfile.TemporaryDirectory(dir=RAM) as theirs:
+        expected = Run(Path(theirs) if in_job else None, {**options, **SCRAPYS}).run(program)
+        assert Run(Path(ours) if in_job else None, {**options, **OURS}).run(program) == expected
+
+
 @pytest.mark.parametrize("in_job", [True, False])
 @pytest.mark.parametrize("order", ORDERS)
 @some
 @given(data=st.data())
 def test_requests_come_out_in_scrapys_order(order: tuple[str, str | None], in_job: bool, data: st.DataObject) -> None:
     """Pushes, pops, ends, commits and restarts give exactly the order of Scrapy's own scheduler."""
-    program = data.draw(IN_JOB if in_job else IN_MEMORY)
-    options = options_of(BY_PRIORITY, *order)
-    with tempfile.TemporaryDirectory(dir=RAM) as ours, tempfile.TemporaryDirectory(dir=RAM) as theirs:
-        expected = Run(Path(theirs) if in_job else None, {**options, **SCRAPYS}).run(program)
-        assert Run(Path(ours) if in_job else None, {**options, **OURS}).run(program) == expected
+    check_order(data.draw(IN_JOB if in_job else IN_MEMORY), order, in_job)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_what_a_commit_adds_to_a_file_that_was_read_ahead_comes_in_its_turn(order: tuple[str, str | None]) -> None:
+    """As above: with the last in as the first out, what was read is older than what a commit adds."""
+    turn = [("start", 5), ("push", 7, 0, 0, ""), ("commit",), ("start", 9)]
+    check_order([("push", 100, 0, 0, ""), ("commit",), *turn, *turn, *turn], order, in_job=True)
 
 
 @pytest.mark.parametrize("in_job", [True, False])

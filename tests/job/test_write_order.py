@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from scrapy import Request
@@ -98,30 +98,3 @@ def test_scrapys_scheduler_is_kept_out_of_a_job_that_failed(tmp_path: Path, has_
         engine.crawl.fail(UnusableError("The job", "cannot be gone on with", advice="Begin anew."))
     engine.stop()
     assert (tmp_path / "job" / "requests.queue").exists() == has_failed
-
-
-def test_the_last_request_in_is_the_first_out_over_commits(tmp_path: Path) -> None:
-    """What a lane has read ahead from the file is older than what a commit adds to it."""
-    stack: list[str] = []
-    names: Any = iter(PAGES)
-    with opened(tmp_path / "job") as engine:
-
-        def push(number: int) -> None:
-            for url, _ in zip(names, range(number), strict=False):
-                stack.append(url)
-                engine.push(Request(url))
-
-        def pop(number: int) -> None:
-            for _ in range(number):
-                request = engine.fetch()
-                engine.end(request)
-                assert request.url == stack.pop()
-
-        push(100)
-        engine.commit()
-        for _ in range(3):
-            pop(5)
-            push(7)
-            engine.commit()
-            pop(9)
-        pop(len(stack))
