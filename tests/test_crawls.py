@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import json
 import signal
-import time
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from scrapy import crawler as scrapys
 
 from scrapy_bloom.commands.info import info
-from scrapy_bloom.errors import BloomError
 from scrapy_bloom.job.inspect import inspect_job
-from tests.support.crawls import ADDON, PATIENCE, Pages, Site, crawl, start, tree
-from tests.support.engine import BY_HOST
+from tests.support.crawls import ADDON, Pages, Site, crawl, start, tree
+from tests.support.engine import BY_HOST, wait_for_job
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from scrapy_bloom.job.inspect import JobInfo
 
 PAGES = 40
 ALL = {"/"} | {f"/{n}" for n in range(1, PAGES + 1)}
@@ -62,7 +61,7 @@ def test_a_killed_crawl_is_resumed(tmp_path: Path, without_reactor: bool) -> Non
     with Site(held_in_the_middle()) as site:
         three = {**settings, "CONCURRENT_REQUESTS": len(HELD)}
         running = start(site, tmp_path, three, without_reactor=without_reactor)
-        done = wait_until_all_are_held(tmp_path / "job")
+        done = wait_for_job(tmp_path / "job", holds_all).feeds[0].items
         running.signal(signal.SIGKILL)
         assert running.finish().code == -signal.SIGKILL
         site.release.set()
@@ -77,16 +76,9 @@ def test_a_killed_crawl_is_resumed(tmp_path: Path, without_reactor: bool) -> Non
     assert not outcome.lines("ERROR") + outcome.lines("CRITICAL")
 
 
-def wait_until_all_are_held(job: Path) -> int:
-    """Return, once a commit knows that nothing but the three pages is in flight, how many pages are done."""
-    until = time.monotonic() + PATIENCE
-    while time.monotonic() < until:
-        with suppress(BloomError):  # the job is being begun
-            info = inspect_job(job)
-            if info.state.in_flight == len(HELD) and sum(feed.items for feed in info.feeds):
-                return info.feeds[0].items
-        time.sleep(0.02)
-    raise AssertionError("these pages are not waited for")
+def holds_all(info: JobInfo) -> bool:
+    """Return whether a commit knows that nothing but the three pages is in flight, and of items."""
+    return info.state.in_flight == len(HELD) and any(feed.items for feed in info.feeds)
 
 
 def test_a_crawl_interrupted_with_ctrl_c_is_resumed(tmp_path: Path) -> None:
@@ -190,7 +182,8 @@ def test_failed_requests_are_listed_and_may_be_tried_again(tmp_path: Path, forge
     pages = {**FAILING, "/": [*FAILING["/"], "/held"], "/held": []}  # type: ignore[misc]
     with Site(pages) as site:
         running = start(site, tmp_path, {**settings, "FEEDS": {str(items): {"format": "jl"}}})
-        listed = listed_in(tmp_path / "job", len(REASONS))
+        failed = wait_for_job(tmp_path / "job", lambda info: len(info.failed) >= len(REASONS)).failed
+        listed = {each.url: each.reason for each in failed}
         running.signal(signal.SIGKILL)
         running.finish()
         assert {url.removeprefix(site.url) for url in listed} == REASONS.keys()
@@ -216,18 +209,6 @@ def test_a_callback_that_ends_the_crawl_has_not_failed(tmp_path: Path) -> None:
         outcome = crawl(site, tmp_path, settings)
         assert inspect_job(tmp_path / "job").failed == ()
     assert outcome.stats["finish_reason"] == "cancelled"
-
-
-def listed_in(job: Path, most: int) -> dict[str, str]:
-    """Return, once so many are listed in the job, the URLs and reasons of what has failed."""
-    until = time.monotonic() + PATIENCE
-    while time.monotonic() < until:
-        with suppress(BloomError):  # the job is being begun
-            failed = inspect_job(job).failed
-            if len(failed) >= most:
-                return {each.url: each.reason for each in failed}
-        time.sleep(0.02)
-    raise AssertionError("these have not failed")
 
 
 def test_a_host_gets_as_many_pages_as_it_may(tmp_path: Path) -> None:

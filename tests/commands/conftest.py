@@ -7,14 +7,13 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from scrapy_bloom.commands.command_line import main
+from tests.support.crawls import Pages, Site
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -55,50 +54,25 @@ class Films(Books):
 """
 
 
-class Site:
-    """Pages ``/0`` to ``/79``, each linking to its children and to the one before; ``/broken`` fails as long as it is
-    told to."""
+class Shop(Pages):
+    """Pages ``/0`` to ``/79``, each linking to its children and to the first one; others link to that one alone."""
 
-    def __init__(self) -> None:
-        self.hits: list[str] = []
-        self.is_broken = True
-        site = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                site.hits.append(self.path)
-                number = int(self.path[1:]) if self.path[1:].isdecimal() else None
-                links = ["/broken", "/0?b=2&a=1", "/0?a=1&b=2"] if self.path == "/0" else ["/0"]
-                if number is not None:
-                    links += [f"/{child}" for child in (2 * number + 1, 2 * number + 2) if child < PAGES]
-                body = "".join(f'<a href="{link}">x</a>' for link in links).encode()
-                self.send_response(500 if self.path == "/broken" and site.is_broken else 200)
-                self.send_header("Content-Type", "text/html")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of the base class
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def pages(self) -> set[int]:
-        """The numbers of the pages that were fetched."""
-        return {int(path[1:]) for path in self.hits if path[1:].isdecimal()}
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+    def get(self, path: str, default: Any = None) -> Any:
+        links = ["/broken", "/0?b=2&a=1", "/0?a=1&b=2"] if path == "/0" else ["/0"]
+        if path[1:].isdecimal():
+            links += [f"/{child}" for child in (2 * int(path[1:]) + 1, 2 * int(path[1:]) + 2) if child < PAGES]
+        return super().get(path, links)
 
 
 @pytest.fixture(scope="session")
 def site() -> Iterator[Site]:
-    site = Site()
-    yield site
-    site.close()
+    with Site(Shop({"/broken": 500})) as site:
+        yield site
+
+
+def asked_for(site: Site) -> set[int]:
+    """The numbers of the pages that were fetched."""
+    return {int(path[1:]) for path in site.hits if path[1:].isdecimal()}
 
 
 @pytest.fixture(scope="session")

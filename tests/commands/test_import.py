@@ -19,6 +19,7 @@ from scrapy_bloom.commands.terminal import OK, USAGE, WRONG
 from scrapy_bloom.filter.directory import open_filter
 from scrapy_bloom.fleet.takeover import ScrapyRedisFingerprinter
 from scrapy_bloom.url.fingerprint import fingerprint
+from tests.commands.conftest import asked_for
 from tests.fleet.servers import RedisServer
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def test_a_crawl_does_not_fetch_what_was_imported(tmp_path: Path, scrapy: Scrapy
     site.hits.clear()
     crawled = scrapy("crawl", "books", "-s", f"JOBDIR={tmp_path / 'job'}")
     assert crawled.returncode == OK, crawled.stderr
-    assert site.pages() == set(range(40))
+    assert asked_for(site) == set(range(40))
 
 
 def test_a_crawl_of_scrapy_redis_is_taken_over(tmp_path: Path, scrapy: Scrapy) -> None:

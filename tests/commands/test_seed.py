@@ -21,7 +21,7 @@ from scrapy_bloom.commands.locations import locations_in
 from scrapy_bloom.commands.terminal import OK, USAGE, WRONG
 from scrapy_bloom.filter.directory import open_filter
 from scrapy_bloom.job.inspect import inspect_job
-from tests.commands.conftest import fetched
+from tests.commands.conftest import asked_for, fetched
 from tests.fleet.servers import RedisServer, wait_until
 
 if TYPE_CHECKING:
@@ -142,8 +142,8 @@ def test_a_crawl_fetches_the_seeds_by_its_default_callback(
     items = tmp_path / "items.jl"
     crawled = scrapy("crawl", "books", "-s", f"JOBDIR={job}", "-o", items)
     assert crawled.returncode == OK, crawled.stderr
-    assert site.pages() == set(range(80)) - fetched(left)
-    assert len([path for path in site.hits if path.startswith("/seeded")]) == 9
+    assert asked_for(site) == set(range(80)) - fetched(left)
+    assert len([path for path in site.hits.elements() if path.startswith("/seeded")]) == 9
     assert all(url in items.read_text() for url in urls[-9:])
     assert scrapy("bloom", "seed", job, tmp_path / "list", "--spider", "films").returncode == USAGE
 
@@ -184,7 +184,8 @@ def test_a_fleet_is_seeded(tmp_path: Path, scrapy: Scrapy, site: Site) -> None:
         site.hits.clear()
         fleet = ("-s", f"BLOOM_REDIS_URL={server.url}", "-s", "SCHEDULER=scrapy_bloom.FleetScheduler")
         assert scrapy("crawl", "books", *fleet, "-s", "DEPTH_LIMIT=1").returncode == OK
-        assert sorted(path for path in site.hits if "fleet" in path) == sorted(url[len(site.url) :] for url in urls)
+        found = [site.url + path for path in site.hits.elements() if "fleet" in path]
+        assert sorted(found) == sorted(urls)
 
 
 @pytest.mark.parametrize("kind", ["list", "sitemap.gz"])

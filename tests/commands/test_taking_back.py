@@ -11,6 +11,7 @@ from twisted.python.failure import Failure
 
 from scrapy_bloom.commands.terminal import OK, USAGE
 from scrapy_bloom.crawl import failures
+from tests.commands.conftest import asked_for
 from tests.support.engine import opened
 
 if TYPE_CHECKING:
@@ -26,9 +27,9 @@ PLAIN = ("-s", "SCHEDULER=scrapy.core.scheduler.Scheduler")
 @pytest.fixture
 def repaired(site: Site) -> Iterator[Site]:
     """The site, on which nothing is broken any more."""
-    site.is_broken = False
+    site.pages["/broken"] = []
     yield site
-    site.is_broken = True
+    site.pages["/broken"] = 500
 
 
 def test_scrapys_own_scheduler_goes_on_with_an_exported_job(
@@ -43,7 +44,7 @@ def test_scrapys_own_scheduler_goes_on_with_an_exported_job(
     site.hits.clear()
     crawled = scrapy("crawl", "books", "-s", f"JOBDIR={job}", *PLAIN)
     assert crawled.returncode == OK, crawled.stderr
-    assert fetched | site.pages() == set(range(80))
+    assert fetched | asked_for(site) == set(range(80))
 
 
 def test_an_export_that_cannot_be_is_one_line(job: Path, scrapy: Scrapy, answer: Answer, tmp_path: Path) -> None:
@@ -82,9 +83,7 @@ def test_unfiltered_requests_that_differ_are_all_put_back(tmp_path: Path, answer
         with opened(tmp_path) as engine:
             request = Request("http://a.example/", dont_filter=True, **{name: {"task": str(number % 2)}})
             request.meta.update({"retry_times": number, "download_latency": 0.1 * number})
-            engine.push(request)
-            started = engine.start()
-            assert started is not None
+            started = engine.fetch(request)
             engine.end(started, Failure(TimeoutError()))
     assert answer("requeue", tmp_path, "--failed")[1]["requeued"] == 2
 
@@ -116,5 +115,5 @@ def test_a_url_that_was_taken_back_is_fetched_again(job: Path, scrapy: Scrapy, a
     site.hits.clear()
     crawled = scrapy("crawl", "books", "-s", f"JOBDIR={job}")
     assert crawled.returncode == OK, crawled.stderr
-    assert site.hits.count("/0") == 1
+    assert site.hits["/0"] == 1
     assert answer("forget", job, "nonsense://[")[0] == USAGE

@@ -89,16 +89,6 @@ def test_it_logs_and_counts_as_scrapys_own_filter(debug: bool, caplog: pytest.Lo
     assert len(lines[0]) == 1 + debug
 
 
-def test_every_duplicate_is_counted() -> None:
-    """``dupefilter/filtered`` counts those that are not logged, too."""
-    ours = ours_with()
-    for _ in range(3):
-        assert ours.crawl.crawler.spider is not None
-        ours.log(Request("http://a.example/"), ours.crawl.crawler.spider)
-    assert ours.crawl.stats.get_value("dupefilter/filtered") == 3
-    ours.close("finished")
-
-
 class Raising:
     """A fingerprinter that fails on some requests, as those of others do."""
 

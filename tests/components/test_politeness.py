@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from email.utils import formatdate
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +13,13 @@ import pytest
 
 from scrapy_bloom.components.politeness import seconds_of
 from scrapy_bloom.frontier.paused import LONGEST_PAUSE
-from scrapy_bloom.job.inspect import inspect_job
-from tests.support.crawls import ADDON, PATIENCE, Busy, Pages, Site, crawl, start
-from tests.support.engine import BY_HOST
+from tests.support.crawls import ADDON, Busy, Pages, Site, crawl, start
+from tests.support.engine import BY_HOST, wait_for_job
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from scrapy_bloom.job.inspect import JobInfo
 
 PAUSE = 3
 QUEUES = ("DISK", "Pickle", "DiskQueue"), ("MEMORY", "", "MemoryQueue")
@@ -93,7 +95,7 @@ def test_a_kill_does_not_end_a_pause(tmp_path: Path) -> None:
         running = start(site, tmp_path, settings)
         site.wait_for("/busy")
         asked = site.moments[-1][0]
-        wait_until_the_others_are_done(site, tmp_path)
+        wait_for_job(tmp_path / "job", partial(waits_for_the_busy_host, site))
         running.signal(signal.SIGKILL)
         running.finish()
         is_paused = time.time() < asked + 3 * PAUSE
@@ -105,16 +107,11 @@ def test_a_kill_does_not_end_a_pause(tmp_path: Path) -> None:
         assert site.hits.keys() == site.pages.keys()
 
 
-def wait_until_the_others_are_done(site: Site, directory: Path) -> None:
-    """Return once nothing but paused requests is pending, and a commit knows that."""
-    until = time.monotonic() + PATIENCE
-    while time.monotonic() < until:
-        if sum(path.startswith("/other") for path in site.hits) == 10:
-            state = inspect_job(directory / "job").state
-            if not state.in_flight and state.pending == len(site.pages) - len(set(site.hits) - {"/busy"}):
-                return
-        time.sleep(0.02)
-    raise AssertionError("the other host has not had its pages")
+def waits_for_the_busy_host(site: Site, info: JobInfo) -> bool:
+    """Return whether nothing but paused requests is pending, and a commit knows that."""
+    others = sum(path.startswith("/other") for path in site.hits)
+    left = len(site.pages) - len(set(site.hits) - {"/busy"})
+    return others == 10 and not info.state.in_flight and info.state.pending == left
 
 
 @pytest.mark.parametrize("later", [{}, {"RETRY_ENABLED": False}], ids=["as before", "without pauses"])
@@ -128,7 +125,7 @@ def test_a_crawl_that_waits_can_be_stopped(tmp_path: Path, later: dict[str, Any]
         site.pages = two_hosts(site, "86400", status=503)
         running = start(site, tmp_path, settings)
         site.wait_for("/busy")
-        wait_until_the_others_are_done(site, tmp_path)
+        wait_for_job(tmp_path / "job", partial(waits_for_the_busy_host, site))
         running.signal(signal.SIGINT)
         outcome = running.finish()
         assert (outcome.code, outcome.stats["finish_reason"]) == (0, "shutdown")

@@ -163,9 +163,7 @@ def test_start_urls_from_the_first_in_memory_only_on_are_asked_for_again(tmp_pat
 def test_an_unfiltered_request_of_a_page_is_none_of_the_list(tmp_path: Path) -> None:
     """Though it has the URL that is next in the list, and the meta of the start request that it was made from."""
     with opened(tmp_path / "job", spider=Listed) as engine:
-        engine.push(start_request(LIST[0]))
-        page = engine.start()
-        assert page is not None
+        page = engine.fetch(start_request(LIST[0]))
         engine.push_from(page, start_request(LIST[1]))
         engine.end(page)
     with opened(tmp_path / "job", spider=Listed) as engine:
@@ -304,8 +302,7 @@ def test_a_request_that_cannot_be_read_stays_for_a_later_run(tmp_path: Path) -> 
         with opened(tmp_path, spider=Renamed) as engine:
             assert engine.drain() == expected
     with opened(tmp_path) as engine:
-        request = engine.start()
-        assert request is not None
+        request = engine.fetch()
         assert (request.url, request.callback) == (ONE.url, engine.spider.parse_other)  # type: ignore[attr-defined]
 
 

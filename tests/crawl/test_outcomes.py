@@ -78,16 +78,7 @@ class RepeatsForm:
         return (once_more(request) if request.body == b"second" else None) or response
 
 
-class RaisesLate(FollowSpider):
-    """Raises behind the links of a page."""
-
-    def parse(self, response: Any) -> Any:
-        yield from response.follow_all(css="a")
-        if "raises" in response.url:
-            raise RuntimeError("as the test wants it")
-
-
-class Forms(RaisesLate):
+class Forms(FollowSpider):
     """Sends several forms to one address."""
 
     def parse(self, response: Any) -> Any:
@@ -97,7 +88,7 @@ class Forms(RaisesLate):
         yield from super().parse(response)
 
 
-class DownloadsAside(RaisesLate):
+class DownloadsAside(FollowSpider):
     """Downloads pages within a callback."""
 
     async def parse(self, response: Any) -> AsyncIterator[Any]:
@@ -121,7 +112,7 @@ class Case:
     """A site with something that can be misread."""
 
     middleware: str = ""
-    spider: str = "RaisesLate"
+    spider: str = "FollowSpider"
     links: list[str] = field(default_factory=list)
     """More pages."""
     pages: Pages = field(default_factory=dict)

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import time
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from scrapy import Request
 
-from scrapy_bloom.errors import BloomError
-from scrapy_bloom.job.inspect import inspect_job
-from tests.support.crawls import ADDON, PATIENCE, Site, crawl, start
+from tests.support.crawls import ADDON, Site, crawl, start
+from tests.support.engine import wait_for_job
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from scrapy.crawler import Crawler
     from typing_extensions import Self
+
+    from scrapy_bloom.job.inspect import JobInfo
 
 
 class LogsInAndWaits:
@@ -57,7 +56,7 @@ def test_a_list_is_gone_on_with_while_nothing_is_pending(tmp_path: Path, how: si
             "SPIDER_MIDDLEWARES": {f"{__name__}.LogsInAndWaits": 500},
         }
         running = start(site, tmp_path, settings)
-        wait_until_all_is_done(tmp_path / "job", 3)
+        wait_for_job(tmp_path / "job", has_done_three)
         running.signal(how)
         running.finish()
         assert site.hits == dict.fromkeys(["/login", "/0", "/1"], 1)
@@ -67,13 +66,6 @@ def test_a_list_is_gone_on_with_while_nothing_is_pending(tmp_path: Path, how: si
         assert "had ended" not in outcome.log
 
 
-def wait_until_all_is_done(job: Path, requests: int) -> None:
-    """Return once a commit knows that so many requests came, and that all are done."""
-    until = time.monotonic() + PATIENCE
-    while time.monotonic() < until:
-        with suppress(BloomError):  # the job is being begun
-            state = inspect_job(job).state
-            if state.last_id == requests and not state.pending and not state.in_flight:
-                return
-        time.sleep(0.02)
-    raise AssertionError("these are not done")
+def has_done_three(info: JobInfo) -> bool:
+    """Return whether a commit knows that three requests came, and that all are done."""
+    return info.state.last_id == 3 and not info.state.pending and not info.state.in_flight

@@ -130,17 +130,27 @@ ORDERS = [("Lifo", "Fifo"), ("Fifo", "Fifo"), ("Lifo", None), ("Fifo", "Lifo")]
 some = settings(max_examples=6, report_multiple_bugs=False, phases=[Phase.explicit, Phase.generate])
 
 
+def check_order(program: list[tuple[Any, ...]], order: tuple[str, str | None], in_job: bool) -> None:
+    options = options_of(BY_PRIORITY, *order)
+    with tempfile.TemporaryDirectory(dir=RAM) as ours, tempfile.TemporaryDirectory(dir=RAM) as theirs:
+        expected = Run(Path(theirs) if in_job else None, {**options, **SCRAPYS}).run(program)
+        assert Run(Path(ours) if in_job else None, {**options, **OURS}).run(program) == expected
+
+
 @pytest.mark.parametrize("in_job", [True, False])
 @pytest.mark.parametrize("order", ORDERS)
 @some
 @given(data=st.data())
 def test_requests_come_out_in_scrapys_order(order: tuple[str, str | None], in_job: bool, data: st.DataObject) -> None:
     """Pushes, pops, ends, commits and restarts give exactly the order of Scrapy's own scheduler."""
-    program = data.draw(IN_JOB if in_job else IN_MEMORY)
-    options = options_of(BY_PRIORITY, *order)
-    with tempfile.TemporaryDirectory(dir=RAM) as ours, tempfile.TemporaryDirectory(dir=RAM) as theirs:
-        expected = Run(Path(theirs) if in_job else None, {**options, **SCRAPYS}).run(program)
-        assert Run(Path(ours) if in_job else None, {**options, **OURS}).run(program) == expected
+    check_order(data.draw(IN_JOB if in_job else IN_MEMORY), order, in_job)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_what_a_commit_adds_to_a_file_that_was_read_ahead_comes_in_its_turn(order: tuple[str, str | None]) -> None:
+    """As above: with the last in as the first out, what was read is older than what a commit adds."""
+    turn = [("start", 5), ("push", 7, 0, 0, ""), ("commit",), ("start", 9)]
+    check_order([("push", 100, 0, 0, ""), ("commit",), *turn, *turn, *turn], order, in_job=True)
 
 
 @pytest.mark.parametrize("in_job", [True, False])
@@ -190,9 +200,7 @@ def test_a_row_that_was_read_past_before_its_commit_was_known_is_handed_out(tmp_
     """An unfiltered request is written with its page. A read at that moment leaves it out, since it is in memory."""
     urls = [f"http://host.example/{name}" for name in ("parent", "first", "held")]
     with opened(tmp_path, {"SCHEDULER_DISK_QUEUE": f"scrapy.squeues.Pickle{order}DiskQueue"}) as engine:
-        engine.push(Request(urls[0]))
-        parent = engine.start()
-        assert parent is not None
+        parent = engine.fetch(Request(urls[0]))
         engine.push(Request(urls[1]))
         engine.push_from(parent, Request(urls[2], dont_filter=True))
         engine.commit()

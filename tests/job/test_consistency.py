@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -68,61 +67,6 @@ def test_another_fingerprinter_is_refused(job: Path) -> None:
         Engine(job, {"REQUEST_FINGERPRINTER_CLASS": Mine})
 
 
-def test_a_database_older_than_the_filter_is_refused(job: Path, tmp_path: Path) -> None:
-    """Restored alone from a backup, it lacks requests whose pages the filter knows: they would never be fetched."""
-    with opened(job) as engine:
-        engine.push(Request("http://host-1.example/later"))
-    later = tmp_path / "later"
-    shutil.copytree(job, later)
-    old = tmp_path / "old"
-    shutil.copytree(job, old)
-    with opened(job) as engine:
-        engine.push(Request("http://host-1.example/latest"))
-    for name in ("job.sqlite", "job.sqlite-wal", "job.sqlite-shm"):
-        (job / "requests.bloom" / name).unlink(missing_ok=True)
-    shutil.copy(old / "requests.bloom" / "job.sqlite", job / "requests.bloom" / "job.sqlite")
-    with pytest.raises(UnusableError, match="verify --fix"):
-        Engine(job)
-
-
-@pytest.mark.parametrize("part", ["job.sqlite", "layer-000.bloom"])
-def test_parts_of_two_jobs_are_refused(job: Path, tmp_path: Path, part: str) -> None:
-    """Whichever of the two was swapped, the other's requests or pages do not go with it."""
-    with opened(tmp_path / "other") as engine:
-        engine.push(*map(Request, URLS[:3]))
-    shutil.copy(tmp_path / "other" / "requests.bloom" / part, job / "requests.bloom" / part)
-    with pytest.raises(UnusableError):
-        Engine(job)
-
-
-def test_a_filter_that_was_lost_learns_what_is_pending(job: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Pages that were fetched are fetched again; those that are pending are not queued twice, and the log says so."""
-    with opened(job) as engine:
-        done = engine.start()
-        assert done is not None
-        engine.end(done)
-    for path in (job / "requests.bloom").glob("layer-*"):
-        path.unlink()
-    with opened(job) as engine:
-        assert any(record.levelname == "WARNING" for record in caplog.records)
-        pushed = [url for url in URLS if engine.push(Request(url)) == [True]]
-        assert pushed == [done.url]
-        assert sorted(engine.drain()) == URLS
-
-
-def test_a_filter_older_than_the_database_learns_what_is_pending(job: Path, tmp_path: Path) -> None:
-    """A filter restored from a backup, or torn by a power failure, shows pages again, and loses none."""
-    old = {path.name: path.read_bytes() for path in (job / "requests.bloom").glob("layer-*")}
-    more = [f"http://host-3.example/{n}" for n in range(5)]
-    with opened(job) as engine:
-        engine.push(*map(Request, more))
-    for name, content in old.items():
-        (job / "requests.bloom" / name).write_bytes(content)
-    with opened(job) as engine:
-        assert not any(engine.push(*map(Request, URLS + more)))
-        assert sorted(engine.drain()) == sorted(URLS + more)
-
-
 @pytest.mark.parametrize("is_lost", [False, True])
 def test_pages_of_unfiltered_requests_stay_new(tmp_path: Path, is_lost: bool, caplog: pytest.LogCaptureFixture) -> None:
     """A link to the page of a pending unfiltered request is followed, whatever happened to the filter.
@@ -141,13 +85,6 @@ def test_pages_of_unfiltered_requests_stay_new(tmp_path: Path, is_lost: bool, ca
         assert ("had lost" in caplog.text) == is_lost
         assert engine.push(Request(URLS[0])) == [True]
         assert engine.drain() == [URLS[0]] * 2
-
-
-def test_a_job_that_was_moved_goes_on(job: Path, tmp_path: Path) -> None:
-    """Nothing in it depends on its path."""
-    shutil.move(job, tmp_path / "elsewhere")
-    with opened(tmp_path / "elsewhere") as engine:
-        assert sorted(engine.drain()) == URLS
 
 
 def test_a_failed_opening_changes_and_locks_nothing(job: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 import sqlite3
@@ -13,10 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from scrapy import Request
 
-from scrapy_bloom.errors import BloomError
+from scrapy_bloom.errors import BloomError, UnusableError
 from scrapy_bloom.job.verify import fix_job, verify_job
 from tests.support.damage import REFUSED, WHOLE, Job, begun, crawl, flip
+from tests.support.engine import RAM, Engine, opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -25,13 +26,9 @@ MOMENTS = 3
 
 
 @pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def directory() -> Iterator[Path]:
     """A directory in RAM where there is one, for hundreds of openings."""
-    memory = Path("/dev/shm")
-    if not (memory.is_dir() and os.access(memory, os.W_OK)):
-        yield tmp_path_factory.mktemp("jobs")
-        return
-    with tempfile.TemporaryDirectory(dir=memory) as name:
+    with tempfile.TemporaryDirectory(dir=RAM) as name:
         yield Path(name)
 
 
@@ -155,11 +152,18 @@ def test_a_lost_part_of_the_database_is_refused(lost: str, jobs: list[Job]) -> N
     assert saves_what_is_whole(job, is_older=True) == "nothing saved"
 
 
+def knows_what_is_pending(job: Job) -> bool:
+    """Return whether links to what is pending in *job* are duplicates before any of it comes."""
+    with opened(job.copy("other").directory) as engine:
+        return not any(engine.push(*map(Request, job.pending)))
+
+
 @pytest.mark.parametrize("which", [MOMENTS - 1, -1])
 def test_a_lost_filter_is_shown_what_is_pending(which: int, jobs: list[Job]) -> None:
     """Every pending page comes once, and links to it are duplicates again; what was done may be fetched again."""
     job = jobs[which].copy("tried")
     job.layer.unlink()
+    assert knows_what_is_pending(job)
     outcome, came = crawl(job)
     assert outcome == WHOLE
     assert Counter(came) == Counter(job.pending)
@@ -172,6 +176,8 @@ def test_an_older_copy_of_the_database_is_refused(moment: int, jobs: list[Job]) 
     for name in ("job.sqlite", "job.sqlite-wal"):
         shutil.copy(jobs[moment].files / name, job.files / name)
     (job.files / "job.sqlite-shm").unlink(missing_ok=True)
+    with pytest.raises(UnusableError, match="verify --fix"):
+        Engine(job.directory)
     assert crawl(job) == (REFUSED, [])
     assert verify_job(job.directory)
     saved, _ = fix_job(job.directory)
@@ -185,6 +191,7 @@ def test_an_older_copy_of_the_filter_is_shown_what_is_pending(moment: int, jobs:
     """No pending page is lost, and none comes twice."""
     job = jobs[-1].copy("tried")
     shutil.copy(jobs[moment].layer, job.layer)
+    assert knows_what_is_pending(job)
     outcome, came = crawl(job)
     assert outcome == WHOLE
     assert Counter(came) == Counter(job.pending)

@@ -52,7 +52,7 @@ class AttrsItem:
 
 
 def values(page: int, item: int) -> dict[str, Any]:
-    return {"page": page, "item": item, "name": f'Sch\u00f6n; "{page}", \t<b>&amp;', "note": f"1,{item} \u00a7"}
+    return {"page": page, "item": item, "name": f'Sch\u00f6n; "{page}", \t<b>&amp;', "note": f"1,{item}\n\u20ac"}
 
 
 def as_dict(page: int, item: int) -> Any:
@@ -99,6 +99,16 @@ class Excel(CsvItemExporter):
         self.target.write(b"sep=;\r\n")
 
 
+class Columns(CsvItemExporter):
+    """Has columns and values of its own."""
+
+    def __init__(self, file: Any, **kwargs: Any) -> None:
+        super().__init__(file, **{**kwargs, "fields_to_export": ["page", "name"]})
+
+    def serialize_field(self, field: Any, name: str, value: Any) -> Any:
+        return f"\u00a3 {value}" if name == "page" else super().serialize_field(field, name, value)
+
+
 class Wrapped(JsonItemExporter):
     """An object around the array."""
 
@@ -112,28 +122,32 @@ class Wrapped(JsonItemExporter):
 
 
 HERE = __name__
-EXPORTERS = {name.lower(): f"{HERE}.{name}" for name in ("Shouting", "Excel", "Wrapped")}
+EXPORTERS = {name.lower(): f"{HERE}.{name}" for name in ("Shouting", "Excel", "Columns", "Wrapped")}
 
 # -- feeds -------------------------------------------------------------------------------------------------------------
 
 Options = dict[str, Any]
 PLUGINS = "scrapy.extensions.postprocessing."
-FIELDS: list[Options] = [{}, {"fields": ["name", "page", "item"]}, {"fields": {"page": "Seite", "name": "Name"}}]
+FIELDS: list[Options] = [
+    {},
+    {"fields": ["name", "missing", "page", "item"]},
+    {"fields": {"page": "Seite, genau", "no": "N", "name": "Name"}},
+]
 LINES: list[Options] = [
     *FIELDS,
     {"encoding": "utf-8"},
     {"encoding": "utf-16"},
-    {"encoding": "latin-1"},
+    {"encoding": "cp1252"},
     {"item_export_kwargs": {"ensure_ascii": False}, "encoding": "utf-8"},
     {"item_export_kwargs": {"export_empty_fields": True}},
 ]
 CSV: list[Options] = [
     *FIELDS,
-    {"encoding": "utf-8-sig"},
-    {"encoding": "utf-16"},
+    *({"encoding": encoding} for encoding in ("utf-8-sig", "utf-16", "utf-16-le", "utf-32", "cp1252")),
     {"encoding": "latin-1", "item_export_kwargs": {"errors": "replace"}},
     {"item_export_kwargs": {"delimiter": ";"}},
-    {"item_export_kwargs": {"delimiter": "\t", "quoting": csv.QUOTE_ALL, "lineterminator": "\n"}},
+    {"item_export_kwargs": {"delimiter": "\t", "quotechar": "'", "quoting": csv.QUOTE_ALL, "lineterminator": "\n"}},
+    {"item_export_kwargs": {"quoting": csv.QUOTE_NONE, "escapechar": "\\"}},
     {"item_export_kwargs": {"include_headers_line": False}},
     {"item_export_kwargs": {"include_headers_line": False}, "encoding": "utf-16", "fields": ["page", "item"]},
     {"item_export_kwargs": {"join_multivalued": "|"}},
@@ -150,6 +164,7 @@ FEEDS: dict[str, Options] = {
         "marshal": [{}],
         "shouting": [{}],
         "excel": [{}, {"encoding": "utf-8-sig"}],
+        "columns": [{}],
         "wrapped": [{}, {"indent": 2}],
     }.items()
     for number, options in enumerate(several)
@@ -159,8 +174,9 @@ COMPRESSED: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
     "bz2": ("Bz2Plugin", bz2.decompress),
     "xz": ("LZMAPlugin", lzma.decompress),
 }
+LEVELS = {"gzip_compresslevel": 5, "lzma_preset": 1}
 FEEDS |= {
-    f"{number}.{format_}.{suffix}": {"format": format_, **options, "postprocessing": [PLUGINS + plugin]}
+    f"{number}.{format_}.{suffix}": {"format": format_, **options, **LEVELS, "postprocessing": [PLUGINS + plugin]}
     for suffix, (plugin, _) in COMPRESSED.items()
     for format_, several in {"jsonlines": [{}], "csv": [{}, {"encoding": "utf-16"}]}.items()
     for number, options in enumerate(several)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import sys
 from collections import Counter
 from contextlib import closing
@@ -17,7 +16,7 @@ from scrapy_bloom.job.feeds import NotedFeeds
 from scrapy_bloom.job.inspect import inspect_job
 from scrapy_bloom.job.records import Batch, FeedLength
 from scrapy_bloom.job.verify import fix_job
-from tests.support.killed_crawls import CrawlOfSite, run, run_to_the_end
+from tests.support.killed_crawls import CrawlOfSite, crawl_with, run, run_to_the_end
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,15 +25,13 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL and 
 
 HOW = {"kill_page": -9, "stop_page": 0}
 OTHERS = b'{"page": -1, "item": -1}\n'
+LINES: dict[str, Any] = {"format": "jsonlines"}
 
 
-def crawl_to(directory: Path, feed: str, options: dict[str, Any], **changes: Any) -> CrawlOfSite:
-    settings = {"FEEDS": {feed: options}, **changes.pop("settings", {})}
-    return CrawlOfSite(directory, settings=settings, **changes)
-
-
-def warnings(crawl: CrawlOfSite) -> list[str]:
-    return [line for line in crawl.log.splitlines() if " WARNING: " in line and "feed" in line]
+@pytest.fixture
+def crawl(tmp_path: Path) -> CrawlOfSite:
+    """A crawl with one feed, in JSON lines."""
+    return crawl_with(tmp_path, {"items.jl": LINES})
 
 
 def database(crawl: CrawlOfSite) -> Path:
@@ -50,29 +47,28 @@ def interrupted(crawl: CrawlOfSite, how: str, page: int) -> None:
     assert run([replace(crawl, **{how: page})]) == [HOW[how]]
 
 
+@pytest.mark.parametrize(("format_", "others"), [("jl", OTHERS), ("csv", b"-1,-1\r\n")])
 @pytest.mark.parametrize("how", HOW)
-def test_what_a_program_appends_between_two_runs_stays(how: str, tmp_path: Path) -> None:
+def test_what_a_program_appends_between_two_runs_stays(how: str, format_: str, others: bytes, tmp_path: Path) -> None:
     """Whole lines and one without an end, after a kill and after Ctrl-C: all are there, and no line of ours is torn."""
-    path = tmp_path / "items.jl"
-    crawl = crawl_to(tmp_path, str(path), {"format": "jsonlines"})
+    name = f"items.{format_}"
+    crawl = crawl_with(tmp_path, {name: {"format": format_}})
     interrupted(crawl, how, 21)
-    with path.open("ab") as file:
-        file.write(OTHERS * 3)
+    with (tmp_path / name).open("ab") as file:
+        file.write(others * 3)
     interrupted(crawl, how, 9)
-    with path.open("ab") as file:
-        file.write(OTHERS.rstrip())
+    with (tmp_path / name).open("ab") as file:
+        file.write(others.rstrip())
     run_to_the_end(crawl)
-    assert crawl.items() == crawl.wanted() + Counter({(-1, -1): 4})
+    assert crawl.items(name) == crawl.wanted() + Counter({(-1, -1): 4})
 
 
 @pytest.mark.parametrize("how", HOW)
-def test_a_program_that_rewrites_the_file_loses_nothing(how: str, tmp_path: Path) -> None:
+def test_a_program_that_rewrites_the_file_loses_nothing(how: str, crawl: CrawlOfSite) -> None:
     """It puts the lines in order, say: what it wrote stays, and no item is missing or comes twice."""
-    path = tmp_path / "items.jl"
-    crawl = crawl_to(tmp_path, str(path), {"format": "jsonlines"})
     interrupted(crawl, "stop_page", 21)
-    lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join(sorted(lines, reverse=True)) + OTHERS)
+    lines = crawl.feed.read_bytes().splitlines(keepends=True)
+    crawl.feed.write_bytes(b"".join(sorted(lines, reverse=True)) + OTHERS)
     interrupted(crawl, how, 9)
     run_to_the_end(crawl)
     assert crawl.items() == crawl.wanted() + Counter({(-1, -1): 1})
@@ -81,7 +77,7 @@ def test_a_program_that_rewrites_the_file_loses_nothing(how: str, tmp_path: Path
 def test_two_jobs_with_one_file_stopped_and_killed_in_turn(tmp_path: Path) -> None:
     """Each item of both is in the file once."""
     path = tmp_path / "items.jl"
-    jobs = [crawl_to(tmp_path / name, str(path), {"format": "jsonlines"}) for name in "ab"]
+    jobs = [crawl_with(tmp_path / name, {str(path): LINES}) for name in "ab"]
     for how, page in (("kill_page", 14), ("stop_page", 8), ("kill_page", 5)):
         for job in jobs:
             interrupted(job, how, page)
@@ -94,7 +90,7 @@ def test_two_jobs_with_one_file_stopped_and_killed_in_turn(tmp_path: Path) -> No
 @pytest.mark.parametrize("how", HOW)
 def test_three_spiders_of_one_process_with_one_feed(how: str, tmp_path: Path) -> None:
     """Each has a job of its own; each item of each is in the file once."""
-    crawl = crawl_to(tmp_path, str(tmp_path / "items.jl"), {"format": "jsonlines"}, spiders=3)
+    crawl = crawl_with(tmp_path, {"items.jl": LINES}, spiders=3)
     interrupted(crawl, how, 21)
     interrupted(crawl, how, 9)
     run_to_the_end(crawl)
@@ -105,14 +101,14 @@ def test_three_spiders_of_one_process_with_one_feed(how: str, tmp_path: Path) ->
 def test_an_array_that_others_wrote_behind_is_begun_anew(format_: str, tmp_path: Path) -> None:
     """As by a new run of Scrapy: what was appended stays, and a WARNING says so."""
     path = tmp_path / "items"
-    crawl = crawl_to(tmp_path, str(path), {"format": format_})
+    crawl = crawl_with(tmp_path, {"items": {"format": format_}})
     interrupted(crawl, "stop_page", 21)
     first = path.read_bytes()
     path.write_bytes(first + b"\nothers")
     run_to_the_end(crawl)
     whole = path.read_bytes()
     assert whole.startswith(first + b"\nothers")
-    (warning,) = [line for line in warnings(crawl) if str(path) in line]
+    (warning,) = [line for line in crawl.lines("WARNING") if str(path) in line]
     assert "written to by others" in warning
     if format_ == "json":
         rest = json.loads(whole[len(first) + len(b"\nothers") :])
@@ -124,7 +120,7 @@ def test_an_array_without_items_goes_on(tmp_path: Path) -> None:
     """Stopped before its first item, it is one array in the end."""
     path = tmp_path / "items.json"
     path.write_bytes(b"before\n")
-    crawl = crawl_to(tmp_path, str(path), {"format": "json", "indent": 2})
+    crawl = crawl_with(tmp_path, {"items.json": {"format": "json", "indent": 2}})
     assert run([replace(crawl, stop_page=9, settings={**crawl.settings, "NO_ITEMS": True})]) == [0]
     assert path.read_bytes() == b"before\n[\n\n]"
     interrupted(crawl, "stop_page", 9)
@@ -139,13 +135,13 @@ def test_an_array_without_items_goes_on(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_logged", [False, True])
 @pytest.mark.parametrize("written", ["nothing", "one byte", "half", "all", "all, and more by others", "others only"])
-def test_a_commit_that_a_kill_left_half_appended_is_completed(written: str, is_logged: bool, tmp_path: Path) -> None:
+def test_a_commit_that_a_kill_left_half_appended_is_completed(
+    written: str, is_logged: bool, crawl: CrawlOfSite
+) -> None:
     """The transaction has the bytes: whatever part of them the file has, each item is there once."""
-    path = tmp_path / "items.jl"
-    crawl = crawl_to(tmp_path, str(path), {"format": "jsonlines"})
     interrupted(crawl, "kill_page", 21)
     interrupted(crawl, "stop_page", 5)
-    whole = path.read_bytes()
+    whole = crawl.feed.read_bytes()
     data = b"".join(whole.splitlines(keepends=True)[-5:])
     feed = noted(crawl)._replace(length=len(whole) - len(data), data=data)
     with closing(Database(database(crawl))) as job:
@@ -158,40 +154,36 @@ def test_a_commit_that_a_kill_left_half_appended_is_completed(written: str, is_l
         "all, and more by others": data + OTHERS,
         "others only": OTHERS,
     }
-    path.write_bytes(whole[: feed.length] + parts[written])
+    crawl.feed.write_bytes(whole[: feed.length] + parts[written])
     if not is_logged:
         (crawl.job / "requests.bloom" / "appended").unlink()
     interrupted(crawl, "kill_page", 2)  # before its first commit, perhaps
     run_to_the_end(crawl)
     assert crawl.items() == crawl.wanted() + Counter({(-1, -1): "others" in written} if "others" in written else {})
-    assert len([line for line in warnings(crawl) if "written to by others" in line]) == (written == "others only")
+    assert len([line for line in crawl.lines("WARNING") if "written to by others" in line]) == (
+        written == "others only"
+    )
 
 
-def test_an_older_database_cuts_nothing(tmp_path: Path) -> None:
+def test_an_older_database_cuts_nothing(crawl: CrawlOfSite) -> None:
     """A backup of the job is put back: items that came since stay, and come again with their pages."""
-    path = tmp_path / "items.jl"
-    crawl = crawl_to(tmp_path, str(path), {"format": "jsonlines"})
     interrupted(crawl, "stop_page", 14)
-    with closing(sqlite3.connect(database(crawl))) as old, closing(sqlite3.connect(tmp_path / "old")) as copy:
-        old.backup(copy)
     feed = noted(crawl)
     run_to_the_end(crawl)
-    whole = path.read_bytes()
+    whole = crawl.feed.read_bytes()
     with closing(Database(database(crawl))) as now:  # as far as the feed goes, this is the older database
         now.write(Batch(feeds=[feed], state=replace(now.state, clean=False)))
     run_to_the_end(crawl)
-    assert path.read_bytes() == whole
+    assert crawl.feed.read_bytes() == whole
 
 
-def test_a_fixed_job_cuts_nothing(tmp_path: Path) -> None:
+def test_a_fixed_job_cuts_nothing(crawl: CrawlOfSite) -> None:
     """``verify --fix`` keeps what is known of feeds; the resumed job loses no item."""
-    path = tmp_path / "items.jl"
-    crawl = crawl_to(tmp_path, str(path), {"format": "jsonlines"})
     interrupted(crawl, "kill_page", 21)
-    before = path.read_bytes()
+    before = crawl.feed.read_bytes()
     fix_job(crawl.job)
     run_to_the_end(crawl)
-    assert path.read_bytes().startswith(before)
+    assert crawl.feed.read_bytes().startswith(before)
     assert crawl.items() == crawl.wanted()
 
 
@@ -215,8 +207,8 @@ def test_a_line_that_somebody_cut_is_ended_once(tmp_path: Path) -> None:
 def test_a_project_that_was_moved_goes_on_with_its_files(how: str, batched: bool, tmp_path: Path) -> None:
     """Absolute paths in it are computed from where it is; the job finds its files in the new place."""
     name = "batch-%(batch_id)d.jl" if batched else "items.jl"
-    options = {"format": "jsonlines", "batch_item_count": 7 if batched else 0}
-    old, new = (crawl_to(tmp_path / place, f"{tmp_path / place}/out/{name}", options) for place in ("old", "new"))
+    options = {**LINES, "batch_item_count": 7 if batched else 0}
+    old, new = (crawl_with(tmp_path / place, {f"out/{name}": options}) for place in ("old", "new"))
     interrupted(old, how, 21)
     old.directory.rename(new.directory)
     run_to_the_end(new)
@@ -226,17 +218,16 @@ def test_a_project_that_was_moved_goes_on_with_its_files(how: str, batched: bool
         counts = [len(path.read_text().splitlines()) for path in new.directory.glob(pattern)]
         assert sorted(counts)[1:] == [7] * (len(counts) - 1)
     assert not old.directory.exists()
-    assert not [line for line in warnings(new) if "fewer" in line]
+    assert not [line for line in new.lines("WARNING") if "fewer" in line]
 
 
 def test_a_feed_that_cannot_be_written_is_reported_and_costs_no_other(tmp_path: Path) -> None:
     """Its path is a directory: one ERROR; the other feed is whole, and the commits go on."""
     (tmp_path / "folder.jl").mkdir()
-    feeds = {str(tmp_path / name): {"format": "jsonlines"} for name in ("folder.jl", "items.jl")}
-    crawl = CrawlOfSite(tmp_path, settings={"FEEDS": feeds})
+    crawl = crawl_with(tmp_path, dict.fromkeys(["folder.jl", "items.jl"], LINES))
     interrupted(crawl, "kill_page", 21)
     run_to_the_end(crawl)
-    errors = [line for line in crawl.log.splitlines() if " ERROR: " in line]
+    errors = crawl.lines("ERROR")
     assert len(errors) == 2, "one in each run"
     assert all("folder.jl" in line for line in errors)
     assert crawl.items("items.jl") == crawl.wanted()
@@ -250,7 +241,7 @@ def test_a_feed_that_overwrites_does_so_once_in_a_job(how: str, tmp_path: Path) 
     """Before its first items; a resumed job goes on, also if it had given none before."""
     path = tmp_path / "items.jl"
     path.write_bytes(OTHERS)
-    crawl = crawl_to(tmp_path, str(path), {"format": "jsonlines", "overwrite": True, "store_empty": False})
+    crawl = crawl_with(tmp_path, {"items.jl": {**LINES, "overwrite": True, "store_empty": False}})
     assert run([replace(crawl, settings={**crawl.settings, "NO_ITEMS": True}, **{how: 3})]) == [HOW[how]]
     assert path.read_bytes() == OTHERS
     without_items = len(crawl.fetched())
@@ -263,11 +254,11 @@ def test_a_feed_that_overwrites_does_so_once_in_a_job(how: str, tmp_path: Path) 
 def test_the_file_of_a_job_that_has_ended_is_kept(tmp_path: Path) -> None:
     """Started again, its filter knows all pages: overwriting the file would leave an empty one."""
     path = tmp_path / "items.jl"
-    crawl = crawl_to(tmp_path, str(path), {"format": "jsonlines", "overwrite": True})
+    crawl = crawl_with(tmp_path, {"items.jl": {**LINES, "overwrite": True}})
     run_to_the_end(crawl)
     run_to_the_end(crawl)
     run_to_the_end(crawl)
     assert crawl.items("items.1.jl") == crawl.wanted()
     assert not (tmp_path / "items.2.jl").exists(), "an empty file is not kept"
-    (warning,) = [line for line in warnings(crawl) if "items.1.jl" in line]
+    (warning,) = [line for line in crawl.lines("WARNING") if "items.1.jl" in line]
     assert str(path) in warning

@@ -17,7 +17,7 @@ from scrapy.exporters import JsonLinesItemExporter
 from scrapy.extensions.postprocessing import GzipPlugin
 
 from scrapy_bloom.job.inspect import inspect_job
-from tests.support.killed_crawls import CrawlOfSite, items_of, run, run_to_the_end
+from tests.support.killed_crawls import CrawlOfSite, crawl_with, items_of, run, run_to_the_end
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,20 +25,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL and no fork() there")
 
 
-def crawl_with(directory: Path, feeds: dict[str, dict[str, Any]], **changes: Any) -> CrawlOfSite:
-    """Return a crawl with *feeds*, whose names are those of files in *directory*."""
-    settings = {"FEEDS": {f"{directory}/{name}": options for name, options in feeds.items()}}
-    return CrawlOfSite(directory, settings={**settings, **changes.pop("settings", {})}, **changes)
-
-
 def killed_and_resumed(crawl: CrawlOfSite, pages: tuple[int, ...] = (21, 11)) -> CrawlOfSite:
     for page in pages:
         assert run([replace(crawl, kill_page=page)]) == [-9]
     return run_to_the_end(crawl)
-
-
-def lines(crawl: CrawlOfSite, level: str) -> list[str]:
-    return [line for line in crawl.log.splitlines() if f" {level}: " in line]
 
 
 def test_batches_named_by_time_leave_no_orphan(tmp_path: Path) -> None:
@@ -100,7 +90,7 @@ def test_a_feed_that_lacks_bytes_is_said_and_gone_on_with(how: str, tmp_path: Pa
         path.write_bytes(kept)
     assert run([replace(crawl, kill_page=11)]) == [-9]
     run_to_the_end(crawl)
-    [warning] = [line for line in lines(crawl, "WARNING") if str(path) in line]
+    [warning] = [line for line in crawl.lines("WARNING") if str(path) in line]
     lacking = int(re.findall(r"has ([\d,]+) bytes fewer", warning)[0].replace(",", ""))
     assert noted - len(kept) - lacking in {0, 1}, "the end of the line that was cut"
     whole_lines = [line for line in path.read_bytes().splitlines() if line.endswith(b"}")]
@@ -115,7 +105,7 @@ def test_a_feed_moved_away_while_it_is_written_does_not_stop_commits(tmp_path: P
     crawl = crawl_with(tmp_path, {"items.jl": {"format": "jsonlines"}}, settings={"MOVE_AT_PAGE": 20})
     run_to_the_end(crawl)
     assert crawl.items("*.jl") == crawl.wanted()
-    assert lines(crawl, "ERROR") == lines(crawl, "CRITICAL") == []
+    assert crawl.lines("ERROR", "CRITICAL") == []
 
 
 class Late(JsonLinesItemExporter):
@@ -154,7 +144,7 @@ def test_feeds_that_cannot_be_part_of_the_commit_are_named(tmp_path: Path) -> No
     crawl = crawl_with(tmp_path, feeds, settings={"FEED_EXPORTERS": exporters})
     assert run([replace(crawl, kill_page=21)]) == [-9]
     run_to_the_end(crawl)
-    unsafe = [line for line in lines(crawl, "INFO") if "a kill may lose items" in line]
+    unsafe = [line for line in crawl.lines("INFO") if "a kill may lose items" in line]
     for name in feeds:
         assert sum(f"{tmp_path}/{name}:" in line for line in unsafe) == 2 * name.startswith("other")
     assert crawl.items() == crawl.wanted()
@@ -196,7 +186,7 @@ def test_items_of_a_page_that_has_too_many_are_written_as_they_come(tmp_path: Pa
     run_to_the_end(crawl)
     wanted = crawl.wanted() + Counter((5, item) for item in range(items_of(5), 10_500))
     assert crawl.items() == wanted
-    [warning] = lines(crawl, "WARNING")
+    [warning] = crawl.lines("WARNING")
     assert "/5>" in warning
 
 
@@ -206,7 +196,7 @@ def test_an_item_that_cannot_be_written_costs_no_other(tmp_path: Path) -> None:
     run_to_the_end(crawl)
     assert crawl.items() == crawl.wanted()
     assert sorted(crawl.fetched()) == list(range(crawl.pages))
-    assert len(lines(crawl, "ERROR")) == sum(1 for page in range(crawl.pages) if items_of(page))
+    assert len(crawl.lines("ERROR")) == sum(1 for page in range(crawl.pages) if items_of(page))
     assert crawl.is_closed
 
 
@@ -224,6 +214,6 @@ def test_a_resumed_run_without_items_closes_its_feed(tmp_path: Path) -> None:
     crawl = crawl_with(tmp_path, {"items.jl": {"format": "jsonlines"}, "items.csv": {"format": "csv"}})
     run_to_the_end(crawl, settings={**crawl.settings, "CLOSESPIDER_PAGECOUNT": 25})
     run_to_the_end(crawl, settings={**crawl.settings, "NO_ITEMS": True})
-    assert lines(crawl, "ERROR") == []
+    assert crawl.lines("ERROR") == []
     assert crawl.items() == crawl.items("items.csv")
     assert 0 < sum(crawl.items().values()) < sum(crawl.wanted().values())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import sys
 import tempfile
@@ -14,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_bloom.job.verify import verify_job
-from tests.support.killed_crawls import STARTS, CrawlOfSite, LoopbackSite, run, run_to_the_end
+from tests.support.crawls import Site
+from tests.support.engine import RAM
+from tests.support.killed_crawls import STARTS, CrawlOfSite, links_of, run, run_to_the_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,13 +30,9 @@ ORDERS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture
-def directory(tmp_path: Path) -> Iterator[Path]:
+def directory() -> Iterator[Path]:
     """A directory in RAM where there is one: a kill loses nothing that the kernel has, wherever that is."""
-    memory = Path("/dev/shm")
-    if not (memory.is_dir() and os.access(memory, os.W_OK)):
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(dir=memory) as name:
+    with tempfile.TemporaryDirectory(dir=RAM) as name:
         yield Path(name)
 
 
@@ -81,21 +78,21 @@ def test_a_kill_at_any_step_loses_nothing(directory: Path) -> None:
 def test_kills_at_random_moments_lose_nothing(order: str, tmp_path: Path) -> None:
     """A crawl of a site over HTTP, killed six times: every page and item; start pages are not asked for again; a kill
     costs at most the pages of the second before it and those in flight."""
-    random_ = random.Random(order)
-    with LoopbackSite(503, 4) as site:
-        crawl = CrawlOfSite(tmp_path / "crawl", 503, 4, site.url, ORDERS[order], seconds=0.1)
+    random_, pages = random.Random(order), {f"/{page}": links_of(page, 503) for page in range(503)}
+    with Site({**pages}) as site:
+        crawl = CrawlOfSite(tmp_path / "crawl", 503, site.url, ORDERS[order], seconds=0.1)
         kills = 0
         while kills < 6:
-            before = len(site.fetched)
+            before = len(site.order)
             ending = run([replace(crawl, kill_after=random_.uniform(0.5, 1.2))])
             kills += bool(ending[0])
             if ending == [0]:
                 break
-            assert kills == 1 or not {*range(STARTS)} & {*site.fetched[before:]}
+            assert kills == 1 or not {f"/{page}" for page in range(STARTS)} & {*site.order[before:]}
         if not crawl.is_closed:
             run_to_the_end(crawl)
-        assert set(site.fetched) == set(range(503))
-        assert sum(Counter(site.fetched).values()) < 503 + 60 * (kills + 1)
+        assert site.hits.keys() == pages.keys()
+        assert site.hits.total() < 503 + 60 * (kills + 1)
     crawl.check()
 
 

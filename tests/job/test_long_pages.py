@@ -108,9 +108,7 @@ def test_a_page_in_parts_waits_for_what_is_in_memory(tmp_path: Path, monkeypatch
     page, stored, live = (scrapy.Request(f"http://a.example/{name}") for name in ("page", "stored", "live"))
     live.meta["live"] = lambda: None
     engine = Engine(tmp_path / "job")
-    engine.push(page)
-    fetched = engine.start()
-    assert fetched is not None
+    fetched = engine.fetch(page)
     with monkeypatch.context() as patch:
         patch.setattr(open_pages, "LONGEST_SECONDS", 0.0)
         engine.push_from(fetched, stored.replace(dont_filter=True))
@@ -126,9 +124,7 @@ def test_an_unfiltered_request_to_a_new_host_is_pending_after_a_kill(tmp_path: P
     """The first request of its host is written with the page that led to it."""
     page, first = scrapy.Request("http://a.example/"), scrapy.Request("http://b.example/", dont_filter=True)
     engine = Engine(tmp_path / "job")
-    engine.push(page)
-    fetched = engine.start()
-    assert fetched is not None
+    fetched = engine.fetch(page)
     engine.push_from(fetched, first)
     engine.end(fetched)
     engine.commit()
@@ -144,9 +140,7 @@ def test_items_of_a_page_in_memory_whose_parent_is_unknown_wait_for_no_page(tmp_
     with opened(tmp_path / "job") as engine:
         engine.push(*pages)
         in_progress = [engine.start(), engine.start()]
-        engine.push(live)
-        fetched = engine.start()
-        assert fetched is not None
+        fetched = engine.fetch(live)
         engine.store.in_flight[id(fetched)].items.append((written.append, "item"))
         engine.end(fetched)
         engine.end(in_progress[1])
@@ -160,9 +154,7 @@ def test_pages_in_memory_keep_the_order_of_their_items(tmp_path: Path) -> None:
     written: list[int] = []
     page = scrapy.Request("http://a.example/")
     with opened(tmp_path / "job") as engine:
-        engine.push(page)
-        fetched = engine.start()
-        assert fetched is not None
+        fetched = engine.fetch(page)
         for number in range(3):
             engine.push_from(fetched, scrapy.Request(f"http://a.example/{number}", meta={"live": lambda: None}))
             live = engine.start()
@@ -177,9 +169,7 @@ def test_requests_that_wait_for_their_page_keep_their_order_over_a_commit(tmp_pa
     """The commit does not have them, so they are not to be read from the file."""
     other, page, *held = (scrapy.Request(f"http://a.example/{name}", dont_filter=True) for name in "opqr")
     with opened(tmp_path / "job") as engine:
-        engine.push(other, page)
-        fetched = engine.start()  # the last in is the first out
-        assert fetched is not None
+        fetched = engine.fetch(other, page)  # the last in is the first out
         engine.push_from(fetched, *held)
         engine.commit()
         assert engine.drain() == [held[1].url, held[0].url, other.url]
@@ -191,12 +181,9 @@ def test_a_request_that_is_done_before_its_page_waits_for_it(tmp_path: Path) -> 
     page, held = scrapy.Request("http://a.example/"), scrapy.Request("http://a.example/held", dont_filter=True)
     written: list[str] = []
     engine = Engine(tmp_path / "job")
-    engine.push(page)
-    fetched = engine.start()
-    assert fetched is not None
+    fetched = engine.fetch(page)
     engine.push_from(fetched, held)
-    child = engine.start()
-    assert child is not None
+    child = engine.fetch()
     engine.store.in_flight[id(child)].items.append((written.append, "item"))
     engine.end(child)
     engine.commit()

@@ -350,6 +350,7 @@ def test_a_kill_after_the_transaction(tmp_path: Path, whole: bool, is_taken_back
         engine.push(page)
         engine.drain()
         engine.commit(whole=whole)
+        assert engine.push(page) == [False]
         if is_taken_back:
             engine.crawl.decisions.forget(page)
         snapshot(tmp_path / "job", tmp_path / "copy")

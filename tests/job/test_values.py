@@ -52,9 +52,7 @@ def test_whatever_a_request_holds_it_survives(requests: list[tuple[dict[str, Any
     with tempfile.TemporaryDirectory(dir=RAM) as directory:
         jobs = [Path(directory, name) for name in ("job", "killed", "damaged")]
         with opened(jobs[0]) as engine:
-            engine.push(Request(URL.format("page")))
-            page = engine.start()
-            assert page is not None
+            page = engine.fetch(Request(URL.format("page")))
             for url, (meta, priority, is_unfiltered) in zip(urls, requests, strict=True):
                 request = Request(url, meta=meta, priority=priority, dont_filter=is_unfiltered)
                 assert engine.push_from(page, request) == [True]
@@ -81,9 +79,7 @@ def test_what_a_job_pickles_names_no_class_of_ours(tmp_path: Path, guard: dict[s
     with opened(tmp_path, guard) as engine:
         callback: Any = engine.spider.parse_other  # type: ignore[attr-defined]
         for start in (Request(URL.format("a/1"), callback=callback), Request(URL.format("b/1"), meta={"depth": 1})):
-            engine.push(start)
-            page = engine.start()
-            assert page is not None
+            page = engine.fetch(start)
             engine.push_from(page, *(Request(f"{start.url}/{number}", callback=callback) for number in range(3)))
             engine.end(page, Failure(TimeoutError()))
         engine.commit()

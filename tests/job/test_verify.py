@@ -38,8 +38,7 @@ def test_a_fixed_job_keeps_all_else(tmp_path: Path) -> None:
     """Feeds, failed requests, spider.state, counts and figures are copied, and the damaged database is kept."""
     job = begun(tmp_path)[-1]
     with opened(job.directory) as engine:
-        request = engine.start()
-        assert request is not None
+        request = engine.fetch()
         engine.end(request, 500)
         engine.spider.state["kept"] = True
     before = inspect_job(job.directory)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from scrapy import Request
@@ -74,14 +74,6 @@ def test_what_counts_as_synced_is_on_disk(tmp_path: Path, monkeypatch: pytest.Mo
         assert all(b"%d" % number in copy for number in range(1, synced + 1))
 
 
-def test_a_request_is_seen_while_its_commit_is_written(tmp_path: Path) -> None:
-    """Its fingerprint has left the batch, and its bits are not set before the transaction is collected."""
-    with opened(tmp_path / "job") as engine:
-        assert engine.push(Request(PAGES[0])) == [True]
-        engine.commit(whole=False)
-        assert engine.push(Request(PAGES[0])) == [False]
-
-
 def test_a_lane_that_says_more_than_was_noted_is_damage(tmp_path: Path) -> None:
     """The sum over the lanes is compared with the state of the last commit: rows may not vanish silently."""
     engine = Engine(tmp_path / "job")
@@ -106,31 +98,3 @@ def test_scrapys_scheduler_is_kept_out_of_a_job_that_failed(tmp_path: Path, has_
         engine.crawl.fail(UnusableError("The job", "cannot be gone on with", advice="Begin anew."))
     engine.stop()
     assert (tmp_path / "job" / "requests.queue").exists() == has_failed
-
-
-def test_the_last_request_in_is_the_first_out_over_commits(tmp_path: Path) -> None:
-    """What a lane has read ahead from the file is older than what a commit adds to it."""
-    stack: list[str] = []
-    names: Any = iter(PAGES)
-    with opened(tmp_path / "job") as engine:
-
-        def push(number: int) -> None:
-            for url, _ in zip(names, range(number), strict=False):
-                stack.append(url)
-                engine.push(Request(url))
-
-        def pop(number: int) -> None:
-            for _ in range(number):
-                request = engine.start()
-                assert request is not None
-                engine.end(request)
-                assert request.url == stack.pop()
-
-        push(100)
-        engine.commit()
-        for _ in range(3):
-            pop(5)
-            push(7)
-            engine.commit()
-            pop(9)
-        pop(len(stack))

@@ -278,9 +278,6 @@ class FollowSpider(scrapy.Spider):
         Path(self.settings["CHILD"], "state").write_text(state, encoding="utf-8")
 
     def parse(self, response: Any) -> Iterator[Any]:
-        if "raises" in response.url:
-            yield {"url": response.url}
-            raise RuntimeError("as the test wants it")
         if "stops" in response.url:
             raise CloseSpider
         if hasattr(self, "state"):
@@ -288,6 +285,8 @@ class FollowSpider(scrapy.Spider):
         if "list" not in response.url:
             yield {"url": response.url}
         yield from response.follow_all(self.links(response))
+        if "raises" in response.url:
+            raise RuntimeError("as the test wants it")
 
     def links(self, response: Any) -> list[Link]:
         return LinkExtractor().extract_links(response)

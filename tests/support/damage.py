@@ -85,8 +85,7 @@ def _begun(directory: Path, count: int, done: int, site: str, moments: int) -> l
         engine.push(*[Request(url, priority=int(url[-2])) for url in asked[numbers.start :]])
         engine.commit()
         for _ in range(done // moments):
-            request = engine.start()
-            assert request is not None
+            request = engine.fetch()
             engine.end(request)
             finished.add(request.url)
         engine.commit()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,13 +18,17 @@ from benchmarks.engine import NOTHING_ELSE, begin
 from scrapy_bloom.components.dupefilter import BloomDupeFilter
 from scrapy_bloom.components.scheduler import DurableScheduler
 from scrapy_bloom.crawl.crawl import Crawl
+from scrapy_bloom.errors import BloomError
+from scrapy_bloom.job.inspect import inspect_job
 from scrapy_bloom.job.store import JobStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from twisted.python.failure import Failure
+
+    from scrapy_bloom.job.inspect import JobInfo
 
 OUR_FILTER = f"{BloomDupeFilter.__module__}.BloomDupeFilter"
 OUR_SCHEDULER = f"{DurableScheduler.__module__}.DurableScheduler"
@@ -117,6 +121,13 @@ class Engine:
             self._slot(request).active.add(request)
         return request
 
+    def fetch(self, *requests: Request) -> Request:
+        """Push *requests*, and start the next request; there is one."""
+        self.push(*requests)
+        request = self.start()
+        assert request is not None
+        return request
+
     def end(self, request: Request, result: int | Response | Request | Failure | None = 200) -> None:
         """What the engine does when it is done with *request*: *result* came of its download; None: nothing did.
 
@@ -186,6 +197,17 @@ def opened(jobdir: Path | None, settings: dict[str, Any] | None = None, **others
         yield engine
     finally:
         engine.stop()
+
+
+def wait_for_job(job: Path, is_so: Callable[[JobInfo], object]) -> JobInfo:
+    """Return what is in *job* once *is_so* of it."""
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
+        with suppress(BloomError):  # the job is being begun
+            if is_so(info := inspect_job(job)):
+                return info
+        time.sleep(0.02)
+    raise AssertionError(f"waited in vain for {job}")
 
 
 def snapshot(directory: Path, copy: Path) -> None:

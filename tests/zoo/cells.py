@@ -8,10 +8,7 @@ fleet        two workers that share a queue on Redis; in fleet-kill, one of them
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import json
-import lzma
 import os
 import shutil
 import signal
@@ -28,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy_bloom.errors import BloomError
 from scrapy_bloom.job.inspect import inspect_job
 from tests.support.processes import PROCESSES
-from tests.zoo.child import REFERENCE, Order, Species, crawl, ended, feeds_of, settings_of, stats_in, team_of
+from tests.zoo.child import REFERENCE, Order, Species, crawl, feeds_of, has_ended, settings_of, stats_in
 from tests.zoo.site import Site
 
 if TYPE_CHECKING:
@@ -62,7 +59,7 @@ class Outcome:
         shutil.rmtree(self.directory.parents[1], ignore_errors=True)
 
 
-def run(zoo: Sequence[Species], mode: str, pages: int = 0, redis_url: str = "", **arguments: Any) -> dict[str, Outcome]:
+def run(zoo: Sequence[Species], mode: str, pages: int = 0, redis_url: str = "") -> dict[str, Outcome]:
     """Crawl with all spiders of *zoo* at a time. Interruptions come by the *pages* that all together need."""
     # A job commits once a second. Pages come slowly enough for a kill to find some committed, some done, some in work.
     delay = 0.5 if mode in {"kill", "fleet-kill"} else 0.02
@@ -70,11 +67,11 @@ def run(zoo: Sequence[Species], mode: str, pages: int = 0, redis_url: str = "", 
     here.mkdir()
     with ExitStack() as stack:
         sites = {species.name: stack.enter_context(Site(delay)) for species in zoo}
-        orders = [Order(species, sites[species.name].url, species.name, mode, arguments) for species in zoo]
+        orders = [Order(species, sites[species.name].url, mode) for species in zoo]
         for order in orders:
-            (here / order.directory).mkdir()
+            (here / order.species.name).mkdir()
             if hasattr(order.species.load(), "before"):
-                order.species.load().before(here / order.directory)
+                order.species.load().before(here / order.species.name)
         runs, hangs = dict.fromkeys(sites, 0), False
 
         def total() -> int:
@@ -106,11 +103,10 @@ def run(zoo: Sequence[Species], mode: str, pages: int = 0, redis_url: str = "", 
 
 
 def _is_finished(order: Order, here: Path) -> bool:
-    team = {spider.name for spider in team_of(order.species.load())}
-    if ended(here / order.directory) == team:
+    if has_ended(here / order.species.name):
         return True
     with suppress(BloomError):  # a kill may come between the end of a job and that of its process
-        return len(team) == 1 and inspect_job(here / order.directory / "job").state.is_finished
+        return inspect_job(here / order.species.name / "job").state.is_finished
     return False
 
 
@@ -145,7 +141,7 @@ def _outcome(species: Species, site: Site, here: Path, mode: str, hangs: bool, r
         return outcome
     own = feeds_of(spider)
     for name, options in own.items():
-        for path in directory.glob(name.replace("%(batch_id)d", "*").replace("%(name)s", "*")):
+        for path in directory.glob(name.replace("%(name)s", "*")):
             mark = f"{name}: " if len(own) > 1 else ""
             outcome.items.update(mark + line for line in lines_of(path, options))
     if mode == "plain":
@@ -153,22 +149,15 @@ def _outcome(species: Species, site: Site, here: Path, mode: str, hangs: bool, r
     return outcome
 
 
-OPENERS = {"Gzip": gzip.decompress, "Bz2": bz2.decompress, "LZMA": lzma.decompress}
-
-
 def lines_of(path: Path, options: dict[str, Any]) -> list[str]:
     """Return the lines of the feed at *path*; of a JSON array, its items."""
     if not path.exists():
         return []
-    raw = path.read_bytes()
     try:
-        for plugin in options.get("postprocessing", ()):
-            name = plugin if isinstance(plugin, str) else plugin.__name__
-            raw = next((opener(raw) for key, opener in OPENERS.items() if key in name), raw)
-        text = raw.decode(options.get("encoding") or "utf-8")
+        text = path.read_bytes().decode()
         if options["format"] == "json":
             return [json.dumps(item) for item in json.loads(text or "[]")]
-    except (OSError, EOFError, ValueError, lzma.LZMAError) as error:
+    except ValueError as error:
         return [f"unreadable: {error!r}"]
     return text.removesuffix("\n").split("\n") if text else []
 
@@ -203,6 +192,27 @@ def problems_of(species: Species, mode: str, outcome: Outcome, plain: Outcome) -
     return problems
 
 
+def applies(mode: str, species: Species) -> bool:
+    return mode not in getattr(species.load(), "skip", ())
+
+
+def compare(zoo: Sequence[Species], modes: Iterable[str], redis_url: str = "") -> dict[str, str]:
+    """Crawl with all of *zoo* at a time in each of *modes*; return in what they differ from plain Scrapy, by cell."""
+    plain, problems = run(zoo, "plain"), {}
+    for mode in modes:
+        team = [species for species in zoo if applies(mode, species)]
+        pages = sum(plain[species.name].hits.total() for species in team)
+        outcomes = run(team, mode, pages, redis_url) if team else {}
+        for species in team:
+            outcome = outcomes[species.name]
+            if found := problems_of(species, mode, outcome, plain[species.name]):
+                problems[f"{species.name}, {mode}"] = f"{'; '.join(found)}, see {outcome.directory}"
+        if outcomes and not problems:
+            outcomes[team[0].name].remove_files()
+    plain[zoo[0].name].remove_files()
+    return problems
+
+
 # -- fleets ------------------------------------------------------------------------------------------------------------
 
 PROJECT = """
@@ -215,7 +225,7 @@ def _fleet(order: Order, here: Path, redis_url: str, kill_at: int, total: Callab
     """Crawl with two workers; kill one after *kill_at* hits, unless 0. Return whether they hang."""
     spider = order.species.load()
     settings = {**settings_of(order, spider), "SPIDER_MODULES": ["zoo_spider"]}
-    settings |= {"ZOO": str(here / order.directory), "BLOOM_REDIS_URL": redis_url}
+    settings |= {"ZOO": str(here / order.species.name), "BLOOM_REDIS_URL": redis_url}
     settings["BLOOM_REDIS_KEY"] = here.parent.name  # a site may have the port of an earlier one
     for name in ("FEEDS", "JOBDIR", "ADDONS"):
         del settings[name]
@@ -223,7 +233,7 @@ def _fleet(order: Order, here: Path, redis_url: str, kill_at: int, total: Callab
     (here / "zoo_settings.py").write_text("".join(f"{name} = {value!r}\n" for name, value in settings.items()))
     (here / "zoo_spider.py").write_text(PROJECT.format(module=order.species.module, name=order.species.name))
     arguments = ["crawl", spider.name, "--workers", "2", "-o", "items.jl", "-a", f"base={order.url}"]
-    path = os.pathsep.join(filter(None, [str(ROOT), order.species.place, os.environ.get("PYTHONPATH", "")]))
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     with (here / "log").open("ab") as log:
         command = [sys.executable, "-m", "scrapy_bloom", *arguments]
         process = subprocess.Popen(command, stdout=log, stderr=log, cwd=here, env={**os.environ, "PYTHONPATH": path})

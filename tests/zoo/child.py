@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,27 +32,22 @@ REFERENCE = "reference"
 
 @dataclass(frozen=True)
 class Species:
-    """A spider's class, by module and name. *place*: directory of a module that belongs to no package."""
+    """A spider's class, by module and name."""
 
     module: str
     name: str
-    place: str = ""
 
     def load(self) -> Any:
-        if self.place and self.place not in sys.path:
-            sys.path.insert(0, self.place)
         return getattr(importlib.import_module(self.module), self.name)
 
 
 @dataclass(frozen=True)
 class Order:
-    """A crawl: of which spider and site, in which *directory* below the process's own, in which mode."""
+    """A crawl: of which spider and site, in which mode. Its directory has the name of the spider's class."""
 
     species: Species
     url: str
-    directory: str
     mode: str
-    arguments: dict[str, Any] = field(default_factory=dict)
 
 
 def feeds_of(spider: Any) -> dict[str, dict[str, Any]]:
@@ -65,7 +59,7 @@ def feeds_of(spider: Any) -> dict[str, dict[str, Any]]:
 
 
 def settings_of(order: Order, spider: Any) -> dict[str, Any]:
-    place = order.directory
+    place = order.species.name
     own_feeds = {f"{place}/{name}": options for name, options in feeds_of(spider).items()}
     settings: dict[str, Any] = {**SETTINGS, "FEEDS": own_feeds, "ZOO": str(Path(place).absolute())}
     if order.mode == "plain":
@@ -77,18 +71,14 @@ def settings_of(order: Order, spider: Any) -> dict[str, Any]:
     return {**settings, "ADDONS": {"scrapy_bloom.Addon": 300}, **more}
 
 
-def team_of(spider: Any) -> list[Any]:
-    return [spider, *getattr(spider, "with_others", ())]
-
-
 def stats_in(directory: Path) -> list[dict[str, Any]]:
     path = directory / STATS
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def ended(directory: Path) -> set[str]:
-    """Return which spiders have come to their end, and would begin anew if they were started again."""
-    return {stats["spider"] for stats in stats_in(directory) if stats.get("finish_reason") != "shutdown"}
+def has_ended(directory: Path) -> bool:
+    """Return whether the spider has come to its end, and would begin anew if it were started again."""
+    return any(stats.get("finish_reason") != "shutdown" for stats in stats_in(directory))
 
 
 def crawl(orders: list[Order], directory: Path) -> None:
@@ -98,24 +88,15 @@ def crawl(orders: list[Order], directory: Path) -> None:
     os.dup2(log, 2)
     os.chdir(directory)
     process = CrawlerProcess({"LOG_LEVEL": "INFO"})
-    is_first = True
-    for order in orders:
+    for number, order in enumerate(orders):
         spider = order.species.load()
-        settings = settings_of(order, spider)
-        for kind in team_of(spider):
-            if kind.name in ended(Path(order.directory)):
-                continue
-            own = dict(settings)
-            if kind is not spider and "JOBDIR" in own:
-                own["JOBDIR"] += f"-{kind.name}"
-            crawler = Crawler(kind, own, init_reactor=is_first)
-            is_first = False
-            done = process.crawl(crawler, base=order.url, **order.arguments)
-            done.addBoth(lambda _, order=order, crawler=crawler: _note_end(order, crawler))
+        crawler = Crawler(spider, settings_of(order, spider), init_reactor=not number)
+        done = process.crawl(crawler, base=order.url)
+        done.addBoth(lambda _, order=order, crawler=crawler: _note_end(order, crawler))
     process.start()
 
 
 def _note_end(order: Order, crawler: Crawler) -> None:
-    with (Path(order.directory) / STATS).open("a") as file:
+    with (Path(order.species.name) / STATS).open("a") as file:
         stats = crawler.stats.get_stats() if crawler.stats is not None else {}
-        file.write(json.dumps({**stats, "spider": crawler.spidercls.name}, default=str) + "\n")
+        file.write(json.dumps(stats, default=str) + "\n")

@@ -1,4 +1,4 @@
-"""Random spiders, drawn from a seed: ``python -m tests.zoo.random_spiders --seed 7 --modes job,kill --tries 5``.
+"""Random spiders, drawn from a seed: ``python -m tests.zoo.random_spiders 7`` shows the program of ``Random7``.
 
 What a program gives does not depend on the order of answers: a page does the same whichever request has led to it, and
 unfiltered links lead only to pages of higher numbers. So the pages and items of two crawls can be compared.
@@ -6,7 +6,6 @@ unfiltered links lead only to pages of higher numbers. So the pages and items of
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import functools
 import random
@@ -20,7 +19,6 @@ import scrapy
 from scrapy import signals
 from scrapy.exceptions import DropItem, IgnoreRequest
 
-from tests.zoo.cells import MODES, Outcome, problems_of, run
 from tests.zoo.child import Species
 from tests.zoo.spiders import let_items_through
 
@@ -337,45 +335,5 @@ def species(seed: int) -> Species:
     return Species(HERE, f"Random{seed}")
 
 
-def judge(seeds: list[int], mode: str, plain: dict[str, Outcome]) -> dict[int, list[str]]:
-    """Crawl with the spiders of *seeds*, all at a time, and return the problems by seed."""
-    pages = sum(plain[species(seed).name].hits.total() for seed in seeds)
-    outcomes = run([species(seed) for seed in seeds], mode, pages)
-    problems = {}
-    for seed in seeds:
-        kind = species(seed)
-        outcome = outcomes[kind.name]
-        if found := problems_of(kind, mode, outcome, plain[kind.name]):
-            problems[seed] = [*found, f"see {outcome.directory}"]
-    if not problems:
-        outcome.remove_files()
-    return problems
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--count", type=int, default=1, help="seeds from there on, all at a time")
-    parser.add_argument("--modes", default=",".join(MODES))
-    parser.add_argument("--tries", type=int, default=1)
-    options = parser.parse_args()
-    seeds = list(range(options.seed, options.seed + options.count))
-    if options.count == 1:
-        print(draw(options.seed))  # noqa: T201
-    plain = run([species(seed) for seed in seeds], "plain")
-    print(sum(outcome.items.total() for outcome in plain.values()), "items", end=", ")  # noqa: T201
-    print(sum(outcome.hits.total() for outcome in plain.values()), "hits")  # noqa: T201
-    bad = 0
-    for mode in options.modes.split(","):
-        for _ in range(options.tries):
-            problems = judge(seeds, mode, plain)
-            bad += len(problems)
-            print(f"{mode}: {len(problems)} of {len(seeds)} fail")  # noqa: T201
-            for seed, found in problems.items():
-                print(f"    seed {seed}: {'; '.join(found)}", flush=True)  # noqa: T201
-    next(iter(plain.values())).remove_files()
-    return min(bad, 1)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    print(draw(int(sys.argv[1])))  # noqa: T201

@@ -13,14 +13,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.fleet.servers import RedisServer
-from tests.zoo.cells import FLEET_MODES, problems_of, run
+from tests.zoo.cells import FLEET_MODES, applies, compare, problems_of, run
+from tests.zoo.random_spiders import species as random_spider
 from tests.zoo.runner import OWN, species_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
-    from tests.zoo.child import Species
-
+IN_FLEETS = [1, 3, 6, 7, 14, 16, 17, 20, 25, 27, 28, 32]
+"""Seeds of programs in which no page is asked for by requests in memory alone and by others, too: workers do not hear
+of the former before these are done.
+"""
 ZOO = {species.name: species for module in OWN for species in species_in(module)}
 
 
@@ -30,55 +33,38 @@ def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
         yield server
 
 
-def applies(mode: str, species: Species) -> bool:
-    return mode not in getattr(species.load(), "skip", ())
-
-
-def check(zoo: Iterable[Species], modes: Iterable[str], redis_url: str = "") -> None:
-    """Compare *zoo*, all at a time, in each of *modes* with what plain Scrapy gives."""
-    zoo = list(zoo)
-    plain = run(zoo, "plain")
-    problems = []
-    for mode in modes:
-        team = [species for species in zoo if applies(mode, species)]
-        outcomes = run(team, mode, sum(plain[species.name].hits.total() for species in team), redis_url)
-        for species in team:
-            found = problems_of(species, mode, outcomes[species.name], plain[species.name])
-            problems += (
-                [f"{species.name}, {mode}: {'; '.join(found)}, see {outcomes[species.name].directory}"] if found else []
-            )
-        if outcomes and not problems:
-            outcomes[team[0].name].remove_files()
-    plain[zoo[0].name].remove_files()
-    if problems:
-        pytest.fail("\n".join(problems), pytrace=False)
-
-
 @pytest.mark.parametrize("module", OWN)
 def test_all_spiders_of_a_module_at_a_time(module: str) -> None:
     """Each spider gives the items of plain Scrapy and asks for the same pages."""
-    check(species_in(module), ["job"])
+    assert compare(species_in(module), ["job"]) == {}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["addon", "kill", "stop"])  # with a job, the fast ones
 def test_all_spiders_at_a_time_in_each_mode(mode: str) -> None:
     """Each spider gives the items of plain Scrapy, straight and after two interruptions of all."""
-    check(ZOO.values(), [mode])
+    assert compare([*ZOO.values()], [mode]) == {}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ZOO)
 def test_each_spider_alone(name: str) -> None:
     """Each spider gives the items of plain Scrapy, in a process of its own that is interrupted at its own thirds."""
-    check([ZOO[name]], [mode for mode in ("kill", "stop") if applies(mode, ZOO[name])])
+    assert compare([ZOO[name]], ["kill", "stop"]) == {}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, species in ZOO.items() if applies("fleet", species)])
 def test_each_spider_in_a_fleet(name: str, redis: RedisServer) -> None:
     """Two workers together give the items of plain Scrapy, also if one of them is killed."""
-    check([ZOO[name]], FLEET_MODES, redis.url)
+    assert compare([ZOO[name]], FLEET_MODES, redis.url) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", IN_FLEETS)
+def test_a_random_spider_in_a_fleet(seed: int, redis: RedisServer) -> None:
+    """As above, for spiders that are drawn."""
+    assert compare([random_spider(seed)], FLEET_MODES, redis.url) == {}
 
 
 def test_the_runner_sees_what_differs() -> None:

@@ -56,7 +56,6 @@ class ZooSpider(scrapy.Spider):
 class Lists(ZooSpider):
     """Start page, lists, items."""
 
-    is_extra = True
     name = "lists"
 
     def parse(self, response: Any) -> Any:

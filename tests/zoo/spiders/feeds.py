@@ -11,69 +11,19 @@ from typing import Any
 import attrs
 import scrapy
 from itemadapter import ItemAdapter
-from scrapy import signals
 from scrapy.exceptions import DropItem
-from scrapy.exporters import CsvItemExporter, JsonLinesItemExporter
+from scrapy.exporters import JsonLinesItemExporter
 
 from tests.zoo.spiders import ZooSpider, path_of
 
 HERE = "tests.zoo.spiders.feeds"
 
 
-class _Priced(ZooSpider):
-    def item(self, response: Any) -> Any:
-        note = 'a;b "quoted",\ta tab and\ntwo lines'
-        return {
-            "page": path_of(response),
-            "price": "1,50",
-            "note": note,
-            "empty": None,
-            "tags": ["a", "b"],
-            "ratio": 0.1,
-        }
-
-
-def csv(encoding: str | None = None, fields: Any = None, **options: Any) -> dict[str, Any]:
-    return {"format": "csv", "encoding": encoding, "fields": fields, "item_export_kwargs": options}
-
-
-class CsvDialects(_Priced):
-    """CSV in each dialect, all at a time: none of them disturbs the others."""
-
-    name = "csv-dialects"
-    feeds = {
-        "comma.csv": csv(),
-        "semicolon.csv": csv(delimiter=";", join_multivalued="|"),
-        "tab.csv": csv(delimiter="\t", quotechar="'", quoting=1, lineterminator="\n"),
-        "escaped.csv": csv(quoting=3, escapechar="\\"),
-        "headless.csv": csv(include_headers_line=False),
-        "fields.csv": csv(fields=["note", "missing", "page"]),
-        "renamed.csv": csv(fields={"note": "Bemerkung", "missing": "Fehlt", "page": "Seite, genau"}),
-    }
-
-
-class CsvEncodings(_Priced):
-    """CSV in each encoding: a byte-order mark stands once, at the beginning of a file."""
-
-    name = "csv-encodings"
-    feeds = {
-        "bom.csv": csv("utf-8-sig"),
-        "utf16.csv": csv("utf-16", delimiter="\t"),
-        "utf16le.csv": csv("utf-16-le"),
-        "utf32.csv": csv("utf-32"),
-        "latin1.csv": csv("latin-1", errors="replace"),
-        "cp1252.csv": csv("cp1252"),
-    }
-
-    def item(self, response: Any) -> Any:
-        return {**super().item(response), "name": "Café 1 €"}
-
-
 class TwoKindsInCsv(ZooSpider):
     """Items of two kinds with one CSV: the first item decides its columns."""
 
     name = "two-kinds"
-    feed = csv()
+    feed = {"format": "csv"}
 
     def parse(self, response: Any) -> Any:
         yield {"page": "first", "price": 1}
@@ -81,57 +31,6 @@ class TwoKindsInCsv(ZooSpider):
 
     def parse_item(self, response: Any) -> Any:
         yield {"page": path_of(response), "other": 1} if response.url[-1] in "13579" else {"price": 2, "more": "x"}
-
-
-class JsonArrays(_Priced):
-    """Feeds in JSON, for machines and for reading: one valid array each, also after an interruption."""
-
-    name = "json"
-    feeds = {
-        "items.json": {"format": "json"},
-        "indented.json": {"format": "json", "indent": 4},
-        "utf8.json": {"format": "json", "encoding": "utf-8"},
-        "lines.jl": {"format": "jsonlines", "encoding": "latin-1", "fields": ["note", "page", "name"]},
-    }
-
-    def item(self, response: Any) -> Any:
-        return {**super().item(response), "name": "Café"}
-
-
-def _compressed(plugin: str, **options: Any) -> dict[str, Any]:
-    place = f"scrapy.extensions.postprocessing.{plugin}"
-    return {"format": "jsonlines", "postprocessing": [place], **options}
-
-
-class Compressed(_Priced):
-    """Lines through Scrapy's plugins."""
-
-    name = "compressed"
-    feeds = {
-        "items.jl.gz": _compressed("GzipPlugin", gzip_compresslevel=5),
-        "items.jl.bz2": _compressed("Bz2Plugin"),
-        "items.jl.xz": _compressed("LZMAPlugin", lzma_preset=1),
-        "items.csv.gz": {**_compressed("GzipPlugin"), "format": "csv"},
-        "items.jl": {"format": "jsonlines"},
-    }
-
-
-class Pounds(CsvItemExporter):
-    """An exporter of the user's: values in pounds, columns of its own."""
-
-    def __init__(self, file: Any, **kwargs: Any) -> None:
-        super().__init__(file, **{**kwargs, "fields_to_export": ["page", "price"], "delimiter": "|"})
-
-    def serialize_field(self, field: Any, name: str, value: Any) -> Any:
-        return f"£ {value}" if name == "price" else super().serialize_field(field, name, value)
-
-
-class OwnExporter(_Priced):
-    """A subclass of Scrapy's CSV exporter under a format of its own."""
-
-    name = "own-exporter"
-    feed = {"file": "items.pounds", "format": "pounds"}
-    custom_settings = {"FEED_EXPORTERS": {"pounds": f"{HERE}.Pounds"}}
 
 
 class Wrapped(JsonLinesItemExporter):
@@ -148,7 +47,7 @@ class Wrapped(JsonLinesItemExporter):
         self.file.truncate()
 
 
-class OwnLines(_Priced):
+class OwnLines(ZooSpider):
     """An exporter that changes items on their way into the file."""
 
     name = "own-lines"
@@ -200,13 +99,6 @@ class TypesAndFiles(ZooSpider):
         yield from (Book(page=page, price=3), Pen(page), Lamp(page), {"page": page})
 
 
-class Batched(_Priced):
-    """Files of seven items each: nothing is overwritten when the crawl goes on."""
-
-    name = "batched"
-    feeds = {"part-%(batch_id)d.jl": {"format": "jsonlines", "batch_item_count": 7}}
-
-
 class Work:
     """Item pipeline: awaits, drops, replaces and changes items."""
 
@@ -224,29 +116,6 @@ class Piped(ZooSpider):
 
     name = "piped"
     custom_settings = {"ITEM_PIPELINES": {f"{HERE}.Work": 300}}
-
-
-class Afterthought:
-    """Item pipeline: goes on changing each item when all have been told that it is scraped."""
-
-    @classmethod
-    def from_crawler(cls, crawler: Any) -> Any:
-        pipeline = cls()
-        crawler.signals.connect(pipeline.change, signals.item_scraped)
-        return pipeline
-
-    def process_item(self, item: Any, spider: Any = None) -> Any:
-        return item
-
-    def change(self, item: Any) -> None:
-        asyncio.get_running_loop().call_soon(item.update, {"page": "changed afterwards"})
-
-
-class ChangedLater(ZooSpider):
-    """A pipeline that goes on changing items which it has let through: the file has what they were."""
-
-    name = "changed-later"
-    custom_settings = {"ITEM_PIPELINES": {f"{HERE}.Afterthought": 300}}
 
 
 class FailingPipeline:

@@ -172,16 +172,6 @@ class LongPage(ZooSpider):
             await asyncio.sleep(0.05)
 
 
-class ManyItems(ZooSpider):
-    """Pages with many items."""
-
-    name = "many-items"
-
-    def parse_item(self, response: Any) -> Any:
-        for i in range(50):
-            yield {**self.item(response), "i": i, "text": "x" * 50}
-
-
 class Priorities(ZooSpider):
     """Priorities from the site, which are no small numbers."""
 

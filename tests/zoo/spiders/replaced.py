@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import scrapy
-from scrapy.exceptions import CloseSpider, IgnoreRequest
+from scrapy.exceptions import CloseSpider
 from scrapy.http import FormRequest
 
 from tests.zoo.site import ITEMS
@@ -14,43 +14,17 @@ from tests.zoo.spiders import Lists, ZooSpider, path_of
 HERE = "tests.zoo.spiders.replaced"
 
 
-def _with(name: str, at: int = 610) -> dict[str, Any]:
-    return {"DOWNLOADER_MIDDLEWARES": {f"{HERE}.{name}": at}}
-
-
-def _once_more(request: Any, mark: str, **changes: Any) -> Any:
-    """Return a request in the place of *request*, unless that one has come from here."""
-    if mark in request.meta or "/item/" not in request.url:
-        return None
-    return request.replace(meta={**request.meta, mark: True}, **{"dont_filter": True, **changes})
-
-
-class NewProxy:
-    """Downloader middleware: sends each request once more in the place of its first answer, as proxy pools do."""
-
-    def process_response(self, request: Any, response: Any, spider: Any = None) -> Any:
-        return _once_more(request, "proxied") or response
-
-
-class NewBackend:
-    """Downloader middleware: replaces each request on its way out, as render services do."""
-
-    def process_request(self, request: Any, spider: Any = None) -> Any:
-        return _once_more(request, "rendered")
+def _with(name: str) -> dict[str, Any]:
+    return {"DOWNLOADER_MIDDLEWARES": {f"{HERE}.{name}": 610}}
 
 
 class OtherAddress:
     """Downloader middleware: replaces each request by a filtered one for another address."""
 
     def process_request(self, request: Any, spider: Any = None) -> Any:
-        return _once_more(request, "via", url=request.url + "?via=service", dont_filter=False)
-
-
-class Backup:
-    """Downloader middleware: asks another address if there was no answer."""
-
-    def process_exception(self, request: Any, exception: Any, spider: Any = None) -> Any:
-        return request.replace(url=request.url.replace("/dead/", "/item/"), dont_filter=True)
+        if "?via" in request.url or "/item/" not in request.url:
+            return None
+        return request.replace(url=request.url + "?via=service")
 
 
 class Rotation:
@@ -72,19 +46,6 @@ class Rotation:
         return retry
 
 
-class Refusal:
-    """Downloader middleware: refuses some requests, and the answers of others."""
-
-    def process_request(self, request: Any, spider: Any = None) -> None:
-        if request.url.endswith("7"):
-            raise IgnoreRequest("not this one")
-
-    def process_response(self, request: Any, response: Any, spider: Any = None) -> Any:
-        if request.url.endswith("8"):
-            raise IgnoreRequest("not this answer")
-        return response
-
-
 class CopiedRequest:
     """Downloader middleware: the response carries a copy of its request."""
 
@@ -101,48 +62,18 @@ class OwnAnswer:
         return None
 
 
-class Proxies(Lists):
-    """Every page comes, by a second request of a middleware's: nothing has failed."""
-
-    is_extra = False
-    name = "proxies"
-    failed = 0
-    custom_settings = _with("NewProxy")
-
-
-class Rendered(Lists):
-    """The same, replaced before it is sent; and with BLOOM_FORGET_FAILED the crawl still ends."""
-
-    is_extra = False
-    name = "rendered"
-    failed = 0
-    custom_settings = _with("NewBackend")
-    more_settings = {"BLOOM_FORGET_FAILED": True}
-
-
-class RenderedElsewhere(Rendered):
-    """A render service under another address, and its requests are filtered."""
+class RenderedElsewhere(Lists):
+    """A render service under another address, whose requests are filtered; with BLOOM_FORGET_FAILED the crawl ends."""
 
     name = "rendered-elsewhere"
     custom_settings = _with("OtherAddress")
-
-
-class BackupHost(ZooSpider):
-    """A host that hangs up is given up, and another one asked."""
-
-    name = "backup-host"
-    failed = 0
-    custom_settings = _with("Backup", 560)
-
-    def parse(self, response: Any) -> Any:
-        yield from self.follow_items(response, "/dead")
+    more_settings = {"BLOOM_FORGET_FAILED": True}
 
 
 class RotatingProxies(ZooSpider):
     """Bans are answered with another proxy."""
 
     name = "rotating-proxies"
-    failed = 0
     custom_settings = _with("Rotation")
     more_settings = {"BLOOM_FORGET_FAILED": True}
 
@@ -150,37 +81,17 @@ class RotatingProxies(ZooSpider):
         yield from self.follow_items(response, "/flaky")
 
 
-class Refused(Lists):
-    """What a middleware refuses has not failed; the errback may make an item of it."""
-
-    is_extra = False
-    name = "refused"
-    failed = 0
-    custom_settings = _with("Refusal")
-    more_settings = {"BLOOM_FORGET_FAILED": True}
-
-    def parse_list(self, response: Any) -> Any:
-        yield from response.follow_all(css="a", callback=self.parse_item, errback=self.refused)
-
-    def refused(self, failure: Any) -> Any:
-        yield {"refused": path_of(failure.request)}
-
-
 class Copies(Lists):
     """Responses that carry a copy of their request."""
 
-    is_extra = False
     name = "copies"
-    failed = 0
     custom_settings = _with("CopiedRequest")
 
 
 class FromStore(Lists):
     """A third of the pages come from a store."""
 
-    is_extra = False
     name = "from-store"
-    failed = 0
     custom_settings = _with("OwnAnswer")
 
 
@@ -188,7 +99,6 @@ class Search(ZooSpider):
     """Several POST requests to one URL, each of which is answered 503 at first."""
 
     name = "search"
-    failed = 0
 
     def parse(self, response: Any) -> Any:
         for page in range(8):
@@ -252,7 +162,6 @@ class CloseAtPrice(ZooSpider):
     """Stops itself at a certain page: what came before that is in the file."""
 
     name = "close-at-price"
-    failed = 0
     custom_settings = {"CONCURRENT_REQUESTS": 1}
     hits_vary = "the next page may be on its way"
 
@@ -267,7 +176,6 @@ class SideDownloads(ZooSpider):
     """Callbacks that await a download of their own for each page."""
 
     name = "side-downloads"
-    failed = 0
 
     async def parse_item(self, response: Any) -> Any:
         engine = self.crawler.engine
@@ -300,7 +208,6 @@ class InlineRequests(ZooSpider):
     """A callback that reads like one page and makes three requests."""
 
     name = "inline"
-    failed = 0
 
     def parse(self, response: Any) -> Any:
         for i in range(ITEMS // 2):
@@ -337,7 +244,6 @@ class Output:
 class Outputs(Lists):
     """A spider middleware that has its say."""
 
-    is_extra = False
     name = "outputs"
     custom_settings = {"SPIDER_MIDDLEWARES": {f"{HERE}.Output": 500}}
 

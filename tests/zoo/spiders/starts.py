@@ -20,8 +20,6 @@ AGAIN = "an unfiltered request of start() is asked for in each run"
 class ListsOfItems(Lists):
     """The usual: a start page, lists, items."""
 
-    is_extra = False
-
 
 class HomeForCookies(ZooSpider):
     """The home page is fetched for its cookies, and then again, filtered, with the real callback."""
