@@ -123,6 +123,7 @@ class ScalableBloomFilter:
             if fingerprint not in self:
                 return False
             self._forgotten.add(fingerprint)
+            self._drops += 1
             self._store.note_forgotten(fingerprint, forgotten=True)
             return True
 
@@ -173,7 +174,7 @@ class ScalableBloomFilter:
 
     @property
     def drops(self) -> int:
-        """How often layers have been dropped for their age since the chain was opened."""
+        """How often what was added has become new since the chain was opened: one was forgotten, or layers too old."""
         self._age()
         return self._drops
 

@@ -16,21 +16,34 @@
 -- 4 to 11 are in msgpack.
 --
 -- Returns {number of new links, places of pages that the worker no longer held, answers to claims (see messages.py),
---          paused slots of requests that the worker holds, flat, each with the ms that are left}, or an objection
+--          paused slots of requests that the worker holds, flat, each with the ms that are left,
+--          places of links whose page a worker has claimed; {-1}: perhaps of all}, or an objection
 local chain_id, token, number = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local problem = objection(chain_id, token, number - 1)
 if problem then return problem end
 if token ~= '' and tonumber(call('HGET', CALLS, token)) >= number then -- its answer was lost
     local of, places = string.match(call('HGET', REFUSED, token) or '', '^(%d+)(.*)')
-    return {0, tonumber(of) == number and places or '', {}, {}}
+    return {0, tonumber(of) == number and places or '', {}, {}, {-1}}
 end
 local links, done, forget = cmsgpack.unpack(ARGV[5]), cmsgpack.unpack(ARGV[6]), cmsgpack.unpack(ARGV[7])
 if #forget > 0 then call('SADD', FILTER .. ':forgotten', unpack(forget)) end
 local chain = open_chain(cmsgpack.unpack(ARGV[11]), tonumber(ARGV[12]), milliseconds())
 
-local new, queued = 0, {}
+local claimants = {}
+for _, other in ipairs(call('ZRANGE', WORKERS, 0, -1)) do
+    if other ~= token and call('EXISTS', claims(other)) == 1 then claimants[#claimants + 1] = other end
+end
+local function is_claimed_by_another(probe)
+    for _, other in ipairs(claimants) do
+        if call('SISMEMBER', claims(other), probe) == 1 then return true end
+    end
+end
+
+local new, queued, taken = 0, {}, {}
 for i = 1, #links, 4 do
-    if links[i] < 0 or chain.add(links[i], links[i + 1]) then
+    if links[i] >= 0 and is_claimed_by_another(links[i + 1]) then -- if that worker dies, the page that led it there comes again
+        taken[#taken + 1] = (i - 1) / 4
+    elseif links[i] < 0 or chain.add(links[i], links[i + 1]) then
         new = new + 1
         local entries = queued[links[i + 2]] or {}
         queued[links[i + 2]] = entries
@@ -41,9 +54,7 @@ end
 -- Returns the answer to a claim: 2 if the request is done, 0 if another worker has it, 1 if it is granted to this one.
 local function answer(place, probe)
     if chain.has(place, probe) then return 2 end
-    for _, other in ipairs(call('ZRANGE', WORKERS, 0, -1)) do
-        if other ~= token and call('SISMEMBER', claims(other), probe) == 1 then return 0 end
-    end
+    if is_claimed_by_another(probe) then return 0 end
     call('SADD', claims(token), probe)
     return 1
 end
@@ -118,4 +129,4 @@ if call('EXISTS', PAUSED) == 1 then
         if over > now then paused[#paused + 1], paused[#paused + 2] = slot, over - now end
     end
 end
-return {new, refused, answers, paused}
+return {new, refused, answers, paused, taken}

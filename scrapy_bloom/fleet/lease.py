@@ -141,6 +141,12 @@ class LeaseClient:
             answers, self._outbox.answers = self._outbox.answers, []
         return answers
 
+    def taken(self) -> list[bytes]:
+        """Return the fingerprints of links that the server has dropped since the last call: pages may be claimed."""
+        with self._lock:
+            taken, self._outbox.taken = self._outbox.taken, []
+        return taken
+
     def __len__(self) -> int:
         """Return how many requests are ready; at least 1 unless nothing is pending or in hand at any worker."""
         with self._lock:

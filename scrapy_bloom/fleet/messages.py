@@ -125,3 +125,4 @@ class Finished(NamedTuple):
     refused: Sequence[int] = ()  # places of pages, among those of the call, that others had or have
     claims: Sequence[tuple[bytes, Answer]] = ()  # by fingerprint
     paused: Mapping[str, float] = {}  # slots of what it holds that are paused: for how many seconds
+    taken: Sequence[bytes] = ()  # fingerprints of links that were dropped: a worker may have claimed their page

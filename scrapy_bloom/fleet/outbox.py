@@ -48,6 +48,8 @@ class Outbox:
         """The token of the worker's current life, which makes the calls."""
         self.answers: list[tuple[bytes, Answer]] = []
         """Answers to claims, each with the fingerprint of its claim, that the crawl has not read yet."""
+        self.taken: list[bytes] = []
+        """Fingerprints of links to pages that a worker may have claimed, of which the crawl has not heard yet."""
         self._made: list[int] = []
         self.answered: list[int] = []
         """By shard: the number of the last call of this life that was answered."""
@@ -113,9 +115,10 @@ class Outbox:
         return call, answer
 
     def delivered(self, answer: Finished) -> None:
-        """Drop the first call, and keep what its *answer* says of claims."""
+        """Drop the first call, and keep what its *answer* says of claims and of claimed pages."""
         self._calls.popleft()
         self.answers += answer.claims
+        self.taken += answer.taken
 
     def begin_anew(self) -> None:
         """Send the roots again, then what the server has not taken, without the acknowledgement of any page."""

@@ -258,13 +258,18 @@ class Queue:
             rows[type(message)] += self._row(message, token, lanes)
         flat = map(for_script, ([*chain.from_iterable(lanes)], *rows.values()))
         answer = self._step("finish", shard, token, number, *flat, self._sizes, self._max_age, self.items)
-        new, refused, answers, paused = answer
+        new, refused, answers, paused, places = answer
         refused = list(map(int, refused.split()))
         asked = [message.fingerprint for message in messages if isinstance(message, Claim) and not message.is_done]
         # If the call was carried out before, there are none.
         claims = list(zip(asked, map(Answer, answers), strict=False))
         pauses = zip(map(_text, paused[::2]), paused[1::2], strict=True)
-        return Finished(new, refused, claims, {slot: milliseconds / 1000 for slot, milliseconds in pauses})
+        links = [message.fingerprint for message in messages if isinstance(message, Link)]
+        taken = [links[place] for place in (range(len(links)) if places == [-1] else places)]
+        seconds = {slot: milliseconds / 1000 for slot, milliseconds in pauses}
+        return Finished(
+            new, refused, claims, seconds, [fingerprint for fingerprint in taken if fingerprint is not None]
+        )
 
     def _row(self, message: Message, token: str, lanes: dict[Lane, int]) -> Sequence[Any]:
         """Return what the script is told of *message*, of the life *token*; *lanes* numbers the lanes of links."""

@@ -193,6 +193,8 @@ class FleetStore:
             return page.request, False
         while (ready := self._client.next()) is not None:
             ticket, entry = ready
+            for fingerprint in self._client.taken():
+                self.chain.forget(fingerprint)  # this may be the page that leads there, of a worker that died
             if self._client.times_back != self.times_anew:  # the server may not know what this process knows
                 self.chain.close()
                 self.chain, self.times_anew = self._new_chain(), self._client.times_back

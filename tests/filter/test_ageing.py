@@ -87,6 +87,7 @@ def test_layers_too_old_are_deleted_from_disk_and_nothing_else_is(tmp_path: Path
     with open_filter(tmp_path / "a", 80, max_age=AGE, clock=clock) as chain:
         chain.add(b"old")
         chain.forget(b"old")
+        assert chain.drops == 1
         chain.watermark = 77
         clock.now += AGE * 3 / 4
         chain.add(b"young")
@@ -96,7 +97,7 @@ def test_layers_too_old_are_deleted_from_disk_and_nothing_else_is(tmp_path: Path
         assert chain.add(b"newest")
         assert len(before) == 2
         assert not before[0].exists()
-        assert (len(chain), chain.forgotten, chain.drops) == (2, 0, 1)
+        assert (len(chain), chain.forgotten, chain.drops) == (2, 0, 2)
     shutil.copytree(tmp_path / "a", tmp_path / "c")
     shutil.copy(tmp_path / "b" / "forgotten", tmp_path / "c")  # as if a kill had come after the layer was deleted
     with open_filter(tmp_path / "c", 80, max_age=AGE, clock=clock) as chain:

@@ -18,7 +18,7 @@ from scrapy_bloom.frontier.page import Outcome, Result
 from scrapy_bloom.links.extractor import UnseenLinkExtractor
 from scrapy_bloom.settings import BloomSettings
 from scrapy_bloom.url.fingerprint import fingerprints_of
-from tests.fleet.servers import RedisServer, crawl, end, wait_until
+from tests.fleet.servers import LosingProxy, RedisServer, crawl, end, wait_until
 from tests.support import store_contract
 from tests.support.engine import Engine
 
@@ -190,6 +190,30 @@ def test_what_cannot_be_written_stays_with_its_worker(make: Callable[..., FleetS
     assert pickled.meta["part"] == Fraction(1, 3)
     end(store, pickled)
     assert crawl(store) == []
+
+
+def test_a_page_in_the_memory_of_a_worker_is_fetched_by_no_other(
+    make: Callable[..., FleetStore], server: RedisServer
+) -> None:
+    """Though another one finds a link to it that can be written. If the worker dies, its page leads there again."""
+    in_memory = {"part": Fraction(1, 3)}
+    with LosingProxy(server.port) as proxy:
+        one, other = make(BLOOM_REDIS_URL=proxy.url, BLOOM_FLEET_LEASE=2), make()
+        push(one, "list")
+        pop(one)
+        push(one, "a", meta=in_memory)
+        assert pop(one)[1].url == page("a").url
+        before = other.commits
+        push(other, "a")
+        wait_until(lambda: other.commit() or other.commits > before, "the server has the link")
+        proxy.gate.clear()
+        _, request = pop(other)
+        assert request.url == page("list").url
+        push(other, "a", meta=in_memory)
+        end(other, request)
+        assert crawl(other) == ["a"]
+        proxy.gate.set()
+        one.close()
 
 
 def test_with_a_secret_workers_share_what_only_a_pickle_can_hold(make: Callable[..., FleetStore]) -> None:
