@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 MODES = ("plain", "addon", "job", "kill", "stop")
 FLEET_MODES = ("fleet", "fleet-kill")
 INTERRUPTIONS = 2
-PATIENCE = 90.0
+PATIENCE = 300.0
 """Seconds after which a run counts as hanging."""
 ROOT = Path(__file__).parents[2]
 

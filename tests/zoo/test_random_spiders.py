@@ -14,7 +14,8 @@ from tests.zoo.random_spiders import draw, fetches, species
 FAILED_ONCE = [1231, 6143]
 """Seeds that have found something: they stay among those of the fast suite."""
 FAST = [*FAILED_ONCE, *range(24)]
-SLOW = [list(range(first, first + 25)) for first in range(1_000, 1_500, 25)]
+# What one program in a hundred shows, 250 of them show in 12 of 13 sets.
+SLOW = [list(range(first, first + 25)) for first in range(1_000, 1_250, 25)]
 
 
 def test_a_few_dozen() -> None:
@@ -29,8 +30,8 @@ def test_a_few_that_are_killed() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", SLOW, ids=lambda seeds: str(seeds[0]))
-def test_five_hundred(seeds: list[int]) -> None:
-    """The same for five hundred, without a job directory, killed, and stopped."""
+def test_hundreds(seeds: list[int]) -> None:
+    """The same for 250, without a job directory, killed, and stopped."""
     assert compare([*map(species, seeds)], ["addon", "kill", "stop"]) == {}
 
 
