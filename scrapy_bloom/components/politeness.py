@@ -100,10 +100,11 @@ class PolitenessMiddleware:
         page = self._crawl.pages.of_request(request)
         return page is not None and page.slot in self._paused
 
-    @staticmethod
-    def _again(request: Request) -> Request:
+    def _again(self, request: Request) -> Request:
+        """Return a copy of *request* that the scheduler takes in again, unfiltered: the filter knows it."""
         again = request.copy()
-        again.dont_filter = True
+        if (page := self._crawl.pages.of_request(request)) is not None:
+            page.response, page.is_judged = again, True
         return again
 
     def _give_back(self) -> None:

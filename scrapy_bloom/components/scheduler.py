@@ -94,9 +94,12 @@ class DurableScheduler(BaseScheduler):
         assert crawl.store is not None  # noqa: S101 - open() has opened it
         _, parent = crawl.pages.parents.pop(id(request), NOBODY)
         fingerprint = start_urls = mark = None
-        if crawl.delta is not None and crawl.delta.skips(request):
+        is_given_back = parent is not None and parent.response is request
+        if crawl.delta is not None and not is_given_back and crawl.delta.skips(request):
             return False
-        if request.dont_filter:
+        if is_given_back:
+            pass
+        elif request.dont_filter:
             start_urls = self._start_urls_of(request, parent)
             if start_urls is not None and start_urls.skips(request):
                 return False

@@ -82,7 +82,7 @@ def key_of(request: Request, order: Order, mark: Mark | None = None) -> LaneKey:
         if type(slot) is not str or not slot.isascii():  # SQLite takes no lone surrogates, and no lists
             slot = str(slot).encode("utf-8", "backslashreplace").decode()
     is_start = order.start_apart and bool(request.meta.get("is_start_request"))
-    priority = request.priority
+    priority = int(request.priority)  # True is one, too, and the database knows 1 alone
     if not -_MOST < priority < _MOST:
         priority = _MOST if priority > 0 else -_MOST
     return LaneKey(slot, priority, is_start, "" if mark is None else mark.lane)

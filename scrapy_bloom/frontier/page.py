@@ -98,7 +98,7 @@ class Page:
     fingerprint: bytes | None = None
     """Of a request in memory only: it is written with the page."""
     response: object = None
-    """Its Response, or the Failure of its download."""
+    """Its Response, or the Failure of its download; or a copy of the request, which goes back to the queue."""
     result: Result = UNKNOWN
     items: list[tuple[Callable[[Any], object], Any]] = field(default_factory=list)
     """Its items as bytes, each with the function that appends it to a feed; and what else is noted with them."""

@@ -96,8 +96,8 @@ class Database:
         Fingerprints up to the commit *redo_until* leave the redo list: their bits are synced.
         """
         for feed in batch.feeds:
-            with suppress(FileNotFoundError), Path(feed.path).open("rb+") as file:  # or somebody has moved it away
-                os.fsync(file.fileno())
+            with suppress(FileNotFoundError, PermissionError), Path(feed.path).open("rb+") as file:
+                os.fsync(file.fileno())  # unless somebody has moved it away, or put it into an archive
         self._check_that_it_is_there()
         run = self.writer.execute
         run("BEGIN IMMEDIATE")

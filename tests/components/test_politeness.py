@@ -87,6 +87,17 @@ def test_a_host_gets_no_request_before_its_time(tmp_path: Path, in_job: bool, or
     assert not outcome.lines("ERROR") + outcome.lines("WARNING")
 
 
+@pytest.mark.parametrize("guard", [False, True])
+def test_what_waits_for_a_pause_is_filtered_as_before(tmp_path: Path, guard: bool) -> None:
+    """Requests that are given back are no other ones: where they redirect to what is known, nobody follows."""
+    moved = [f"/moved/{number}" for number in range(5)]
+    with Site({"/": ["/known", "/busy", *moved], "/known": [], "/busy": Busy("1")}) as site:
+        site.pages = {**site.pages, **dict.fromkeys(moved, "/known")}
+        outcome = crawl(site, tmp_path, {**ONE_BY_ONE, "BLOOM_LOOP_GUARD": guard})
+        assert site.hits == {**dict.fromkeys(site.pages, 1), "/busy": 2}
+    assert outcome.stats["item_scraped_count"] == 3
+
+
 def test_a_kill_does_not_end_a_pause(tmp_path: Path) -> None:
     """The next run keeps it, and fetches what is left after it."""
     settings = {**ONE_BY_ONE, "JOBDIR": str(tmp_path / "job")}

@@ -45,7 +45,7 @@ def ended(engine: Engine, result: Any) -> Iterator[str]:
 @given(st.lists(st.tuples(ODD, st.integers(), st.booleans()), min_size=1, max_size=8))
 @example([({"depth": depth}, 0, False) for depth in ("3", [3], -1, 10**30, None)])
 @example([({"download_slot": slot}, 0, is_unfiltered) for slot in ([], "\ud800", None, 3) for is_unfiltered in (0, 1)])
-@example([({}, priority, False) for priority in (2**70, -(2**70), 2**63, -(2**63))])
+@example([({}, priority, False) for priority in (2**70, -(2**70), 2**63, -(2**63), True, False)])
 def test_whatever_a_request_holds_it_survives(requests: list[tuple[dict[str, Any], int, bool]]) -> None:
     """Over a kill; failed and put back; and saved from a database whose lanes are damaged. The commits go on."""
     urls = [URL.format(number) for number in range(len(requests))]
