@@ -63,6 +63,7 @@ def run(options: argparse.Namespace) -> int:
     outcome: list[int | BloomError] = []
 
     def export(spider: Spider) -> None:
+        crawler.signals.disconnect_all(signals.spider_idle)  # nothing keeps the crawl, which ends at once
         try:
             with stopped_job(jobdir, spider.name) as (_, database):
                 outcome.append(export_queue(jobdir, database, crawler))

@@ -115,7 +115,7 @@ def _crawled(figures: Sequence[Figures]) -> dict[str, Any]:
     """Return what all runs have crawled, and how fast the last run was in its last half minute."""
     last = figures[-1] if figures else Figures(*[0] * len(Figures._fields))
     first = next((row for row in figures if row.run == last.run and row.time >= last.time - _WINDOW), last)
-    new, known = last.urls - first.urls, last.duplicates - first.duplicates
+    new, known = max(0, last.urls - first.urls), last.duplicates - first.duplicates  # the filter forgets, too
     return {
         "pages": last.pages,
         "duplicates": last.duplicates,

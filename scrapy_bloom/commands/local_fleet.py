@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy_bloom.errors import counted
 from scrapy_bloom.fleet.own_server import OwnServer, server_executable
 from scrapy_bloom.fleet.queue import Queue
-from scrapy_bloom.fleet.server import DEFAULT_URL, Server, address_of, key_of
+from scrapy_bloom.fleet.server import AWAY, DEFAULT_URL, Server, address_of, key_of
 from scrapy_bloom.settings import BloomSettings
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class LocalFleet:
             self._problem = f"{counted(lost, 'item')} could not be written to the file; the log says why"
         self._look_after_server()
         for _ in range(2):  # the second time removes what the first has copied
-            self._items.collect(is_finished=self.outcome == "finished")
+            self._items.collect(is_closed=True, is_finished=self.outcome == "finished")
 
     def _look_after_server(self) -> None:
         if self._server is not None and self._server.has_ended():
@@ -185,8 +185,9 @@ class LocalFleet:
 class _Items:
     """The file of items, at *output*. The server keeps the items of acknowledged pages until they are in the file.
 
-    ``collected.json`` says how many entries of each shard's list were copied to the file, and how long the file was
-    then. The next start cuts off what was written after that, and writes it again. With *overwrite*, a new crawl
+    ``collected.json`` says how many entries of each shard's list were copied to the file, how long the file was then,
+    and whether the crawl has closed it. If it has not, the next start cuts off what was written after that, and writes
+    it again. With *overwrite*, a new crawl
     empties the file first.
     """
 
@@ -202,39 +203,45 @@ class _Items:
             if overwrite and (not goes_on or known.get("is_finished")):
                 os.truncate(self._output, 0)
             elif goes_on:
-                os.truncate(self._output, min(known["length"], self._output.stat().st_size))
                 self.count = known.get("items", 0)
+                if not known.get("is_closed"):  # otherwise, what comes after it is of others
+                    os.truncate(self._output, min(known["length"], self._output.stat().st_size))
 
-    def collect(self, *, is_finished: bool = False) -> None:
+    def collect(self, *, is_closed: bool = False, is_finished: bool = False) -> None:
         """Append what has come since the last time, and remove it from the server."""
         from redis import RedisError  # not before the package checks that it is installed
 
         if self._output is None:
             return
         try:
-            self._collect(self._output, is_finished)
-        except RedisError as error:
-            logger.warning("Items wait for the server: %s", error)
+            copied, items = self._left_on_server()
+            before = self._output.stat().st_size if self._output.exists() else 0
+            try:
+                with self._output.open("ab") as output:
+                    output.writelines(items)
+                    output.flush()
+                    os.fsync(output.fileno())
+                    length = output.tell()
+                count = self.count + sum(item.count(b"\n") for item in items)
+                state = {"output": str(self._output), "length": length, "items": count, "copied": copied}
+                temporary = self._state_file.with_suffix(".new")
+                temporary.write_text(json.dumps({**state, "is_closed": is_closed, "is_finished": is_finished}))
+                temporary.replace(self._state_file)
+            except OSError:
+                with suppress(OSError):
+                    os.truncate(self._output, before)
+                raise
+            self._copied, self.count = copied, count
+        except (RedisError, *AWAY) as error:
+            logger.warning("Items wait on the server: %s", error)
 
-    def _collect(self, path: Path, is_finished: bool) -> None:
+    def _left_on_server(self) -> tuple[dict[str, list[Any]], list[bytes]]:
+        """Return how many entries there ever were, as in ``collected.json``, and those that are not in the file."""
         queue, client = self._queue, self._queue.server.client
-        with path.open("ab") as output:
-            for shard in range(int(client.hget(queue.key(0), "shards") or 1)):
-                chain, copied = self._copied.get(str(shard), ["", 0])
-                present_chain, removed, items = client.eval(_COLLECT, 1, queue.key(shard), queue.items, copied, chain)
-                for item in items:
-                    output.write(item)
-                    self.count += item.count(b"\n")
-                self._copied[str(shard)] = [present_chain.decode(), removed + len(items)]
-            output.flush()
-            os.fsync(output.fileno())
-            state = {
-                "output": str(path),
-                "length": output.tell(),
-                "items": self.count,
-                "copied": self._copied,
-                "is_finished": is_finished,
-            }
-        temporary = self._state_file.with_suffix(".new")
-        temporary.write_text(json.dumps(state))
-        temporary.replace(self._state_file)
+        copied, items = dict(self._copied), list[bytes]()
+        for shard in range(int(client.hget(queue.key(0), "shards") or 1)):
+            chain, known = self._copied.get(str(shard), ["", 0])
+            present_chain, removed, left = client.eval(_COLLECT, 1, queue.key(shard), queue.items, known, chain)
+            items += left
+            copied[str(shard)] = [present_chain.decode(), removed + len(left)]
+        return copied, items

@@ -49,7 +49,7 @@ def locations_in(source: str, problems: list[str], depth: int = 0) -> Iterator[L
                     url = line.decode("utf-8-sig", "replace").strip()
                     if url and not url.startswith("#"):
                         yield url, f"{source}, line {number}"
-    except (EOFError, ParseError, gzip.BadGzipFile, zlib.error) as error:
+    except (EOFError, ParseError, ValueError, LookupError, gzip.BadGzipFile, zlib.error) as error:  # of encodings, too
         problems.append(f"{source}: {error}; what comes after that was not read")
 
 

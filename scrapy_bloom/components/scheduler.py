@@ -94,14 +94,13 @@ class DurableScheduler(BaseScheduler):
         assert crawl.store is not None  # noqa: S101 - open() has opened it
         _, parent = crawl.pages.parents.pop(id(request), NOBODY)
         fingerprint = start_urls = mark = None
-        is_given_back = parent is not None and parent.response is request
-        if crawl.delta is not None and not is_given_back and crawl.delta.skips(request):
+        if getattr(parent, "response", None) is request:
+            pass  # a pause has given it back: the filter knows it
+        elif crawl.delta is not None and crawl.delta.skips(request):
             return False
-        if is_given_back:
-            pass
         elif request.dont_filter:
-            start_urls = self._start_urls_of(request, parent)
-            if start_urls is not None and start_urls.skips(request):
+            start_urls, is_skipped = self._look_among_start_urls(request, parent)
+            if is_skipped:
                 return False
         elif self.df.request_seen(request):
             self.df.log(request, self.spider)
@@ -122,10 +121,12 @@ class DurableScheduler(BaseScheduler):
         crawl.progress.estimate.queued.append(request.meta.get("depth"))
         return True
 
-    def _start_urls_of(self, request: Request, parent: Page | None) -> StartUrls | None:
-        """Return the start URLs that a job has taken in if *request*, to which *parent* led, is one of them."""
-        is_start = parent is None and bool(request.meta.get("is_start_request"))
-        return self.crawl.parts.start_urls if is_start else None
+    def _look_among_start_urls(self, request: Request, parent: Page | None) -> tuple[StartUrls | None, bool]:
+        """Return the start URLs if a job counts *request*, to which *parent* led, as one; and whether it is skipped."""
+        start_urls = self.crawl.parts.start_urls
+        if start_urls is None or parent is not None or not request.meta.get("is_start_request"):
+            return None, False
+        return start_urls, start_urls.skips(request)
 
     def next_request(self) -> Request | None:
         """Return the next request, or None."""

@@ -245,6 +245,7 @@ class Crawl:
             self.delta.done(page)
         if self.guard is not None:
             self.guard.done(page)
+        page.response = None  # the page may wait for others that it led to
         self.store.done(page)
 
     def _take_back(self, request: Request) -> None:

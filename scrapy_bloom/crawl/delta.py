@@ -77,7 +77,7 @@ class Delta:
         if settings.getbool("DELTAFETCH_ENABLED"):
             self._files.take_over(Path(data_path(settings.get("DELTAFETCH_DIR", "deltafetch")), f"{spider.name}.db"))
         self._set_pages()
-        pages = counted(stats.get_value("bloom/delta/pages"), "page")
+        pages = counted(stats.get_value("bloom/delta/pages", 0), "page")
         logger.info("Delta crawl: %s in %s gave an item in earlier runs", pages, self._files.home)
 
     def begin(

@@ -75,6 +75,8 @@ class LoopGuard:
         Its links are counted by *fingerprint*; None: it has none.
         """
         url = _asked_for(request)
+        if parent is not None and parent.mark is not None and url == _asked_for(parent.request):
+            return parent.mark  # a retry, or the like: no other page
         if self._is_allowed(url):
             return Mark("")
         return self.share.mark(url, None if parent is None else parent.mark, (fingerprint or b"")[:FINGERPRINT_BYTES])

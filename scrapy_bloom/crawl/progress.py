@@ -92,7 +92,8 @@ class Progress:
         if now >= self._line_at + LINE_SECONDS:
             self._set_stats()
             counts = self._counts()
-            pages, new, known = (count - before for count, before in zip(counts, self._at_line, strict=True))
+            # The filter forgets, too, and knows less then.
+            pages, new, known = (max(0, count - before) for count, before in zip(counts, self._at_line, strict=True))
             if pages or new or known:
                 logger.info(
                     "%s. The filter knows %s, its newest layer is %.0f %% full, expected loss %s pages",

@@ -82,23 +82,27 @@ class Entries:
             ValueError: It holds something that is not of a plain type, and there is no secret.
 
         """
+        try:
+            kept = self._kept(request)
+            try:
+                return PLAIN + packed(kept)
+            except (TypeError, ValueError, OverflowError):
+                if self._key is None:
+                    raise
+            body = pickle.dumps(kept, PICKLE_PROTOCOL)
+        except Exception as error:  # whatever an object of the user's raises
+            raise ValueError(str(error)) from None
+        return SIGNED + _mac(self._key, body) + body
+
+    def _kept(self, request: Request) -> dict[Any, Any]:
+        """Return what of *request* does not have its default value."""
         fields = request.to_dict(spider=self._spider)
         is_plain = "_class" not in fields  # another class may have other defaults
-        kept = {
+        return {
             _NUMBERS.get(name, name): value
             for name, value in fields.items()
             if not (is_plain and name in DEFAULTS and value == DEFAULTS[name])
         }
-        try:
-            return PLAIN + packed(kept)
-        except (TypeError, ValueError, OverflowError) as error:
-            if self._key is None:
-                raise ValueError(str(error)) from None
-        try:
-            body = pickle.dumps(kept, PICKLE_PROTOCOL)
-        except Exception as error:  # whatever a __reduce__ raises
-            raise ValueError(f"it cannot be pickled either: {error}") from None
-        return SIGNED + _mac(self._key, body) + body
 
     def read(self, entry: bytes) -> Request:
         """Return the request of *entry*.
@@ -198,7 +202,7 @@ def _extended(value: Any) -> Any:
         for plain, convert in _PLAIN.items():
             if isinstance(value, plain):
                 return convert(value)
-    raise TypeError(f"{value!r:.100} is of type {type(value).__module__}.{type(value).__qualname__}")
+    raise TypeError(f"it holds a value of type {type(value).__module__}.{type(value).__qualname__}")
 
 
 def _restored(code: int, data: bytes) -> Any:

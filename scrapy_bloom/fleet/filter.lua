@@ -93,6 +93,7 @@ local function open_chain(sizes, max_age, now)
             if is_full then begin_layer() end
             if insert(layers[#layers], place, probe) then
                 count, has_added = count + 1, true
+                if forgets then redis.call('SREM', FILTER .. ':forgotten', probe) end
                 return true
             end
         end

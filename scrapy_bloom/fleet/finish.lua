@@ -65,7 +65,7 @@ for i = 1, #claimed, 3 do
     if not is_done then
         answers[#answers + 1] = answer(place, probe)
     elseif call('SREM', claims(token), probe) == 1 then -- otherwise the claim has ended, and with it what it led to
-        chain.add(place, probe)
+        if call('SISMEMBER', FILTER .. ':forgotten', probe) == 0 then chain.add(place, probe) end
     end
 end
 if new == 0 and #claimed == 0 then allow_when_full() end

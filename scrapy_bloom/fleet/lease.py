@@ -210,7 +210,8 @@ class LeaseClient:
                 self.counts["lease_lost"] += 1
                 with self._lock:
                     self._in_hand.end_life(went_back=False)
-            return self._succeeds(self._join)
+            self._succeeds(self._join)
+            return False
         except (RedisError, *AWAY) as error:
             excuse = excuse_in(error)
             if not self._schedule.is_away:

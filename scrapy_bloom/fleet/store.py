@@ -5,25 +5,27 @@ from __future__ import annotations
 import io
 import logging
 import secrets
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from scrapy import Request
 
 from scrapy_bloom.errors import counted
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.fleet.claims import Claims
 from scrapy_bloom.fleet.connection import connect
 from scrapy_bloom.fleet.entry import PUSHED, url_of
-from scrapy_bloom.fleet.messages import Answer, Done, Forget, Note, SlowDown, Ticket
+from scrapy_bloom.fleet.messages import Answer, Done, Forget, Link, Note, SlowDown, Ticket
 from scrapy_bloom.fleet.politeness import Politeness
 from scrapy_bloom.fleet.queue import LOCAL_SHARE
 from scrapy_bloom.fleet.requests import Requests
-from scrapy_bloom.frontier.page import Outcome, Page
+from scrapy_bloom.frontier.page import ANSWERED, Outcome, Page
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence, Sized
     from pathlib import Path
 
-    from scrapy import Request
     from scrapy.crawler import Crawler
 
     from scrapy_bloom.fleet.lease import LeaseClient
@@ -39,6 +41,8 @@ logger = logging.getLogger(__name__)
 MOST_HELD = 1_000
 """Unfiltered requests that wait for the acknowledgement of their page. If the page is fetched again after a kill, these
 are queued once. More are sent at once, and may come twice."""
+LONGEST_SECONDS = 30.0
+"""Seconds that they wait. Then they are sent without it, and may come twice, too."""
 
 
 class FleetStore:
@@ -142,10 +146,16 @@ class FleetStore:
             self._keep_in_memory(Page(request, "", fingerprint=fingerprint), error, parent)
             return False
         if fingerprint is None and parent is not None and len(parent.held) < MOST_HELD:
-            parent.held[len(parent.held)] = link
+            self._hold(parent, link)
         else:
-            self._client.send(link, is_root=parent is None)
+            self._client.send(link, is_root=not self._comes_again(parent))
         return True
+
+    def _comes_again(self, page: Page | None) -> bool:
+        """Return whether *page*, or the page that led to it, is fetched again if it cannot be acknowledged."""
+        while page is not None and id(page.request) not in self._tickets:
+            page = page.parents[0] if page.parents else None
+        return page is not None
 
     def _keep_in_memory(self, page: Page, error: ValueError, parent: Page | None) -> None:
         """Let one worker fetch *page*; *parent*, which led to it, is in hand until it is done.
@@ -214,11 +224,31 @@ class FleetStore:
         return None
 
     def _begin_with(self, ticket: Ticket, pushed: bytes) -> None:
-        """Enqueue the requests of a start URL that was pushed; it is acknowledged after them."""
-        for request, fingerprint in self._requests.pushed(pushed):
+        """Enqueue the requests of a start URL that was pushed. It is acknowledged as a page that led to them."""
+        requests = list(self._requests.pushed(pushed))
+        page = Page(Request("data:,"), ticket.slot, result=ANSWERED)
+        self._tickets[id(page.request)] = ticket
+        for request, fingerprint in requests:
             if fingerprint is None or self.add(fingerprint):
-                self.push(request, fingerprint)
-        self._client.send(Done(ticket))
+                self.push(request, fingerprint, page)
+        self._end(page)
+
+    @staticmethod
+    def _hold(page: Page, link: Link) -> None:
+        """Keep *link*, which is unfiltered, until *page* is acknowledged; the keys are times, in ns."""
+        key = time.monotonic_ns()
+        while key in page.held:
+            key += 1
+        page.held[key] = link
+
+    def _release(self) -> None:
+        """Send what pages in progress have held for long: they may wait for it."""
+        latest = time.monotonic_ns() - LONGEST_SECONDS * 1e9
+        for page in self.in_flight.values():
+            if page.held and min(page.held) < latest:
+                for link in page.held.values():
+                    self._client.send(link, is_root=not self._comes_again(page))
+                page.held.clear()
 
     def done(self, page: Page) -> None:
         """Acknowledge the request of *page*: a kill repeats the pages in progress, and few others."""
@@ -231,9 +261,10 @@ class FleetStore:
         while not page.open_parts and page.parents:  # its items go with the page that led to it
             (parent,) = page.parents
             parent.items += page.items
-            for held in page.held.values():
-                parent.held[len(parent.held)] = held
+            for link in page.held.values():
+                self._hold(parent, link)
             parent.deferred += [page, *page.deferred]
+            page.items, page.deferred = [], []
             parent.open_parts -= 1
             page = parent
         if page.open_parts:
@@ -241,8 +272,8 @@ class FleetStore:
         ticket = self._tickets.pop(id(page.request), None)
         page.write_items()
         items, feed_items = self._items_to_send(), self._connection.journal.taken()
-        for held in page.held.values():
-            self._client.send(held)
+        for link in page.held.values():
+            self._client.send(link, is_root=ticket is None)
         if ticket is not None or items or feed_items:
             failed = page.result.reason if page.result.outcome is Outcome.FAILED else ""
             is_page = page.result.has_answer
@@ -301,6 +332,7 @@ class FleetStore:
         """
         self.commits += self._client.has_delivered_all
         self._connection.journal.commit()
+        self._release()
         self.claims.ask()
         if self._throttled is not None:
             self._queue.politeness = self._throttled()

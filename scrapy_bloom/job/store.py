@@ -158,6 +158,8 @@ class JobStore(MemoryStore):
             key_space=self._owner.key_space or self.before.key_space,
             pages_per_host=None if self.pages is None else self.pages.limits,
         )
+        if self.before.is_finished:  # what was noted of the last cycle does not hold in this one
+            self._commits.batch.note("state", dict.fromkeys(["start_urls", "estimate"], b""))
         self._commits.begin()
         self._commits.wait()
 

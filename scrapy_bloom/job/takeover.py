@@ -97,19 +97,20 @@ def _import(database: Database, crawler: Crawler, copy: Path, *, is_dict: bool) 
     scheduler.open(crawler.spider)  # type: ignore[arg-type] # a crawl has a spider
     order = Order.of(crawler.settings, in_job=True)
     count = len(scheduler)
-    state, batch = database.state, Batch()
+    (first,) = database.select("SELECT min(0, ifnull(min(id), 0)) FROM request")[0]  # of an attempt that failed
+    batch = Batch()
     for index, request in enumerate(_drain(scheduler)):
         key = key_of(request, order)
         # Before all later ones, and in the order in which Scrapy would have handed them out. No two are equal.
-        id_ = -index - 1 if order.is_lifo[key.is_start] else index - 2 * count
+        id_ = first + (-index - 1 if order.is_lifo[key.is_start] else index - 2 * count)
         lane = Lane(key, is_lifo=True)
         batch.lanes[lane.id] = lane
         batch.added[id_] = (lane.id, serialize.dumps(request, crawler.spider))
         if len(batch.added) >= 10 * AT_ONCE:
-            batch.state = state
+            batch.state = database.state
             database.write(batch)
             batch = Batch()
-    batch.state = state
+    batch.state = database.state
     database.write(batch)
     scheduler.close("imported")
     return count

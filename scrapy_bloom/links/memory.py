@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 MOST_KNOWN = 200_000
 """Links remembered, some 30 MB; past that, all are forgotten and learned anew."""
 
+LINKS_OF_A_PLACE = 5
+"""A site or a folder weighs as much as so many links, some 0.7 kB; each page may be a folder of its own."""
+
 _split_base = re.compile(r"([a-z][a-z0-9+.\-]*://[^/?#]*)([^?#]*/)?").match
 
 # What leads to the same URL from every page of a site, and from every page of a folder. Other links, such as "?page=2"
@@ -143,6 +146,7 @@ class LinkMemory:
         place = self._places.get(key)
         if place is None:
             place = self._places[key] = _Place()
+            self._size += LINKS_OF_A_PLACE
         return place
 
     def _remember(self, link: str, fingerprint: bytes | None, site: _Place, folder: _Place) -> None:

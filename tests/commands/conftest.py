@@ -51,6 +51,19 @@ class Books(scrapy.Spider):
 
 class Films(Books):
     name = "films"
+
+class Polling(Books):
+    name = "polling"  # never ends by itself, and fetches a page whenever there is none to fetch
+
+    @classmethod
+    def from_crawler(cls, crawler, *args, **kwargs):
+        spider = super().from_crawler(crawler, *args, **kwargs)
+        crawler.signals.connect(spider.poll, signal=scrapy.signals.spider_idle)
+        return spider
+
+    def poll(self):
+        self.crawler.engine.crawl(scrapy.Request(self.start_urls[0], dont_filter=True))
+        raise scrapy.exceptions.DontCloseSpider
 """
 
 

@@ -47,6 +47,16 @@ def test_scrapys_own_scheduler_goes_on_with_an_exported_job(
     assert fetched | asked_for(site) == set(range(80))
 
 
+def test_an_export_crawls_nothing(scrapy: Scrapy, site: Site, tmp_path: Path) -> None:
+    """Also with a spider that asks for pages whenever it is idle."""
+    job = tmp_path / "polling"
+    scrapy("crawl", "polling", "-s", f"JOBDIR={job}", "-s", "CLOSESPIDER_PAGECOUNT=5")
+    site.hits.clear()
+    exported = scrapy("bloom", "export", "polling", "-s", f"JOBDIR={job}")
+    assert exported.returncode == OK, exported.stderr
+    assert not site.hits
+
+
 def test_an_export_that_cannot_be_is_one_line(job: Path, scrapy: Scrapy, answer: Answer, tmp_path: Path) -> None:
     """No JOBDIR, no job, no such spider: each is told without a traceback."""
     for arguments, named in (([], "JOBDIR"), (["-s", f"JOBDIR={tmp_path}/nowhere"], "nowhere")):

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from scrapy import Request
+from scrapy import Request, signals
+from scrapy.exceptions import CloseSpider
 
 from tests.support.crawls import ADDON, Site, crawl, start
 from tests.support.engine import wait_for_job
@@ -69,3 +70,28 @@ def test_a_list_is_gone_on_with_while_nothing_is_pending(tmp_path: Path, how: si
 def has_done_three(info: JobInfo) -> bool:
     """Return whether a commit knows that three requests came, and that all are done."""
     return info.state.last_id == 3 and not info.state.pending and not info.state.in_flight
+
+
+def test_a_job_that_begins_anew_and_ends_at_once_loses_no_start_url(tmp_path: Path) -> None:
+    """A finished job is begun again, and its crawl is closed before it has asked for anything."""
+    urls = ["/0", "/1"]
+    with Site({url: [] for url in urls}) as site:
+        settings = {**ADDON, "JOBDIR": str(tmp_path / "job"), "START": urls}
+        crawl(site, tmp_path, settings)
+        crawl(site, tmp_path, {**settings, "EXTENSIONS": {f"{__name__}.ClosesAtOnce": 1}})
+        site.forget_hits()
+        crawl(site, tmp_path, settings)
+        assert site.hits == dict.fromkeys(urls, 1)
+
+
+class ClosesAtOnce:
+    """Extension: closes the spider when it is opened."""
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        crawler.signals.connect(cls._close, signal=signals.spider_opened, weak=False)
+        return cls()
+
+    @staticmethod
+    def _close() -> None:
+        raise CloseSpider("shutdown")

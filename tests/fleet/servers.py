@@ -200,7 +200,11 @@ class LosingProxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            server = socket.create_connection(("127.0.0.1", self.target))
+            try:
+                server = socket.create_connection(("127.0.0.1", self.target))
+            except OSError:  # it has been killed
+                client.close()
+                continue
             self._sockets += [client, server]
             for source, sink, is_answer in ((client, server, False), (server, client, True)):
                 thread = threading.Thread(target=self._forward, args=(source, sink, is_answer))

@@ -199,6 +199,17 @@ def test_a_crawl_that_begins_overwrites_and_one_that_goes_on_does_not(project: P
     assert "another crawl" not in (project / "items.jl").read_text()
 
 
+def test_what_others_have_written_to_the_file_stays(project: Path, site: Site) -> None:
+    """Between two runs of a job that have ended by themselves."""
+    for _ in range(2):
+        assert Crawl(project, site, "--workers", "1", "-s", "JOBDIR=job").finish()["code"] == 0
+        with (project / "items.jl").open("a") as items:
+            items.write('{"others": "line"}\n')
+    lines = (project / "items.jl").read_text().splitlines()
+    assert lines.count('{"others": "line"}') == 2
+    assert len(lines) >= 2 * site.count + 2
+
+
 def test_the_same_command_goes_on_after_a_kill_of_the_command_itself(project: Path, site: Site) -> None:
     """If the process that runs the crawl is killed, its workers and its server end, and the next start goes on."""
     crawl = Crawl(project, site, "--workers", "2", "-s", "JOBDIR=job")

@@ -145,3 +145,14 @@ def test_no_entry_makes_a_worker_import_a_class() -> None:
         hostile += b"\x0d" + bytes([0xA0 + len(path)]) + path.encode()
         with pytest.raises(ValueError, match="class"):
             Entries(None).read(bytes(hostile))
+
+
+def test_what_cannot_even_be_shown_is_a_value_error() -> None:
+    """An object whose ``__repr__`` raises stays in memory as any other that is of no plain type."""
+
+    class Detached:
+        def __repr__(self) -> str:
+            raise RuntimeError
+
+    with pytest.raises(ValueError, match="Detached"):
+        Entries(None).write(Request("http://a.example/", meta={"row": Detached()}))

@@ -216,6 +216,51 @@ def test_a_page_in_the_memory_of_a_worker_is_fetched_by_no_other(
         one.close()
 
 
+def test_a_pushed_url_whose_request_is_in_memory_waits_for_it(
+    make: Callable[..., FleetStore], server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that is stopped before the page is done leaves the pushed URL to another one."""
+
+    def make_request(self: Spider, data: bytes) -> Request:
+        return Request(data.decode(), meta={"part": Fraction(1, 3)}, dont_filter=True)
+
+    monkeypatch.setattr(PageSpider, "make_request_from_data", make_request, raising=False)
+    one = make(BLOOM_FLEET_START_URLS="%(spider)s:start")
+    with server.client() as client:
+        client.rpush("pages:start", page("a").url)
+    assert pop(one)[1].url == page("a").url
+    one.close()
+    other = make(BLOOM_FLEET_START_URLS="%(spider)s:start")
+    _, request = pop(other)
+    assert request.url == page("a").url
+    end(other, request)
+
+
+def test_a_page_that_waits_for_its_own_request_gets_it(
+    make: Callable[..., FleetStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An unfiltered request goes with the acknowledgement of its page, but not later than after half a minute."""
+    monkeypatch.setattr("scrapy_bloom.fleet.store.LONGEST_SECONDS", 0.5)
+    store = make()
+    push(store, "waiting")
+    _, request = pop(store)
+    store.push(page("token"), None, store.in_flight[id(request)])
+    _, token = pop(store)
+    assert token.url == page("token").url
+    end(store, token)
+    end(store, request)
+    assert crawl(store) == []
+
+
+def test_what_was_forgotten_is_new_once(make: Callable[..., FleetStore]) -> None:
+    """Though the filter did not know it."""
+    one, other = make(), make()
+    one.forget(b"fingerprint of a")
+    push(one, "a")
+    push(other, "a")
+    assert crawl(one, other) == ["a"]
+
+
 def test_with_a_secret_workers_share_what_only_a_pickle_can_hold(make: Callable[..., FleetStore]) -> None:
     """With the secret, any worker gets a request that only a pickle can hold."""
     one, other = (make(BLOOM_FLEET_SECRET="a secret of some length") for _ in "ab")

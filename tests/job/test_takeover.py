@@ -9,14 +9,22 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from scrapy import Request
+from scrapy import Request, Spider
 from scrapy.utils.request import fingerprint
 
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.filter.directory import open_filter
 from scrapy_bloom.job.database import NAME, Database
 from scrapy_bloom.job.takeover import export_queue, import_seen, read_fingerprints
-from tests.support.engine import BY_HOST, BY_PRIORITY, OUR_FILTER, SCRAPY_LEAVES_FILES_OPEN, SCRAPYS, Engine, opened
+from tests.support.engine import (
+    BY_HOST,
+    BY_PRIORITY,
+    OUR_FILTER,
+    SCRAPY_LEAVES_FILES_OPEN,
+    SCRAPYS,
+    Engine,
+    opened,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,6 +80,22 @@ def test_a_job_that_scrapy_stopped_cleanly_goes_on(
         assert found == expected
     with opened(tmp_path, settings) as engine:  # it is not taken over twice
         assert len(engine.scheduler) == 0
+
+
+def test_a_queue_that_could_not_be_read_is_taken_over_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The spider lacked the callback of one of its requests, when others were taken over already."""
+    monkeypatch.setattr("scrapy_bloom.job.takeover.AT_ONCE", 0)
+    with opened(tmp_path, SCRAPYS) as engine:
+        callback: Any = engine.spider.parse_other  # type: ignore[attr-defined]
+        engine.push(Request("http://host.example/1", callback=callback), *map(Request, ["http://host.example/2"]))
+
+    class Renamed(Spider):
+        name = "site"
+
+    with pytest.raises(UnusableError, match="parse_other"):
+        Engine(tmp_path, spider=Renamed)
+    with opened(tmp_path) as engine:
+        assert {"http://host.example/1", "http://host.example/2"} == {*engine.drain()}
 
 
 @pytest.mark.parametrize("traces", ["no state", "older state", "no JSON"])
