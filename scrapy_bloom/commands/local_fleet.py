@@ -187,8 +187,7 @@ class _Items:
 
     ``collected.json`` says how many entries of each shard's list were copied to the file, how long the file was then,
     and whether the crawl has closed it. If it has not, the next start cuts off what was written after that, and writes
-    it again. With *overwrite*, a new crawl
-    empties the file first.
+    it again. With *overwrite*, a new crawl empties the file first.
     """
 
     def __init__(self, directory: Path, queue: Queue, output: str | None, *, overwrite: bool) -> None:
@@ -204,7 +203,9 @@ class _Items:
                 os.truncate(self._output, 0)
             elif goes_on:
                 self.count = known.get("items", 0)
-                if not known.get("is_closed"):  # otherwise, what comes after it is of others
+                if known.get("is_closed"):  # what comes after its length is of others
+                    self._write(self._output, self._copied, [], is_closed=False, is_finished=False)
+                else:
                     os.truncate(self._output, min(known["length"], self._output.stat().st_size))
 
     def collect(self, *, is_closed: bool = False, is_finished: bool = False) -> None:
@@ -215,25 +216,28 @@ class _Items:
             return
         try:
             copied, items = self._left_on_server()
-            before = self._output.stat().st_size if self._output.exists() else 0
-            try:
-                with self._output.open("ab") as output:
-                    output.writelines(items)
-                    output.flush()
-                    os.fsync(output.fileno())
-                    length = output.tell()
-                count = self.count + sum(item.count(b"\n") for item in items)
-                state = {"output": str(self._output), "length": length, "items": count, "copied": copied}
-                temporary = self._state_file.with_suffix(".new")
-                temporary.write_text(json.dumps({**state, "is_closed": is_closed, "is_finished": is_finished}))
-                temporary.replace(self._state_file)
-            except OSError:
-                with suppress(OSError):
-                    os.truncate(self._output, before)
-                raise
-            self._copied, self.count = copied, count
+            self._write(self._output, copied, items, is_closed=is_closed, is_finished=is_finished)
         except (RedisError, *AWAY) as error:
             logger.warning("Items wait on the server: %s", error)
+
+    def _write(self, path: Path, copied: dict[str, list[Any]], items: list[bytes], **ends: bool) -> None:
+        """Append *items* to the file at *path*, and note that; or raise OSError, and leave the file as it was."""
+        count = self.count + sum(item.count(b"\n") for item in items)
+        length = path.stat().st_size if path.exists() else 0
+        try:
+            with path.open("ab") as output:
+                output.writelines(items)
+                output.flush()
+                os.fsync(output.fileno())
+                state = {"output": str(path), "length": output.tell(), "items": count, "copied": copied, **ends}
+            temporary = self._state_file.with_suffix(".new")
+            temporary.write_text(json.dumps(state))
+            temporary.replace(self._state_file)
+        except OSError:
+            with suppress(OSError):
+                os.truncate(path, length)
+            raise
+        self._copied, self.count = copied, count
 
     def _left_on_server(self) -> tuple[dict[str, list[Any]], list[bytes]]:
         """Return how many entries there ever were, as in ``collected.json``, and those that are not in the file."""

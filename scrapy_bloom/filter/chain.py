@@ -174,7 +174,7 @@ class ScalableBloomFilter:
 
     @property
     def drops(self) -> int:
-        """How often what was added has become new since the chain was opened: one was forgotten, or layers too old."""
+        """How often fingerprints became new again since the chain was opened: forgotten, or in layers too old."""
         self._age()
         return self._drops
 

@@ -142,7 +142,7 @@ class LeaseClient:
         return answers
 
     def taken(self) -> list[bytes]:
-        """Return the fingerprints of links that the server has dropped since the last call: pages may be claimed."""
+        """Return the fingerprints of links that the server has dropped since: their pages may be claimed."""
         with self._lock:
             taken, self._outbox.taken = self._outbox.taken, []
         return taken

@@ -26,6 +26,7 @@ from scrapy_bloom.job.consistency import check_consistency, replay_redo
 from scrapy_bloom.job.database import NAME, Database
 from scrapy_bloom.job.feeds import NotedFeeds
 from scrapy_bloom.job.open_pages import OpenPages
+from scrapy_bloom.job.starts import NOTE as START_URLS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -159,7 +160,7 @@ class JobStore(MemoryStore):
             pages_per_host=None if self.pages is None else self.pages.limits,
         )
         if self.before.is_finished:  # what was noted of the last cycle does not hold in this one
-            self._commits.batch.note("state", dict.fromkeys(["start_urls", "estimate"], b""))
+            self._commits.batch.note("state", dict.fromkeys([START_URLS, "estimate"], b""))
         self._commits.begin()
         self._commits.wait()
 
