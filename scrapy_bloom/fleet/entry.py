@@ -3,11 +3,14 @@
 An entry begins with one byte that names its format:
 
     ``M``  msgpack of the fields of ``Request.to_dict()`` that are not the default
-    ``S``  32 bytes of HMAC-SHA256 over the rest, then a pickle of the same: only if a secret is set
-    ``U``  what somebody has pushed as a start URL, as it came
+    ``T``  32 bytes of HMAC-SHA256 over the rest, then the same msgpack
+    ``S``  the same, with a pickle in the place of msgpack
+    ``U``  a start URL that somebody has pushed, as it was pushed
+    ``R``  another entry, whose retries do not count
 
-What comes from a server is not trusted: anything odd is a :class:`ValueError`, and no entry makes a worker import
-anything.
+Entries are not trusted: an odd one raises :class:`ValueError`, and no entry makes a worker import anything. Without a
+signature, a request has an http or https URL, and no key in ``meta`` that makes a download handler touch files or run
+scripts. With a secret, all entries but pushed start URLs are signed.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 from uuid import UUID
 
 import msgpack  # type: ignore[import-untyped]  # it has no types
@@ -35,7 +39,10 @@ if TYPE_CHECKING:
 
     from scrapy import Spider
 
-PLAIN, SIGNED, PUSHED = b"M", b"S", b"U"
+PLAIN, SIGNED_PLAIN, SIGNED, PUSHED, RETRIED = b"M", b"T", b"S", b"U", b"R"
+
+_ACTING_KEYS = ("ftp_", "playwright", "splash", "selenium", "puppeteer", "nodriver", "camoufox", "zyte_api")
+"""Keys of ``meta`` begin so if they make a download handler, Scrapy's or a known one, write files or run scripts."""
 
 _MAC_BYTES = 32
 # Fields have numbers, which take one byte; append to the list, never change its order.
@@ -75,24 +82,29 @@ class Entries:
         self._spider = spider
         self._key = secret.encode() if secret else None
 
+    def unsigned(self) -> Entries:
+        """Return the same without a secret."""
+        return Entries(self._spider)
+
     def write(self, request: Request) -> bytes:
         """Return the entry of *request*.
 
         Raises:
-            ValueError: It holds something that is not of a plain type, and there is no secret.
+            ValueError: Only a signed entry may hold it, and there is no secret.
 
         """
         try:
             kept = self._kept(request)
-            try:
+            if self._key is None:
+                check_address(request)
                 return PLAIN + packed(kept)
+            try:
+                kind, body = SIGNED_PLAIN, packed(kept)
             except (TypeError, ValueError, OverflowError):
-                if self._key is None:
-                    raise
-            body = pickle.dumps(kept, PICKLE_PROTOCOL)
+                kind, body = SIGNED, pickle.dumps(kept, PICKLE_PROTOCOL)
         except Exception as error:  # whatever an object of the user's raises
             raise ValueError(str(error)) from None
-        return SIGNED + _mac(self._key, body) + body
+        return kind + _mac(self._key, kind, body) + body
 
     def _kept(self, request: Request) -> dict[Any, Any]:
         """Return what of *request* does not have its default value."""
@@ -112,22 +124,31 @@ class Entries:
 
         """
         try:
-            fields = self._fields(entry[:1], entry[1:])
+            fields = self._fields(entry)
             named_fields = {_FIELDS[name] if isinstance(name, int) else name: value for name, value in fields.items()}
             _check_class(named_fields.get("_class"))
-            return request_from_dict(named_fields, spider=self._spider)
+            request = request_from_dict(named_fields, spider=self._spider)
+            if self._key is None:
+                check_address(request)
         except Exception as error:  # msgpack, requests and callbacks raise many
             raise ValueError(f"{type(error).__name__}: {error}") from None
+        return request
 
-    def _fields(self, kind: bytes, body: bytes) -> Any:
-        if kind == PLAIN:
+    def _fields(self, entry: bytes) -> Any:
+        kind, body = entry[:1], entry[1:]
+        if kind == RETRIED:
+            fields = self._fields(body)
+            for name in OF_THE_LAST_TRY:
+                fields.get(_NUMBERS["meta"], {}).pop(name, None)
+            return fields
+        if kind == PLAIN and self._key is None:
             return unpacked(body)
-        if kind != SIGNED:
+        if kind not in (PLAIN, SIGNED, SIGNED_PLAIN):
             raise ValueError(f"it begins with {kind!r}, which is no known format")
         mac, body = body[:_MAC_BYTES], body[_MAC_BYTES:]
-        if self._key is None or not hmac.compare_digest(mac, _mac(self._key, body)):
-            raise ValueError("it is pickled, and not signed with this worker's BLOOM_FLEET_SECRET")
-        return pickle.loads(body)  # noqa: S301 - signed by somebody who knows the secret
+        if self._key is None or kind == PLAIN or not hmac.compare_digest(mac, _mac(self._key, kind, body)):
+            raise ValueError("it is not signed with this worker's BLOOM_FLEET_SECRET")
+        return unpacked(body) if kind == SIGNED_PLAIN else pickle.loads(body)  # noqa: S301 - it is signed
 
     def requests_of(self, pushed: bytes) -> list[Request]:
         """Return the requests that a pushed start URL stands for.
@@ -148,32 +169,34 @@ class Entries:
             form = {name: value for name, value in fields.items() if name not in _ARGUMENTS}
             known = {name: value for name, value in fields.items() if name in _ARGUMENTS}
             arguments: dict[str, Any] = {"dont_filter": True, "method": "GET", **known}
-            return [FormRequest(**arguments, formdata=form) if form else Request(**arguments)]
+            request = FormRequest(**arguments, formdata=form) if form else Request(**arguments)
+            check_address(request)
+            return [request]
         except Exception as error:  # a spider's method raises anything
             raise ValueError(f"{type(error).__name__}: {error}") from None
 
 
+def check_address(request: Request) -> None:
+    """Raise ValueError if *request* does more than to ask a web server for a page."""
+    scheme = urlsplit(request.url).scheme
+    if scheme not in ("http", "https"):
+        raise ValueError(f"{request.url:.200} is not an http or https URL, and not signed; set BLOOM_FLEET_SECRET")
+    for key in request.meta:
+        if isinstance(key, str) and key.startswith(_ACTING_KEYS):
+            raise ValueError(f"its meta has {key!r}, by which a download handler acts, and is not signed")
+
+
 def url_of(entry: bytes) -> str:
     """Return the URL of the request of *entry*, for people; the first bytes of a pushed or damaged entry."""
-    if entry[:1] == SIGNED:
+    kind, body = entry[:1], entry[1:]
+    if kind == RETRIED:
+        return url_of(body)
+    if kind == SIGNED:
         return "(signed, and pickled)"
-    if entry[:1] == PLAIN:
+    if kind in (PLAIN, SIGNED_PLAIN):
         with suppress(Exception):  # msgpack raises many
-            return str(unpacked(entry[1:])[_NUMBERS["url"]])
-    return repr(entry[entry[:1] == PUSHED : 200])[2:-1]
-
-
-def without_retries(entry: bytes) -> bytes:
-    """Return *entry* as if its request was never retried, so that its next failure is not its last."""
-    if entry[:1] != PLAIN:
-        return entry
-    try:
-        fields = unpacked(entry[1:])
-        for name in OF_THE_LAST_TRY:
-            fields.get(_NUMBERS["meta"], {}).pop(name, None)
-        return PLAIN + packed(fields)
-    except Exception:  # it cannot be read, and is dead-lettered again
-        return entry
+            return str(unpacked(body[_MAC_BYTES * (kind == SIGNED_PLAIN) :])[_NUMBERS["url"]])
+    return repr(entry[kind == PUSHED : 200])[2:-1]
 
 
 def packed(value: Any) -> bytes:
@@ -210,8 +233,8 @@ def _restored(code: int, data: bytes) -> Any:
     return _READERS[code](value) if code in _READERS else _TYPES[code](value)
 
 
-def _mac(key: bytes, body: bytes) -> bytes:
-    return hmac.digest(key, b"scrapy-bloom request\0" + body, hashlib.sha256)
+def _mac(key: bytes, kind: bytes, body: bytes) -> bytes:
+    return hmac.digest(key, b"scrapy-bloom request " + kind + b"\0" + body, hashlib.sha256)
 
 
 def _check_class(path: Any) -> None:

@@ -13,7 +13,7 @@ import msgpack  # type: ignore[import-untyped]  # it has no types
 
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.fleet.blocks import probe_of
-from scrapy_bloom.fleet.entry import for_script, url_of, without_retries
+from scrapy_bloom.fleet.entry import RETRIED, for_script, url_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -125,7 +125,7 @@ class SharedQueue:
         chosen = [row for row in self.listed(name) if host in (None, row.host)]
         for key in self._keys:
             chain = self._client.hget(key, "chain")
-            rows = [(row.value, row.slot, row.score, without_retries(row.entry)) for row in chosen if row.key == key]
+            rows = [(row.value, row.slot, row.score, RETRIED + row.entry) for row in chosen if row.key == key]
             for at in range(0, len(rows), _AT_ONCE):
                 flat = for_script([value for row in rows[at : at + _AT_ONCE] for value in row])
                 requeued += int(script(keys=[key], args=[chain, name, flat]))
