@@ -35,7 +35,7 @@ def start(project: Path, command: str, *more: str) -> subprocess.Popen[str]:
 
 def run(project: Path, command: str, *more: str) -> str:
     with start(project, command, *more) as process:
-        said, _ = process.communicate(timeout=120)
+        said, _ = process.communicate(timeout=180)
     assert process.returncode == 0, said
     return said
 

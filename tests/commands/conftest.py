@@ -109,7 +109,7 @@ def scrapy(project: Path, site: Site) -> Scrapy:
     def run(*arguments: object) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "scrapy", *map(str, arguments)]
         return subprocess.run(
-            command, cwd=project, env=environment, capture_output=True, text=True, check=False, timeout=60
+            command, cwd=project, env=environment, capture_output=True, text=True, check=False, timeout=180
         )
 
     return run

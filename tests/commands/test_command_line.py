@@ -97,7 +97,7 @@ from scrapy_bloom.commands.command_line import main
 sys.exit(main())
 """
     command = [sys.executable, "-c", program, *arguments]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=180)
     assert (ran.returncode, ran.stderr.count("\n")) == (code, 0 if code == OK else 1), ran.stderr
     assert told in ran.stdout + ran.stderr
 
@@ -138,17 +138,17 @@ def test_an_option_without_a_value_is_one_line(capsys: pytest.CaptureFixture[str
 def test_the_module_runs_as_a_program() -> None:
     """It prints to standard output and returns the exit code of the command."""
     command = [sys.executable, "-m", "scrapy_bloom", "plan", "--urls"]
-    ran = subprocess.run([*command, "1e6"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
+    ran = subprocess.run([*command, "1e6"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=180)
     assert "BLOOM_CAPACITY = 1_000_000\n" in ran.stdout
     assert (
-        subprocess.run([*command, "none"], cwd=ROOT, capture_output=True, check=False, timeout=60).returncode == USAGE
+        subprocess.run([*command, "none"], cwd=ROOT, capture_output=True, check=False, timeout=180).returncode == USAGE
     )
 
 
 def test_scrapy_hands_its_arguments_on(tmp_path: Path) -> None:
     """`scrapy bloom` gives the same answers and exit codes, also for options that Scrapy does not know."""
     command = [sys.executable, "-m", "scrapy", "bloom", "plan", "--urls", "1e6", "--json"]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=180)
     assert (ran.returncode, ran.stderr) == (OK, "")
     assert '"urls": 1000000' in ran.stdout
 
@@ -162,7 +162,7 @@ import scrapy_bloom.commands.scrapy_command
 print(*sorted(set(sys.modules) - before))
 """
     command = [sys.executable, "-c", program]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60)
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=180)
     names = ["scrapy_bloom", "scrapy_bloom.commands", "scrapy_bloom.commands.scrapy_command"]
     assert ran.stdout.split() == names
 

@@ -187,7 +187,7 @@ def looked_at(page: Path, *options: str) -> list[dict[str, Any]]:
     look.write_text(LOOK.replace("PAGE", text), encoding="utf-8")
     quiet = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={page.with_name('profile')}"]
     command = [browser, *quiet, *options, "--dump-dom", look.as_uri()]
-    dumped = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    dumped = subprocess.run(command, capture_output=True, text=True, check=True, timeout=180).stdout
     (found,) = re.findall(r"<pre>(.*?)</pre>", dumped, flags=re.DOTALL)
     seen: list[dict[str, Any]] = json.loads(unescape(found))
     return seen

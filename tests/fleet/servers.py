@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from scrapy_bloom.fleet.store import FleetStore
 
-PATIENCE = 60
+PATIENCE = 180
 """Seconds after which waiting counts as failed."""
 
 

@@ -86,6 +86,10 @@ class Worker:
         self.stats: dict[str, Any] = {}
         """The final stats, if it has ended by itself."""
 
+    def log_so_far(self) -> str:
+        path = self._directory / "log"
+        return path.read_text() if path.exists() else ""
+
     def signal(self, number: int) -> None:
         assert self._process.pid is not None
         os.kill(self._process.pid, number)

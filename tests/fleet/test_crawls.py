@@ -16,7 +16,7 @@ from redis import RedisCluster
 from scrapy_bloom.commands.command_line import main
 from scrapy_bloom.fleet.queue import SHARDS_PER_NODE
 from tests.fleet.servers import PATIENCE, LosingProxy, RedisServer, free_port, move_slot, redis_cluster, wait_until
-from tests.fleet.site import Site, start, workers
+from tests.fleet.site import Site, Worker, start, workers
 from tests.support.engine import BY_HOST
 
 if TYPE_CHECKING:
@@ -285,19 +285,19 @@ def test_retry_after_pauses_all_workers(server: RedisServer) -> None:
     What another worker had sent already is let pass.
     """
     pause = 3
-    with Site(pages=60) as site:
+    with Site(pages=60) as site, server.client() as redis:
         site.pauses = {30: pause}
         with workers(site, server.url, 2, **POLITE, DOWNLOAD_DELAY=0.02) as running:
+            wait_until(lambda: redis.hlen("{bloom:site:0}:paused"), "the server knows of the pause")
+            known = time.time()
             stats = [worker.finish() for worker in running]
         assert [each["finish_reason"] for each in stats] == ["finished"] * 2
         assert sum(each.get("bloom/pauses", 0) for each in stats) == 1
         assert not site.missing()
         assert sum(site.hits.values()) == site.count + 1
         times = site.page_times()
-        asked = times[29]
-        early = [moment - asked for moment in times if asked < moment < asked + pause]
+        early = [moment for moment in times if known < moment < times[29] + pause]
         assert len(early) <= 3 * 4  # what the other has ready, and both have in hand
-        assert max(early, default=0) < pause / 2
 
 
 def test_a_killed_worker_ends_no_pause(server: RedisServer) -> None:
@@ -316,32 +316,36 @@ def test_a_killed_worker_ends_no_pause(server: RedisServer) -> None:
         assert not [moment - asked for moment in times if asked + pause / 6 < moment < asked + pause]
 
 
+def assert_pace(site: Site, running: list[Worker], delay: float) -> None:
+    """Let two workers with a request at a time finish, and check that they are not faster together than one alone.
+
+    The time is taken from when this test has seen the second page until the last one comes. Up to two requests were on
+    their way when it began. The first ones are handed out before anything is known of the delay, or go to one worker.
+    """
+    site.wait_for(2)
+    began, already = time.time(), site.hits.total()
+    for worker in running:
+        assert worker.finish()["finish_reason"] == "finished", worker.log
+    assert not site.missing()
+    assert site.page_times()[-1] - began >= delay * (site.count - already - 6)
+
+
 def test_crawl_delay_holds_for_all_workers_together(server: RedisServer) -> None:
     """With ``ROBOTSTXT_OBEY``, two workers make as many requests a second as one."""
     delay = 0.25
-    with Site(pages=16) as site:
+    with Site(pages=24) as site:
         site.robots = f"User-agent: *\nCrawl-delay: {delay}".encode()
-        with workers(site, server.url, 2, **POLITE, ROBOTSTXT_OBEY=True) as running:
-            for worker in running:
-                assert worker.finish()["finish_reason"] == "finished", worker.log
-        assert not site.missing()
-        times = site.page_times()
-        assert times[-1] - times[0] >= delay * (site.count - 4)  # a second's requests go to one worker
+        with workers(site, server.url, 2, **POLITE, ROBOTSTXT_OBEY=True, CONCURRENT_REQUESTS=1) as running:
+            assert_pace(site, running, delay)
 
 
 def test_autothrottle_holds_for_all_workers_together(server: RedisServer) -> None:
     """The delay that AutoThrottle finds, the time of an answer here, lies between two requests of any two workers."""
     throttled = {"AUTOTHROTTLE_ENABLED": True, "AUTOTHROTTLE_START_DELAY": 0.05, "CONCURRENT_REQUESTS": 1}
-    with Site(pages=20) as site:
+    with Site(pages=24) as site:
         site.seconds = 0.3
         with workers(site, server.url, 2, **POLITE, **throttled) as running:
-            for worker in running:
-                assert worker.finish()["finish_reason"] == "finished", worker.log
-        assert not site.missing()
-        # Each worker alone would keep the delay, too: both would be done in half the time. The first requests were
-        # handed out before AutoThrottle had seen an answer.
-        times = site.page_times()
-        assert times[-1] - times[0] >= site.seconds * (site.count - 5)
+            assert_pace(site, running, site.seconds)
 
 
 def test_pages_left_are_those_of_all_workers(server: RedisServer, capsys: Any) -> None:
@@ -475,9 +479,7 @@ def test_a_server_that_is_not_ready_is_waited_for(tmp_path: Path, name: str) -> 
         with workers(site, server.url, 1) as running:
             site.wait_for(15)
             with TROUBLES[name](server):
-                hits = sum(site.hits.values())
-                time.sleep(1)  # longer than a worker waits before it tries again
-                assert sum(site.hits.values()) < hits + 30
+                wait_until(lambda: "The crawl stands still" in running[0].log_so_far(), "the worker says so")
             stats = running[0].finish()
         assert stats["finish_reason"] == "finished", running[0].log
         assert stats["bloom/fleet/away"] >= 1

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.fleet.servers import RedisServer
 
 
-PATIENCE = 60.0
+PATIENCE = 180.0
 
 
 def print_of(name: str) -> bytes:
@@ -212,15 +212,13 @@ def test_slots_have_delays_and_shares_of_their_own(make: Any) -> None:
     assert {slot: taken.count(slot) for slot in slots} == {"slow": 1, "narrow": 2, "free": 5}
     one.finish(done=[ticket for name, ticket in in_hand[0].items() if name.startswith("narrow")])
     found: dict[str, Ticket] = {}
-    deadline = time.monotonic() + PATIENCE
-    while not found and time.monotonic() < deadline:
-        found = other.take()
+    wait_until(lambda: found.update(other.take()) or found, "the server hands out another one")
     assert [name.rstrip("01234") for name in found] == ["narrow"]
 
 
 def test_a_second_worker_of_a_name_ends_with_a_reason(make: Any) -> None:
     """While the first lives, the second, which is elsewhere, is refused; once it is dead, another takes over."""
-    first, second = make(lease_seconds=1.0), make(lease_seconds=1.0)
+    first, second = make(lease_seconds=3.0), make(lease_seconds=3.0)
     for queue in (first, second):
         queue.begin()
     first.join("first", "name", place="here")
@@ -325,13 +323,10 @@ def test_a_forgotten_url_is_new_once_more(make: Any) -> None:
 def test_urls_are_forgotten_with_their_layer(make: Any, server: RedisServer) -> None:
     """With a maximum age a URL is new again once its layer is older than that, and not before."""
     worker = Worker(make(max_age=1.5), "one")
+    added = time.monotonic()
     worker.finish(link("a"))
-    assert worker.finish(link("a")).new == 0
-    began = time.monotonic()
-    while not worker.finish(link("a")).new:
-        assert time.monotonic() < began + 30
-        time.sleep(0.05)
-    assert time.monotonic() >= began + 1
+    wait_until(lambda: worker.finish(link("a")).new, "the layer is too old")
+    assert time.monotonic() >= added + 1.3  # 7/8 of the age
     with server.client() as client:
         assert len(list(client.scan_iter(match="*:bits:*"))) == 1
 

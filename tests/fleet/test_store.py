@@ -253,10 +253,11 @@ def test_a_page_that_waits_for_its_own_request_gets_it(
 
 
 def test_what_was_forgotten_is_new_once(make: Callable[..., FleetStore]) -> None:
-    """Though the filter did not know it."""
+    """Though the filter did not know it. What counts is the order in which the server hears of it."""
     one, other = make(), make()
     one.forget(b"fingerprint of a")
     push(one, "a")
+    wait_until(lambda: one.commit() or one.commits, "the server has the link")
     push(other, "a")
     assert crawl(one, other) == ["a"]
 

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
@@ -40,7 +41,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 ADDON = {"ADDONS": {"scrapy_bloom.Addon": 300}}
-PATIENCE = 60.0
+PATIENCE = 180.0
+"""Seconds after which a wait is given up as failed."""
 Pages = dict[str, "Sequence[str] | int | str | bytes | Busy"]
 """By path: the links of a page, a status without a body, the path that it redirects to, or the page as it is."""
 
@@ -204,7 +206,7 @@ def start(site: Site, directory: Path, settings: Mapping[str, Any], *, without_r
     assert server.stdin is not None
     start_at = [site.url + path for path in settings.get("START", ["/"])]
     usual = {"URLS": start_at, "LOG_FILE": str(directory / "log"), "TELNETCONSOLE_ENABLED": False}
-    quick = {"RETRY_TIMES": 1, "BLOOM_CAPACITY": 1000, "CONCURRENT_REQUESTS_PER_DOMAIN": 16, "DOWNLOAD_TIMEOUT": 30}
+    quick = {"RETRY_TIMES": 1, "BLOOM_CAPACITY": 1000, "CONCURRENT_REQUESTS_PER_DOMAIN": 16}
     if without_reactor:  # its HTTP client is a package that few have installed
         usual |= {"TWISTED_REACTOR_ENABLED": False, "PAGES": site.pages}
         usual |= {"DOWNLOADER_MIDDLEWARES": {"tests.support.crawls.AnswerFromMemory": 1}}
@@ -292,6 +294,21 @@ class FollowSpider(scrapy.Spider):
         return LinkExtractor().extract_links(response)
 
 
+class NotingSpider(FollowSpider):
+    """Notes when the downloader sent each request: requests that were sent in time may arrive close together."""
+
+    @classmethod
+    def from_crawler(cls, crawler: Any, *args: Any, **kwargs: Any) -> Self:
+        spider = super().from_crawler(crawler, *args, **kwargs)
+        crawler.signals.connect(spider.note, signal=scrapy.signals.response_downloaded)
+        return spider
+
+    def note(self, request: Any) -> None:
+        crawler: Any = self.crawler
+        slot = crawler.engine.downloader.slots[request.meta["download_slot"]]
+        crawler.stats.set_value("sent", [*crawler.stats.get_value("sent", []), slot.lastseen])
+
+
 def crawl_here(settings: dict[str, Any]) -> None:
     import warnings
 
@@ -321,8 +338,9 @@ def main() -> None:
             try:
                 crawl_here(json.loads(line))
                 code = 0
-            finally:
-                os._exit(code)
+            except BaseException:
+                traceback.print_exc()
+            os._exit(code)
         print("pid", pid, flush=True)  # noqa: T201 - it tells its parent
         _, status = os.waitpid(pid, 0)
         print("code", os.waitstatus_to_exitcode(status), flush=True)  # noqa: T201 - likewise

@@ -36,7 +36,7 @@ SCRAPYS_FILTER = "scrapy.dupefilters.RFPDupeFilter"
 SCRAPYS_SCHEDULER = "scrapy.core.scheduler.Scheduler"
 OURS = {"DUPEFILTER_CLASS": OUR_FILTER, "SCHEDULER": OUR_SCHEDULER}
 SCRAPYS = {"DUPEFILTER_CLASS": SCRAPYS_FILTER, "SCHEDULER": SCRAPYS_SCHEDULER}
-PATIENCE = 60.0
+PATIENCE = 180.0
 """Seconds after which a wait is given up as failed."""
 RAM = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 """A directory in RAM, if there is one: for thousands of commits, each of which a disk would sync."""
