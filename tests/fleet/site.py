@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+QUIET = {"TELNETCONSOLE_ENABLED": False, "REMOTE_CONTROL_ENABLED": False, "LOG_LEVEL": "INFO"}
+
+
 class Site(crawls.Site):
     """Pages 0 to *pages* - 1 under ``/page/<i>``, all reachable from the first, with *links* more links each.
 
@@ -165,7 +168,7 @@ def crawl(url: str, settings: dict[str, Any], directory: Path) -> None:
             yield {"url": response.url}
             yield from response.follow_all(css="a", callback=lambda response: self.parse(response))
 
-    process = CrawlerProcess({"TELNETCONSOLE_ENABLED": False, "LOG_LEVEL": "INFO", **settings})
+    process = CrawlerProcess({**QUIET, **settings})
     crawler = process.create_crawler(LambdaSpider if "START_REQUESTS" in settings else SiteSpider)
     process.crawl(crawler)
     process.start()

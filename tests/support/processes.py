@@ -5,4 +5,4 @@ from __future__ import annotations
 import multiprocessing
 
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["tests.zoo.child", "tests.fleet.site", "scrapy_bloom.components.fleet_scheduler"])
+PROCESSES.set_forkserver_preload(["tests.support.preloaded", "tests.zoo.child", "tests.fleet.site"])
