@@ -8,11 +8,12 @@ crawl ended.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from argparse import ArgumentTypeError
 from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
 
 from scrapy.crawler import CrawlerRunner
@@ -80,8 +81,15 @@ def run(options: argparse.Namespace) -> int:
     if settings.getdict("FEEDS"):
         raise SettingsError(["FEEDS cannot be written by several workers; remove it, and give one file: -o items.jl"])
     with ExitStack() as stack:
-        jobdir = settings["JOBDIR"] or stack.enter_context(TemporaryDirectory(prefix="scrapy-bloom-"))
+        jobdir = settings["JOBDIR"] or mkdtemp(prefix="scrapy-bloom-")
         directory = Path(jobdir).absolute() / "fleet"
+        crawl: LocalFleet | None = None
+
+        def remove_temporary() -> None:
+            if not settings["JOBDIR"] and not (crawl and crawl.keeps_items):
+                shutil.rmtree(jobdir, ignore_errors=True)
+
+        stack.callback(remove_temporary)
         stack.enter_context(lock_directory(directory))
         directory.chmod(0o700)  # the queue holds cookies and headers
         order = {"spider": options.spider, "arguments": arguments, "settings": typed}

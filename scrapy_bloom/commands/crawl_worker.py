@@ -7,6 +7,7 @@ the process which runs the crawl is gone. The worker then dies at once, which lo
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -34,7 +35,8 @@ class ItemBuffer(FileFeedStorage):
     def open(self, spider: Spider) -> IO[bytes]:
         """Return the buffer of the store."""
         store: Any = Crawl.of(spider.crawler).store
-        buffer: IO[bytes] = store.items
+        # The feed of a worker without items is opened when the store is closed.
+        buffer: IO[bytes] = io.BytesIO() if store is None else store.items
         return buffer
 
     def store(self, file: IO[bytes]) -> None:
@@ -68,7 +70,9 @@ def main() -> None:
     process.crawl(crawler, **order["arguments"])
     process.start()
     stats = crawler.stats.get_stats() if crawler.stats is not None else {}
-    (directory / "stats.json").write_text(json.dumps(stats, default=str), encoding="utf-8")
+    temporary = directory / "stats.new"
+    temporary.write_text(json.dumps(stats, default=str), encoding="utf-8")
+    temporary.replace(directory / "stats.json")
 
 
 def _obey(pipe: IO[bytes]) -> None:

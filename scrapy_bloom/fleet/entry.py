@@ -171,9 +171,9 @@ class Entries:
             arguments: dict[str, Any] = {"dont_filter": True, "method": "GET", **known}
             request = FormRequest(**arguments, formdata=form) if form else Request(**arguments)
             check_address(request)
-            return [request]
         except Exception as error:  # a spider's method raises anything
             raise ValueError(f"{type(error).__name__}: {error}") from None
+        return [request]
 
 
 def check_address(request: Request) -> None:

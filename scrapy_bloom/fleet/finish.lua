@@ -101,7 +101,9 @@ for i = 1, #done, 7 do
     elseif id ~= 0 then -- the lease has run out, and another may be at it
         refused = refused .. ' ' .. (i - 1) / 7
     end
-    if items ~= '' and (place or id == 0) then call('RPUSH', STATE .. ':items:' .. ARGV[13], items) end
+    if items ~= '' and (place or id == 0) then -- the first line identifies the entry for whoever collects it
+        call('RPUSH', STATE .. ':items:' .. ARGV[13], token .. ' ' .. ARGV[3] .. ' ' .. i .. '\n' .. items)
+    end
 end
 if new ~= ended then call('HINCRBY', STATE, 'outstanding', new - ended) end
 if new > 0 then call('HINCRBY', STATE, 'seq', new) end

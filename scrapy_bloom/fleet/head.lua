@@ -3,7 +3,7 @@
 --
 --   {..}            hash: format, key_space, seed, chain, layers, count, capacity, error_rate, shards; outstanding:
 --                   requests that are not done, to detect lost keys; seq: requests ever taken in; ids: last id handed
---                   out; called: ms of the last join or take; collected:<name>: entries removed from that list of items
+--                   out; called: ms of the last join or take
 --   ..:bits:<chain>:<layer>:<n>   n-th megabyte of a layer's blocks
 --   ..:lane:<score>:<slot>        list: entries of one slot and priority, the next one last
 --   ..:lanes:<slot>               sorted set: the scores of a slot's lanes, the most urgent first
@@ -18,7 +18,8 @@
 --   ..:suspects     hash: the same, of requests that were in hand when a worker died, and are pending
 --   ..:dead         list: {reason, slot, score, entry, time in s, id, lost}
 --   ..:failed       list: {reason, slot, score, entry, time in s} of requests that have failed for good
---   ..:items:<name> list: items of pages, to be collected      ..:forgotten  set: what may be seen once more
+--   ..:items:<name> list: items of pages, to be collected, after a line that identifies the entry
+--   ..:forgotten  set: what may be seen once more
 --   ..:estimates    hash: process -> what it knows for the estimate of pages left, in the first shard
 --   ..:calls        hash: token -> number of its last finish
 --   ..:refused      hash: token -> number of its last finish that refused pages, and their places in it

@@ -91,7 +91,7 @@ class Queue:
         error_rate: float = 1e-6,
         key_space: Sequence[tuple[str, str]] = (),
         max_age: float | None = None,
-        kind: str = "queue 3",
+        kind: str = "queue 4",
         lease_seconds: float = 60.0,
         politeness: Politeness | None = None,
         pages: PagesPerHost | None = None,
