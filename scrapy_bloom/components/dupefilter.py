@@ -122,7 +122,7 @@ class BloomDupeFilter(BaseDupeFilter):
     def log(self, request: Request, spider: Spider) -> None:
         """Log and count why *request* was filtered: as a duplicate, in Scrapy's words, or as beyond a limit."""
         decision = self.crawl.decisions.last
-        if decision is not None and decision.request is request and decision.limit:
+        if decision is not None and decision.limit:
             self.crawl.progress.beyond_limit(request.url, decision.limit, decision.reason)
             return
         self._scrapys.log(request, spider)

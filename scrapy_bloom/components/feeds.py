@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from scrapy import Spider
     from scrapy.crawler import Crawler
     from scrapy.extensions.feedexport import FeedSlot
-    from scrapy.http import Response
 
     from scrapy_bloom.job.feeds import NotedFeeds
 
@@ -158,9 +157,9 @@ class FeedExporter(ScrapyFeedExporter):
 
     # -- items ---------------------------------------------------------------------------------------------------------
 
-    def item_scraped(self, item: Any, spider: Spider, response: Response | None = None) -> None:
+    def item_scraped(self, item: Any, spider: Spider) -> None:
         """Make bytes of *item*, which are written when its page is committed, or at once if it belongs to none."""
-        page = self.crawl.pages.of_response(response)
+        page = self.crawl.pages.current()
         for feed in list(self._feeds):
             try:
                 if not feed.slot.filter.accepts(item):

@@ -31,6 +31,6 @@ class LoopGuardMiddleware(BaseSpiderMiddleware):
 
     def process_spider_input(self, response: Response, spider: Spider | None = None) -> None:  # noqa: ARG002 - Scrapy 2.13 passes it
         """Show the guard what *response* brought, whatever its callback does with it."""
-        page = self._crawl.pages.of_response(response)
+        page = self._crawl.pages.current()
         if page is not None and self._crawl.guard is not None:
             self._crawl.guard.judge(page, response)

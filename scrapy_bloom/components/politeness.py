@@ -104,7 +104,8 @@ class PolitenessMiddleware:
         """Return a copy of *request* that the scheduler takes in again, unfiltered: the filter knows it."""
         again = request.copy()
         if (page := self._crawl.pages.of_request(request)) is not None:
-            page.response, page.is_judged = again, True
+            page.is_judged = True
+            self._crawl.pages.given_back.add(again)
         return again
 
     def _give_back(self) -> None:

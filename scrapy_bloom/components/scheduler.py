@@ -10,7 +10,7 @@ from scrapy.utils.misc import build_from_crawler, load_object
 
 from scrapy_bloom.crawl.crawl import Crawl
 from scrapy_bloom.crawl.hooks import IN_PROGRESS
-from scrapy_bloom.crawl.in_progress import NOBODY
+from scrapy_bloom.crawl.in_progress import CURRENT
 from scrapy_bloom.crawl.startup import log_start_errors
 from scrapy_bloom.errors import BloomError, UnusableError
 
@@ -92,21 +92,21 @@ class DurableScheduler(BaseScheduler):
         """Take in *request* unless the filter has seen it; return False if it has."""
         crawl = self.crawl
         assert crawl.store is not None  # noqa: S101 - open() has opened it
-        _, parent = crawl.pages.parents.pop(id(request), NOBODY)
+        parent = crawl.pages.current()
         fingerprint = start_urls = mark = None
-        if getattr(parent, "response", None) is request:
-            pass  # a pause has given it back: the filter knows it
+        if request in crawl.pages.given_back:
+            crawl.pages.given_back.discard(request)
         elif crawl.delta is not None and crawl.delta.skips(request):
             return False
         elif request.dont_filter:
             start_urls, is_skipped = self._look_among_start_urls(request, parent)
             if is_skipped:
                 return False
-        elif self.df.request_seen(request):
-            self.df.log(request, self.spider)
-            return False
-        elif (decision := crawl.decisions.last) is not None and decision.request is request:
-            fingerprint = decision.fingerprint
+        else:
+            seen, fingerprint = crawl.decisions.made_by(self.df.request_seen, request)
+            if seen:
+                self.df.log(request, self.spider)
+                return False
         if crawl.guard is not None and crawl.guard.is_open:
             mark = crawl.guard.mark(request, parent, fingerprint)
         try:
@@ -131,6 +131,7 @@ class DurableScheduler(BaseScheduler):
     def next_request(self) -> Request | None:
         """Return the next request, or None."""
         crawl = self.crawl
+        CURRENT.set(None)  # the engine may ask in the context of a page, since the timer that it asks by inherits it
         if crawl.has_failed or crawl.store is None:
             return None
         try:

@@ -157,8 +157,8 @@ class Crawl:
         self.store = store
         self.decisions.begin(store, self.delta, self.failures.twice if self.settings.forget_failed else None)
         if self.delta is not None:
-            of_request, of_response = self.decisions.fingerprints.of_request, self.pages.of_response
-            self.delta.begin(store, of_request, of_response, has_feeds=bool(self.parts.feeds))
+            of_request, current = self.decisions.fingerprints.of_request, self.pages.current
+            self.delta.begin(store, of_request, current, has_feeds=bool(self.parts.feeds))
             self.progress.lost_elsewhere = self.delta.expected_lost
         if self.job is not None:
             self.parts.begin(self.job)
@@ -233,9 +233,6 @@ class Crawl:
         page = self.store.in_flight.get(id(request))
         if page is None:  # of engine.download(), such as robots.txt
             return
-        self.pages.by_response.pop(id(page.response), None)
-        if self.pages.parents:
-            self.pages.forget_requests_of(page)
         self.progress.estimate.finished.append(request.meta.get("depth"))
         if page.result.outcome is Outcome.FAILED:
             if (row := self.failures.add(request, page.result.reason)) is not None:
@@ -245,7 +242,6 @@ class Crawl:
             self.delta.done(page)
         if self.guard is not None:
             self.guard.done(page)
-        page.response = None  # the page may wait for others that it led to
         self.store.done(page)
 
     def _take_back(self, request: Request) -> None:

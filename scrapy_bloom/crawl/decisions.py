@@ -22,7 +22,6 @@ logger = logging.getLogger(__name__)
 class Decision(NamedTuple):
     """What becomes of a request, and why."""
 
-    request: Request
     is_new: bool
     """Whether to fetch it."""
     fingerprint: bytes | None = None
@@ -66,12 +65,22 @@ class Decisions:
         """Decide whether to fetch *request*, and remember it if so."""
         if self._guard is not None and (objection := self._guard.objection(request.url)) is not None:
             # A trap's URLs take no room in the filter.
-            self.last = Decision(request, False, None, objection.limit, objection.reason)
+            self.last = Decision(False, None, objection.limit, objection.reason)
         else:
             fingerprint = self.fingerprints.of_request(request)
             # Decision() itself takes 0.2 us of 3.5.
-            self.last = tuple.__new__(Decision, (request, self._add(fingerprint), fingerprint, "", ""))
+            self.last = tuple.__new__(Decision, (self._add(fingerprint), fingerprint, "", ""))
         return self.last
+
+    def made_by(self, request_seen: Callable[[Request], bool], request: Request) -> tuple[bool, bytes | None]:
+        """Return the answer of *request_seen*, and the fingerprint that this call has remembered, if it did.
+
+        A filter of the user's may decide by itself, or ask us about another request.
+        """
+        self.last = None
+        seen = request_seen(request)
+        decision: Decision | None = self.last
+        return seen, decision.fingerprint if decision is not None and decision.is_new else None
 
     def forget(self, request: Request) -> None:
         """Take *request* back: in this run or a later one, the next one like it is new. Never raises."""

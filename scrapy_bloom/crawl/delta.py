@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from scrapy import Request
     from scrapy.crawler import Crawler
-    from scrapy.http import Response
 
     from scrapy_bloom.frontier.page import Page
     from scrapy_bloom.frontier.store import Store
@@ -84,12 +83,12 @@ class Delta:
         self,
         store: Store,
         of_request: Callable[[Request], bytes],
-        page_of: Callable[[object], Page | None],
+        current_page: Callable[[], Page | None],
         *,
         has_feeds: bool,
     ) -> None:
-        """Watch the crawl. *page_of* returns the page of a response; *has_feeds*: feeds are part of the commits."""
-        self._store, self._of_request, self._page_of = store, of_request, page_of
+        """Watch the crawl. *has_feeds*: feeds are part of the commits."""
+        self._store, self._of_request, self._current_page = store, of_request, current_page
         self._crawler.signals.connect(self._gave_item, signal=signals.item_scraped)
         self._crawler.signals.connect(self._lost_item, signal=signals.item_error)
         self.waits_for_end = store.commits is None or (bool(self._crawler.settings.getdict("FEEDS")) and not has_feeds)
@@ -129,12 +128,12 @@ class Delta:
 
     # -- pages ---------------------------------------------------------------------------------------------------------
 
-    def _gave_item(self, response: Response | None) -> None:
-        if (page := self._page_of(response)) is not None:
+    def _gave_item(self) -> None:
+        if (page := self._current_page()) is not None:
             page.note_item()
 
-    def _lost_item(self, response: Response | None) -> None:
-        if (page := self._page_of(response)) is not None:
+    def _lost_item(self) -> None:
+        if (page := self._current_page()) is not None:
             page.note_item(failed=True)
 
     def done(self, page: Page) -> None:

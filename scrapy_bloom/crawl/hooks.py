@@ -1,4 +1,4 @@
-"""The private parts of Scrapy that we use. Each is checked when a crawl opens; without it, one log line says the loss.
+"""The private Scrapy APIs that we rely on. Each is checked when a crawl opens; without it, a log line names the loss.
 
 Scrapy has no signal for "done with a request", for "replaced by another request", and for the page that a request or
 an item came from.
@@ -18,6 +18,8 @@ from scrapy.extensions.feedexport import FeedExporter
 from scrapy.linkextractors import LinkExtractor
 from scrapy.linkextractors.lxmlhtml import LxmlParserLinkExtractor
 
+from scrapy_bloom.crawl.in_progress import CURRENT
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
@@ -35,7 +37,8 @@ LOSSES = {
     IN_PROGRESS: "the next run in a job directory fetches every page of this one again, and its items come twice",
     "engine._slot.nextcall": "a worker that waits for requests of others looks for them every 5 s only",
     DOWNLOADER_SLOTS: "Retry-After and Crawl-delay are ignored",
-    "engine._handle_downloader_output": "no page counts as failed, and pages per host are not counted",
+    "engine._handle_downloader_output": "no page counts as failed, pages per host are not counted, and a kill may lose "
+    "items or give them twice",
     "engine.scraper.handle_spider_output_async": "after a kill, items of unfiltered requests may come twice",
     "engine.scraper.handle_spider_error": "pages whose callback raised do not count as failed",
     "FeedExporter.slots, FeedExporter._start_new_batch": "after a kill, items may be missing from feeds or come twice",
@@ -97,10 +100,9 @@ def watch_engine(pages: PagesInProgress, crawler: Crawler, done: Callable[[Reque
     if done is not None and IN_PROGRESS not in missing:
         engine._slot.inprogress = InProgress(done)
     if "engine._handle_downloader_output" not in missing:
-        engine._handle_downloader_output = _telling_results(pages, engine._handle_downloader_output)
+        engine._handle_downloader_output = _in_context(pages, engine._handle_downloader_output)
     if "engine.scraper.handle_spider_output_async" not in missing:
-        scraper = engine.scraper
-        scraper.handle_spider_output_async = _telling_parents(pages, scraper.handle_spider_output_async)
+        engine.scraper.handle_spider_output_async = _keeping_context(engine.scraper)
     if "engine.scraper.handle_spider_error" not in missing:
         engine.scraper.handle_spider_error = _telling_errors(pages, engine.scraper.handle_spider_error)
 
@@ -129,36 +131,74 @@ class InProgress(set["Request"]):
         self._left(request)
 
 
-def _telling_results(pages: PagesInProgress, original: Callable[..., Any]) -> Callable[..., Any]:
+def _in_context(pages: PagesInProgress, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Have results processed in the context of their page: what *original* starts inherits it."""
+
     def handle_downloader_output(result: Any, request: Request) -> Any:
         pages.result_came(request, result)
-        return original(result, request)
+        token = CURRENT.set(pages.of_request(request))
+        try:
+            return original(result, request)
+        finally:
+            CURRENT.reset(token)
 
     return handle_downloader_output
 
 
-def _telling_parents(pages: PagesInProgress, original: Callable[..., Any]) -> Callable[..., Any]:
-    def handle_spider_output_async(result: Any, request: Request, response: Any) -> Any:
-        page = pages.of_request(request)
-        if page is not None:
-            noting: Callable[..., Any] = _noting_async if isinstance(result, AsyncIterator) else _noting
-            result = noting(pages, page, result)
-        return original(result, request, response)
+def _keeping_context(scraper: Any) -> Callable[..., Any]:
+    """Have *scraper* draw and process outputs in the context of their page.
+
+    Before Scrapy 2.14, and without asyncio, a Cooperator of Twisted does both, in a context of its own.
+    """
+    original = type(scraper).handle_spider_output_async
+
+    async def handle_spider_output_async(result: Any, request: Request, response: Any) -> None:
+        page = CURRENT.get()
+        drawing: Callable[..., Any] = _drawing_async if isinstance(result, AsyncIterator) else _drawing
+        await original(_ScraperOfPage(scraper, page), drawing(page, result), request, response)
 
     return handle_spider_output_async
 
 
-def _noting(pages: PagesInProgress, page: Page, outputs: Iterable[Any]) -> Iterator[Any]:
-    for output in outputs:
-        if isinstance(output, Request):
-            pages.leads_to(page, output)
+class _ScraperOfPage:
+    """Scrapy's scraper, as the outputs of one page see it."""
+
+    def __init__(self, scraper: Any, page: Page | None) -> None:
+        self._scraper, self._page = scraper, page
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._scraper, name)
+
+    def _process_spidermw_output(self, output: Any, response: Any) -> Any:
+        token = CURRENT.set(self._page)
+        try:
+            return self._scraper._process_spidermw_output(output, response)
+        finally:
+            CURRENT.reset(token)
+
+
+def _drawing(page: Page | None, outputs: Iterable[Any]) -> Iterator[Any]:
+    iterator = iter(outputs)
+    while True:
+        token = CURRENT.set(page)
+        try:
+            output = next(iterator)
+        except StopIteration:
+            return
+        finally:
+            CURRENT.reset(token)
         yield output
 
 
-async def _noting_async(pages: PagesInProgress, page: Page, outputs: AsyncIterator[Any]) -> AsyncIterator[Any]:
-    async for output in outputs:
-        if isinstance(output, Request):
-            pages.leads_to(page, output)
+async def _drawing_async(page: Page | None, outputs: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    while True:
+        token = CURRENT.set(page)
+        try:
+            output = await outputs.__anext__()
+        except StopAsyncIteration:
+            return
+        finally:
+            CURRENT.reset(token)
         yield output
 
 

@@ -199,8 +199,9 @@ class FleetStore:
             self._settle_claims()
         if self.claims.granted:
             page = self.claims.granted.popleft()
-            self.in_flight[id(page.request)] = page
-            return page.request, False
+            request = page.own_request(self.in_flight)
+            self.in_flight[id(request)] = page
+            return request, False
         while (ready := self._client.next()) is not None:
             ticket, entry = ready
             for fingerprint in self._client.taken():

@@ -95,7 +95,9 @@ class MemoryStore:
             return None
         lane, _, entry = popped
         request, mark = entry if type(entry) is tuple else (entry, None)
-        self.in_flight[id(request)] = Page(request, lane.key.slot, mark=mark)
+        page = Page(request, lane.key.slot, mark=mark)
+        request = page.own_request(self.in_flight)
+        self.in_flight[id(request)] = page
         return request, False
 
     def done(self, page: Page) -> None:

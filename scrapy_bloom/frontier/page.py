@@ -6,6 +6,7 @@ The store makes the record when it hands the request out. The record is dropped 
 from __future__ import annotations
 
 import enum
+from copy import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,7 +15,7 @@ from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping
 
     from scrapy_bloom.loops.share import Mark
 
@@ -97,8 +98,6 @@ class Page:
     """Whether the loop guard has seen the answer."""
     fingerprint: bytes | None = None
     """Of a request in memory only: it is written with the page."""
-    response: object = None
-    """Its Response, or the Failure of its download; or a copy of the request, which goes back to the queue."""
     result: Result = UNKNOWN
     items: list[tuple[Callable[[Any], object], Any]] = field(default_factory=list)
     """Its items as bytes, each with the function that appends it to a feed; and what else is noted with them."""
@@ -113,6 +112,15 @@ class Page:
     open_parts: int = 1
     """The page itself, until the engine is done with it, and each request in memory only that it led to."""
     state: State = State.WHOLE
+
+    def own_request(self, in_flight: Mapping[int, Page]) -> Request:
+        """Return the request, which from now on belongs to this page alone among those *in_flight*.
+
+        One request object may be queued again, or several times, while a page of it is in progress.
+        """
+        if id(self.request) in in_flight:
+            self.request = copy(self.request)
+        return self.request
 
     def write_items(self) -> None:
         """Append the items to their feeds."""

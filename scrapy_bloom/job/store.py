@@ -249,8 +249,9 @@ class JobStore(MemoryStore):
         """Return the next request, those in memory first as in Scrapy, and whether it survives the process; or None."""
         if self.in_memory.size and (popped := self.in_memory.pop()) is not None:
             page: Page = popped[2]
-            self.in_flight[id(page.request)] = page
-            return page.request, False
+            request = page.own_request(self.in_flight)
+            self.in_flight[id(request)] = page
+            return request, False
         while (popped := self.frontier.pop()) is not None:
             lane, id_, body = popped
             self.frontier.taken.add(id_)

@@ -162,11 +162,13 @@ def answer(engine: Engine, request: Request, *outcome: str) -> None:
     failure: dict[str, Any] = {"response": response, "spider": engine.spider, "failure": Failure(RuntimeError())}
     for each in outcome:
         if each == "item":
-            engine.crawler.signals.send_catch_log(
-                signals.item_scraped, item={}, response=response, spider=engine.spider
-            )
+            with engine.within(request):
+                engine.crawler.signals.send_catch_log(
+                    signals.item_scraped, item={}, response=response, spider=engine.spider
+                )
         elif each == "item fails":
-            engine.crawler.signals.send_catch_log(signals.item_error, item={}, **failure)
+            with engine.within(request):
+                engine.crawler.signals.send_catch_log(signals.item_error, item={}, **failure)
         elif each == "callback fails":
             engine.crawl.pages.callback_raised(request, RuntimeError())
     engine.end(request, None)

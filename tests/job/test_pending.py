@@ -6,6 +6,7 @@ import itertools
 import shutil
 import tempfile
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -115,11 +116,8 @@ class PendingRequests(RuleBasedStateMachine):
             pages = [pages[parent % len(pages)]]
         for url in urls:
             request = Request(url, priority=priority, dont_filter=not is_filtered)
-            if pages and parent is not None:
-                page = self.engine.crawl.pages.of_request(pages[0][1])
-                assert page is not None
-                self.engine.crawl.pages.leads_to(page, request)
-            self._push(request, [fetch for fetch, _ in pages], is_known=parent is not None)
+            with self.engine.within(pages[0][1]) if pages and parent is not None else nullcontext():
+                self._push(request, [fetch for fetch, _ in pages], is_known=parent is not None)
 
     def _push(self, request: Request, parents: list[Fetch], *, is_known: bool) -> None:
         number, url, is_filtered = len(self.fetches), request.url, not request.dont_filter
@@ -173,7 +171,8 @@ class PendingRequests(RuleBasedStateMachine):
         else:
             there = request.replace(dont_filter=True)
         self.engine.crawl.pages.result_came(request, there)
-        self._push(there, [fetch], is_known=True)
+        with self.engine.within(request):
+            self._push(there, [fetch], is_known=True)
         self.in_flight.remove((fetch, request))
         self.engine.end(request, None)
         fetch.is_ended = True

@@ -18,6 +18,7 @@ from benchmarks.engine import NOTHING_ELSE, begin
 from scrapy_bloom.components.dupefilter import BloomDupeFilter
 from scrapy_bloom.components.scheduler import DurableScheduler
 from scrapy_bloom.crawl.crawl import Crawl
+from scrapy_bloom.crawl.in_progress import CURRENT
 from scrapy_bloom.errors import BloomError
 from scrapy_bloom.job.inspect import inspect_job
 from scrapy_bloom.job.store import JobStore
@@ -101,11 +102,19 @@ class Engine:
 
     def push_from(self, parent: Request, *requests: Request) -> list[bool]:
         """Push *requests* that the callback of *parent*, which is in progress, yields."""
-        page = self.crawl.pages.of_request(parent)
+        with self.within(parent):
+            return self.push(*requests)
+
+    @contextmanager
+    def within(self, request: Request) -> Iterator[None]:
+        """Do what follows in the context of the page of *request*, which is in progress, as its callback does."""
+        page = self.crawl.pages.of_request(request)
         assert page is not None
-        for request in requests:
-            self.crawl.pages.leads_to(page, request)
-        return self.push(*requests)
+        token = CURRENT.set(page)
+        try:
+            yield
+        finally:
+            CURRENT.reset(token)
 
     def start(self) -> Request | None:
         """What the engine does to download the next request: it is in progress, and active in its slot.
