@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.fleet.site import Site
+from tests.fleet.commands import Command
+from tests.fleet.site import QUIET, Site
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,19 +48,18 @@ def test_a_command_that_looks_at_pages_leaves_the_server_alone(
     with Site(pages=2) as site:
         (tmp_path / "scrapy.cfg").write_text("[settings]\ndefault = project\n")
         settings = {
+            **QUIET,
             "SPIDER_MODULES": ["spiders"],
             "ADDONS": {"scrapy_bloom.Addon": 300},
             "BLOOM_REDIS_URL": server.url,
             "SCHEDULER": scheduler,
-            "TELNETCONSOLE_ENABLED": False,
         }
         lines = [f"{name} = {value!r}\n" for name, value in settings.items()]
         (tmp_path / "project.py").write_text("".join(lines))
         (tmp_path / "spiders.py").write_text(SPIDER.format(url=site.start_url))
-        arguments = [part.format(url=site.start_url) for part in command]
-        run = [sys.executable, "-m", "scrapy", *arguments]
-        done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+        run = Command(tmp_path, "scrapy", *(part.format(url=site.start_url) for part in command))
+        run.finish()
+        assert run.code == 0, run.log()
         assert len(site.hits) == (command[0] != "list")
     with server.client() as client:
         assert client.dbsize() == 0

@@ -5,4 +5,6 @@ from __future__ import annotations
 import multiprocessing
 
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["tests.support.preloaded", "tests.zoo.child", "tests.fleet.site"])
+PROCESSES.set_forkserver_preload(
+    ["tests.support.preloaded", "tests.zoo.child", "tests.fleet.site", "tests.fleet.commands"]
+)
