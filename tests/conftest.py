@@ -29,9 +29,24 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+SLOW_SET = "The slow tests, 10 minutes on two cores: pytest -m slow"
+
+
 def pytest_xdist_auto_num_workers() -> int:
-    """Return how many tests run at a time: they wait for processes and servers half of their time."""
-    return 2 * (os.cpu_count() or 1)
+    """Return on how many cores this process may run, also in a container with a limit of its own."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    limit = Path("/sys/fs/cgroup/cpu.max")  # "200000 100000": microseconds of CPU in each period; or "max 100000"
+    quota, _, period = limit.read_text().partition(" ") if limit.exists() else ("max", "", "")
+    return cores if quota == "max" else max(1, min(cores, round(int(quota) / int(period))))
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Say after a run of all fast tests how to run the others. A worker of pytest-xdist has no terminal."""
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    is_of_all = config.args_source is pytest.Config.ArgsSource.TESTPATHS and config.option.markexpr == "not slow"
+    if terminal is not None and is_of_all and not hasattr(config, "workerinput"):
+        terminal.write_line(SLOW_SET)
 
 
 @pytest.fixture
