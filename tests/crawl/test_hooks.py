@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,29 +38,27 @@ class UnseenSpider(FollowSpider):
         return UnseenLinkExtractor().extract_links(response)
 
 
+@pytest.mark.parametrize("in_job", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("part", "loss"), list(zip(PARTS, LOSSES.values(), strict=False)))
-def test_a_missing_part_is_one_line(tmp_path: Path, part: str, loss: str) -> None:
+def test_a_missing_part_is_one_line(tmp_path: Path, part: str, loss: str, in_job: bool) -> None:
     """Each page and each item still comes once."""
     feed = tmp_path / "items.jl"
     settings = {
         "ADDONS": {"tests.support.hidden.HideParts": 1, **ADDON["ADDONS"]},
         "HIDDEN": part,
+        "JOBDIR": str(tmp_path / "job") if in_job else None,
         "SPIDER": f"{__name__}.UnseenSpider" if "LinkExtractor" in part else "tests.support.crawls.FollowSpider",
         "FEEDS": {str(feed): {"format": "jsonlines"}},
     }
     with Site(tree(PAGES)) as site:
-        for jobdir in (str(tmp_path / "job"), None):
-            outcome = crawl(site, tmp_path, {**settings, "JOBDIR": jobdir})
-            assert set(site.hits.values()) == {1}
-            assert len(site.hits) == PAGES + 1
-            site.forget_hits()
-            assert outcome.stats["finish_reason"] == "finished"
-            assert [loss in line for line in outcome.lines("WARNING")] == [True]
-            assert not outcome.lines("ERROR") + outcome.lines("CRITICAL")
-            lines = Counter(feed.read_text().splitlines())
-            assert sum(lines.values()) == PAGES + 1, lines
-            assert all(count == 1 for count in lines.values())
-            feed.unlink()
+        outcome = crawl(site, tmp_path, settings)
+        assert set(site.hits.values()) == {1}
+        assert len(site.hits) == PAGES + 1
+    assert outcome.stats["finish_reason"] == "finished"
+    assert [loss in line for line in outcome.lines("WARNING")] == [True]
+    assert not outcome.lines("ERROR") + outcome.lines("CRITICAL")
+    lines = feed.read_text().splitlines()
+    assert len(lines) == len(set(lines)) == PAGES + 1
 
 
 WITHOUT_BODY = """
@@ -85,6 +82,7 @@ with opened(None) as engine:
 """
 
 
+@pytest.mark.slow
 def test_without_the_parts_of_a_request_fingerprints_are_scrapys() -> None:
     """This is looked at when the package is imported."""
     subprocess.run([sys.executable, "-c", WITHOUT_BODY], check=True, cwd=ROOT)

@@ -1,8 +1,12 @@
-"""What becomes of requests that middlewares replace, refuse and repeat: what has failed is listed, and nothing else."""
+"""What becomes of requests that middlewares replace, refuse and repeat: what has failed is listed, and nothing else.
+
+All cases are sections of one site, and what happens to a request depends on its section: three crawls show all of them.
+"""
 
 from __future__ import annotations
 
 import shutil
+from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -18,10 +22,9 @@ from tests.support.crawls import ADDON, FollowSpider, Pages, Site, crawl
 from tests.support.engine import BY_HOST
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
+    from collections.abc import AsyncIterator, Iterable
 
-# -- middlewares of the downloader, and spiders: in the child ----------------------------------------------------------
+# -- the middleware of the downloader, and the spider: in the child ----------------------------------------------------
 
 
 def once_more(request: Request, **changes: Any) -> Request | None:
@@ -31,72 +34,52 @@ def once_more(request: Request, **changes: Any) -> Request | None:
     return request.replace(meta={**request.meta, "again": True}, **{"dont_filter": True, **changes})
 
 
-class ReplacesRequest:
+def section(url: str) -> str:
+    return url.split("/")[3]
+
+
+class Meddles:
+    """Does with requests, answers and errors what is the matter of their section."""
+
     def process_request(self, request: Request, spider: Any = None) -> Any:
-        return once_more(request)
-
-
-class ReplacesAnswer:
-    def process_response(self, request: Request, response: Any, spider: Any = None) -> Any:
-        return once_more(request) or response
-
-
-class ReplacesException:
-    def process_exception(self, request: Request, exception: Exception, spider: Any = None) -> Any:
-        return once_more(request, url=request.url.replace("/dead", "/backup"))
-
-
-class RefusesRequest:
-    def process_request(self, request: Request, spider: Any = None) -> None:
-        if request.url.endswith("/b"):
+        if section(request.url) == "request-replaced":
+            return once_more(request)
+        if section(request.url) == "request-refused" and request.url.endswith("/b"):
             raise IgnoreRequest
+        return None
 
-
-class RefusesAnswer:
     def process_response(self, request: Request, response: Any, spider: Any = None) -> Any:
-        if request.url.endswith("/b"):
+        case = section(request.url)
+        if case == "answer-refused" and request.url.endswith("/b"):
             raise IgnoreRequest
-        return response
-
-
-class RefusesException:
-    def process_exception(self, request: Request, exception: Exception, spider: Any = None) -> Any:
-        raise IgnoreRequest
-
-
-class CopiesRequest:
-    def process_response(self, request: Request, response: Any, spider: Any = None) -> Any:
-        return response.replace(request=request.copy())
-
-
-class RepeatsForm:
-    """The second form is repeated, and the third one fails."""
-
-    def process_response(self, request: Request, response: Any, spider: Any = None) -> Any:
         if request.body == b"third":
             raise ConnectionError
-        return (once_more(request) if request.body == b"second" else None) or response
+        if case == "answer-copied":
+            return response.replace(request=request.copy())
+        if case == "answer-replaced" or request.body == b"second":
+            return once_more(request) or response
+        return response
+
+    def process_exception(self, request: Request, exception: Exception, spider: Any = None) -> Any:
+        if section(request.url) == "error-refused":
+            raise IgnoreRequest
+        if section(request.url) == "error-replaced":
+            return once_more(request, url=request.url.replace("/dead", "/backup"))
+        return None
 
 
-class Forms(FollowSpider):
-    """Sends several forms to one address."""
-
-    def parse(self, response: Any) -> Any:
-        if response.url.endswith("/a"):
-            for body in ("first", "second", "third", "fourth"):
-                yield response.follow("/form", method="POST", body=body)
-        yield from super().parse(response)
-
-
-class DownloadsAside(FollowSpider):
-    """Downloads pages within a callback."""
+class Sections(FollowSpider):
+    """Sends several forms to one address, and downloads pages within a callback."""
 
     async def parse(self, response: Any) -> AsyncIterator[Any]:
-        engine = self.crawler.engine
-        if response.url.endswith("/a") and hasattr(engine, "download_async"):
-            await engine.download_async(Request(response.urljoin("/c")))
+        engine, page = self.crawler.engine, response.url.split("/", 3)[3]
+        if page == "forms/a":
+            for body in ("first", "second", "third", "fourth"):
+                yield response.follow("/forms/form", method="POST", body=body)
+        if page == "aside/a" and hasattr(engine, "download_async"):
+            await engine.download_async(Request(response.urljoin("/aside/c")))
             with suppress(Exception):  # which one depends on Scrapy and the system
-                await engine.download_async(Request(response.urljoin("/dead")))
+                await engine.download_async(Request(response.urljoin("/aside/dead")))
         for output in super().parse(response):
             yield output
 
@@ -109,10 +92,8 @@ ITS_FAILURES = {"/status", "/raises"}
 
 @dataclass
 class Case:
-    """A site with something that can be misread."""
+    """A section with something that can be misread."""
 
-    middleware: str = ""
-    spider: str = "FollowSpider"
     links: list[str] = field(default_factory=list)
     """More pages."""
     pages: Pages = field(default_factory=dict)
@@ -121,18 +102,16 @@ class Case:
 
 
 CASES = {
-    "replaced on its way out": Case("ReplacesRequest"),
-    "replaced in the place of its answer": Case("ReplacesAnswer"),
-    "replaced in the place of an error": Case(
-        "ReplacesException", links=["/dead"], pages={"/dead": 0, "/backup": []}, answered=6
-    ),
-    "refused on its way out": Case("RefusesRequest", answered=4),
-    "refused with its answer": Case("RefusesAnswer", answered=4),
-    "refused in the place of an error": Case("RefusesException", links=["/dead"], pages={"/dead": 0}),
-    "answered with a copy of it": Case("CopiesRequest"),
-    "one of several forms": Case("RepeatsForm", "Forms", pages={"/form": []}, failed={"/form"}, answered=8),
-    "downloaded aside": Case("", "DownloadsAside", pages={"/c": [], "/dead": 0}),
-    "failing and leading to each other": Case(
+    "request-replaced": Case(),
+    "answer-replaced": Case(),
+    "error-replaced": Case(links=["/dead"], pages={"/dead": 0, "/backup": []}, answered=6),
+    "request-refused": Case(answered=4),
+    "answer-refused": Case(answered=4),
+    "error-refused": Case(links=["/dead"], pages={"/dead": 0}),
+    "answer-copied": Case(),
+    "forms": Case(pages={"/form": []}, failed={"/form"}, answered=8),
+    "aside": Case(pages={"/c": [], "/dead": 0}),
+    "each-leads-to-the-other": Case(
         links=["/raises/1"],
         pages={"/raises/1": ["/raises/2"], "/raises/2": ["/raises/1", "/raises/2"]},
         failed={"/raises/1", "/raises/2"},
@@ -141,40 +120,73 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
-def test_what_has_failed_is_listed_and_put_back(tmp_path: Path, case: Case) -> None:
-    """With ``BLOOM_FORGET_FAILED`` the crawl ends, and a later link leads to what has failed, and to nothing else. Put
-    back, it is fetched. Pages of hosts are answers, each counted once.
-    """
-    job = tmp_path / "job"
+def pages_of(name: str, case: Case) -> Pages:
+    pages: Pages = {**SITE, **case.pages, "/": [*SITE["/"], *case.links]}  # type: ignore[misc]
+    return {
+        f"/{name}{path}": [f"/{name}{link}" for link in page] if isinstance(page, list) else page
+        for path, page in pages.items()
+    }
+
+
+def by_section(paths: Iterable[str]) -> dict[str, set[str]]:
+    """Return *paths* without their sections, by section."""
+    found = defaultdict(set)
+    for path in paths:
+        _, name, rest = path.split("/", 2)
+        found[name].add(f"/{rest}")
+    return found
+
+
+@dataclass
+class Shown:
+    """What three crawls of all sections have shown, by section."""
+
+    failed: dict[str, set[str]]
+    again: dict[str, set[str]]
+    """Fetched by a crawl that goes over the lists once more."""
+    put_back: dict[str, set[str]]
+    """Fetched after ``requeue --failed``."""
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
+    """Crawl, with ``BLOOM_FORGET_FAILED``; crawl again in a copy of the job; put back what has failed, and go on."""
+    directory = tmp_path_factory.mktemp("outcomes")
+    job, copy = directory / "job", directory / "copy"
     settings: dict[str, Any] = {
         **ADDON,
         "JOBDIR": str(job),
-        "SPIDER": f"{__name__}.{case.spider}",
+        "START": [f"/{name}/" for name in CASES],
+        "SPIDER": f"{__name__}.Sections",
         "BLOOM_FORGET_FAILED": True,
         "BLOOM_PAGES_PER_HOST": 1000,
         "SCHEDULER_PRIORITY_QUEUE": BY_HOST,
+        "DOWNLOADER_MIDDLEWARES": {f"{__name__}.Meddles": 560},  # what it gets was not retried yet
     }
-    if case.middleware:
-        settings["DOWNLOADER_MIDDLEWARES"] = {f"{__name__}.{case.middleware}": 560}  # what it gets was not retried yet
-    failed = ITS_FAILURES | case.failed
-    pages: Pages = {**SITE, **case.pages, "/": [*SITE["/"], *case.links]}  # type: ignore[misc]
-    with Site(pages) as site:
-        outcome = crawl(site, tmp_path, settings)
+    with Site({path: page for name, case in CASES.items() for path, page in pages_of(name, case).items()}) as site:
+        outcome = crawl(site, directory, settings)
         assert outcome.stats["finish_reason"] == "finished"
         left = inspect_job(job)
-        assert {each.url.removeprefix(site.url) for each in left.failed} == failed
         assert outcome.stats["bloom/failed"] == len(left.failed)
-        assert left.pages == {"127.0.0.1": case.answered}
-        shutil.copytree(job, tmp_path / "copy")
-
+        # Pages of hosts are answers, each counted once.
+        assert left.pages == {"127.0.0.1": sum(case.answered for case in CASES.values())}
+        shutil.copytree(job, copy)
         site.forget_hits()
-        crawl(site, tmp_path, {**settings, "JOBDIR": str(tmp_path / "copy")})
-        assert site.hits.keys() - failed == {"/"}
-        assert failed - site.hits.keys() <= {"/form"}  # which its page leads to, and no link on that
-
+        crawl(site, directory, {**settings, "JOBDIR": str(copy)})
+        again = by_section(site.hits)
         site.forget_hits()
         assert main(["requeue", str(job), "--failed"]) == OK
+        failed = {each.url.removeprefix(site.url) for each in left.failed}
         assert inspect_job(job).state.pending == len(failed)
-        crawl(site, tmp_path, settings)
-        assert site.hits.keys() == failed
+        crawl(site, directory, settings)
+        return Shown(by_section(failed), again, by_section(site.hits))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_has_failed_is_listed_and_put_back(name: str, shown: Shown) -> None:
+    """A later link leads to what has failed, and to nothing else. Put back, it is fetched."""
+    failed = ITS_FAILURES | CASES[name].failed
+    assert shown.failed[name] == failed
+    assert shown.again[name] - failed == {"/"}
+    assert failed - shown.again[name] <= {"/form"}  # which its page leads to, and no link on that
+    assert shown.put_back[name] == failed

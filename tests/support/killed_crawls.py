@@ -26,17 +26,15 @@ from typing import TYPE_CHECKING, Any
 import scrapy
 from scrapy.crawler import CrawlerProcess
 from scrapy.http import HtmlResponse
-from scrapy.settings import default_settings
 from scrapy.utils.misc import load_object
 
-from scrapy_bloom.components import addon, dupefilter, feeds, scheduler  # noqa: F401 - the parent imports for all
 from scrapy_bloom.crawl import crawl as owner
 from scrapy_bloom.crawl.crawl import Crawl
 from scrapy_bloom.errors import BloomError
 from scrapy_bloom.job import commits
 from scrapy_bloom.job.inspect import inspect_job
 from scrapy_bloom.job.store import JobStore
-from tests.support.crawls import html
+from tests.support.crawls import html, preload
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -406,9 +404,7 @@ def crawl_here(crawl: CrawlOfSite) -> None:
 
 
 def main() -> None:
-    for setting in ("DOWNLOADER_MIDDLEWARES_BASE", "SPIDER_MIDDLEWARES_BASE"):
-        for name in getattr(default_settings, setting):
-            load_object(name)
+    preload()
     for line in sys.stdin:
         for crawl in json.loads(line):
             pid = os.fork()
