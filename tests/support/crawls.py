@@ -310,6 +310,16 @@ class NotingSpider(FollowSpider):
         crawler.stats.set_value("sent", [*crawler.stats.get_value("sent", []), slot.lastseen])
 
 
+class Clock:
+    """Stands for ``time.time`` before anything is imported that keeps that."""
+
+    days_later = 0
+    real = time.time
+
+    def __call__(self) -> float:
+        return Clock.real() + Clock.days_later * 86_400
+
+
 def crawl_here(settings: dict[str, Any]) -> None:
     import warnings
 
@@ -317,9 +327,7 @@ def crawl_here(settings: dict[str, Any]) -> None:
 
     warnings.simplefilter("error", ScrapyDeprecationWarning)
     directory = Path(settings["CHILD"])
-    if days := settings.get("DAYS_LATER"):
-        real = time.time
-        time.time = lambda: real() + days * 86_400
+    Clock.days_later = settings.get("DAYS_LATER", 0)
     kind: Any = scrapys.CrawlerProcess
     if settings.get("TWISTED_REACTOR_ENABLED") is False:
         kind = scrapys.AsyncCrawlerProcess
@@ -343,6 +351,7 @@ def preload() -> None:
 
 
 def main() -> None:
+    time.time = Clock()
     preload()
     for line in sys.stdin:
         pid = os.fork()

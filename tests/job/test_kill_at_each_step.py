@@ -1,0 +1,165 @@
+"""A job's store, driven by its own words and killed between any two steps: what its pages give is there once.
+
+A kill is what it is for files: the directory is copied as it is, the store is dropped, and the copy is opened. Pages
+lead to others in every way that a store knows, and what they give is noted by the commits, as lengths of feeds are.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import tempfile
+from collections import Counter
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from scrapy import Request, Spider
+from scrapy.settings import Settings
+
+from scrapy_bloom.frontier.order import Order
+from scrapy_bloom.job import commits
+from scrapy_bloom.job.store import JobStore, Owner
+from scrapy_bloom.job.verify import verify_job
+from scrapy_bloom.settings import BloomSettings
+from tests.support.engine import RAM
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from scrapy_bloom.frontier.page import Page
+    from scrapy_bloom.job.records import Batch
+
+FILTERED, UNFILTERED, MEMORY, UNFILTERED_MEMORY = range(4)
+SETTINGS = BloomSettings.from_settings(Settings({"BLOOM_CAPACITY": 20}))  # the chain grows
+OWNER = Owner(Spider("site"), "site", {"fingerprinter": "test"})
+Step = tuple[str, int, int]
+
+
+class Inline:
+    """In the place of the thread that writes transactions: it writes them at once, so that a seed says what happens."""
+
+    def __init__(self, *_: object, **__: object) -> None: ...
+
+    def submit(self, call: Callable[..., None], *args: Any, **kwargs: Any) -> Future[None]:
+        future: Future[None] = Future()
+        try:
+            future.set_result(call(*args, **kwargs))
+        except BaseException as error:
+            future.set_exception(error)
+        return future
+
+    def shutdown(self) -> None: ...
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commits, "COMMIT_SECONDS", 0.0)
+    monkeypatch.setattr(commits, "ThreadPoolExecutor", Inline)
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir=RAM) as name:
+        yield Path(name)
+
+
+def site_of(rng: random.Random) -> list[list[Step]]:
+    """Return what each page does: it gives items, and leads to pages with larger numbers, in one of four ways each."""
+    count, pages = rng.randint(1, 15), []
+    for number in range(count):
+        links = [
+            ("link", rng.randint(number + 1, count), rng.choice([0, 0, 1, 2, 3])) for _ in range(rng.randint(0, 3))
+        ]
+        steps = [("item", item, 0) for item in range(rng.randint(1, 2))] + [link for link in links if link[1] < count]
+        rng.shuffle(steps)
+        pages.append(steps)
+    return pages
+
+
+class Crawl:
+    """A store, and the pages that are in progress in it."""
+
+    def __init__(self, jobdir: Path, *, is_lifo: bool) -> None:
+        self.jobdir = jobdir
+        order = Order(by_slot=True, is_lifo=(is_lifo, is_lifo))
+        self.items: list[str] = []
+        self.store = JobStore(jobdir / "requests.bloom", SETTINGS, order, OWNER, prepare=self._prepare)
+        self.items += json.loads(self.store.database.notes("state").get("items", b"[]"))
+        self.store.begin(writes_at_once=False)
+        self.steps: dict[Page, list[Step]] = {}
+        self.find(0, FILTERED)  # start requests are asked for in each run
+
+    def _prepare(self, batch: Batch) -> None:
+        batch.note("state", {"items": json.dumps(self.items).encode()})
+
+    def find(self, number: int, way: int, parent: Page | None = None) -> None:
+        fingerprint = b"%020d" % number if way in (FILTERED, MEMORY) else None
+        if fingerprint is None or self.store.add(fingerprint):
+            meta = {"number": number} | ({"live": lambda: None} if way in (MEMORY, UNFILTERED_MEMORY) else {})
+            url = f"http://host-{number % 2}.example/{number}"
+            self.store.push(Request(url, meta=meta, dont_filter=fingerprint is None), fingerprint, parent)
+
+    def start(self, site: list[list[Step]]) -> bool:
+        """Start the next page, and return whether there was one."""
+        popped = self.store.pop()
+        if popped is not None:
+            page = self.store.in_flight[id(popped[0])]
+            self.steps[page] = list(site[popped[0].meta["number"]])
+        return popped is not None
+
+    def go_on(self, page: Page) -> None:
+        """Do the next step of *page*, or end it."""
+        number = page.request.meta["number"]
+        if not self.steps[page]:
+            del self.steps[page]
+            self.store.done(page)
+            return
+        kind, value, way = self.steps[page].pop(0)
+        if kind == "item":
+            page.items.append((self.items.append, f"{number}/{value}"))
+        else:
+            self.find(value, way, page)
+
+    def kill(self, copy: Path) -> Path:
+        """Return a copy of the files as they are now, and let go of the store."""
+        shutil.copytree(self.jobdir, copy)
+        self.store.abandon()
+        shutil.rmtree(self.jobdir)
+        return copy
+
+
+def play(site: list[list[Step]], rng: random.Random, directory: Path, kills: int) -> tuple[Counter[str], int]:
+    """Crawl *site*, and kill the crawl after some steps, *kills* times at most. Return the items, and the kills."""
+    killed, is_lifo = 0, rng.random() < 0.5
+    jobdir = directory / "0"
+    while True:
+        crawl = Crawl(jobdir, is_lifo=is_lifo)
+        while killed == kills or rng.random() >= 0.15:
+            action, in_progress = rng.random(), list(crawl.steps)
+            if action < 0.2:
+                crawl.store.commit()
+            elif action < 0.5 or not in_progress:
+                if not crawl.start(site) and not in_progress:
+                    crawl.store.close()
+                    assert verify_job(jobdir) == []
+                    return Counter(crawl.items), killed
+            else:
+                crawl.go_on(rng.choice(in_progress))
+        killed += 1
+        jobdir = crawl.kill(directory / str(killed))
+
+
+@pytest.mark.parametrize("sites", [30, pytest.param(1500, marks=pytest.mark.slow)])
+def test_kills_between_any_two_steps_change_nothing(directory: Path, sites: int) -> None:
+    """Whatever the site, the order of the steps and the kills: each item comes as often as without a kill."""
+    kills = 0
+    for seed in range(sites):
+        site = site_of(random.Random(seed))
+        expected, _ = play(site, random.Random(seed), directory / f"{seed}", 0)
+        items, killed = play(site, random.Random(~seed), directory / f"{seed}-killed", 12)
+        assert items == expected, (seed, expected - items, items - expected)
+        kills += killed
+    assert kills > 3 * sites
