@@ -24,6 +24,7 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -32,7 +33,6 @@ from scrapy import crawler as scrapys
 from scrapy.exceptions import CloseSpider
 from scrapy.http import HtmlResponse
 from scrapy.linkextractors import LinkExtractor
-from scrapy.settings import default_settings
 from scrapy.utils.misc import load_object
 
 if TYPE_CHECKING:
@@ -339,20 +339,9 @@ def crawl_here(settings: dict[str, Any]) -> None:
     (directory / "stats").write_text(json.dumps(stats, default=str))
 
 
-def preload() -> None:
-    """Import what a crawl uses, but no reactor: that takes most of the time of a short crawl."""
-    names = ["scrapy_bloom.Addon", "scrapy_bloom.BloomDupeFilter", "scrapy_bloom.DurableScheduler"]
-    for value in vars(default_settings).values():
-        names += [*value, *value.values()] if isinstance(value, dict) else [value]
-    for name in names:
-        if isinstance(name, str) and name.startswith("scrapy"):
-            with suppress(ValueError):  # the name of the project, say
-                load_object(name)
-
-
 def main() -> None:
     time.time = Clock()
-    preload()
+    import_module("tests.support.preloaded")
     for line in sys.stdin:
         pid = os.fork()
         if not pid:

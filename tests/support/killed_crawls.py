@@ -20,6 +20,7 @@ import threading
 from collections import Counter
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,7 @@ from scrapy_bloom.errors import BloomError
 from scrapy_bloom.job import commits
 from scrapy_bloom.job.inspect import inspect_job
 from scrapy_bloom.job.store import JobStore
-from tests.support.crawls import html, preload
+from tests.support.crawls import html
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -404,7 +405,7 @@ def crawl_here(crawl: CrawlOfSite) -> None:
 
 
 def main() -> None:
-    preload()
+    import_module("tests.support.preloaded")
     for line in sys.stdin:
         for crawl in json.loads(line):
             pid = os.fork()
