@@ -6,6 +6,9 @@ from benchmarks.sites.forum_and_shop import Drupal, Magento, PhpBB, PhpBBSession
 from benchmarks.sites.git_viewer import GitViewer
 from benchmarks.sites.pages import Links, Page
 from benchmarks.sites.program import Program, link, shown
+from benchmarks.sites.records import Learning, Library
+from benchmarks.sites.source_and_shop import Shop, SourceHost
+from benchmarks.sites.wiki_and_board import Board, SpaceWiki
 
 
 class MediaWiki(Program):
@@ -408,4 +411,5 @@ class TarpitAmongPosts(Tarpit):
     folder = "/blog"
 
 
-PROGRAMS = (MediaWiki, PhpBB, PhpBBSessions, Magento, Drupal, Trac, GitViewer, Tarpit, TarpitAmongPosts)
+HOSTED = (Library, Learning, SourceHost, Shop, SpaceWiki, Board)
+PROGRAMS = (MediaWiki, PhpBB, PhpBBSessions, Magento, Drupal, Trac, GitViewer, Tarpit, TarpitAmongPosts, *HOSTED)
