@@ -29,7 +29,7 @@ COMMANDS = {
     "verify": ("read a whole job and report everything that is wrong with it", "jobs/books"),
     "import": ("mark as seen what another crawl has seen", "jobs/books urls.txt.gz"),
     "seed": ("make URLs or the pages of sitemaps pending, as start requests are", "jobs/books sitemap.xml.gz"),
-    "export": ("take a job back to Scrapy's own queue and filter", "books -s JOBDIR=jobs/books"),
+    "export": ("take a job back to Scrapy's own queue and filter", "jobs/books"),
     "requeue": ("put requests that failed back into the queue", "jobs/books --failed"),
     "forget": ("take URLs back: a later link to them is followed again", "jobs/books https://example.com/"),
     "report": ("write one page about a crawl", "jobs/books -o books.html"),

@@ -5,6 +5,7 @@ Starts the crawl, without requests, so that spider, queues and settings are thos
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scrapy import Spider, signals
@@ -14,7 +15,7 @@ from scrapy.utils.conf import arglist_to_dict
 from scrapy_bloom.commands.fingerprinting import settings_of
 from scrapy_bloom.commands.terminal import OK, WRONG, show
 from scrapy_bloom.errors import BloomError, UnusableError
-from scrapy_bloom.job.inspect import inspect_job
+from scrapy_bloom.job.inspect import DIRECTORY, inspect_job
 from scrapy_bloom.job.stopped import stopped_job
 from scrapy_bloom.job.takeover import export_queue
 
@@ -43,8 +44,10 @@ _ADVICE = [
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``export``."""
-    parser.add_argument("spider", metavar="SPIDER", help="name of the spider, as for scrapy crawl")
-    parser.add_argument("-s", action="append", default=[], metavar="NAME=VALUE", help="a setting, JOBDIR among them")
+    parser.add_argument(
+        "job", metavar="JOBDIR", help="of a crawl that has been stopped; or its spider, with -s JOBDIR="
+    )
+    parser.add_argument("-s", action="append", default=[], metavar="NAME=VALUE", help="a setting of the crawl")
     parser.add_argument("-a", action="append", default=[], metavar="NAME=VALUE", help="an argument of the spider")
 
 
@@ -53,12 +56,12 @@ def run(options: argparse.Namespace) -> int:
     settings = settings_of(options).copy()
     typed, arguments = named_values(options.s), named_values(options.a)
     settings.setdict(typed, priority="cmdline")
-    if not settings["JOBDIR"]:
-        raise UnusableError("JOBDIR", "is not set", advice="Name the job: -s JOBDIR=...")
-    jobdir = inspect_job(settings["JOBDIR"]).directory
+    is_spider = bool(settings["JOBDIR"]) and not Path(options.job, DIRECTORY).is_dir()
+    job = inspect_job(settings["JOBDIR"] if is_spider else options.job)
+    jobdir, spider = job.directory, options.job if is_spider else job.state.spider
     settings.setdict(_QUIET, priority="cmdline")
     process = CrawlerProcess(settings)
-    spidercls = spider_class(process, options.spider)
+    spidercls = spider_class(process, spider)
     crawler = process.create_crawler(type(spidercls.__name__, (_NoRequests, spidercls), {}))
     outcome: list[int | BloomError] = []
 

@@ -83,7 +83,7 @@ def import_into(jobdir: str, sources: Iterable[str], settings: Settings) -> dict
         space = database.state.key_space or fingerprints_by(settings).space
         of_url = of_url_in(space, jobdir, settings)
         database.write(Batch(state=replace(database.state, filter=chain.chain_id, key_space=space)))
-        import_seen(Path(jobdir), chain)  # a crawl does so only with an empty filter
+        import_seen(Path(jobdir), chain, database)  # a crawl does so only with an empty filter
         for source in sources:
             read = new = 0
             for fingerprint in _fingerprints_in(source, of_url, unreadable, advice):

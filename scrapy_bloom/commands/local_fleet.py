@@ -187,8 +187,8 @@ class LocalFleet:
                 logger.warning("The crawl waits up to %d s for its last items. %s", END_SECONDS, reason)
             self._look_for_stop(time.monotonic() + _COLLECT_SECONDS)
         self._problem = (
-            f"items are not in the file: {reason.removesuffix('.')}. They wait on the server. Run the same command again with "
-            f"-s JOBDIR={self.directory.parent}, and they are added"
+            f"items are not in the file: {reason.removesuffix('.')}. They wait on the server. Run the same command "
+            f"again with -s JOBDIR={self.directory.parent}, and they are added"
         )
 
     def _look_for_stop(self, until: float) -> None:

@@ -105,7 +105,7 @@ def _job(options: argparse.Namespace, settings: Settings) -> Iterator[Enqueue]:
     with stopped_job(jobdir, options.spider or None, **design) as (chain, database):
         space = database.state.key_space or fingerprints_by(settings).space
         of_url = of_url_in(space, jobdir, settings)
-        import_seen(Path(jobdir), chain)  # a crawl does so only with an empty filter
+        import_seen(Path(jobdir), chain, database)  # a crawl does so only with an empty filter
 
         def enqueue(requests: list[Request]) -> int:
             state = database.state

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from scrapy_bloom.commands.terminal import OK, WRONG, console, show
 from scrapy_bloom.errors import counted
-from scrapy_bloom.job.verify import fix_job, verify_job
+from scrapy_bloom.job.verify import finish_interrupted, fix_job, problems_of
 
 if TYPE_CHECKING:
     import argparse
@@ -26,14 +26,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print what is wrong, and what was done about it."""
     directory, done = options.directory, list[str]()
+    if options.fix and finish_interrupted(directory):
+        done.append("A repair that was interrupted is complete now.")
     with console(stderr=True).status("Reading the whole job"):
-        findings = verify_job(directory)
-        if findings and options.fix:
+        problems = problems_of(directory)
+        if problems.of_database and options.fix:
             saved, lost = fix_job(directory)
             requests = counted(saved, "pending request")
-            done = [*findings, f"Saved {requests} in a new database; {lost:,} that were noted could not be saved."]
-            findings = verify_job(directory)
-        elif findings:
-            findings.append("Restore the job from a backup; or save what is whole of its pending requests with --fix.")
+            done += problems.of_database
+            done.append(f"Saved {requests} in a new database; {lost:,} that were noted could not be saved.")
+            problems = problems_of(directory)
+    findings = [*problems.of_filter, *problems.of_database]
+    if problems.of_filter:
+        findings.append(
+            "Restore the job from a backup; or delete the damaged layer files, and all pages that they know are "
+            "fetched again."
+        )
+    elif problems.of_database:
+        findings.append("Restore the job from a backup; or save what is whole of its pending requests with --fix.")
     show({"directory": directory, "sound": not findings, "done": done, "findings": findings}, options)
     return WRONG if findings else OK

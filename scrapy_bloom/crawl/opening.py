@@ -19,7 +19,7 @@ from scrapy_bloom.job.consistency import show_pending
 from scrapy_bloom.job.database import NAME
 from scrapy_bloom.job.inspect import DIRECTORY, inspect_job
 from scrapy_bloom.job.store import JobStore, Owner
-from scrapy_bloom.job.takeover import block_scrapys_scheduler, import_queue, import_seen
+from scrapy_bloom.job.takeover import block_scrapys_scheduler, finish_export, import_queue, import_seen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -131,9 +131,10 @@ class Opening:
         return Order.of(self.crawler.settings, in_job=in_job) if self.scheduler else in_any
 
     def _take_in(self, store: JobStore, jobdir: Path) -> None:
+        finish_export(jobdir, store.database)
         imported = import_queue(jobdir, store.database, self.crawler)
         if self.filter:
-            import_seen(jobdir, store.chain)
+            import_seen(jobdir, store.chain, store.database)
         if imported:
             self._set_stat("imported", imported)
         block_scrapys_scheduler(jobdir)
@@ -176,9 +177,9 @@ class Opening:
                 f"SCHEDULER is {self.crawler.settings['SCHEDULER']}, under which their pages would count as seen and "
                 "never be fetched",
                 advice='Set SCHEDULER = "scrapy_bloom.DurableScheduler" to go on; or take them back to Scrapy\'s own '
-                f"queue with: scrapy bloom export SPIDER -s JOBDIR={jobdir}; or use another JOBDIR.",
+                f"queue with: scrapy bloom export {jobdir}; or use another JOBDIR.",
             )
-        import_seen(jobdir, store.chain)
+        import_seen(jobdir, store.chain, store.database)
         if not store.before.clean:
             logger.warning(
                 "The last crawl in %s did not stop cleanly, and Scrapy's scheduler writes its queue only on a clean "

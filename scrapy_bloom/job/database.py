@@ -18,12 +18,10 @@ from zlib import crc32
 
 from scrapy_bloom.errors import DamagedError, UnusableError
 from scrapy_bloom.frontier.lanes import LaneRow
-from scrapy_bloom.job.records import FeedLength, Figures, State
+from scrapy_bloom.job.records import Batch, FeedLength, Figures, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-
-    from scrapy_bloom.job.records import Batch
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +65,8 @@ class Database:
         self._is_gone = False
         self._connections: list[sqlite3.Connection] = []
         try:
+            if not read_only:
+                finish_repair(path)
             for _ in "r" if read_only else "rw":
                 self._connections.append(connect(path, read_only=read_only))
             self.reader, self.writer = self._connections[0], self._connections[-1]
@@ -95,27 +95,17 @@ class Database:
 
         Fingerprints up to the commit *redo_until* leave the redo list: their bits are synced.
         """
-        for feed in batch.feeds:
-            with suppress(FileNotFoundError, PermissionError), Path(feed.path).open("rb+") as file:
-                os.fsync(file.fileno())  # unless somebody has moved it away, or put it into an archive
+        self.write_all([batch], redo_until=redo_until)
+
+    def write_all(self, batches: Iterable[Batch], *, redo_until: int = 0) -> None:
+        """Write all of *batches* in one transaction, or nothing. Each batch is made when the one before is written."""
         self._check_that_it_is_there()
+        state = self.state
         run = self.writer.execute
         run("BEGIN IMMEDIATE")
         try:
-            state = replace(batch.state, pending=self.state.pending + self._write_requests(batch))
-            self._write_notes(batch, state)
-            self._insert("INSERT INTO failed (url, host, reason, time, body) VALUES", batch.failed)
-            if batch.figures:
-                outdated = [(time,) for time in batch.outdated_figures]
-                self.writer.executemany("DELETE FROM figures WHERE time = ?", outdated)
-                self._insert("INSERT OR REPLACE INTO figures VALUES", batch.figures)
-                self._thin_figures()
-            run("DELETE FROM redo WHERE last_id <= ?", (redo_until,))
-            if batch.fingerprints or state.last_id > self.state.last_id:  # without gaps: a gap says the filter is older
-                prints = b"".join(
-                    len(fingerprint).to_bytes(2, "little") + fingerprint for fingerprint in batch.fingerprints
-                )
-                run("INSERT INTO redo VALUES (?, ?, ?)", sealed(self.state.last_id, state.last_id, prints))
+            for batch in batches:
+                state = self._write(batch, state, redo_until)
             run("COMMIT")
         except BaseException:
             if self.writer.in_transaction:
@@ -124,6 +114,29 @@ class Database:
         self.state = state
         if state.clean:  # the last of a run: the disk gets back what was taken by requests that are done
             self.writer.executescript("PRAGMA incremental_vacuum")  # execute() would give back one page
+
+    def _write(self, batch: Batch, before: State, redo_until: int) -> State:
+        """Write *batch* within a transaction, *before* which the job was in that state; return the state after it."""
+        for feed in batch.feeds:
+            with suppress(FileNotFoundError, PermissionError), Path(feed.path).open("rb+") as file:
+                os.fsync(file.fileno())  # unless somebody has moved it away, or put it into an archive
+        run = self.writer.execute
+        state = replace(batch.state, pending=before.pending + self._write_requests(batch))
+        self._write_notes(batch, state)
+        self._insert("INSERT INTO failed (url, host, reason, time, body) VALUES", batch.failed)
+        self.writer.executemany("DELETE FROM failed WHERE id = ?", [(id_,) for id_ in batch.put_back])
+        if batch.figures:
+            outdated = [(time,) for time in batch.outdated_figures]
+            self.writer.executemany("DELETE FROM figures WHERE time = ?", outdated)
+            self._insert("INSERT OR REPLACE INTO figures VALUES", batch.figures)
+            self._thin_figures()
+        run("DELETE FROM redo WHERE last_id <= ?", (redo_until,))
+        if batch.fingerprints or state.last_id > before.last_id:  # without gaps: a gap says the filter is older
+            prints = b"".join(
+                len(fingerprint).to_bytes(2, "little") + fingerprint for fingerprint in batch.fingerprints
+            )
+            run("INSERT INTO redo VALUES (?, ?, ?)", sealed(before.last_id, state.last_id, prints))
+        return state
 
     def _check_that_it_is_there(self) -> None:
         """Log once that the file was deleted, if it was: SQLite goes on writing to it."""
@@ -255,14 +268,21 @@ class Database:
             raise damaged(self.path, "it has requests and no state")
         return State() if body is None else State(**json.loads(body))
 
-    def clear_requests(self) -> None:
-        """Delete all requests: they are somewhere else now."""
+    def clear_requests(self, key: str, note: bytes) -> None:
+        """Delete all requests, and put *note* on the state under *key*, which says where the requests are now."""
+        state = replace(self.state, pending=0, in_flight=0, clean=True)
         self.writer.execute("BEGIN IMMEDIATE")
         self.writer.execute("DELETE FROM request")
         self.writer.execute("DELETE FROM lane")
-        self.state = replace(self.state, pending=0, in_flight=0, clean=True)
-        self.writer.execute("REPLACE INTO note VALUES (?, ?, ?)", _noted(self.state))
+        self._insert("REPLACE INTO note VALUES", [sealed("state", key, note), _noted(state)])
         self.writer.execute("COMMIT")
+        self.state = state
+
+    def set_mark(self, key: str, note: bytes) -> None:
+        """Put *note* on the state under *key*; b"" takes the note away."""
+        batch = Batch(state=self.state)
+        batch.note("state", {key: note})
+        self.write(batch)
 
     def close(self) -> None:
         """Close both connections; closing twice is harmless."""
@@ -294,6 +314,22 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
     has_log = path.with_name(f"{path.name}-wal").exists()
     uri = f"{path.absolute().as_uri()}?mode=ro" + ("" if has_log else "&immutable=1")
     return sqlite3.connect(uri, uri=True, isolation_level=None)
+
+
+def repaired(path: Path) -> Path:
+    """Return where a complete new database waits to take the place of the damaged one at *path*."""
+    return path.with_name(f"{path.name}.repaired")
+
+
+def finish_repair(path: Path) -> None:
+    """Put the :func:`repaired` database at *path*, if there is one, and keep the damaged one. A kill harms nothing."""
+    if not repaired(path).exists():
+        return
+    for suffix in ("-wal", "-shm", ""):  # in this order: the log of another database must not stay beside a new one
+        file = path.with_name(path.name + suffix)
+        if file.exists():
+            file.replace(path.with_name(f"{path.name}.damaged{suffix}"))
+    repaired(path).replace(path)
 
 
 def damaged(path: Path, problem: object) -> DamagedError:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.filter.inspect import FilterDescription, inspect_directory
 from scrapy_bloom.frontier.lanes import LaneRow
-from scrapy_bloom.job.database import NAME, Database
+from scrapy_bloom.job.database import NAME, Database, repaired
 from scrapy_bloom.job.records import FailedRow, FeedLength, Figures, State
 from scrapy_bloom.loops.aliases import Alias, Aliases
 from scrapy_bloom.loops.share import aliases_in
@@ -78,6 +78,9 @@ def files_of(jobdir: str | os.PathLike[str]) -> tuple[Path, Path]:
     """Return the directory and the database of the job in *jobdir*. Raises UnusableError if there is none."""
     directory = Path(jobdir, DIRECTORY)
     path = directory / NAME
+    if repaired(path).exists():
+        advice = f"Finish it with: scrapy bloom verify --fix {jobdir}"
+        raise UnusableError(jobdir, "holds a job whose repair was interrupted", advice=advice)
     if not path.is_file():
         advice = "Name the JOBDIR of a crawl with scrapy-bloom."
         raise UnusableError(jobdir, f"holds no job: {path} does not exist", advice=advice)

@@ -132,6 +132,8 @@ class Batch:
     notes: dict[tuple[str, str], bytes] = field(default_factory=dict)
     """Other notes, by topic and key."""
     failed: list[FailedRow] = field(default_factory=list)
+    put_back: list[int] = field(default_factory=list)
+    """Ids of failed requests that are pending again."""
     figures: list[Figures] = field(default_factory=list)
     outdated_figures: list[float] = field(default_factory=list)
     """Times of the rows that *figures* replace."""
@@ -140,7 +142,7 @@ class Batch:
     def is_empty(self) -> bool:
         """Return whether there is nothing to write."""
         changes = self.added, self.done, self.fingerprints, self.feeds
-        return not any(changes) and not any((self.notes, self.failed, self.figures))
+        return not any(changes) and not any((self.notes, self.failed, self.put_back, self.figures))
 
     def note(self, topic: str, bodies: Mapping[str, bytes]) -> None:
         """Write *bodies* on *topic*, by key."""

@@ -42,14 +42,11 @@ def stopped_job(
 
 
 def requeue(database: Database, host: str | None) -> int:
-    """Make what has failed in a job, of *host* if given, pending again; return how many.
-
-    A kill in the middle may leave requests both failed and pending.
-    """
-    which = "FROM failed WHERE body IS NOT NULL AND host = ifnull(?, host)"
+    """Make what has failed in a job, of *host* if given, pending again in one transaction; return how many."""
+    failed = database.select("SELECT id, body FROM failed WHERE body IS NOT NULL AND host = ifnull(?, host)", host)
     (first,) = database.select("SELECT min(0, ifnull(min(id), 0)) FROM request")[0]
     requests = {}  # once each, however often they have failed
-    for (body,) in database.select(f"SELECT body {which} ORDER BY id", host):
+    for _, body in sorted(failed):
         attributes = pickle.loads(body)  # noqa: S301 - as trusted as in the crawl itself
         meta = attributes.get("meta", {})
         for name in OF_THE_LAST_TRY:
@@ -59,7 +56,7 @@ def requeue(database: Database, host: str | None) -> int:
             names += ["headers", "cookies", "meta"]
         same = [attributes.get(name) for name in names]
         requests[pickle.dumps(same)] = key_from(attributes), attributes
-    batch = Batch(state=database.state)
+    batch = Batch(state=database.state, put_back=[id_ for id_, _ in failed])
     for number, (key, attributes) in enumerate(requests.values(), start=1):
         lane = Lane(key, is_lifo=True)
         batch.lanes[lane.id] = lane
@@ -68,5 +65,4 @@ def requeue(database: Database, host: str | None) -> int:
     put_back = Counter(key.slot for key, _ in requests.values())
     batch.note("pages", {slot: b"%d" % max(0, pages[slot] - put_back[slot]) for slot in put_back.keys() & pages.keys()})
     database.write(batch)
-    database.writer.execute(f"DELETE {which}", (host,))
     return len(requests)

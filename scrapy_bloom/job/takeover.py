@@ -1,6 +1,10 @@
 """Takes over a job of Scrapy's own scheduler, gives one back, and keeps that scheduler from a job of ours.
 
 Scrapy's scheduler itself reads and writes its queue, through its public methods.
+
+Requests change places in one transaction of the database, which also puts a mark there. Files are renamed after it. If
+the process is killed in between, the next one sees the mark and renames the files. So a kill loses no request, and
+queues none twice.
 """
 
 from __future__ import annotations
@@ -37,19 +41,23 @@ logger = logging.getLogger(__name__)
 
 QUEUE, SEEN = "requests.queue", "requests.seen"
 _STATE = "active.json"
+_QUEUE_MARK, _SEEN_MARK, _EXPORT_MARK = "queue imported", "seen importing", "queue exported"
+"""Keys of the notes on the state that a takeover or an export leaves until its files are renamed."""
+_ROWS_AT_ONCE = 10 * AT_ONCE
+"""Requests of a takeover that are in memory at a time, and the same again while SQLite writes them."""
 _NOTE = """\
 The pending requests of this job are in requests.bloom, which only scrapy_bloom.DurableScheduler reads. Scrapy's own
 scheduler would find none and take their pages for seen, so this directory keeps it from starting.
 
 To go on: SCHEDULER = "scrapy_bloom.DurableScheduler".
-To take the requests back to Scrapy's own queue: scrapy bloom export SPIDER -s JOBDIR=...
+To take the requests back to Scrapy's own queue: scrapy bloom export JOBDIR
 """
 
 
 def import_queue(jobdir: Path, database: Database, crawler: Crawler) -> int:
     """Take the requests of Scrapy's own disk queue over into *database*, in order; return how many there were.
 
-    The queue is kept as ``requests.queue.imported``. A kill in the middle may queue requests twice.
+    The queue is kept as ``requests.queue.imported``. All requests are taken over in one transaction, or none.
 
     Raises:
         UnusableError: The queue was not stopped cleanly, so that it lacks requests that the filter knows; or it cannot
@@ -70,11 +78,29 @@ def import_queue(jobdir: Path, database: Database, crawler: Crawler) -> int:
             f"lost requests, delete {queue}. If the crawl was stopped cleanly, and only the times of the files were "
             f"lost in a copy, say so with: touch {state}",
         )
-    copy = jobdir / f"{QUEUE}.copy"  # reading empties the files
+    mark, count = b"%d" % state.stat().st_mtime_ns, 0
+    if database.notes("state").get(_QUEUE_MARK) != mark:  # otherwise a run was killed before it renamed the queue
+        count = _import_copy(queue, database, crawler, mark)
+    kept = queue.with_name(f"{QUEUE}.imported")
+    shutil.rmtree(kept, ignore_errors=True)
+    queue.rename(kept)
+    database.set_mark(_QUEUE_MARK, b"")
+    logger.info("Imported %s of Scrapy's own disk queue", counted(count, "pending request"))
+    return count
+
+
+def _import_copy(queue: Path, database: Database, crawler: Crawler, mark: bytes) -> int:
+    copy = queue.with_name(f"{QUEUE}.copy")  # reading empties the files
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(queue, copy / QUEUE)
+    # The state of Scrapy's two priority queues tells them apart; which one is the default changed in Scrapy 2.14.
+    is_dict = (queue / _STATE).read_bytes().lstrip()[:1] == b"{"
     try:
-        count = _import(database, crawler, copy, is_dict=state.read_bytes().lstrip()[:1] == b"{")
+        scheduler = _scrapys_scheduler(crawler, copy, DownloaderAwarePriorityQueue if is_dict else ScrapyPriorityQueue)
+        scheduler.open(crawler.spider)  # type: ignore[arg-type] # a crawl has a spider
+        count = len(scheduler)
+        database.write_all(_batches(scheduler, database, crawler, mark))
+        scheduler.close("imported")
     except Exception as error:
         raise UnusableError(
             f"{queue}, left by Scrapy's own scheduler,",
@@ -84,21 +110,16 @@ def import_queue(jobdir: Path, database: Database, crawler: Crawler) -> int:
         ) from error
     finally:
         shutil.rmtree(copy, ignore_errors=True)
-    kept = queue.with_name(f"{QUEUE}.imported")
-    shutil.rmtree(kept, ignore_errors=True)
-    queue.rename(kept)
-    logger.info("Imported %s of Scrapy's own disk queue", counted(count, "pending request"))
     return count
 
 
-def _import(database: Database, crawler: Crawler, copy: Path, *, is_dict: bool) -> int:
-    # The state of Scrapy's two priority queues tells them apart; which one is the default changed in Scrapy 2.14.
-    scheduler = _scrapys_scheduler(crawler, copy, DownloaderAwarePriorityQueue if is_dict else ScrapyPriorityQueue)
-    scheduler.open(crawler.spider)  # type: ignore[arg-type] # a crawl has a spider
+def _batches(scheduler: Scheduler, database: Database, crawler: Crawler, mark: bytes) -> Iterator[Batch]:
+    """Yield batches that have the requests of *scheduler* in its order; the first one has the *mark*, too."""
     order = Order.of(crawler.settings, in_job=True)
     count = len(scheduler)
-    (first,) = database.select("SELECT min(0, ifnull(min(id), 0)) FROM request")[0]  # of an attempt that failed
-    batch = Batch()
+    (first,) = database.select("SELECT min(0, ifnull(min(id), 0)) FROM request")[0]
+    batch = Batch(state=database.state)
+    batch.note("state", {_QUEUE_MARK: mark})
     for index, request in enumerate(_drain(scheduler)):
         key = key_of(request, order)
         # Before all later ones, and in the order in which Scrapy would have handed them out. No two are equal.
@@ -106,14 +127,10 @@ def _import(database: Database, crawler: Crawler, copy: Path, *, is_dict: bool) 
         lane = Lane(key, is_lifo=True)
         batch.lanes[lane.id] = lane
         batch.added[id_] = (lane.id, serialize.dumps(request, crawler.spider))
-        if len(batch.added) >= 10 * AT_ONCE:
-            batch.state = database.state
-            database.write(batch)
-            batch = Batch()
-    batch.state = database.state
-    database.write(batch)
-    scheduler.close("imported")
-    return count
+        if len(batch.added) >= _ROWS_AT_ONCE:
+            yield batch
+            batch = Batch(state=database.state)
+    yield batch
 
 
 def _drain(scheduler: Scheduler) -> Iterator[Request]:
@@ -122,18 +139,22 @@ def _drain(scheduler: Scheduler) -> Iterator[Request]:
             yield request
 
 
-def import_seen(jobdir: Path, chain: ScalableBloomFilter) -> None:
+def import_seen(jobdir: Path, chain: ScalableBloomFilter, database: Database) -> None:
     """Take the fingerprints of Scrapy's own filter into an empty *chain*, and keep the file under another name.
 
-    Scrapy's own filter would take its pages for fetched, and some are pending.
+    Scrapy's own filter would take its pages for fetched, and some are pending. A kill leaves a mark in *database*, and
+    the next call goes on.
     """
     seen = jobdir / SEEN
-    if len(chain) or not seen.is_file() or not seen.stat().st_size:
+    has_begun = database.notes("state").get(_SEEN_MARK) is not None
+    if (len(chain) and not has_begun) or not seen.is_file() or not seen.stat().st_size:
         return
+    database.set_mark(_SEEN_MARK, b"1")
     for fingerprint in read_fingerprints(seen):
         chain.add(fingerprint)
     chain.sync()
     kept = seen.replace(seen.with_name(f"{SEEN}.imported"))
+    database.set_mark(_SEEN_MARK, b"")
     logger.info("Imported %s of Scrapy's own filter, kept as %s", counted(len(chain), "fingerprint"), kept)
 
 
@@ -185,9 +206,13 @@ def export_queue(jobdir: Path, database: Database, crawler: Crawler) -> int:
             changed.
 
     """
-    work, queue = jobdir / f"{QUEUE}.export", jobdir / QUEUE
+    work, queue = _export_directory(jobdir), jobdir / QUEUE
+    exported = finish_export(jobdir, database) or 0
+    if not database.state.pending and (queue / _STATE).is_file():  # the command is repeated
+        return exported
     if (queue / _STATE).is_file():
-        raise UnusableError(queue, "is there already", advice="Delete it if an export was interrupted, and try again.")
+        advice = "Finish that crawl with Scrapy's own scheduler, or delete the queue to give its requests up."
+        raise UnusableError(queue, "is there already", advice=advice)
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
     try:
@@ -213,13 +238,28 @@ def export_queue(jobdir: Path, database: Database, crawler: Crawler) -> int:
             advice="Nothing was changed. Run this with the spider and the settings of the crawl. Scrapy's own queues "
             "open a file per host and priority; `ulimit -n` may be too small for them.",
         ) from error
-    unblock_scrapys_scheduler(jobdir)
-    (work / QUEUE).replace(queue)
-    if not (jobdir / SEEN).exists():
-        (work / SEEN).replace(jobdir / SEEN)
-    shutil.rmtree(work)
-    database.clear_requests()
+    database.clear_requests(_EXPORT_MARK, b"%d" % count)
+    finish_export(jobdir, database)
     return count
+
+
+def finish_export(jobdir: Path, database: Database) -> int | None:
+    """Rename the files of an export whose requests have left *database*; return how many, None if there is none."""
+    mark, work, queue = database.notes("state").get(_EXPORT_MARK), _export_directory(jobdir), jobdir / QUEUE
+    if mark is None:
+        return None
+    if (work / SEEN).exists() and not (jobdir / SEEN).exists():
+        (work / SEEN).replace(jobdir / SEEN)
+    if (work / QUEUE).exists():
+        unblock_scrapys_scheduler(jobdir)
+        (work / QUEUE).replace(queue)
+    shutil.rmtree(work, ignore_errors=True)
+    database.set_mark(_EXPORT_MARK, b"")
+    return int(mark)
+
+
+def _export_directory(jobdir: Path) -> Path:
+    return jobdir / f"{QUEUE}.export"
 
 
 def _scrapys_scheduler(crawler: Crawler, directory: Path, priority_queue: type[Any]) -> Scheduler:

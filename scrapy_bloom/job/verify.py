@@ -5,7 +5,8 @@ from __future__ import annotations
 import pickle
 from collections import Counter
 from contextlib import closing, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.errors import BloomError, DamagedError, UnusableError, counted
@@ -14,19 +15,45 @@ from scrapy_bloom.filter.lock import lock_directory
 from scrapy_bloom.frontier.lanes import LaneRow
 from scrapy_bloom.frontier.order import LaneKey, key_from
 from scrapy_bloom.job.consistency import check_same_moment
-from scrapy_bloom.job.database import NAME, UNREADABLE, Database, check_format, connect, damaged, sealed, unsealed
-from scrapy_bloom.job.inspect import files_of
+from scrapy_bloom.job.database import (
+    NAME,
+    UNREADABLE,
+    Database,
+    check_format,
+    connect,
+    damaged,
+    finish_repair,
+    repaired,
+    sealed,
+    unsealed,
+)
+from scrapy_bloom.job.inspect import DIRECTORY, files_of
 from scrapy_bloom.job.records import Batch, State
 
 if TYPE_CHECKING:
     import os
     import sqlite3
     from collections.abc import Callable, Iterator
-    from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Problems:
+    """What is wrong with a job, in sentences."""
+
+    of_filter: tuple[str, ...]
+    """The layers: nothing can repair these."""
+    of_database: tuple[str, ...]
+    """The pending requests, notes, and whether they belong to the filter: :func:`fix_job` saves what is whole."""
 
 
 def verify_job(jobdir: str | os.PathLike[str]) -> list[str]:
-    """Return what is wrong with the job in *jobdir*, in sentences; an empty list if all is well. Changes nothing.
+    """Return everything that :func:`problems_of` the job in *jobdir* returns; an empty list if all is well."""
+    problems = problems_of(jobdir)
+    return [*problems.of_filter, *problems.of_database]
+
+
+def problems_of(jobdir: str | os.PathLike[str]) -> Problems:
+    """Return what is wrong with the job in *jobdir*. Changes nothing.
 
     Raises:
         UnusableError: There is no job of ours.
@@ -36,12 +63,15 @@ def verify_job(jobdir: str | os.PathLike[str]) -> list[str]:
     directory, path = files_of(jobdir)
     with lock_directory(directory):
         description = inspect_directory(directory, thorough=True)
-        problems = list(description.damage)
-        checks: list[Callable[[Database], object]] = [_check_file, _check_requests, Database.lanes, Database.redo]
-        checks += [
+        checks: list[Callable[[Database], object]] = [
+            _check_file,
+            _check_requests,
+            Database.lanes,
+            Database.redo,
             _check_notes,
             lambda database: check_same_moment(database, description.chain_id, description.watermark),
         ]
+        problems = []
         try:
             with closing(Database(path, read_only=True)) as database:
                 for check in checks:
@@ -51,7 +81,7 @@ def verify_job(jobdir: str | os.PathLike[str]) -> list[str]:
                         problems.append(f"{error.where} {error.found}.")
         except BloomError as error:
             problems.append(str(error))
-        return problems
+        return Problems(tuple(description.damage), tuple(problems))
 
 
 def _check_file(database: Database) -> None:
@@ -97,7 +127,8 @@ def fix_job(jobdir: str | os.PathLike[str]) -> tuple[int, int]:
     """Write every request that SQLite still reads, and that is whole, into a new database; keep the old one.
 
     The new database belongs to the filter as it is: pages that the filter knows and the database lacks are given up.
-    Return how many requests were saved, and how many of those noted were lost.
+    Return how many requests were saved, and how many of those noted were lost. A kill leaves the job as it was, or a
+    complete new database that :func:`finish_repair` puts into its place.
 
     Raises:
         BloomError: The job is in use, of another format, or its filter is damaged, too; or nothing at all can be read.
@@ -125,12 +156,25 @@ def fix_job(jobdir: str | os.PathLike[str]) -> tuple[int, int]:
             new.state = replace(noted, pending=saved)
             last_id = max(last_id, noted.last_id, description.watermark)
             new.write(Batch(state=replace(noted, filter=description.chain_id, last_id=last_id, clean=False)))
-    for suffix in ("-wal", "-shm", ""):  # in this order: the log of another database must not stay beside a new one
-        file = path.with_name(path.name + suffix)
-        if file.exists():
-            file.replace(file.with_name(f"{NAME}.damaged{suffix}"))
-    new_path.replace(path)
+        old.close()
+        new_path.replace(repaired(path))
+        finish_repair(path)
     return saved, max(0, noted.pending - saved)
+
+
+def finish_interrupted(jobdir: str | os.PathLike[str]) -> bool:
+    """Finish a repair of the job in *jobdir* that was interrupted after its new database was complete, if there is one.
+
+    Raises:
+        InUseError: A crawl runs there.
+
+    """
+    path = Path(jobdir, DIRECTORY, NAME)
+    if not repaired(path).exists():
+        return False
+    with lock_directory(path.parent):
+        finish_repair(path)
+    return True
 
 
 def _rows(connection: sqlite3.Connection, new: Database, table: str) -> Iterator[tuple[Any, ...]]:

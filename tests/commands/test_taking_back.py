@@ -38,7 +38,7 @@ def test_scrapys_own_scheduler_goes_on_with_an_exported_job(
     """All that was pending is handed over, so that both crawls together fetch each page of the site."""
     pending = answer("info", job)[1]["pending"]
     fetched = {int(page) for page in re.findall(r'/(\d+)"', left.with_suffix(".jl").read_text())}
-    exported = scrapy("bloom", "export", "books", "-s", f"JOBDIR={job}", "--json")
+    exported = scrapy("bloom", "export", job, "--json")
     assert (exported.returncode, f'"exported": {pending}' in exported.stdout) == (OK, True), exported.stderr
     assert answer("info", job)[1]["pending"] == 0
     site.hits.clear()

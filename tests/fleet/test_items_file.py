@@ -125,7 +125,7 @@ def test_a_file_that_cannot_be_opened_is_refused_before_anything_starts(tmp_path
 def test_a_crawl_whose_file_lacks_items_fails_and_the_same_command_adds_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    """The directory of the file is gone at the end: exit status 1. The message names the directory that has the items."""
+    """The directory of the file is gone at the end: exit status 1, and the message names what has the items."""
     (tmp_path / "scrapy.cfg").write_text("[settings]\ndefault = shop.settings\n")
     (tmp_path / "shop").mkdir()
     (tmp_path / "shop" / "settings.py").write_text(
