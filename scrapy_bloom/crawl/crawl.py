@@ -166,8 +166,8 @@ class Crawl:
         watch_engine(self.pages, self.crawler, self.done if self.setup.scheduler else None)
         if IN_PROGRESS not in self.pages.missing_hooks:  # without it no page is ever done, and its items would wait
             self.pages.in_flight = store.in_flight
-        if self.guard is not None:
-            self.crawler.signals.connect(self._end_if_given_up, signal=signals.spider_idle)
+        if self.setup.scheduler:
+            self.crawler.signals.connect(self._end_with_requests, signal=signals.spider_idle)
         self._timer = repeat(self.tick, TICK_SECONDS)
         self.progress.opened(list(filter(None, (self.setup.filter, self.setup.scheduler))), store, self.guard)
 
@@ -258,9 +258,12 @@ class Crawl:
         """Return whether the loop guard ends the crawl, with requests pending."""
         return self.is_over() and isinstance(self.store, MemoryStore) and self.store.frontier.has_given_up()
 
-    def _end_if_given_up(self) -> None:
+    def _end_with_requests(self) -> None:
+        """Give the reason why the crawl ends, if requests are left that it does not fetch: it is not "finished"."""
         if self.is_given_up():
             raise CloseSpider("loop_guard")
+        if self.job is not None and self.job.unreadable:
+            raise CloseSpider("unreadable_requests")
 
     # -- commits -----------------------------------------------------------------------------------------------------
 

@@ -32,7 +32,8 @@ import msgpack  # type: ignore[import-untyped]  # it has no types
 from scrapy import FormRequest, Request
 from scrapy.utils.request import request_from_dict
 
-from scrapy_bloom.frontier.serialize import DEFAULTS, OF_THE_LAST_TRY, PICKLE_PROTOCOL
+from scrapy_bloom.frontier.round_trip import PICKLE_PROTOCOL, attributes_of, check_values
+from scrapy_bloom.frontier.serialize import DEFAULTS, OF_THE_LAST_TRY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,13 +103,14 @@ class Entries:
                 kind, body = SIGNED_PLAIN, packed(kept)
             except (TypeError, ValueError, OverflowError):
                 kind, body = SIGNED, pickle.dumps(kept, PICKLE_PROTOCOL)
+                check_values(kept)
         except Exception as error:  # whatever an object of the user's raises
             raise ValueError(str(error)) from None
         return kind + _mac(self._key, kind, body) + body
 
     def _kept(self, request: Request) -> dict[Any, Any]:
         """Return what of *request* does not have its default value."""
-        fields = request.to_dict(spider=self._spider)
+        fields = attributes_of(request, self._spider)
         is_plain = "_class" not in fields  # another class may have other defaults
         return {
             _NUMBERS.get(name, name): value

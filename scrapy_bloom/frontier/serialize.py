@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy import Request
 from scrapy.utils.request import request_from_dict
 
+from scrapy_bloom.frontier.round_trip import MARK_OF_A_CLASS, PICKLE_PROTOCOL, attributes_of, check_values
 from scrapy_bloom.loops.share import Mark
 
 if TYPE_CHECKING:
@@ -15,9 +16,6 @@ if TYPE_CHECKING:
 
 MARK = "_bloom_mark"
 """Beside the attributes of the request: a Scrapy without scrapy-bloom passes over it."""
-PICKLE_PROTOCOL = 4
-"""As in Scrapy's disk queues: every supported Python reads it, whichever wrote it."""
-
 OF_THE_LAST_TRY = ("retry_times", "download_latency")
 """Keys of ``meta`` that a failed request loses when it is put back: with its retries used up, it would fail at once."""
 
@@ -29,11 +27,11 @@ def dumps(request: Request, spider: Spider | None, mark: Mark | None = None) -> 
     """Return *request*, whose callbacks are methods of *spider*, and the loop guard's *mark* of it as bytes.
 
     Raises:
-        ValueError: It cannot be serialized.
+        ValueError: It cannot be serialized, or would come back as another request.
 
     """
     try:
-        attributes = request.to_dict(spider=spider)
+        attributes = attributes_of(request, spider)
         if "_class" not in attributes:  # another class may have other defaults
             for name, default in DEFAULTS.items():
                 value = attributes[name]
@@ -42,6 +40,8 @@ def dumps(request: Request, spider: Spider | None, mark: Mark | None = None) -> 
         if mark is not None:
             attributes[MARK] = tuple(mark)  # a class of ours would tie the job to this version
         body = pickle.dumps(attributes, PICKLE_PROTOCOL)
+        if MARK_OF_A_CLASS in body:
+            check_values(attributes)
     except Exception as error:  # of objects of the user's in meta
         raise ValueError(str(error)) from error
     # Version and length of the only frame, 11 of some 120 bytes, tell nothing: pickle.loads() does without them.

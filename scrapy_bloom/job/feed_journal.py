@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from scrapy_bloom.errors import DamagedError, UnusableError, counted
 from scrapy_bloom.frontier.journal import Journal
-from scrapy_bloom.frontier.serialize import PICKLE_PROTOCOL
+from scrapy_bloom.frontier.round_trip import PICKLE_PROTOCOL
 from scrapy_bloom.job.database import Database
 from scrapy_bloom.job.feeds import NotedFeeds
 from scrapy_bloom.job.records import Batch

@@ -6,7 +6,7 @@ import logging
 import pickle
 from typing import TYPE_CHECKING
 
-from scrapy_bloom.frontier.serialize import PICKLE_PROTOCOL
+from scrapy_bloom.frontier.round_trip import PICKLE_PROTOCOL
 
 if TYPE_CHECKING:
     from scrapy import Spider

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from scrapy_bloom.filter.directory import open_filter
 from scrapy_bloom.frontier.lanes import Lane
 from scrapy_bloom.frontier.order import key_from
-from scrapy_bloom.frontier.serialize import OF_THE_LAST_TRY, PICKLE_PROTOCOL
+from scrapy_bloom.frontier.round_trip import PICKLE_PROTOCOL
+from scrapy_bloom.frontier.serialize import OF_THE_LAST_TRY
 from scrapy_bloom.job.consistency import check_consistency, replay_redo
 from scrapy_bloom.job.database import NAME, Database
 from scrapy_bloom.job.inspect import DIRECTORY

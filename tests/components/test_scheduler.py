@@ -8,8 +8,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from scrapy import Request, Spider
+from scrapy import Request, Spider, signals
 from scrapy.core.scheduler import Scheduler
+from scrapy.exceptions import CloseSpider
 from scrapy.pqueues import ScrapyPriorityQueue
 from scrapy.utils.test import get_crawler
 
@@ -290,7 +291,9 @@ def test_a_job_directory_is_for_one_process(tmp_path: Path) -> None:
 
 
 def test_a_request_that_cannot_be_read_stays_for_a_later_run(tmp_path: Path) -> None:
-    """A callback that the spider has lost for the moment costs no request; the others are handed out."""
+    """A callback that the spider has lost for the moment costs no request; the others are handed out. A run that could
+    not read all has not "finished".
+    """
 
     class Renamed(Spider):
         name = "site"
@@ -301,6 +304,8 @@ def test_a_request_that_cannot_be_read_stays_for_a_later_run(tmp_path: Path) -> 
     for expected in ([TWO.url], []):
         with opened(tmp_path, spider=Renamed) as engine:
             assert engine.drain() == expected
+            ((_, answer),) = engine.crawler.signals.send_catch_log(signals.spider_idle, dont_log=CloseSpider)
+            assert answer.value.reason == "unreadable_requests"
     with opened(tmp_path) as engine:
         request = engine.fetch()
         assert (request.url, request.callback) == (ONE.url, engine.spider.parse_other)  # type: ignore[attr-defined]
