@@ -8,10 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from redis.exceptions import RedisError
-
 from scrapy_bloom.errors import UnusableError
-from scrapy_bloom.fleet.server import AWAY
+from scrapy_bloom.fleet.server import FAILURES
 
 if TYPE_CHECKING:
     from scrapy_bloom.fleet.queue import Queue
@@ -92,7 +90,7 @@ class FleetItems:
         try:
             while self.collect():
                 pass
-        except (RedisError, *AWAY) as error:
+        except FAILURES as error:
             return f"{self._queue.server.where}: {error}"
         except UnusableError as error:
             return str(error)

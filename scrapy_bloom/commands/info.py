@@ -29,7 +29,7 @@ _MOST_HOSTS, _MOST_KINDS = 1_000, 100
 """In the JSON, those with the most pending requests first."""
 _WINDOW = 30.0
 """Seconds over which the speed is averaged."""
-_WATCHED = ("pages", "urls", "duplicates", "errors", "in_flight")
+_WATCHED = ("pages", "urls", "duplicates", "errors_with_retries", "in_flight")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,7 +77,7 @@ def info(directory: str) -> dict[str, Any]:
         "in_use": seen.is_in_use,
         "last_opened_by": seen.owner,
         "clean": state.clean and not seen.is_in_use,
-        "finish_reason": state.finish_reason,
+        "finish_reason": state.finish_reason or None,
         "urls": seen.urls,
         "urls_are_estimated": not seen.is_clean,
         "urls_taken_back": seen.forgotten,
@@ -119,7 +119,7 @@ def _crawled(figures: Sequence[Figures]) -> dict[str, Any]:
     return {
         "pages": last.pages,
         "duplicates": last.duplicates,
-        "errors": last.failures + last.http_errors + last.spider_errors,
+        "errors_with_retries": last.failures + last.http_errors + last.spider_errors,
         "pages_per_minute": round(60 * (last.pages - first.pages) / max(last.time - first.time, 1.0)),
         "recent_links_new": new / (new + known) if new + known > 0 else None,
     }

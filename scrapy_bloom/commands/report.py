@@ -84,7 +84,7 @@ def _tiles(summary: dict[str, Any], feeds: Sequence[FeedLength]) -> Iterator[str
         ("Pages", f"{summary['pages']:,}", f"{summary['pages_per_minute']:,} a minute" if summary["in_use"] else ""),
         *([("Items", f"{max(items.values()):,}", f"in {counted(len(feeds), 'file')}")] if items else []),
         ("Duplicates", f"{summary['duplicates']:,}", "" if new is None else f"{100 * new:.0f} % of the last links new"),
-        ("Errors", f"{summary['errors']:,}", f"{summary['failed']:,} pages given up" if summary["failed"] else ""),
+        ("Errors", f"{summary['errors_with_retries']:,}", f"with retries; {summary['failed']:,} pages given up"),
         ("Pending", f"{summary['pending'] - in_flight:,}", f"and {in_flight:,} in flight" if in_flight else ""),
         html.left_tile(left_of(summary), summary["pages_per_minute"]),
         ("Expected lost", f"{lost:.2g}" if lost >= 0.001 else "< 0.001", "pages, of all URLs"),

@@ -50,7 +50,7 @@ def show(summary: Mapping[str, Any], options: argparse.Namespace) -> None:
         return
     for name, value in summary.items():
         if not isinstance(value, list):
-            write([f"{name.replace('_', ' '):<20}{_shown(name, value)}"])
+            write([f"{name.replace('_', ' '):<20}{_shown(name, value) or 'none'}"])
         elif value and isinstance(value[0], dict):
             rows = [[_shown(column, cell) for column, cell in row.items()] for row in value[:_MOST_ROWS]]
             write(["", name.replace("_", " "), table([column.replace("_", " ") for column in value[0]], rows)])

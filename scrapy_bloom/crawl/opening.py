@@ -12,7 +12,6 @@ from scrapy_bloom.errors import UnusableError, counted
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.filter.directory import open_filter
 from scrapy_bloom.filter.lock import is_locked
-from scrapy_bloom.filter.plan import first_layer_bytes
 from scrapy_bloom.frontier.memory_store import MemoryStore
 from scrapy_bloom.frontier.order import Order
 from scrapy_bloom.frontier.pages_per_host import PagesPerHost
@@ -62,16 +61,8 @@ class Opening:
         """
         if self.scheduler:
             logger.info("No JOBDIR: pending requests are kept in memory, as by Scrapy's own scheduler")
-        capacity, error_rate = self.settings.capacity, self.settings.error_rate
-        try:
-            chain = ScalableBloomFilter(capacity, error_rate, max_age=self.settings.max_age)
-        except (OSError, MemoryError, OverflowError) as error:
-            raise UnusableError(
-                "The filter in memory",
-                f"cannot be begun: {getattr(error, 'strerror', '') or error}",
-                advice=f"It needs {first_layer_bytes(capacity, error_rate):,} bytes. Lower BLOOM_CAPACITY, the URLs "
-                "that its first layer is made for: it grows by itself.",
-            ) from error
+        settings = self.settings
+        chain = ScalableBloomFilter(settings.capacity, settings.error_rate, max_age=settings.max_age)
         if self.guard is not None:
             self.guard.open(ScalableBloomFilter(NOVELTY_CAPACITY, NOVELTY_ERROR_RATE).add)
         order = self._order(in_job=False)

@@ -49,6 +49,7 @@ class ScalableBloomFilter:
 
     Raises:
         ValueError: An argument is out of its range.
+        BloomError: The first layer does not fit into memory.
 
     """
 

@@ -18,7 +18,7 @@ import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, finalize
 from zlib import crc32
 
 from scrapy_bloom.errors import BloomError, UnusableError
@@ -65,13 +65,14 @@ def open_filter(
 ) -> ScalableBloomFilter:
     """Open the filter in *directory*, or begin one there.
 
+    Close it, or use it in a ``with`` block; a filter that nothing refers to any more lets go of its files by itself.
     ``kill -9`` forgets nothing. A power failure may forget what was added since the last sync; a thread syncs every 30
     seconds. The arguments are those of :class:`ScalableBloomFilter`. An existing filter keeps the design of its layers,
     and *capacity* and *error_rate* apply to those it will grow; *max_age* counts for all.
 
     Raises:
         ValueError: capacity, error_rate or max_age is out of its range.
-        InUseError: Another process has the filter open.
+        InUseError: Another process has the filter open, or this one has.
         DamagedError: A file contradicts itself, or one is missing.
         UnusableError: A file was written by a newer version, or cannot be created, read or written.
 
@@ -92,6 +93,7 @@ def open_filter(
         store.close()
         raise
     store.start_syncing(SYNC_INTERVAL)
+    finalize(chain, store.abandon).atexit = False
     _open_chains[chain] = f"the filter in {directory} belongs to process {os.getpid()}, which forked this one"
     return chain
 
@@ -109,6 +111,7 @@ class DirectoryStore(LayerStore):
         self._forgotten_length = 0
         self._syncing = threading.Lock()
         self._stop = threading.Event()
+        self._is_abandoned = False
         self._thread: threading.Thread | None = None
         self._lock = ExitStack()
         self._lock.enter_context(lock_directory(directory))
@@ -205,10 +208,23 @@ class DirectoryStore(LayerStore):
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
+        self._release()
+
+    def _release(self) -> None:
         for file in self._files:
             file.close()
         self._files.clear()
         self._lock.close()
+
+    def abandon(self) -> None:
+        """Have the thread release files and lock of a chain that nobody has closed.
+
+        As after a kill, the next process estimates the counts from the bits.
+        """
+        self._is_abandoned = True
+        self._stop.set()
+        if self._thread is not None and self._thread is not threading.current_thread():  # garbage is collected in any
+            self._thread.join()
 
     def start_syncing(self, interval: float) -> None:
         """Sync every *interval* seconds in a thread, and a last time on closing."""
@@ -220,13 +236,15 @@ class DirectoryStore(LayerStore):
         while not is_last:
             is_last = self._stop.wait(interval)
             try:
-                self.sync(is_last=is_last)
+                self.sync(is_last=is_last and not self._is_abandoned)
             except OSError as error:
                 logger.error(  # noqa: TRY400 - as above
                     "The filter in %s could not be written to disk (%s). It is complete as long as the machine runs; "
                     "after a power failure, URLs may be fetched again.",
                     *(self.directory, error.strerror),
                 )
+        if self._is_abandoned:
+            self._release()
 
 
 def open_layers(

@@ -41,14 +41,23 @@ def lock_directory(directory: str | os.PathLike[str]) -> Iterator[None]:
         raise UnusableError(f"The directory {path}", f"cannot be used: {reason}", advice=advice) from error
     try:
         if not _try_lock(fd):
+            if owner(path) == _this_process():
+                advice = "Close the filter or the crawl that uses it first, with its close() or a `with` block."
+                raise InUseError(
+                    f"The directory {path}", f"is in use by this process ({os.getpid()}) already", advice=advice
+                )
             advice = "Two processes cannot share a job directory. Stop the other one, or use another directory."
             raise InUseError(f"The directory {path}", f"is in use by {owner(path) or 'a process'}", advice=advice)
         with suppress(OSError):  # a full disk: nobody can be named then
             os.ftruncate(fd, 0)
-            os.write(fd, f"process {os.getpid()} on {platform.node()}\n".encode())
+            os.write(fd, f"{_this_process()}\n".encode())
         yield
     finally:
         os.close(fd)
+
+
+def _this_process() -> str:
+    return f"process {os.getpid()} on {platform.node()}"
 
 
 def owner(directory: Path) -> str:

@@ -6,6 +6,7 @@ import mmap
 import secrets
 from typing import TYPE_CHECKING
 
+from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.filter.layer import Layer
 
 if TYPE_CHECKING:
@@ -31,9 +32,22 @@ class LayerStore:
         return self._content
 
     def create(self, spec: LayerSpec, created: float) -> Layer:
-        """Return a new empty layer, begun at *created*. It costs memory only where it has been touched."""
-        # Private: in a shared mapping, what a forked child adds would look seen to its parent, which would skip it.
-        memory = mmap.mmap(-1, spec.nbytes, access=mmap.ACCESS_COPY)
+        """Return a new empty layer, begun at *created*. It costs memory only where it has been touched.
+
+        Raises:
+            UnusableError: There is no room for it.
+
+        """
+        try:
+            # Private: in a shared mapping, what a forked child adds would look seen to its parent, which would skip it.
+            memory = mmap.mmap(-1, spec.nbytes, access=mmap.ACCESS_COPY)
+        except (OSError, MemoryError, OverflowError) as error:
+            raise UnusableError(
+                "The filter in memory",
+                f"cannot be begun or grow: {getattr(error, 'strerror', '') or error}",
+                advice=f"A layer for {spec.capacity:,} fingerprints needs {spec.nbytes:,} bytes. Lower the capacity "
+                "(BLOOM_CAPACITY), which sizes the first layer: the filter grows by itself.",
+            ) from error
         if spec.nbytes >= _HUGE_PAGES_FROM and hasattr(mmap, "MADV_HUGEPAGE"):  # Linux
             memory.madvise(mmap.MADV_HUGEPAGE)
         return Layer(spec, memory, created)

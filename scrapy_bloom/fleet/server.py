@@ -29,6 +29,8 @@ AWAY = (
     OSError,
 )
 """A server that cannot be reached, or does not answer in time. A command may have been carried out."""
+FAILURES = (exceptions.RedisError, *AWAY)
+"""Everything that a command to a server may raise."""
 
 _SCRAPY_REDIS = {"REDIS_URL": "url", "REDIS_HOST": "host", "REDIS_PORT": "port", "REDIS_DB": "db"}
 # REDIS_PARAMS cannot change these options: how an answer is read, how long we wait for a connection and for an answer,
@@ -108,7 +110,7 @@ class Server:
                 "Write redis://[user:password@]host[:port][/database], with / @ : # in the password as %2F %40 %3A %23."
             )
             raise UnusableError(self.where, "has a URL or REDIS_PARAMS that cannot be read", advice=advice) from None
-        except (*AWAY, exceptions.RedisError) as error:
+        except FAILURES as error:
             advice = "Start it, or put the right address and password into BLOOM_REDIS_URL."
             raise UnusableError(self.where, f"cannot be used: {error}", advice=advice) from None
         self.client = client

@@ -76,6 +76,9 @@ def inspect_job(jobdir: str | os.PathLike[str]) -> JobInfo:
 
 def files_of(jobdir: str | os.PathLike[str]) -> tuple[Path, Path]:
     """Return the directory and the database of the job in *jobdir*. Raises UnusableError if there is none."""
+    if "://" in str(jobdir):
+        advice = "For a fleet, there are info, report, import, seed, requeue and forget."
+        raise UnusableError(jobdir, "is a server, and this command works on a job directory", advice=advice)
     directory = Path(jobdir, DIRECTORY)
     path = directory / NAME
     if repaired(path).exists():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import time
 from pathlib import Path
@@ -10,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_bloom.errors import InUseError, UnusableError
+from scrapy_bloom.errors import BloomError, InUseError, UnusableError
 from scrapy_bloom.filter import directory as directories
 from scrapy_bloom.filter import layerfile
+from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.filter.directory import open_filter
 from scrapy_bloom.filter.inspect import inspect_directory, reading
 from scrapy_bloom.filter.layer import LayerSpec
@@ -219,3 +221,23 @@ def test_the_watermark_stays_when_its_layer_is_too_old(tmp_path: Path, monkeypat
         chain.watermark = 8
     with open_filter(tmp_path, 100, max_age=100, clock=lambda: now) as chain:
         assert chain.watermark == 8
+
+
+def test_a_filter_that_nothing_refers_to_lets_go_of_its_files(tmp_path: Path) -> None:
+    """Opened twice in a process, the second call says that it is this process that has the filter; once the first is
+    garbage, its fingerprints are there."""
+    chain = open_filter(tmp_path, 100)
+    chain.add(b"one")
+    with pytest.raises(InUseError, match="this process"):
+        open_filter(tmp_path, 100)
+    del chain
+    gc.collect()
+    with open_filter(tmp_path, 100) as chain:
+        assert b"one" in chain
+        assert len(chain) == 1
+
+
+def test_a_filter_that_does_not_fit_into_memory_says_what_it_needs() -> None:
+    """As one in files does."""
+    with pytest.raises(BloomError, match="bytes"):
+        ScalableBloomFilter(10**18)
