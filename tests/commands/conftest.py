@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from scrapy_bloom.commands.command_line import main
+from tests.fleet.commands import Command
 from tests.support.crawls import Pages, Site
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     Answer = Callable[..., tuple[int, Any]]
-    Scrapy = Callable[..., subprocess.CompletedProcess[str]]
+    Scrapy = Callable[..., CompletedProcess[str]]
 
 PAGES = 80
 
@@ -38,11 +37,11 @@ SCHEDULER_PRIORITY_QUEUE = "scrapy.pqueues.DownloaderAwarePriorityQueue"
 """
 
 SPIDERS = """
-import os, scrapy
+import scrapy
 
 class Books(scrapy.Spider):
     name = "books"
-    start_urls = [os.environ.get("SITE", "http://127.0.0.1:1") + "/0"]
+    start_urls = ["SITE/0"]
 
     def parse(self, response):
         yield {"url": response.url}
@@ -89,34 +88,33 @@ def asked_for(site: Site) -> set[int]:
 
 
 @pytest.fixture(scope="session")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def project(tmp_path_factory: pytest.TempPathFactory, site: Site) -> Path:
     """A project with the spider ``books``."""
     project = tmp_path_factory.mktemp("project")
     (project / "shop").mkdir()
     (project / "scrapy.cfg").write_text("[settings]\ndefault = shop.settings\n")
     (project / "shop" / "__init__.py").touch()
     (project / "shop" / "settings.py").write_text(SETTINGS)
-    (project / "shop" / "spiders.py").write_text(SPIDERS)
+    (project / "shop" / "spiders.py").write_text(SPIDERS.replace("SITE", site.url))
     return project
 
 
 @pytest.fixture(scope="session")
-def scrapy(project: Path, site: Site) -> Scrapy:
+def scrapy(project: Path) -> Scrapy:
     """Runs ``scrapy`` in the project; returns what it printed."""
-    environment = {**os.environ, "SITE": site.url}
-    environment.pop("SCRAPY_SETTINGS_MODULE", None)
 
-    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "scrapy", *map(str, arguments)]
-        return subprocess.run(
-            command, cwd=project, env=environment, capture_output=True, text=True, check=False, timeout=180
-        )
+    def run(*arguments: object) -> CompletedProcess[str]:
+        (project / "log").unlink(missing_ok=True)
+        command = Command(project, "scrapy", *map(str, arguments))
+        out = command.finish()
+        assert command.code is not None
+        return CompletedProcess(arguments, command.code, out, command.log())
 
     return run
 
 
 @pytest.fixture(scope="session")
-def left(tmp_path_factory: pytest.TempPathFactory, scrapy: Callable[..., subprocess.CompletedProcess[str]]) -> Path:
+def left(tmp_path_factory: pytest.TempPathFactory, scrapy: Scrapy) -> Path:
     """A job that was stopped in the middle: pages pending, one failed, a feed begun. Not to be changed."""
     jobdir = tmp_path_factory.mktemp("left") / "books"
     feed = f"{jobdir}.jl"

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 import scrapy_bloom
 from scrapy_bloom.commands.command_line import COMMANDS, main
 from scrapy_bloom.commands.terminal import OK, PIPE_CLOSED, USAGE, table, tracked, write
+
+if TYPE_CHECKING:
+    from tests.commands.conftest import Scrapy
 
 ROOT = Path(__file__).parents[2]
 
@@ -74,32 +79,40 @@ def test_what_cannot_be_typed_is_one_line_that_says_what_can(
     assert allowed in told.err.replace("'", "")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "told"),
-    [
-        (["crawl", "--help"], OK, "--workers"),
-        (["crawl", "books"], USAGE, 'pip install "scrapy-bloom[fleet]", or in a checkout pip install ".[fleet]"'),
-        (["import", "redis://localhost", "books"], USAGE, "scrapy-bloom[fleet]"),
-        (["info", "redis://localhost", "bloom:books"], USAGE, "scrapy-bloom[fleet]"),
-        (["report", "redis://localhost", "bloom:books", "-o", "page.html"], USAGE, "scrapy-bloom[fleet]"),
-    ],
-)
-def test_without_the_extra_the_commands_of_a_fleet_say_what_to_install(
-    arguments: list[str], code: int, told: str
-) -> None:
+WITHOUT_THE_EXTRA: list[tuple[list[str], int, str]] = [
+    (["crawl", "--help"], OK, "--workers"),
+    (["crawl", "books"], USAGE, 'pip install "scrapy-bloom[fleet]", or in a checkout pip install ".[fleet]"'),
+    (["import", "redis://localhost", "books"], USAGE, "scrapy-bloom[fleet]"),
+    (["info", "redis://localhost", "bloom:books"], USAGE, "scrapy-bloom[fleet]"),
+    (["report", "redis://localhost", "bloom:books", "-o", "page.html"], USAGE, "scrapy-bloom[fleet]"),
+]
+
+
+def test_without_the_extra_the_commands_of_a_fleet_say_what_to_install() -> None:
     """In one line, for an installation from an index and for one from a checkout. Their help needs no extra."""
     program = """
-import importlib.util, sys
+import contextlib, importlib.util, io, json, sys
 find_spec = importlib.util.find_spec
 sys.modules |= {"redis": None, "msgpack": None}  # as if not installed
 importlib.util.find_spec = lambda name, *rest: None if name in ("redis", "msgpack") else find_spec(name, *rest)
 from scrapy_bloom.commands.command_line import main
-sys.exit(main())
+for line in sys.stdin:
+    out, err, code = io.StringIO(), io.StringIO(), None
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            code = main(json.loads(line))
+        except SystemExit as ended:
+            code = ended.code
+    print(json.dumps([code, out.getvalue(), err.getvalue()]))
 """
-    command = [sys.executable, "-c", program, *arguments]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=180)
-    assert (ran.returncode, ran.stderr.count("\n")) == (code, 0 if code == OK else 1), ran.stderr
-    assert told in ran.stdout + ran.stderr
+    lines = "\n".join(json.dumps(arguments) for arguments, *_ in WITHOUT_THE_EXTRA)
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, input=lines, capture_output=True, text=True, check=True
+    )
+    for (_, code, told), line in zip(WITHOUT_THE_EXTRA, ran.stdout.splitlines(), strict=True):
+        found, out, err = json.loads(line)
+        assert (found, err.count("\n")) == (code, 0 if code == OK else 1), err
+        assert told in out + err
 
 
 def test_without_a_command_all_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -135,20 +148,16 @@ def test_an_option_without_a_value_is_one_line(capsys: pytest.CaptureFixture[str
     assert "NAME=VALUE" in capsys.readouterr().err
 
 
-def test_the_module_runs_as_a_program() -> None:
+def test_the_module_runs_as_a_program(tmp_path: Path) -> None:
     """It prints to standard output and returns the exit code of the command."""
-    command = [sys.executable, "-m", "scrapy_bloom", "plan", "--urls"]
-    ran = subprocess.run([*command, "1e6"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=180)
-    assert "BLOOM_CAPACITY = 1_000_000\n" in ran.stdout
-    assert (
-        subprocess.run([*command, "none"], cwd=ROOT, capture_output=True, check=False, timeout=180).returncode == USAGE
-    )
+    command = [sys.executable, "-m", "scrapy_bloom", "check", str(tmp_path), "http://a.example/"]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout, str(tmp_path) in ran.stderr) == (USAGE, "", True)
 
 
-def test_scrapy_hands_its_arguments_on(tmp_path: Path) -> None:
+def test_scrapy_hands_its_arguments_on(scrapy: Scrapy) -> None:
     """`scrapy bloom` gives the same answers and exit codes, also for options that Scrapy does not know."""
-    command = [sys.executable, "-m", "scrapy", "bloom", "plan", "--urls", "1e6", "--json"]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=180)
+    ran = scrapy("bloom", "plan", "--urls", "1e6", "--json")
     assert (ran.returncode, ran.stderr) == (OK, "")
     assert '"urls": 1000000' in ran.stdout
 
@@ -162,7 +171,7 @@ import scrapy_bloom.commands.scrapy_command
 print(*sorted(set(sys.modules) - before))
 """
     command = [sys.executable, "-c", program]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=180)
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     names = ["scrapy_bloom", "scrapy_bloom.commands", "scrapy_bloom.commands.scrapy_command"]
     assert ran.stdout.split() == names
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
 import sqlite3
-import subprocess
-import sys
 import time
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from scrapy import Request
 
@@ -20,12 +16,13 @@ from scrapy_bloom.commands.command_line import main
 from scrapy_bloom.commands.info import info
 from scrapy_bloom.commands.terminal import OK, WRONG
 from tests.commands.conftest import fetched
-from tests.support.engine import opened, snapshot
+from tests.fleet.commands import Command
+from tests.support.engine import opened, snapshot, wait_for_job
 
 if TYPE_CHECKING:
     import pytest
 
-    from tests.commands.conftest import Answer, Site
+    from tests.commands.conftest import Answer
 
 
 def state_of(directory: Path) -> dict[str, tuple[int, bytes]]:
@@ -77,22 +74,16 @@ def test_watching_ends_with_the_crawl(left: Path, capsys: pytest.CaptureFixture[
 
 
 def test_a_running_and_a_killed_crawl_are_told(
-    tmp_path: Path, project: Path, site: Site, answer: Answer, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, project: Path, answer: Answer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Beside a crawl, what is pending at its last commit; after kill -9, the same, and that it was not closed."""
-    command = [sys.executable, "-m", "scrapy", "crawl", "books", "-s", f"JOBDIR={tmp_path}", "-s", "DOWNLOAD_DELAY=0.1"]
-    environment = {**os.environ, "SITE": site.url}
-    with subprocess.Popen(command, cwd=project, env=environment, stderr=subprocess.DEVNULL) as process:
-        try:
-            found: dict[str, Any] = {}
-            while not found.get("pending"):
-                assert process.poll() is None
-                time.sleep(0.05)
-                code, told = answer("info", tmp_path)
-                found = told if code == OK else {}  # it is about to begin
-            assert (found["in_use"], found["clean"]) == (True, False)
-        finally:
-            process.send_signal(signal.SIGKILL)
+    crawl = Command(project, "scrapy", "crawl", "books", "-s", f"JOBDIR={tmp_path}", "-s", "DOWNLOAD_DELAY=0.1")
+    try:
+        wait_for_job(tmp_path, lambda info: info.state.pending)
+        _, found = answer("info", tmp_path)
+        assert (found["in_use"], found["clean"]) == (True, False)
+    finally:
+        crawl.kill()
     code, found = answer("info", tmp_path)
     assert (code, found["in_use"], found["clean"], found["urls_are_estimated"]) == (OK, False, False, True)
     assert found["pending"] > 0

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import signal
-import subprocess
 import sys
 import threading
 import tracemalloc
@@ -22,7 +20,7 @@ from scrapy_bloom.commands.terminal import OK, USAGE, WRONG
 from scrapy_bloom.filter.directory import open_filter
 from scrapy_bloom.job.inspect import inspect_job
 from tests.commands.conftest import asked_for, fetched
-from tests.fleet.servers import RedisServer, wait_until
+from tests.fleet.servers import RedisServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -148,28 +146,6 @@ def test_a_crawl_fetches_the_seeds_by_its_default_callback(
     assert scrapy("bloom", "seed", job, tmp_path / "list", "--spider", "films").returncode == USAGE
 
 
-def test_a_kill_loses_and_doubles_nothing(tmp_path: Path, answer: Answer) -> None:
-    """Killed in the middle and repeated, each URL is pending once."""
-    count, job = 60_000, tmp_path / "job"
-    (tmp_path / "list").write_text("".join(f"http://host-{n % 7}.example/{n}\n" for n in range(count)))
-    command = [sys.executable, "-m", "scrapy_bloom", "seed", str(job), str(tmp_path / "list")]
-    with subprocess.Popen(command, cwd=tmp_path) as process:
-        wait_until(lambda: (job / "requests.bloom" / "job.sqlite").exists() and is_begun(job), "some are pending")
-        process.send_signal(signal.SIGKILL)
-    before = inspect_job(job).state.pending
-    code, found = answer("seed", job, tmp_path / "list")
-    assert (code, found["new"]) == (OK, count - before)
-    assert answer("verify", job)[0] == OK
-    assert len(set(pending(job))) == len(pending(job)) == count
-
-
-def is_begun(job: Path) -> bool:
-    try:
-        return inspect_job(job).state.pending > 0
-    except Exception:  # it is being created
-        return False
-
-
 def test_a_fleet_is_seeded(tmp_path: Path, scrapy: Scrapy, site: Site) -> None:
     """Its workers fetch each seed once; without the spider's name it is not known which fleet it is."""
     urls = [f"{site.url}/fleet?{number}" for number in range(30)]
@@ -192,7 +168,7 @@ def test_a_fleet_is_seeded(tmp_path: Path, scrapy: Scrapy, site: Site) -> None:
 def test_memory_does_not_grow_with_the_file(tmp_path: Path, kind: str) -> None:
     """The lines of a list and the entries of a sitemap pass through."""
     peaks = []
-    for count in (1_000, 30_000):
+    for count in (1_000, 8_000):
         urls = [f"http://a.example/{number}" for number in range(count)]
         content = "\n".join(urls).encode() if kind == "list" else gzip.compress(sitemap(urls))
         (tmp_path / kind).write_bytes(content)
@@ -201,4 +177,4 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path, kind: str) -> None:
         assert sum(1 for _ in locations_in(str(tmp_path / kind), [])) == count
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    assert peaks[1] < peaks[0] + 1_000_000
+    assert peaks[1] < peaks[0] + 300_000
