@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from scrapy_bloom.frontier.page import Page
-    from scrapy_bloom.job.starts import StartUrls
 
 logger = logging.getLogger(__name__)
 
@@ -93,14 +92,14 @@ class DurableScheduler(BaseScheduler):
         crawl = self.crawl
         assert crawl.store is not None  # noqa: S101 - open() has opened it
         parent = crawl.pages.current()
-        fingerprint = start_urls = mark = None
+        fingerprint = place = mark = None
         if request in crawl.pages.given_back:
             crawl.pages.given_back.discard(request)
         elif crawl.delta is not None and crawl.delta.skips(request):
             return False
         elif request.dont_filter:
-            start_urls, is_skipped = self._look_among_start_urls(request, parent)
-            if is_skipped:
+            place = self._place_among_start_urls(request, parent)
+            if place is not None and crawl.parts.start_urls.is_taken_in(place):
                 return False
         else:
             seen, fingerprint = crawl.decisions.made_by(self.df.request_seen, request)
@@ -114,19 +113,17 @@ class DurableScheduler(BaseScheduler):
         except BloomError as error:
             crawl.fail(error)
             return False
-        if start_urls is not None:
-            start_urls.pushed(is_durable=is_durable)
+        if place is not None and is_durable:
+            crawl.parts.start_urls.take_in(place)
         self.stats.inc_value("scheduler/enqueued/disk" if is_durable else "scheduler/enqueued/memory")
         self.stats.inc_value("scheduler/enqueued")
         crawl.progress.estimate.queued.append(request.meta.get("depth"))
         return True
 
-    def _look_among_start_urls(self, request: Request, parent: Page | None) -> tuple[StartUrls | None, bool]:
-        """Return the start URLs if a job counts *request*, to which *parent* led, as one; and whether it is skipped."""
-        start_urls = self.crawl.parts.start_urls
-        if start_urls is None or parent is not None or not request.meta.get("is_start_request"):
-            return None, False
-        return start_urls, start_urls.skips(request)
+    def _place_among_start_urls(self, request: Request, parent: Page | None) -> int | None:
+        """Return the place of *request*, to which *parent* led, among the start URLs that the job notes."""
+        is_start = parent is None and self.crawl.job is not None and request.meta.get("is_start_request")
+        return self.crawl.parts.start_urls.place_of(request) if is_start else None
 
     def next_request(self) -> Request | None:
         """Return the next request, or None."""

@@ -29,7 +29,7 @@ class CommitParts:
         """The feeds whose files are part of each commit."""
         self.journal: FeedJournal | None = None
         """The journal of the feeds, in a fleet's worker that has a job directory."""
-        self.start_urls: StartUrls | None = None
+        self.start_urls = StartUrls(None, None)
         """The start URLs that a job has taken in."""
         self._spider_state = SpiderState()
 
@@ -50,8 +50,7 @@ class CommitParts:
         if delta is not None:
             delta.commit_begins()
         batch.note("state", self._spider_state.changed(self._crawler.spider))
-        if self.start_urls is not None:
-            batch.note("state", self.start_urls.changed())
+        batch.note("state", self.start_urls.changed())
         batch.failed += self._failures.to_commit
         self._failures.to_commit.clear()
         self._progress.prepare_commit(batch, store, is_last=is_last)

@@ -1,4 +1,4 @@
-"""Counts the start URLs that a job has taken in, so that a resumed run goes on after them.
+"""Notes the start URLs that a job has taken in, so that a resumed run does not ask for them again.
 
 This works for spiders that use Scrapy's own ``Spider.start()`` over ``start_urls``. All other start requests are made
 again in each run.
@@ -7,6 +7,8 @@ again in each run.
 from __future__ import annotations
 
 import json
+from bisect import bisect
+from collections import deque
 from hashlib import sha1
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +18,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 NOTE = "start_urls"
+LOOK_AHEAD = 1_000
+"""Start URLs behind the last one among which the next is looked for: so many in a row a middleware may leave out."""
 
 
 class StartUrls:
-    """The start URLs of one run.
+    """The start URLs of one run. They have places in their list, counted from 0.
 
     Args:
         spider: Its list is read when the first start request comes.
-        noted: What the last commit of an unfinished job noted; None: the list is begun.
+        noted: The places that an unfinished job has taken in, as its last commit noted them; None: none.
 
     """
 
@@ -31,36 +35,48 @@ class StartUrls:
         self._spider, self._noted = spider, noted
         self._urls: Sequence[str] | None = None
         self._digest = ""
-        self._next = 0  # place in the list of the next start request
-        self._taken_in = 0  # how many an earlier run has taken in, or this one
-        self._is_counting = True
-        self._is_of_list = False  # whether the last request was of the list
+        self._next = 0  # the first place that no start request of this run has had
+        self._ahead: deque[str] = deque()  # URLs from there on, as a Request has them
+        self._taken_in: list[list[int]] = []  # ranges of places: first, and the one behind the last
         self._written = noted
 
-    def skips(self, request: Request) -> bool:
-        """Return whether an earlier run has taken in *request*, an unfiltered request of ``start()``."""
+    def place_of(self, request: Request) -> int | None:
+        """Return the place of *request*, an unfiltered request of ``start()``; None if it is not of the list.
+
+        A middleware may add requests, change them or leave some out. If it changes the order, some are asked for again.
+        """
         if self._urls is None:
             self._read()
-        assert self._urls is not None  # noqa: S101 - has been read
-        # Only the next of the list counts: a middleware may have put in others, dropped some, or shuffled them.
-        if self._next == len(self._urls) or Request(self._urls[self._next]).url != request.url:
-            self._is_of_list = False
-            return False
-        self._is_of_list = True
+        if request.url not in self._look_ahead(1) and request.url not in self._look_ahead(LOOK_AHEAD):
+            return None
+        while self._ahead.popleft() != request.url:
+            self._next += 1
         self._next += 1
-        return self._next <= self._taken_in
+        return self._next - 1
 
-    def pushed(self, *, is_durable: bool) -> None:
-        """Note that the last request was pushed; unless it *is_durable*, the next run asks for it and later ones."""
-        if not self._is_of_list:
-            return
-        self._is_counting &= is_durable
-        if self._is_counting:
-            self._taken_in = max(self._taken_in, self._next)
+    def _look_ahead(self, count: int) -> deque[str]:
+        urls, ahead = self._urls or (), self._ahead
+        for url in urls[self._next + len(ahead) : self._next + count]:
+            ahead.append(Request(url).url)
+        return ahead
+
+    def is_taken_in(self, place: int) -> bool:
+        """Return whether the job has the request at *place*: it is pending, or was."""
+        at = bisect(self._taken_in, [place, len(self._urls or ())])
+        return at > 0 and place < self._taken_in[at - 1][1]
+
+    def take_in(self, place: int) -> None:
+        """Note that the request at *place* is part of the next commit."""
+        ranges = self._taken_in
+        at = bisect(ranges, [place, place])
+        if at and ranges[at - 1][1] == place:
+            ranges[at - 1][1] += 1
+        else:
+            ranges.insert(at, [place, place + 1])
 
     def changed(self) -> dict[str, bytes]:
         """Return the note that a commit is to hold, if it has changed since the last."""
-        if not self._next:
+        if self._urls is None:
             return {}
         note = json.dumps([self._taken_in, self._digest]).encode()
         if note == self._written:
@@ -73,7 +89,7 @@ class StartUrls:
         self._digest = sha1("\n".join(self._urls).encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()
         if self._noted is not None:
             taken_in, digest = json.loads(self._noted)
-            self._taken_in = taken_in if digest == self._digest else 0
+            self._taken_in = taken_in if digest == self._digest else []
 
 
 def _list_of(spider: Spider | None) -> Sequence[str]:

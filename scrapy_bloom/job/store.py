@@ -315,7 +315,8 @@ class JobStore(MemoryStore):
         if self.in_memory.size:
             logger.warning(
                 "%s could not be serialized and existed in memory only. %s that led to them are fetched again by the "
-                "next run",
+                "next run. If runs end before such pages are complete, the job gets no further: let runs last longer, "
+                "or make the callbacks methods of the spider",
                 counted(self.in_memory.size, "pending request"),
                 counted(self._open_pages.waiting(), "page"),
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 from scrapy import Request, Spider, signals
@@ -152,13 +152,29 @@ def test_a_finished_job_begins_its_list_again(tmp_path: Path) -> None:
         assert engine.push(*map(start_request, LIST)) == [True] * 4
 
 
-def test_start_urls_from_the_first_in_memory_only_on_are_asked_for_again(tmp_path: Path) -> None:
-    """A request that cannot be serialized is lost with the process. The count ends before it."""
+def test_a_start_url_in_memory_only_is_asked_for_again(tmp_path: Path) -> None:
+    """A request that cannot be serialized is lost with the process."""
     requests = [start_request(url, **{"live": lambda: None} if n == 1 else {}) for n, url in enumerate(LIST)]
     with opened(tmp_path / "job", spider=Listed) as engine:
         assert engine.push(*requests) == [True] * 4
     with opened(tmp_path / "job", spider=Listed) as engine:
-        assert engine.push(*map(start_request, LIST)) == [False, True, True, True]
+        assert engine.push(*map(start_request, LIST)) == [False, True, False, False]
+
+
+class ManyListed(PlainSpider):
+    start_urls: ClassVar[list[str]] = [f"http://a.example/{n}" for n in range(1_200)]
+
+
+def test_a_middleware_may_leave_out_start_urls_and_add_others(tmp_path: Path) -> None:
+    """A resumed job asks for those that it has not taken in, and for none behind them."""
+    urls = ManyListed.start_urls
+    first, then = [*urls[:2], "data:,new", *urls[5:8], urls[1007]], [*urls[:9], "data:,new", *urls[1000:1010]]
+    with opened(tmp_path / "job", spider=ManyListed) as engine:
+        assert engine.push(*map(start_request, first)) == [True] * len(first)
+    with opened(tmp_path / "job", spider=ManyListed) as engine:
+        assert engine.push(*map(start_request, then)) == [url not in first or url == "data:,new" for url in then]
+    with opened(tmp_path / "job", spider=ManyListed) as engine:
+        assert engine.push(*map(start_request, urls)) == [url not in {*first, *then} for url in urls]
 
 
 def test_an_unfiltered_request_of_a_page_is_none_of_the_list(tmp_path: Path) -> None:
