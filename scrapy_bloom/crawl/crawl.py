@@ -155,7 +155,7 @@ class Crawl:
             store = self._opened_store()
             on_error.pop_all()
         self.store = store
-        self.decisions.begin(store, self.delta, self.failures.twice if self.settings.forget_failed else None)
+        self.decisions.begin(store, self.delta, self.failures if self.settings.forget_failed else None)
         if self.delta is not None:
             of_request, current = self.decisions.fingerprints.of_request, self.pages.current
             self.delta.begin(store, of_request, current, has_feeds=bool(self.parts.feeds))
@@ -237,7 +237,8 @@ class Crawl:
         if page.result.outcome is Outcome.FAILED:
             if (row := self.failures.add(request, page.result.reason)) is not None:
                 page.items.append((self.failures.to_commit.append, row))
-            self._take_back(request)
+            if self.settings.forget_failed:
+                self.decisions.take_back(page, self.failures.take_back(request, self.decisions.fingerprints))
         if self.delta is not None:
             self.delta.done(page)
         if self.guard is not None:
@@ -245,10 +246,10 @@ class Crawl:
         self.store.done(page)
 
     def _take_back(self, request: Request) -> None:
-        """With ``BLOOM_FORGET_FAILED``, make *request*, which failed, new again, and what was redirected to it."""
-        if self.settings.forget_failed:
-            for failed in self.failures.new_again(request, self.decisions.fingerprints):
-                self.decisions.forget(failed)
+        """With ``BLOOM_FORGET_FAILED``, make *request* of another scheduler, which failed, new again."""
+        if self.settings.forget_failed and self.store is not None:
+            for fingerprint in self.failures.take_back(request, self.decisions.fingerprints):
+                self.store.forget(fingerprint)
 
     def is_over(self) -> bool:
         """Return whether all that is pending is given up by the loop guard, or is of hosts that are full."""

@@ -6,13 +6,15 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Sequence
 
     from scrapy import Request
 
     from scrapy_bloom.crawl.delta import Delta
+    from scrapy_bloom.crawl.failures import Failures
     from scrapy_bloom.crawl.guard import LoopGuard
     from scrapy_bloom.crawl.progress import Progress
+    from scrapy_bloom.frontier.page import Page
     from scrapy_bloom.frontier.store import Store
     from scrapy_bloom.url.fingerprint import Fingerprints
 
@@ -54,11 +56,11 @@ class Decisions:
         self._open_crawl()  # for schedulers that never open their filter
         return self._add(fingerprint)
 
-    def begin(self, store: Store, delta: Delta | None, failed_twice: Collection[bytes] | None) -> None:
-        """Decide by what *store* and *delta* know. What *failed_twice* in this run counts as seen until it ends."""
+    def begin(self, store: Store, delta: Delta | None, failures: Failures | None) -> None:
+        """Decide by what *store* and *delta* know; with *failures*, which ``BLOOM_FORGET_FAILED`` takes back."""
         self._store, self._delta, add = store, delta, store.add
-        if failed_twice is not None:
-            add = _adding_unless(failed_twice, add)
+        if failures is not None:
+            add = failures.following_once(add)
         self._add = add if self._guard is None else self._guard.counting(add)
 
     def decide(self, request: Request) -> Decision:
@@ -81,6 +83,12 @@ class Decisions:
         seen = request_seen(request)
         decision: Decision | None = self.last
         return seen, decision.fingerprint if decision is not None and decision.is_new else None
+
+    def take_back(self, page: Page, fingerprints: Sequence[bytes]) -> None:
+        """Take back *fingerprints* of *page*, which has failed, with its commit: then or earlier, they are new."""
+        self._forgotten += 1
+        if self._store is not None:
+            self._store.take_back(page, fingerprints)
 
     def forget(self, request: Request) -> None:
         """Take *request* back: in this run or a later one, the next one like it is new. Never raises."""
@@ -127,7 +135,3 @@ class Decisions:
             self._progress.dropped_links(len(fingerprints))
         if self._guard is not None:
             self._guard.count_links(fingerprints)
-
-
-def _adding_unless(failed: Collection[bytes], add: Callable[[bytes], bool]) -> Callable[[bytes], bool]:
-    return lambda fingerprint: fingerprint not in failed and add(fingerprint)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from scrapy import Request
@@ -16,6 +15,8 @@ from scrapy_bloom.job.records import FailedRow
 from scrapy_bloom.job.store import JobStore
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from scrapy.crawler import Crawler
 
     from scrapy_bloom.frontier.store import Store
@@ -37,28 +38,39 @@ class Failures:
         """Statuses of an answer that count as a failure: by then the retries are used up."""
         self.to_commit: list[FailedRow] = []
         """Rows of done pages for the next commit."""
-        self._once = ScalableBloomFilter(1_000, 1e-3)
-        self.twice: set[bytes] = set()
-        """Fingerprints of requests that count as seen until this run ends: they failed a second time in it."""
+        self._failed = ScalableBloomFilter(1_000, 1e-3)
+        self._followed_again: set[bytes] = set()
 
     def begin(self, store: Store) -> None:
         """Begin to list what fails, if *store* is a job's."""
         if isinstance(store, JobStore):
             self._listed = store.database.count_failed()
 
-    def new_again(self, request: Request, fingerprints: Fingerprints) -> list[Request]:
-        """Return the requests that are new again because *request* has failed: itself, and those redirected to it.
+    def take_back(self, request: Request, fingerprints: Fingerprints) -> list[bytes]:
+        """Return the fingerprints of *request*, which has failed, and of those redirected to it: they are new again."""
+        taken_back = []
+        for failed in (request, *map(Request, request.meta.get("redirect_urls", ()))):
+            try:
+                taken_back.append(fingerprints.of_request(failed))
+            except Exception:  # of a fingerprinter of the user's
+                logger.exception("%s could not be taken back, and counts as seen", failed)
+        self._failed.update(taken_back)
+        return taken_back
 
-        A later link to such a page is followed once in this run. Otherwise failing pages that link to each other would
-        be fetched for ever.
+    def following_once(self, add: Callable[[bytes], bool]) -> Callable[[bytes], bool]:
+        """Return *add*, so that a link to a page that has failed in this run is followed once.
+
+        Otherwise failing pages that link to each other would be fetched for ever.
         """
-        requests = [request, *map(Request, request.meta.get("redirect_urls", ()))]
-        for failed in requests:
-            with suppress(Exception):  # of a fingerprinter of the user's: Decisions.forget() reports it
-                fingerprint = fingerprints.of_request(failed)
-                if not self._once.add(fingerprint):
-                    self.twice.add(fingerprint)
-        return requests
+
+        def add_once(fingerprint: bytes) -> bool:
+            if fingerprint in self._followed_again or not add(fingerprint):
+                return False
+            if fingerprint in self._failed:
+                self._followed_again.add(fingerprint)
+            return True
+
+        return add_once
 
     def add(self, request: Request, reason: str) -> FailedRow | None:
         """Count *request*, which has failed for good, and return its row for the job's list, if the job lists it."""

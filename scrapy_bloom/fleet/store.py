@@ -318,6 +318,11 @@ class FleetStore:
         """Let the commands see what this worker knows for the estimate of pages left."""
         self._client.send(Note(self._process, known))
 
+    def take_back(self, page: Page, fingerprints: Sequence[bytes]) -> None:  # noqa: ARG002 - as in every store
+        """Take back *fingerprints* of *page*, which has failed."""
+        for fingerprint in fingerprints:
+            self.forget(fingerprint)
+
     def forget(self, fingerprint: bytes) -> bool:
         """Take *fingerprint* back on the server; return whether this worker knew it.
 

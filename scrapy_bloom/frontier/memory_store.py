@@ -125,6 +125,11 @@ class MemoryStore:
     def space_out(self, slot: str, delay: float) -> None:
         """Do nothing: the downloader keeps *delay*, and there is no other process."""
 
+    def take_back(self, page: Page, fingerprints: Sequence[bytes]) -> None:  # noqa: ARG002 - as in every store
+        """Take back *fingerprints* of *page*, which has failed."""
+        for fingerprint in fingerprints:
+            self.forget(fingerprint)
+
     def forget(self, fingerprint: bytes) -> bool:
         """Take *fingerprint* back; return False if it was not known."""
         return self.chain.forget(fingerprint)

@@ -79,6 +79,9 @@ class Store(Protocol):
     def note_estimate(self, known: bytes) -> None:
         """Let others see what this process knows for the estimate of pages left, if others crawl with it."""
 
+    def take_back(self, page: Page, fingerprints: Sequence[bytes]) -> None:
+        """Take back *fingerprints* of *page*, which has failed and is about to be done, when it is committed."""
+
     def forget(self, fingerprint: bytes) -> bool:
         """Take *fingerprint* back; return False if it was not known."""
 

@@ -172,6 +172,7 @@ class Database:
         """Write the notes of *batch* and *state*; delete those without a body, and those of finished feeds."""
         notes = [("feed", feed.path, _packed(feed)) for feed in batch.feeds if not feed.is_finished]
         notes += [(topic, key, body) for (topic, key), body in batch.notes.items() if body]
+        notes += [("forgotten", fingerprint.hex(), b"forgotten") for fingerprint in batch.forgotten]
         outdated = [topic_and_key for topic_and_key, body in batch.notes.items() if not body]
         outdated += [("feed", feed.path) for feed in batch.feeds if feed.is_finished]
         self.writer.executemany("DELETE FROM note WHERE topic = ? AND key = ?", outdated)
@@ -241,7 +242,7 @@ class Database:
         return commits
 
     def notes(self, topic: str) -> dict[str, bytes]:
-        """Return the notes on *topic* by key. Topics are ``state``, ``feed``, ``kind``, ``pages`` and ``call``."""
+        """Return the notes on *topic* by key. Topics: ``state feed kind pages call forgotten``."""
         rows = self.select("SELECT key, body FROM note WHERE topic = ?", topic)
         return {key: self._whole(topic, key, row) for key, row in rows}
 

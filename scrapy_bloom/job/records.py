@@ -132,6 +132,8 @@ class Batch:
     notes: dict[tuple[str, str], bytes] = field(default_factory=dict)
     """Other notes, by topic and key."""
     failed: list[FailedRow] = field(default_factory=list)
+    forgotten: list[bytes] = field(default_factory=list)
+    """Fingerprints that are taken back with this commit. The filter forgets them once it is written."""
     put_back: list[int] = field(default_factory=list)
     """Ids of failed requests that are pending again."""
     figures: list[Figures] = field(default_factory=list)
@@ -142,7 +144,7 @@ class Batch:
     def is_empty(self) -> bool:
         """Return whether there is nothing to write."""
         changes = self.added, self.done, self.fingerprints, self.feeds
-        return not any(changes) and not any((self.notes, self.failed, self.put_back, self.figures))
+        return not any(changes) and not any((self.notes, self.failed, self.forgotten, self.put_back, self.figures))
 
     def note(self, topic: str, bodies: Mapping[str, bytes]) -> None:
         """Write *bodies* on *topic*, by key."""

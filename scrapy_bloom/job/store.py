@@ -107,6 +107,8 @@ class JobStore(MemoryStore):
         # It has no share and no limit of pages: requests that these hold back would be lost with the process.
         self.in_memory = Frontier(is_lifo=lifo, active=self.frontier.active, paused=paused)
         self._open_pages = OpenPages(self.frontier)
+        self._forgotten: set[bytes] = set()
+        """Fingerprints that are new again, though the filter has them until the commit of their pages."""
         self._commits = Commits(self.database, self.chain, self._fill, self._written)
         self._last_id = self.before.last_id
 
@@ -147,6 +149,8 @@ class JobStore(MemoryStore):
             self._share.load(self.database.notes("kind"))
         if self.pages is not None:
             self.pages.counts.update(self.database.pages())
+        for key in self.database.notes("forgotten"):  # a kill came before the filter could
+            self._forget_committed(bytes.fromhex(key))
         with _without_garbage_collection():
             self.frontier.restore(self.database.lanes())
         self.paused.restore(self.database.notes("state"))
@@ -182,24 +186,49 @@ class JobStore(MemoryStore):
         if (
             fingerprint in waiting
             or fingerprint in self._commits.writing.fingerprints
-            or self.chain.contains(fingerprint)
+            or (self.chain.contains(fingerprint) and fingerprint not in self._forgotten)
             or fingerprint in self._open_pages.unsaved
         ):
             return False
+        if self._forgotten:
+            self._forgotten.discard(fingerprint)
         waiting[fingerprint] = None
         return True
 
     def seen(self, fingerprints: Sequence[bytes]) -> list[bool]:
         """Return for each of *fingerprints* whether it was added before. Remembers nothing."""
         waiting, writing = self._commits.batch.fingerprints, self._commits.writing.fingerprints
-        unsaved = self._open_pages.unsaved
+        unsaved, forgotten = self._open_pages.unsaved, self._forgotten
         return [
-            fingerprint in waiting or fingerprint in writing or fingerprint in self.chain or fingerprint in unsaved
+            fingerprint in waiting
+            or fingerprint in writing
+            or (fingerprint in self.chain and fingerprint not in forgotten)
+            or fingerprint in unsaved
             for fingerprint in fingerprints
         ]
 
+    def take_back(self, page: Page, fingerprints: Sequence[bytes]) -> None:
+        """Take back *fingerprints* of *page*, which has failed: at once in this run, and in the commit of the page."""
+        for fingerprint in fingerprints:
+            if not self._forget_waiting(fingerprint) and self.chain.contains(fingerprint):
+                self._forgotten.add(fingerprint)
+                page.items.append((self._forget_with_commit, fingerprint))
+
+    def _forget_with_commit(self, fingerprint: bytes) -> None:
+        self._commits.batch.forgotten.append(fingerprint)
+
+    def _forget_committed(self, fingerprint: bytes) -> None:
+        self.chain.forget(fingerprint)
+        self._forgotten.discard(fingerprint)
+        self._commits.batch.note("forgotten", {fingerprint.hex(): b""})
+
     def forget(self, fingerprint: bytes) -> bool:
         """Take *fingerprint* back, durably. Return False if it was not known."""
+        was_waiting = self._forget_waiting(fingerprint)
+        return self.chain.forget(fingerprint) or was_waiting
+
+    def _forget_waiting(self, fingerprint: bytes) -> bool:
+        """Forget *fingerprint* where no commit has written it; return whether it was there."""
         commits = self._commits
         if fingerprint in commits.writing.fingerprints:
             commits.wait()
@@ -208,7 +237,7 @@ class JobStore(MemoryStore):
         unsaved = self._open_pages.unsaved.pop(fingerprint, None)
         if unsaved is not None:
             unsaved.fingerprint = None
-        return self.chain.forget(fingerprint) or unsaved is not None or any(is_waiting)
+        return unsaved is not None or any(is_waiting)
 
     def push(
         self, request: Request, fingerprint: bytes | None, parent: Page | None = None, mark: Mark | None = None
@@ -294,6 +323,7 @@ class JobStore(MemoryStore):
     def _fill(self, batch: records.Batch) -> records.State:
         """Add to *batch* what belongs to this moment; return the state at it."""
         self._open_pages.commit_in_parts(self.in_flight.values(), batch)
+        batch.forgotten = [fingerprint for fingerprint in batch.forgotten if fingerprint in self._forgotten]
         self._prepare(batch)
         if self._share is not None:
             batch.note("kind", self._share.changed())
@@ -303,6 +333,8 @@ class JobStore(MemoryStore):
     def _written(self, batch: records.Batch) -> None:
         self.frontier.taken.difference_update(id_ for _, id_ in batch.done)
         self.frontier.written(batch.lanes.values(), batch.state.last_id, batch.added)
+        for fingerprint in batch.forgotten:
+            self._forget_committed(fingerprint)
         self.noted.committed()
 
     def flush(self) -> None:
