@@ -23,10 +23,12 @@ class PlainSite(Program):
 
     noise = ()
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, seed: int = 0) -> None:
         self.kind = kind
         self.pages: dict[str, Page] = {}
-        super().__init__(0)
+        self.copies: dict[str, str] = {}
+        """Which page each of them shows again."""
+        super().__init__(seed)
 
     def make(self) -> None:
         if self.kind in ITEMS:
@@ -37,10 +39,26 @@ class PlainSite(Program):
             self.add_lists(paths)
         else:
             SHAPES[self.kind](self)
-        self.note(self.kind, *self.pages)
+        self.note(self.kind, *(url for url in self.pages if url not in self.copies))
+
+    def content_of(self, url: str) -> str:
+        """Return the page of which *url* is a copy, or *url*."""
+        path = url.removeprefix(self.host)
+        return self.host + self.copies.get(path, path)
+
+    def part_of(self, url: str) -> str:
+        """Return the kind of the site, or that *url* is a copy."""
+        return "copies" if url.removeprefix(self.host) in self.copies else self.honest.get(url, "nothing")
 
     def add(self, url: str, html: str = "", links: Sequence[tuple[str, str]] = ()) -> None:
         self.pages[url] = shown("The site", html, [*links])
+
+    def add_copies(self, of: str, *urls: str, html: str = "") -> Links:
+        """Add copies of the page *of*, or forms that show *html*, with a link back; return the links to them."""
+        for url in urls:
+            self.copies[url] = "" if html else of
+            self.add(url, html or self.pages[of].key, [(of, "back")])
+        return [(url, "service") for url in urls]
 
     def add_lists(self, paths: list[str]) -> None:
         """Add lists of *paths*, each with a link to the next list; the start page is the first of them."""
@@ -117,4 +135,60 @@ def chain(site: PlainSite) -> None:
         site.add(f"/item/{n}" if n else "/", site.text(n, size=1), [(f"/item/{n + 1}", "next")] * (n + 1 < PAGES))
 
 
-SHAPES: dict[str, Callable[[PlainSite], None]] = {"deep": deep, "facets": facets, "chain": chain}
+def catalogue(site: PlainSite) -> None:
+    """Records by number, and services beside each with the same key: its text again, and forms."""
+    key, folder = site.rng.choice(["id", "biblio", "no"]), f"/{site.slug('scripts')}"
+    paths = [f"{folder}/record?{key}={n * 3 + 100}" for n in range(PAGES)]
+    for n, path in enumerate(paths):
+        html = f"<p>{site.name('title', n)}</p><p>ISBN {978_000_000 + n * 37}</p>{site.text(path, size=n % 3)}"
+        site.add(path, html)
+        links = site.add_copies(path, *(path.replace("record", view) for view in ("print", "cite")))
+        forms = [path.replace("record", form) for form in ("reserve", "mail")]
+        site.add(path, html, links + site.add_copies(path, *forms, html="<form>Your card number</form>"))
+    site.add_lists(paths)
+
+
+def dictionary(site: PlainSite) -> None:
+    """Words, each with a view for printing."""
+    view = site.rng.choice(["print=1", "view=print", "media=paper"])
+    paths = [f"/{site.slug('words', 1)[:9]}/{site.slug(n)}-{n}" for n in range(PAGES)]
+    for n, path in enumerate(paths):
+        html = f"<p>{' '.join(random.Random(n).sample(site.wording.words, 3))}</p>"
+        site.add(path, html)
+        site.add(path, html, site.add_copies(path, f"{path}?{view}"))
+    site.add_lists(paths)
+
+
+def sessions(site: PlainSite) -> None:
+    """Pictures behind session ids in the path: now and then a link begins another session, of three."""
+    form = site.rng.choice(["/(S({}))", "/s-{}", "/{}"])
+    starts = [form.format(site.token("session", k, bits=96)) for k in range(3)]
+    for n in range(PAGES):
+        path = f"{starts[0]}/photo/{n}"
+        for k, start in enumerate(starts):
+            url, on = f"{start}/photo/{n}", starts[(k + (n % 500 == 499)) % 3]
+            links = [(f"{on}/photo/{n + 1}", "next")] * (n + 1 < PAGES) + [
+                (f"{start}/photo/{n * 7 % PAGES}", "like this")
+            ]
+            site.add(url, f'<img src="/media/photo{n:05}.jpg" alt="">', links)
+            if k:
+                site.copies[url] = path
+    site.add("/", links=[(f"{start}/photo/{n}", "album") for start in starts for n in range(0, PAGES, 100)])
+
+
+def tiles(site: PlainSite) -> None:
+    """Tables of figures, each linked from the four beside it."""
+    x, y = site.rng.choice([("x", "y"), ("row", "col"), ("lat", "lon")])
+    for n in range(PAGES):
+        at = divmod(n, 50)
+        rows = "".join(f"<tr><td>{n * 7919 % 9973 + k}</td><td>{n * 31 % 977 / 10}</td></tr>" for k in range(8))
+        beside = [(at[0] + a, at[1] + b) for a, b in ((0, 1), (1, 0), (0, -1), (-1, 0))]
+        links = [(f"/figures?{x}={a}&{y}={b}", "tile") for a, b in beside if 0 <= a < PAGES // 50 and 0 <= b < 50]
+        site.add(f"/figures?{x}={at[0]}&{y}={at[1]}", f"<table>{rows}</table>", links)
+    site.add("/", links=[(f"/figures?{x}=20&{y}=20", "figures")])
+
+
+SHAPES: dict[str, Callable[[PlainSite], None]] = {
+    "deep": deep, "facets": facets, "chain": chain, "catalogue": catalogue, "dictionary with prints": dictionary,
+    "sessions": sessions, "tiles": tiles,
+}  # fmt: skip

@@ -1,4 +1,4 @@
-"""A wiki, a tracker, and endless babble, in the manner of real programs; the list of all programs."""
+"""A wiki and a tracker in the manner of real programs; the list of all programs."""
 
 from __future__ import annotations
 
@@ -371,45 +371,5 @@ class Trac(Program):
         return shown(name or "root", "", [link(f"/browser/{each}", **suffix) for each in below] + links)
 
 
-class Tarpit(Program):
-    """A blog, and endless babble made of its words, each page of which leads to more."""
-
-    folder = "/maze"
-
-    def make(self) -> None:
-        self.posts = list(dict.fromkeys(f"/blog/{self.slug('post', n)}-{self.slug('more', n)}" for n in range(500)))
-        self.note("home", "/")
-        self.note("post", *self.posts)
-        self.note("list", *(f"/blog/?page={n}" if n else "/blog/" for n in range(len(self.posts) // 20 + 1)))
-
-    def babble(self, *key: object) -> Links:
-        rng = self.seeded("babble", *key)
-        links = [link(f"{self.folder}/{self.slug(key, n)}-{self.slug(key, n, 1)}") for n in range(rng.randint(4, 12))]
-        return links + [link(rng.choice(self.posts))] * (rng.random() < 0.2)
-
-    def show(self, path: str, query: dict[str, str]) -> Page | None:
-        rng = self.seeded(path)
-        common = [link("/"), link("/blog/")]
-        if path == "/":
-            return shown("Home", self.text("home"), common + [link(post) for post in self.posts[-10:]])
-        if path == "/blog/":
-            at = int(query.get("page", 0))
-            links = [link(post) for post in self.posts[20 * at : 20 * (at + 1)]]
-            links += [link(path, "older", page=at + 1)] if 20 * (at + 1) < len(self.posts) else []
-            return shown("Posts", "", links + common)
-        if path in self.posts:
-            links = [link(post) for post in rng.sample(self.posts, 3)] + common
-            return shown(self.name(path), self.text(path, size=5), links + self.babble(path)[:6])
-        if path.startswith(self.folder):
-            return shown(self.name(path), self.text(path, size=5), self.babble(path) + common)
-        return None
-
-
-class TarpitAmongPosts(Tarpit):
-    """The same in the folder of the blog."""
-
-    folder = "/blog"
-
-
 HOSTED = (Library, Learning, SourceHost, Shop, SpaceWiki, Board)
-PROGRAMS = (MediaWiki, PhpBB, PhpBBSessions, Magento, Drupal, Trac, GitViewer, Tarpit, TarpitAmongPosts, *HOSTED)
+PROGRAMS = (MediaWiki, PhpBB, PhpBBSessions, Magento, Drupal, Trac, GitViewer, *HOSTED)

@@ -203,18 +203,21 @@ class Learning(Routed):
         names = ["page", "forum", "book", "quiz", "assign", "chat", "choice", "feedback"]
         kinds = self.rng.choices(names, [10, 1, 2, 4, 4, 4, 4, 4], k=len(self.modules))
         self.kinds = dict(zip(self.modules, kinds, strict=True))
-        forums = [m for m in self.modules if self.kinds[m] == "forum"]
+        forums = self.of_kind("forum")
         self.forum_of = {d: forums[n % len(forums)] for n, d in enumerate(self.discussions)} if forums else {}
         self.note("front", "/")
         self.known("course", "c", self.open)
-        self.known("page", "m", [m for m in self.modules if self.kinds[m] == "page"])
+        self.known("page", "m", self.of_kind("page"))
         self.known("discussion", "d", self.forum_of)
         for m in forums:
             self.pages_of("forum", self.of_forum(m), 10, {"m": str(m)}, first=0)
         for k in range(8):
             self.pages_of("category", list(self.courses)[k::8], 20, {"k": str(k)}, first=0)
-        for m in (m for m in self.modules if self.kinds[m] == "book"):
+        for m in self.of_kind("book"):
             self.note("book", *(self.url("book", {"m": m, "x": m * 10 + x}) for x in range(3)))
+
+    def of_kind(self, kind: str) -> list[int]:
+        return [m for m in self.modules if self.kinds[m] == kind]
 
     def of_forum(self, m: int) -> list[int]:
         return [d for d, forum in self.forum_of.items() if forum == m]
