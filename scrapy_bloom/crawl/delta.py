@@ -89,6 +89,7 @@ class Delta:
     ) -> None:
         """Watch the crawl. *has_feeds*: feeds are part of the commits."""
         self._store, self._of_request, self._current_page = store, of_request, current_page
+        self._files.begin(store.crawl_id)
         self._crawler.signals.connect(self._gave_item, signal=signals.item_scraped)
         self._crawler.signals.connect(self._lost_item, signal=signals.item_error)
         self.waits_for_end = store.commits is None or (bool(self._crawler.settings.getdict("FEEDS")) and not has_feeds)

@@ -1,7 +1,8 @@
 """The files of delta crawls: the keys of the pages that gave an item, of all runs of a spider on this machine.
 
 Each of ``DIRECTORY/SPIDER/0``, ``1``, ... is a filter: a process locks the first that is free, adds to that, and reads
-all, so the workers of one machine share them.
+all, so the workers of one machine share them. ``crawl-0`` is a filter of what the last crawl has added to ``0``, and
+``crawl-0.id`` names that crawl, which other processes may take part in and later ones may resume.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from scrapy_bloom.errors import BloomError, InUseError, counted
-from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.filter.directory import open_filter
 from scrapy_bloom.filter.inspect import reading
 from scrapy_bloom.filter.lock import is_locked
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from scrapy_bloom.filter.chain import ScalableBloomFilter
     from scrapy_bloom.settings import BloomSettings
 
 logger = logging.getLogger(__name__)
@@ -47,8 +48,8 @@ class DeltaFiles:
         self._max_age = bloom.max_age
         if forgets:
             self._forget_all()
-        self._new = ScalableBloomFilter(10_000, 1e-3)  # what this run has added; a false positive costs a fetch
         self._open_files = ExitStack()
+        self._readers: dict[Path, tuple[list[Path], Callable[[bytes], bool]]] = {}
         self._others: list[Callable[[bytes], bool]] = []
         self._pages_of_others, self._error_rate_of_others = 0, 0.0
         self._chain = self._open(bloom)
@@ -66,6 +67,7 @@ class DeltaFiles:
                 chain = open_filter(mine, bloom.capacity, bloom.error_rate, max_age=bloom.max_age)
                 break
         self._open_files.callback(chain.close)
+        self._mine = self.home / f"crawl-{mine.name}"
         for other in set(self.home.glob("[0-9]*")) - {mine}:
             try:
                 contains, layers = self._open_files.enter_context(reading(other, bloom.max_age))
@@ -76,6 +78,34 @@ class DeltaFiles:
             self._pages_of_others += sum(layer.count for layer in layers)
             self._error_rate_of_others += sum(layer.estimated_error_rate for layer in layers)
         return chain
+
+    def begin(self, crawl: str) -> None:
+        """Begin or resume *crawl*: the keys that it has added are not of an earlier run."""
+        self._crawl, note = crawl.encode(), self._mine.with_suffix(".id")
+        if not self._is_of_this_crawl(self._mine):
+            note.unlink(missing_ok=True)
+            shutil.rmtree(self._mine, ignore_errors=True)
+        self._new = open_filter(self._mine, 10_000, 1e-3)  # a false positive costs a fetch
+        self._open_files.callback(self._new.close)
+        note.write_bytes(self._crawl)
+
+    def _is_of_this_crawl(self, directory: Path) -> bool:
+        with suppress(FileNotFoundError):
+            return directory.with_suffix(".id").read_bytes() == self._crawl
+        return False
+
+    def _is_of_another_process(self, key: bytes) -> bool:
+        """Return whether another process of this crawl, at work or ended, has added *key*."""
+        others = (path for path in self.home.glob("crawl-*") if path.is_dir() and path != self._mine)
+        return any(self._is_of_this_crawl(other) and self._reader(other)(key) for other in others)
+
+    def _reader(self, directory: Path) -> Callable[[bytes], bool]:
+        """Return a function that looks into the filter in *directory*: into the files that it has now."""
+        files = list(directory.iterdir())
+        if directory not in self._readers or self._readers[directory][0] != files:
+            contains, _ = self._open_files.enter_context(reading(directory))
+            self._readers[directory] = files, contains
+        return self._readers[directory][1]
 
     def take_over(self, path: Path) -> None:
         """Add the keys that scrapy-deltafetch has kept at *path*, once: Scrapy's fingerprints, or the user's own."""
@@ -100,14 +130,14 @@ class DeltaFiles:
         return len(self._chain) + self._pages_of_others
 
     def is_of_earlier_run(self, key: bytes) -> bool:
-        """Return whether *key* was added before this run."""
+        """Return whether *key* was added before this crawl."""
         is_known = self._chain.contains(key) or any(contains(key) for contains in self._others)
-        return is_known and key not in self._new
+        return is_known and key not in self._new and not self._is_of_another_process(key)
 
     def add(self, key: bytes) -> None:
-        """Add *key*: its page gave an item in this run."""
+        """Add *key*: its page gave an item in this crawl."""
+        self._new.add(key)  # first: others may read at any moment
         self._chain.add(key)
-        self._new.add(key)
 
     def error_rate(self) -> float:
         """Return the chance that a key which nobody added is taken for known."""

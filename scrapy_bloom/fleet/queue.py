@@ -136,6 +136,11 @@ class Queue:
             **options,
         )
 
+    @property
+    def id(self) -> str:
+        """An id of the queue; one that is begun anew has another. Known from :meth:`begin` on."""
+        return self._chains[0].hex()
+
     def key(self, shard: int) -> str:
         """Return the key of a shard's state; the names of its other keys begin with it."""
         return f"{{{self.prefix}:{shard}}}"

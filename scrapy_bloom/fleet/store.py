@@ -103,6 +103,11 @@ class FleetStore:
         return self._queue.where
 
     @property
+    def crawl_id(self) -> str:
+        """An id that all workers of this crawl have, and no other crawl."""
+        return self._queue.id
+
+    @property
     def _queue(self) -> Queue:
         return self._connection.queue
 

@@ -55,6 +55,11 @@ class MemoryStore:
         """The pages in progress, by id() of the request, which the page keeps alive."""
 
     @property
+    def crawl_id(self) -> str:
+        """An id that all runs of this crawl have, and no other crawl."""
+        return self.chain.chain_id
+
+    @property
     def durable(self) -> Sized | None:
         """The pending requests that survive the process; None: none does."""
         return None

@@ -32,6 +32,10 @@ class Store(Protocol):
         """Where the filter is, to be read after "the filter"."""
 
     @property
+    def crawl_id(self) -> str:
+        """An id that all runs and workers of one crawl have, and no other crawl."""
+
+    @property
     def paused(self) -> Paused:
         """Slots of which no request is handed out, and until when, in seconds since 1970."""
 

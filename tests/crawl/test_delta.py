@@ -18,8 +18,10 @@ from twisted.python.failure import Failure
 
 from scrapy_bloom import fingerprint, open_filter
 from scrapy_bloom.crawl.crawl import Crawl
+from scrapy_bloom.crawl.delta_files import DeltaFiles
 from scrapy_bloom.errors import SettingsError, UnusableError
 from scrapy_bloom.filter.inspect import reading
+from scrapy_bloom.settings import BloomSettings
 from tests.support.crawls import ADDON, Pages, Site, crawl, start
 from tests.support.engine import SCRAPYS_SCHEDULER, Engine, PlainSpider, opened
 from tests.support.killed_crawls import STARTS, CrawlOfSite, items_of, links_of, run, run_to_the_end
@@ -347,3 +349,36 @@ def test_a_database_that_cannot_be_read_costs_fetches(tmp_path: Path, caplog: py
     with opened(tmp_path / "job", own) as engine:
         assert engine.push(Request(URLS[0])) == [True]
     assert [record.levelname for record in caplog.records if "site.db" in record.getMessage()] == ["WARNING"]
+
+
+def test_what_the_same_crawl_has_done_is_of_no_earlier_run(tmp_path: Path) -> None:
+    """Neither what a job did before it was stopped, nor what another process of the crawl does, new layers included."""
+    own = {"BLOOM_DELTA": str(tmp_path / "delta"), "BLOOM_CAPACITY": 50_000}
+    with opened(tmp_path / "earlier", own) as engine:
+        settings = BloomSettings.from_settings(engine.crawler.settings)
+        answer(engine, engine.fetch(Request("http://a.example/old")), "item")
+        other = DeltaFiles(tmp_path / "delta", "site", settings, forgets=False)
+        other.begin("earlier")
+        other.close()
+    with opened(tmp_path / "job", own) as engine:
+        answer(engine, engine.fetch(Request("http://a.example/new")), "item")
+        engine.push(Request("http://a.example/pending"))
+        engine.engine._slot.inprogress.clear()
+        engine.scheduler.close("shutdown")
+    again = [Request(f"http://a.example/{name}", dont_filter=True) for name in ("old", "new")]
+    with opened(tmp_path / "job", own) as engine:
+        assert engine.push(*again) == [False, True]
+        delta = engine.crawl.delta
+        assert delta is not None
+        files, keys = delta._files, [b"%d" % number for number in range(12_000)]
+        other = DeltaFiles(tmp_path / "delta", "site", settings, forgets=False)
+        other.begin(engine.store.crawl_id)
+        for key in keys:
+            other.add(key)
+        assert sum(contains(key) for contains in files._others for key in keys) == len(keys)
+        assert not any(map(files.is_of_earlier_run, keys))
+        other.close()
+        assert not any(map(files.is_of_earlier_run, keys))
+        engine.drain()
+    with opened(tmp_path / "later", own) as engine:
+        assert engine.push(*again) == [False, False]
