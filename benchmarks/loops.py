@@ -1,4 +1,4 @@
-"""Crawls drawn sites under the loop guard, without a network, and counts the honest pages."""
+"""Crawls sites with traps under the loop guard, without a network, and counts the honest pages."""
 
 from __future__ import annotations
 
@@ -9,33 +9,32 @@ import time
 from collections import Counter, deque
 from hashlib import blake2b
 from html import unescape
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urljoin
 
 from scrapy.http import HtmlResponse, Response, TextResponse
 
-from benchmarks import measure
-from benchmarks.sites import Site, site
-from benchmarks.sites.programs import PROGRAMS
+from benchmarks import measure, old_loops
+from benchmarks.sites.programs import GROUPS, NAMED
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.loops import aliases, kinds, novelty
 from scrapy_bloom.loops.limits import LoopOptions, objection_by
 from scrapy_bloom.loops.novelty import NOTHING, Novelty
 from scrapy_bloom.loops.share import Mark, Share
+from scrapy_bloom.url.canonical import canonicalize_url
+from scrapy_bloom.url.rules import resolve
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
 
+    from benchmarks.sites import Site
     from benchmarks.sites.draw import Answer
     from scrapy_bloom.loops.kinds import Node
 
 AT = (1, 1.5, 2, 3)  # times the honest pages
-DRY_PAGES = 150  # as many as a trap that brings nothing should take at most
-COLUMNS = [
-    "site", "honest pages", "% at 1 x", "1.5 x", "2 x", "3 x", "largest trap / section", f"dry traps over {DRY_PAGES}",
-    "pages", "left", "CPU, s",
-]  # fmt: skip
+ORDERS = {"lifo": False, "fifo": True}
 CONSTANTS = (
     (kinds, "BEGIN"), (kinds, "LATELY"), (kinds, "SECTION"), (kinds, "GIVE_UP"), (kinds, "OWN"), (aliases, "TOKENS"),
     (novelty, "ENOUGH"), (novelty, "LITTLE"),
@@ -55,6 +54,12 @@ class Result(NamedTuple):
     is_over: bool
     """Whether the guard ended the crawl."""
     cpu: float
+    share: float
+    """The share of the honest pages at its end."""
+    advice: list[str]
+    """The URL rules that the guard suggests."""
+    seen: set[str]
+    """All URLs that were linked to."""
 
 
 def seeds(text: str) -> range:
@@ -125,8 +130,20 @@ def crawl(
                 if not objection(target):
                     push(target, mark, fingerprint)
     cpu = time.process_time() - started
-    got = len(reached)
-    return Result({times: at.get(times, got / total) for times in AT}, by_part, pages, group.waiting, is_over, cpu)
+    share = len(reached) / total
+    at = {times: at.get(times, share) for times in AT}
+    advice = sorted({rule for alias in guard.aliases.believed() if (rule := alias.rule())})
+    return Result(at, by_part, pages, group.waiting, is_over, cpu, share, advice, seen)
+
+
+def merged(drawn: Site, rule: str, urls: Iterable[str]) -> set[str]:
+    """Return the honest pages that *rule* takes for others, of those that *urls* and the site's own lead to."""
+    apply, by_form = resolve([rule]).apply, dict[str, set[str]]()
+    for url in {*urls, *drawn.honest}:
+        content = drawn.content_of(url)
+        if content in drawn.honest:
+            by_form.setdefault(apply(canonicalize_url(url)), set()).add(content)
+    return {content for contents in by_form.values() if len(contents) > 1 for content in contents}
 
 
 def _followed(drawn: Site, url: str, seen: set[str]) -> tuple[str, Answer | None]:
@@ -164,9 +181,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
     parser.add_argument("--seeds", type=seeds, default="0-9", help="below 100 for tuning, 100 to 199 for scoring")
     parser.add_argument("--budget", type=float, default=2.0, help="pages, by the number of honest pages")
-    parser.add_argument("--fifo", action="store_true")
-    parser.add_argument("--honest", action="store_true", help="without traps")
-    parser.add_argument("--programs", action="store_true", help="sites in the manner of real programs")
+    parser.add_argument("--orders", nargs="+", choices=ORDERS, default=[*ORDERS])
+    parser.add_argument("--programs", nargs="*", metavar="NAME", help=f"instead: {', '.join(GROUPS)}, or one of these")
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--limits", action="store_true", help="without sharing by kinds, as in a fleet")
     how.add_argument("--constants", action="store_true", help="with half and twice each constant of the guard")
@@ -179,14 +195,12 @@ def run(given: argparse.Namespace) -> None:
         sides = {f"{hosts:,} hosts": measure.Side(cost_with_hosts, {"hosts": hosts}) for hosts in given.hosts}
         measure.print_figures("the guard, of a page", measure.side_by_side(sides, 3))
         return
-    if given.programs:
-        sites = [(f"{program.__name__} {seed}", program(seed)) for program in PROGRAMS for seed in given.seeds]
-    else:
-        sites = [(str(seed), site(seed, traps=not given.honest)) for seed in given.seeds]
+    groups = ["drawn"] if given.programs is None else given.programs or [name for name in GROUPS if name != "drawn"]
+    names = [name for group in groups for name in GROUPS.get(group, [group])]
     if given.constants:
-        compare_constants([drawn for _, drawn in sites], given)
+        compare_constants([NAMED[name](seed) for name in names for seed in given.seeds], given)
     else:
-        compare_sites(sites, given)
+        compare_sites([(name, seed) for name in names for seed in given.seeds], given)
 
 
 def cost_with_hosts(hosts: int, pages: int = 200_000) -> measure.Figures:
@@ -212,39 +226,61 @@ def cost_with_hosts(hosts: int, pages: int = 200_000) -> measure.Figures:
 def compare_constants(sites: list[Site], given: argparse.Namespace) -> None:
     """Print the share of honest pages with each constant of the guard as it is, halved and doubled."""
 
-    def scores() -> str:
-        shares = [100 * crawl(drawn, given.budget, fifo=given.fifo).at[2] for drawn in sites]
+    def scores(order: str) -> str:
+        shares = [100 * crawl(drawn, given.budget, fifo=ORDERS[order]).at[2] for drawn in sites]
         return f"{statistics.mean(shares):.1f} ({min(shares):.1f})"
 
-    usual, rows = scores(), []
+    usual, rows = {order: scores(order) for order in given.orders}, []
     for module, name in CONSTANTS:
         value = getattr(module, name)
         row = [name, str(value)]
-        for factor in (0.5, 2):
-            setattr(module, name, type(value)(value * factor))
-            row.append(scores())
+        for order in given.orders:
+            for factor in (0.5, 2):
+                setattr(module, name, type(value)(value * factor))
+                row.append(scores(order))
         setattr(module, name, value)
         rows.append(row)
-    measure.print_table(["constant", "value", "mean (worst) with half", "with twice"], rows)
-    print(f"\nas they are: {usual} % of the honest pages")
+    heads = [f"{order}: mean (worst) with {how}" for order in given.orders for how in ("half", "twice")]
+    measure.print_table(["constant", "value", *heads], rows)
+    print("\nas they are:", ", ".join(f"{order} {shares}" for order, shares in usual.items()), "% of the honest pages")
 
 
-def compare_sites(sites: list[tuple[str, Site]], given: argparse.Namespace) -> None:
-    """Print the share of honest pages of each site."""
-    scores, ratios, rows = [], [], []
-    for name, drawn in sites:
-        result = crawl(drawn, given.budget, fifo=given.fifo, by_kind=not given.limits)
-        traps = {name: pages for name, pages in result.by_part.items() if name.startswith("trap")}
-        endless = {f"trap {trap.name}" for trap in drawn.traps if trap.brings_something}
-        scores.append(result.at[2] * 100)
-        ratios.append(max(traps.values(), default=0) / max(Counter(drawn.honest.values()).values()))
-        dry = sum(pages > DRY_PAGES for name, pages in traps.items() if name not in endless)
-        shares = [f"{part * 100:.1f}" for part in result.at.values()]
-        end = f"{result.pages / len(drawn.honest):.2f} x" + " by itself" * result.is_over
-        last = [f"{ratios[-1]:.2f}", str(dry), end, str(result.waiting), f"{result.cpu:.1f}"]
-        rows.append([name, str(len(drawn.honest)), *shares, *last])
-    measure.print_table(COLUMNS, rows)
-    print(
-        f"\nmedian {statistics.median(scores):.1f} mean {statistics.mean(scores):.1f} worst {min(scores):.1f} %;",
-        f"largest trap, median {statistics.median(ratios):.2f} worst {max(ratios):.2f}",
-    )
+def compare_sites(sites: list[tuple[str, int]], given: argparse.Namespace) -> None:
+    """Print what becomes of each site in each order, and with the guard of another version if there is one."""
+    shares: dict[str, list[float]] = {}
+    rows = []
+    for name, seed in sites:
+        for order in given.orders:
+            drawn = NAMED[name](seed)
+            result = crawl(drawn, given.budget, fifo=ORDERS[order], by_kind=not given.limits)
+            columns = row_of(drawn, result._asdict())
+            shares.setdefault(order, []).append(result.at[2] * 100)
+            bad = {rule: len(merged(drawn, rule, result.seen)) for rule in result.advice}
+            advice = [rule.partition("@")[0] + f" (merges {count:,})" * bool(count) for rule, count in bad.items()]
+            if given.old:
+                columns += old_row(name, seed, order, given)
+            rows.append([f"{name} {seed}", order, f"{len(drawn.honest):,}", *columns, ", ".join(advice)])
+    heads = ["% at 1 x", "2 x", "largest trap", "/ section", "ended"]
+    olds = [f"{head}, old" for head in heads] if given.old else []
+    measure.print_table(["site", "order", "honest", *heads, *olds, "advice"], rows)
+    for order, of in shares.items():
+        print(f"{order}: median {statistics.median(of):.1f} mean {statistics.mean(of):.1f} worst {min(of):.1f} %")
+
+
+def row_of(drawn: Site, result: dict[str, Any]) -> list[str]:
+    """Return the cells of a crawl that came to *result*."""
+    traps = {part: pages for part, pages in result["by_part"].items() if part.startswith("trap")}
+    largest = max(traps, key=lambda part: traps[part], default="")
+    pages, total = traps.get(largest, 0), len(drawn.honest)
+    end = "whole" if not result["waiting"] else f"given up at {result['share']:.1%}" if result["is_over"] else "budget"
+    at = {float(times): share for times, share in result["at"].items()}
+    ratio = pages / max(Counter(drawn.honest.values()).values())
+    cells = [f"{at[1] * 100:.1f}", f"{at[2] * 100:.1f}", f"{pages:,} {largest.removeprefix('trap ')}", f"{ratio:.2f}"]
+    return [*cells, f"{result['pages'] / total:.2f} x, {end}"]
+
+
+def old_row(name: str, seed: int, order: str, given: argparse.Namespace) -> list[str]:
+    """Return the cells of a crawl with the guard of the checkout in the folder ``--old``."""
+    old: Path = given.old.resolve()
+    arguments = {"folder": str(old), "name": name, "seed": seed, "budget": given.budget, "fifo": ORDERS[order]}
+    return row_of(NAMED[name](seed), measure.in_own_process(old_loops.crawl, package=old, **arguments))

@@ -21,7 +21,7 @@ SMALL = {
     "compare": "--pages 60 --rounds 1",
     "fleet": "--pages 60 --links 5 --rounds 1",
     "links": "--pages 20 --links 5 --rounds 1",
-    "loops": "--seeds 4-4 --budget 0.3 --fifo",
+    "loops": "--seeds 4-4 --budget 0.3 --orders fifo",
     "estimate": "--seeds 0-0",
 }
 SLOW = ("memory", "pending", "compare", "fleet", "links")  # they start a dozen processes each
