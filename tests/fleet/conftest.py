@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.fleet.servers import RedisServer
+from tests.fleet.servers import RedisServer, redis_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,3 +30,18 @@ def mortal(tmp_path: Any) -> Iterator[RedisServer]:
     """A server that may be killed."""
     with RedisServer(tmp_path / "redis") as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RedisServer]]:
+    with redis_cluster(tmp_path_factory.mktemp("cluster")) as nodes:
+        yield nodes
+
+
+@pytest.fixture
+def cluster(shared_cluster: list[RedisServer]) -> list[RedisServer]:
+    """The nodes of an empty cluster, which may be killed and started again."""
+    for node in shared_cluster:
+        with node.client() as client:
+            client.flushall()
+    return shared_cluster

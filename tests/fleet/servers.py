@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import redis
 
 from scrapy_bloom.fleet.own_server import server_executable
+from scrapy_bloom.frontier.page import ANSWERED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -53,6 +54,7 @@ def crawl(*stores: FleetStore) -> list[str]:
         for store in stores:
             if (one := store.pop()) is not None:
                 handed.append(one[0].url.rpartition("/")[2])
+                store.in_flight[id(one[0])].result = ANSWERED
                 end(store, one[0])
             store.commit()
         return not any(len(store) for store in stores)

@@ -11,7 +11,6 @@ import random
 import shutil
 import sys
 import tempfile
-import time
 import warnings
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
 
 
 QUIET = {"TELNETCONSOLE_ENABLED": False, "REMOTE_CONTROL_ENABLED": False, "LOG_LEVEL": "INFO"}
+OUR_FEEDS = {"scrapy.extensions.feedexport.FeedExporter": None, "scrapy_bloom.FeedExporter": 0}
 
 
 class Site(crawls.Site):
@@ -47,19 +47,13 @@ class Site(crawls.Site):
         self.gate.set()
         self.pauses: dict[int, int] = {}
         """By number of the request: for how many seconds its answer, a 429, asks for a pause."""
-        self.robots = b""
-        self.seconds = 0.0
-        """How long each answer takes."""
         self.broken: set[int] = set()
         """Pages that are answered with 500."""
 
     def answer(self, path: str) -> Any:
-        if path == "/robots.txt":
-            return self.robots or 404
         page = int(path.rpartition("/")[2])
         if page:
             self.gate.wait(PATIENCE)
-        time.sleep(self.seconds)
         if pause := self.pauses.pop(self.hits.total(), 0):
             return Busy(str(pause), times=self.count)
         return 500 if page in self.broken else [f"/page/{number}" for number in self.linked_from(page)]
@@ -68,10 +62,6 @@ class Site(crawls.Site):
         rng = random.Random(page)
         children = [number for number in (2 * page + 1, 2 * page + 2) if number < self.count]
         return children + [rng.randrange(1, self.count) for _ in range(self.links)]
-
-    def page_times(self) -> list[float]:
-        """Return when it was asked for each of its pages."""
-        return [moment for moment, _, path in self.moments if path != "/robots.txt"]
 
     def missing(self) -> list[int]:
         return [number for number in range(self.count) if not self.hits[f"/page/{number}"]]
@@ -88,10 +78,6 @@ class Worker:
         """What it has logged, once it has ended."""
         self.stats: dict[str, Any] = {}
         """The final stats, if it has ended by itself."""
-
-    def log_so_far(self) -> str:
-        path = self._directory / "log"
-        return path.read_text() if path.exists() else ""
 
     def signal(self, number: int) -> None:
         assert self._process.pid is not None

@@ -35,7 +35,7 @@ def bits_of(probe: blocks.Probe) -> int:
     return sum(mask << 32 * (number - 1) for number, mask in zip(probe.bits, masks, strict=False))
 
 
-@pytest.mark.parametrize("rate", [1e-1, 1e-2, 1e-3])
+@pytest.mark.parametrize("rate", [1e-1, 1e-2])
 def test_the_rate_is_that_of_the_formula(rate: float) -> None:
     """A full layer calls as many absent keys present as the formula says, within sampling error."""
     load = blocks.load_for(rate)
@@ -44,7 +44,7 @@ def test_the_rate_is_that_of_the_formula(rate: float) -> None:
     for key in keys(round(load * count), seed=1):
         probe = blocks.probe_of(key, SEED)
         layer[probe.place % count] |= bits_of(probe)
-    asked = 30_000
+    asked = 10_000
     hits = 0
     for key in keys(asked, seed=2):
         probe = blocks.probe_of(key, SEED)

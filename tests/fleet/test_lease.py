@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import hashlib
 import socket
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,12 +13,11 @@ from scrapy_bloom.fleet.lease import LeaseClient, Worker
 from scrapy_bloom.fleet.messages import Done, Lane, Link, Ticket
 from scrapy_bloom.fleet.queue import Queue
 from scrapy_bloom.fleet.server import Server
-from tests.fleet.servers import PATIENCE, LosingProxy, wait_until
+from tests.fleet.servers import PATIENCE, LosingProxy, RedisServer, free_port, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from tests.fleet.servers import RedisServer
+    from pathlib import Path
 
     Join = Callable[..., LeaseClient]
 
@@ -70,6 +72,59 @@ def crawl(client: LeaseClient, pages: int, seen: list[bytes], after_each: Callab
         return not len(client)
 
     wait_until(is_over, "the crawl is over")
+
+
+@contextmanager
+def busy(server: RedisServer) -> Iterator[None]:
+    """The script of another client, which does not end."""
+    with server.client() as client, server.client() as other, ThreadPoolExecutor(1) as pool:
+        client.config_set("lua-time-limit", 50)
+        script = pool.submit(other.eval, "while true do end", 0)
+        yield
+        client.execute_command("SCRIPT", "KILL")
+        assert script.exception() is not None
+
+
+@contextmanager
+def replica_of_nobody(server: RedisServer, **config: str) -> Iterator[None]:
+    """The server follows another one, which is not there."""
+    with server.client() as client:
+        for name, value in config.items():
+            client.config_set(name.replace("_", "-"), value)
+        client.replicaof("127.0.0.1", free_port())
+        yield
+        client.replicaof("NO", "ONE")
+
+
+@contextmanager
+def too_few_replicas(server: RedisServer) -> Iterator[None]:
+    with server.client() as client:
+        client.config_set("min-replicas-to-write", 1)
+        yield
+        client.config_set("min-replicas-to-write", 0)
+
+
+TROUBLES = {
+    "BUSY": busy,
+    "READONLY": replica_of_nobody,
+    "MASTERDOWN": partial(replica_of_nobody, replica_serve_stale_data="no"),
+    "NOREPLICAS": too_few_replicas,
+}
+
+
+@pytest.mark.parametrize("name", TROUBLES)
+def test_a_server_that_is_not_ready_is_waited_for(join: Join, tmp_path: Path, name: str) -> None:
+    """The client says so, keeps what it has to deliver, and goes on when it can."""
+    with RedisServer(tmp_path / "redis") as server:
+        client = join(server.url)
+        client.send(link("page"))
+        ticket, _ = take(client)
+        with TROUBLES[name](server):
+            client.send(link("found meanwhile"))
+            client.send(Done(ticket))
+            wait_until(lambda: client.counts["away"], "the client notices")
+        assert take(client)[1] == b"found meanwhile"
+        client.close()
 
 
 def test_a_server_that_comes_back_gets_what_waited(mortal: RedisServer, join: Join) -> None:
@@ -166,3 +221,16 @@ def test_what_was_not_begun_goes_back_when_a_worker_closes(join: Join, server: R
     one.close()
     other = join(server.url, "other")
     assert sorted(take(other)[1] for _ in range(3)) == [b"0", b"1", b"2"]
+
+
+def test_the_lease_of_a_page_that_takes_long_is_renewed(join: Join, server: RedisServer) -> None:
+    """By the thread, though the worker neither asks for requests nor has anything to deliver."""
+    client = join(server.url, lease_seconds=6)
+    for i in range(8):
+        client.send(link(str(i)))
+    wait_until(lambda: len(client) == 4, "as many requests are ready as the worker holds")
+    take(client)
+    with server.client() as redis:
+        [(worker, ends)] = redis.zrange("{bloom:test:0}:workers", 0, -1, withscores=True)
+        wait_until(lambda: redis.zscore("{bloom:test:0}:workers", worker) != ends, "the lease is renewed")
+        assert redis.zscore("{bloom:test:0}:workers", worker) is not None

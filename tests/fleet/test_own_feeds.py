@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.fleet.servers import LosingProxy, RedisServer, wait_until
-from tests.fleet.site import Site, Worker, start, workers
+from tests.fleet.site import OUR_FEEDS, Site, Worker, start, workers
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-PAGES = 120
-OUR_FEEDS = {"scrapy.extensions.feedexport.FeedExporter": None, "scrapy_bloom.FeedExporter": 0}
+PAGES = 60
 
 
 class Own:
@@ -69,9 +68,9 @@ def test_kills_neither_lose_an_item_nor_give_it_twice(
     owns = [Own(tmp_path / name, feed_format, **options) for name in "ab"]
     with Site(pages=PAGES) as site, workers(site, server.url, 0) as running, server.client() as redis:
         running += [own.start(site, server.url) for own in owns]
-        for turn in range(6):
-            site.wait_for(sum(site.hits.values()) + rng.randrange(1, 20))
-            if turn == 3:
+        for turn in range(4):
+            site.wait_for(sum(site.hits.values()) + rng.randrange(1, 12))
+            if turn == 2:
                 running[turn % 2].signal(signal.SIGINT)
                 running[turn % 2].finish()
             running[turn % 2].kill()
@@ -91,7 +90,7 @@ def test_a_call_whose_answer_a_killed_worker_did_not_hear(
     own = Own(tmp_path)
     with Site(pages=PAGES) as site, workers(site, server.url, 0) as running, LosingProxy(server.port) as proxy:
         running.append(own.start(site, proxy.url))
-        site.wait_for(30)
+        site.wait_for(20)
         if is_carried_out:
             proxy.lose_next_answer()
             wait_until(lambda: proxy.lost, "an answer is lost")

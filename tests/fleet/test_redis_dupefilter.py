@@ -9,12 +9,11 @@ from scrapy.utils.test import get_crawler
 from scrapy_bloom.components.fleet_scheduler import FleetScheduler
 from scrapy_bloom.components.redis_dupefilter import RedisBloomDupeFilter
 from scrapy_bloom.errors import SettingsError, UnusableError
-from tests.fleet.servers import LosingProxy, redis_cluster
+from tests.fleet.servers import LosingProxy
 from tests.fleet.site import Site, workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from tests.fleet.servers import RedisServer
 
@@ -154,20 +153,23 @@ def test_fleet_scheduler_needs_its_filter(server: RedisServer) -> None:
         FleetScheduler.from_crawler(crawler).open(crawler.spider)
 
 
-def test_a_cluster_shares_the_filter_among_its_nodes(make: Make, tmp_path: Path) -> None:
+def test_a_cluster_shares_the_filter_among_its_nodes(make: Make, cluster: list[RedisServer]) -> None:
     """On a cluster the filter is spread over all nodes, and as exact."""
-    with redis_cluster(tmp_path) as nodes:
-        one, other = make(nodes[0].url), make(nodes[1].url)
-        assert all(new(one, requests(200)))
-        assert not any(new(other, requests(200)))
-        for node in nodes:
-            with node.client() as client:
-                assert client.dbsize()
-        for dupefilter in (one, other):
-            dupefilter.close("finished")
+    one, other = make(cluster[0].url), make(cluster[1].url)
+    assert all(new(one, requests(200)))
+    assert not any(new(other, requests(200)))
+    for node in cluster:
+        with node.client() as client:
+            assert client.dbsize()
 
 
-@pytest.mark.parametrize("scheduler", ["scrapy.core.scheduler.Scheduler", "scrapy_redis.scheduler.Scheduler"])
+SCHEDULERS = [
+    "scrapy_redis.scheduler.Scheduler",
+    pytest.param("scrapy.core.scheduler.Scheduler", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
 def test_any_scheduler_can_have_it(server: RedisServer, scheduler: str) -> None:
     """Under Scrapy's scheduler or that of scrapy-redis, two workers fetch each page once between them."""
     settings = {
@@ -176,7 +178,7 @@ def test_any_scheduler_can_have_it(server: RedisServer, scheduler: str) -> None:
         "REDIS_URL": server.url,
         "SCHEDULER_PERSIST": True,
     }
-    with Site(pages=40) as site, workers(site, server.url, 2, **settings) as running:
+    with Site(pages=30) as site, workers(site, server.url, 2, **settings) as running:
         for worker in running:
             worker.finish()
         assert not site.missing()

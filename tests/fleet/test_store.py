@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from fractions import Fraction
 from html import escape
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from scrapy import Request, Spider
+from scrapy.core.downloader import Slot
 from scrapy.http import HtmlResponse
 from scrapy.utils.test import get_crawler
 
@@ -18,9 +20,9 @@ from scrapy_bloom.frontier.page import Outcome, Result
 from scrapy_bloom.links.extractor import UnseenLinkExtractor
 from scrapy_bloom.settings import BloomSettings
 from scrapy_bloom.url.fingerprint import fingerprints_of
-from tests.fleet.servers import LosingProxy, RedisServer, crawl, end, wait_until
+from tests.fleet.servers import PATIENCE, LosingProxy, RedisServer, crawl, end, move_slot, wait_until
 from tests.support import store_contract
-from tests.support.engine import Engine
+from tests.support.engine import BY_HOST, Engine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -130,6 +132,151 @@ def test_links_that_the_server_has_forgotten_are_found_again(tmp_path: Path, mon
         engine.push(page("c"))
         engine.stop()
         assert engine.stat("bloom/urls") == 1
+
+
+def test_a_host_gets_as_many_pages_as_it_may_of_the_fleet(server: RedisServer) -> None:
+    """All workers together fetch so many; what is left is fetched when the limit is gone."""
+
+    def open_(limit: int | None) -> FleetEngine:
+        return FleetEngine(None, {**FLEET, "BLOOM_REDIS_URL": server.url, "BLOOM_PAGES_PER_HOST": limit})
+
+    one, other = open_(3), open_(3)
+    one.push(*map(page, "abcde"))
+    fetched = crawl(one.store, other.store)
+    assert len(fetched) == 3
+    for engine in (one, other):
+        wait_until(lambda: engine.crawl.tick() or engine.stat("bloom/fleet/left") == 2, "it knows what is left")  # noqa: B023 - called here
+        engine.stop()
+    rest = open_(None)
+    rest.push(page("f"))
+    assert sorted(fetched + crawl(rest.store)) == list("abcdef")
+    rest.stop()
+
+
+@pytest.mark.parametrize("kind", ["Crawl-delay", "AutoThrottle"])
+def test_a_delay_is_of_all_workers_together(server: RedisServer, kind: str) -> None:
+    """Two workers get the requests of a host no faster than one, with a delay that they have found while they crawl."""
+    throttle = {"AUTOTHROTTLE_ENABLED": kind == "AutoThrottle", "AUTOTHROTTLE_START_DELAY": 0.01}
+    settings = {**FLEET, "BLOOM_REDIS_URL": server.url, "BLOOM_CAPACITY": 1000, **throttle}
+    one, other = FleetEngine(None, settings), FleetEngine(None, settings)
+    delay = 0.6
+    if kind == "AutoThrottle":
+        for engine in (one, other):
+            engine.engine.downloader.slots["example.com"] = Slot(8, delay, 0.0)
+            engine.crawl.tick()
+    else:
+        one.store.space_out("example.com", delay)
+        with server.client() as client:
+            wait_until(lambda: client.exists("{bloom:site:0}:delays"), "the server knows the delay")
+    began = time.monotonic()
+    one.push(*map(page, "abcd"))
+    for _ in "abcd":
+        store, request = pop(one.store, other.store)
+        end(store, request)
+    assert time.monotonic() >= began + 3 * delay - 0.01
+    one.stop()
+    other.stop()
+
+
+def test_a_pause_is_of_all_workers(make: Callable[..., FleetStore], server: RedisServer) -> None:
+    """The host's requests are handed to no worker before its time, neither to one that was there nor to one that starts
+    after the one that asked for the pause has gone. Other hosts go on.
+    """
+    one, there = make(SCHEDULER_PRIORITY_QUEUE=BY_HOST), make(SCHEDULER_PRIORITY_QUEUE=BY_HOST)
+    until = time.time() + 2
+    one.pause("example.com", until)
+    one.pause("long.example", until + 3600)
+    with server.client() as client:
+        wait_until(lambda: client.hlen("{bloom:pages:0}:paused") == 2, "the server knows of the pauses")
+    one.close()
+    new = make(SCHEDULER_PRIORITY_QUEUE=BY_HOST)
+    for number, store in enumerate((there, new)):
+        push(store, str(number))
+        for host in ("long", "other"):
+            store.push(Request(f"https://{host}.example/{number}"), f"{host} {number}".encode())
+    hosts = []
+    for _ in range(4):
+        store, request = pop(there, new)
+        hosts.append(request.url.split("/")[2])
+        assert hosts[-1] == "other.example" or time.time() >= until - 0.01
+        end(store, request)
+    assert sorted(hosts) == ["example.com"] * 2 + ["other.example"] * 2
+
+
+def test_no_limit_to_requests_at_once_is_none(make: Callable[..., FleetStore]) -> None:
+    """With ``CONCURRENT_REQUESTS = 0``, which is Scrapy's "no limit", every page is fetched, and the crawl ends."""
+    store = make(CONCURRENT_REQUESTS=0)
+    for name in "abc":
+        push(store, name)
+    assert sorted(crawl(store)) == list("abc")
+
+
+def test_a_user_with_the_usual_rights_suffices(make: Callable[..., FleetStore], server: RedisServer) -> None:
+    """``+@all -@dangerous`` and its own keys, without INFO. One who may not use the keys is told which they are."""
+    with server.client() as client:
+        rights = ("reset", "on", ">secret", "+@all", "-@dangerous")
+        client.execute_command("ACL", "SETUSER", "worker", *rights, "~{bloom:*")
+        client.execute_command("ACL", "SETUSER", "stranger", *rights, "~other:*")
+    address = server.url.replace("//", "//{}:secret@")
+    one, other = (make(BLOOM_REDIS_URL=address.format("worker")) for _ in "ab")
+    for name in "abc":
+        push(one, name)
+    one.forget(b"a fingerprint")
+    one.pause("other.example", time.time() + 1)
+    one.note_estimate(b"")
+    assert sorted(crawl(one, other)) == list("abc")
+    with pytest.raises(UnusableError, match=r"\{bloom:"):
+        make(BLOOM_REDIS_URL=address.format("stranger"))
+
+
+def test_a_cluster_shares_a_queue_among_its_nodes(make: Callable[..., FleetStore], cluster: list[RedisServer]) -> None:
+    """All pages are fetched, though slots move to other nodes meanwhile, and no node answers for a while."""
+    one, other = (make(BLOOM_REDIS_URL=node.url) for node in cluster[:2])
+    names = [str(number) for number in range(60)]
+    for name in names[:30]:
+        push(one, name)
+    fetched = []
+    for shard in range(2):
+        store, request = pop(one, other)
+        fetched.append(request.url.rpartition("/")[2])
+        move_slot(cluster, f"{{bloom:pages:{shard}}}")
+        end(store, request)
+    for node in cluster:
+        node.kill()
+    for name in names[30:]:
+        push(other, name)
+    with socket.create_server(("127.0.0.1", cluster[0].port)) as dead:
+        dead.settimeout(PATIENCE)
+        for _ in range(3):
+            dead.accept()[0].close()
+    for node in cluster:
+        node.start()
+    assert sorted(fetched + crawl(one, other)) == sorted(names)
+    for node in cluster:
+        with node.client() as client:
+            assert client.dbsize()
+
+
+def test_a_start_request_in_memory_is_fetched_by_one_worker(
+    make: Callable[..., FleetStore], server: RedisServer
+) -> None:
+    """Each of two workers has it. If the one that fetches it dies, the other one does."""
+    in_memory = {"part": Fraction(1, 3)}
+    with LosingProxy(server.port) as proxy:
+        one, other = make(BLOOM_REDIS_URL=proxy.url, BLOOM_FLEET_LEASE=2), make()
+        for name in "ab":
+            push(one, name, meta=in_memory)
+        _, done = pop(one)
+        _, in_hand = pop(one)
+        end(one, done)
+        before = one.commits
+        wait_until(lambda: one.commit() or one.commits > before, "the server knows what is done")
+        for name in "ab":
+            push(other, name, meta=in_memory)
+        proxy.gate.clear()
+        assert crawl(other) == [in_hand.url[-1]]
+        proxy.gate.set()
+        one.close()
 
 
 def test_workers_share_what_is_pending(make: Callable[..., FleetStore]) -> None:
