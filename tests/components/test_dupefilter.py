@@ -59,7 +59,7 @@ requests = st.builds(
 
 
 @pytest.mark.parametrize("fingerprinter", [None, ByMethod])
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(stream=st.lists(requests, max_size=60))
 def test_it_decides_as_scrapys_own_filter(fingerprinter: type | None, stream: list[Request]) -> None:
     """Of any stream of requests, those are dropped that RFPDupeFilter drops; also with another fingerprinter."""

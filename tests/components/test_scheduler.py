@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
@@ -17,6 +15,7 @@ from scrapy.utils.test import get_crawler
 from scrapy_bloom.components.dupefilter import BloomDupeFilter
 from scrapy_bloom.errors import InUseError, SettingsError, UnusableError
 from scrapy_bloom.links.spider import UnseenLinks
+from tests.support import forks
 from tests.support.crawls import Site
 from tests.support.engine import (
     BY_PRIORITY,
@@ -431,8 +430,8 @@ def test_the_real_commands_leave_the_job_alone(tmp_path: Path, command: list[str
     settings = {"JOBDIR": str(tmp_path), "ADDONS": json.dumps({"scrapy_bloom.Addon": 300})}
     options = [f"--set={name}={value}" for name, value in settings.items()]
     with Site({"/": []}) as site:
-        command = [sys.executable, "-m", "scrapy", *command, site.url + "/", *options]
-        subprocess.run(command, check=True, capture_output=True)
+        forks.begin("tests.support.forks.scrapy_command", [*command, site.url + "/", *options])
+        assert forks.end() == 0
         assert site.hits == {"/": 1}
     with opened(tmp_path) as engine:
         assert engine.drain() == [ONE.url]

@@ -23,7 +23,7 @@ from scrapy_bloom.errors import SettingsError, UnusableError
 from scrapy_bloom.filter.inspect import reading
 from scrapy_bloom.settings import BloomSettings
 from tests.support.crawls import ADDON, Pages, Site, crawl, start
-from tests.support.engine import SCRAPYS_SCHEDULER, Engine, PlainSpider, opened
+from tests.support.engine import SCRAPYS_SCHEDULER, Engine, PlainSpider, opened, snapshot
 from tests.support.killed_crawls import STARTS, CrawlOfSite, items_of, links_of, run, run_to_the_end
 
 if TYPE_CHECKING:
@@ -119,6 +119,7 @@ def reached_without(skipped: set[int], crawl: CrawlOfSite) -> set[int]:
     return found
 
 
+@pytest.mark.slow
 def test_after_a_kill_no_page_is_known_whose_items_are_not_in_the_feed(tmp_path: Path) -> None:
     """Killed before a step of a commit, and resumed: only pages are known whose items a commit holds. The run after
     that, in the same job, fetches what gives no item, and the few whose keys the kill has cost."""
@@ -229,6 +230,25 @@ def test_what_gave_whole_items_in_an_earlier_run_is_skipped(
                     answer(engine, request, *outcome)
                     gave |= {key} if outcome and set(outcome) == {"item"} else set()
         before |= gave
+
+
+def test_a_page_is_known_after_a_kill_only_if_its_items_were_committed(tmp_path: Path) -> None:
+    """The other is fetched again, and gives nothing this time: later runs fetch it once more."""
+    run, copy = tmp_path / "run", tmp_path / "copy"
+    engine = Engine(run / "job", {"BLOOM_DELTA": str(run / "delta")})
+    for url in URLS[:2]:
+        answer(engine, engine.fetch(Request(url)), "item")
+        if url == URLS[0]:
+            engine.push(Request(URLS[2]))
+            engine.commit()
+    snapshot(run, copy)
+    engine.stop()
+    own = {"BLOOM_DELTA": str(copy / "delta")}
+    with opened(copy / "job", own) as engine:
+        engine.push(*map(Request, URLS[:2]))
+        assert sorted(engine.drain()) == URLS[1:3]
+    with opened(copy / "next", own) as engine:
+        assert engine.push(*map(Request, URLS[:3])) == [False, True, True]
 
 
 def test_start_requests_are_skipped_only_if_they_may_be_filtered(

@@ -17,7 +17,7 @@ from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.job import commits
 from scrapy_bloom.job.inspect import inspect_job
 from tests.support.crawls import ADDON, Site, start
-from tests.support.engine import Engine, opened
+from tests.support.engine import Engine, opened, wait_for_job
 from tests.support.killed_crawls import CrawlOfSite, make_room, run, run_to_the_end
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ def test_a_full_disk_costs_nothing_once_there_is_room(crawl: CrawlOfSite) -> Non
     assert not finished & set(crawl.fetched()[fetched:])
 
 
+@pytest.mark.slow
 def test_a_kill_on_a_full_disk_resumes_from_the_last_commit(crawl: CrawlOfSite) -> None:
     """What could not be written is fetched again, and no item is lost or comes twice."""
     assert run([replace(crawl, full=(12, 0), kill_page=40)]) == [-9]
@@ -73,6 +74,7 @@ def test_a_kill_on_a_full_disk_resumes_from_the_last_commit(crawl: CrawlOfSite) 
     crawl.check(may_fail=True)
 
 
+@pytest.mark.slow
 def test_a_crawl_that_ends_on_a_full_disk_says_so(crawl: CrawlOfSite) -> None:
     """It comes to its end, its last ERROR says what the next run does again, and that run does it."""
     assert run([replace(crawl, full=(12, 0))]) == [0]
@@ -121,8 +123,7 @@ def test_a_job_directory_deleted_during_the_crawl_is_said(tmp_path: Path) -> Non
     with Site({"/": ["/1", "/held"], "/1": [], "/held": ["/2", "/3"], "/2": [], "/3": []}) as site:
         running = start(site, tmp_path, settings)
         site.wait_for("/held")
-        while not (tmp_path / "job" / "requests.bloom" / "job.sqlite").exists():
-            time.sleep(0.01)
+        wait_for_job(tmp_path / "job", lambda info: info.state.runs)
         shutil.rmtree(tmp_path / "job")
         site.release.set()
         outcome = running.finish()
@@ -180,7 +181,7 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_loop_that_never_yields_waits_for_the_disk(slow_disk: None, tmp_path: Path) -> None:
     """The requests of one callback do not pile up in memory while commits are slow: nearly all are in the file."""
-    count = 4 * commits.COMMIT_ROWS
+    count = 3 * commits.COMMIT_ROWS
     with opened(tmp_path) as engine:
         engine.push(*[Request(f"http://site.example/{number}") for number in range(count)])
         assert inspect_job(tmp_path).state.pending >= count - 2 * commits.COMMIT_ROWS

@@ -58,16 +58,10 @@ def steps_of(directory: Path) -> int:
     return int((dry.directory / "steps").read_text())
 
 
-def test_a_kill_at_a_step_of_a_commit_loses_nothing(directory: Path) -> None:
-    """Before or after a statement, a sync, a change of bits or watermark: resumed, the crawl has every page and item,
-    and fetches no page again whose commit was whole."""
-    steps = steps_of(directory)
-    killed_once(directory, [steps * part // 4 for part in range(1, 4)])
-
-
 @pytest.mark.slow
 def test_a_kill_at_any_step_loses_nothing(directory: Path) -> None:
-    """As above: while the job is begun, at points all over the crawl, and while it is closed."""
+    """Before or after a statement, a sync, a change of bits or watermark, also while the job is begun or closed:
+    resumed, the crawl has every page and item, and fetches no page again whose commit was whole."""
     steps, random_ = steps_of(directory), random.Random(31)
     begin, end = range(1, 120, 15), range(steps - 130, steps, 16)
     killed_once(directory, sorted({*begin, *random_.sample(range(120, steps - 130), 20), *end}))

@@ -327,8 +327,12 @@ class LimitedInJob(PendingInJob):
     settings: ClassVar[dict[str, Any]] = LIMITED
 
 
-@pytest.mark.parametrize("examples", [8, pytest.param(150, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("machine", [PendingRequests, PendingInJob, FifoInJob, LimitedRequests, LimitedInJob])
+MACHINES = [PendingRequests, PendingInJob, FifoInJob, LimitedRequests, LimitedInJob]
+FEW: list[Any] = [(PendingRequests, 8), (PendingInJob, 5), (LimitedRequests, 8), (LimitedInJob, 3)]
+MANY = [pytest.param(machine, 150, marks=pytest.mark.slow) for machine in MACHINES]
+
+
+@pytest.mark.parametrize(("machine", "examples"), FEW + MANY)
 def test_no_pending_request_is_lost(
     machine: type[PendingRequests], examples: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

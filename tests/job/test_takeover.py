@@ -53,9 +53,15 @@ def slots_of(urls: list[str]) -> dict[str, list[str]]:
     return {host: [url for url in urls if url.split("/")[2] == host] for host in {url.split("/")[2] for url in urls}}
 
 
-@pytest.mark.parametrize("order", ["Lifo", "Fifo"])
-@pytest.mark.parametrize("queue", [BY_PRIORITY, BY_HOST])
-@pytest.mark.parametrize("dupefilter", [SCRAPYS["DUPEFILTER_CLASS"], OUR_FILTER])
+@pytest.mark.parametrize(
+    ("queue", "order", "dupefilter"),
+    [
+        (BY_PRIORITY, "Lifo", SCRAPYS["DUPEFILTER_CLASS"]),
+        (BY_PRIORITY, "Fifo", OUR_FILTER),
+        (BY_HOST, "Lifo", OUR_FILTER),
+        (BY_HOST, "Fifo", SCRAPYS["DUPEFILTER_CLASS"]),
+    ],
+)
 def test_a_job_that_scrapy_stopped_cleanly_goes_on(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, queue: str, order: str, dupefilter: str
 ) -> None:

@@ -1,32 +1,22 @@
 """Real crawls of a site on loopback, each in a process of its own, since a reactor starts once in a process.
 
-    with Site({"/": ["/a", "/b"], "/a": 503}) as site:
-        outcome = start(site, {"JOBDIR": str(tmp_path)}).finish()
-    assert site.hits["/b"] == 1
-
-Run as ``python -m tests.support.crawls``, this module imports Scrapy once, and forks for each crawl.
+with Site({"/": ["/a", "/b"], "/a": 503}) as site:
+    outcome = start(site, {"JOBDIR": str(tmp_path)}).finish()
+assert site.hits["/b"] == 1
 """
 
 from __future__ import annotations
 
 import asyncio
-import atexit
-import functools
 import json
 import os
-import signal
-import subprocess
-import sys
 import threading
 import time
-import traceback
 from collections import Counter
-from contextlib import suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import scrapy
 from scrapy import crawler as scrapys
@@ -34,6 +24,8 @@ from scrapy.exceptions import CloseSpider
 from scrapy.http import HtmlResponse
 from scrapy.linkextractors import LinkExtractor
 from scrapy.utils.misc import load_object
+
+from tests.support import forks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -171,19 +163,15 @@ class Outcome:
 class Running:
     """A crawl that is under way."""
 
-    under_way: ClassVar[Running | None] = None
-
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, settings: dict[str, Any]) -> None:
         self.directory = directory
-        self.pid = _said_by_server("pid")
-        Running.under_way = self
+        self.pid = forks.begin("tests.support.crawls.crawl_here", settings)
 
     def signal(self, number: int) -> None:
         os.kill(self.pid, number)
 
     def finish(self) -> Outcome:
-        code = _said_by_server("code")
-        Running.under_way = None
+        code = forks.end()
         log = self.directory / "log"
         stats, state = (self._read(name) for name in ("stats", "state"))
         return Outcome(code, log.read_text(encoding="utf-8") if log.exists() else "", stats, state)
@@ -196,15 +184,9 @@ class Running:
 
 def start(site: Site, directory: Path, settings: Mapping[str, Any], *, without_reactor: bool = False) -> Running:
     """Start a crawl of *site*, with its log and stats in *directory*. One at a time."""
-    if Running.under_way is not None:  # left by a test that failed
-        with suppress(ProcessLookupError):  # it has ended
-            Running.under_way.signal(signal.SIGKILL)
-        Running.under_way.finish()
     directory.mkdir(parents=True, exist_ok=True)
     for name in ("log", "stats", "state"):
         (directory / name).unlink(missing_ok=True)
-    server = _server()
-    assert server.stdin is not None
     start_at = [site.url + path for path in settings.get("START", ["/"])]
     usual = {"URLS": start_at, "LOG_FILE": str(directory / "log"), "TELNETCONSOLE_ENABLED": False}
     quick = {"RETRY_TIMES": 1, "BLOOM_CAPACITY": 1000, "CONCURRENT_REQUESTS_PER_DOMAIN": 16}
@@ -213,9 +195,7 @@ def start(site: Site, directory: Path, settings: Mapping[str, Any], *, without_r
         usual |= {"DOWNLOADER_MIDDLEWARES": {"tests.support.crawls.AnswerFromMemory": 1}}
         usual |= {"DOWNLOAD_HANDLERS": dict.fromkeys(["http", "https", "ftp", "s3"])}
     call = {**usual, **quick, "REMOTE_CONTROL_ENABLED": False, "CHILD": str(directory), **settings}
-    server.stdin.write(json.dumps(call) + "\n")
-    server.stdin.flush()
-    return Running(directory)
+    return Running(directory, call)
 
 
 def crawl(site: Site, directory: Path, settings: Mapping[str, Any], **others: Any) -> Outcome:
@@ -223,22 +203,6 @@ def crawl(site: Site, directory: Path, settings: Mapping[str, Any], **others: An
     outcome = start(site, directory, settings, **others).finish()
     assert outcome.code == 0, outcome.log
     return outcome
-
-
-@functools.cache
-def _server() -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.support.crawls"]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    atexit.register(process.communicate)
-    return process
-
-
-def _said_by_server(word: str) -> int:
-    server = _server()
-    assert server.stdout is not None
-    said, number = server.stdout.readline().split()
-    assert said == word
-    return int(number)
 
 
 # -- in the child ------------------------------------------------------------------------------------------------------
@@ -310,16 +274,6 @@ class NotingSpider(FollowSpider):
         crawler.stats.set_value("sent", [*crawler.stats.get_value("sent", []), slot.lastseen])
 
 
-class Clock:
-    """Stands for ``time.time`` before anything is imported that keeps that."""
-
-    days_later = 0
-    real = time.time
-
-    def __call__(self) -> float:
-        return Clock.real() + Clock.days_later * 86_400
-
-
 def crawl_here(settings: dict[str, Any]) -> None:
     import warnings
 
@@ -327,7 +281,8 @@ def crawl_here(settings: dict[str, Any]) -> None:
 
     warnings.simplefilter("error", ScrapyDeprecationWarning)
     directory = Path(settings["CHILD"])
-    Clock.days_later = settings.get("DAYS_LATER", 0)
+    clock: Any = time.time
+    clock.days_later = settings.get("DAYS_LATER", 0)
     kind: Any = scrapys.CrawlerProcess
     if settings.get("TWISTED_REACTOR_ENABLED") is False:
         kind = scrapys.AsyncCrawlerProcess
@@ -337,25 +292,3 @@ def crawl_here(settings: dict[str, Any]) -> None:
     process.start()
     stats = crawler.stats.get_stats() if crawler.stats else {}
     (directory / "stats").write_text(json.dumps(stats, default=str))
-
-
-def main() -> None:
-    time.time = Clock()
-    import_module("tests.support.preloaded")
-    for line in sys.stdin:
-        pid = os.fork()
-        if not pid:
-            code = 1
-            try:
-                crawl_here(json.loads(line))
-                code = 0
-            except BaseException:
-                traceback.print_exc()
-            os._exit(code)
-        print("pid", pid, flush=True)  # noqa: T201 - it tells its parent
-        _, status = os.waitpid(pid, 0)
-        print("code", os.waitstatus_to_exitcode(status), flush=True)  # noqa: T201 - likewise
-
-
-if __name__ == "__main__":
-    main()

@@ -62,6 +62,13 @@ class PlainSpider(Spider):
         pass
 
 
+class OwnSettings(Settings):
+    """Settings that a crawler need not copy, which takes longer than to open a job."""
+
+    def copy(self) -> OwnSettings:
+        return self
+
+
 class Engine:
     """A scheduler, and the engine's part in hands of the test: requests go to the downloader, and end."""
 
@@ -75,7 +82,7 @@ class Engine:
             "SCHEDULER_PRIORITY_QUEUE": BY_HOST,
         }
         # As get_crawler() of Scrapy does, without the runner, which takes most of the time.
-        self.crawler: Any = Crawler(spider, Settings({**NOTHING_ELSE, **usual, **OURS, **(settings or {})}))
+        self.crawler: Any = Crawler(spider, OwnSettings({**NOTHING_ELSE, **usual, **OURS, **(settings or {})}))
         self.crawler._apply_settings()
         self.scheduler = begin(self.crawler)
         self.spider, self.engine = self.crawler.spider, self.crawler.engine

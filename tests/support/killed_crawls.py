@@ -1,26 +1,18 @@
-"""Crawls in processes of their own, killed at a random moment or before the n-th step of what they write.
-
-Run as ``python -m tests.support.killed_crawls``, this module is such a process. It reads a list of crawls as JSON, and
-forks for each of them, one after the other.
-"""
+"""Crawls in processes of their own, killed at a random moment or before the n-th step of what they write."""
 
 from __future__ import annotations
 
 import asyncio
-import atexit
 import csv
-import functools
 import json
 import os
 import resource
 import signal
-import subprocess
 import sys
 import threading
 from collections import Counter
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +27,7 @@ from scrapy_bloom.errors import BloomError
 from scrapy_bloom.job import commits
 from scrapy_bloom.job.inspect import inspect_job
 from scrapy_bloom.job.store import JobStore
+from tests.support import forks
 from tests.support.crawls import html
 
 if TYPE_CHECKING:
@@ -181,24 +174,13 @@ def links_of(page: int, pages: int) -> bytes:
     return html([f"/{(page * 7 + link * 13 + 1) % pages}" for link in range(4)])
 
 
-@functools.cache
-def _server() -> subprocess.Popen[str]:
-    """A process that has imported everything, and forks for each crawl: that takes a tenth of the time."""
-    command = [sys.executable, "-m", "tests.support.killed_crawls"]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    atexit.register(process.communicate)
-    return process
-
-
 def run(crawls: Sequence[CrawlOfSite]) -> list[int]:
     """Run *crawls* one after the other, and return how each ended: 0, or minus the number of a signal."""
-    server = _server()
-    assert server.stdin is not None
-    assert server.stdout is not None
-    json.dump([{**asdict(each), "directory": str(each.directory)} for each in crawls], server.stdin)
-    server.stdin.write("\n")
-    server.stdin.flush()
-    return [int(server.stdout.readline()) for _ in crawls]
+    endings = []
+    for crawl in crawls:
+        forks.begin(f"{__name__}.crawl_here", {**asdict(crawl), "directory": str(crawl.directory)})
+        endings.append(forks.end())
+    return endings
 
 
 def run_to_the_end(crawl: CrawlOfSite, **changes: Any) -> CrawlOfSite:
@@ -385,7 +367,8 @@ class Steps:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def crawl_here(crawl: CrawlOfSite) -> None:
+def crawl_here(fields: dict[str, Any]) -> None:
+    crawl = CrawlOfSite(**{**fields, "directory": Path(fields["directory"])})
     crawl.directory.mkdir(parents=True, exist_ok=True)
     commits.COMMIT_SECONDS = owner.TICK_SECONDS = crawl.seconds
     steps = Steps(crawl.kill_at)
@@ -402,19 +385,3 @@ def crawl_here(crawl: CrawlOfSite) -> None:
     sys.setprofile(None)
     if crawl.counts:
         (crawl.directory / "steps").write_text(str(steps.count))
-
-
-def main() -> None:
-    import_module("tests.support.preloaded")
-    for line in sys.stdin:
-        for crawl in json.loads(line):
-            pid = os.fork()
-            if not pid:
-                crawl_here(CrawlOfSite(**{**crawl, "directory": Path(crawl["directory"])}))
-                os._exit(0)
-            _, status = os.waitpid(pid, 0)
-            print(os.waitstatus_to_exitcode(status), flush=True)  # noqa: T201 - it tells its parent
-
-
-if __name__ == "__main__":
-    main()
