@@ -73,7 +73,7 @@ def site_of(rng: random.Random) -> list[list[Step]]:
     count, pages = rng.randint(1, 15), []
     for number in range(count):
         links = [
-            ("link", rng.randint(number + 1, count), rng.choice([0, 0, 1, 2, 3])) for _ in range(rng.randint(0, 3))
+            ("link", rng.randint(number + 1, min(count, number + 4)), rng.choice([0, 0, 1, 2, 2, 3])) for _ in range(rng.randint(0, 3))
         ]
         steps = [("item", item, 0) for item in range(rng.randint(1, 2))] + [link for link in links if link[1] < count]
         rng.shuffle(steps)

@@ -18,7 +18,10 @@ class Hidden:
         self.name, self.original = name, vars(owner).get(name)
 
     def __get__(self, instance: Any, owner: type) -> Any:
-        if sys._getframe(1).f_globals["__name__"].startswith("scrapy_bloom."):
+        frame: Any = sys._getframe(1)
+        while frame.f_code.co_name == "__getattr__":  # somebody asks through a proxy
+            frame = frame.f_back
+        if frame.f_globals["__name__"].startswith("scrapy_bloom."):
             raise AttributeError(self.name)
         if self.original is not None:
             return self.original.__get__(instance, owner)
