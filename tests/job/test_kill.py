@@ -13,20 +13,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_bloom.job.verify import verify_job
-from tests.support.crawls import Site
 from tests.support.engine import RAM
-from tests.support.killed_crawls import STARTS, CrawlOfSite, links_of, run, run_to_the_end
+from tests.support.killed_crawls import CrawlOfSite, run, run_to_the_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL and no fork() there")
-
-ORDERS: dict[str, dict[str, Any]] = {
-    "LIFO": {},
-    "FIFO": {"SCHEDULER_DISK_QUEUE": "scrapy.squeues.PickleFifoDiskQueue"},
-    "by priority alone": {"SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.ScrapyPriorityQueue"},
-}
 
 
 @pytest.fixture
@@ -65,29 +58,6 @@ def test_a_kill_at_any_step_loses_nothing(directory: Path) -> None:
     steps, random_ = steps_of(directory), random.Random(31)
     begin, end = range(1, 120, 15), range(steps - 130, steps, 16)
     killed_once(directory, sorted({*begin, *random_.sample(range(120, steps - 130), 20), *end}))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("order", ORDERS)
-def test_kills_at_random_moments_lose_nothing(order: str, tmp_path: Path) -> None:
-    """A crawl of a site over HTTP, killed six times: every page and item; start pages are not asked for again; a kill
-    costs at most the pages of the second before it and those in flight."""
-    random_, pages = random.Random(order), {f"/{page}": links_of(page, 503) for page in range(503)}
-    with Site({**pages}) as site:
-        crawl = CrawlOfSite(tmp_path / "crawl", 503, site.url, ORDERS[order], seconds=0.1)
-        kills = 0
-        while kills < 6:
-            before = len(site.order)
-            ending = run([replace(crawl, kill_after=random_.uniform(0.5, 1.2))])
-            kills += bool(ending[0])
-            if ending == [0]:
-                break
-            assert kills == 1 or not {f"/{page}" for page in range(STARTS)} & {*site.order[before:]}
-        if not crawl.is_closed:
-            run_to_the_end(crawl)
-        assert site.hits.keys() == pages.keys()
-        assert site.hits.total() < 503 + 60 * (kills + 1)
-    crawl.check()
 
 
 def test_a_kill_before_the_first_commit_begins_anew(directory: Path) -> None:

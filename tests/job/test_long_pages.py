@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import signal
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-import pytest
 import scrapy
 
 from scrapy_bloom.job import open_pages
@@ -19,77 +17,44 @@ from tests.support.engine import Engine, opened
 if TYPE_CHECKING:
     from pathlib import Path
 
-LISTS, ITEMS, KILLS = 3, 40, 8
-PAGES: Any = {"/": [f"/list-{n}" for n in range(LISTS)], **{f"/list-{n}": [] for n in range(LISTS)}}
-PAGES |= {f"/item-{n}-{item}": [] for n in range(LISTS) for item in range(ITEMS)}
+    import pytest
+
+ITEMS = 40
+PAGES: Any = {"/": ["/list"], "/list": [], **{f"/item-{item}": [] for item in range(ITEMS)}}
 
 
 class ListSpider(FollowSpider):
-    """Each list gives 40 unfiltered requests, with pauses in between; each of these gives an item."""
+    """A list gives unfiltered requests, with pauses in between; each of these gives an item.
 
-    async def parse(self, response: Any) -> Any:
-        if response.url.endswith("/"):
-            for request in response.follow_all(css="a", callback=self.parse_list):
-                yield request
-
-    async def parse_list(self, response: Any) -> Any:
-        number = response.url.rpartition("-")[2]
-        for item in range(ITEMS):
-            url = response.urljoin(f"/item-{number}-{item}")
-            yield scrapy.Request(url, self.parse_item, dont_filter=True)
-            await asyncio.sleep(0.02)
-
-    def parse_item(self, response: Any) -> Any:
-        yield {"item": response.url.rpartition("/")[2]}
-
-
-class ShortPatience(ListSpider):
-    """Pages are committed in parts after half a second. With the setting STAYS, a list is not done before a kill."""
-
-    async def parse_list(self, response: Any) -> Any:
-        async for request in super().parse_list(response):
-            yield request
-        while self.settings.getbool("STAYS"):
-            await asyncio.sleep(0.05)
+    Pages are committed in parts after half a second. With the setting STAYS, the list is not done before a kill.
+    """
 
     @classmethod
     def from_crawler(cls, crawler: Any, *args: Any, **kwargs: Any) -> Any:
         open_pages.LONGEST_SECONDS = 0.5
         return super().from_crawler(crawler, *args, **kwargs)
 
+    async def parse(self, response: Any) -> Any:
+        for request in response.follow_all(css="a", callback=self.parse_list):
+            yield request
 
-@pytest.mark.slow
-def test_unfiltered_items_of_lists_come_once_over_eight_kills(tmp_path: Path) -> None:
-    """Killed at random moments, most of them while lists go on."""
-    feed, rng = tmp_path / "items.jl", random.Random(8)
-    settings = {**ADDON, "JOBDIR": str(tmp_path / "job"), "FEEDS": {str(feed): {"format": "jsonlines"}}}
-    settings |= {"SPIDER": f"{__name__}.ListSpider", "CONCURRENT_REQUESTS": 4}
-    with Site(PAGES) as site:
-        for _ in range(KILLS):
-            running = start(site, tmp_path, settings)
-            at = site.hits.total() + rng.randrange(5, 110)
-            with site.asked:
-                site.asked.wait_for(lambda at=at: site.hits.total() >= at or is_over(tmp_path), PATIENCE)  # type: ignore[misc]
-            running.signal(signal.SIGKILL)
-            if not running.finish().code:
-                break
-        else:
-            crawl(site, tmp_path, settings)
-    items = Counter(feed.read_text().splitlines())
-    assert len(items) == LISTS * ITEMS
-    assert set(items.values()) == {1}
+    async def parse_list(self, response: Any) -> Any:
+        for item in range(ITEMS):
+            yield scrapy.Request(response.urljoin(f"/item-{item}"), self.parse_item, dont_filter=True)
+            await asyncio.sleep(0.02)
+        while self.settings.getbool("STAYS"):
+            await asyncio.sleep(0.05)
 
-
-def is_over(directory: Path) -> bool:
-    return (directory / "stats").exists()
+    def parse_item(self, response: Any) -> Any:
+        yield {"item": response.url.rpartition("/")[2]}
 
 
 def test_a_page_in_parts_is_said_and_loses_nothing(tmp_path: Path) -> None:
     """One WARNING says what a kill costs then: items that come twice. None is lost."""
     feed = tmp_path / "items.jl"
     settings = {**ADDON, "JOBDIR": str(tmp_path / "job"), "FEEDS": {str(feed): {"format": "jsonlines"}}}
-    settings |= {"SPIDER": f"{__name__}.ShortPatience", "CONCURRENT_REQUESTS": 4}
-    with Site({**PAGES, "/": ["/list-0"]}) as site:
+    settings |= {"SPIDER": f"{__name__}.ListSpider", "CONCURRENT_REQUESTS": 4}
+    with Site(PAGES) as site:
         running = start(site, tmp_path, {**settings, "STAYS": True})
         until = time.monotonic() + PATIENCE
         while not (tmp_path / "log").exists() or "come twice" not in (tmp_path / "log").read_text():
