@@ -28,6 +28,12 @@ language home?set_eg_locale={language}
 """)
 
 
+TABS = (
+    """Holdings|Title notes|Comments (0)|Images|Browse shelf|More searches|Share|Print|Unhighlight|Log in to add tags"""
+)
+TABS = TABS.split("|")
+
+
 class Library(Routed):
     """Koha, and for judging Evergreen: records, authors, lists; services of each record, searches with facets."""
 
@@ -80,6 +86,7 @@ class Library(Routed):
             "cart": "Add to your cart", "keep": "Save to lists", "review": "Post your comments on this title",
         }  # fmt: skip
         links = [self.to(kind, text, {"n": n}) for kind, text in names.items()]
+        links += [self.to("record", text, {"n": n}) for text in TABS]
         return links + [self.to("export", name, {"n": n, "format": name}) for name in ("marcxml", "mods", "ris", "dc")]
 
     def rows(self, records: list[str], **options: object) -> Links:
@@ -108,7 +115,7 @@ class Library(Routed):
         lines = [self.name("title", n), f"By: {self.name('author', author)}", f"ISBN: {rng.randint(10**12, 10**13)}"]
         lines += [
             f"Description: {rng.randint(80, 900)} pages",
-            *self.text("record", n, size=rng.randint(0, 3)).split("\n"),
+            *self.text("record", n, size=rng.choice([0, 0, 1])).split("\n"),
         ]
         if q["kind"] == "isbd":
             return shown(lines[0], f"<p>{'. - '.join(lines)}</p>", self.services(n))
@@ -184,6 +191,11 @@ enrol /enrol/index.php?id={c}  device /theme/switchdevice.php?url={back}&device=
 forgot /login/forgot_password.php  calendar /calendar/view.php?view={view}&time={time}
 print /mod/book/tool/print/index.php?id={m}  search /course/search.php?search={word}
 """)
+
+
+BLOCKS = """Dashboard|Site pages|My courses|Skip navigation|Participants|Badges|Competencies|Grades|General|Jump to...|
+You are not logged in|Data retention summary|Get the mobile app|Hide blocks|Full screen"""
+BLOCKS = BLOCKS.split("|")
 
 
 class Learning(Routed):
@@ -282,7 +294,7 @@ class Learning(Routed):
         m = int(q["m"])
         if self.kinds.get(m) != "page":
             return None
-        html = f"{self.text('page', m, size=self.seeded(m).randint(1, 3))}<p>Last modified: {self.date(m)}</p>"
+        html = f"{self.text('page', m, size=self.seeded(m).choice([1, 1, 2]))}<p>Last modified: {self.date(m)}</p>"
         return shown(self.name("module", m), html, self.beside(m))
 
     def show_book(self, q: Query) -> Page | None:
