@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from scrapy_bloom.fleet.shared_queue import Listed
-    from scrapy_bloom.job.records import FailedRow
+    from scrapy_bloom.frontier.page import FailedRow
 
 _T = TypeVar("_T")
 

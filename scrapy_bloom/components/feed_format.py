@@ -1,276 +1,181 @@
-"""Items as the bytes that Scrapy's exporter makes of them, apart from what stands around the items in the file.
+"""One feed of a crawl: Scrapy's exporter writes the items of done pages into a buffer that the next commit notes.
 
-    begin  lead  item  separator  item  separator  item  tail
-
-An exporter writes *begin* when it starts and *tail* when it finishes: the brackets of a JSON array, for example. The
-*lead* stands before the first item alone (byte-order mark, CSV header), the *separator* before every other one. All
-four are learned by watching the exporter, whatever its class, its options and its encoding.
+An exporter keeps its own state: whether it has written a header, or a sum for the end of the file. A run that resumes a
+job gets an exporter in the same state. The new exporter writes its beginning and the first item of the file into a
+buffer that is thrown away, and takes over the attributes that had changed.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+import logging
+import pickle
 from copy import copy, deepcopy
 from lzma import FORMAT_XZ
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from itemadapter import ItemAdapter
 from scrapy.extensions.feedexport import FileFeedStorage as ScrapyFileFeedStorage
 from scrapy.extensions.postprocessing import Bz2Plugin, GzipPlugin, LZMAPlugin, PostProcessingManager
 from scrapy.utils.misc import load_object
 
-from scrapy_bloom.job.feedfile import FileFeedStorage, size_of
+from scrapy_bloom.frontier.round_trip import PICKLE_PROTOCOL
+from scrapy_bloom.job.feedfile import FileFeedStorage
+from scrapy_bloom.job.records import FeedState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
-    from scrapy import Spider
     from scrapy.extensions.feedexport import FeedSlot
 
+logger = logging.getLogger(__name__)
 
-class UnframedError(Exception):
-    """The output of an exporter cannot be taken apart into items; the message says why. Never leaves the package."""
-
-
-class Frame(NamedTuple):
-    """What an exporter writes around items."""
-
-    begin: bytes
-    lead: bytes
-    separator: bytes
-    tail: bytes
-    columns: Any = None
-    """The fields that the exporter took from the first item, or was given: a list or a mapping to output names."""
-
-
-class Capture(io.RawIOBase):
-    """A storage of Scrapy's whose file keeps in memory what is written.
-
-    Args:
-        position: Size in bytes of the file that it stands for: an encoder writes its byte-order mark only at 0. None
-            if that file has no position, as under Scrapy's compression.
-
-    """
-
-    def __init__(self, position: int | None) -> None:
-        super().__init__()
-        self._position, self._data = position, bytearray()
-
-    def open(self, spider: Spider) -> Capture:  # noqa: ARG002 - Scrapy's arguments
-        """Return the file."""
-        return self
-
-    def writable(self) -> bool:
-        """Return True."""
-        return True
-
-    def seekable(self) -> bool:
-        """Return whether the file has a position."""
-        return self._position is not None
-
-    def tell(self) -> int:
-        """Return the position of the file that this one stands for."""
-        return (self._position or 0) + len(self._data)
-
-    def write(self, data: Any) -> int:
-        """Keep *data*."""
-        self._data += data
-        return len(data)
-
-    def taken(self) -> bytes:
-        """Return what was written since the last call."""
-        data = bytes(self._data)
-        if self._position is not None:
-            self._position += len(data)
-        self._data.clear()
-        return data
-
-
-class Serializer:
-    """Turns items into bytes, with the exporter of a feed.
-
-    Args:
-        slot: The feed; it is copied, and not changed.
-        position: Returns the size of the file when the first item comes, as :class:`Capture` takes it.
-        columns: Fields to export where the feed names none: the fields of the file.
-
-    """
-
-    def __init__(self, slot: FeedSlot, position: Callable[[], int | None], columns: Any = None) -> None:
-        options = {name: value for name, value in slot.feed_options.items() if name != "postprocessing"}
-        self._slot = copy(slot)
-        self._slot.feed_options = {**options, "fields": options["fields"] or columns}
-        self._position = position
-        self._exporting: tuple[FeedSlot, Capture] | None = None
-        self.frame: Frame | None = None
-        """What stands around items; None before the first one."""
-
-    def __call__(self, item: Any) -> bytes:
-        """Return *item* as bytes, without what stands around it.
-
-        Raises:
-            UnframedError: The first item cannot be told from what stands around it. Nothing was kept of it.
-            Exception: Whatever the exporter raises if it cannot export *item*. Other items are not affected.
-
-        """
-        if self._exporting is not None and self.frame is not None:
-            slot, capture = self._exporting
-            try:
-                _export(slot, item)
-            finally:
-                chunk = capture.taken()
-            return chunk.removeprefix(self.frame.separator)
-        slot, capture = self._start()
-        begin = capture.taken()
-        try:
-            _export(slot, item)
-        except Exception as error:
-            if isinstance(error, io.UnsupportedOperation) or isinstance(getattr(error, "obj", None), Capture):
-                raise UnframedError("its exporter does more with its file than to write to it") from error
-            raise
-        chunk = capture.taken()
-        for frame in self._frames(item):
-            if begin == frame.begin and chunk.startswith(frame.lead) and chunk != frame.lead:
-                self.frame, self._exporting = frame._replace(columns=_columns_of(slot)), (slot, capture)
-                return chunk[len(frame.lead) :]
-        raise UnframedError("its exporter does not write items one by one, each in the same way")
-
-    def shell(self) -> tuple[bytes, bytes]:
-        """Return what stands before and behind the items of a file without items."""
-        slot, capture = self._start()
-        begin = capture.taken()
-        slot.finish_exporting()
-        return begin, capture.taken()
-
-    def _start(self) -> tuple[FeedSlot, Capture]:
-        slot, capture = copy(self._slot), Capture(self._position())
-        slot.storage = capture  # type: ignore[assignment] # it needs no store()
-        slot.start_exporting()
-        return slot, capture
-
-    def _frames(self, item: Any) -> Iterator[Frame]:
-        """Yield the frames that are seen when two equal items are exported: two blank ones, then two copies of *item*.
-
-        Blank items come first: a serializer of the user's may count items, or return another value at each call.
-        """
-        for make in (lambda: dict.fromkeys(ItemAdapter(item).field_names(), ""), lambda: deepcopy(item)):
-            try:
-                frame = self._observe(make())
-            except Exception:  # noqa: S112 - no blank items for this exporter, or no copies of this item
-                continue
-            if frame is not None:
-                yield frame
-
-    def _observe(self, item: Any) -> Frame | None:
-        slot, capture = self._start()
-        begin = capture.taken()
-        chunks = []
-        for _ in range(2):
-            _export(slot, deepcopy(item))
-            chunks.append(capture.taken())
-        first, second = chunks
-        slot.finish_exporting()
-        tail = capture.taken()
-        if second and first.endswith(second):
-            return Frame(begin, first[: -len(second)], b"", tail)
-        if first and second.endswith(first):
-            return Frame(begin, b"", second[: -len(first)], tail)
-        return None
-
-
-def _columns_of(slot: FeedSlot) -> Any:
-    fields = getattr(slot.exporter, "fields_to_export", None)
-    return (dict(fields) if isinstance(fields, Mapping) else list(fields)) if fields else None
-
-
-def _export(slot: FeedSlot, item: Any) -> None:
-    assert slot.exporter is not None  # noqa: S101 - it was started
-    slot.exporter.export_item(item)
+LINES = ("jsonlines", "jsonl", "jl", "csv")
+"""Formats whose files can be read however many items they have."""
 
 
 class Feed:
-    """A feed whose items wait, as bytes, for their pages to be done.
+    """A feed that gets the items of pages when these are done.
 
     Args:
         plain: Scrapy's record of the feed, for the case that Scrapy has to write it.
         slot: Such a record of the file that is being written, with our storage if the feed is part of the commit.
-        is_begun: Whether the file has the beginning of the feed.
-        columns: The fields that its header names, if it has one.
 
     """
 
-    def __init__(self, plain: FeedSlot, slot: FeedSlot, *, is_begun: bool = False, columns: Any = None) -> None:
-        self.plain, self.slot, self.is_begun, self.columns = plain, slot, is_begun, columns
-        self._serializer = Serializer(slot, self._position, columns)
-        self._last: Serializer | None = None  # of the batch before, until this one has had an item
-        self._lead: bytes | None = None  # of the file, if this run has begun it
+    def __init__(self, plain: FeedSlot, slot: FeedSlot) -> None:
+        self.plain, self.slot = plain, slot
+        self._is_enclosed: bool | None = None  # None: the exporter was not tried
+        self._first: bytes | None = None  # the first item of the file that its exporter wrote, as a pickle
+        self._at_start: dict[str, bytes] = {}  # attributes of an exporter that has begun
+        self._state = FeedState(slot.batch_id)
 
     @property
-    def name(self) -> str:
-        """The feed, as it stands in ``FEEDS``."""
-        return str(self.plain.uri_template)
+    def file(self) -> FileFeedStorage | None:
+        """The file of the feed; None if it is not part of commits."""
+        storage: object = self.slot.storage
+        return storage if isinstance(storage, FileFeedStorage) else None
 
-    @property
-    def is_committed(self) -> bool:
-        """Whether the feed is part of commits."""
-        return isinstance(self.slot.storage, FileFeedStorage)
-
-    def _position(self) -> int | None:
-        """Return how long the file is that an encoder of items begins with; None if it has no position."""
-        storage = self.slot.storage
-        if "postprocessing" in self.plain.feed_options:
+    def problem_with(self, item: Any) -> str | None:
+        """Return why the feed cannot be part of commits, seen by a trial with its first *item*; None if it can."""
+        if self.file is None or self._is_enclosed is not None:
             return None
-        if self.is_begun:  # the bytes may become the first ones of the next batch
-            return 0
-        if isinstance(storage, FileFeedStorage):
-            return storage.size()
-        appends = isinstance(storage, ScrapyFileFeedStorage) and storage.write_mode == "ab"
-        return size_of(Path(path_of(self.slot))) if appends else 0
+        problem, self._is_enclosed = _try_exporter(self.plain, item)
+        return problem
 
-    def shell(self) -> tuple[bytes, bytes]:
-        """Return what stands before and behind the items of a file without items."""
-        return self._serializer.shell()
-
-    def serialized(self, item: Any) -> tuple[Frame, bytes]:
-        """Return what stands around items, and *item* as bytes. Raises what :class:`Serializer` does."""
-        try:
-            data = self._serializer(item)
-        except UnframedError:
-            if self._last is None:
-                raise
-            self._serializer = self._last
-            data = self._serializer(item)
-        self._last = None
-        frame = self._serializer.frame
-        assert frame is not None  # noqa: S101 - it has had an item
-        if frame.begin + frame.tail and "postprocessing" in self.plain.feed_options and self.plain is not self.slot:
-            raise UnframedError("it is compressed together with its end")
-        return frame, data
-
-    def is_like(self, frame: Frame) -> bool:
-        """Return whether items of *frame* belong under the header of the file, as far as this run knows it."""
-        return self._lead is None or self._lead == frame.lead
-
-    def write(self, frame: Frame, data: bytes) -> None:
-        """Write *data*, one item, to the file."""
-        is_of_earlier_run = self._last is None and self._serializer.frame is None
-        if is_of_earlier_run and not self.is_begun:
-            self._serializer = Serializer(self.slot, self._position, frame.columns)
-        self.slot.start_exporting()
-        file: Any = self.slot.file
-        if self.is_begun:
-            file.write(frame.separator + data)
-        else:
-            file.write(frame.lead + data)
-            self.is_begun, self._lead, self.columns = True, frame.lead, frame.columns
-        self.slot.itemcount += 1
-
-    def begin_file(self, slot: FeedSlot) -> None:
+    def begin(self, slot: FeedSlot) -> None:
         """Go on with the file of *slot*, the next batch."""
-        self.slot, self.is_begun, self._lead = slot, False, None
-        self._last, self._serializer = self._serializer, Serializer(slot, self._position)
+        self.slot, self._first, self._at_start = slot, None, {}
+
+    def write(self, item: Any) -> None:
+        """Export *item*. Raise whatever the exporter raises."""
+        self._start()
+        file, exporter = self.file, self.slot.exporter
+        assert exporter is not None  # noqa: S101 - it has begun
+        size = len(file.waiting) if file is not None and self._first is None else 0
+        exporter.export_item(item)
+        self.slot.itemcount += 1
+        if file is not None and self._first is None and len(file.waiting) > size:
+            try:
+                self._first = pickle.dumps(item, PICKLE_PROTOCOL)
+            except Exception:
+                self._first = b""
+
+    def _start(self) -> None:
+        if self.slot.exporter is None:
+            self.slot.start_exporting()
+            self._at_start = _plain_attributes(self.slot.exporter)
+
+    # -- from run to run -----------------------------------------------------------------------------------------------
+
+    def state(self) -> FeedState:
+        """Return how far the feed has got with its file."""
+        slot = self.slot
+        if slot.exporter is None:
+            self._state = FeedState(slot.batch_id)
+        elif (slot.batch_id, slot.itemcount) != (self._state.batch, self._state.items):
+            now = _plain_attributes(slot.exporter)
+            changed = {name: value for name, value in now.items() if self._at_start.get(name) != value}
+            exporter = pickle.dumps((self._first, changed), PICKLE_PROTOCOL)
+            self._state = FeedState(slot.batch_id, slot.itemcount, bool(self._is_enclosed), exporter)
+        return self._state
+
+    def resume(self, state: FeedState) -> None:
+        """Bring the exporter into the *state* in which an earlier run left it."""
+        file = self.file
+        assert file is not None  # noqa: S101 - only such a feed is resumed
+        self._state, self._is_enclosed = state, state.is_enclosed
+        self.slot.itemcount = state.items
+        self._start()
+        self._first, changed = pickle.loads(state.exporter)  # noqa: S301 - of our own job
+        if self._first:
+            try:
+                self.slot.exporter.export_item(pickle.loads(self._first))  # type: ignore[union-attr]  # noqa: S301
+            except Exception:  # the class of the item has changed, say
+                logger.warning("%s is gone on with, but its first item cannot be read", self.slot.uri, exc_info=True)
+        file.waiting.clear()  # the file has it
+        vars(self.slot.exporter).update({name: pickle.loads(value) for name, value in changed.items()})  # noqa: S301
+
+
+def _plain_attributes(exporter: object) -> dict[str, bytes]:
+    """Return the attributes of *exporter* that consist of plain values, as pickles by name."""
+    return {name: pickle.dumps(value, PICKLE_PROTOCOL) for name, value in vars(exporter).items() if _is_plain(value)}
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, dict):
+        return all(map(_is_plain, value.keys())) and all(map(_is_plain, value.values()))
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return all(map(_is_plain, value))
+    return value is None or type(value) in {bool, int, float, str, bytes}
+
+
+class _Scratch(io.RawIOBase):
+    """A storage of Scrapy's whose file counts the bytes that are written to it."""
+
+    size = 0
+
+    def open(self, spider: object) -> _Scratch:  # noqa: ARG002 - Scrapy's arguments
+        return self
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self.size += len(data)
+        return len(data)
+
+
+def _try_exporter(plain: FeedSlot, item: Any) -> tuple[str | None, bool]:
+    """Return why items of the exporter of *plain* cannot be committed, if so; and whether it writes an end.
+
+    Two files are written to nowhere, one without an item and one with a copy of *item*.
+    """
+    ends = []
+    for items in ((), (item,)):
+        slot, scratch = copy(plain), _Scratch()
+        slot.storage = scratch  # type: ignore[assignment] # it needs no store()
+        slot.feed_options = without_postprocessing(plain)
+        try:
+            slot.start_exporting()
+            exporter: Any = slot.exporter
+            begun = scratch.size
+            for exported_item in items:
+                exporter.export_item(deepcopy(exported_item))
+            exported = scratch.size
+            slot.finish_exporting()
+        except Exception as error:
+            if isinstance(error, io.UnsupportedOperation) or isinstance(getattr(error, "obj", None), _Scratch):
+                return "its exporter does more with its file than to write to it", False
+            return None, False
+        ends.append(scratch.size - exported)
+    if exported == begun and ends[1] > ends[0]:
+        return "its exporter writes items only when it ends", False
+    return None, any(ends)
+
+
+def without_postprocessing(slot: FeedSlot) -> dict[str, Any]:
+    """Return the options of the feed of *slot* but for those of Scrapy's compression."""
+    return {name: value for name, value in slot.feed_options.items() if name != "postprocessing"}
 
 
 def path_of(slot: FeedSlot) -> str:
@@ -279,10 +184,21 @@ def path_of(slot: FeedSlot) -> str:
     return str(storage.path)
 
 
-def can_be_joined(options: dict[str, Any]) -> bool:
-    """Return whether files that *options* of a feed compress can be put one behind the other, and read as one."""
-    plugins = {load_object(plugin) for plugin in options.get("postprocessing", ())}
-    return plugins <= {GzipPlugin, Bz2Plugin, LZMAPlugin} and options.get("lzma_format") in {None, FORMAT_XZ}
+def problem_of(slot: FeedSlot, path: Path) -> str | None:
+    """Return why the feed of *slot*, a file at *path*, cannot be part of commits; None if it can."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        return "it is no regular file"
+    plugins = {load_object(plugin) for plugin in slot.feed_options.get("postprocessing", ())}
+    can_be_joined = slot.feed_options.get("lzma_format") in {None, FORMAT_XZ}
+    if plugins <= {GzipPlugin, Bz2Plugin, LZMAPlugin} and can_be_joined:  # one file behind the other reads as one
+        return None
+    return "files compressed in this way cannot be continued"
+
+
+def survives_kill(slot: FeedSlot) -> bool:
+    """Return whether the file of *slot*, a feed of a worker, can be read after a kill up to what was flushed."""
+    is_file = isinstance(slot.storage, ScrapyFileFeedStorage)
+    return is_file and slot.format in LINES and "postprocessing" not in slot.feed_options
 
 
 def compressed(data: bytes, options: dict[str, Any]) -> bytes:

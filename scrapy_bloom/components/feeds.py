@@ -1,4 +1,4 @@
-"""FeedExporter: Scrapy's, with items that become bytes when they are scraped, and are written when their page is done.
+"""FeedExporter: a feed exporter that writes items when their page is committed.
 
 In a job, what is written is part of the commit: a feed in a local file survives ``kill -9`` with each item once.
 """
@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 import operator
-from copy import copy
+import pickle
+from copy import copy, deepcopy
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,11 +17,19 @@ from scrapy.extensions import feedexport
 from scrapy.extensions.feedexport import FeedExporter as ScrapyFeedExporter
 from scrapy.extensions.feedexport import FileFeedStorage as ScrapyFileFeedStorage
 
-from scrapy_bloom.components.feed_format import Feed, Frame, UnframedError, can_be_joined, compressed, path_of
+from scrapy_bloom.components.feed_format import (
+    Feed,
+    compressed,
+    path_of,
+    problem_of,
+    survives_kill,
+    without_postprocessing,
+)
 from scrapy_bloom.crawl.crawl import Crawl
-from scrapy_bloom.job.feedfile import FileFeedStorage, goes_on
-from scrapy_bloom.job.feeds import is_of, path_now, place_of
-from scrapy_bloom.job.records import FeedLength
+from scrapy_bloom.frontier.round_trip import PICKLE_PROTOCOL
+from scrapy_bloom.job.feedfile import FileFeedStorage, goes_on, size_of
+from scrapy_bloom.job.feeds import path_now, place_of
+from scrapy_bloom.job.records import FeedLength, Feeds, FeedState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,24 +42,23 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-LINES = ("jsonlines", "jsonl", "jl", "csv")
-"""Formats whose files can be read however many items they have."""
 
-
-class FeedExporter(ScrapyFeedExporter):
+class FeedExporter(ScrapyFeedExporter, Feeds):
     """For ``EXTENSIONS``, in the place of Scrapy's; the add-on does that with ``JOBDIR``.
 
-    Feeds that are not local files, and those of exporters whose items cannot be told apart, are written by Scrapy
+    Feeds that are not local files, and those of exporters that do more than write to their file, are written by Scrapy
     alone; a line in the log says what a kill costs there.
     """
 
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
         self.crawl = Crawl.of(crawler)
-        self.crawl.parts.feeds.append(self)
-        self._feeds: list[Feed] = []
-        self._full: list[FeedSlot] = []  # batches of a job that are not written yet, or not forgotten
-        self._notes: list[FeedLength] = []  # changes of older notes, for the next commit
+        self.crawl.parts.feeds = self
+        self._feeds: dict[str, Feed] = {}  # by their names in FEEDS
+        self._files: dict[Path, FileFeedStorage] = {}  # that are part of commits
+        self._full: list[tuple[FeedSlot, FeedState]] = []  # files that are complete, and perhaps not written
+        self._outdated: list[FeedLength] = []  # notes that the next commit deletes
+        self._has_warned_of_copies = False
 
     # -- opening -------------------------------------------------------------------------------------------------------
 
@@ -60,15 +68,13 @@ class FeedExporter(ScrapyFeedExporter):
         store, journal = self.crawl.store, self.crawl.parts.journal
         if not self.crawl.setup.scheduler or store is None or store.commits is None:  # pages are not acknowledged
             for slot in self.slots:
-                self._tell_unsafe(slot, "the scheduler is not ours")
+                self._warn_of_kills(slot, "the scheduler is not ours")
             return
         slots, self.slots = self.slots, []
         for slot in slots:
             self._open_feed(slot)
         if journal is not None:
-            journal.open_feeds({feed.name: partial(self._append, feed) for feed in self._feeds if feed.is_committed})
-        if self._noted is not None:
-            self._noted.after_commit.append(self._committed)
+            journal.open_feeds()
 
     @property
     def _noted(self) -> NotedFeeds | None:
@@ -78,32 +84,38 @@ class FeedExporter(ScrapyFeedExporter):
 
     def _open_feed(self, slot: FeedSlot) -> None:
         """Make the feed of *slot* part of commits. If it cannot be, Scrapy alone writes it in a job."""
-        why = "no commit of this job has it" if self._noted is None else _unfitness(slot)
-        if why is None and self._noted is not None:
+        name, noted = str(slot.uri_template), self._noted
+        if noted is None:
+            problem: str | None = "no commit of this job has it"
+        elif type(slot.storage) is not ScrapyFileFeedStorage:
+            problem = "it is not a local file"
+        else:
+            problem = problem_of(slot, Path(path_of(slot)))
+        if noted is not None and problem is None:
             if self._can_be_opened(slot):
-                self._feeds.append(self._in_job(slot, self._noted))
+                self._feeds[name] = self._open_in_job(slot, noted)
         elif self.crawl.job is not None:
             self.slots.append(slot)
-            self._tell_unsafe(slot, why)
+            self._warn_of_kills(slot, problem)
         else:  # of a fleet: its items are written when their pages are done
-            self._feeds.append(Feed(slot, slot))
-            if not _survives_kill(slot):
-                self._tell_unsafe(slot, why)
+            self._feeds[name] = Feed(slot, slot)
+            if not survives_kill(slot):
+                self._warn_of_kills(slot, problem)
 
-    def _tell_unsafe(self, slot: FeedSlot, why: str | None) -> None:
+    def _warn_of_kills(self, slot: FeedSlot, problem: str | None) -> None:
         if self.crawl.delta is not None:
             self.crawl.delta.waits_for_end = True
         if self.crawl.jobdir is not None:
-            logger.info("%s: a kill may lose items of this feed or give them twice, since %s", slot.uri, why)
+            logger.info("%s: a kill may lose items of this feed or give them twice, since %s", slot.uri, problem)
 
     def _can_be_opened(self, slot: FeedSlot) -> bool:
-        """Return whether the file of *slot* can be written; if not, say so: every commit would fail."""
+        """Return whether the file of *slot* can be written; if not, log it: every commit would fail."""
         path = Path(path_of(slot))
         try:
             if path.exists():
                 path.open("ab").close()
         except OSError as error:
-            logger.error("The feed %s cannot be written, and gets no items: %s", slot.uri, error)  # noqa: TRY400 - said
+            logger.error("The feed %s cannot be written, and gets no items: %s", slot.uri, error)  # noqa: TRY400 - one line
             self._count_failed(slot)
             return False
         return True
@@ -113,106 +125,154 @@ class FeedExporter(ScrapyFeedExporter):
             self.crawl.delta.waits_for_end = True
         self.crawl.stats.inc_value("feedexport/failed_count/" + type(slot.storage).__name__)  # as Scrapy does
 
-    def _in_job(self, plain: FeedSlot, noted: NotedFeeds) -> Feed:
+    def _open_in_job(self, plain: FeedSlot, noted: NotedFeeds) -> Feed:
         """Return the feed of *plain* as part of the commit, which goes on with what an unfinished job has begun."""
-        jobdir, template = noted.jobdir, plain.uri_template
-        is_batched = _is_batched(plain)
-        notes = [note for note in noted.notes if is_of(note, template, path_of(plain), jobdir, is_batched=is_batched)]
-        self._notes += [note._replace(is_finished=True) for note in notes]
-        begun = max(notes, key=lambda note: note.batch, default=None)
-        if begun is None or not noted.goes_on_with(begun):
-            return Feed(plain, self._with_file(plain, noted))
-        path = str(path_now(begun, jobdir)) if is_batched else path_of(plain)
+        template, is_batched = plain.uri_template, _is_batched(plain)
+        notes = noted.of_feed(template, path_of(plain), is_batched=is_batched)
+        last, others = (notes[-1], notes[:-1]) if notes else (None, [])
+        self._outdated += others
+        for note in noted.notes:  # of runs that were killed, whose files are named by their time
+            if template in note.feeds and note not in notes:
+                self._end_file(note, plain, noted)
+        if last is None or last.cycle != noted.cycle:
+            return Feed(plain, self._with_file(plain, noted, is_ours=last is not None))
+        most = plain.feed_options["batch_item_count"]
+        if is_batched and last.items >= most:
+            plain.batch_id = last.batch
+            plain = self._next_batch(plain, plain.feed_options)
+            return Feed(plain, self._with_file(plain, noted, is_ours=others != [] and others[-1].cycle < noted.cycle))
         if is_batched:
-            plain = self._start_new_batch(begun.batch, path, plain.feed_options, plain.spider, template)
-        slot = self._with_file(plain, noted, begun)
-        feed = Feed(plain, slot, is_begun=True, columns=begun.columns)
-        feed.is_begun = goes_on(Path(path), begun, feed.shell())
-        slot.itemcount = begun.items
-        slot.file = slot.storage.open(slot.spider)
-        if feed.is_begun:
-            slot.start_exporting()  # so that Scrapy closes it with its end
-            storage: Any = slot.storage
-            storage.waiting.clear()  # the file has it
+            path = str(path_now(last, noted.jobdir))
+            plain = self._start_new_batch(last.batch, path, plain.feed_options, plain.spider, template)
+        return self._resume(plain, noted, last)
+
+    def _resume(self, plain: FeedSlot, noted: NotedFeeds, note: FeedLength) -> Feed:
+        """Return the feed of *plain*, which goes on with the file of *note*."""
+        feed = Feed(plain, self._with_file(plain, noted, note))
+        renamed = [state for name, state in note.feeds.items() if name not in self.feeds]
+        state = note.feeds.get(plain.uri_template) or (renamed[0] if len(note.feeds) == 1 == len(renamed) else None)
+        if state is not None and goes_on(Path(path_of(plain)), note):
+            feed.resume(state)
+        elif state is not None:
+            feed.slot.itemcount = state.items
+        feed.slot.file = feed.slot.storage.open(feed.slot.spider)  # so that Scrapy closes it with its end
         return feed
 
-    def _with_file(self, plain: FeedSlot, noted: NotedFeeds, begun: FeedLength | None = None) -> FeedSlot:
-        """Return a copy of *plain* whose file is part of the commit; an earlier run may have *begun* it."""
+    def _end_file(self, note: FeedLength, plain: FeedSlot, noted: NotedFeeds) -> None:
+        """Write the end of the file of *note*, which a run that was killed left without it."""
+        self._outdated.append(note)
+        path = path_now(note, noted.jobdir)
+        if note.cycle == noted.cycle and note.items and not note.end and size_of(path) == note.size:
+            plain = self._start_new_batch(note.batch, str(path), plain.feed_options, plain.spider, plain.uri_template)
+            feed = self._resume(plain, noted, note)
+            self._finish(feed)
+
+    def _with_file(
+        self, plain: FeedSlot, noted: NotedFeeds, note: FeedLength | None = None, *, is_ours: bool = False
+    ) -> FeedSlot:
+        """Return a copy of *plain* whose file is part of the commit.
+
+        An earlier run may have begun it, which *note* tells. *is_ours*: a job that has ended wrote it.
+        """
         storage: Any = plain.storage
-        options = {name: value for name, value in plain.feed_options.items() if name != "postprocessing"}
-        is_compressed, is_new = options != plain.feed_options, begun is None or not (begun.size or begun.items)
-        place = place_of(storage.path, noted.jobdir)
         slot = copy(plain)
-        slot.feed_options = options
-        slot.storage = FileFeedStorage(
-            FeedLength(storage.path, 0, plain.batch_id, 0, plain.uri_template, place, noted.cycle),
-            compress=partial(compressed, options=plain.feed_options) if is_compressed else None,
-            overwrites=storage.write_mode == "wb" and is_new,
-            keeps=noted.cycle > 1,
-            mends=begun is not None and not is_compressed,
-            may_write=noted.may_write,
-            log=noted.log,
-        )
+        slot.feed_options = without_postprocessing(plain)
+        is_compressed, is_begun = slot.feed_options != plain.feed_options, note is not None and note.items > 0
+        path = Path(storage.path).resolve()
+        if path not in self._files:
+            named = FeedLength(storage.path, place_of(storage.path, noted.jobdir))
+            self._files[path] = FileFeedStorage(
+                (note or named)._replace(path=storage.path, place=named.place, cycle=noted.cycle, feeds={}, end=b""),
+                noted.log,
+                self.crawl.flush,
+                compress=partial(compressed, options=plain.feed_options) if is_compressed else None,
+                overwrites=storage.write_mode == "wb" and not is_begun,
+                keeps=is_ours,
+                mends=is_begun and not is_compressed,
+            )
+        slot.storage = self._files[path]
         return slot
 
     # -- items ---------------------------------------------------------------------------------------------------------
 
     def item_scraped(self, item: Any, spider: Spider) -> None:
-        """Make bytes of *item*, which are written when its page is committed, or at once if it belongs to none."""
-        page = self.crawl.pages.current()
-        for feed in list(self._feeds):
-            try:
-                if not feed.slot.filter.accepts(item):
-                    continue
-                frame, data = feed.serialized(item)
-            except UnframedError as error:
-                self._leave_to_scrapy(feed, str(error))
-            except Exception:  # as Scrapy does: an item of a type that the format cannot hold, say
-                logger.exception("An item could not be written to the feed %s: %r", feed.slot.uri, item)
-                if page is not None:
-                    page.note_item(failed=True)
+        """Keep a copy of *item* with its page, or write it at once if it belongs to none."""
+        page, kept = self.crawl.pages.current(), None
+        for name, feed in list(self._feeds.items()):
+            if not feed.slot.filter.accepts(item):
+                continue
+            if (problem := feed.problem_with(item)) is not None:
+                self._leave_to_scrapy(name, problem)
+            elif page is None:
+                self.write(name, item)
             else:
-                if page is None:
-                    self._append(feed, frame, data)
-                elif self.crawl.parts.journal is not None and feed.is_committed:
-                    page.items.append((partial(self.crawl.parts.journal.hold, feed.name, frame), data))
-                else:
-                    page.items.append((partial(self._append, feed, frame), data))
+                kept = self._copied(item) if kept is None else kept
+                page.gave.append((name, kept))
         super().item_scraped(item, spider)
 
-    def _leave_to_scrapy(self, feed: Feed, why: str) -> None:
-        self._feeds.remove(feed)
-        storage: Any = feed.plain.storage
-        if feed.slot.itemcount:  # an earlier run has begun it
-            storage.write_mode = "ab"
-        self.slots.append(feed.plain)
-        self._tell_unsafe(feed.plain, why)
-
-    def _append(self, feed: Feed, frame: tuple[Any, ...], data: bytes) -> None:
-        """Write *data*, an item, to *feed*. Never raises: other items of its page wait to be written."""
-        frame = Frame(*frame)
+    def _copied(self, item: Any) -> Any:
         try:
-            if not feed.is_like(frame) and _is_batched(feed.plain):
-                self._begin_batch(feed)
-            feed.write(frame, data)
-            if _is_batched(feed.plain) and feed.slot.itemcount >= feed.slot.feed_options["batch_item_count"]:
-                self._begin_batch(feed)
-        except Exception:  # the disk is full, in a fleet
-            logger.exception("An item could not be written to the feed %s", feed.slot.uri)
-            self._count_failed(feed.plain)
+            return deepcopy(item)
+        except Exception as error:
+            if not self._has_warned_of_copies:
+                self._has_warned_of_copies = True
+                logger.warning(
+                    "An item cannot be copied (%r): %.200r. If it is changed before its page is committed, the feed "
+                    "has the changed values. No more are shown",
+                    error,
+                    item,
+                )
+            return item
+
+    def _leave_to_scrapy(self, name: str, problem: str) -> None:
+        feed = self._feeds.pop(name)
+        if feed.file is not None:
+            self._files.pop(feed.file.path.resolve(), None)
+        self.slots.append(feed.plain)
+        self._warn_of_kills(feed.plain, problem)
+
+    def write(self, feed: str, item: Any, *, is_acknowledged: bool = False) -> bool:
+        """Write *item* to *feed*. Return False if that fails, with an ERROR: other items of its page are written."""
+        journal = self.crawl.parts.journal
+        if feed not in self._feeds:
+            logger.error("FEEDS no longer has %s: an item of a page that is done is lost", feed)
+            return False
+        into = self._feeds[feed]
+        try:
+            if journal is not None and into.file is not None and not is_acknowledged:
+                journal.hold(feed, pickle.dumps(item, PICKLE_PROTOCOL))
+                return True
+            into.write(item)
+            most = into.slot.feed_options["batch_item_count"]
+            if most and into.slot.itemcount >= most:
+                self._begin_batch(into)
+        except Exception as error:  # as Scrapy does: an item of a type that the format cannot hold, say
+            logger.exception("An item could not be written to the feed %s: %.500r", into.slot.uri, item)
+            if isinstance(error, OSError):
+                self._count_failed(into.plain)
+            return False
+        return True
 
     def _begin_batch(self, feed: Feed) -> None:
-        full, noted = feed.slot, self._noted
-        full.finish_exporting()
-        params = self._get_uri_params(full.spider, full.feed_options["uri_params"], full)
-        uri = _with_params(full.uri_template, params)
-        plain = self._start_new_batch(full.batch_id + 1, uri, feed.plain.feed_options, full.spider, full.uri_template)
-        if noted is None or not feed.is_committed:
+        full, plain, noted = feed.slot, self._next_batch(feed.slot, feed.plain.feed_options), self._noted
+        if noted is None or feed.file is None:
+            full.finish_exporting()
             self._close(full)
-            feed.begin_file(plain)
+            feed.begin(plain)
         else:
-            self._full.append(full)
-            feed.begin_file(self._with_file(plain, noted))
+            self._finish(feed)
+            is_ours = any(full.uri_template in note.feeds and note.cycle < noted.cycle for note in noted.notes)
+            feed.begin(self._with_file(plain, noted, is_ours=is_ours))
+
+    def _next_batch(self, slot: FeedSlot, options: dict[str, Any]) -> FeedSlot:
+        params = self._get_uri_params(slot.spider, options["uri_params"], slot)
+        uri = _with_params(slot.uri_template, params)
+        return self._start_new_batch(slot.batch_id + 1, uri, options, slot.spider, slot.uri_template)
+
+    def _finish(self, feed: Feed) -> None:
+        """Write the end of the file of *feed*; it is closed when that is committed."""
+        self._full.append((feed.slot, feed.state()))
+        feed.slot.finish_exporting()
 
     def _close(self, slot: FeedSlot) -> None:
         """Close *slot* as Scrapy does, with its line in the log and its signal."""
@@ -221,49 +281,55 @@ class FeedExporter(ScrapyFeedExporter):
 
     # -- commits -------------------------------------------------------------------------------------------------------
 
-    def _files(self) -> list[tuple[FileFeedStorage, int, Any]]:
-        """Return the files that are part of the commit, with their numbers of items and their columns."""
-        full = [(slot.storage, slot.itemcount, None) for slot in self._full]
-        now = [(feed.slot.storage, feed.slot.itemcount * feed.is_begun, feed.columns) for feed in self._feeds]
-        return [row for row in (*full, *now) if isinstance(row[0], FileFeedStorage)]  # type: ignore[misc]
-
     def flush(self) -> None:
         """Hand what was written to the operating system."""
-        for slot in (*self.slots, *(feed.slot for feed in self._feeds)):
+        for slot in (*self.slots, *(feed.slot for feed in self._feeds.values())):
             if slot.file is not None and not slot.file.closed:
                 slot.file.flush()
 
-    def lengths(self) -> list[FeedLength]:
-        """Begin a commit: return the notes of the files, with the bytes that :meth:`_committed` appends.
+    def notes(self) -> list[FeedLength]:
+        """Begin a commit: return the notes of the files, with the bytes that :meth:`committed` appends.
 
         Raises:
             OSError: The disk is full, say. Nothing is lost: the next call tries again.
 
         """
         self.flush()
-        files = self._files()
-        for file, _, _ in files:
+        notes = []
+        for path, file in list(self._files.items()):
             file.settle()
-        notes = [note for file, items, columns in files if (note := file.note(items, columns)) is not None]
-        self._full = [slot for slot in self._full if not getattr(slot.storage, "is_stored", False)]
-        older, self._notes = self._notes, []
-        known = {note.path for note in notes}
-        return [*notes, *(note for note in older if note.path not in known)]
+            writing = {name: feed.state() for name, feed in self._feeds.items() if feed.file is file}
+            full = {slot.uri_template: state for slot, state in self._full if slot.storage is file}
+            if (note := file.note({**full, **writing})) is not None:
+                notes.append(note)
+            if file.is_stored:
+                del self._files[path]
+        outdated, self._outdated = self._outdated, []
+        known = {file.path.resolve() for file in self._files.values()}
+        return [
+            *notes,
+            *(note._replace(is_finished=True) for note in outdated if Path(note.path).resolve() not in known),
+        ]
 
-    def _committed(self) -> None:
+    def committed(self) -> None:
         """Append the items of the commit whose transaction is written, and close the batches that are full."""
-        for file, _, _ in self._files():
+        for file in self._files.values():
             file.committed()
-        for slot in self._full:
+        full, self._full = self._full, []
+        for slot, state in full:
             storage: Any = slot.storage
-            if not (storage.is_stored or storage.waiting_bytes):
+            if storage.has_waiting:
+                self._full.append((slot, state))
+            else:
                 storage.is_stored = True
                 self._close(slot)
 
     async def close_spider(self, spider: Spider) -> None:
-        """Close the feeds."""
-        self.slots += [feed.slot for feed in self._feeds]
-        self.slots += [slot for slot in self._full if not getattr(slot.storage, "is_stored", False)]
+        """Close the feeds: what their exporters write at the end is committed, too."""
+        for file in self._files.values():
+            file.ends()
+        self.slots += [feed.slot for feed in self._feeds.values()]
+        self.slots += [slot for slot, _ in self._full]
         await super().close_spider(spider)
 
 
@@ -275,19 +341,3 @@ def _with_params(template: str, params: dict[str, Any]) -> str:
     """Return the URI of a feed, as this version of Scrapy makes it."""
     apply: Callable[[str, dict[str, Any]], str] = getattr(feedexport, "apply_uri_params", operator.mod)
     return apply(template, params)
-
-
-def _survives_kill(slot: FeedSlot) -> bool:
-    """Return whether the file of *slot*, a feed of a worker, can be read after a kill up to what was flushed."""
-    is_file = isinstance(slot.storage, ScrapyFileFeedStorage)
-    return is_file and slot.format in LINES and "postprocessing" not in slot.feed_options
-
-
-def _unfitness(slot: FeedSlot) -> str | None:
-    """Return why the feed of *slot* cannot be part of commits; None if it can."""
-    if type(slot.storage) is not ScrapyFileFeedStorage:
-        return "it is no local file"
-    path = Path(path_of(slot))
-    if path.exists() and not (path.is_file() or path.is_dir()):
-        return "it is no regular file"
-    return None if can_be_joined(slot.feed_options) else "files compressed in this way cannot be continued"

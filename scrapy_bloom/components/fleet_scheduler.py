@@ -44,7 +44,7 @@ class FleetScheduler(DurableScheduler):
 
             crawl = Crawl.of(crawler)
             wake, journal = partial(wake_engine, crawler), partial(_open_journal, crawl)
-            crawl.setup.make_store = partial(FleetStore, flush=crawl.flush_feeds, wake=wake, open_journal=journal)
+            crawl.setup.make_store = partial(FleetStore, effects=crawl.parts, wake=wake, open_journal=journal)
             scheduler = super().from_crawler(crawler)
             if not crawl.setup.filter:
                 need = "FleetScheduler needs scrapy_bloom.BloomDupeFilter: workers share its filter"
@@ -53,5 +53,5 @@ class FleetScheduler(DurableScheduler):
 
 
 def _open_journal(crawl: Crawl, directory: Path) -> FeedJournal:
-    crawl.parts.journal = FeedJournal(directory, crawl.parts.lengths)
+    crawl.parts.journal = FeedJournal(directory, lambda: crawl.parts.feeds)
     return crawl.parts.journal

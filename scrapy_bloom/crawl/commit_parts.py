@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from scrapy import signals
 
+from scrapy_bloom.frontier.page import Outcome, State
+from scrapy_bloom.job.records import Feeds, Parts
 from scrapy_bloom.job.spider_state import SpiderState
 from scrapy_bloom.job.starts import NOTE, StartUrls
 
@@ -15,42 +18,74 @@ if TYPE_CHECKING:
     from scrapy_bloom.crawl.delta import Delta
     from scrapy_bloom.crawl.failures import Failures
     from scrapy_bloom.crawl.progress import Progress
+    from scrapy_bloom.frontier.page import FailedRow, Page
     from scrapy_bloom.job.feed_journal import FeedJournal
-    from scrapy_bloom.job.records import Batch, Feed, FeedLength
+    from scrapy_bloom.job.records import Batch
     from scrapy_bloom.job.store import JobStore
 
+logger = logging.getLogger(__name__)
 
-class CommitParts:
+
+class CommitParts(Parts):
     """Feeds, ``spider.state``, start URLs, *failures* and figures of *progress*."""
 
     def __init__(self, crawler: Crawler, failures: Failures, progress: Progress) -> None:
         self._crawler, self._failures, self._progress = crawler, failures, progress
-        self.feeds: list[Feed] = []
-        """The feeds whose files are part of each commit."""
+        self.feeds = Feeds()
+        """Where items go."""
         self.journal: FeedJournal | None = None
         """The journal of the feeds, in a fleet's worker that has a job directory."""
         self.start_urls = StartUrls(None, None)
         """The start URLs that a job has taken in."""
+        self._failed: list[FailedRow] = []
         self._spider_state = SpiderState()
+        self._store: JobStore | None = None
+        self._delta: Delta | None = None
 
-    def begin(self, store: JobStore) -> None:
-        """Go on with what the last run noted in *store*."""
+    def begin(self, store: JobStore | None, delta: Delta | None) -> None:
+        """Go on with what the last run noted in *store*, the store of a job."""
+        self._store, self._delta = store, delta
+        if store is None:
+            return
         self._spider_state.begin(store)
+        if getattr(self._crawler.spider, "state", None):
+            logger.warning("spider.state is replaced by the state that the job keeps: give -a state another name")
         noted = store.database.notes("state").get(NOTE) if store.is_resumed else None
         self.start_urls = StartUrls(self._crawler.spider, noted)
         self._crawler.signals.connect(self._spider_state.restore, signal=signals.spider_opened)
 
-    def lengths(self) -> list[FeedLength]:
-        """Flush the feeds, and return how long their files are, if that has changed."""
-        return [length for feed in self.feeds for length in feed.lengths()]
+    def take(self, page: Page) -> None:
+        """Write the items of *page*; if it is committed next, note its failure, and what it means for delta crawls."""
+        for feed, item in page.gave:
+            if not self.feeds.write(feed, item):
+                page.note_item(failed=True)
+        page.gave.clear()
+        if page.state is not State.COMMITTED:  # its items are committed in parts
+            return
+        if page.result.outcome is Outcome.FAILED:
+            self._failed += self._failures.rows_of(page.request, page.result.reason)
+        elif self._delta is not None:
+            self._delta.done(page)
 
-    def add_to(self, batch: Batch, store: JobStore, delta: Delta | None, *, is_last: bool) -> None:
-        """Add all parts of this moment to *batch* of *store*, the last one of the run or not."""
-        batch.feeds += self.lengths()
-        if delta is not None:
-            delta.commit_begins()
+    def flush(self) -> None:
+        """Hand what was written to the feeds to the operating system: a kill does not lose it."""
+        self.feeds.flush()
+        if self._delta is not None:
+            self._delta.commit_begins()
+
+    def add_to(self, batch: Batch) -> None:
+        """Add all parts of this moment to *batch*, which a commit that begins writes."""
+        if self._store is None:  # the first commit, which notes that a run has begun
+            return
+        batch.feeds += self.feeds.notes()
+        if self._delta is not None:
+            self._delta.commit_begins()
         batch.note("state", self._spider_state.changed(self._crawler.spider))
         batch.note("state", self.start_urls.changed())
-        batch.failed += self._failures.to_commit
-        self._failures.to_commit.clear()
-        self._progress.prepare_commit(batch, store, is_last=is_last)
+        batch.failed += self._failed
+        self._failed.clear()
+        self._progress.prepare_commit(batch, self._store)
+
+    def written(self) -> None:
+        """Append to the feeds what the transaction that is written notes of them."""
+        self.feeds.committed()

@@ -27,10 +27,19 @@ from scrapy_bloom.crawl.hooks import IN_PROGRESS, wake_engine, watch_engine
 from scrapy_bloom.crawl.in_progress import PagesInProgress
 from scrapy_bloom.crawl.opening import Opening
 from scrapy_bloom.crawl.progress import Progress
-from scrapy_bloom.crawl.startup import end_crawl, job_directory, log_start_errors, looks_only, repeat
+from scrapy_bloom.crawl.startup import (
+    end_crawl,
+    has_engine_started,
+    job_directory,
+    keep_spider_state,
+    log_start_errors,
+    looks_only,
+    repeat,
+)
 from scrapy_bloom.errors import BloomError
 from scrapy_bloom.frontier.memory_store import MemoryStore
 from scrapy_bloom.frontier.page import Outcome
+from scrapy_bloom.job.records import Feeds
 from scrapy_bloom.job.store import JobStore
 from scrapy_bloom.job.takeover import unblock_scrapys_scheduler
 from scrapy_bloom.settings import BloomSettings
@@ -44,7 +53,6 @@ if TYPE_CHECKING:
     from scrapy.statscollectors import StatsCollector
 
     from scrapy_bloom.frontier.store import Store
-    from scrapy_bloom.job.records import Batch
     from scrapy_bloom.url.fingerprint import Fingerprints
 
 logger = logging.getLogger(__name__)
@@ -129,13 +137,6 @@ class Crawl:
         """The store, if it is a job's and our scheduler keeps its requests there."""
         return self.store if isinstance(self.store, JobStore) and self.setup.scheduler else None
 
-    def flush_feeds(self) -> None:
-        """Hand what was written to the feeds to the operating system: a kill does not lose it."""
-        for feed in self.parts.feeds:
-            feed.flush()
-        if self.delta is not None:
-            self.delta.commit_begins()
-
     # -- opening and closing -----------------------------------------------------------------------------------------
 
     def open(self) -> None:
@@ -148,6 +149,7 @@ class Crawl:
         if self.store is not None:
             return
         with log_start_errors(logger), ExitStack() as on_error:
+            on_error.callback(keep_spider_state, self.crawler)
             if not self.setup.looks_only:
                 self.delta = open_delta(self.crawler, self.settings, self.setup.scheduler)
             if self.delta is not None:
@@ -158,16 +160,17 @@ class Crawl:
         self.decisions.begin(store, self.delta, self.failures if self.settings.forget_failed else None)
         if self.delta is not None:
             of_request, current = self.decisions.fingerprints.of_request, self.pages.current
-            self.delta.begin(store, of_request, current, has_feeds=bool(self.parts.feeds))
+            has_feeds = type(self.parts.feeds) is not Feeds
+            self.delta.begin(store, of_request, current, has_feeds=has_feeds)
             self.progress.lost_elsewhere = self.delta.expected_lost
-        if self.job is not None:
-            self.parts.begin(self.job)
+        self.parts.begin(self.job, self.delta)
         self.failures.begin(store)
         watch_engine(self.pages, self.crawler, self.done if self.setup.scheduler else None)
         if IN_PROGRESS not in self.pages.missing_hooks:  # without it no page is ever done, and its items would wait
             self.pages.in_flight = store.in_flight
         if self.setup.scheduler:
             self.crawler.signals.connect(self._end_with_requests, signal=signals.spider_idle)
+        self.crawler.signals.connect(self._end, signal=signals.engine_stopped)
         self._timer = repeat(self.tick, TICK_SECONDS)
         self.progress.opened(list(filter(None, (self.setup.filter, self.setup.scheduler))), store, self.guard)
 
@@ -177,13 +180,15 @@ class Crawl:
             return setup.make_store(self.crawler, self.settings, fingerprints)
         opening = Opening(self.crawler, self.settings, fingerprints, setup.filter, setup.scheduler, self.guard)
         if self.jobdir is None:
-            return opening.in_memory()
-        if self.delta is not None:
-            opening.begin_anew(self.jobdir)
-        return opening.in_job(self.jobdir, self._prepare_commit)
+            return opening.in_memory(self.parts)
+        earlier_feeds = opening.begin_anew(self.jobdir) if self.delta is not None else ()
+        return opening.in_job(self.jobdir, self.parts, earlier_feeds)
 
     def close(self, reason: str) -> None:
-        """Write what is left, set the final stats, and close the store. Closing twice is harmless.
+        """Write what is left, and set the final stats. Closing twice is harmless.
+
+        Feeds, extensions and the spider do something at the end, too. So that the crawl has ended is written when the
+        engine stops.
 
         Args:
             reason: Why the crawl ends, as its ``finish_reason``.
@@ -198,22 +203,38 @@ class Crawl:
             self._log_end(self.store)
         self._timer.cancel()
         pending = len(self.store)
+        self.progress.tell_others()
         try:
-            if isinstance(self.store, JobStore):
-                self.store.flush()  # so that the final stats count it
+            self.flush()
         except BloomError as error:
             self.fail(error)
         self.progress.closing()
+        if self.delta is not None:
+            self.delta.crawl_closes()
+        if self.job is not None:
+            self.progress.stored(self.job, pending)
+        if not has_engine_started(self.crawler):
+            self._end()
+
+    def flush(self) -> None:
+        """Write what is left, and wait until that is done. Raises BloomError if it cannot be."""
+        assert self.store is not None  # noqa: S101 - only an open crawl is closed
+        self.store.flush()
+
+    def _end(self) -> None:
+        """Note that the crawl has ended, and let go of everything."""
+        if self.store is None or not self.is_closed:
+            return
+        pending = len(self.store)
         try:
             self.store.close()
         except BloomError as error:
             self.fail(error)
         if self.delta is not None:
-            self.delta.crawl_closes()
-        if self.job is not None and self.jobdir is not None:
-            self.progress.stored(self.job, pending)
-            if not (pending or self.has_failed or self.job.unreadable):
-                unblock_scrapys_scheduler(self.jobdir)
+            self.delta.ended()
+        is_done = self.job is not None and not (pending or self.has_failed or self.job.unreadable)
+        if is_done and self.jobdir is not None:
+            unblock_scrapys_scheduler(self.jobdir)
 
     def _log_end(self, store: MemoryStore) -> None:
         full, stays = store.frontier.full(), self.jobdir is not None
@@ -234,13 +255,8 @@ class Crawl:
         if page is None:  # of engine.download(), such as robots.txt
             return
         self.progress.estimate.finished.append(request.meta.get("depth"))
-        if page.result.outcome is Outcome.FAILED:
-            if (row := self.failures.add(request, page.result.reason)) is not None:
-                page.items.append((self.failures.to_commit.append, row))
-            if self.settings.forget_failed:
-                self.decisions.take_back(page, self.failures.take_back(request, self.decisions.fingerprints))
-        if self.delta is not None:
-            self.delta.done(page)
+        if page.result.outcome is Outcome.FAILED and self.settings.forget_failed:
+            self.decisions.take_back(page, self.failures.take_back(request, self.decisions.fingerprints))
         if self.guard is not None:
             self.guard.done(page)
         self.store.done(page)
@@ -279,11 +295,6 @@ class Crawl:
                 self.store.commit()
             except Exception as error:  # without commits nothing is kept, so whatever it is ends the crawl
                 self.fail(error)
-
-    def _prepare_commit(self, batch: Batch) -> None:
-        """Add to *batch* what else belongs to this moment."""
-        if isinstance(self.store, JobStore):  # not yet with the first commit, which notes that a run has begun
-            self.parts.add_to(batch, self.store, self.delta, is_last=self.is_closed)
 
     def fail(self, error: Exception) -> None:
         """End the crawl because of *error*: what is not committed is fetched again."""

@@ -66,7 +66,7 @@ class Delta:
         spider, settings, stats = crawler.spider, crawler.settings, crawler.stats
         assert spider is not None and stats is not None  # noqa: S101, PT018 - the engine opens the scheduler with both
         self._crawler, self._stats = crawler, stats
-        self._done: list[bytes] = []  # keys of pages that are done
+        self._done: list[bytes] = []  # keys of pages that are committed next
         self._writing: list[bytes] = []  # and those of the commit under way
         self._commits, self._left_out_start = 0, False
         forgets = (
@@ -138,11 +138,11 @@ class Delta:
             page.note_item(failed=True)
 
     def done(self, page: Page) -> None:
-        """Note the key of *page*, with which the engine is done, when it is committed: if it gave whole items."""
+        """Note the key of *page*, which is committed next, if it gave whole items."""
         if page.failed_items is False and page.result.outcome is Outcome.ANSWERED:
             key = self._key(page.request)
             if key is not None:
-                page.items.append((self._done.append, key))
+                self._done.append(key)
 
     def commit_begins(self) -> None:
         """Note that the next commit holds the items of all pages done so far."""
@@ -167,7 +167,7 @@ class Delta:
         self._stats.set_value("bloom/delta/pages", pages)
 
     def crawl_closes(self) -> None:
-        """Add what is safe, and close the files; if need be, when the feeds are stored."""
+        """Log what is odd about the run."""
         self._add_committed()
         self._set_pages()
         if self._left_out_start and not self._stats.get_value("scheduler/enqueued"):
@@ -183,13 +183,13 @@ class Delta:
                 "JOBDIR.",
                 counted(left, "request"),
             )
-        if self.waits_for_end:
-            self._crawler.signals.connect(self._engine_stopped, signal=signals.engine_stopped, weak=False)
-        else:
-            self.close()
 
-    def _engine_stopped(self) -> None:
-        if any(name.startswith("feedexport/failed_count/") for name in self._stats.get_stats()):
+    def ended(self) -> None:
+        """Add what is safe, now that the feeds are stored, and close the files."""
+        self._add_committed()
+        if not self.waits_for_end:
+            pass
+        elif any(name.startswith("feedexport/failed_count/") for name in self._stats.get_stats()):
             logger.warning("A feed could not be stored: the next run fetches again what gave an item in this one")
         else:
             self._add(self._done)

@@ -11,7 +11,7 @@ from scrapy.utils.httpobj import urlparse_cached
 
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.frontier import serialize
-from scrapy_bloom.job.records import FailedRow
+from scrapy_bloom.frontier.page import FailedRow
 from scrapy_bloom.job.store import JobStore
 
 if TYPE_CHECKING:
@@ -36,8 +36,6 @@ class Failures:
         self._listed: int | None = None  # how many requests a job lists
         self.statuses = {int(status) for status in crawler.settings.getlist("RETRY_HTTP_CODES")}
         """Statuses of an answer that count as a failure: by then the retries are used up."""
-        self.to_commit: list[FailedRow] = []
-        """Rows of done pages for the next commit."""
         self._failed = ScalableBloomFilter(1_000, 1e-3)
         self._followed_again: set[bytes] = set()
 
@@ -72,13 +70,13 @@ class Failures:
 
         return add_once
 
-    def add(self, request: Request, reason: str) -> FailedRow | None:
+    def rows_of(self, request: Request, reason: str) -> list[FailedRow]:
         """Count *request*, which has failed for good, and return its row for the job's list, if the job lists it."""
         stats = self._crawler.stats
         assert stats is not None  # noqa: S101 - the owner has checked
         stats.inc_value("bloom/failed")
         if self._listed is None:
-            return None
+            return []
         if self._listed >= MOST_LISTED:
             stats.inc_value("bloom/failed/unlisted")
             if stats.get_value("bloom/failed/unlisted") == 1:
@@ -87,10 +85,10 @@ class Failures:
                     "listed requests back with: scrapy bloom requeue JOBDIR --failed",
                     f"{MOST_LISTED:,}",
                 )
-            return None
+            return []
         self._listed += 1
         try:
             body = serialize.dumps(request, self._crawler.spider)
         except ValueError:  # it cannot be queued again; but a link to its page is new to the next run
             body = None
-        return FailedRow(request.url, urlparse_cached(request).hostname or "", reason, time.time(), body)
+        return [FailedRow(request.url, urlparse_cached(request).hostname or "", reason, time.time(), body)]

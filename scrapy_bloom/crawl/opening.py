@@ -22,13 +22,14 @@ from scrapy_bloom.job.store import JobStore, Owner
 from scrapy_bloom.job.takeover import block_scrapys_scheduler, finish_export, import_queue, import_seen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
     from pathlib import Path
 
     from scrapy.crawler import Crawler
 
     from scrapy_bloom.crawl.guard import LoopGuard
-    from scrapy_bloom.job.records import Batch
+    from scrapy_bloom.frontier.store import PageEffects
+    from scrapy_bloom.job.records import FeedLength, Parts
     from scrapy_bloom.loops.share import Share
     from scrapy_bloom.settings import BloomSettings
     from scrapy_bloom.url.fingerprint import Fingerprints
@@ -52,8 +53,8 @@ class Opening:
     """Class name of our scheduler; "" if the crawl has another."""
     guard: LoopGuard | None
 
-    def in_memory(self) -> MemoryStore:
-        """Return an empty store in memory.
+    def in_memory(self, effects: PageEffects) -> MemoryStore:
+        """Return an empty store in memory; *effects* takes what pages have given.
 
         Raises:
             UnusableError: The first layer does not fit.
@@ -66,13 +67,16 @@ class Opening:
         if self.guard is not None:
             self.guard.open(ScalableBloomFilter(NOVELTY_CAPACITY, NOVELTY_ERROR_RATE).add)
         order = self._order(in_job=False)
-        return MemoryStore(chain, order, self._share(), PagesPerHost.of(self.settings.pages_per_host, order))
+        pages = PagesPerHost.of(self.settings.pages_per_host, order)
+        return MemoryStore(chain, order, self._share(), pages, effects=effects)
 
     def _share(self) -> Share | None:
         return self.guard.share if self.guard is not None and self.scheduler else None
 
-    def in_job(self, jobdir: Path, prepare: Callable[[Batch], None]) -> JobStore:
-        """Return the store in *jobdir*; before each commit it calls *prepare* with what is going to be written.
+    def in_job(self, jobdir: Path, parts: Parts, earlier_feeds: Sequence[FeedLength]) -> JobStore:
+        """Return the store in *jobdir*, whose commits have these *parts*.
+
+        *earlier_feeds* are the feed files of a job that has ended and was put aside.
 
         Raises:
             BloomError: It is in use, damaged, or would lose pages. Nothing has been changed.
@@ -83,7 +87,7 @@ class Opening:
             self.settings,
             self._order(in_job=True),
             Owner(self.crawler.spider, self._spider_name, self.fingerprints.space if self.filter else None),
-            prepare=prepare,
+            parts=parts,
             share=self._share(),
         )
         try:
@@ -95,7 +99,7 @@ class Opening:
                 self._take_in(store, jobdir)
             else:
                 self._check_filter_alone(store, jobdir)
-            store.begin(writes_at_once=not self.scheduler)
+            store.begin(writes_at_once=not self.scheduler, earlier_feeds=earlier_feeds)
         except BaseException:
             store.abandon()
             raise
@@ -106,17 +110,23 @@ class Opening:
         spider = self.crawler.spider
         return self.crawler.spidercls.name if spider is None else spider.name
 
-    def begin_anew(self, jobdir: Path) -> None:
-        """Put a job that has ended aside: its filter knows the lists, which a delta crawl fetches again."""
+    def begin_anew(self, jobdir: Path) -> Sequence[FeedLength]:
+        """Put a job that has ended aside: its filter knows the lists, which a delta crawl fetches again.
+
+        Return its feed files.
+        """
         directory = jobdir / DIRECTORY
         if not (directory / NAME).exists() or is_locked(directory):
-            return
-        state = inspect_job(jobdir).state
+            return ()
+        job = inspect_job(jobdir)
+        state = job.state
         if state.is_finished and state.spider == self._spider_name:
             last = directory.with_name(f"{DIRECTORY}.last")
             shutil.rmtree(last, ignore_errors=True)
             directory.rename(last)
             logger.info("The job in %s has ended, and this delta crawl begins anew; it is kept as %s", jobdir, last)
+            return job.feeds
+        return ()
 
     def _order(self, *, in_job: bool) -> Order:
         in_any = Order(by_slot=False, is_lifo=(True, True))

@@ -88,7 +88,7 @@ class Progress:
         self.estimate.learn()
         now = time.monotonic()
         if now >= self._noted_at + TOLD_SECONDS:
-            self._tell_others()
+            self.tell_others()
         if now >= self._line_at + LINE_SECONDS:
             self._set_stats()
             counts = self._counts()
@@ -111,7 +111,8 @@ class Progress:
                     logger.info("Not counted as left, since they bring nothing new: %s %s", f"{waiting:,}", kind)
             self._at_line, self._line_at = counts, now
 
-    def _tell_others(self) -> None:
+    def tell_others(self) -> None:
+        """Note the estimate for those who share the crawl."""
         if self._store is None or isinstance(self._store, MemoryStore) or not self.estimate.requests:
             return  # nobody shares what is there
         self._noted_at = time.monotonic()
@@ -133,7 +134,7 @@ class Progress:
             return None
         return self.estimate.left(len(store), sum(store.frontier.full().values()))
 
-    def prepare_commit(self, batch: Batch, store: JobStore, *, is_last: bool) -> None:
+    def prepare_commit(self, batch: Batch, store: JobStore) -> None:
         """Add to *batch* pages of hosts, the estimate, and changed figures: as a new row if due, else in the last."""
         if store.pages is not None:
             batch.note("pages", {host: b"%d" % pages for host, pages in store.pages.changed().items()})
@@ -145,7 +146,7 @@ class Progress:
             self._before = self._last = store.database.last_figures()
         if is_new:
             self._noted_at = time.monotonic()
-        if is_new or is_last:
+        if is_new or store.finish_reason:
             self._set_stats()
         figures = self._figures_now(store)
         if self._last is None or figures[1:] != self._last[1:]:
@@ -213,7 +214,6 @@ class Progress:
             return
         chain = self._store.chain
         self._set_stats()
-        self._tell_others()
         urls, duplicates = self._number("bloom/urls"), self._number("dupefilter/filtered")
         new = max(urls - self._known_before, 0)
         share = f" ({duplicates / (new + duplicates):.0%})" if new + duplicates else ""

@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scrapy.extensions.spiderstate import SpiderState
 from scrapy.settings import SETTINGS_PRIORITIES
 from scrapy.utils.defer import deferred_from_coro
 from scrapy.utils.reactor import CallLaterOnce
@@ -60,6 +61,24 @@ def job_directory(settings: BaseSettings) -> Path | None:
         problem = f"cannot be a directory: {error.strerror}"
     advice = "Set JOBDIR to a directory that this user may create or write to, one for each spider."
     raise UnusableError(f"JOBDIR={name}", problem, advice=advice)
+
+
+def has_engine_started(crawler: Crawler) -> bool:
+    """Return whether the engine of *crawler* has run, so that it says when it stops."""
+    try:
+        return getattr(crawler.engine, "start_time", None) is not None
+    except RuntimeError:  # Scrapy 2.19 and newer, where a filter is used without a crawl
+        return False
+
+
+def keep_spider_state(crawler: Crawler) -> None:
+    """Let Scrapy leave ``JOBDIR/spider.state`` as it is, since the crawl does not start.
+
+    Scrapy's extension would empty the file when the spider is closed, because it has not read the state.
+    """
+    for extension in getattr(crawler.extensions, "middlewares", ()):
+        if isinstance(extension, SpiderState):
+            extension.jobdir = None
 
 
 def looks_only(crawler: Crawler) -> bool:

@@ -158,6 +158,11 @@ class LeaseClient:
         with self._lock:
             return not self._outbox
 
+    @property
+    def is_open(self) -> bool:
+        """Whether :meth:`close` was not called."""
+        return not self._closing.is_set()
+
     def close(self) -> None:
         """Deliver what there is, and give back the rest. Waits for the thread at most 2 * CLOSE_SECONDS."""
         self._schedule.deadline = time.monotonic() + CLOSE_SECONDS

@@ -20,7 +20,7 @@ from scrapy_bloom.fleet.messages import Answer, Done, Forget, Link, Note, SlowDo
 from scrapy_bloom.fleet.politeness import Politeness
 from scrapy_bloom.fleet.queue import LOCAL_SHARE
 from scrapy_bloom.fleet.requests import Requests
-from scrapy_bloom.frontier.page import ANSWERED, Outcome, Page
+from scrapy_bloom.frontier.page import ANSWERED, Outcome, Page, State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence, Sized
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from scrapy_bloom.fleet.queue import Queue
     from scrapy_bloom.frontier.journal import Journal
     from scrapy_bloom.frontier.paused import Paused
+    from scrapy_bloom.frontier.store import PageEffects
     from scrapy_bloom.loops.share import Mark
     from scrapy_bloom.settings import BloomSettings
     from scrapy_bloom.url.fingerprint import Fingerprints
@@ -49,9 +50,9 @@ class FleetStore:
     """What one worker knows, and its connection to the rest.
 
     A link that this process does not know is sent to the server, ahead of the acknowledgement of its page. The server
-    enqueues it if it is new. Only opening and closing wait for the server. *flush* writes buffered items; it is called
-    before a page is acknowledged. *wake* makes the engine ask for a request; it is called when other workers have
-    changed something. *open_journal* opens the journal of this worker's own feeds in its job directory.
+    enqueues it if it is new. Only opening and closing wait for the server. *effects* takes what a page has given before
+    it is acknowledged. *wake* makes the engine ask for a request; it is called when other workers have changed
+    something. *open_journal* opens the journal of this worker's own feeds in its job directory.
 
     Raises:
         BloomError: The server cannot be used, or its queue is not for this version or these settings.
@@ -64,7 +65,7 @@ class FleetStore:
         settings: BloomSettings,
         fingerprints: Fingerprints,
         *,
-        flush: Callable[[], None],
+        effects: PageEffects,
         wake: Callable[[], None],
         open_journal: Callable[[Path], Journal] | None = None,
     ) -> None:
@@ -73,7 +74,7 @@ class FleetStore:
         has_throttle = crawler.settings.getbool("AUTOTHROTTLE_ENABLED")
         self._throttled = partial(politeness.throttled, crawler) if has_throttle else None
         self._stats: Any = crawler.stats
-        self._flush = flush
+        self._effects = effects
         self._new_chain = partial(
             ScalableBloomFilter, settings.capacity, settings.error_rate * LOCAL_SHARE, max_age=settings.max_age
         )
@@ -266,17 +267,18 @@ class FleetStore:
         page.open_parts -= 1
         while not page.open_parts and page.parents:  # its items go with the page that led to it
             (parent,) = page.parents
-            parent.items += page.items
             for link in page.held.values():
                 self._hold(parent, link)
             parent.deferred += [page, *page.deferred]
-            page.items, page.deferred = [], []
+            page.deferred = []
             parent.open_parts -= 1
             page = parent
         if page.open_parts:
             return
         ticket = self._tickets.pop(id(page.request), None)
-        page.write_items()
+        for part in (page, *page.deferred):
+            part.state = State.COMMITTED
+            self._effects.take(part)
         items, feed_items = self._items_to_send(), self._connection.journal.taken()
         for link in page.held.values():
             self._client.send(link, is_root=ticket is None)
@@ -290,7 +292,7 @@ class FleetStore:
 
     def _items_to_send(self) -> bytes:
         """Return the items for the server that were not returned before."""
-        self._flush()
+        self._effects.flush()
         items = self.items.getvalue()
         self.items.seek(0)
         self.items.truncate()
@@ -355,8 +357,11 @@ class FleetStore:
         for name, value in dict(self._client.counts).items():  # a copy: the thread adds names
             self._stats.set_value(f"bloom/fleet/{name}", value)
 
-    def close(self) -> None:
-        """Deliver what is left, give back what was not begun, and let go of everything."""
+    def flush(self) -> None:
+        """Deliver what is left, and give back what was not begun; then write what came for this worker's own feeds."""
+        if not self._client.is_open:
+            self._connection.journal.flush()
+            return
         if items := self._items_to_send():  # of no page
             self._client.send(Done(None, items))
         self._client.close()
@@ -365,6 +370,11 @@ class FleetStore:
         self._set_stats()
         if left := self._client.counts["left"]:
             logger.info("BLOOM_PAGES_PER_HOST: %s are left on the server", counted(left, "pending request"))
+        self._connection.journal.flush()
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self.flush()
         with self._connection.on_close:
             self._connection.journal.close(self.finish_reason)
 

@@ -35,5 +35,8 @@ class Journal:
     def write(self) -> None:
         """Write the commit that has begun, if one has."""
 
+    def flush(self) -> None:
+        """Write what is left."""
+
     def close(self, reason: str) -> None:
-        """Write what is left, and let go of everything; *reason* is why the crawl ends."""
+        """Let go of everything; *reason* is why the crawl has ended."""

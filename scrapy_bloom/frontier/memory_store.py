@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from scrapy_bloom.frontier.lanes import Frontier
 from scrapy_bloom.frontier.order import key_of
-from scrapy_bloom.frontier.page import Page
+from scrapy_bloom.frontier.page import Page, State
 from scrapy_bloom.frontier.paused import Paused
+from scrapy_bloom.frontier.store import PageEffects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence, Sized
@@ -29,6 +30,7 @@ class MemoryStore:
         share: Shares the crawl among kinds of URLs, within that order; None: nothing does.
         pages: Limits the pages of hosts; None: nothing does.
         where: Where the filter is, for messages.
+        effects: Takes what pages have given.
 
     """
 
@@ -42,10 +44,13 @@ class MemoryStore:
         share: Share | None = None,
         pages: PagesPerHost | None = None,
         where: str = "in memory",
+        *,
+        effects: PageEffects | None = None,
     ) -> None:
         self.chain, self.where = chain, where
         self.add: Callable[[bytes], bool] = chain.add
         self._order = order
+        self._effects = effects or PageEffects()
         self.pages = pages
         self.paused = Paused()
         self.frontier = self.in_memory = Frontier(is_lifo=order.is_lifo, share=share, pages=pages, paused=self.paused)
@@ -109,8 +114,8 @@ class MemoryStore:
         """Note that the engine is done with *page*."""
         del self.in_flight[id(page.request)]
         self.frontier.done(page.slot, is_page=page.result.has_answer)
-        for append, data in page.items:
-            append(data)
+        page.state = State.COMMITTED
+        self._effects.take(page)
 
     def pause(self, slot: str, until: float) -> None:
         """Hand out no request of *slot* before *until*."""
@@ -140,6 +145,9 @@ class MemoryStore:
         return self.chain.forget(fingerprint)
 
     def commit(self) -> None:
+        """Do nothing: there is no disk."""
+
+    def flush(self) -> None:
         """Do nothing: there is no disk."""
 
     def close(self) -> None:

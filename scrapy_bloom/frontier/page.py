@@ -15,7 +15,7 @@ from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Collection, Mapping
 
     from scrapy_bloom.loops.share import Mark
 
@@ -75,6 +75,18 @@ class Row(NamedTuple):
     id: int
 
 
+class FailedRow(NamedTuple):
+    """A request that has failed for good."""
+
+    url: str
+    host: str
+    reason: str
+    time: float
+    """Seconds since 1970."""
+    body: bytes | None = None
+    """The request as bytes, as it was stored while it was pending; None if it cannot be serialized."""
+
+
 class State(enum.Enum):
     """How much of a page is committed."""
 
@@ -99,8 +111,10 @@ class Page:
     fingerprint: bytes | None = None
     """Of a request in memory only: it is written with the page."""
     result: Result = UNKNOWN
-    items: list[tuple[Callable[[Any], object], Any]] = field(default_factory=list)
-    """Its items as bytes, each with the function that appends it to a feed; and what else is noted with them."""
+    gave: list[tuple[str, Any]] = field(default_factory=list)
+    """Copies of its items, each with the name of a feed in ``FEEDS``."""
+    taken_back: list[bytes] = field(default_factory=list)
+    """Fingerprints that are new again with the commit of the page, because it has failed."""
     failed_items: bool | None = None
     """Whether an item was lost to an error; None: it has given no item."""
     parents: tuple[Page, ...] = ()
@@ -121,12 +135,6 @@ class Page:
         if id(self.request) in in_flight:
             self.request = copy(self.request)
         return self.request
-
-    def write_items(self) -> None:
-        """Append the items to their feeds."""
-        for append, data in self.items:
-            append(data)
-        self.items.clear()
 
     def note_item(self, *, failed: bool = False) -> None:
         """Note that the page has given an item; *failed*: one that an error lost."""

@@ -15,6 +15,16 @@ if TYPE_CHECKING:
     from scrapy_bloom.loops.share import Mark
 
 
+class PageEffects:
+    """Takes what pages have given. This one lets all of it go."""
+
+    def take(self, page: Page) -> None:
+        """Take the items of *page*, and if it is committed next, the rest, too."""
+
+    def flush(self) -> None:
+        """Hand what was written to the operating system: a kill does not lose it."""
+
+
 class Store(Protocol):
     """Where a crawl's memory lives."""
 
@@ -92,8 +102,11 @@ class Store(Protocol):
     def commit(self) -> None:
         """Write what is due, without waiting. A timer calls this every ``TICK_SECONDS``."""
 
+    def flush(self) -> None:
+        """Write what is left, and wait until that is done: the crawl ends. May be called again, for what came since."""
+
     def close(self) -> None:
-        """Write what is left, and let go of everything."""
+        """Note that the crawl has ended, and let go of everything. Scrapy and the spider have done all by then."""
 
     def __len__(self) -> int:
         """Return how many requests are pending."""

@@ -18,7 +18,7 @@ from zlib import crc32
 
 from scrapy_bloom.errors import DamagedError, UnusableError
 from scrapy_bloom.frontier.lanes import LaneRow
-from scrapy_bloom.job.records import Batch, FeedLength, Figures, State
+from scrapy_bloom.job.records import Batch, FeedLength, FeedState, Figures, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -170,11 +170,11 @@ class Database:
 
     def _write_notes(self, batch: Batch, state: State) -> None:
         """Write the notes of *batch* and *state*; delete those without a body, and those of finished feeds."""
-        notes = [("feed", feed.path, _packed(feed)) for feed in batch.feeds if not feed.is_finished]
+        notes = [("feed", feed.place or feed.path, _packed(feed)) for feed in batch.feeds if not feed.is_finished]
         notes += [(topic, key, body) for (topic, key), body in batch.notes.items() if body]
         notes += [("forgotten", fingerprint.hex(), b"forgotten") for fingerprint in batch.forgotten]
         outdated = [topic_and_key for topic_and_key, body in batch.notes.items() if not body]
-        outdated += [("feed", feed.path) for feed in batch.feeds if feed.is_finished]
+        outdated += [("feed", feed.place or feed.path) for feed in batch.feeds if feed.is_finished]
         self.writer.executemany("DELETE FROM note WHERE topic = ? AND key = ?", outdated)
         self._insert("REPLACE INTO note VALUES", [*(sealed(*note) for note in notes), _noted(state)])
 
@@ -354,14 +354,16 @@ def unsealed(first_column: object, second_column: object, stored: object) -> byt
 
 
 def _packed(feed: FeedLength) -> bytes:
-    """Return the body of a feed's note: a line of JSON, and the bytes of the commit."""
-    *fields, data, _ = feed
-    return json.dumps(fields, default=str).encode() + b"\n" + data
+    """Return the body of a feed's note: a line of JSON, and the bytes that the commit appends."""
+    feeds = {name: (*state[:3], state.exporter.hex()) for name, state in feed.feeds.items()}
+    return json.dumps([*feed[:5], feeds, feed.end.hex()]).encode() + b"\n" + feed.data
 
 
 def _unpacked(body: bytes) -> FeedLength:
-    fields, _, data = body.partition(b"\n")
-    return FeedLength(*json.loads(fields))._replace(data=data)
+    line, _, data = body.partition(b"\n")
+    *fields, feeds, end = json.loads(line)
+    states = {name: FeedState._make([*state[:3], bytes.fromhex(state[3])]) for name, state in feeds.items()}
+    return FeedLength._make([*fields, states, data, bytes.fromhex(end), False])
 
 
 def _noted(state: State) -> tuple[Any, Any, bytes]:

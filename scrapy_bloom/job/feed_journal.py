@@ -9,15 +9,14 @@ A kill leaves notes. The next run first asks the server which of the noted calls
 
 from __future__ import annotations
 
-import logging
 import pickle
 import sqlite3
 import time
-from collections import Counter, deque
+from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from scrapy_bloom.errors import DamagedError, UnusableError, counted
+from scrapy_bloom.errors import DamagedError, UnusableError
 from scrapy_bloom.frontier.journal import Journal
 from scrapy_bloom.frontier.round_trip import PICKLE_PROTOCOL
 from scrapy_bloom.job.database import Database
@@ -28,11 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
-    from scrapy_bloom.job.records import FeedLength
-
-    Append = Callable[[tuple[object, ...], bytes], None]
-
-logger = logging.getLogger(__name__)
+    from scrapy_bloom.job.records import Feeds
 
 NAME = "feeds.sqlite"
 COMMIT_SECONDS = 1.0
@@ -44,13 +39,12 @@ class Item(NamedTuple):
 
     feed: str
     """As it stands in ``FEEDS``."""
-    frame: tuple[object, ...]
-    """What its exporter writes around items."""
     data: bytes
+    """A pickle."""
 
 
 class FeedJournal(Journal):
-    """The journal in *directory*, ``JOBDIR/requests.bloom``; *lengths* begins a commit of the crawl's feeds.
+    """The journal in *directory*, ``JOBDIR/requests.bloom``. *feeds* returns the feeds of the crawl.
 
     The lease client's thread calls :meth:`begin`, :meth:`end`, :meth:`drop` and :meth:`write`. The crawl's thread
     calls all else, and :meth:`end` and :meth:`drop` before the other thread starts.
@@ -60,8 +54,8 @@ class FeedJournal(Journal):
 
     """
 
-    def __init__(self, directory: Path, lengths: Callable[[], list[FeedLength]]) -> None:
-        self._lengths = lengths
+    def __init__(self, directory: Path, feeds: Callable[[], Feeds]) -> None:
+        self._feeds, self._is_open = feeds, False
         try:
             self._database = Database(directory / NAME)
             self._calls: dict[str, Mapping[int, Sequence[Item]]] = {
@@ -76,7 +70,6 @@ class FeedJournal(Journal):
         self._held: list[Item] = []
         self._ended: deque[tuple[str, Sequence[Item]]] = deque()  # calls, and what the server has taken
         self._appended: list[str] = []  # calls whose items the next commit has
-        self._feeds: Mapping[str, Append] | None = None
         self._batch: Batch | None = None  # a commit that has begun
         self._is_written = False
         self._began = 0.0
@@ -86,15 +79,15 @@ class FeedJournal(Journal):
             self._database.close()
             raise
 
-    def open_feeds(self, feeds: Mapping[str, Append]) -> None:
-        """Write to *feeds*, by their name in ``FEEDS``, from now on."""
-        self._feeds = feeds
+    def open_feeds(self) -> None:
+        """Write to the feeds from now on: they are open."""
+        self._is_open = True
 
     # -- items -------------------------------------------------------------------------------------------------------
 
-    def hold(self, feed: str, frame: tuple[object, ...], data: bytes) -> None:
-        """Keep an item of the page that is being acknowledged."""
-        self._held.append(Item(feed, tuple(frame), data))  # plain, so that other versions can read the notes
+    def hold(self, feed: str, data: bytes) -> None:
+        """Keep an item of the page that is being acknowledged, as a pickle."""
+        self._held.append(Item(feed, data))
 
     def taken(self) -> Sequence[Item]:
         """Return what was held since the last call."""
@@ -136,10 +129,10 @@ class FeedJournal(Journal):
             self._end_commit()
         if self._batch is None and (is_last or time.monotonic() >= self._began + COMMIT_SECONDS):
             self._began = time.monotonic()
-            if self._feeds is not None:
-                self._append(self._feeds)
+            if self._is_open:
+                self._append()
             try:
-                batch = Batch(feeds=self._lengths(), state=self._state)
+                batch = Batch(feeds=self._feeds().notes(), state=self._state)
             except OSError as error:
                 raise UnusableError("A feed", f"cannot be written: {error}", advice=_ADVICE) from error
             batch.note("call", dict.fromkeys(self._appended, b""))
@@ -153,34 +146,32 @@ class FeedJournal(Journal):
             self._write(self._batch)
             self._is_written = True
 
+    def flush(self) -> None:
+        """Write what is left. The other thread has ended. Raises UnusableError."""
+        self.write()
+        self.commit(is_last=True)
+        self.write()
+        self.commit()
+
     def close(self, reason: str) -> None:
-        """Write what is left, and close the database; *reason* is why the crawl ends. Raises UnusableError."""
+        """Close the database; *reason* is why the crawl has ended. Raises UnusableError."""
         try:
-            self.write()
-            self.commit(is_last=True)
-            self.write()
-            self.commit()
+            self.flush()
             self._write(Batch(state=replace(self._state, clean=True, finish_reason=reason)))
         finally:
             self._database.close()
 
     def _end_commit(self) -> None:
         self._batch, self._is_written = None, False
-        self.noted.committed()
+        self._feeds().committed()
 
-    def _append(self, feeds: Mapping[str, Append]) -> None:
-        """Give *feeds* what the server has taken."""
-        without_feed = Counter[str]()
+    def _append(self) -> None:
+        """Give the feeds what the server has taken."""
         while self._ended:
             call, items = self._ended.popleft()
             for item in items:
-                if item.feed in feeds:
-                    feeds[item.feed](item.frame, item.data)
-                else:
-                    without_feed[item.feed] += 1
+                self._feeds().write(item.feed, pickle.loads(item.data), is_acknowledged=True)  # noqa: S301 - our own file
             self._appended.append(call)
-        for feed, count in without_feed.items():
-            logger.error("FEEDS no longer has %s: %s of pages that are done are lost", feed, counted(count, "item"))
 
     def _write(self, batch: Batch) -> None:
         try:

@@ -1,6 +1,6 @@
 """The feed files of a job. They hold the items of committed pages; bytes that other programs wrote are never cut off.
 
-    write           bytes of finished pages wait in memory
+    write           exporters write items of finished pages; the bytes wait in memory
     note            a commit begins: its transaction holds these bytes, and how long the file is
     committed       the transaction is written: the bytes are appended
     note            the next transaction, which syncs the file first, drops the bytes
@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, cast
 from scrapy_bloom.errors import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from typing import IO
 
-    from scrapy_bloom.job.records import FeedLength
+    from scrapy_bloom.job.records import FeedLength, FeedState
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class AppendLog:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._appends: dict[str, tuple[int, bool]] = {}  # by place of the feed: its items, and whether it has ended
+        self._appends: dict[str, tuple[int, bool]] = {}  # by place of the file: number of the append, and if it ended
         self.is_known = False
         """Whether the log is of this boot of the machine."""
         with suppress(OSError, ValueError):
@@ -49,15 +49,19 @@ class AppendLog:
             self.is_known = boot == _boot_id() != ""
 
     def state(self, feed: FeedLength) -> str:
-        """Return "absent", "begun" or "done" for the last append of *feed*; "unknown" if the log cannot tell."""
-        items, is_done = self._appends.get(feed.place, (0, True))
-        if not self.is_known or items > feed.items:  # a backup of the job was put back
+        """Return "absent", "begun" or "done" for the append of *feed*; "unknown" if the log cannot tell."""
+        number, is_done = self._appends.get(feed.place, (0, True))
+        if not self.is_known or number > feed.number:  # a backup of the job was put back
             return "unknown"
-        return "absent" if items < feed.items else "done" if is_done else "begun"
+        return "absent" if number < feed.number else "done" if is_done else "begun"
+
+    def number(self, place: str) -> int:
+        """Return the number of the last append to the file at *place*; 0 if there was none."""
+        return self._appends.get(place, (0, True))[0]
 
     def note(self, feed: FeedLength, *, is_done: bool) -> None:
         """Note that the append of *feed* begins, or is done."""
-        self._appends[feed.place] = feed.items, is_done
+        self._appends[feed.place] = feed.number, is_done
         self.write()
 
     def write(self) -> None:
@@ -74,39 +78,39 @@ class FileFeedStorage(io.RawIOBase):
     Scrapy's stats contain the name of this class, so do not rename it.
 
     Args:
-        feed: Name and place of the file.
+        feed: Names the file. An earlier run may have written to it.
+        log: Notes the beginning and the end of each append.
+        commit: Commits at once what waits, for the end of the file.
         compress: Compresses the bytes before they are appended; None: they are appended as they are.
         overwrites: Whether the first items replace the contents of the file.
-        keeps: Whether replaced contents are kept under another name, because a finished job wrote them.
+        keeps: Whether replaced contents are kept under another name, because this job wrote them.
         mends: Whether to end a line that another program left unfinished, before the first line of ours.
-        may_write: Returns whether bytes that are in no commit may be written when the file is closed.
-        log: Notes the beginning and the end of each append.
 
     """
 
     def __init__(
         self,
         feed: FeedLength,
+        log: AppendLog,
+        commit: Callable[[], None],
         *,
         compress: Callable[[bytes], bytes] | None,
         overwrites: bool,
         keeps: bool,
         mends: bool,
-        may_write: Callable[[], bool],
-        log: AppendLog,
     ) -> None:
         super().__init__()
-        self.feed, self.path = feed, Path(feed.path).absolute()
-        self._compress, self._may_write, self.log = compress, may_write, log
-        self._overwrites, self._keeps, self._mends = overwrites, keeps, mends
+        self.path, self._log, self._commit = Path(feed.path).absolute(), log, commit
+        self._feed = feed._replace(number=max(feed.number, log.number(feed.place)))
+        self._compress, self._overwrites, self._keeps, self._mends = compress, overwrites, keeps, mends
         self._file: io.FileIO | None = None
         self.waiting = bytearray()
         """What the next note will have."""
+        self._end_at: int | None = None  # where in it the end of the file begins
         self._noted = b""  # in the note whose transaction is being written
         self._unwritten = bytearray()  # in a transaction: the file lacks it
-        self._needs_note = True
         self.is_stored = False
-        """Whether it is complete."""
+        """Whether it is complete: the next note forgets it."""
 
     # -- for Scrapy ---------------------------------------------------------------------------------------------------
 
@@ -115,15 +119,21 @@ class FileFeedStorage(io.RawIOBase):
         return cast("IO[bytes]", self)
 
     def store(self, file: object) -> None:  # noqa: ARG002 - Scrapy's arguments
-        """Write what is left, and close the file. Raise OSError if that fails."""
-        if not self._may_write():  # the pages of what waits are fetched again
-            self.waiting.clear()
-        elif self._file is None:
+        """Commit what waits, and close the file. Raise OSError if that fails."""
+        if self.has_waiting:
+            self._commit()
+        if self.has_waiting:
+            raise OSError(f"{len(self.waiting) + len(self._noted) + len(self._unwritten)} bytes are not written")
+        if self._file is None:
             self._open()
-        self._unwritten += self._packed()
-        self._append()
+        self.close()
+
+    def close(self) -> None:
+        """Close the file. It is opened again if there is more to append."""
         if self._file is not None:
             self._file.close()
+            self._file = None
+        super().close()
 
     def writable(self) -> bool:
         """Return True."""
@@ -142,16 +152,20 @@ class FileFeedStorage(io.RawIOBase):
         self.waiting += data
         return len(data)
 
+    def ends(self) -> None:
+        """Take what is written from now on for the end of the file."""
+        self._end_at = len(self.waiting)
+
     # -- for commits --------------------------------------------------------------------------------------------------
 
     @property
-    def waiting_bytes(self) -> int:
-        """How many bytes wait in memory."""
-        return len(self.waiting) + len(self._noted) + len(self._unwritten)
+    def has_waiting(self) -> bool:
+        """Whether bytes wait in memory."""
+        return bool(self.waiting or self._noted or self._unwritten)
 
     def size(self) -> int:
         """Return how long the file is; 0 if its contents are going to be overwritten."""
-        if self._file is not None and not self._file.closed:
+        if self._file is not None:
             return os.fstat(self._file.fileno()).st_size
         return 0 if self._overwrites else size_of(self.path)
 
@@ -177,7 +191,7 @@ class FileFeedStorage(io.RawIOBase):
             while self._unwritten:
                 written = file.write(self._unwritten) or 0
                 del self._unwritten[:written]
-            self.log.note(self.feed, is_done=True)
+            self._log.note(self._feed, is_done=True)
 
     def _open(self) -> io.FileIO:
         if self._overwrites:
@@ -186,58 +200,63 @@ class FileFeedStorage(io.RawIOBase):
         self._file = self.path.open("ab", buffering=0)
         return self._file
 
-    def _packed(self) -> bytes:
-        data = bytes(self.waiting)
-        self.waiting.clear()
+    def _packed(self, data: bytes) -> bytes:
         if data and self._mends:
             self._mends = False
             newline = newline_of(data)
             data = (newline if newline and not ends_with(self.path, newline) else b"") + data
         return self._compress(data) if self._compress is not None and data else data
 
-    def note(self, items: int, columns: Any) -> FeedLength | None:
+    def note(self, feeds: Mapping[str, FeedState]) -> FeedLength | None:
         """Return the note of a commit that begins, with what waits; None if there is nothing new.
 
-        Call :meth:`settle` first. The file has *items* by then, under *columns*.
+        Call :meth:`settle` first. *feeds* write to the file.
         """
-        data = self._packed()
-        if not (data or self.feed.data or self._needs_note or self.is_stored):
+        is_changed = self.waiting or self._feed.data or self.is_stored or feeds != self._feed.feeds
+        if self._overwrites or not is_changed:  # until it is overwritten, an earlier note tells whose the file is
             return None
-        self.feed = self.feed._replace(
-            length=self.size(), items=items, columns=columns, data=data, is_finished=self.is_stored
+        end_at = len(self.waiting) if self._end_at is None else self._end_at
+        data, end = self._packed(bytes(self.waiting[:end_at])), self._packed(bytes(self.waiting[end_at:]))
+        self.waiting.clear()
+        self._end_at = None if self._end_at is None else 0
+        self._noted = data + end
+        end_before = b"" if self._noted else self._feed.end
+        self._feed = self._feed._replace(
+            length=self.size() - len(end_before),
+            number=self._feed.number + bool(self._noted),
+            feeds=feeds,
+            data=data,
+            end=end or end_before,
+            is_finished=self.is_stored,
         )
-        self._noted, self._needs_note = data, False
-        return self.feed
+        return self._feed
 
     def committed(self) -> None:
         """Append the bytes of the last note, whose transaction is written. If that fails, the next commit raises."""
-        if not self._noted:
-            return
-        self._unwritten += self._noted
-        self._noted = b""
-        self.log.note(self.feed, is_done=False)
-        with suppress(OSError):
-            self._append()
+        if self._noted:
+            self._unwritten += self._noted
+            self._noted = b""
+            self._log.note(self._feed, is_done=False)
+            with suppress(OSError):
+                self._append()
 
 
-def goes_on(path: Path, feed: FeedLength, shell: tuple[bytes, bytes]) -> bool:
-    """Prepare the file at *path* for more items. Return False if the opening part of the feed has to be written.
+def goes_on(path: Path, feed: FeedLength) -> bool:
+    """Prepare the file at *path* for more items. Return False if the opening part of *feed* has to be written.
 
-    *shell* is the opening and the closing part of a feed, such as ``[`` and ``]``. If nothing but our own closing part
-    follows our items, it is cut off. Bytes that other programs wrote stay.
+    The end that an earlier run wrote is cut off, if nothing follows it. Bytes that other programs wrote stay.
     """
-    begin, tail = shell
-    size, shell_part = size_of(path), tail if feed.items else begin + tail
-    if size < feed.length:
+    size, is_enclosed = size_of(path), any(state.is_enclosed for state in feed.feeds.values())
+    if size < feed.size:
         logger.warning(
             "%s has %s fewer than this job has written to it; their items are not written again",
             path,
-            counted(feed.length - size, "byte"),
+            counted(feed.size - size, "byte"),
         )
-        return size > 0 and not tail and feed.items > 0
-    if shell_part and size - feed.length == len(shell_part) and _has_at(path, shell_part, feed.length):
-        os.truncate(path, feed.length)
-    elif tail and feed.items and size > feed.length:
+        return size > 0 and not is_enclosed and feed.items > 0
+    if feed.end and size == feed.size + len(feed.end) and ends_with(path, feed.end):
+        os.truncate(path, feed.size)
+    elif is_enclosed and feed.items and size > feed.size:
         logger.warning("%s was written to by others behind the items of this job, which begins anew there", path)
         return False
     return feed.items > 0
@@ -259,21 +278,18 @@ def size_of(path: Path) -> int:
         return 0
 
 
-def _has_at(path: Path, data: bytes, start: int) -> bool:
-    with path.open("rb") as file:
-        file.seek(start)
-        return file.read(len(data)) == data
-
-
 def newline_of(data: bytes | bytearray) -> bytes:
     """Return the line feed that *data* ends with; b"" if it does not end a line."""
     return next((newline for newline in _NEWLINES if data.endswith(newline)), b"")
 
 
-def ends_with(path: Path, newline: bytes) -> bool:
-    """Return whether the file at *path* is empty, missing, or ends with *newline*."""
-    size = size_of(path)
-    return not size or (size >= len(newline) and _has_at(path, newline, size - len(newline)))
+def ends_with(path: Path, data: bytes) -> bool:
+    """Return whether the file at *path* is empty, missing, or ends with *data*."""
+    if not (size := size_of(path)):
+        return True
+    with path.open("rb") as file:
+        file.seek(max(0, size - len(data)))
+        return file.read() == data
 
 
 def free_name(path: Path) -> Path:

@@ -14,7 +14,7 @@ from scrapy_bloom.job.feedfile import AppendLog, ends_with, newline_of, size_of
 
 if TYPE_CHECKING:
     import io
-    from collections.abc import Callable
+    from collections.abc import Iterable
 
     from scrapy_bloom.job.database import Database
     from scrapy_bloom.job.records import FeedLength
@@ -32,16 +32,16 @@ class NotedFeeds:
         """The notes of all feed files, as the last run left them. Empty before :meth:`repair`."""
         self.cycle = 0
         """:attr:`State.cycle` of this run."""
-        self.after_commit: list[Callable[[], None]] = []
-        """Called when a transaction is written."""
 
     @property
     def jobdir(self) -> Path:
         """The directory that a crawl is given."""
         return self._database.path.parent.parent.absolute()
 
-    def repair(self) -> list[FeedLength]:
+    def repair(self, earlier: Iterable[FeedLength] = ()) -> list[FeedLength]:
         """Complete the files of a run that was killed, and return the notes of all, without bytes.
+
+        *earlier* are notes of a job that has ended and was put aside.
 
         Raises:
             UnusableError: A file lacks items of the last commit, and cannot be written.
@@ -51,7 +51,7 @@ class NotedFeeds:
         for feed in self._database.feeds():
             path = path_now(feed, self.jobdir)
             try:
-                if feed.data:
+                if feed.data or feed.end:
                     _repair(path, feed, self.log)
             except OSError as error:
                 raise UnusableError(
@@ -60,21 +60,14 @@ class NotedFeeds:
                     advice="It lacks items of the job's last commit. Make it writable, and start again.",
                 ) from error
             self.notes.append(feed._replace(length=feed.size, data=b""))
+        self.notes += [feed._replace(length=feed.size, data=b"", cycle=-1) for feed in earlier]
         self.log.write()
         return self.notes
 
-    def goes_on_with(self, note: FeedLength) -> bool:
-        """Return whether this run goes on with the file of *note*."""
-        return note.cycle == self.cycle
-
-    def may_write(self) -> bool:
-        """Return whether the run was closed cleanly, so that bytes that are part of no commit may be written, too."""
-        return self._database.state.clean
-
-    def committed(self) -> None:
-        """Let the feeds append the bytes of the transaction that has just been written."""
-        for call in self.after_commit:
-            call()
+    def of_feed(self, template: str, path: str, *, is_batched: bool) -> list[FeedLength]:
+        """Return the notes of the feed *template*, whose file is at *path*: those of this cycle last, in order."""
+        notes = [note for note in self.notes if _is_of(note, template, path, self.jobdir, is_batched=is_batched)]
+        return sorted(notes, key=lambda note: (note.cycle, note.batch))
 
 
 # -- which file a note is of -------------------------------------------------------------------------------------------
@@ -83,18 +76,17 @@ class NotedFeeds:
 def place_of(path: str, jobdir: Path) -> str:
     """Return *path* relative to *jobdir*: valid also when both are moved. "" if they are on different drives."""
     try:
-        return Path(os.path.relpath(Path(path).absolute(), jobdir)).as_posix()
+        return Path(os.path.relpath(Path(path).resolve(), jobdir.resolve())).as_posix()
     except ValueError:
         return ""
 
 
-def is_of(note: FeedLength, template: str, path: str, jobdir: Path, *, is_batched: bool) -> bool:
-    """Return whether *note* is of the file at *path*; with *is_batched*, whether it is of any file of *template*."""
+def _is_of(note: FeedLength, template: str, path: str, jobdir: Path, *, is_batched: bool) -> bool:
     place = place_of(path, jobdir)
     if not is_batched:
         return Path(note.path).absolute() == Path(path).absolute() or (note.place != "" and note.place == place)
     names, folders = {PurePath(uri).name for uri in (note.template, template)}, {note.place, place}
-    return note.template == template or (len(names) == 1 == len({PurePath(folder).parent for folder in folders}))
+    return template in note.feeds or (len(names) == 1 == len({PurePath(folder).parent for folder in folders}))
 
 
 def path_now(feed: FeedLength, jobdir: Path) -> Path:
@@ -108,39 +100,40 @@ def path_now(feed: FeedLength, jobdir: Path) -> Path:
 
 
 def _repair(path: Path, feed: FeedLength, log: AppendLog) -> None:
-    """Append to the file at *path* what the last commit noted of *feed*, unless it is there already."""
-    size, state = size_of(path), log.state(feed)
-    if state != "done" or size < feed.size:  # somebody made it shorter
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("ab+", buffering=0) as file:
-            left = feed.data if state == "absent" else _missing_part(file, size, feed)
-            newline = newline_of(left)
-            is_apart = not newline or left.startswith(newline) or ends_with(path, newline)
-            if left == feed.data and not is_apart:  # somebody has cut the line before
-                left = newline + left
-            while left:
-                left = left[file.write(left) or 0 :]
+    """Append to the file at *path* what the last commit noted of *feed*, unless it was appended before the kill."""
+    state, data = log.state(feed), feed.data + feed.end
+    if state == "done":  # whoever has moved or cut the file since has the items
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab+", buffering=0) as file:
+        left = data if state == "absent" else _missing_part(file, size_of(path), feed)
+        newline = newline_of(left)
+        is_apart = not newline or left.startswith(newline) or ends_with(path, newline)
+        if left == data and not is_apart:  # somebody has cut the line before
+            left = newline + left
+        while left:
+            left = left[file.write(left) or 0 :]
     log.note(feed, is_done=True)
 
 
 def _missing_part(file: io.FileIO, size: int, feed: FeedLength) -> bytes:
     """Return which part of the last append to *file*, of *size* bytes, is not there."""
-    start = feed.length if size >= feed.length else 0
-    if _has(file, feed.data, start):
+    data, start = feed.data + feed.end, feed.length if size >= feed.length else 0
+    if _has(file, data, start):
         return b""
     file.seek(start)
-    there = file.read(len(feed.data)) or b""
-    if start == feed.length and feed.data.startswith(there):
-        return feed.data[len(there) :]
+    there = file.read(len(data)) or b""
+    if start == feed.length and data.startswith(there):
+        return data[len(there) :]
     if size >= feed.length:
         logger.warning(
             "%s was written to by others when this job was killed: its last %s of items are appended. A line may be "
             "torn behind byte %s.",
             feed.path,
-            counted(len(feed.data), "byte"),
+            counted(len(data), "byte"),
             f"{feed.length:,}",
         )
-    return feed.data
+    return data
 
 
 def _has(file: io.FileIO, data: bytes, start: int) -> bool:

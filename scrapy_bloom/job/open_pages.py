@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from scrapy_bloom.frontier.lanes import Frontier, Lane
+    from scrapy_bloom.frontier.store import PageEffects
     from scrapy_bloom.job.records import Batch
 
 logger = logging.getLogger(__name__)
@@ -36,11 +37,12 @@ class OpenPages:
 
     Args:
         frontier: Holds the requests of the job.
+        effects: Takes what pages have given.
 
     """
 
-    def __init__(self, frontier: Frontier) -> None:
-        self._frontier = frontier
+    def __init__(self, frontier: Frontier, effects: PageEffects) -> None:
+        self._frontier, self._effects = frontier, effects
         self.holders: dict[int, Page] = {}
         """The pages that requests wait for, by the id of the request."""
         self.waited_for: dict[Page, float] = {}
@@ -100,7 +102,8 @@ class OpenPages:
             page = pages.pop()
             page.state = State.COMMITTED
             self.waited_for.pop(page, None)
-            page.write_items()
+            self._effects.take(page)
+            batch.forgotten += page.taken_back
             if page.fingerprint is not None:
                 batch.fingerprints[page.fingerprint] = None
                 self.unsaved.pop(page.fingerprint, None)
@@ -128,9 +131,9 @@ class OpenPages:
     def commit_in_parts(self, pages: Iterable[Page], batch: Batch) -> None:
         """Commit early what waits for a page, if it is too much or waits too long. *pages* are those in progress."""
         for page in pages:
-            if len(page.items) > MOST_ENTRIES:
+            if len(page.gave) > MOST_ENTRIES:
                 self._warn(page)
-                page.write_items()
+                self._effects.take(page)
         latest = time.monotonic() - LONGEST_SECONDS
         for page, since in list(self.waited_for.items()):
             if since < latest or len(page.held) + len(page.deferred) > MOST_ENTRIES:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from scrapy_bloom.frontier.store import PageEffects
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from scrapy_bloom.frontier.lanes import Lane
+    from scrapy_bloom.frontier.page import FailedRow
 
 
 class Figures(NamedTuple):
@@ -27,16 +31,17 @@ class Figures(NamedTuple):
     expected_lost: float
 
 
-class FailedRow(NamedTuple):
-    """A request that has failed for good."""
+class FeedState(NamedTuple):
+    """How far one feed of ``FEEDS`` has got with its file."""
 
-    url: str
-    host: str
-    reason: str
-    time: float
-    """Seconds since 1970."""
-    body: bytes | None = None
-    """The request as bytes, as it was stored while it was pending; None if it cannot be serialized."""
+    batch: int = 1
+    """Number of the file among the batches of the feed, from 1."""
+    items: int = 0
+    """Items that the feed has written to the file."""
+    is_enclosed: bool = False
+    """Whether the exporter writes an end, such as the closing bracket of a JSON array."""
+    exporter: bytes = b""
+    """A pickle: the first item, and the attributes of the exporter that have changed since it began."""
 
 
 class FeedLength(NamedTuple):
@@ -44,39 +49,63 @@ class FeedLength(NamedTuple):
 
     path: str
     """As Scrapy opens it: a relative path stays relative."""
-    length: int
+    place: str
+    """The path from the job directory, without symbolic links. It names the file in notes; "" if there is none."""
+    length: int = 0
     """Size of the file in bytes when the commit began, without :attr:`data`."""
-    batch: int
-    """Number of the file among the batches of its feed, from 1."""
-    items: int
-    """Items in the file, those of :attr:`data` included."""
-    template: str
-    """The feed, as it stands in ``FEEDS``."""
-    place: str = ""
-    """The path from the job directory."""
+    number: int = 0
+    """Counts the appends to the file."""
     cycle: int = 0
     """:attr:`State.cycle` of the job that wrote it."""
-    columns: Any = None
-    """The fields that the exporter took from the first item: a list, or a mapping to output names."""
+    feeds: Mapping[str, FeedState] = MappingProxyType({})
+    """The feeds that write to the file, as they stand in ``FEEDS``."""
     data: bytes = b""
-    """What this commit appends to the file. After a kill the file may lack some of it."""
+    """The items that this commit appends. After a kill the file may lack some of it."""
+    end: bytes = b""
+    """What the exporters wrote behind all items when they ended. A later run that has more items cuts it off."""
     is_finished: bool = False
     """Whether no more is written to the file, so that no later run goes on with it."""
 
     @property
     def size(self) -> int:
-        """Size of the file in bytes with all of :attr:`data`."""
+        """Size of the file in bytes with all of :attr:`data`, and without :attr:`end`."""
         return self.length + len(self.data)
 
+    @property
+    def items(self) -> int:
+        """How many items all feeds have written to the file."""
+        return sum(state.items for state in self.feeds.values())
 
-class Feed(Protocol):
-    """A feed exporter that writes the items of a page when the page is committed."""
+    @property
+    def batch(self) -> int:
+        """Number of the file among the batches of its feed, from 1."""
+        return max((state.batch for state in self.feeds.values()), default=1)
+
+    @property
+    def template(self) -> str:
+        """The first feed that writes to the file, as it stands in ``FEEDS``."""
+        return next(iter(self.feeds), "")
+
+
+class Feeds:
+    """Where the items of done pages go. This class has no feeds: the feed exporter overrides it."""
+
+    def write(self, feed: str, item: Any, *, is_acknowledged: bool = False) -> bool:  # noqa: ARG002 - no feeds here
+        """Write *item*, of a page that is done, to *feed*; return False if that fails.
+
+        *is_acknowledged*: a fleet's server knows that the page is done.
+        """
+        return False
 
     def flush(self) -> None:
         """Hand what was written to the operating system."""
 
-    def lengths(self) -> list[FeedLength]:
-        """Flush the files that are part of the commit, and return how long they are, if that has changed."""
+    def notes(self) -> list[FeedLength]:
+        """Return what a commit that begins notes of the files. Raise OSError if the disk is full."""
+        return []
+
+    def committed(self) -> None:
+        """Append what the last notes have: their transaction is written."""
 
 
 @dataclass(frozen=True)
@@ -149,3 +178,13 @@ class Batch:
     def note(self, topic: str, bodies: Mapping[str, bytes]) -> None:
         """Write *bodies* on *topic*, by key."""
         self.notes.update({(topic, key): body for key, body in bodies.items()})
+
+
+class Parts(PageEffects):
+    """What commits hold beside requests."""
+
+    def add_to(self, batch: Batch) -> None:
+        """Add all parts of this moment to *batch*, which a commit that begins writes."""
+
+    def written(self) -> None:
+        """Note that the transaction of the last batch is written."""

@@ -62,7 +62,7 @@ class JobStore(MemoryStore):
         settings: Capacity, error rate and maximum age of the filter; pages per host.
         order: The order in which requests are handed out.
         owner: Whose job it is from now on.
-        prepare: Called before each commit with its batch, to add feeds, notes and figures of that moment.
+        parts: What commits hold beside requests.
         share: Shares the crawl among kinds of URLs, within that order; None: nothing does.
 
     Raises:
@@ -78,18 +78,18 @@ class JobStore(MemoryStore):
         order: Order,
         owner: Owner,
         *,
-        prepare: Callable[[records.Batch], None],
+        parts: records.Parts,
         share: Share | None = None,
     ) -> None:
         self.filters = ExitStack()
         """Closes all filters of the directory."""
         self.unreadable = 0
         """Rows that could not be made requests: a callback was renamed, perhaps. They stay for a later run."""
-        self._owner, self._prepare, self._share = owner, prepare, share
+        self._owner, self._parts, self._share = owner, parts, share
         pages = PagesPerHost.of(settings.pages_per_host, order)
         chain = open_filter(directory, settings.capacity, settings.error_rate, max_age=settings.max_age)
         self.filters.callback(chain.close)
-        super().__init__(chain, order, share, pages, where=f"in {directory}")
+        super().__init__(chain, order, share, pages, where=f"in {directory}", effects=parts)
         try:
             self.database = Database(directory / NAME)
             check_consistency(self.database, self.chain, owner.name, owner.key_space)
@@ -106,7 +106,7 @@ class JobStore(MemoryStore):
         self.frontier = Frontier(is_lifo=lifo, read=self._read, share=share, pages=pages, paused=paused)
         # It has no share and no limit of pages: requests that these hold back would be lost with the process.
         self.in_memory = Frontier(is_lifo=lifo, active=self.frontier.active, paused=paused)
-        self._open_pages = OpenPages(self.frontier)
+        self._open_pages = OpenPages(self.frontier, parts)
         self._forgotten: set[bytes] = set()
         """Fingerprints that are new again, though the filter has them until the commit of their pages."""
         self._commits = Commits(self.database, self.chain, self._fill, self._written)
@@ -137,8 +137,10 @@ class JobStore(MemoryStore):
         """Whether an earlier run began what this one goes on with. Known from :meth:`begin` on."""
         return not self.before.is_finished
 
-    def begin(self, *, writes_at_once: bool) -> None:
+    def begin(self, *, writes_at_once: bool, earlier_feeds: Sequence[records.FeedLength] = ()) -> None:
         """Take in the pending requests, and note that a run has begun.
+
+        *earlier_feeds* are the feed files of a job that has ended and was put aside.
 
         With *writes_at_once*, fingerprints go into the filter as they come, because another scheduler keeps their
         requests.
@@ -154,7 +156,7 @@ class JobStore(MemoryStore):
         with _without_garbage_collection():
             self.frontier.restore(self.database.lanes())
         self.paused.restore(self.database.notes("state"))
-        self._commits.batch.feeds += self.noted.repair()
+        self._commits.batch.feeds += self.noted.repair(earlier_feeds)
         self.before = self.database.state  # what Scrapy left is taken in
         self._commits.state = replace(
             self.before.next_run(),
@@ -212,10 +214,7 @@ class JobStore(MemoryStore):
         for fingerprint in fingerprints:
             if not self._forget_waiting(fingerprint) and self.chain.contains(fingerprint):
                 self._forgotten.add(fingerprint)
-                page.items.append((self._forget_with_commit, fingerprint))
-
-    def _forget_with_commit(self, fingerprint: bytes) -> None:
-        self._commits.batch.forgotten.append(fingerprint)
+                page.taken_back.append(fingerprint)
 
     def _forget_committed(self, fingerprint: bytes) -> None:
         self.chain.forget(fingerprint)
@@ -305,10 +304,10 @@ class JobStore(MemoryStore):
         if page.row is None or page.parents or page in self._open_pages.waited_for:
             self._open_pages.done(page, self._commits.batch)
             return
-        if page.items:
-            page.write_items()
         page.state = State.COMMITTED  # the usual page, without further calls: they would take 2 us
+        self._effects.take(page)
         batch = self._commits.batch
+        batch.forgotten += page.taken_back
         if batch.added.pop(page.row.id, None) is None:
             batch.done.append(page.row)
         else:
@@ -324,7 +323,7 @@ class JobStore(MemoryStore):
         """Add to *batch* what belongs to this moment; return the state at it."""
         self._open_pages.commit_in_parts(self.in_flight.values(), batch)
         batch.forgotten = [fingerprint for fingerprint in batch.forgotten if fingerprint in self._forgotten]
-        self._prepare(batch)
+        self._parts.add_to(batch)
         if self._share is not None:
             batch.note("kind", self._share.changed())
         batch.note("state", self.paused.changed())
@@ -335,7 +334,7 @@ class JobStore(MemoryStore):
         self.frontier.written(batch.lanes.values(), batch.state.last_id, batch.added)
         for fingerprint in batch.forgotten:
             self._forget_committed(fingerprint)
-        self.noted.committed()
+        self._parts.written()
 
     def flush(self) -> None:
         """Commit what is left, and wait until it is written."""

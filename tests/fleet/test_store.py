@@ -17,6 +17,7 @@ from scrapy_bloom.commands.command_line import main
 from scrapy_bloom.errors import InUseError, UnusableError
 from scrapy_bloom.fleet.store import FleetStore
 from scrapy_bloom.frontier.page import Outcome, Result
+from scrapy_bloom.frontier.store import PageEffects
 from scrapy_bloom.links.extractor import UnseenLinkExtractor
 from scrapy_bloom.settings import BloomSettings
 from scrapy_bloom.url.fingerprint import fingerprints_of
@@ -43,12 +44,13 @@ class PageSpider(Spider):
 def make(server: RedisServer) -> Iterator[Callable[..., FleetStore]]:
     made: list[FleetStore] = []
 
-    def make(flush: Callable[[], None] = lambda: None, **own: Any) -> FleetStore:
+    def make(effects: PageEffects | None = None, **own: Any) -> FleetStore:
         crawler = get_crawler(PageSpider, {"BLOOM_REDIS_URL": server.url, "BLOOM_CAPACITY": 1000, **own})
         crawler._apply_settings()
         crawler.spider = PageSpider.from_crawler(crawler)
         settings = BloomSettings.from_settings(crawler.settings)
-        made.append(FleetStore(crawler, settings, fingerprints_of(crawler), flush=flush, wake=lambda: None))
+        effects = effects or PageEffects()
+        made.append(FleetStore(crawler, settings, fingerprints_of(crawler), effects=effects, wake=lambda: None))
         return made[-1]
 
     yield make
@@ -306,7 +308,12 @@ def test_items_are_flushed_before_a_page_is_acknowledged(make: Callable[..., Fle
     """The feeds are flushed before the server hears that a page is done."""
     pending: list[int] = []
     with server.client() as client:
-        store = make(flush=lambda: pending.append(int(client.hget("{bloom:pages:0}", "outstanding"))))
+
+        class Flushed(PageEffects):
+            def flush(self) -> None:
+                pending.append(int(client.hget("{bloom:pages:0}", "outstanding")))
+
+        store = make(Flushed())
         push(store, "a")
         _, request = pop(store)
         end(store, request)

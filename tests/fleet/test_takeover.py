@@ -15,6 +15,7 @@ from scrapy_bloom.fleet.queue import Queue
 from scrapy_bloom.fleet.server import Server
 from scrapy_bloom.fleet.store import FleetStore
 from scrapy_bloom.fleet.takeover import ScrapyRedisFingerprinter, take_over
+from scrapy_bloom.frontier.store import PageEffects
 from scrapy_bloom.settings import BloomSettings
 from scrapy_bloom.url.fingerprint import fingerprints_of
 from tests.fleet.servers import crawl
@@ -71,7 +72,7 @@ class Crawl:
     def fetched(self, *found: str) -> list[str]:
         """What a worker is handed, that finds links to *found* as well."""
         fingerprints = fingerprints_of(self.crawler)
-        store = FleetStore(self.crawler, self.settings, fingerprints, flush=nothing, wake=nothing)
+        store = FleetStore(self.crawler, self.settings, fingerprints, effects=PageEffects(), wake=nothing)
         try:
             for path in found:
                 store.push(request(path), fingerprints.of_request(request(path)))

@@ -261,8 +261,8 @@ def test_a_damaged_feed_length_never_cuts_items(jobs: list[Job]) -> None:
     """A bit that makes it smaller would cut off items of pages that are done: the crawl is refused instead."""
     job = jobs[-1].copy("tried")
     content = job.database.read_bytes()
-    at = content.index(b'items.jl", 5000')
-    flip(job.database, at + len(b'items.jl", '), 4)  # 5 becomes 1
+    at = content.index(b'items.jl", "", 5000')
+    flip(job.database, at + len(b'items.jl", "", '), 4)  # 5 becomes 1
     assert crawl(job) == (REFUSED, [])
     assert job.feed.stat().st_size == 5_000
     assert verify_job(job.directory)

@@ -1,4 +1,4 @@
-"""What stands in feeds is what plain Scrapy writes, byte for byte: straight through, killed, stopped, and appended."""
+"""What stands in feeds is what plain Scrapy writes, byte for byte: killed, stopped, and appended."""
 
 from __future__ import annotations
 
@@ -7,23 +7,20 @@ import csv
 import gzip
 import json
 import lzma
-import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
 import scrapy
-import scrapy.signals
-from scrapy.exporters import CsvItemExporter, JsonItemExporter, JsonLinesItemExporter
+from scrapy.exporters import BaseItemExporter, CsvItemExporter, JsonItemExporter, JsonLinesItemExporter
 
-from tests.support.killed_crawls import CrawlOfSite, run, run_to_the_end
+from tests.support.feeds import FeedRun, write_plainly
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+    from io import BytesIO
     from pathlib import Path
-
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL and no fork() there")
 
 # -- items -------------------------------------------------------------------------------------------------------------
 
@@ -121,6 +118,53 @@ class Wrapped(JsonItemExporter):
         self.file.write(b"}")
 
 
+class Total(BaseItemExporter):
+    """Writes how many items there were."""
+
+    def __init__(self, file: Any, **kwargs: Any) -> None:
+        super().__init__(dont_fail=True, **kwargs)
+        self.file, self.count = file, 0
+
+    def start_exporting(self) -> None:
+        self.file.write(b'{"items": [')
+
+    def export_item(self, item: Any) -> None:
+        self.file.write((b", " if self.count else b"") + json.dumps(dict(item)).encode())
+        self.count += 1
+
+    def finish_exporting(self) -> None:
+        self.file.write(b'], "count": %d}' % self.count)
+
+
+class Even(JsonItemExporter):
+    """Leaves out items."""
+
+    def export_item(self, item: Any) -> None:
+        if item["page"] % 2:
+            super().export_item(item)
+
+
+class Inner(BaseItemExporter):
+    """Has another exporter do it."""
+
+    def __init__(self, file: BytesIO, **kwargs: Any) -> None:
+        super().__init__(dont_fail=True)
+        self.inner = CsvItemExporter(file)
+
+    def export_item(self, item: Any) -> None:
+        self.inner.export_item(item)
+
+    def finish_exporting(self) -> None:
+        self.inner.finish_exporting()
+
+
+class NotCopied(dict[str, Any]):
+    """An item."""
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        raise TypeError("it has a lock")
+
+
 HERE = __name__
 EXPORTERS = {name.lower(): f"{HERE}.{name}" for name in ("Shouting", "Excel", "Columns", "Wrapped")}
 
@@ -183,95 +227,112 @@ FEEDS |= {
 }
 
 
-def crawl_with(directory: Path, make: Callable[[int, int], Any], **changes: Any) -> CrawlOfSite:
-    settings = {
-        "FEEDS": {f"{directory}/{name}": {"store_empty": False, **options} for name, options in FEEDS.items()},
-        "FEED_EXPORTERS": EXPORTERS,
-        "MAKE_ITEM": f"{HERE}.{make.__name__}",
-        # All crawls have the same order of pages, also where a kill leaves a page and the next one pending.
-        "ONE_BY_ONE": True,
-        "CONCURRENT_REQUESTS": 1,
-        "SCHEDULER_DISK_QUEUE": "scrapy.squeues.PickleFifoDiskQueue",
-        **changes.pop("settings", {}),
-    }
-    return CrawlOfSite(directory, pages=30, settings=settings, **changes)
-
-
-def content(crawl: CrawlOfSite, name: str) -> bytes:
-    data = (crawl.directory / name).read_bytes()
+def content(directory: Path, name: str) -> bytes:
+    data = (directory / name).read_bytes()
     plugin = COMPRESSED.get(name.rpartition(".")[2])
     return data if plugin is None else plugin[1](data)
 
 
-def different(crawl: CrawlOfSite, plain: CrawlOfSite) -> list[str]:
-    """Return the feeds of two crawls that differ."""
-    return [name for name in FEEDS if content(crawl, name) != content(plain, name)]
+def different(one: Path, other: Path, feeds: Iterable[str] = FEEDS) -> list[str]:
+    """Return the feeds in two directories that differ."""
+    return [name for name in feeds if content(one, name) != content(other, name)]
+
+
+def items_with(make: Callable[[int, int], Any]) -> list[Any]:
+    return [make(page, item) for page in range(12) for item in range(2)]
 
 
 MAKERS = (as_dict, as_item, as_dataclass, as_attrs)
+BUILT_IN = {"FEED_EXPORTERS": EXPORTERS}
 
 
-@pytest.fixture(scope="module", params=MAKERS, ids=lambda make: make.__name__)
-def plain(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> CrawlOfSite:
-    """What Scrapy alone writes."""
-    return run_to_the_end(crawl_with(tmp_path_factory.mktemp("plain"), request.param, is_plain=True))
+@pytest.fixture(params=MAKERS, ids=lambda make: make.__name__)
+def items(request: pytest.FixtureRequest) -> list[Any]:
+    return items_with(request.param)
 
 
-def like(plain: CrawlOfSite, directory: Path) -> CrawlOfSite:
-    make = plain.settings["MAKE_ITEM"].rpartition(".")[2]
-    return crawl_with(directory, next(each for each in MAKERS if each.__name__ == make))
+@pytest.fixture
+def plain(items: list[Any], tmp_path: Path) -> Path:
+    """Where Scrapy alone has written the items."""
+    write_plainly(tmp_path / "plain", FEEDS, items, **BUILT_IN)
+    return tmp_path / "plain"
 
 
-def test_a_straight_crawl_writes_the_same_bytes(plain: CrawlOfSite, tmp_path: Path) -> None:
-    """Each format, encoding and option, and exporters of the user's."""
-    crawl = run_to_the_end(like(plain, tmp_path))
-    assert different(crawl, plain) == []
-    assert " ERROR: " not in crawl.log
-    assert "a kill may lose items" not in crawl.log
+@pytest.fixture
+def ours(ram: Path) -> FeedRun:
+    return FeedRun(ram / "ours", FEEDS, **BUILT_IN)
 
 
-@pytest.mark.parametrize("how", ["kill_page", "stop_page"])
-def test_an_interrupted_crawl_writes_the_same_bytes(plain: CrawlOfSite, how: str, tmp_path: Path) -> None:
-    """Killed twice, or stopped twice with Ctrl-C: no byte tells that."""
-    crawl = like(plain, tmp_path)
-    for page in (14, 9):
-        assert run([replace(crawl, **{how: page})]) == [-9 if how == "kill_page" else 0]
-    run_to_the_end(crawl)
-    assert different(crawl, plain) == []
-    assert " ERROR: " not in crawl.log
+def test_a_job_writes_the_same_bytes(items: list[Any], plain: Path, ours: FeedRun) -> None:
+    """Each format, encoding and option, and exporters of the user's; killed and stopped, and no byte tells that."""
+    ours.give(*items[:7])
+    ours.commit()
+    ours.give(*items[7:9])
+    ours.kill()
+    second = ours.next_run()
+    second.give(*items[7:12])
+    second.end("shutdown")
+    third = second.next_run()
+    third.give(*items[12:14])
+    third.commit()
+    third.kill()
+    last = third.next_run()
+    last.give(*items[14:])
+    last.end()
+    assert different(ours.directory, plain) == []
 
 
-def test_a_new_job_appends_as_scrapy_does(plain: CrawlOfSite, tmp_path: Path) -> None:
+def test_a_new_job_appends_as_scrapy_does(ram: Path) -> None:
     """Without a second byte-order mark, with a second header, with a second array."""
-    once, twice = like(plain, tmp_path / "a"), replace(like(plain, tmp_path / "b"), is_plain=True)
-    for crawl in (once, twice):
-        crawl.directory.mkdir()
-        for name in FEEDS:
-            (crawl.directory / name).write_bytes((plain.directory / name).read_bytes())
-        run_to_the_end(crawl)
-    assert different(once, twice) == []
+    items = items_with(as_dict)
+    for _ in range(2):
+        write_plainly(ram / "plain", FEEDS, items, **BUILT_IN)
+        run = FeedRun(ram / "ours", FEEDS, **BUILT_IN)
+        run.give(*items)
+        run.end()
+    assert different(run.directory, ram / "plain") == []
 
 
-class Later:
-    """An extension that changes items after the feeds have got them."""
-
-    @classmethod
-    def from_crawler(cls, crawler: Any) -> Later:
-        self = cls()
-        crawler.signals.connect(self.item_scraped, signal=scrapy.signals.item_scraped)
-        return self
-
-    def item_scraped(self, item: dict[str, Any]) -> None:
-        item["page"] = item["item"] = -1
-
-
-def test_an_item_is_what_it_was_when_it_was_scraped(tmp_path: Path) -> None:
-    """An extension changes it afterwards, as a callback does that fills it again."""
-    settings = {
-        "FEEDS": {f"{tmp_path}/items.jl": {"format": "jsonlines"}, f"{tmp_path}/items.csv": {"format": "csv"}},
-        "EXTENSIONS": {f"{HERE}.Later": 900},
+def test_exporters_that_keep_a_state_keep_it_over_a_kill(ram: Path) -> None:
+    """A sum for the end, items that are left out, an exporter inside another one; also in batches, and compressed."""
+    feeds = {
+        "total.json": {"format": "total"},
+        "total.json.gz": {"format": "total", "postprocessing": [f"{PLUGINS}GzipPlugin"]},
+        "even.json": {"format": "even"},
+        "inner.csv": {"format": "inner"},
+        **{f"%(batch_id)d.{name}": {"format": name, "batch_item_count": 3} for name in ("csv", "json", "total")},
     }
-    crawl = CrawlOfSite(tmp_path, settings=settings)
-    assert run([replace(crawl, kill_page=21)]) == [-9]
-    run_to_the_end(crawl)
-    assert crawl.items() == crawl.items("items.csv") == crawl.wanted()
+    exporters = {"FEED_EXPORTERS": {name.lower(): f"{HERE}.{name}" for name in ("Total", "Even", "Inner")}}
+    items = [{"page": number, "abc"[number % 3]: number} for number in range(11)]
+    write_plainly(ram / "plain", feeds, items, **exporters)
+    run = FeedRun(ram / "ours", feeds, **exporters)
+    for start in range(0, len(items), 2):
+        run.give(*items[start : start + 2])
+        run.commit()
+        run.kill()
+        run = run.next_run()
+    run.end()
+    names = sorted(path.name for path in (ram / "plain").iterdir())
+    assert different(ram / "ours", ram / "plain", names) == []
+
+
+def test_an_item_is_what_it_was_when_it_was_scraped(ram: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Its callback changes it while the page is in progress; one that cannot be copied is written, with a WARNING."""
+    run = FeedRun(ram / "ours", {"items.jl": {"format": "jsonlines"}, "items.csv": {"format": "csv"}})
+    item = {"tags": ["a"]}
+    with run.page() as give:
+        give(item)
+        item["tags"].append("b")
+        give(item)
+        give(NotCopied(tags=["c"]))
+    run.end()
+    assert (ram / "ours" / "items.jl").read_text().split() == [
+        '{"tags":',
+        '["a"]}',
+        '{"tags":',
+        '["a",',
+        '"b"]}',
+        '{"tags":',
+        '["c"]}',
+    ]
+    assert [record.levelname for record in caplog.records if "cannot be copied" in record.message] == ["WARNING"]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_bloom.job.database import NAME, Database
+from scrapy_bloom.job.feedfile import AppendLog
 from scrapy_bloom.job.feeds import NotedFeeds
 from scrapy_bloom.job.inspect import inspect_job
 from scrapy_bloom.job.records import Batch, FeedLength
@@ -143,7 +144,8 @@ def test_a_commit_that_a_kill_left_half_appended_is_completed(
     interrupted(crawl, "stop_page", 5)
     whole = crawl.feed.read_bytes()
     data = b"".join(whole.splitlines(keepends=True)[-5:])
-    feed = noted(crawl)._replace(length=len(whole) - len(data), data=data)
+    feed = noted(crawl)
+    feed = feed._replace(length=len(whole) - len(data), data=data, number=feed.number + 1)
     with closing(Database(database(crawl))) as job:
         job.write(Batch(feeds=[feed], state=replace(job.state, clean=False)))
     parts = {
@@ -155,8 +157,11 @@ def test_a_commit_that_a_kill_left_half_appended_is_completed(
         "others only": OTHERS,
     }
     crawl.feed.write_bytes(whole[: feed.length] + parts[written])
-    if not is_logged:
-        (crawl.job / "requests.bloom" / "appended").unlink()
+    log = crawl.job / "requests.bloom" / "appended"
+    if is_logged:
+        AppendLog(log).note(feed, is_done=False)
+    else:
+        log.unlink()
     interrupted(crawl, "kill_page", 2)  # before its first commit, perhaps
     run_to_the_end(crawl)
     assert crawl.items() == crawl.wanted() + Counter({(-1, -1): "others" in written} if "others" in written else {})
@@ -193,7 +198,7 @@ def test_a_line_that_somebody_cut_is_ended_once(tmp_path: Path) -> None:
     path.write_bytes(b'{"page": 1}\n{"pa')
     directory.mkdir(parents=True)
     with closing(Database(directory / NAME)) as job:
-        feed = FeedLength(str(path), path.stat().st_size, 1, 2, str(path), data=b'\n{"page": 3}\n')
+        feed = FeedLength(str(path), "", path.stat().st_size, 1, data=b'\n{"page": 3}\n')
         job.write(Batch(feeds=[feed], state=replace(job.state, clean=False)))
         NotedFeeds(job, directory / "appended").repair()
     assert path.read_bytes() == b'{"page": 1}\n{"pa\n{"page": 3}\n'

@@ -21,6 +21,7 @@ from scrapy.settings import Settings
 
 from scrapy_bloom.frontier.order import Order
 from scrapy_bloom.job import commits
+from scrapy_bloom.job.records import Parts
 from scrapy_bloom.job.store import JobStore, Owner
 from scrapy_bloom.job.verify import verify_job
 from scrapy_bloom.settings import BloomSettings
@@ -96,20 +97,24 @@ def items_of(site: list[list[Step]]) -> Counter[str]:
     return items
 
 
-class Crawl:
+class Crawl(Parts):
     """A store, and the pages that are in progress in it."""
 
     def __init__(self, jobdir: Path, *, is_lifo: bool) -> None:
         self.jobdir = jobdir
         order = Order(by_slot=True, is_lifo=(is_lifo, is_lifo))
         self.items: list[str] = []
-        self.store = JobStore(jobdir / "requests.bloom", SETTINGS, order, OWNER, prepare=self._prepare)
+        self.store = JobStore(jobdir / "requests.bloom", SETTINGS, order, OWNER, parts=self)
         self.items += json.loads(self.store.database.notes("state").get("items", b"[]"))
         self.store.begin(writes_at_once=False)
         self.steps: dict[Page, list[Step]] = {}
         self.find(0, FILTERED)  # start requests are asked for in each run
 
-    def _prepare(self, batch: Batch) -> None:
+    def take(self, page: Page) -> None:
+        self.items += [item for _, item in page.gave]
+        page.gave.clear()
+
+    def add_to(self, batch: Batch) -> None:
         batch.note("state", {"items": json.dumps(self.items).encode()})
 
     def find(self, number: int, way: int, parent: Page | None = None) -> None:
@@ -136,7 +141,7 @@ class Crawl:
             return
         kind, value, way = self.steps[page].pop(0)
         if kind == "item":
-            page.items.append((self.items.append, f"{number}/{value}"))
+            page.gave.append(("items.jl", f"{number}/{value}"))
         else:
             self.find(value, way, page)
 

@@ -99,35 +99,33 @@ def test_an_unfiltered_request_to_a_new_host_is_pending_after_a_kill(tmp_path: P
 
 def test_items_of_a_page_in_memory_whose_parent_is_unknown_wait_for_no_page(tmp_path: Path) -> None:
     """Either page in progress may have led to it. If one of these is committed, nothing would lead to it again."""
-    written: list[str] = []
     pages = [scrapy.Request(f"http://a.example/{name}") for name in "12"]
     live = scrapy.Request("http://a.example/live", meta={"live": lambda: None})
     with opened(tmp_path / "job") as engine:
         engine.push(*pages)
         in_progress = [engine.start(), engine.start()]
         fetched = engine.fetch(live)
-        engine.store.in_flight[id(fetched)].items.append((written.append, "item"))
+        engine.give(fetched, "item")
         engine.end(fetched)
         engine.end(in_progress[1])
         engine.commit()
-        assert written == ["item"]
+        assert engine.items == ["item"]
         engine.end(in_progress[0])
 
 
 def test_pages_in_memory_keep_the_order_of_their_items(tmp_path: Path) -> None:
     """Their items are written when the page is done that led to them, in the order in which they came."""
-    written: list[int] = []
     page = scrapy.Request("http://a.example/")
     with opened(tmp_path / "job") as engine:
         fetched = engine.fetch(page)
         for number in range(3):
             engine.push_from(fetched, scrapy.Request(f"http://a.example/{number}", meta={"live": lambda: None}))
             live = engine.start()
-            engine.store.in_flight[id(live)].items.append((written.append, number))
+            engine.give(live, number)
             engine.end(live)
-        assert not written
+        assert not engine.items
         engine.end(fetched)
-        assert written == [0, 1, 2]
+        assert engine.items == [0, 1, 2]
 
 
 def test_requests_that_wait_for_their_page_keep_their_order_over_a_commit(tmp_path: Path) -> None:
@@ -144,17 +142,16 @@ def test_requests_that_wait_for_their_page_keep_their_order_over_a_commit(tmp_pa
 def test_a_request_that_is_done_before_its_page_waits_for_it(tmp_path: Path) -> None:
     """After a kill the page would lead to it again: its items come with the page, and its row is never written."""
     page, held = scrapy.Request("http://a.example/"), scrapy.Request("http://a.example/held", dont_filter=True)
-    written: list[str] = []
     engine = Engine(tmp_path / "job")
     fetched = engine.fetch(page)
     engine.push_from(fetched, held)
     child = engine.fetch()
-    engine.store.in_flight[id(child)].items.append((written.append, "item"))
+    engine.give(child, "item")
     engine.end(child)
     engine.commit()
-    assert not written
+    assert not engine.items
     engine.end(fetched)
     engine.commit()
-    assert written == ["item"]
+    assert engine.items == ["item"]
     with opened(engine.killed(tmp_path / "killed")) as again:
         assert again.drain() == []

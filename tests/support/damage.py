@@ -11,7 +11,7 @@ from scrapy import Request
 
 from scrapy_bloom.errors import BloomError
 from scrapy_bloom.job import commits
-from scrapy_bloom.job.records import Batch, FeedLength
+from scrapy_bloom.job.records import Batch, FeedLength, FeedState
 from tests.support.engine import Engine, snapshot
 
 if TYPE_CHECKING:
@@ -75,9 +75,8 @@ def _begun(directory: Path, count: int, done: int, site: str, moments: int) -> l
     engine = Engine(directory / "running")
     feed = directory / "items.jl"
     feed.write_bytes(b"x" * 5_000)
-    engine.store.database.write(
-        Batch(feeds=[FeedLength(str(feed), 5_000, 1, 100, str(feed))], state=engine.store.database.state)
-    )
+    note = FeedLength(str(feed), "", 5_000, feeds={str(feed): FeedState(items=100)})
+    engine.store.database.write(Batch(feeds=[note], state=engine.store.database.state))
     jobs, finished = [], set[str]()
     for moment in range(moments):
         numbers = range(count * moment // moments, count * (moment + 1) // moments)

@@ -23,6 +23,7 @@ from scrapy_bloom.crawl.in_progress import CURRENT
 from scrapy_bloom.errors import BloomError
 from scrapy_bloom.job import commits
 from scrapy_bloom.job.inspect import inspect_job
+from scrapy_bloom.job.records import Feeds
 from scrapy_bloom.job.store import JobStore
 
 if TYPE_CHECKING:
@@ -69,6 +70,17 @@ class OwnSettings(Settings):
         return self
 
 
+class ItemList(Feeds):
+    """Feeds that keep items in a list."""
+
+    def __init__(self, items: list[Any]) -> None:
+        self._items = items
+
+    def write(self, feed: str, item: Any, *, is_acknowledged: bool = False) -> bool:
+        self._items.append(item)
+        return True
+
+
 class Engine:
     """A scheduler, and the engine's part in hands of the test: requests go to the downloader, and end."""
 
@@ -94,6 +106,10 @@ class Engine:
             self.engine.downloader.close()
             raise
         self.crawl = Crawl.of(self.crawler)
+        self.items: list[Any] = []
+        """The items of pages that were committed, or are written by the next commit."""
+        if type(self.crawl.parts.feeds) is Feeds:
+            self.crawl.parts.feeds = ItemList(self.items)
         self._commits = 0
 
     @property
@@ -148,6 +164,10 @@ class Engine:
         assert request is not None
         return request
 
+    def give(self, request: Request, item: Any) -> None:
+        """Give an item of the page of *request*, which is in progress."""
+        self.store.in_flight[id(request)].gave.append(("items.jl", item))
+
     def end(self, request: Request, result: int | Response | Request | Failure | None = 200) -> None:
         """What the engine does when it is done with *request*: *result* came of its download; None: nothing did.
 
@@ -195,11 +215,11 @@ class Engine:
     def _is_noted(self, noted: bytes) -> bool:
         return noted in self.store.database.notes("state").get("spider.state", b"")
 
-    def stop(self) -> None:
+    def stop(self, reason: str = "finished") -> None:
         """A clean stop, after all that was in progress has ended."""
         for request in list(self.engine._slot.inprogress):
             self.end(request)
-        self.scheduler.close("finished")
+        self.scheduler.close(reason)
         self.engine.downloader.close()
 
     def killed(self, copy: Path) -> Path:

@@ -1,0 +1,127 @@
+"""Feeds of a crawl in this process: items go to real exporters, pages to a real job, and a kill is a copy of files."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import itertools
+import shutil
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from scrapy import Request, signals
+from scrapy.utils.test import get_crawler
+
+from benchmarks.engine import NOTHING_ELSE
+from tests.support.engine import Engine, PlainSpider, snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from scrapy.crawler import Crawler
+
+OURS, SCRAPYS = "scrapy_bloom.components.feeds.FeedExporter", "scrapy.extensions.feedexport.FeedExporter"
+_numbers = itertools.count()
+
+
+class FeedRun:
+    """One run of a job in ``directory/job`` whose *feeds* are files below *directory*."""
+
+    def __init__(self, directory: Path, feeds: Mapping[str, Mapping[str, Any]], **settings: Any) -> None:
+        self.directory, self._feeds, self._settings = directory, feeds, settings
+        directory.mkdir(parents=True, exist_ok=True)
+        paths = {str(directory / name): dict(options) for name, options in feeds.items()}
+        self.engine = Engine(directory / "job", {"FEEDS": paths, "EXTENSIONS": {OURS: 0}, **settings})
+        _send(self.engine.crawler, signals.spider_opened)
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        assert self.engine.crawler.stats is not None
+        return self.engine.crawler.stats.get_stats()
+
+    @contextmanager
+    def page(self) -> Iterator[Callable[[Any], None]]:
+        """Fetch a page; yield the function that gives an item of it."""
+        request = self.engine.fetch(Request(f"http://site.test/{next(_numbers)}"))
+        with self.engine.within(request):
+            yield self._give
+        self.engine.end(request)
+
+    def _give(self, item: Any) -> None:
+        self.engine.crawler.signals.send_catch_log(signals.item_scraped, item=item, spider=self.engine.spider)
+
+    def give(self, *items: Any) -> None:
+        """Give *items*, each of a page of its own that is done after it."""
+        for item in items:
+            with self.page() as give:
+                give(item)
+
+    def commit(self) -> None:
+        _in_loop(self.engine.commit)
+
+    def next_run(self, **settings: Any) -> FeedRun:
+        """Return the next run; nothing of this one is running."""
+        return FeedRun(self.directory, self._feeds, **{**self._settings, **settings})
+
+    def kill(self) -> None:
+        """Leave the files as a kill at this moment would."""
+        copy = self.directory.with_name(f"{self.directory.name}-copy")
+        snapshot(self.directory, copy)
+        _in_loop(self.engine.stop)
+        shutil.rmtree(self.directory)
+        copy.rename(self.directory)
+
+    def close(self, reason: str = "finished") -> None:
+        """Close the spider as the engine does, up to the handlers of ``spider_closed``."""
+        self.engine.engine.start_time = 1.0  # as of an engine that has run
+        _in_loop(partial(self.engine.stop, reason))
+        _close(self.engine.crawler)
+
+    def end(self, reason: str = "finished") -> None:
+        """End the crawl."""
+        self.close(reason)
+        _send(self.engine.crawler, signals.engine_stopped)
+
+
+def write_plainly(directory: Path, feeds: Mapping[str, Mapping[str, Any]], items: list[Any], **settings: Any) -> None:
+    """Write *items* to *feeds* below *directory* with Scrapy's own exporter."""
+    paths = {str(directory / name): dict(options) for name, options in feeds.items()}
+    crawler = get_crawler(PlainSpider, {**NOTHING_ELSE, "FEEDS": paths, "EXTENSIONS": {SCRAPYS: 0}, **settings})
+    crawler.spider = crawler._create_spider()
+    _send(crawler, signals.spider_opened)
+    for item in items:
+        give = partial(crawler.signals.send_catch_log, signals.item_scraped, item=item, spider=crawler.spider)
+        _in_loop(give)
+    _close(crawler)
+
+
+def _send(crawler: Crawler, signal: object) -> None:
+    for _, result in crawler.signals.send_catch_log(signal, spider=crawler.spider):
+        if inspect.iscoroutine(result):  # of Scrapy's downloader, which has nothing to close
+            result.close()
+        else:
+            assert result is None, result
+
+
+def _close(crawler: Crawler) -> None:
+    (exporter,) = crawler.extensions.middlewares  # type: ignore[union-attr] # there is this extension alone
+    _in_loop(lambda: exporter.close_spider(crawler.spider))
+
+
+def _in_loop(call: Callable[[], Any]) -> None:
+    """Call *call*, and wait for what it starts."""
+
+    async def run() -> None:
+        result = call()
+        if inspect.isawaitable(result):
+            await result
+        if tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.wait(tasks)
+
+    loop = asyncio.new_event_loop()  # asyncio.run() would take the one of Twisted's reactor away
+    try:
+        loop.run_until_complete(run())
+    finally:
+        loop.close()
