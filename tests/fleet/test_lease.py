@@ -17,7 +17,6 @@ from tests.fleet.servers import PATIENCE, LosingProxy, RedisServer, free_port, w
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     Join = Callable[..., LeaseClient]
 
@@ -104,7 +103,15 @@ def too_few_replicas(server: RedisServer) -> Iterator[None]:
         client.config_set("min-replicas-to-write", 0)
 
 
+@contextmanager
+def killed(server: RedisServer) -> Iterator[None]:
+    server.kill()
+    yield
+    server.start()
+
+
 TROUBLES = {
+    "killed": killed,
     "BUSY": busy,
     "READONLY": replica_of_nobody,
     "MASTERDOWN": partial(replica_of_nobody, replica_serve_stale_data="no"),
@@ -113,30 +120,15 @@ TROUBLES = {
 
 
 @pytest.mark.parametrize("name", TROUBLES)
-def test_a_server_that_is_not_ready_is_waited_for(join: Join, tmp_path: Path, name: str) -> None:
-    """The client says so, keeps what it has to deliver, and goes on when it can."""
-    with RedisServer(tmp_path / "redis") as server:
-        client = join(server.url)
-        client.send(link("page"))
-        ticket, _ = take(client)
-        with TROUBLES[name](server):
-            client.send(link("found meanwhile"))
-            client.send(Done(ticket))
-            wait_until(lambda: client.counts["away"], "the client notices")
-        assert take(client)[1] == b"found meanwhile"
-        client.close()
-
-
-def test_a_server_that_comes_back_gets_what_waited(mortal: RedisServer, join: Join) -> None:
-    """While the server is away nothing is lost, and it is all delivered afterwards."""
+def test_a_server_that_is_away_or_not_ready_gets_what_waited(mortal: RedisServer, join: Join, name: str) -> None:
+    """The client says so, keeps what it has to deliver, and goes on to the end when it can."""
     client = join(mortal.url)
     client.send(link("page"))
     ticket, _ = take(client)
-    mortal.kill()
-    client.send(link("found meanwhile"))
-    client.send(Done(ticket))
-    wait_until(lambda: client.counts["away"], "the client notices")
-    mortal.start()
+    with TROUBLES[name](mortal):
+        client.send(link("found meanwhile"))
+        client.send(Done(ticket))
+        wait_until(lambda: client.counts["away"], "the client notices")
     ticket, entry = take(client)
     assert entry == b"found meanwhile"
     client.send(Done(ticket))

@@ -186,21 +186,6 @@ def test_a_host_of_which_a_worker_has_enough_comes_last(make: Any) -> None:
     assert {name[0] for name in worker.take(3, later=["a"])} == {"a"}
 
 
-def test_with_a_delay_a_host_is_handed_out_at_its_rate(make: Any) -> None:
-    """With DOWNLOAD_DELAY workers get a host's requests no faster all together than one would fetch them."""
-    one, other = (Worker(make(politeness=Politeness({"*": 1.5})), name) for name in ("one", "other"))
-    one.finish(*[link(f"{slot}{i}", slot=slot) for slot in "ab" for i in range(3)])
-    began = time.monotonic()
-    first = one.take()
-    assert sorted(name[0] for name in first) == ["a", "b"]
-    one.finish(done=first.values())
-    found: dict[str, Ticket] = {}
-    while not found:
-        found = {**one.take(), **other.take()}
-        assert not found or time.monotonic() >= began + 1.4
-    assert len(found) == 2
-
-
 def test_slots_have_delays_and_shares_of_their_own(make: Any) -> None:
     """What DOWNLOAD_SLOTS says of a slot holds for all workers together: its delay, and how many are in hand."""
     politeness = Politeness({"*": 0, "slow": 1_000}, {"narrow": 2})

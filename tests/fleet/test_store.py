@@ -155,18 +155,19 @@ def test_a_host_gets_as_many_pages_as_it_may_of_the_fleet(server: RedisServer) -
     rest.stop()
 
 
-@pytest.mark.parametrize("kind", ["Crawl-delay", "AutoThrottle"])
+@pytest.mark.parametrize("kind", ["DOWNLOAD_DELAY", "Crawl-delay", "AutoThrottle"])
 def test_a_delay_is_of_all_workers_together(server: RedisServer, kind: str) -> None:
-    """Two workers get the requests of a host no faster than one, with a delay that they have found while they crawl."""
-    throttle = {"AUTOTHROTTLE_ENABLED": kind == "AutoThrottle", "AUTOTHROTTLE_START_DELAY": 0.01}
-    settings = {**FLEET, "BLOOM_REDIS_URL": server.url, "BLOOM_CAPACITY": 1000, **throttle}
-    one, other = FleetEngine(None, settings), FleetEngine(None, settings)
+    """Two workers get the requests of a host no faster than one would, also with a delay that is found later."""
+    settings = {**FLEET, "BLOOM_REDIS_URL": server.url, "BLOOM_CAPACITY": 1000, "AUTOTHROTTLE_START_DELAY": 0.01}
     delay = 0.6
+    settings |= {"DOWNLOAD_DELAY": delay} if kind == "DOWNLOAD_DELAY" else {}
+    settings |= {"AUTOTHROTTLE_ENABLED": kind == "AutoThrottle"}
+    one, other = FleetEngine(None, settings), FleetEngine(None, settings)
     if kind == "AutoThrottle":
         for engine in (one, other):
             engine.engine.downloader.slots["example.com"] = Slot(8, delay, 0.0)
             engine.crawl.tick()
-    else:
+    elif kind == "Crawl-delay":
         one.store.space_out("example.com", delay)
         with server.client() as client:
             wait_until(lambda: client.exists("{bloom:site:0}:delays"), "the server knows the delay")
