@@ -353,9 +353,10 @@ def test_a_page_in_the_memory_of_a_worker_is_fetched_by_no_other(
     """Though another one finds a link to it that can be written. If the worker dies, its page leads there again."""
     in_memory = {"part": Fraction(1, 3)}
     with LosingProxy(server.port) as proxy:
-        one, other = make(BLOOM_REDIS_URL=proxy.url, BLOOM_FLEET_LEASE=2), make()
+        one = make(BLOOM_REDIS_URL=proxy.url, BLOOM_FLEET_LEASE=2)
         push(one, "list")
         pop(one)
+        other = make()
         push(one, "a", meta=in_memory)
         assert pop(one)[1].url == page("a").url
         before = other.commits
