@@ -37,7 +37,7 @@ AT = (1, 1.5, 2, 3)  # times the honest pages
 ORDERS = {"lifo": False, "fifo": True}
 CONSTANTS = (
     (kinds, "BEGIN"), (kinds, "LATELY"), (kinds, "SECTION"), (kinds, "GIVE_UP"), (kinds, "OWN"), (aliases, "TOKENS"),
-    (novelty, "ENOUGH"), (novelty, "LITTLE"),
+    (novelty, "ENOUGH"),
 )  # fmt: skip
 _hrefs = re.compile(rb'<a href="?([^">]*)').findall
 

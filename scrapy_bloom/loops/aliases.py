@@ -16,6 +16,8 @@ import re
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
+from scrapy_bloom.loops.address import DEEPEST, mask
+from scrapy_bloom.loops.kinds import SECTION
 from scrapy_bloom.loops.lately import Lately
 from scrapy_bloom.loops.novelty import likeness
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from scrapy_bloom.loops.address import Address
+    from scrapy_bloom.loops.novelty import Brought
 
 # A part whose values are tokens is believed not to matter after this many pairs of pages have shown the same
 TOKENS = 4
@@ -30,44 +33,49 @@ TOKENS = 4
 # same, so the month seems not to matter, although one month in ten has the events
 PLAIN = 3
 ALIKE, OTHER = 0.8, 0.5  # shares of common lines: two pages are alike from ALIKE on, and differ below OTHER
+CONTRADICTION = 0.5  # news of a page that was taken for a copy, from which on it is none
 PAIRS = 20_000  # URLs, with and without a part, whose last page is remembered; at most twice as many: some 25 MB
-PARTS, SECTIONS = 64, 32  # parts of a host that are learned, and sections that vote on each: some 200 kB a host
+PARTS, SECTIONS = 64, 64  # parts of a host that are learned, and sections that vote on each: some 400 kB a host
 HOSTS = 1_000  # hosts that are learned
 _is_token = re.compile(r"(?=.*\d)[\w~=+-]{10,}|\d{3,}-\d{5,}-\d+", re.IGNORECASE).fullmatch
 
 
 class Votes:
-    """What pairs of pages say of one part, by section: how many showed the same, and how many did not."""
+    """Pairs of pages that differ in one part, by section: how many showed the same, and how many did not."""
 
     __slots__ = ("by_section", "is_changed", "is_plain")
 
     def __init__(self) -> None:
         self.by_section: dict[str, list[int]] = {}
+        """Of each section in which a page with the part brought something, although no pair was compared."""
         self.is_plain = False
-        """Whether values were seen that look like words, dates or numbers."""
+        """Whether a value looked like a word, a date or a number."""
         self.is_changed = True
 
-    def count(self, section: str, *, is_same: bool) -> None:
-        """Count a pair of pages in *section*."""
-        if section not in self.by_section and len(self.by_section) >= SECTIONS:
-            return
-        pair = self.by_section.setdefault(section, [0, 0])
-        pair[not is_same] += 1
+    def of(self, section: str) -> list[int]:
+        """Return the counts of *section*, to be changed. If there are too many sections, they are counted nowhere."""
         self.is_changed = True
+        if len(self.by_section) >= SECTIONS:
+            return self.by_section.get(section, [0, 0])
+        return self.by_section.setdefault(section, [0, 0])
+
+    def contradict(self, section: str) -> None:
+        """Count so many pairs that differ in *section* that the part matters there."""
+        pair = self.of(section)
+        pair[1] = max(pair[1], pair[0] // self.bounds[1]) + 1
 
     @property
-    def _bounds(self) -> tuple[int, int]:
+    def bounds(self) -> tuple[int, int]:
         """The least number of pairs that show the same, and the least ratio of these to pairs that differ."""
         return (PLAIN * TOKENS, 9) if self.is_plain else (TOKENS, 3)
 
     def ignores(self, section: str) -> bool:
-        """Whether the part does not matter in *section*."""
-        need, factor = self._bounds
+        """Return whether the part does not matter in *section*. The section's own pairs count before the host's."""
+        need, factor = self.bounds
         same, other = self.by_section.get(section, (0, 0))
-        if same >= need // (1 if self.is_plain else 2) and same > factor * other:
-            return self.is_believed
-        agree = sum(yes > factor * no for yes, no in self.by_section.values())
-        return self.is_believed and agree >= 3 and agree >= 3 * (len(self.by_section) - agree) and same >= other
+        if same >= need:
+            return same > factor * other
+        return self.is_believed and factor * other < max(1, same)
 
     @property
     def is_suspected(self) -> bool:
@@ -76,12 +84,19 @@ class Votes:
 
     @property
     def is_believed(self) -> bool:
-        """Whether it does not matter on most of the host."""
-        need, factor = self._bounds
+        """Whether the part does not matter in most sections of the host."""
+        need, factor = self.bounds
         pairs = self.by_section.values()
         same = sum(min(yes, need) for yes, no in pairs if yes > (factor * no if self.is_plain else no))
         other = sum(min(no, TOKENS) for yes, no in pairs if no >= yes)
         return same >= need and same >= 3 * other
+
+    @property
+    def is_unanimous(self) -> bool:
+        """Whether each section on record says that the part does not matter, so that a rule may drop it."""
+        least = 0 if self.is_plain else 1 / 50
+        agree = [same > 0 and other <= same * least for same, other in self.by_section.values()]
+        return all(agree) and len(agree) < SECTIONS
 
 
 class Alias(NamedTuple):
@@ -93,6 +108,8 @@ class Alias(NamedTuple):
     """Pairs of pages that showed the same."""
     other: int
     """Pairs that did not."""
+    is_unanimous: bool
+    """Whether no section of the host contradicts."""
 
     def describe(self) -> str:
         """Return the part as people call it."""
@@ -102,7 +119,9 @@ class Alias(NamedTuple):
         return f"the parameter {self.part[1:]}" if len(self.part) > 1 else "the session id in the path"
 
     def rule(self) -> str:
-        """Return the URL rule that drops the part; "" if there is none."""
+        """Return the URL rule that drops the part. Returns "" if there is none, or if a section contradicts it."""
+        if not self.is_unanimous:
+            return ""
         if self.part == ";":
             return "session_ids_2"
         is_whole = re.fullmatch(r"[?;][^@,&;=#/\s]{1,28}", self.part)  # longer names are cut off in an Address
@@ -118,7 +137,12 @@ class Pair(NamedTuple):
 
 
 class Aliases:
-    """What is known of the parts of URLs, by host. *add* remembers a key, and returns whether it is new."""
+    """Learns which parts of URLs do not matter, by host.
+
+    Args:
+        add: Remembers a key, and returns whether the key is new.
+
+    """
 
     def __init__(self, add: Callable[[bytes], bool]) -> None:
         self._add = add
@@ -126,13 +150,16 @@ class Aliases:
         self._hosts: dict[str, dict[str, Votes]] = {}
         self._forgotten: list[str] = []
         self._suspected: dict[str, list[str]] = {}
+        self._scripts: Lately[int] = Lately(PAIRS)  # URLs with parameters, by host and path
 
-    def learn(self, address: Address, sketch: bytes) -> None:
-        """Compare the page at *address*, which showed *sketch*, with those whose URLs differ in one part."""
-        if not sketch:
-            return
-        url = hash(address.key())
-        for part in ("", *_parts(address)):
+    def learn(self, address: Address, brought: Brought, *, is_copy: bool = False) -> None:
+        """Compare what the page at *address* brought with the last pages whose URLs differ from it in one part.
+
+        A page that was taken for a copy and brought something ends the belief in its parts at once, in its section.
+        """
+        url, sketch, parts = hash(address.key()), brought.sketch, _parts(address)
+        is_contradiction = is_copy and brought.news >= CONTRADICTION
+        for part in ("", *parts):
             short = address.without(part) if part else address
             if short is None:
                 continue
@@ -144,21 +171,55 @@ class Aliases:
             which = part or before.part
             if which and before.part in ("", which):
                 alike = likeness(sketch, before.sketch)
-                if alike >= ALIKE or alike < OTHER:
-                    self._count(address, which, is_same=alike >= ALIKE)
+                is_contradiction &= alike is None or alike < ALIKE
+                self._count(address, which, alike, brought.news)
+        for part in parts if is_contradiction else ():
+            votes, section = self._votes(address.host, part), self._section(address, part)
+            if votes is not None and votes.ignores(section):
+                votes.contradict(section)
+                self._suspect(address.host, part)
 
-    def _count(self, address: Address, part: str, *, is_same: bool) -> None:
-        host = address.host
+    def _votes(self, host: str, part: str) -> Votes | None:
+        """Return the votes on *part*; None if there are too many parts."""
         if host not in self._hosts and len(self._hosts) >= HOSTS:
             self.forget(next(iter(self._hosts)))
         of_host = self._hosts.setdefault(host, {})
         if part not in of_host and len(of_host) >= PARTS:
+            return None
+        return of_host.setdefault(part, Votes())
+
+    def _count(self, address: Address, part: str, alike: float | None, news: float) -> None:
+        """Count a pair of pages that differ in *part*. The later one is at *address* and brought *news*.
+
+        Pages without a sketch cannot be compared. They differ if the later one brought much. If it brought a little,
+        its section goes on record without a vote.
+        """
+        if alike is None:
+            alike = None if news < CONTRADICTION else 0.0
+        if alike is None and not news:
             return
-        votes = of_host.setdefault(part, Votes())
+        votes = self._votes(address.host, part)
+        if votes is None:
+            return
         if part[0] in "?;":
             votes.is_plain |= any(name == part and not _has_token(value) for name, value in address.parameters)
-        votes.count(_section(address, part), is_same=is_same)
-        self._suspect(host, part)
+        pair = votes.of(self._section(address, part))
+        if alike is not None and (alike >= ALIKE or alike < OTHER):
+            pair[alike < OTHER] += 1
+            self._suspect(address.host, part)
+
+    def _section(self, address: Address, part: str) -> str:
+        """Return the section in which a page votes on *part*: its script, or else its first folder or name.
+
+        A script is a path that had SECTION URLs with parameters. First folders as parts have no sections.
+        """
+        if part.startswith("/0/") or not address.segments:
+            return ""
+        if part[0] in "?;":
+            path = _path(address)
+            if (self._scripts.get(f"{address.host}/{path}") or 0) >= SECTION:
+                return path
+        return address.mask(0)
 
     def _suspect(self, host: str, part: str) -> None:
         suspected = self._suspected.setdefault(host, [])
@@ -166,12 +227,15 @@ class Aliases:
             (suspected.remove if part in suspected else suspected.append)(part)
 
     def is_copy(self, address: Address) -> bool:
-        """Note *address*; return whether one was asked for before that differs only in what does not matter."""
+        """Note *address*, and return whether an earlier one differs from it only in parts that do not matter."""
+        if address.parameters:
+            script = f"{address.host}/{_path(address)}"
+            self._scripts.set(script, (self._scripts.get(script) or 0) + 1)
         suspected = believed = address
         for part in self._suspected.get(address.host, ()):
             votes = self._hosts[address.host][part]
             suspected = _without(suspected, part)
-            if votes.ignores(_section(address, part)):
+            if votes.ignores(self._section(address, part)):
                 believed = _without(believed, part)
         is_known = believed is not address and not self._add(_digest(believed.key()))
         if suspected is not address:  # remembered before it is believed, so that a new belief knows its copies
@@ -185,13 +249,13 @@ class Aliases:
         self._suspected.pop(host, None)
 
     def believed(self) -> Iterator[Alias]:
-        """Yield each part that is believed not to matter on most of its host."""
+        """Yield each part that does not matter on most of its host."""
         for host, parts in self._suspected.items():
             for part in parts:
                 votes = self._hosts[host][part]
                 if votes.is_believed:
-                    pairs = votes.by_section.values()
-                    yield Alias(host, part, sum(yes for yes, _ in pairs), sum(no for _, no in pairs))
+                    same, other = map(sum, zip(*votes.by_section.values(), strict=True))
+                    yield Alias(host, part, same, other, votes.is_unanimous)
 
     def changed(self) -> dict[str, bytes]:
         """Return what was learned since this was last asked, by key; nothing for what is forgotten."""
@@ -242,9 +306,8 @@ def _has_token(parameter: str) -> bool:
     return bool(_is_token(parameter.partition("=")[2] or parameter.rpartition("(")[2].rstrip(")")))
 
 
-def _section(address: Address, part: str) -> str:
-    """Return the section in which a page speaks for *part*: none for a first folder, which is the section."""
-    return "" if part.startswith("/0/") or not address.segments else address.mask(0)
+def _path(address: Address) -> str:
+    return "/".join([mask(segment)[:60] for segment in address.segments[:DEEPEST]])
 
 
 def _digest(key: str) -> bytes:

@@ -10,8 +10,9 @@
         example.com/shop/*/N?colour&page^1    its lane of requests to which its own pages linked
 
 A ``:`` in a path separates like a ``/``. Sections, which are the first folders and names of a host, are kinds of their
-own. Below them, a word counts as ``*``, one of many, until SECTION URLs of the host have contained it. A kind is never
-merged into another one, so a request stays in its lane.
+own if the page at which the host begins links to them. Other words count as ``*``, one of many, until SECTION URLs of
+the host have contained them, and a share of FREQUENT. So sections that are made up without end share the trust of one
+kind. A kind is never merged into another one, so a request stays in its lane.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ GIVE_UP = 1_000  # pages in a row that bring nothing, at least, after which a ho
 OWN = 0.25  # how much of a kind's promise is its own; the rest is its best child's
 # Bounds of memory and of keys.
 SECTIONS = 150  # children of a host at which further folders have no kinds of their own
+FREQUENT = 0.05  # share of the URLs of a host under a word, at least, that makes it a kind by itself
 CHILDREN = 40  # children of a kind at which further names have none
 WORDS = 1_000  # words of a host's paths that are counted; past that, those not seen for longest are forgotten
 HOSTS = 20_000  # hosts that are known; past that, the oldest of which nothing waits are forgotten
@@ -44,17 +46,19 @@ MOST_KINDS = 5_000  # kinds of one host, some 5 MB. After that, new URLs belong 
 LONGEST_KEY = 190  # bytes of a kind's key
 _has_letter = re.compile(r"[^\W\d_NH]").search
 _statistics = Struct("<7I4d")
-COPIES = " copies "
-"""Prefix of the name of the kind in which the copies of a host's pages wait. No host name contains a space."""
-_LAST = 1e15
-"""What copies cost: more than any other kind. Hosts that are given up cost twice as much."""
+COPIES = " copies/"
+"""The name of the kind in which the copies of a host's pages wait. No name in a URL contains a space."""
+COPY = 0.01  # the rate that is expected of copies
+_LAST = 1e15  # what the pages of a host cost that is given up: more than any other
+NOWHERE = 1_000  # depth of a kind to which no link is known
 _ending = re.compile(r"(?:\.[A-Za-z]{1,5}N?)?[/?]?$").search
 _lane_name = re.compile(r"(?:(?<=/)\$)?\^\d+$").sub
 
 
 def readable(key: str) -> str:
     """Return the kind with *key* as people write it: ``example.com/shop/*/N?colour&page``."""
-    return _lane_name("", key).replace(COPIES, "copies of pages of ")
+    name = _lane_name("", key)
+    return f"copies of pages of {name.replace(COPIES, '')}" if COPIES in name else name
 
 
 class Evidence:
@@ -94,13 +98,12 @@ class Kind(Evidence):
     """A node of the tree: what was handed out of it, and what its pages brought."""
 
     __slots__ = (
-        "alike", "bred", "children", "example", "first", "given", "host", "is_changed", "judged", "key", "links",
-        "name", "nodes", "parent", "pushed",
+        "alike", "bred", "children", "depth", "example", "first", "given", "is_changed", "judged", "key", "links",
+        "name", "nodes", "parent", "pushed", "served",
     )  # fmt: skip
 
     def __init__(self, name: str, key: str, parent: Kind | None, begin: float) -> None:
         super().__init__(begin)
-        self.host: Host | None = None  # of a kind right below the root: itself, or the host of which it has copies
         self.name, self.key, self.parent = name, key, parent
         self.children: dict[str, Kind] = {}
         self.alike: tuple[Evidence, ...] = ()
@@ -111,6 +114,9 @@ class Kind(Evidence):
         self.pushed = self.bred = 0  # URLs of the kind; how many of them a page of the same kind linked to
         self.links: float = 1.0 if parent is None else parent.links
         """How many links had led to a page of it when it was fetched, on average and lately."""
+        self.depth = NOWHERE
+        """The fewest links that lead to a URL of it, from where its host was found."""
+        self.served = -1  # pages that its host had when a page of it was last handed out in this run
         self.is_changed = True
 
     def path(self) -> Iterator[Kind]:
@@ -157,13 +163,14 @@ class Kind(Evidence):
         return _statistics.pack(*counts, self.first.news, self.pages, self.news, self.links) + key
 
     def _answered(self) -> tuple[int, int]:
-        """Return the counts that only hosts have."""
-        return 0, 0
+        """Return the depth, and a count that only hosts have."""
+        return self.depth, 0
 
     def load(self, row: bytes) -> None:
         """Go on with what :meth:`dump` returned."""
         values = _statistics.unpack_from(row)
         self.given, self.judged, self.first.pages, self.pushed, self.bred = values[:5]
+        self.depth = values[5]
         self.first.news, pages, news, self.links = values[7:]
         self.restore(pages, news)
         self.is_changed = False
@@ -172,11 +179,14 @@ class Kind(Evidence):
 class Host(Kind):
     """A kind right below the root."""
 
-    __slots__ = ("answers", "since")
+    __slots__ = ("answers", "found", "since")
 
     def __init__(self, name: str, key: str, parent: Kind | None, begin: float) -> None:
         super().__init__(name, key, parent, begin)
         self.answers = self.since = 0  # its pages, and those since the last that brought something
+        self.depth = 0
+        self.found = NOWHERE
+        """The fewest links that lead to the host from a start page, in this run."""
 
     def count_answer(self, *, has_news: bool) -> None:
         """Count a page."""
@@ -187,7 +197,7 @@ class Host(Kind):
     def is_given_up(self) -> bool:
         """Return whether the last pages of this host brought nothing: as many as it had before, GIVE_UP at least.
 
-        So a host gets at most twice its pages, or GIVE_UP more. A shorter section without news does not end it.
+        Kinds that were not tried since the last page that brought something are still tried.
         """
         return self.since >= GIVE_UP and self.since >= self.answers - self.since
 
@@ -197,13 +207,14 @@ class Host(Kind):
     def load(self, row: bytes) -> None:
         """Go on with what :meth:`dump` returned."""
         super().load(row)
+        self.depth = 0
         self.answers, self.since = _statistics.unpack_from(row)[5:7]
 
 
 class Node:
-    """A kind in one group: what waits of it there, and what its next page costs."""
+    """A kind in one group: how many of its requests wait there, and what the next page costs."""
 
-    __slots__ = ("best", "children", "cost", "had", "heap", "kind", "parent", "promise", "waiting")
+    __slots__ = ("best", "children", "cost", "had", "heap", "kind", "lanes", "parent", "promise", "waiting")
 
     def __init__(self, kind: Kind, parent: Node | None) -> None:
         self.kind, self.parent = kind, parent
@@ -212,18 +223,16 @@ class Node:
         self.waiting = 0
         self.cost = self.promise = self.had = 0.0
         self.best: Node | None = None
+        self.lanes: dict[Node, None] = {}
+        """Of a host: its lanes in which requests wait. The one that was served longest ago is first."""
 
     def weigh(self) -> float:
         """Return what the next page costs, after what is known now."""
         kind = self.kind
-        host = kind.host
-        if host is not None:
-            if host.is_given_up():
-                return 2 * _LAST + kind.given
-            if host is not kind:
-                return _LAST + kind.given
+        if isinstance(kind, Host) and kind.is_given_up():
+            return _LAST + kind.given
         rate = kind.rate()
-        promise = rate * rate * sqrt(kind.links)
+        promise = rate**2 * sqrt(kind.links)
         had = kind.given + min(self.waiting, kind.given) + 1
         self.had = had * (1 - rate * (1 - kind.bred / (kind.pushed + 1)) / 2)
         if self.children:
@@ -238,7 +247,13 @@ class Node:
             elif parent.best is self and promise < self.promise:
                 parent.best = None
         self.promise = promise
-        return self.had / (promise + 1e-9)
+        return self.had * (1 + kind.depth) / (promise + 1e-9)
+
+    def untried(self) -> Node | None:
+        """Return a lane of this host that had no page since the last page that brought something; None if all had."""
+        host = self.kind
+        assert isinstance(host, Host)  # noqa: S101 - only hosts are asked
+        return next((lane for lane in self.lanes if lane.kind.served < host.answers - host.since), None)
 
     def walk(self) -> Iterator[Node]:
         """Yield this node and all below it."""
@@ -259,23 +274,38 @@ class Tree:
         self.counts: dict[str, int] = {}  # kinds by host
         self.words: dict[str, dict[str, int]] = {}
 
-    def lane_of(self, address: Address, source: Kind | None = None, *, is_copy: bool = False) -> Kind:
-        """Return the lane of *address*, to which a page in the lane *source* linked, and count it.
+    def lane_of(
+        self, address: Address, source: Kind | None = None, *, links_away: int = 0, is_copy: bool = False
+    ) -> Kind:
+        """Return the lane of *address*, to which a page in the lane *source* linked, and count the URL.
 
         A kind has a lane for URLs to which its own pages link, and a lane for all others. So the others do not wait
         behind the URLs that an endless kind generates.
         """
-        host = f"{COPIES if is_copy else ''}{address.host}/"
+        host = f"{address.host}/"
         if host not in self.root.children and len(self.root.children) >= HOSTS:
             self._forget_hosts()
-        kind = self._child(self.root, host, host)
+        top = kind = self.root.children.get(host) or self.new(self.root, host, host)
+        assert isinstance(top, Host)  # noqa: S101 - right below the root, all are
+        top.found = min(top.found, links_away)
         names, keys = address.names()
+        section = names[0]
         if is_copy:
-            names = []
+            kind = kind.children.get(COPIES) or self.new(kind, COPIES, host)
+            names, keys, section = names[:1], [], COPIES
+        word = section.rstrip("/?")
+        is_far = links_away > top.found + 1 and not {word, f"{word}/", f"{word}?"} & top.children.keys()
         for depth, name in enumerate(names):
-            kind = self._child(kind, name, host, names[0], depth, keys if depth == len(names) - 1 else ())
+            is_last = depth == len(names) - 1
+            kind = self._child(kind, name, host, section, depth, keys if is_last else (), is_far=is_far)
         name = "^1" if source is not None and source.parent is kind and not is_copy else "^0"
-        return kind.children.get(name) or self.new(kind, name, host)
+        lane = kind.children.get(name) or self.new(kind, name, host)
+        for part in lane.path():
+            part.pushed += 1
+            part.bred += name == "^1"
+            if part is not top:
+                part.depth = min(part.depth, links_away - top.found)
+        return lane
 
     def take_forgotten(self) -> list[str]:
         """Return the keys of kinds that were forgotten since this was last asked."""
@@ -318,26 +348,34 @@ class Tree:
                 waiting.append((child, [*names, name]))
 
     def _child(
-        self, kind: Kind, name: str, host: str, section: str = "", depth: int = 0, keys: Sequence[str] = ()
+        self,
+        kind: Kind,
+        name: str,
+        host: str,
+        section: str,
+        depth: int,
+        keys: Sequence[str],
+        *,
+        is_far: bool,
     ) -> Kind:
+        """Return the kind *name* below *kind*, or the kind that stands for many names there."""
         child = kind.children.get(name)
         if child is not None:
             return child
-        if section:
-            end = _end(kind, name)
-            if depth and end != "&" and _has_letter(name):
-                is_one_of_many = not self._is_frequent(host, name)
-            else:
-                most = SECTIONS if name[-1:] == "/" and not depth else CHILDREN
-                is_one_of_many = name[:1] not in ("", ";") and len(kind.children) >= most
-            is_full = self.counts[host] >= MOST_KINDS
-            if is_one_of_many or is_full:
-                name = "*" + end
-                child = kind.children.get(name)
-                if child is not None:
-                    return child
-                if is_full:
-                    return kind
+        end = _end(kind, name)
+        if (depth or is_far) and end != "&" and _has_letter(name):
+            is_one_of_many = not self._is_frequent(host, name)
+        else:
+            most = SECTIONS if name[-1:] == "/" and not depth else CHILDREN
+            is_one_of_many = name[:1] not in ("", ";") and len(kind.children) >= most
+        is_full = self.counts[host] >= MOST_KINDS
+        if is_one_of_many or is_full:
+            name = "*" + (end if depth else "/")
+            child = kind.children.get(name)
+            if child is not None:
+                return child
+            if is_full:
+                return kind
         return self.new(kind, name, host, section, depth, keys)
 
     def _is_frequent(self, host: str, word: str) -> bool:
@@ -346,7 +384,7 @@ class Tree:
         words[word] = number = words.pop(word, 0) + 1
         if len(words) > WORDS:
             del words[next(iter(words))]
-        return number >= SECTION
+        return number >= max(SECTION, self.root.children[host].pushed * FREQUENT)
 
     def new(
         self, parent: Kind, name: str, host: str, section: str = "", depth: int = 0, keys: Sequence[str] = ()
@@ -359,12 +397,9 @@ class Tree:
         kind = (Host if parent is self.root else Kind)(name, key, parent, parent.expects())
         parent.children[name] = self.by_key[key] = kind
         self.counts[host] = self.counts.get(host, 0) + 1
-        if isinstance(kind, Host):
-            of = name.removeprefix(COPIES)
-            original = kind if of == name else parent.children.get(of) or self.new(parent, of, of)
-            assert isinstance(original, Host)  # noqa: S101 - right below the root, all are
-            kind.host = original
-        if section:
+        if name == COPIES:
+            kind.begin = COPY
+        elif section and section != COPIES:
             evidence = self.evidence.setdefault(host, {})
             # A new place may bring more than the pages on the way to it, so it starts with the rate of new sections.
             begin = self.root.children[host].expects()

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from array import array
+from collections import Counter
 from hashlib import blake2b
 from itertools import filterfalse
 from typing import TYPE_CHECKING, NamedTuple
@@ -30,8 +31,9 @@ if TYPE_CHECKING:
 
     from scrapy.http import Response
 
-ENOUGH = 30  # characters of new text that make a page news: a short sentence, without the words that its URL has
-LITTLE = 0.3  # news of a page that brings less text than ENOUGH, or only numbers; a page with enough text counts 1
+# Characters of new text and numbers with which a page counts as 1: a short sentence, without the words of its URL.
+# A page with fewer counts in proportion
+ENOUGH = 30
 READ = 16_384  # bytes of a page that are read, without lines that many pages have
 # Characters of a page's new text that are remembered in small pieces, for pages that have them in other lines
 REMEMBERED = 500
@@ -40,7 +42,9 @@ SHORTEST = 8  # bytes; shorter lines and pieces of text ("Next") say nothing abo
 PIECE = 6  # words of a new line that are looked up together, so that a token in a paragraph does not make all of it new
 ENOUGH_TIMES = 5  # new lines of times and dates that bring something: a page shows when it was made, but not so often
 SHAPES = 3  # if pages of this many shapes of URLs have a line, it belongs to the layout, and its numbers do not count
+ROWS = 3  # lines of a page that differ in numbers alone and make a table, which does not belong to the layout
 SKETCH = 32  # lines in a sketch
+COMMON = 6  # pages that have a line, from which on sketches leave it out
 # Lines of markup that are remembered, and lines with numbers; at most twice as many of each: some 40 MB together
 MOST = 100_000
 _LOWER = bytes(range(256)).lower()
@@ -61,7 +65,7 @@ _unseen = re.compile(
 _links = re.compile(rb"<a\s[^>]*>(.*?)</a>", re.DOTALL).sub
 _tags = re.compile(rb"<[^>]*>").sub
 _inline = re.compile(
-    rb"</?(?:b|em|i|strong|code|span|td|th|tt|abbr|cite|small|sub|sup|time|u|var|font)(?:\s[^>]*)?>"
+    rb"\s*</?t[dh](?:\s[^>]*)?>\s*|</?(?:b|em|i|strong|code|span|tt|abbr|cite|small|sub|sup|time|u|var|font)(?:\s[^>]*)?>"
 ).sub
 _media = re.compile(rb"<(?:img|source|video|audio|embed|object|iframe)\s[^<>]*|style\s*=[^<>=]*url\([^<>]*").findall
 _attributes = re.compile(
@@ -85,9 +89,9 @@ class Brought(NamedTuple):
     """What a page brought."""
 
     news: float
-    """1 for text or a picture that no page had, LITTLE for a few words or numbers, 0 for nothing."""
+    """From 0 to 1: the new text and numbers, as a share of ENOUGH characters; 1 if there is a new picture."""
     sketch: bytes = b""
-    """Hashes of lines that not many pages have, for :func:`likeness`; empty if there are too few."""
+    """Hashes of lines that few pages have, for :func:`likeness`; empty if there are too few of them."""
     is_page: bool = True
     """Whether there was an answer, and no refusal or fault."""
 
@@ -101,7 +105,7 @@ class Novelty:
     def __init__(self, add: Callable[[bytes], bool]) -> None:
         self._add = add
         self._common: set[bytes] = set()  # lines of markup that three pages had
-        self._met: Lately[int] = Lately(MOST)
+        self._met: Lately[int] = Lately(MOST)  # pages that had a line of markup, or a line of a sketch, by its hash
         self._shapes: Lately[tuple[str, ...]] = Lately(MOST)  # of pages with a line, by the line without its numbers
 
     def brought(self, response: Response) -> Brought:
@@ -119,9 +123,9 @@ class Novelty:
             text = html.translate(_VALUES)
         lines = list(dict.fromkeys(filter(None, map(bytes.strip, text.split(b"\n")))))
         new = self._new_text(url, lines)
-        is_little, sketch = self._numbers(url, lines[:LINES])
+        new_numbers, sketch = self._numbers(url, lines[:LINES])
         has_medium = b"<" in html and self._has_new_medium(html)
-        return Brought(1.0 if new >= ENOUGH or has_medium else LITTLE * (new >= SHORTEST or is_little), sketch)
+        return Brought(1.0 if has_medium else min(1.0, (new + new_numbers) / ENOUGH), sketch)
 
     def _own_lines(self, body: bytes) -> bytes:
         """Return the beginning of *body* without the lines of markup that other pages have as they are."""
@@ -131,7 +135,7 @@ class Novelty:
         met = self._met
         for line in set(kept[:LINES]):
             times = (met.get(hash(line)) or 0) + 1
-            if times > 2 and len(line) > 3 and not _cell(line):
+            if times > 2 and len(line) > len(b"</tr>") and not _cell(line):  # rows of a table stay apart
                 if len(self._common) >= MOST // 5:
                     self._common.clear()
                 self._common.add(line)
@@ -185,35 +189,52 @@ class Novelty:
                 is_news |= self._add(b"\1" + _token_in_medium(b"", address))
         return is_news
 
-    def _numbers(self, url: str, lines: Iterable[bytes]) -> tuple[bool, bytes]:
-        """Return whether numbers in *lines* are new, and the sketch of the page."""
-        shape, of_url = _shape_of(url), {number.lstrip(b"0") for number in _digits(url.encode())}
-        new, new_times, shown = 0, 0, set()
+    def _numbers(self, url: str, lines: Iterable[bytes]) -> tuple[int, bytes]:
+        """Return how many characters the new numbers in *lines* have, and the sketch of the page."""
+        of_url = {number.lstrip(b"0") for number in _digits(url.encode())}
+        shown, telling = set(), []
         for line in lines:
             if not _has_digit(line) or len(line) > 4 * REMEMBERED:
                 shown.add(hash(line))
-                continue
-            template, numbers, times = _telling(line, of_url)
-            key = hash(template)
-            shapes = self._shapes.get(key) or ()
-            if shape not in shapes and len(shapes) < SHAPES:
-                shapes = (*shapes, shape)
-                self._shapes.set(key, shapes)
-            if len(shapes) >= SHAPES:
+            else:
+                telling.append((line[0] == _LINK, *_telling(line, of_url)))
+        rows = Counter(template for _, template, _, _ in telling)
+        shape, new, new_times = _shape_of(url), 0, []
+        for is_link, template, numbers, times in telling:
+            if rows[template] < ROWS and self._is_layout(template, shape):
                 continue
             shown.add(hash(template + numbers))
-            if line[0] == _LINK:
+            if is_link:
                 continue
             if numbers:
-                new += self._add(b"\4" + template + numbers)
-            elif times:
-                new_times += self._add(b"\5" + template + times)
-        sketch = array("Q", sorted(line & 0xFFFF_FFFF_FFFF_FFFF for line in shown)[:SKETCH]).tobytes()
-        return new > 0 or new_times >= ENOUGH_TIMES, sketch if len(shown) > 2 else b""
+                new += len(numbers) * self._add(b"\4" + template + numbers)
+            elif times and self._add(b"\5" + template + times):
+                new_times.append(times)
+        if len(new_times) >= ENOUGH_TIMES:
+            new += sum(map(len, new_times))
+        rare = sorted(line & 0xFFFF_FFFF_FFFF_FFFF for line in shown if self._is_rare(line))
+        return new, array("Q", rare[:SKETCH]).tobytes() if len(rare) > 2 else b""
+
+    def _is_layout(self, template: bytes, shape: str) -> bool:
+        """Count a line, given without its numbers, on a page whose URL has *shape*. Return whether it is layout."""
+        key = hash(template)
+        shapes = self._shapes.get(key) or ()
+        if shape not in shapes and len(shapes) < SHAPES:
+            shapes = (*shapes, shape)
+            self._shapes.set(key, shapes)
+        return len(shapes) >= SHAPES
+
+    def _is_rare(self, line: int) -> bool:
+        """Count a page with the line whose hash is *line*, and return whether few pages had it."""
+        pages = (self._met.get(line + 1) or 0) + 1  # a line without markup has the same hash in _own_lines
+        self._met.set(line + 1, pages)
+        return pages < COMMON
 
 
-def likeness(sketch: bytes, other: bytes) -> float:
-    """Return the share of lines that two pages have in common, of the one with fewer lines, from 0 to 1."""
+def likeness(sketch: bytes, other: bytes) -> float | None:
+    """Return the share of the lines of the shorter sketch that both have, from 0 to 1; None if one is empty."""
+    if not sketch or not other:
+        return None
     lines, others = set(array("Q", sketch)), set(array("Q", other))
     return len(lines & others) / min(len(lines), len(others))
 

@@ -2,18 +2,20 @@
 
 Handing out a request walks down the tree of kinds, each time to the child whose next page costs least:
 
-    cost = had / promise          promise = own^OWN * best^(1 - OWN)          own = rate^2 * links^(1/2)
+    cost = had (1 + depth) / promise
+    promise = own^OWN * best^(1 - OWN)          own = rate^2 * links^(1/2)
 
 - *rate* is the share of the kind's pages that bring something (:meth:`Kind.rate`).
 - *links* is how many links led to a page of the kind. The links of honest pages repeat each other, and random URLs are
   linked once (Cho, Garcia-Molina, Page, "Efficient crawling through URL ordering", 1998).
+- *depth* is the fewest links that lead to the kind. Real sections are found early.
 - *best* is the promise of the kind's best child: a good kind among dry ones is not left behind with them.
-- *had* counts the pages handed out, and at most as many of the URLs waiting. It is own^((1 + OWN) / 2) *
+- *had* counts the pages handed out, and at most as many of the pending URLs. It is own^((1 + OWN) / 2) *
   best^((1 - OWN) / 2), where own and best are the counts of the kind and of its best child. Pages of a kind that brings
   something count half if other kinds link to it, because an endless kind is linked mostly by its own pages.
 
-A list gets credit for the news of pages to which it alone leads. Copies (:mod:`~scrapy_bloom.loops.aliases`) come after
-all others.
+A list gets credit for the news of pages to which it alone leads. Nothing is expected of copies
+(:mod:`~scrapy_bloom.loops.aliases`), so they come after all others that bring something.
 
 A *lane* is a queue of requests of one kind, and a *group* the lanes of one slot and priority. The frontier counts what
 it queues and hands out; page_done() comes before the links of a page are pushed.
@@ -31,15 +33,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from scrapy_bloom.loops.address import Address
 from scrapy_bloom.loops.aliases import Aliases
-from scrapy_bloom.loops.kinds import COPIES, Node, Tree, readable
+from scrapy_bloom.loops.kinds import COPIES, Host, Node, Tree, readable
 from scrapy_bloom.loops.links import LinkCounts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from scrapy_bloom.loops.kinds import Evidence, Kind
     from scrapy_bloom.loops.novelty import Brought
 
+TRY = 4  # while pages bring nothing, each TRY-th is of the kind that was served longest ago
 ENDLESS = 0.1  # share of its pages that bring something below which a kind that waits counts as endless
 
 _ALIAS = "\0"
@@ -54,6 +57,8 @@ class Mark(NamedTuple):
     """The lane of the page that linked to it."""
     fingerprint: bytes = b""
     """Of the request, whose links are counted by it."""
+    depth: int = 0
+    """How many links led to it from a start request."""
 
 
 class Share:
@@ -72,13 +77,11 @@ class Share:
         """Return the mark of a new request for *url*, to which the page of *origin* linked."""
         address = Address.of(url)
         source = self._tree.by_key.get(origin.lane) if origin else None
-        lane = self._tree.lane_of(address, source, is_copy=self.aliases.is_copy(address))
+        depth = origin.depth + 1 if origin else 0
+        is_copy = self.aliases.is_copy(address)
+        lane = self._tree.lane_of(address, source, links_away=depth, is_copy=is_copy)
         lane.example = url
-        is_bred = source is not None and source.parent is lane.parent
-        for kind in lane.path():
-            kind.pushed += 1
-            kind.bred += is_bred
-        return Mark(lane.key, origin.lane if origin else "", fingerprint)
+        return Mark(lane.key, origin.lane if origin else "", fingerprint, depth)
 
     def group(self) -> Node:
         """Return a group without lanes. It counts what waits in it."""
@@ -95,13 +98,18 @@ class Share:
                 kind.nodes.append(child)
             path.append(child)
             node = child
-        is_cheaper = change < 0 or not node.waiting  # what waits makes a kind dearer
+        lanes = path[1].lanes
+        if change < 0 or not node.waiting:
+            lanes.pop(node, None)
+            lanes[node] = None
+        is_cheaper = change < 0 or not node.waiting  # pending requests make a kind dearer
         for node in reversed(path):
             node.waiting += change
             parent = node.parent
             if parent is None:
                 continue
             if not node.waiting:
+                lanes.pop(node, None)
                 del parent.children[node.kind.name]
                 node.kind.nodes.remove(node)
                 if parent.best is node:
@@ -122,14 +130,19 @@ class Share:
             heapq.heappush(node.parent.heap, (cost, next(self._sequence), node))
 
     def choose(self, group: Node) -> str | None:
-        """Return the lane whose turn it is, of a group in which requests wait: in O(log n) of its kinds.
+        """Return the lane that is next in *group*, in which requests wait, in O(log n) of its kinds.
 
-        Returns None if all its hosts are given up.
+        While the pages of a host bring nothing, each TRY-th page is of the lane that was served longest ago. Before a
+        host is given up, each of its lanes is tried so. Returns None if all hosts are given up.
         """
-        node = self._cheapest(group)
-        host = node.kind.host
-        if host is not None and host.is_given_up():
-            return None
+        top = self._cheapest(group)
+        host = _host_of([top.kind, self._tree.root])
+        if host.is_given_up():
+            untried = [lane for node in group.children.values() if (lane := node.untried())]
+            return untried[0].kind.key if untried else None
+        if host.since >= TRY and host.given % TRY == 0:
+            return next(iter(top.lanes)).kind.key
+        node = top
         while node.children:
             node = self._cheapest(node)
         return node.kind.key
@@ -149,9 +162,11 @@ class Share:
 
     def handed_out(self, group: Node, lane: str) -> None:
         """Count that a request of *lane* is fetched."""
-        for kind in self._lane(lane).path():
+        kinds = [*self._lane(lane).path()]
+        for kind in kinds:
             kind.given += 1
             kind.is_changed = True
+        kinds[0].served = _host_of(kinds).answers
         self.waiting(group, lane, -1)
 
     def page_done(self, mark: Mark, brought: Brought, url: str = "") -> None:
@@ -160,8 +175,9 @@ class Share:
         news, links = brought.news, self.links.of(mark.fingerprint)
         touched = page_kinds
         if brought.is_page:
-            self.aliases.learn(Address.of(url), brought.sketch)
-            touched = page_kinds + self._count_answer(page_kinds[-2], has_news=news > 0)
+            is_copy = any(kind.name == COPIES for kind in page_kinds)
+            self.aliases.learn(Address.of(url), brought, is_copy=is_copy)
+            touched = page_kinds + self._count_answer(_host_of(page_kinds), has_news=news > 0)
         parts = {id(part): part for kind in page_kinds for part in kind.alike}
         for kind in page_kinds:
             kind.note(news)
@@ -186,20 +202,17 @@ class Share:
             evidence.credit()
         return kinds
 
-    def _count_answer(self, top: Kind, *, has_news: bool) -> list[Kind]:
-        """Count a page of the host of *top*.
+    def _count_answer(self, host: Host, *, has_news: bool) -> list[Kind]:
+        """Count a page of *host*.
 
-        Returns the kinds whose pages cost less now: the kinds of the host, if it was given up and the page brought
-        something.
+        Returns the host, whose pages cost less now, if it was given up and the page brought something.
         """
-        host = top.host
-        assert host is not None  # noqa: S101 - it stands right below the root
         was_given_up = host.is_given_up()
         host.count_answer(has_news=has_news)
         if not (was_given_up and has_news):
             return []
         self.revivals += 1
-        return [kind for name in (host.name, COPIES + host.name) if (kind := self._tree.root.children.get(name))]
+        return [host]
 
     def report(self, groups: Iterable[Node]) -> list[tuple[str, int, str]]:
         """Return the kinds of what waits, as people read them, how many URLs wait, and one if known; most first."""
@@ -246,6 +259,13 @@ class Share:
 def aliases_in(rows: Mapping[str, bytes]) -> dict[str, bytes]:
     """Return the rows that :meth:`Aliases.load` takes, of the *rows* that :meth:`Share.changed` returned."""
     return {key.removeprefix(_ALIAS): row for key, row in rows.items() if row and key.startswith(_ALIAS)}
+
+
+def _host_of(kinds: Sequence[Kind]) -> Host:
+    """Return the host of *kinds*, which lead from one of its kinds to the root."""
+    host = kinds[-2]
+    assert isinstance(host, Host)  # noqa: S101 - right below the root, all are
+    return host
 
 
 def _lanes(groups: Iterable[Node]) -> Iterator[Node]:

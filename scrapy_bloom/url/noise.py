@@ -77,15 +77,21 @@ _SHARED_NAME = r"(?i:sessionid|session_id|sessid|sid)"
 # Ids of records have these names, too: digits only, 24 hexadecimal digits (MongoDB), or capitals (ULID). So a session
 # id must have a digit and either 26 characters with a lower-case letter, or 32 hexadecimal digits in capitals, or more.
 _RANDOM = r"(?=[^=]*[0-9])(?:(?=[^=]*[a-z])[0-9A-Za-z]{26,}|(?=[^=]*[A-F])[0-9A-F]{32,})"
+# Tokens of one visit: of forms in Moodle and WordPress, and of the search that led to a page in Koha and Shopify
+_OF_A_VISIT = (
+    r"sesskey=[0-9A-Za-z]{10}|_wpnonce=[0-9a-f]{10}|searchid=scs_[0-9_]+|query_desc=[^=]*|_pos=[0-9]+|_sid=[0-9a-f]{9}"
+    r"|_ss=[a-z]|pr_(?:prod_strat|rec_id|rec_pid|ref_pid|seq)=[^=]*"
+)
 is_session_2 = re.compile(
     rf"{_AMP}(?:(?i:_?jsessionid)=[^=]{{10,}}|{_OWN_NAME}=(?:[0-9A-Za-z\-]|%2C){{22,}}|{_SHARED_NAME}={_RANDOM}"
-    r"|(?i:s=[0-9a-f]{32}))"
+    rf"|(?i:s=[0-9a-f]{{32}})|{_OF_A_VISIT})"
 ).fullmatch
 # ColdFusion: a short number and a token, always together. A cfid alone may be a record's.
 has_coldfusion_token = re.compile(rf"[?&]{_AMP}(?i:cftoken)=[0-9A-Za-z\-]{{8,}}(?=&|\Z)").search
 is_coldfusion = re.compile(rf"{_AMP}(?i:cfid|cftoken)=[0-9A-Za-z\-]+").fullmatch
 # The servlet specification reserves the name, so the value may have any form: Jetty's are short, Tomcat's name a node.
-JSESSIONID_2 = re.compile(r";jsessionid=[^/?#;]+", re.IGNORECASE)
+# SAP writes its sessions in the same way.
+JSESSIONID_2 = re.compile(r";(?:jsessionid|sap-ext-sid)=[^/?#;]+", re.IGNORECASE)
 # Also as in ASP.NET 1: /(lit3py55t21z5v55vlm25s55)/orders.aspx
 ASP_NET_2 = re.compile(
     r"/\((?:(?=[a-z]*[0-5])[a-z0-5]{24}|"
@@ -94,6 +100,7 @@ ASP_NET_2 = re.compile(
 
 find_noise = re.compile(
     rf"[?&]{_AMP}(?:{_any_of({'utm_', '__s=', 'cm_mmc', *TRACKING, *TRACKING_2})}"
+    r"|sesskey=|_wpnonce=|searchid=|query_desc=|_pos=|_sid=|_ss=|pr_"
     rf"|(?i:s=|cftoken|cgisessid|_jsessionid|aspsessionid|{'|'.join(SESSION_NAMES)}))"
 ).search
 """Find a parameter that one of these rules may drop. It may find others, too, and misses none."""

@@ -91,6 +91,7 @@ def test_a_crawl_ends_by_itself_and_keeps_what_is_left(tmp_path: Path) -> None:
         assert set(site.hits.values()) == {1}
 
 
+@pytest.mark.slow
 def test_a_killed_crawl_goes_on_and_ends_by_itself(tmp_path: Path) -> None:
     """After a kill in its middle, the crawl fetches every honest page and still ends: the job has what was learned."""
     settings = {**GUARDED, "JOBDIR": str(tmp_path / "job")}
@@ -108,6 +109,7 @@ def test_a_killed_crawl_goes_on_and_ends_by_itself(tmp_path: Path) -> None:
         assert outcome.stats["bloom/loop/left"] > 0
 
 
+@pytest.mark.slow
 def test_without_a_job_the_crawl_ends_by_itself_and_says_what_was_left(tmp_path: Path) -> None:
     """In memory, too, every honest page is fetched once, and the stats count what was given up."""
     with Site(WithCalendar()) as site:

@@ -7,9 +7,13 @@ import pytest
 from benchmarks.loops import crawl
 from benchmarks.sites.plain import ITEMS, SHAPES, PlainSite
 
+FAST = ("sensors", "facets")
+
 
 @pytest.mark.parametrize("fifo", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["lifo", "fifo"])
-@pytest.mark.parametrize("kind", [*ITEMS, *SHAPES])
+@pytest.mark.parametrize(
+    "kind", [kind if kind in FAST else pytest.param(kind, marks=pytest.mark.slow) for kind in (*ITEMS, *SHAPES)]
+)
 def test_a_site_without_traps_is_whole(kind: str, fifo: bool) -> None:
     """It has more pages than a host may show without news: each page brings something, or leads to what does.
 

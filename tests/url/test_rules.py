@@ -90,6 +90,16 @@ EXAMPLES = {
         (f"http://a.example/?a=1&amp%3Bsid={SID}", "http://a.example/?a=1"),
         (f"http://a.example/?sid={'0123456789ABCDEF' * 2}", "http://a.example/"),
         ("http://a.example/?s=0123456789abcdef0123456789ABCDEF", "http://a.example/"),
+        (
+            "http://a.example/d.pl?biblionumber=7&query_desc=kw%3A%20x&searchid=scs_1_2",
+            "http://a.example/d.pl?biblionumber=7",
+        ),
+        (
+            "http://a.example/products/x?_pos=1&_sid=0a1b2c3d4&_ss=r&pr_rec_id=0a1b&pr_seq=uniform",
+            "http://a.example/products/x",
+        ),
+        ("http://a.example/?sesskey=Ab3dE6gH1j&id=7&amp%3B_wpnonce=0a1b2c3d4e", "http://a.example/?id=7"),
+        ("http://a.example/x;sap-ext-sid=S-1*2?a=1", "http://a.example/x?a=1"),
         (f"http://a.example{ASP}/orders.aspx", "http://a.example/orders.aspx"),
         (f"http://a.example{ASP_1}/orders.aspx", "http://a.example/orders.aspx"),
         ("http://a.example/(A(k_1)S(lit3py55t21z5v55vlm25s55)F(x-2))", "http://a.example/"),
@@ -97,6 +107,7 @@ EXAMPLES = {
         (f"http://a.example/?sid={'1234567890' * 3}&session_id=01ARZ3NDEKTSV4RRFFQ69G5FAV", None),
         ("http://a.example/?sid=42&PHPSESSID=7&jsessionid=short&CFID=12&sessid=internationalization", None),
         (f"http://a.example/?token={SID}&s={SID}&cftoken=1", None),
+        ("http://a.example/?searchid=12&_sid=7&_pos=top&_ss=1&sesskey=1&_wpnonce=x&pr_id=4", None),
         ("http://a.example/(S(short))/a(S(lit3py55t21z5v55vlm25s55))/(abcdefghijklmnopqrstuvwx)/", None),
     ],
     "trailing_slash": [
@@ -206,6 +217,15 @@ def test_the_quick_look_knows_every_name() -> None:
     fields += [
         f"{spelled}={SID}" for name in (*SESSION_NAMES, "aspsessionidabcdefgh") for spelled in (name, name.upper())
     ]
+    fields += [
+        "sesskey=0123456789",
+        "_wpnonce=0123456789",
+        "searchid=scs_1",
+        "query_desc=1",
+        "_pos=1",
+        "_sid=012345678",
+    ]
+    fields += ["_ss=r", *(f"pr_{name}=1" for name in ("prod_strat", "rec_id", "rec_pid", "ref_pid", "seq"))]
     for field in fields:
         assert common.apply(f"http://a.example/?{field}") == "http://a.example/", field
     untouched = [url for url in map(canonicalize_url, REAL_LOOKING) if common.apply(url) == url]
