@@ -12,8 +12,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -24,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.errors import BloomError
 from scrapy_bloom.job.inspect import inspect_job
+from tests.fleet.commands import Command
 from tests.support.processes import PROCESSES
 from tests.zoo.child import REFERENCE, Order, Species, crawl, feeds_of, has_ended, settings_of, stats_in
 from tests.zoo.site import Site
@@ -36,7 +35,6 @@ FLEET_MODES = ("fleet", "fleet-kill")
 INTERRUPTIONS = 2
 PATIENCE = 300.0
 """Seconds after which a run counts as hanging."""
-ROOT = Path(__file__).parents[2]
 
 
 @dataclass
@@ -233,23 +231,13 @@ def _fleet(order: Order, here: Path, redis_url: str, kill_at: int, total: Callab
     (here / "zoo_settings.py").write_text("".join(f"{name} = {value!r}\n" for name, value in settings.items()))
     (here / "zoo_spider.py").write_text(PROJECT.format(module=order.species.module, name=order.species.name))
     arguments = ["crawl", spider.name, "--workers", "2", "-o", "items.jl", "-a", f"base={order.url}"]
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
-    with (here / "log").open("ab") as log:
-        command = [sys.executable, "-m", "scrapy_bloom", *arguments]
-        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=here, env={**os.environ, "PYTHONPATH": path})
+    command = Command(here, *arguments)
     end = time.monotonic() + PATIENCE
-    while process.poll() is None and time.monotonic() < end:
+    while command.code is None and time.monotonic() < end:
         if kill_at and total() >= kill_at:
-            os.kill(_workers_of(process.pid)[0], signal.SIGKILL)
+            os.kill(command.children(servers=False)[0], signal.SIGKILL)
             kill_at = 0
         time.sleep(0.01)
-    hangs = process.poll() is None
-    if hangs:
-        process.kill()
-        process.wait()
+    hangs = command.code is None
+    command.kill()
     return hangs
-
-
-def _workers_of(pid: int) -> list[int]:
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(child) for child in children if b"crawl_worker" in Path(f"/proc/{child}/cmdline").read_bytes()]

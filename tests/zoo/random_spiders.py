@@ -13,7 +13,7 @@ import re
 import sys
 import threading
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import scrapy
 from scrapy import signals
@@ -23,6 +23,15 @@ from tests.zoo.child import Species
 from tests.zoo.spiders import let_items_through
 
 HERE = "tests.zoo.random_spiders"
+FORMATS = ["jsonlines", "json", "csv", "xml"]
+OWN_SETTINGS = {
+    "BLOOM_CAPACITY": 5,
+    "BLOOM_DELTA": True,
+    "BLOOM_LOOP_GUARD": True,
+    "BLOOM_PAGES_PER_HOST": 1_000,
+    "BLOOM_URL_RULES": ["common"],
+}
+"""Settings that change nothing about what these programs give."""
 MOST_PAGES = 45
 """Pages of a program, counted as often as they are fetched."""
 
@@ -68,10 +77,14 @@ class Program:
     """Whether start() is the spider's own, with filtered requests and pauses, instead of a list of start URLs."""
     pipeline: str
     settings: dict[str, Any]
+    own_settings: dict[str, Any] = field(default_factory=dict)
+    """For the add-on."""
+    feeds: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """As in FEEDS, by the names of their files."""
 
     def __str__(self) -> str:
         start = f"start {self.starts}{' filtered' * self.is_start_filtered}"
-        lines = [f"{start}, {self.pipeline or 'no'} pipeline, {self.settings}"]
+        lines = [f"{start}, {self.pipeline or 'no'} pipeline, {self.settings | self.own_settings}, {[*self.feeds]}"]
         for page in self.pages:
             post, errback = " POST" * page.is_post, " errback" * page.handles_errors
             lines.append(f"page {page.number}: {page.answer}{post} {page.fate}{errback}")
@@ -112,6 +125,16 @@ def draw(seed: int) -> Program:
     die.shuffle(unfiltered)
     while fetches(program) > MOST_PAGES and unfiltered:
         unfiltered.pop().is_filtered = True
+    # What follows was added later: the seeds that have found something still draw the rest as they did.
+    queue = die.choice(["Scrapy", "DownloaderAware"])
+    program.settings["SCHEDULER_PRIORITY_QUEUE"] = f"scrapy.pqueues.{queue}PriorityQueue"
+    program.own_settings = {name: value for name, value in OWN_SETTINGS.items() if die.random() < 0.4}
+    if unfiltered or not program.is_start_filtered:  # a later run skips what gave an item, also unfiltered
+        program.own_settings.pop("BLOOM_DELTA", None)
+    if queue == "Scrapy":  # which has no order of hosts
+        program.own_settings.pop("BLOOM_PAGES_PER_HOST", None)
+    formats = die.sample(FORMATS, die.choice([1, 1, 2, 3]))
+    program.feeds = {f"items.{format_}": {"format": format_} for format_ in formats}
     return program
 
 
@@ -250,7 +273,6 @@ class RandomSpider(scrapy.Spider):
     """Does what its program says."""
 
     program: Program
-    feeds: ClassVar = {"items.jl": {"format": "jsonlines"}, "items.csv": {"format": "csv"}}
 
     def __init__(self, base: str = "", **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -325,6 +347,8 @@ def __getattr__(name: str) -> type[RandomSpider]:
             **program.settings,
         },
         "program": program,
+        "more_settings": program.own_settings,
+        "feeds": program.feeds,
         "name": name.lower(),
         "__module__": HERE,
     }

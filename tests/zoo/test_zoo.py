@@ -1,19 +1,19 @@
 """Spiders as people write them get with the add-on what plain Scrapy gives.
 
-The fast tests run many spiders at a time in one process, with a site for each. The slow ones give each spider a process
-of its own, which interruptions hit at its own third.
+Several spiders crawl at a time in one process, with a site for each. In a fleet, each spider has processes of its own.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.fleet.servers import RedisServer
-from tests.zoo.cells import FLEET_MODES, applies, compare, problems_of, run
+from tests.zoo.cells import applies, compare, problems_of, run
 from tests.zoo.random_spiders import species as random_spider
 from tests.zoo.runner import OWN, species_in
 
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ZOO = {species.name: species for module in OWN for species in species_in(module)}
+IN_FLEETS = [species for species in ZOO.values() if applies("fleet", species)] + [random_spider(n) for n in range(6)]
+TEAM = 10
+FAST = ["LoginThenHome", "ItemsOfStart", "ShortLinks", "RotatingProxies", "Failing", "Outputs", "NestedClosures"]
+FAST += ["PartsOfItem", "FirstPageByRule", "ThroughCache", "TypesAndFiles", "AppendsToOld"]
 
 
 @pytest.fixture(scope="session")
@@ -29,38 +33,26 @@ def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
         yield server
 
 
-@pytest.mark.parametrize("module", OWN)
-def test_all_spiders_of_a_module_at_a_time(module: str) -> None:
+def test_a_few_spiders_at_a_time() -> None:
     """Each spider gives the items of plain Scrapy and asks for the same pages."""
-    assert compare(species_in(module), ["job"]) == {}
+    assert compare([ZOO[name] for name in FAST], ["job"]) == {}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["addon", "kill", "stop"])  # with a job, the fast ones
-def test_all_spiders_at_a_time_in_each_mode(mode: str) -> None:
-    """Each spider gives the items of plain Scrapy, straight and after two interruptions of all."""
-    assert compare([*ZOO.values()], [mode]) == {}
+@pytest.mark.parametrize("first", range(0, len(ZOO), TEAM))
+def test_all_spiders_in_each_mode(first: int) -> None:
+    """Each spider gives the items of plain Scrapy, straight and after two interruptions at about its own thirds."""
+    assert compare([*ZOO.values()][first : first + TEAM], ["addon", "job", "kill", "stop"]) == {}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ZOO)
-def test_each_spider_alone(name: str) -> None:
-    """Each spider gives the items of plain Scrapy, in a process of its own that is interrupted at its own thirds."""
-    assert compare([ZOO[name]], ["kill", "stop"]) == {}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name, species in ZOO.items() if applies("fleet", species)])
-def test_each_spider_in_a_fleet(name: str, redis: RedisServer) -> None:
-    """Two workers together give the items of plain Scrapy, also if one of them is killed."""
-    assert compare([ZOO[name]], FLEET_MODES, redis.url) == {}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(12))
-def test_a_random_spider_in_a_fleet(seed: int, redis: RedisServer) -> None:
-    """As above, for spiders that are drawn."""
-    assert compare([random_spider(seed)], FLEET_MODES, redis.url) == {}
+@pytest.mark.parametrize("first", range(0, len(IN_FLEETS), TEAM))
+def test_spiders_in_fleets(first: int, redis: RedisServer) -> None:
+    """Two workers together give the items of plain Scrapy, though one of them is killed. Ten fleets run at a time."""
+    with ThreadPoolExecutor(TEAM) as pool:
+        team = IN_FLEETS[first : first + TEAM]
+        problems = pool.map(lambda species: compare([species], ["fleet-kill"], redis.url), team)
+        assert [*filter(None, problems)] == []
 
 
 def test_the_runner_sees_what_differs() -> None:
