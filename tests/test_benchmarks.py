@@ -24,7 +24,7 @@ SMALL = {
     "loops": "--seeds 4-4 --budget 0.3 --orders fifo",
     "estimate": "--seeds 0-0",
 }
-SLOW = ("memory", "pending", "compare", "fleet", "links")  # they start a dozen processes each
+SLOW = ("request_seen", "memory", "pending", "compare", "fleet", "links")  # most start a dozen processes each
 
 
 def run_benchmark(*arguments: str) -> str:

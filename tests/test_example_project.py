@@ -4,11 +4,12 @@ import json
 import re
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.fleet.commands import Command
+from tests.fleet.servers import wait_until
 
 REPOSITORY = Path(__file__).parents[1]
 README = (REPOSITORY / "example_project" / "README.md").read_text(encoding="utf-8")
@@ -23,21 +24,13 @@ def project(tmp_path: Path) -> Path:
     return Path(shutil.copytree(REPOSITORY / "example_project", tmp_path / "example_project"))
 
 
-def start(project: Path, command: str, *more: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", *command.split(), *more],
-        cwd=project,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
-
-
-def run(project: Path, command: str, *more: str) -> str:
-    with start(project, command, *more) as process:
-        said, _ = process.communicate(timeout=180)
-    assert process.returncode == 0, said
-    return said
+def run(project: Path, command: str, *more: str) -> tuple[str, str]:
+    """Return what *command* has printed and logged."""
+    (project / "log").unlink(missing_ok=True)
+    started = Command(project, *command.split(), *more)
+    printed = started.finish()
+    assert started.code == 0, started.log()
+    return printed, started.log()
 
 
 def items(feed: Path) -> list[str]:
@@ -46,30 +39,28 @@ def items(feed: Path) -> list[str]:
 
 def test_the_first_command_crawls_every_page_once(project: Path) -> None:
     """`scrapy crawl maze` fetches all pages of the site, and has nothing to warn of."""
-    said = run(project, CRAWL)
-    assert ALL in said
-    assert not re.search(r"(WARNING|ERROR|CRITICAL):", said)
+    _, log = run(project, CRAWL)
+    assert ALL in log
+    assert not re.search(r"(WARNING|ERROR|CRITICAL):", log)
 
 
 def test_a_killed_crawl_goes_on_and_has_each_item_once(project: Path) -> None:
     """The README's way through a kill: `info` shows what is pending, and the feed has each page once in the end."""
     assert KILLED == RESUMED
-    with start(project, KILLED, "-s", "LOG_LEVEL=DEBUG") as killed:
-        crawled = 0
-        for line in killed.stdout or ():
-            crawled += "Crawled (200)" in line
-            if crawled == 120:
-                killed.send_signal(signal.SIGKILL)
-    assert killed.returncode == -signal.SIGKILL
-    left = run(project, INFO)
+    killed = Command(project, *KILLED.split(), "-s", "LOG_LEVEL=DEBUG")
+    wait_until(lambda: killed.log().count("Crawled (200)") >= 120, "120 pages are crawled")
+    killed.kill()
+    assert killed.code == -signal.SIGKILL
+    left, _ = run(project, INFO)
     assert re.search(r"^clean +no$", left, re.MULTILINE)
     assert re.search(r"^pending +[1-9]", left, re.MULTILINE)
-    said = run(project, RESUMED, "-s", "DOWNLOAD_DELAY=0")
-    assert "all 300 pages of the site" in said
+    _, log = run(project, RESUMED, "-s", "DOWNLOAD_DELAY=0")
+    assert "all 300 pages of the site" in log
     titles = items(project / "pages.jl")
     assert len(titles) == len(set(titles)) == 300
 
 
+@pytest.mark.slow
 def test_a_fleet_crawls_every_page_once(project: Path) -> None:
     """`scrapy bloom crawl maze --workers 2` writes each item of the site into one file."""
     run(project, FLEET)

@@ -152,7 +152,9 @@ for _machine in (InMemory, InFiles):
 TestInMemory, TestInFiles = InMemory.TestCase, InFiles.TestCase
 
 
-@pytest.mark.parametrize(("error_rate", "probed"), [(1e-2, 100_000), (1e-3, 200_000)])
+@pytest.mark.parametrize(
+    ("error_rate", "probed"), [(1e-2, 50_000), pytest.param(1e-3, 200_000, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("kind", FINGERPRINTS)
 def test_a_chain_grown_manyfold_stays_within_its_bound(error_rate: float, probed: int, kind: str) -> None:
     """However far it has grown past its first capacity, a chain errs no more often than it promised."""
@@ -165,6 +167,7 @@ def test_a_chain_grown_manyfold_stays_within_its_bound(error_rate: float, probed
     assert found <= poisson_interval(probed * chain.estimated_error_rate())[1]
 
 
+@pytest.mark.slow
 def test_the_expected_loss_is_the_measured_one() -> None:
     """As many new fingerprints are taken for seen as expected_false_positives() says, within sampling error and 5 %;
     and estimated_error_rate() is half to twice what is measured on the way."""

@@ -97,7 +97,7 @@ def test_the_golden_file_is_read_back(tmp_path: Path) -> None:
         assert [each.count for each in chain.layers] == [8, 7]
 
 
-@pytest.mark.parametrize("mask", [0xFF, 0x01, 0x80])
+@pytest.mark.parametrize("mask", [0x01, *(pytest.param(mask, marks=pytest.mark.slow) for mask in (0xFF, 0x80))])
 def test_a_flipped_header_byte_is_refused_or_survived_but_never_overlooked(small: Path, mask: int) -> None:
     """Each of 4,096 bytes: in the design an error; in the state a recount that forgets none, and no watermark."""
     path = layer(small)

@@ -177,11 +177,10 @@ def test_a_filter_in_files_is_refused_in_a_forked_child(tmp_path: Path) -> None:
         assert len(again) == 2
 
 
-@pytest.mark.parametrize("max_age", [None, 1e6])
-@pytest.mark.parametrize("where", ["memory", "files"])
+@pytest.mark.parametrize(("where", "max_age"), [("memory", None), ("files", 1e6)])
 def test_no_thread_makes_another_forget(tmp_path: Path, where: str, max_age: float | None) -> None:
     """Eight threads that fill eleven layers lose no fingerprint, and the filter errs as rarely as it promises."""
-    capacity, each, threads = 50, 10_000, 8
+    capacity, each, threads = 20, 4_000, 8
     keys = [list(hash_fingerprints(each, seed)) for seed in range(threads)]
     chain = (
         ScalableBloomFilter(capacity, 1e-6, max_age=max_age)

@@ -51,7 +51,7 @@ class Command:
         return self._out.read_text()
 
     def log(self) -> str:
-        return self.log_file.read_text(errors="replace")
+        return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
 
     def children(self, *, servers: bool) -> list[int]:
         """Return the ids of its processes: those of servers, or those of workers."""

@@ -25,7 +25,7 @@ def followed(response: Response, link: Any) -> bytes | None:
         return None
 
 
-@hypothesis_settings(max_examples=100, deadline=None)
+@hypothesis_settings(max_examples=30, deadline=None)
 @given(
     pages=st.lists(st.tuples(URLS, st.none() | BASES, st.sampled_from(["utf-8", "cp1252", "utf-16"])), min_size=2),
     hrefs=st.lists(HREFS, min_size=1, max_size=6),
