@@ -5,57 +5,12 @@ from __future__ import annotations
 import asyncio
 import datetime
 import decimal
-import threading
 from typing import Any
 
 import scrapy
 
 from tests.zoo.site import ITEMS
-from tests.zoo.spiders import ZooSpider, let_items_through, path_of
-
-
-class OpenPage:
-    """Downloader middleware: puts what cannot be pickled into the meta of each request, as browsers do."""
-
-    def process_request(self, request: Any, spider: Any = None) -> None:
-        request.meta["page"] = threading.Lock()
-
-
-class LiveObject(ZooSpider):
-    """A lock lives in meta, and the first answer is 503: the retry cannot be written to disk."""
-
-    name = "live"
-    custom_settings = {"DOWNLOADER_MIDDLEWARES": {"tests.zoo.spiders.pages.OpenPage": 100}}
-
-    def parse(self, response: Any) -> Any:
-        yield from self.follow_items(response, "/flaky")
-
-
-class Closures(ZooSpider):
-    """Callbacks that are closures: requests that exist in memory only."""
-
-    name = "closures"
-
-    def parse(self, response: Any) -> Any:
-        for i in range(ITEMS):
-            yield response.follow(f"/item/{i}", lambda page, i=i: self.collect(page, i))
-
-    def collect(self, response: Any, i: int) -> Any:
-        yield {**self.item(response), "i": i}
-
-
-class UnfilteredClosures(Closures):
-    """The same, unfiltered, from several lists."""
-
-    name = "unfiltered-closures"
-
-    def parse(self, response: Any) -> Any:
-        yield from (response.follow(f"/list/{page}", self.parse_list) for page in range(3))
-
-    async def parse_list(self, response: Any) -> Any:
-        for link in response.css("a"):
-            yield response.follow(link, lambda page: self.collect(page, 0), dont_filter=True)
-            await asyncio.sleep(0.02)
+from tests.zoo.spiders import ZooSpider, path_of
 
 
 class NestedClosures(ZooSpider):
@@ -74,51 +29,6 @@ class NestedClosures(ZooSpider):
     def third(self, response: Any, i: int) -> Any:
         yield self.item(response)
         yield response.follow(f"/last/{i}", self.parse_item)
-
-
-class Unfiltered(ZooSpider):
-    """Lists yield their items unfiltered, with pauses, as many spiders do with all that they yield."""
-
-    name = "unfiltered"
-
-    def parse(self, response: Any) -> Any:
-        for page in range(3):
-            yield response.follow(f"/list/{page}", self.parse_list, dont_filter=True)
-
-    async def parse_list(self, response: Any) -> Any:
-        for link in response.css("a"):
-            yield response.follow(link, self.parse_item, dont_filter=True)
-            await asyncio.sleep(0.1)
-
-
-class UnfilteredTree(ZooSpider):
-    """Unfiltered pages that lead to unfiltered pages that lead to unfiltered pages."""
-
-    name = "unfiltered-tree"
-
-    async def parse(self, response: Any, depth: int = 0, number: int = 0) -> Any:
-        yield {"number": number}
-        for child in range(3 if depth < 3 else 0):
-            yield response.follow(
-                f"/node/{depth}",
-                self.parse,
-                dont_filter=True,
-                cb_kwargs={"depth": depth + 1, "number": number * 3 + child + 1},
-            )
-            await asyncio.sleep(0.02)
-
-
-class ReusedItem(ZooSpider):
-    """One dict is filled again for each variant, with a download in between: each item is what it was when yielded."""
-
-    name = "reused"
-
-    async def parse_item(self, response: Any) -> Any:
-        item = self.item(response)
-        for size in ("S", "M", "L"):
-            item["size"] = size
-            yield item
-            await let_items_through(self)
 
 
 class ItemsOneByOne(ZooSpider):
@@ -158,18 +68,6 @@ class PartsOfItem(ZooSpider):
 
     def parse_stock(self, response: Any, part: dict[str, Any]) -> Any:
         yield {"page": path_of(response), "day": part["day"], "price": part["price"], "tags": len(part["tags"])}
-
-
-class LongPage(ZooSpider):
-    """A list that yields items and requests for long, while others come and go."""
-
-    name = "long-page"
-
-    async def parse(self, response: Any) -> Any:
-        for i in range(ITEMS):
-            yield response.follow(f"/item/{i}", self.parse_item)
-            yield {"line": i}
-            await asyncio.sleep(0.05)
 
 
 class Priorities(ZooSpider):

@@ -138,26 +138,6 @@ class Failing(ZooSpider):
         yield {"failed": path_of(failure.request), "why": failure.type.__name__}
 
 
-class Raising(ZooSpider):
-    """Callbacks that raise after an item and a request: what was yielded before that counts."""
-
-    name = "raising"
-    failed = ITEMS // 2
-
-    def parse(self, response: Any) -> Any:
-        yield from self.follow_items(response)
-
-    def parse_item(self, response: Any) -> Any:
-        yield self.item(response)
-        number = int(response.css("h1::text").get())
-        yield response.follow(f"/item/{number + 100}", self.parse_more)
-        if number % 2:
-            raise ValueError("as spiders do")
-
-    def parse_more(self, response: Any) -> Any:
-        yield self.item(response)
-
-
 class CloseAtPrice(ZooSpider):
     """Stops itself at a certain page: what came before that is in the file."""
 
@@ -170,18 +150,6 @@ class CloseAtPrice(ZooSpider):
         if response.url.endswith("/20"):
             raise CloseSpider("price")
         yield from response.follow_all(css="a[href*=next]")
-
-
-class SideDownloads(ZooSpider):
-    """Callbacks that await a download of their own for each page."""
-
-    name = "side-downloads"
-
-    async def parse_item(self, response: Any) -> Any:
-        engine = self.crawler.engine
-        side = scrapy.Request(response.urljoin(f"/side/{path_of(response).rpartition('/')[2]}"))
-        answer = await engine.download_async(side) if hasattr(engine, "download_async") else None
-        yield {**self.item(response), "side": path_of(answer or side)}
 
 
 def inline(method: Any) -> Any:
