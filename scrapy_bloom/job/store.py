@@ -212,7 +212,8 @@ class JobStore(MemoryStore):
     def take_back(self, page: Page, fingerprints: Sequence[bytes]) -> None:
         """Take back *fingerprints* of *page*, which has failed: at once in this run, and in the commit of the page."""
         for fingerprint in fingerprints:
-            if not self._forget_waiting(fingerprint) and self.chain.contains(fingerprint):
+            self._forget_waiting(fingerprint)
+            if self.chain.contains(fingerprint):  # also if a link was followed again, and failed again
                 self._forgotten.add(fingerprint)
                 page.taken_back.append(fingerprint)
 

@@ -61,3 +61,14 @@ def test_a_page_that_waits_is_new_at_once(tmp_path: Path) -> None:
     engine.commit()
     with opened(engine.killed(tmp_path / "copy"), SETTINGS) as engine:
         assert engine.push(Request(BAD)) == [False]
+
+
+def test_a_page_that_fails_twice_in_a_run_is_new_to_the_next(tmp_path: Path) -> None:
+    """Also if its fingerprint was committed before it failed, and the link that was followed again was not."""
+    with opened(tmp_path / "job", SETTINGS) as engine:
+        page = engine.fetch(Request(BAD))
+        engine.commit()
+        engine.end(page, 503)
+        engine.end(engine.fetch(Request(BAD)), 503)
+    with opened(tmp_path / "job", SETTINGS) as engine:
+        assert engine.push(Request(BAD)) == [True]
