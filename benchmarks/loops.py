@@ -132,8 +132,12 @@ def crawl(
     cpu = time.process_time() - started
     share = len(reached) / total
     at = {times: at.get(times, share) for times in AT}
-    advice = sorted({rule for alias in guard.aliases.believed() if (rule := alias.rule())})
-    return Result(at, by_part, pages, group.waiting, is_over, cpu, share, advice, seen)
+    return Result(at, by_part, pages, group.waiting, is_over, cpu, share, advice_of(guard), seen)
+
+
+def advice_of(guard: Share) -> list[str]:
+    """Return the URL rules that *guard* suggests."""
+    return sorted({rule for alias in guard.aliases.believed() if (rule := alias.rule())})
 
 
 def merged(drawn: Site, rule: str, urls: Iterable[str]) -> set[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from benchmarks.sites.pages import Page
-from benchmarks.sites.program import shown
+from benchmarks.sites.program import link, shown
 from benchmarks.sites.routed import Query, Routed, table
 
 if TYPE_CHECKING:
@@ -96,9 +96,6 @@ class Library(Routed):
             links += [self.to("record", self.name("title", n), {"n": n}, **options)]
             links += [self.to("hold", "Place hold", {"n": n}), self.to("cart", "Add to cart", {"n": n})]
         return links
-
-    def show(self, path: str, query: Query) -> Page | None:
-        return super().show(self.url("main", {}) if path == "/" else path, query)
 
     def show_main(self, q: Query) -> Page:
         links = self.rows(self.records[-12:]) + [self.to("search", kind, {"word": kind}) for kind in ("books", "maps")]
@@ -241,15 +238,9 @@ class Learning(Routed):
         self.count += 1
         key = self.token("session", self.count // 3, bits=40)
         links = [("/", "Home"), self.to("login", "Log in"), self.to("forgot", "Lost password?")]
-        links += [
-            (f"{url.rstrip('?')}{'&' if url.rstrip('?').count('?') else '?'}lang={name}", name)
-            for name in ("en", "de", "es")
-        ]
+        links += [link(url.rstrip("?"), name, lang=name) for name in ("en", "de", "es")]
         links += [self.to("device", "Switch to the mobile theme", {"back": self.host + url, "key": key})]
         return [*links, self.to("calendar", "Calendar", {"view": "month", "time": 1717200000})]
-
-    def show(self, path: str, query: Query) -> Page | None:
-        return super().show(self.url("front", {}) if path == "/" else path, query)
 
     def show_front(self, q: Query) -> Page:
         links = [self.to("category", self.name("category", k), {"k": k}) for k in range(8)]

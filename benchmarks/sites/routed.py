@@ -65,6 +65,8 @@ def _pattern(form: str, usual: str = "[^/]+") -> re.Pattern[str]:
 class Routed(Program):
     """A program whose ``show_KIND(q)`` shows the pages of a kind; ``q`` has the values and options of the URL.
 
+    The first kind of the routes is the start page, which ``/`` shows as well.
+
     Sites for judging have the second half of *routes*, and other *names* of options.
     """
 
@@ -136,6 +138,8 @@ class Routed(Program):
 
     def show(self, path: str, query: Query) -> Page | None:
         kind, values, options = self.match(f"{path}?{urlencode(query)}")
+        if path == "/":
+            kind = next(iter(self.forms))
         if not kind:
             return None
         asked = {**values, **options, "kind": kind}

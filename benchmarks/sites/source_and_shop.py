@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import urlencode
 
 from benchmarks.sites.pages import Page
-from benchmarks.sites.program import shown
+from benchmarks.sites.program import link, shown
 from benchmarks.sites.routed import Query, Routed, table
 
 if TYPE_CHECKING:
@@ -73,18 +73,11 @@ class SourceHost(Routed):
 
     def frame(self, url: str, q: Query) -> Links:
         links = [("/", "Explore"), self.to("sign_in", "Sign in", redirect_to_referer=url)]
-        links += [
-            (f"{url.rstrip('?')}{'&' if url.rstrip('?').count('?') else '?'}lang={name}", name)
-            for name in ("de", "fr")
-            if self.is_judge
-        ]
+        links += [link(url.rstrip("?"), name, lang=name) for name in ("de", "fr") if self.is_judge]
         if "repo" in q:
             of = {"repo": q["repo"], "ref": self.main}
             links += [self.to(kind, kind.title(), of) for kind in ("repo", "root", "log", "issues", "tags")]
         return links
-
-    def show(self, path: str, query: Query) -> Page | None:
-        return super().show(self.url("home", {}) if path == "/" else path, query)
 
     def show_home(self, q: Query) -> Page:
         return shown("Projects", "", [self.to("repo", repo, {"repo": repo}) for repo in self.repos])

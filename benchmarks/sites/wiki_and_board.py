@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from benchmarks.sites.pages import Page
-from benchmarks.sites.program import shown
+from benchmarks.sites.program import link, shown
 from benchmarks.sites.routed import Query, Routed, table
 
 if TYPE_CHECKING:
@@ -75,9 +75,6 @@ class SpaceWiki(Routed):
                 for kind, text in (("space", "Space"), ("list", "Pages"), ("recent", "Recently updated"))
             ]
         return links
-
-    def show(self, path: str, query: Query) -> Page | None:
-        return super().show(self.url("main", {}) if path == "/" else path, query)
 
     def show_main(self, q: Query) -> Page:
         return shown("Dashboard", self.text("main"), [self.to("space", self.name(s), {"s": s}) for s in self.spaces])
@@ -262,11 +259,11 @@ class Board(Routed):
             self.note("topic", *(self.url("topic", self.of(t, n)) for n in range(1, pages + 1)))
 
     def of(self, t: str, page: int = 1, back: int = 1) -> dict[str, object]:
-        return {"t": t, "page": page, "back": back}
+        return {"f": self.forum_of[t], "t": t, "page": page, "back": back}
 
     def plain(self, values: Query) -> dict[str, object]:
         """Return *values* as if one came from the first page of the forum."""
-        return {"page": 1, **values, "back": 1}
+        return {**values, **(self.of(values["t"], int(values.get("page", 1))) if "t" in values else {})}
 
     def frame(self, url: str, q: Query) -> Links:
         links = [
@@ -278,11 +275,8 @@ class Board(Routed):
         return [
             *links,
             self.to("ranks", "Ranks", {"type": "member"}),
-            (f"{url.rstrip('?')}{'&' if url.rstrip('?').count('?') else '?'}mobile=2", "Mobile"),
+            link(url.rstrip("?"), "Mobile", mobile=2),
         ]
-
-    def show(self, path: str, query: Query) -> Page | None:
-        return super().show(self.url("main", {}) if path == "/" else path, query)
 
     def show_main(self, q: Query) -> Page:
         links = [self.to("forum", self.name("forum", f), {"f": f, "page": 1}) for f in self.forums]

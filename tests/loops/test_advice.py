@@ -37,7 +37,7 @@ def test_suggested_rules_merge_no_pages(make, seed: int, fifo: bool) -> None:  #
 @pytest.mark.parametrize("program", [Library, Learning])
 def test_a_key_that_records_share_with_forms_is_not_dropped(program: type[Library | Learning]) -> None:
     """Forms that look the same under each key outnumber the records with that key."""
-    assert lost(program(1, scale=0.3), fifo=True) == {}
+    assert lost(program(1, scale=0.4), fifo=True) == {}
 
 
 def test_merged_pages_are_found() -> None:
