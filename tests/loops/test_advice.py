@@ -33,7 +33,6 @@ def test_suggested_rules_merge_no_pages(make, seed: int, fifo: bool) -> None:  #
     assert lost(make(seed), fifo=fifo) == {}
 
 
-@AWAITED
 @pytest.mark.parametrize("program", [Library, Learning])
 def test_a_key_that_records_share_with_forms_is_not_dropped(program: type[Library | Learning]) -> None:
     """Forms that look the same under each key outnumber the records with that key."""
