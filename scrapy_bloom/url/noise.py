@@ -1,7 +1,7 @@
 """Recognises the parts of a URL that track a visitor or carry a session, by their names and forms.
 
-The functions take a field of a canonical query, ``key=value``; the patterns search a path. A released rule never
-changes, so each has the names and patterns that it was released with.
+The functions take a field of a canonical query, ``key=value``. The patterns search a path. A released rule never
+changes, so a change to a name or a pattern here needs a rule with another name.
 """
 
 from __future__ import annotations
@@ -13,14 +13,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-_TRACKING = """
-gclid gclsrc gbraid wbraid dclid gad_source gad_campaignid srsltid _ga _gl fbclid igshid igsh msclkid yclid ysclid
-_openstat ymclid twclid ttclid li_fat_id epik mc_cid mc_eid mkt_tok _hsenc _hsmi __hssc __hstc __hsfp hsCtaTracking
-vero_conv vero_id oly_anon_id oly_enc_id rb_clickid wickedid zanpid s_kwcid ef_id _branch_match_id
-"""
-TRACKING = tuple(_TRACKING.split())
-"""Parameters of ``tracking``, besides all that begin with ``utm_``."""
 
 # The parameters that Firefox, Brave, ClearURLs and AdGuard strip on every site, less what docs/rules.md lists.
 _TRACKING_2 = """
@@ -57,23 +49,12 @@ def _any_of(names: Iterable[str]) -> str:
 
 _AMP = "(?:amp%3B)*"  # of a link whose "&amp;" was escaped once too often
 
-is_tracking = re.compile(rf"(?:utm_[^=]*|{'|'.join(TRACKING)})(?:=.*)?", re.DOTALL).fullmatch
 is_tracking_2 = re.compile(
     rf"{_AMP}(?:(?:{_any_of(TRACKING_2)}|cm_mmc[^=]*)(?:=.*)?|__s=[0-9A-Za-z]{{6,}})", re.DOTALL
 ).fullmatch
 
-SESSION_NAMES = ("phpsessid", "jsessionid", "sessionid", "session_id", "sessid", "sid", "oscsid", "xtcsid", "zenid")
-"""Parameters for session ids, in any case, besides ``aspsessionid`` with eight letters and the ``s`` of forums."""
-
-is_session = re.compile(
-    rf"(?:(?:{'|'.join(SESSION_NAMES)}|aspsessionid[a-z]{{8}})=[0-9a-z]{{24,}}|s=[0-9a-f]{{32}})", re.IGNORECASE
-).fullmatch
-JSESSIONID = re.compile(r";jsessionid=[0-9A-Za-z]{24,}[^/?#;]*", re.IGNORECASE)
-# ASP.NET without cookies: /(S(lit3py55t21z5v55vlm25s55))/orders.aspx, also with other tickets beside the session.
-ASP_NET = re.compile(r"/\((?:[AX]\([0-9A-Za-z_\-]+\))?S\([0-9a-z]{24}\)(?:F\([0-9A-Za-z_\-]+\))?\)(?=/|\Z)")
-
-_OWN_NAME = r"(?i:phpsessid|cgisessid|oscsid|xtcsid|zenid|aspsessionid[a-z]{8})"
-_SHARED_NAME = r"(?i:sessionid|session_id|sessid|sid)"
+_OWN_NAMES = "phpsessid|cgisessid|oscsid|xtcsid|zenid"
+_SHARED_NAMES = "sessionid|session_id|sessid|sid"
 # Ids of records have these names, too: digits only, 24 hexadecimal digits (MongoDB), or capitals (ULID). So a session
 # id must have a digit and either 26 characters with a lower-case letter, or 32 hexadecimal digits in capitals, or more.
 _RANDOM = r"(?=[^=]*[0-9])(?:(?=[^=]*[a-z])[0-9A-Za-z]{26,}|(?=[^=]*[A-F])[0-9A-F]{32,})"
@@ -83,8 +64,8 @@ _OF_A_VISIT = (
     r"|_ss=[a-z]|pr_(?:prod_strat|rec_id|rec_pid|ref_pid|seq)=[^=]*"
 )
 is_session_2 = re.compile(
-    rf"{_AMP}(?:(?i:_?jsessionid)=[^=]{{10,}}|{_OWN_NAME}=(?:[0-9A-Za-z\-]|%2C){{22,}}|{_SHARED_NAME}={_RANDOM}"
-    rf"|(?i:s=[0-9a-f]{{32}})|{_OF_A_VISIT})"
+    rf"{_AMP}(?:(?i:_?jsessionid)=[^=]{{10,}}|(?i:{_OWN_NAMES}|aspsessionid[a-z]{{8}})=(?:[0-9A-Za-z\-]|%2C){{22,}}"
+    rf"|(?i:{_SHARED_NAMES})={_RANDOM}|(?i:s=[0-9a-f]{{32}})|{_OF_A_VISIT})"
 ).fullmatch
 # ColdFusion: a short number and a token, always together. A cfid alone may be a record's.
 has_coldfusion_token = re.compile(rf"[?&]{_AMP}(?i:cftoken)=[0-9A-Za-z\-]{{8,}}(?=&|\Z)").search
@@ -92,15 +73,16 @@ is_coldfusion = re.compile(rf"{_AMP}(?i:cfid|cftoken)=[0-9A-Za-z\-]+").fullmatch
 # The servlet specification reserves the name, so the value may have any form: Jetty's are short, Tomcat's name a node.
 # SAP writes its sessions in the same way.
 JSESSIONID_2 = re.compile(r";(?:jsessionid|sap-ext-sid)=[^/?#;]+", re.IGNORECASE)
-# Also as in ASP.NET 1: /(lit3py55t21z5v55vlm25s55)/orders.aspx
+# ASP.NET without cookies: /(S(lit3py55t21z5v55vlm25s55))/orders.aspx, also with other tickets beside the session. Also
+# as in ASP.NET 1: /(lit3py55t21z5v55vlm25s55)/orders.aspx
 ASP_NET_2 = re.compile(
     r"/\((?:(?=[a-z]*[0-5])[a-z0-5]{24}|"
     r"(?:[AX]\([0-9A-Za-z_\-]+\))?S\([0-9a-z]{24}\)(?:F\([0-9A-Za-z_\-]+\))?)\)(?=/|\Z)"
 )
 
 find_noise = re.compile(
-    rf"[?&]{_AMP}(?:{_any_of({'utm_', '__s=', 'cm_mmc', *TRACKING, *TRACKING_2})}"
+    rf"[?&]{_AMP}(?:{_any_of({'__s=', 'cm_mmc', *TRACKING_2})}"
     r"|sesskey=|_wpnonce=|searchid=|query_desc=|_pos=|_sid=|_ss=|pr_"
-    rf"|(?i:s=|cftoken|cgisessid|_jsessionid|aspsessionid|{'|'.join(SESSION_NAMES)}))"
+    rf"|(?i:s=|cftoken|_?jsessionid|aspsessionid|{_OWN_NAMES}|{_SHARED_NAMES}))"
 ).search
 """Find a parameter that one of these rules may drop. It may find others, too, and misses none."""

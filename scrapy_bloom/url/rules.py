@@ -88,22 +88,9 @@ def _drop_fields(parts: _Parts, is_dropped: Callable[[str], object]) -> _Parts:
 
 
 @_rule
-def tracking(parts: _Parts) -> _Parts:
-    """Drop the parameters by which advertising and newsletters recognise a click, and all that begin with ``utm_``."""
-    return _drop_fields(parts, noise.is_tracking)
-
-
-@_rule
 def tracking_2(parts: _Parts) -> _Parts:
     """Drop the tracking parameters that browsers and blockers strip on every site; ``utm_zone`` and kin stay."""
     return _drop_fields(parts, noise.is_tracking_2)
-
-
-@_rule
-def session_ids(parts: _Parts) -> _Parts:
-    """Drop session ids, known by name *and* by a value of 24 letters and digits or more, from query and path."""
-    parts = _drop_fields(parts, noise.is_session)
-    return parts._replace(path=noise.ASP_NET.sub("", noise.JSESSIONID.sub("", parts.path)))
 
 
 @_rule
@@ -157,7 +144,7 @@ def lowercase_path(parts: _Parts) -> _Parts:
 
 
 def _without(name: str) -> Callable[[str], str] | None:
-    """Return the rule ``without:<parameter>`` or ``without:<parameter>@<host>``; None if *name* is no such rule."""
+    """Return the rule ``without:<parameter>`` or ``without:<parameter>@<host>``; None if *name* is not such a rule."""
     match = re.fullmatch(r"without:([^@,&;=#/\s]+)(?:@([^@,/\s]+))?", name)
     if match is None:
         return None
@@ -179,11 +166,9 @@ PRESETS = {
 }
 """Names for several rules."""
 
-_QUICK = {*PRESETS["common"], "tracking", "session_ids"}
-
 
 def _quick_may_touch(url: str) -> bool:
-    """Say whether a rule of "common" may touch the canonical *url*, in 300 ns. True may be wrong, False never is."""
+    """Return whether a rule of "common" may touch the canonical *url*, in 300 ns. True may be wrong, False never is."""
     if "?" in url:
         fields = url.partition("?")[2].split("&")
         if len(set(fields)) < len(fields) or noise.find_noise(url):
@@ -202,10 +187,10 @@ class Rules:
 
     @property
     def may_touch(self) -> Callable[[str], bool] | None:
-        """A function that says whether a rule may touch a URL. True may be wrong, False never is. None: no rules."""
+        """A function that returns whether a rule may touch a URL. True may be wrong, False never is. None: no rules."""
         if not self.names:
             return None
-        return _quick_may_touch if _QUICK.issuperset(self.names) else lambda _url: True
+        return _quick_may_touch if set(PRESETS["common"]).issuperset(self.names) else lambda _url: True
 
     def apply(self, canonical: str) -> str:
         """Return the URL that stands for the *canonical* one and its equals: itself if no rule touches it.
@@ -269,7 +254,7 @@ def _users_own(given: Any) -> dict[str, Callable[[str], str]]:
         close = difflib.get_close_matches(given, known, n=1)
         others = "without:<parameter>, without:<parameter>@<host>, and import paths"
         hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}, {others}"
-        raise ValueError(f"which is no rule; {hint}")
+        raise ValueError(f"which is not a rule; {hint}")
     sample = "http://example.com/path?key=value"
     try:
         function = load_object(given)
@@ -282,5 +267,5 @@ def _users_own(given: Any) -> dict[str, Callable[[str], str]]:
         return {given: function}
     name = f"{getattr(given, '__module__', '')}.{getattr(given, '__qualname__', '')}"
     if "<" in name or name.startswith(".") or name.endswith("."):
-        raise ValueError("which has no import path by which a later run could know it; name a function of a module")
+        raise ValueError("which a later run could not import by its name; name a function of a module")
     return {name: function}

@@ -99,7 +99,7 @@ def test_a_job_is_asked_as_its_crawl_would(tmp_path: Path, capsys: pytest.Captur
     assert check(str(tmp_path / "own"), ["http://a.example/one?x=1&utm_source=me"], project)[0]["seen"]
     assert main(["check", str(tmp_path / "own"), "http://a.example/"], settings=Settings()) == USAGE
     assert f"{__name__}.ByPath" in capsys.readouterr().err
-    import_into(str(tmp_path / "ruled"), [str(listed)], Settings({"BLOOM_URL_RULES": ["tracking"]}))
+    import_into(str(tmp_path / "ruled"), [str(listed)], Settings({"BLOOM_URL_RULES": ["tracking_2"]}))
     assert check(str(tmp_path / "ruled"), ["http://a.example/one?x=1"], Settings())[0]["seen"]
 
 

@@ -131,7 +131,7 @@ def test_other_rules_are_refused(make: Make, server: RedisServer) -> None:
     """A filter of fingerprints that other rules made is refused."""
     make(server.url)
     with pytest.raises(UnusableError):
-        make(server.url, BLOOM_URL_RULES=["tracking"])
+        make(server.url, BLOOM_URL_RULES=["tracking_2"])
 
 
 def test_durable_scheduler_is_refused(server: RedisServer) -> None:

@@ -250,7 +250,7 @@ class Theirs:
 
 def test_the_fingerprinter_follows_the_rules_for_everybody() -> None:
     """As REQUEST_FINGERPRINTER_CLASS it gives the HTTP cache, among others, the fingerprints of the filter."""
-    settings = {"BLOOM_URL_RULES": ["tracking"], "REQUEST_FINGERPRINTER_CLASS": RequestFingerprinter}
+    settings = {"BLOOM_URL_RULES": ["tracking_2"], "REQUEST_FINGERPRINTER_CLASS": RequestFingerprinter}
     fingerprinter = get_crawler(settings_dict=settings).request_fingerprinter
     assert fingerprinter is not None
     assert fingerprinter.fingerprint(Request("http://a/?gclid=1")) == fingerprint_url("http://a/")

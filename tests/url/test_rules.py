@@ -14,7 +14,7 @@ from scrapy.utils.request import fingerprint as scrapy_fingerprint
 from scrapy_bloom.errors import SettingsError
 from scrapy_bloom.url.canonical import canonicalize_url
 from scrapy_bloom.url.fingerprint import fingerprint, fingerprints_under
-from scrapy_bloom.url.noise import SESSION_NAMES, TRACKING, TRACKING_2
+from scrapy_bloom.url.noise import TRACKING_2
 from scrapy_bloom.url.rules import (
     PRESETS,
     RULES,
@@ -32,8 +32,6 @@ ASP = "/(S(lit3py55t21z5v55vlm25s55))"
 ASP_1 = "/(lit3py55t21z5v55vlm25s55)"
 RECORD = "507f1f77bcf86cd799439011"
 """An id as MongoDB gives its records."""
-FORMER_COMMON = ("default_port", "repeated_pairs", "tracking", "session_ids")
-"""What "common" stood for in earlier versions."""
 
 EXAMPLES = {
     "default_port": [
@@ -49,12 +47,6 @@ EXAMPLES = {
         ("http://a.example/?a=1&a=2", None),
         ("http://a.example/a=1&a=1", None),
     ],
-    "tracking": [
-        ("http://a.example/?id=7&utm_source=mail&utm_medium=x", "http://a.example/?id=7"),
-        ("http://a.example/?fbclid=", "http://a.example/"),
-        ("http://a.example/?my_gclid=1&utmost=2&q=utm_source", None),
-        ("http://a.example/utm_source=1", None),
-    ],
     "tracking_2": [
         ("http://a.example/?id=7&utm_source=mail&utm_medium=x", "http://a.example/?id=7"),
         ("http://a.example/?a=1&amp%3Butm_id=2&amp%3Bamp%3Bfbclid=3", "http://a.example/?a=1"),
@@ -63,17 +55,6 @@ EXAMPLES = {
         ("http://a.example/?utm_zone=33&utm_easting=4500&utm=32N&utm_northing=5", None),
         ("http://a.example/?__s=2&my_gclid=1&gclid2=1&cmpid=12&ref=x&utmost=2&q=utm_source", None),
         ("http://a.example/utm_source=1", None),
-    ],
-    "session_ids": [
-        (f"http://a.example/x;jsessionid={SID}?b=1", "http://a.example/x?b=1"),
-        (f"http://a.example/x;JSESSIONID={SID}.node1!17", "http://a.example/x"),
-        (f"http://a.example/?PHPSESSID={SID}&id=7", "http://a.example/?id=7"),
-        ("http://a.example/?s=0123456789abcdef0123456789ABCDEF", "http://a.example/"),
-        (f"http://a.example{ASP}/orders.aspx", "http://a.example/orders.aspx"),
-        ("http://a.example/(A(k_1)S(lit3py55t21z5v55vlm25s55)F(x-2))", "http://a.example/"),
-        ("http://a.example/x;jsessionid=short?sid=42&PHPSESSID=7", None),
-        (f"http://a.example/?token={SID}&s={SID}", None),
-        ("http://a.example/(S(short))/a(S(lit3py55t21z5v55vlm25s55))/", None),
     ],
     "session_ids_2": [
         (f"http://a.example/x;jsessionid={SID}?b=1", "http://a.example/x?b=1"),
@@ -204,19 +185,15 @@ def test_the_quick_look_misses_nothing(url: str) -> None:
     assert may_touch is not None
     given_url = canonical(url)
     if given_url is not None and not may_touch(given_url):
-        assert all(RULES[name](given_url) == given_url for name in (*PRESETS["common"], *FORMER_COMMON))
+        assert all(RULES[name](given_url) == given_url for name in PRESETS["common"])
 
 
 def test_the_quick_look_knows_every_name() -> None:
     """No name that a rule drops is missing from the pattern of the quick look, and most links pass it."""
     common = resolve(["common"])
-    former = resolve(FORMER_COMMON)
-    for name in (*TRACKING, "utm_x"):
-        assert former.apply(f"http://a.example/?{name}=1") == "http://a.example/", name
-    fields = [f"{name}=1" for name in (*TRACKING, *TRACKING_2)]
-    fields += [
-        f"{spelled}={SID}" for name in (*SESSION_NAMES, "aspsessionidabcdefgh") for spelled in (name, name.upper())
-    ]
+    fields = [f"{name}=1" for name in TRACKING_2]
+    sessions = "phpsessid jsessionid sessionid session_id sessid sid oscsid xtcsid zenid cgisessid aspsessionidabcdefgh"
+    fields += [f"{spelled}={SID}" for name in sessions.split() for spelled in (name, name.upper())]
     fields += [
         "sesskey=0123456789",
         "_wpnonce=0123456789",
@@ -250,7 +227,7 @@ def test_requests_and_links_get_the_fingerprint_of_the_ruled_url(url: str, names
 @pytest.mark.filterwarnings("ignore:scrapy.http.FormRequest is deprecated")
 def test_method_and_body_still_tell_requests_apart() -> None:
     """Rules are about URLs: what else a fingerprint is made of stays in it."""
-    of_request, _ = fingerprints_under(resolve(["tracking"]))
+    of_request, _ = fingerprints_under(resolve(["tracking_2"]))
     noisy, plain = "http://a.example/?utm_source=x", "http://a.example/"
     makers: list[Callable[[str], Request]] = [
         lambda url: Request(url, method="POST", body=b"1"),
@@ -277,7 +254,7 @@ def test_a_verbatim_url_is_left_alone() -> None:
         ("common", ("default_port", "repeated_pairs", "tracking_2", "session_ids_2")),
         (["safe", "tracking_2", "session_ids_2", "safe"], PRESETS["common"]),
         (["www", "safe"], ("www", *PRESETS["safe"])),
-        ("tracking, www", ("tracking", "www")),
+        ("tracking_2, www", ("tracking_2", "www")),
         (("www",), ("www",)),
     ],
 )
@@ -321,8 +298,8 @@ def test_a_users_own_functions_are_rules() -> None:
     """By import path or as a function, before or after ours; the import path stands in the key space."""
     path = f"{__name__}.without_digits"
     for own in (path, without_digits):
-        rules = resolve(["tracking", own])
-        assert rules.names == ("tracking", path)
+        rules = resolve(["tracking_2", own])
+        assert rules.names == ("tracking_2", path)
         assert rules.apply("http://a.example/17?utm_source=x") == "http://a.example/0"
 
 
@@ -376,7 +353,7 @@ def test_everything_wrong_with_the_rules_comes_in_one_message() -> None:
     problems = caught.value.problems
     for one, problem in zip(given_rules, problems, strict=True):
         assert problem.startswith(f"BLOOM_URL_RULES has {one!r}, ")
-    assert problems[0].endswith("did you mean tracking?")
+    assert problems[0].endswith("did you mean tracking_2?")
     assert all(name in problems[1] for name in (*RULES, *PRESETS))
     assert "broken" in problems[6]
 
