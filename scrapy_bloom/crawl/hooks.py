@@ -10,6 +10,8 @@ import inspect
 import logging
 from collections import deque
 from collections.abc import AsyncIterator
+from copy import copy
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from scrapy import Request
@@ -37,6 +39,7 @@ LOSSES = {
     IN_PROGRESS: "the next run in a job directory fetches every page of this one again, and its items come twice",
     "engine._slot.nextcall": "a worker that waits for requests of others looks for them every 5 s only",
     DOWNLOADER_SLOTS: "Retry-After and Crawl-delay are ignored",
+    "engine._download": "a kill may lose requests in memory only that downloader middlewares ask the engine for",
     "engine._handle_downloader_output": "no page counts as failed, pages per host are not counted, and a kill may lose "
     "items or give them twice",
     "engine.scraper.handle_spider_output_async": "after a kill, items of unfiltered requests may come twice",
@@ -56,6 +59,7 @@ def missing_hooks(crawler: Crawler) -> list[str]:
         type(getattr(slot, "inprogress", None)) is set,
         hasattr(getattr(slot, "nextcall", None), "schedule"),
         _has_queue_and_delay(),
+        _takes(engine, "_download", "request"),
         _takes(engine, "_handle_downloader_output", "result", "request"),
         _takes(scraper, "handle_spider_output_async", "result", "request", "response"),
         _takes(scraper, "handle_spider_error", "_failure", "request", "response"),
@@ -99,6 +103,8 @@ def watch_engine(pages: PagesInProgress, crawler: Crawler, done: Callable[[Reque
         logger.warning("This Scrapy has no %s as scrapy-bloom knows it: %s. Please report it", name, LOSSES[name])
     if done is not None and IN_PROGRESS not in missing:
         engine._slot.inprogress = InProgress(done)
+    if "engine._download" not in missing:
+        engine._download = _downloading_in_context(pages, engine._download)
     if "engine._handle_downloader_output" not in missing:
         engine._handle_downloader_output = _in_context(pages, engine._handle_downloader_output)
     if "engine.scraper.handle_spider_output_async" not in missing:
@@ -145,6 +151,19 @@ def _in_context(pages: PagesInProgress, original: Callable[..., Any]) -> Callabl
     return handle_downloader_output
 
 
+def _downloading_in_context(pages: PagesInProgress, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Have requests downloaded in the context of their page: what middlewares ask the engine for belongs to it."""
+
+    def download(request: Request) -> Any:
+        token = CURRENT.set(pages.of_request(request) or CURRENT.get())  # or of the page whose callback downloads it
+        try:
+            return original(request)
+        finally:
+            CURRENT.reset(token)
+
+    return download
+
+
 def _keeping_context(scraper: Any) -> Callable[..., Any]:
     """Have *scraper* draw and process outputs in the context of their page.
 
@@ -155,26 +174,19 @@ def _keeping_context(scraper: Any) -> Callable[..., Any]:
     async def handle_spider_output_async(result: Any, request: Request, response: Any) -> None:
         page = CURRENT.get()
         drawing: Callable[..., Any] = _drawing_async if isinstance(result, AsyncIterator) else _drawing
-        await original(_ScraperOfPage(scraper, page), drawing(page, result), request, response)
+        of_page = copy(scraper)
+        of_page._process_spidermw_output = partial(_processing, page, scraper._process_spidermw_output)
+        await original(of_page, drawing(page, result), request, response)
 
     return handle_spider_output_async
 
 
-class _ScraperOfPage:
-    """Scrapy's scraper, as the outputs of one page see it."""
-
-    def __init__(self, scraper: Any, page: Page | None) -> None:
-        self._scraper, self._page = scraper, page
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._scraper, name)
-
-    def _process_spidermw_output(self, output: Any, response: Any) -> Any:
-        token = CURRENT.set(self._page)
-        try:
-            return self._scraper._process_spidermw_output(output, response)
-        finally:
-            CURRENT.reset(token)
+def _processing(page: Page | None, original: Callable[..., Any], output: Any, response: Any) -> Any:
+    token = CURRENT.set(page)
+    try:
+        return original(output, response)
+    finally:
+        CURRENT.reset(token)
 
 
 def _drawing(page: Page | None, outputs: Iterable[Any]) -> Iterator[Any]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
-from scrapy.exceptions import CloseSpider
+from scrapy import Request
+from scrapy.exceptions import CloseSpider, IgnoreRequest
+from scrapy.http import Response
 
-from scrapy_bloom.frontier.page import Outcome, Page, Result
+from scrapy_bloom.frontier.page import ANSWERED, Outcome, Page, Result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
-
-    from scrapy import Request
 
 CURRENT: ContextVar[Page | None] = ContextVar("scrapy_bloom_page", default=None)
 """The page whose result is being processed: by middlewares, its callback, item pipelines and signal handlers. Tasks and
@@ -48,12 +48,23 @@ class PagesInProgress:
 
     def result_came(self, request: Request, downloaded: object) -> None:
         """Note that *downloaded*, a Response, a Failure or another Request, is the result of *request*."""
-        result = Result.of(downloaded, self._failing_statuses)
+        result = self._result_of(downloaded)
         page = self.of_request(request)
         if page is not None:
             page.result = result
         elif result.outcome is Outcome.FAILED:
             self._take_back(request)
+
+    def _result_of(self, downloaded: object) -> Result:
+        if isinstance(downloaded, Response):
+            if downloaded.status in self._failing_statuses:  # the retries are used up
+                return Result(Outcome.FAILED, f"status {downloaded.status}", has_answer=True)
+            return ANSWERED
+        if isinstance(downloaded, Request):
+            return Result(Outcome.REPLACED)
+        exception = getattr(downloaded, "value", downloaded)
+        refused = isinstance(exception, IgnoreRequest)
+        return Result(Outcome.REFUSED) if refused else Result(Outcome.FAILED, type(exception).__name__)
 
     def callback_raised(self, request: Request, exception: BaseException) -> None:
         """Note that the callback or errback of *request* raised *exception*. To Scrapy, CloseSpider is not an error."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import shutil
 from dataclasses import dataclass
-from types import NoneType
 from typing import TYPE_CHECKING
 
 from scrapy_bloom.errors import UnusableError, counted
@@ -140,12 +139,6 @@ class Opening:
         if imported:
             self._set_stat("imported", imported)
         block_scrapys_scheduler(jobdir)
-        state = getattr(self.crawler.spider, "state", None)
-        if not isinstance(state, (dict, NoneType)):
-            logger.warning(
-                "spider.state is %r, and becomes the dict that Scrapy keeps in JOBDIR. Give the argument another name",
-                state,
-            )
         if store.lacks_pending and self.filter:
             shown = counted(
                 show_pending(store.database, store.chain, self.crawler.spider, self.fingerprints.of_request),

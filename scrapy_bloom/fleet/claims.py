@@ -79,7 +79,7 @@ class Claims:
         for fingerprint, answer in answers:
             if self._asked.pop(fingerprint, None) is None:  # the second answer to a claim that was made twice
                 continue
-            if answer is Answer.TAKEN and not self._pages[fingerprint].parents:
+            if answer is Answer.TAKEN and not self._pages[fingerprint].parent:
                 self._taken.append((time.monotonic() + TAKEN_SECONDS, fingerprint))
             else:
                 settled.append((self._pages.pop(fingerprint), answer))

@@ -7,7 +7,7 @@ import logging
 import secrets
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scrapy import Request
 
@@ -20,7 +20,7 @@ from scrapy_bloom.fleet.messages import Answer, Done, Forget, Link, Note, SlowDo
 from scrapy_bloom.fleet.politeness import Politeness
 from scrapy_bloom.fleet.queue import LOCAL_SHARE
 from scrapy_bloom.fleet.requests import Requests
-from scrapy_bloom.frontier.page import ANSWERED, Outcome, Page, State
+from scrapy_bloom.frontier.page import ANSWERED, Outcome, Page, done, lead_to_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence, Sized
@@ -44,6 +44,21 @@ MOST_HELD = 1_000
 are queued once. More are sent at once, and may come twice."""
 LONGEST_SECONDS = 30.0
 """Seconds that they wait. Then they are sent without it, and may come twice, too."""
+
+
+class Acknowledging(NamedTuple):
+    """Collects the pages that are acknowledged together, and the links that they held."""
+
+    pages: list[Page]
+    links: list[Link]
+
+    def write(self, key: int, request: Link) -> None:  # noqa: ARG002 - as every sink
+        """Add a link."""
+        self.links.append(request)
+
+    def commit(self, page: Page) -> None:
+        """Add *page*; the page that led to it comes before it."""
+        self.pages.append(page)
 
 
 class FleetStore:
@@ -160,7 +175,7 @@ class FleetStore:
     def _comes_again(self, page: Page | None) -> bool:
         """Return whether *page*, or the page that led to it, is fetched again if it cannot be acknowledged."""
         while page is not None and id(page.request) not in self._tickets:
-            page = page.parents[0] if page.parents else None
+            page = page.parent
         return page is not None
 
     def _keep_in_memory(self, page: Page, error: ValueError, parent: Page | None) -> None:
@@ -168,9 +183,7 @@ class FleetStore:
 
         So if the worker dies, another one fetches the parent again. A start request waits in the other workers.
         """
-        if parent is not None:
-            parent.open_parts += 1
-            page.parents = (parent,)
+        lead_to_memory(parent, page)
         if page.fingerprint is None:
             self.claims.granted.append(page)
         elif not self.claims.add(page):
@@ -263,30 +276,26 @@ class FleetStore:
         self._end(page)
 
     def _end(self, page: Page) -> None:
-        """Note that *page* is done or dropped. If it was the last open part of its parent, the parent is done, too."""
-        page.open_parts -= 1
-        while not page.open_parts and page.parents:  # its items go with the page that led to it
-            (parent,) = page.parents
-            for link in page.held.values():
-                self._hold(parent, link)
-            parent.deferred += [page, *page.deferred]
-            page.deferred = []
-            parent.open_parts -= 1
-            page = parent
-        if page.open_parts:
-            return
+        """Note that *page* is done or dropped, and acknowledge what is complete now."""
+        sink = Acknowledging([], [])
+        done(page, sink)
+        if sink.pages:
+            self._acknowledge(*sink)
+
+    def _acknowledge(self, pages: list[Page], links: list[Link]) -> None:
+        """Acknowledge the first of *pages*, with all others, whose requests were in memory, and the *links* of all."""
+        page = pages[0]
         ticket = self._tickets.pop(id(page.request), None)
-        for part in (page, *page.deferred):
-            part.state = State.COMMITTED
+        for part in pages:
             self._effects.take(part)
         items, feed_items = self._items_to_send(), self._connection.journal.taken()
-        for link in page.held.values():
+        for link in links:
             self._client.send(link, is_root=ticket is None)
         if ticket is not None or items or feed_items:
             failed = page.result.reason if page.result.outcome is Outcome.FAILED else ""
             is_page = page.result.has_answer
             self._client.send(Done(ticket, items, is_page=is_page, failed=failed, feed_items=feed_items))
-        for part in (*page.deferred, page):
+        for part in pages:
             if part.fingerprint is not None:
                 self._client.send(self.claims.of(part.fingerprint, is_done=True))
 

@@ -87,7 +87,7 @@ class Lane:
         if self.fresh and self.fresh[0][0] <= self.until:  # some may be in the file since the last commit
             skipped = skipped | {id_ for id_, _ in takewhile(lambda entry: entry[0] <= self.until, self.fresh)}
         while self.stored and not self.ahead:
-            assert frontier.read is not None  # noqa: S101 - in memory nothing is stored
+            assert frontier.read is not None
             rows = frontier.read(self, min(READ_ROWS, self.stored + len(skipped)))
             self.edge = rows[-1][0]
             self.ahead = [row for row in reversed(rows) if row[0] not in skipped]
@@ -101,6 +101,14 @@ class Lane:
         if self.is_lifo:
             return -_BEYOND, min(self.edge, self.until + 1)
         return self.edge, self.until + 1
+
+    def check(self) -> None:
+        """Assert what always holds of a lane."""
+        fresh, ahead = [id_ for id_, _ in self.fresh], [id_ for id_, _ in self.ahead]
+        assert len(self) > 0
+        assert self.stored >= 0
+        assert fresh == sorted(fresh)
+        assert ahead == sorted(ahead, reverse=not self.is_lifo)
 
     def written(self, last_id: int, added: Container[int]) -> None:
         """Forget the entries that a commit up to *last_id* has *added* to the file.
@@ -284,6 +292,18 @@ class Frontier:
         if isinstance(slot, list):
             return sum(row.rows for row in slot)
         return sum(len(lane) for kinds in slot.places.values() for lane in kinds.values())
+
+    def check(self) -> None:
+        """Assert what always holds: each slot waits in one place, and all numbers add up."""
+        assert sorted(self._slots) == sorted([*self._turns, *self._waiting, *self._full, *self._given_up])
+        assert self.size == sum(map(self._size_of, self._slots))
+        assert all(count > 0 for count in self.active.values())
+        for slot in self._slots.values():
+            if isinstance(slot, Slot):
+                assert slot.next == min(slot.places)
+                for kinds in slot.places.values():
+                    for lane in kinds.values():
+                        lane.check()
 
     def is_over(self) -> bool:
         """Return whether all that is pending waits in slots that are full or given up, as :meth:`pop` has found."""

@@ -144,6 +144,12 @@ class MemoryStore:
         """Take *fingerprint* back; return False if it was not known."""
         return self.chain.forget(fingerprint)
 
+    def check(self) -> None:
+        """Assert what always holds, for tests."""
+        self.frontier.check()
+        self.in_memory.check()
+        assert all(id(page.request) == key for key, page in self.in_flight.items())  # noqa: S101 - for tests
+
     def commit(self) -> None:
         """Do nothing: there is no disk."""
 

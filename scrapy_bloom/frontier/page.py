@@ -1,6 +1,13 @@
-"""The record of a request in progress: what became of it, and what is committed together with it.
+"""The record of a request in progress, its states, and the one rule of what waits for what.
 
-The store makes the record when it hands the request out. The record is dropped when the page is committed.
+The store makes the record when it hands the request out. What the page leads to is of three sorts:
+
+    a filtered request      written at once: when its page is fetched again, the filter drops it
+    an unfiltered request   written with its page. It may be handed out before; then it is committed with the page
+    one in memory only      never written. Its page is not complete before it is
+
+So after a kill, a page is fetched again together with everything that only this page can lead to. A :class:`Sink` says
+how a page is committed: as rows of a batch, or as a call to a server.
 """
 
 from __future__ import annotations
@@ -8,14 +15,12 @@ from __future__ import annotations
 import enum
 from copy import copy
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-from scrapy import Request
-from scrapy.exceptions import IgnoreRequest
-from scrapy.http import Response
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
+
+    from scrapy import Request
 
     from scrapy_bloom.loops.share import Mark
 
@@ -44,26 +49,6 @@ class Result(NamedTuple):
     has_answer: bool = False
     """Whether a response came, whatever became of it."""
 
-    @classmethod
-    def of(cls, downloaded: object, failing_statuses: Collection[int]) -> Result:
-        """Return the outcome of a request whose download, with all middlewares, gave *downloaded*.
-
-        Args:
-            downloaded: A Response, a Request or a Failure.
-            failing_statuses: ``RETRY_HTTP_CODES``. A response with one of these arrives when the retries are used up.
-
-        """
-        if isinstance(downloaded, Response):
-            if downloaded.status in failing_statuses:
-                return cls(Outcome.FAILED, f"status {downloaded.status}", has_answer=True)
-            return ANSWERED
-        if isinstance(downloaded, Request):
-            return cls(Outcome.REPLACED)
-        exception: Any = getattr(downloaded, "value", downloaded)
-        if isinstance(exception, IgnoreRequest):
-            return cls(Outcome.REFUSED)
-        return cls(Outcome.FAILED, type(exception).__name__)
-
 
 UNKNOWN, ANSWERED = Result(Outcome.UNKNOWN), Result(Outcome.ANSWERED, has_answer=True)
 
@@ -88,16 +73,49 @@ class FailedRow(NamedTuple):
 
 
 class State(enum.Enum):
-    """How much of a page is committed."""
+    """Where a page stands on its way from the hand-out of its request to its commit."""
 
-    WHOLE = "nothing, and all of it at once later"
-    IN_PARTS = "what it led to so far"
-    COMMITTED = "all"
+    OPEN = "open"
+    """The engine works on it."""
+    WAITING = "waiting"
+    """The engine is done with it. A request in memory that it led to is not complete."""
+    COMPLETE = "complete"
+    """So are all requests in memory that it led to."""
+    DEFERRED = "deferred"
+    """It is complete, and is committed together with the page that led to it."""
+    COMMITTED = "committed"
+    """Its row, its items and what it led to are part of a commit."""
+
+
+class Event(enum.Enum):
+    """What moves a page from one state to another."""
+
+    DONE_BEFORE_OTHERS = "done before others"
+    """The engine is done with the page, and a request in memory that it led to is not complete."""
+    DONE = "done"
+    """The engine is done with the page."""
+    READY = "ready"
+    """The last request in memory that the page led to is complete."""
+    HELD = "held"
+    """The page that led to it is not committed: if that is fetched again, it leads here again."""
+    FREE = "free"
+    """No page led to it, or that one is committed or does not wait for it."""
+
+
+TRANSITIONS = {
+    (State.OPEN, Event.DONE_BEFORE_OTHERS): State.WAITING,
+    (State.OPEN, Event.DONE): State.COMPLETE,
+    (State.WAITING, Event.READY): State.COMPLETE,
+    (State.COMPLETE, Event.HELD): State.DEFERRED,
+    (State.COMPLETE, Event.FREE): State.COMMITTED,
+    (State.DEFERRED, Event.FREE): State.COMMITTED,
+}
+"""The next state of a page. A pair that is not here is a fault of ours."""
 
 
 @dataclass(slots=True, eq=False)
 class Page:
-    """A request in progress. :class:`~scrapy_bloom.job.open_pages.OpenPages` decides when it is committed."""
+    """A request in progress."""
 
     request: Request
     slot: str
@@ -117,15 +135,21 @@ class Page:
     """Fingerprints that are new again with the commit of the page, because it has failed."""
     failed_items: bool | None = None
     """Whether an item was lost to an error; None: it has given no item."""
-    parents: tuple[Page, ...] = ()
-    """The page that it came from. Of a request in memory only: the pages that wait for it."""
+    parent: Page | None = None
+    """The page that led to it, if that is committed before it or together with it."""
+    in_memory: int = 0
+    """How many requests in memory only it led to that are not complete."""
+    is_split: bool = False
+    """Whether what it leads to is committed without it, because there is too much of it, or it takes too long."""
     held: dict[int, Any] = field(default_factory=dict)
     """Unfiltered requests that the page led to, by id, as its store writes them: together with the page."""
     deferred: list[Page] = field(default_factory=list)
     """Pages it led to that are done, and are committed with it."""
-    open_parts: int = 1
-    """The page itself, until the engine is done with it, and each request in memory only that it led to."""
-    state: State = State.WHOLE
+    state: State = State.OPEN
+
+    def move(self, event: Event) -> None:
+        """Go to the next state. KeyError if *event* cannot happen in this one."""
+        self.state = TRANSITIONS[self.state, event]
 
     def own_request(self, in_flight: Mapping[int, Page]) -> Request:
         """Return the request, which from now on belongs to this page alone among those *in_flight*.
@@ -145,3 +169,77 @@ class Page:
         if self.result.outcome is not Outcome.FAILED:
             reason = f"{type(exception).__name__} in the callback"
             self.result = self.result._replace(outcome=Outcome.FAILED, reason=reason)
+
+
+class Sink(Protocol):
+    """Where pages are committed to."""
+
+    def write(self, key: int, request: Any) -> None:
+        """Add an unfiltered *request* that was held under *key*."""
+
+    def commit(self, page: Page) -> None:
+        """Add *page*: its items, and that its request is done."""
+
+
+def lead_to_memory(parent: Page | None, page: Page) -> None:
+    """Let *parent*, which is in progress, wait for *page*, whose request is in memory only."""
+    if parent is not None:
+        page.parent = parent
+        parent.in_memory += 1
+
+
+def done(page: Page, sink: Sink) -> None:
+    """Note that the engine is done with *page*; commit to *sink* what is free to be committed now."""
+    page.move(Event.DONE_BEFORE_OTHERS if page.in_memory else Event.DONE)
+    while page.state is State.COMPLETE:
+        parent = page.parent
+        if parent is None or parent.is_split or parent.state is State.COMMITTED:
+            _commit(page, sink)
+        else:
+            page.move(Event.HELD)
+            parent.deferred.append(page)
+        if page.row is not None or parent is None:
+            return
+        parent.in_memory -= 1
+        if parent.in_memory or parent.state is not State.WAITING:
+            return
+        page = parent
+        page.move(Event.READY)
+
+
+def split(page: Page, sink: Sink) -> None:
+    """Commit what waits for *page* without it, and what it leads to from now on."""
+    page.is_split = True
+    _release(page, sink)
+
+
+def _commit(page: Page, sink: Sink) -> None:
+    page.move(Event.FREE)
+    sink.commit(page)
+    _release(page, sink)
+
+
+def _release(page: Page, sink: Sink) -> None:
+    """Commit what waits for *page* alone, and in turn what waits for that."""
+    pages = [page]
+    while pages:
+        page = pages.pop()
+        for key, request in page.held.items():
+            sink.write(key, request)
+        page.held.clear()
+        for child in page.deferred:
+            child.move(Event.FREE)
+            sink.commit(child)
+        pages += reversed(page.deferred)
+        page.deferred = []
+
+
+def check(page: Page) -> None:
+    """Assert what always holds of *page*."""
+    assert page.in_memory >= 0
+    assert page.state is not State.COMPLETE, "a state in passing"
+    assert (page.state is State.WAITING) <= (page.in_memory > 0)
+    assert (page.state in {State.DEFERRED, State.COMMITTED}) <= (not page.in_memory)
+    assert (page.state is State.COMMITTED or page.is_split) <= (not page.held and not page.deferred)
+    assert all(child.parent is page and child.state is State.DEFERRED for child in page.deferred)
+    assert (page.state is State.DEFERRED) <= (page.parent is not None)

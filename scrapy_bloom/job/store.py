@@ -271,8 +271,7 @@ class JobStore(MemoryStore):
         page.slot = key.slot
         self._last_id += 1
         self.in_memory.push(key, self._last_id, page)
-        # If nobody knows which page led to it, each page in progress may have.
-        self._open_pages.wait_for(page, self.in_flight.values() if parent is None else [parent], error)
+        self._open_pages.keep_in_memory(page, parent, error)
 
     def pop(self) -> tuple[Request, bool] | None:
         """Return the next request, those in memory first as in Scrapy, and whether it survives the process; or None."""
@@ -293,8 +292,7 @@ class JobStore(MemoryStore):
                     logger.exception("A pending request of %s cannot be read; a later run tries again", lane.key.slot)
                 continue
             page = self.in_flight[id(request)] = Page(request, lane.key.slot, Row(lane.id, id_), mark)
-            if (holder := self._open_pages.holders.get(id_)) is not None:
-                page.parents = (holder,)
+            page.parent = self._open_pages.holders.get(id_)
             return request, True
         return None
 
@@ -302,7 +300,7 @@ class JobStore(MemoryStore):
         """Note that the engine is done with *page*: its row goes with the commit that has all that depends on it."""
         del self.in_flight[id(page.request)]
         self.frontier.done(page.slot, is_page=page.result.has_answer)
-        if page.row is None or page.parents or page in self._open_pages.waited_for:
+        if page.row is None or page.parent is not None or page in self._open_pages.waited_for:
             self._open_pages.done(page, self._commits.batch)
             return
         page.state = State.COMMITTED  # the usual page, without further calls: they would take 2 us
@@ -313,6 +311,11 @@ class JobStore(MemoryStore):
             batch.done.append(page.row)
         else:
             self.frontier.taken.discard(page.row.id)
+
+    def check(self) -> None:
+        """Assert what always holds, for tests."""
+        super().check()
+        self._open_pages.check(self.in_flight.values())
 
     # -- commits -----------------------------------------------------------------------------------------------------
 

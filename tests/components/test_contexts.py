@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Places:
-    """Spider middleware, item pipeline and extension: notes which page each call belongs to."""
+    """Middleware of both kinds, item pipeline and extension: notes which page each call belongs to."""
 
     def __init__(self, crawler: Crawler) -> None:
         self.crawler, self.notes = crawler, getattr(crawler, "notes", {})
@@ -44,6 +44,13 @@ class Places:
     def note(self, place: str) -> None:
         page = Crawl.of(self.crawler).pages.current()
         self.notes.setdefault(place, []).append(page and page.request.url.rpartition("/")[2])
+
+    async def process_request(self, request: Request, spider: Any = None) -> None:
+        self.note(f"download of {request.url.rpartition('/')[2]}")
+
+    def process_response(self, request: Request, response: Any, spider: Any = None) -> Any:
+        self.note(f"download of {request.url.rpartition('/')[2]}")
+        return response
 
     def process_spider_output(self, response: Any, result: Any, spider: Any = None) -> Any:
         for output in result:
@@ -124,6 +131,7 @@ def test_every_call_knows_its_page(tmp_path: Path, reactor: str) -> None:
         "SPIDER": f"{__name__}.FourWays",
         "SPIDER_MIDDLEWARES": {places: 500},
         "ITEM_PIPELINES": {places: 500},
+        "DOWNLOADER_MIDDLEWARES": {places: 500},
         "EXTENSIONS": {places: 500},
         "TWISTED_REACTOR": f"twisted.internet.{reactor}",
     }
@@ -138,5 +146,6 @@ def test_every_call_knows_its_page(tmp_path: Path, reactor: str) -> None:
         assert notes[f"middleware of {page}"] == [page] * 6
         assert notes[f"handler of {page}"] == [page] * 3
         assert notes[f"pipeline of {page}"] == [page] * 6
+        assert notes[f"download of {page}"] == [page] * 2
         for way in ("yielded", "by-callback", "by-pipeline"):
             assert notes[f"scheduled {page}-{way}"] == [page] * 3

@@ -21,6 +21,7 @@ PARTS = [
     "scrapy.core.engine._Slot.inprogress",
     "scrapy.core.engine._Slot.nextcall",
     "scrapy.core.downloader.Slot.delay",
+    "scrapy.core.engine.ExecutionEngine._download",
     "scrapy.core.engine.ExecutionEngine._handle_downloader_output",
     "scrapy.core.scraper.Scraper.handle_spider_output_async",
     "scrapy.core.scraper.Scraper.handle_spider_error",

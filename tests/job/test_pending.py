@@ -45,7 +45,7 @@ class Fetch:
     url: str
     is_filtered: bool
     parents: list[Fetch]
-    """The page that led to it; of a request in memory only whose page is unknown, all that were in flight."""
+    """The page that led to it, if it is known."""
     children: list[Fetch] = field(default_factory=list)
     is_ended: bool = False
     fails: bool = False
@@ -128,7 +128,7 @@ class PendingRequests(RuleBasedStateMachine):
         assert self.engine.push(request) == [is_new]
         if not is_new:
             return
-        fetch = Fetch(number, url, is_filtered, parents if is_known or url in IN_MEMORY else [])
+        fetch = Fetch(number, url, is_filtered, parents if is_known else [])
         for parent in fetch.parents:
             parent.children.append(fetch)
         self.fetches[number] = fetch
@@ -182,6 +182,10 @@ class PendingRequests(RuleBasedStateMachine):
         if all(map(self.waits, self.queue)):
             assert self.engine.start() is None
             assert not self.engine.scheduler.has_pending_requests()
+
+    @invariant()
+    def the_store_is_consistent(self) -> None:
+        self.engine.store.check()
 
     @invariant()
     def as_many_are_pending(self) -> None:
