@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from benchmarks.sites.draw import Answer
@@ -25,7 +24,6 @@ class Program:
         self.salt = f"{type(self).__name__} {seed}"
         self.start = self.host + self.home
         self.honest: dict[str, str] = {}
-        self.traps: list[Any] = []
         self.count = 0
         self.make()
 

@@ -88,7 +88,6 @@ class Trap:
     """The links to the trap from a page of its host."""
     params: Sequence[str] = ()
     pattern: re.Pattern[str] | None = None
-    brings_something: bool = False
     drawn: Any = None
 
     def __post_init__(self) -> None:
@@ -140,7 +139,6 @@ def shown(title: str, links: Links, html: str = "") -> Page:
 def endless(
     draw: Callable[[Trap], Any] | None = None,
     on_page: Callable[[Trap, str], Links] | None = None,
-    brings_something: bool = False,
 ) -> Callable[[Callable[[Trap, Ask], Page]], Callable[[Trap], None]]:
     """Make a trap of a function that answers to all that is asked for below the trap's root.
 
@@ -152,7 +150,6 @@ def endless(
         def make(t: Trap) -> None:
             t.serve = partial(serve, t)
             t.drawn = draw(t) if draw else None
-            t.brings_something = brings_something
             if on_page:
                 t.on_page = partial(on_page, t)
             else:

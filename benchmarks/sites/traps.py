@@ -358,7 +358,7 @@ def soft_404(t: Trap, ask: Ask) -> Page:
     return shown("Not found", links, f"<p>Sorry, {ask.url} could not be found.</p><p>Did you mean one of these?</p>")
 
 
-@endless(lambda t: t.rng.random() < 0.5, brings_something=True)
+@endless(lambda t: t.rng.random() < 0.5)
 def babble(t: Trap, ask: Ask) -> Page:
     """New text on every page, without end."""
     base = ask.path.rstrip("/") if t.drawn and ask.path.count("/") < 9 else t.root
@@ -366,7 +366,7 @@ def babble(t: Trap, ask: Ask) -> Page:
     return Page(t.wording.name(ask.url), "text", f"{t.draws.salt} {ask.url}", 6, links)
 
 
-@endless(brings_something=True)
+@endless()
 def map_tiles(t: Trap, ask: Ask) -> Page:
     """A map that goes on in all directions, with new numbers everywhere."""
     x, y, z = (ask.number(key, 5) for key in "xyz")
@@ -384,7 +384,7 @@ def thesaurus(t: Trap, ask: Ask) -> Page:
     return shown(title, links, f"<p>{title} has {len(links)} narrower terms.</p>")
 
 
-@endless(brings_something=True)
+@endless()
 def comments(t: Trap, ask: Ask) -> Page:
     """The newest comments, a sentence each, back to the beginning of time."""
     at = ask.number("before", 900_000)
