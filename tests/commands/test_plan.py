@@ -45,12 +45,3 @@ def test_the_settings_can_be_pasted(capsys: pytest.CaptureFixture[str]) -> None:
         exec(line, pasted)
     assert (pasted["BLOOM_CAPACITY"], pasted["BLOOM_ERROR_RATE"]) == (25_000_000, 1e-4)
     assert "ADDONS" in pasted
-
-
-@pytest.mark.parametrize("arguments", [["--urls", "0"], ["--urls", "many"], ["--urls", "1e6", "--error-rate", "1"]])
-def test_what_is_out_of_range_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """The message names the argument and its range."""
-    with pytest.raises(SystemExit) as ended:
-        main(["plan", *arguments])
-    assert ended.value.code == 2
-    assert f"argument {arguments[-2]}: '{arguments[-1]}' is no" in capsys.readouterr().err

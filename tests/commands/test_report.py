@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from scrapy import Request
 
-from scrapy_bloom.commands.charts import time_chart
 from scrapy_bloom.commands.command_line import main
 from scrapy_bloom.commands.terminal import OK
 from scrapy_bloom.crawl.estimate import Left, left_in_words
@@ -126,23 +125,6 @@ def test_a_later_run_forgets_why_one_ended(job: Path, answer: Answer) -> None:
     with opened(job, {"BLOOM_CAPACITY": 40, "BLOOM_FORGET_FAILED": True}, spider=Books) as engine:
         engine.commit()
         assert answer("info", job)[1]["finish_reason"] is None
-
-
-@pytest.mark.parametrize(
-    ("seconds", "shown"),
-    [
-        (1, "less than a minute"),
-        (60, "1 minute"),
-        (3540, "59 minutes"),
-        (3600, "1 hour"),
-        (5425, "1 hour 30 minutes"),
-        (7260, "2 hours 1 minute"),
-    ],
-)
-def test_time_is_in_whole_hours_and_minutes(seconds: float, shown: str) -> None:
-    """Nobody thinks in a hundredth of an hour."""
-    chart = time_chart("Crawled", [0.0, seconds / 3600], {"pages": [0, 1]})
-    assert f">{shown} of crawling<" in chart
 
 
 def test_a_job_without_a_course_has_a_page(job: Path, answer: Answer) -> None:

@@ -172,7 +172,7 @@ def test_a_worker_that_slept_over_its_lease_goes_on(join: Join, server: RedisSer
     the one that is done first.
     """
     with LosingProxy(server.port) as proxy:
-        slow = join(proxy.url, "slow", lease_seconds=0.5)
+        slow = join(proxy.url, "slow", lease_seconds=2)
         for name in ("first", "second"):
             slow.send(link(name))
         mine = dict(take(slow)[::-1] for _ in range(2))
@@ -195,10 +195,10 @@ def test_a_worker_that_waits_for_long_says_for_what(
     join: Join, server: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     """If nothing happens for two leases, a WARNING names the worker that has what is outstanding."""
-    busy = join(server.url, "busy", lease_seconds=0.5)
+    busy = join(server.url, "busy", lease_seconds=2)
     busy.send(link("page"))
     ticket, _ = take(busy)
-    idle = join(server.url, "idle", lease_seconds=0.5)
+    idle = join(server.url, "idle", lease_seconds=2)
     wait_until(lambda: any("busy" in record.getMessage() for record in caplog.records), "the log says who is busy")
     busy.send(Done(ticket))
     wait_until(lambda: not len(idle), "the end is seen")

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 ZOO = {species.name: species for module in OWN for species in species_in(module)}
 IN_FLEETS = [species for species in ZOO.values() if applies("fleet", species)] + [random_spider(n) for n in range(6)]
 TEAM = 10
-FAST = ["LoginThenHome", "ItemsOfStart", "ShortLinks", "RotatingProxies", "Failing", "Outputs", "NestedClosures"]
-FAST += ["PartsOfItem", "FirstPageByRule", "ThroughCache", "TypesAndFiles", "AppendsToOld"]
+FAST = ["LoginThenHome", "ItemsOfStart", "RotatingProxies", "Outputs", "NestedClosures", "FirstPageByRule"]
+FAST += ["TypesAndFiles", "AppendsToOld"]
 
 
 @pytest.fixture(scope="session")
