@@ -22,10 +22,11 @@ PACKAGE = ROOT / "scrapy_bloom"
 MOST_LINES = 400
 MOST_COMPLEX = 15
 MOST_ATTRIBUTES = 15
-FLOOR = {"errors", "filter", "url", "loops", "settings"}
+FLOOR = {"errors", "filter", "url", "loops", "settings", "signals"}
 STORES = {"frontier", "job", "fleet"}
 MAY_IMPORT = {
     "errors": set(),
+    "signals": set(),
     "filter": {"errors"},
     "url": {"errors"},
     "loops": {"errors", "url"},

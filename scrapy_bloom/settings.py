@@ -29,6 +29,20 @@ MAX_CAPACITY = 10**12
 
 
 @dataclass(frozen=True)
+class ChangesOptions:
+    """The parts of ``BLOOM_CHANGES``."""
+
+    key: tuple[str, ...] = ()
+    """Fields that name an item; empty: its page, its class and its place among the items of that class there."""
+    ignore: tuple[str, ...] = ()
+    """Fields that do not count."""
+    field: str = ""
+    """Field that receives ``new`` or ``changed``; "": none does."""
+    code: str = ""
+    """Takes the place of the digest of the spider's code; "": nothing does."""
+
+
+@dataclass(frozen=True)
 class BloomSettings:
     """What a user may set. Each attribute is the setting ``BLOOM_`` with the attribute's name in capitals."""
 
@@ -48,6 +62,8 @@ class BloomSettings:
     """Directory that lists the pages that gave an item in earlier runs, to skip them; True: ``.scrapy/delta``."""
     delta_reset: bool = False
     """Whether to forget these pages before the crawl."""
+    changes: ChangesOptions | Literal[False] = False
+    """How items of one cycle are compared with those of the last; False: not at all."""
     pages_per_host: Mapping[str, int | None] | None = None
     """Most pages of each host; ``"*"`` is every other host. Further requests stay in the queue. None: no limit."""
     redis_url: str | None = None
@@ -83,9 +99,20 @@ class BloomSettings:
                     problems += error.problems
                 except (TypeError, ValueError, OverflowError, RecursionError):
                     problems.append(f"{name} must be {allowed}, not {_shown(name, value)}")
-        if problems:
+        if problems := problems + _contradictions(values, settings):
             raise SettingsError(problems)
         return cls(**values)
+
+
+def _contradictions(values: Mapping[str, Any], settings: BaseSettings) -> list[str]:
+    """Return which settings do not go together."""
+    if not values.get("changes"):
+        return []
+    others = [f"BLOOM_{name.upper()}" for name in ("delta", "redis_url") if values.get(name)]
+    problems = [f"BLOOM_CHANGES does not work together with {name}: take one of them out" for name in others]
+    if not settings.get("JOBDIR"):
+        problems.append("BLOOM_CHANGES needs a JOBDIR, which keeps what the last cycle knew")
+    return problems
 
 
 def _number(value: Any, low: float, high: float) -> float:
@@ -113,6 +140,21 @@ def _loop_guard(value: Any) -> LoopOptions | Literal[False]:
     if hasattr(value, "items"):  # a dict, or Scrapy's BaseSettings, which it makes of dicts in places
         return options_of(dict(value.items()))
     return LoopOptions() if _truth(value) else False
+
+
+def _changes(value: Any) -> ChangesOptions | Literal[False]:
+    """Read a truth value or a dict of options, also in JSON."""
+    value = _unpacked(value)
+    if not hasattr(value, "items"):
+        return ChangesOptions() if _truth(value) else False
+    options = dict(value.items())
+    for name in ("key", "ignore"):
+        names = options.get(name, ())
+        options[name] = (names,) if isinstance(names, str) else tuple(names)
+    changes = ChangesOptions(**options)  # TypeError if a name is unknown
+    if not all(isinstance(text, str) for text in (*changes.key, *changes.ignore, changes.field, changes.code)):
+        raise ValueError
+    return changes
 
 
 def _pages_per_host(value: Any) -> dict[str, int | None]:
@@ -190,6 +232,10 @@ _KNOWN: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "BLOOM_FORGET_FAILED": ("True or False", _truth),
     "BLOOM_DELTA": ("a directory, True or False", _directory),
     "BLOOM_DELTA_RESET": ("True or False", _truth),
+    "BLOOM_CHANGES": (
+        'True, False or a dict such as {"key": ["sku"], "ignore": ["scraped_at"], "field": "change"}',
+        _changes,
+    ),
     "BLOOM_PAGES_PER_HOST": (
         'a whole number of pages from 1, or a dict such as {"*": 1000, "example.com": 50000, "example.org": None}',
         _pages_per_host,

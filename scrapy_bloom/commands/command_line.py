@@ -32,6 +32,7 @@ COMMANDS = {
     "export": ("take a job back to Scrapy's own queue and filter", "jobs/books"),
     "requeue": ("put requests that failed back into the queue", "jobs/books --failed"),
     "forget": ("take URLs back: a later link to them is followed again", "jobs/books https://example.com/"),
+    "changes": ("say what is new, changed or gone since the last cycle", "jobs/books --gone"),
     "report": ("write one page about a crawl", "jobs/books -o books.html"),
     "crawl": ("run a spider in several processes that share its pending requests", "books --workers 4 -o items.jl"),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from scrapy_bloom.components.changes import ChangesMiddleware
 from scrapy_bloom.components.loop_guard import LoopGuardMiddleware
 from scrapy_bloom.components.politeness import PolitenessMiddleware
 from scrapy_bloom.crawl.startup import job_directory, log_start_errors
@@ -44,6 +45,8 @@ class Addon:
                 settings["EXTENSIONS"].set(_SCRAPYS_FEEDS, None, "addon")
                 settings["EXTENSIONS"].set("scrapy_bloom.FeedExporter", extensions[_SCRAPYS_FEEDS], "addon")
         settings.setdefault_in_component_priority_dict("DOWNLOADER_MIDDLEWARES", PolitenessMiddleware, 1000)
+        if str(settings.get("BLOOM_CHANGES")) not in _OFF:
+            settings.setdefault_in_component_priority_dict("DOWNLOADER_MIDDLEWARES", ChangesMiddleware, 10_000)
         if has_guard:
             settings.setdefault_in_component_priority_dict("SPIDER_MIDDLEWARES", LoopGuardMiddleware, 950)
 

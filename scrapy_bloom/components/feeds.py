@@ -26,6 +26,7 @@ from scrapy_bloom.components.feed_format import (
     without_postprocessing,
 )
 from scrapy_bloom.crawl.crawl import Crawl
+from scrapy_bloom.crawl.in_progress import ITEM
 from scrapy_bloom.frontier.round_trip import PICKLE_PROTOCOL
 from scrapy_bloom.job.feedfile import FileFeedStorage, goes_on, size_of
 from scrapy_bloom.job.feeds import path_now, place_of
@@ -208,6 +209,8 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
             else:
                 kept = self._copied(item) if kept is None else kept
                 page.gave.append((name, kept))
+                if (given := ITEM.get()) is not None:
+                    given.copy = kept
         super().item_scraped(item, spider)
 
     def _copied(self, item: Any) -> Any:

@@ -113,6 +113,8 @@ class DurableScheduler(BaseScheduler):
         except BloomError as error:
             crawl.fail(error)
             return False
+        if crawl.changes is not None and parent is not None and not (fingerprint and is_durable):
+            crawl.changes.of(parent).needs_answer = True  # nothing else would make the request again
         if place is not None and is_durable:
             crawl.parts.start_urls.take_in(place)
         self.stats.inc_value("scheduler/enqueued/disk" if is_durable else "scheduler/enqueued/memory")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from scrapy_bloom.crawl.delta import Delta
     from scrapy_bloom.crawl.failures import Failures
     from scrapy_bloom.crawl.progress import Progress
+    from scrapy_bloom.crawl.spider_changes import SpiderChanges
     from scrapy_bloom.frontier.page import FailedRow, Page
     from scrapy_bloom.job.feed_journal import FeedJournal
     from scrapy_bloom.job.records import Batch
@@ -41,10 +42,11 @@ class CommitParts(Parts):
         self._spider_state = SpiderState()
         self._store: JobStore | None = None
         self._delta: Delta | None = None
+        self._changes: SpiderChanges | None = None
 
-    def begin(self, store: JobStore | None, delta: Delta | None) -> None:
+    def begin(self, store: JobStore | None, delta: Delta | None, changes: SpiderChanges | None) -> None:
         """Go on with what the last run noted in *store*, the store of a job."""
-        self._store, self._delta = store, delta
+        self._store, self._delta, self._changes = store, delta, changes
         if store is None:
             return
         self._spider_state.begin(store)
@@ -59,6 +61,8 @@ class CommitParts(Parts):
         for feed, item in page.gave:
             if not self.feeds.write(feed, item):
                 page.note_item(failed=True)
+                if self._changes is not None:
+                    self._changes.lost_copy(page, item)
         page.gave.clear()
         if page.state is not State.COMMITTED:  # its items are committed in parts
             return
@@ -66,6 +70,8 @@ class CommitParts(Parts):
             self._failed += self._failures.rows_of(page.request, page.result.reason)
         elif self._delta is not None:
             self._delta.done(page)
+        if self._changes is not None:
+            self._changes.take(page)
 
     def flush(self) -> None:
         """Hand what was written to the feeds to the operating system: a kill does not lose it."""
@@ -85,6 +91,8 @@ class CommitParts(Parts):
         batch.failed += self._failed
         self._failed.clear()
         self._progress.prepare_commit(batch, self._store)
+        if self._changes is not None:
+            batch.changes = self._changes.rows()
 
     def written(self) -> None:
         """Append to the feeds what the transaction that is written notes of them."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from scrapy import signals
-from scrapy.exceptions import CloseSpider
+from scrapy.exceptions import CloseSpider, DontCloseSpider
 
 from scrapy_bloom.crawl.commit_parts import CommitParts
 from scrapy_bloom.crawl.decisions import Decisions
@@ -27,6 +27,7 @@ from scrapy_bloom.crawl.hooks import IN_PROGRESS, wake_engine, watch_engine
 from scrapy_bloom.crawl.in_progress import PagesInProgress
 from scrapy_bloom.crawl.opening import Opening
 from scrapy_bloom.crawl.progress import Progress
+from scrapy_bloom.crawl.spider_changes import SpiderChanges
 from scrapy_bloom.crawl.startup import (
     end_crawl,
     has_engine_started,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.statscollectors import StatsCollector
 
+    from scrapy_bloom.frontier.page import Page
     from scrapy_bloom.frontier.store import Store
     from scrapy_bloom.url.fingerprint import Fingerprints
 
@@ -123,7 +125,8 @@ class Crawl:
         fingerprints = fingerprints_of(crawler)
         self.decisions = Decisions(fingerprints, self.guard, self.progress, self.open)
         self.failures = Failures(crawler)
-        self.pages = PagesInProgress(self.failures.statuses, self._take_back)
+        self.changes: SpiderChanges | None = None
+        self.pages = PagesInProgress(self.failures.statuses, self._take_back, self._takes_item)
         self.parts = CommitParts(crawler, self.failures, self.progress)
 
     @property
@@ -163,13 +166,16 @@ class Crawl:
             has_feeds = type(self.parts.feeds) is not Feeds
             self.delta.begin(store, of_request, current, has_feeds=has_feeds)
             self.progress.lost_elsewhere = self.delta.expected_lost
-        self.parts.begin(self.job, self.delta)
+        if self.settings.changes and self.job is not None:
+            self.changes = SpiderChanges(self.crawler, self.job, self.settings.changes, self.decisions.fingerprints)
+        self.parts.begin(self.job, self.delta, self.changes)
         self.failures.begin(store)
         watch_engine(self.pages, self.crawler, self.done if self.setup.scheduler else None)
         if IN_PROGRESS not in self.pages.missing_hooks:  # without it no page is ever done, and its items would wait
             self.pages.in_flight = store.in_flight
         if self.setup.scheduler:
             self.crawler.signals.connect(self._end_with_requests, signal=signals.spider_idle)
+            self.crawler.signals.connect(self._sweep, signal=signals.spider_idle)
         self.crawler.signals.connect(self._end, signal=signals.engine_stopped)
         self._timer = repeat(self.tick, TICK_SECONDS)
         self.progress.opened(list(filter(None, (self.setup.filter, self.setup.scheduler))), store, self.guard)
@@ -182,6 +188,8 @@ class Crawl:
         if self.jobdir is None:
             return opening.in_memory(self.parts)
         earlier_feeds = opening.begin_anew(self.jobdir) if self.delta is not None else ()
+        if self.settings.changes:
+            opening.begin_cycle(self.jobdir)
         return opening.in_job(self.jobdir, self.parts, earlier_feeds)
 
     def close(self, reason: str) -> None:
@@ -208,6 +216,8 @@ class Crawl:
             self.flush()
         except BloomError as error:
             self.fail(error)
+        if self.changes is not None and reason == "finished" and not (len(self.store) or self.has_failed):
+            self.changes.end()
         self.progress.closing()
         if self.delta is not None:
             self.delta.crawl_closes()
@@ -260,6 +270,14 @@ class Crawl:
         if self.guard is not None:
             self.guard.done(page)
         self.store.done(page)
+
+    def _takes_item(self, page: Page, item: object) -> bool:
+        return self.changes is None or self.changes.takes(page, item)
+
+    def _sweep(self) -> None:
+        """Go on with requests of earlier cycles when nothing is pending."""
+        if self.changes is not None and self.changes.sweep():
+            raise DontCloseSpider
 
     def _take_back(self, request: Request) -> None:
         """With ``BLOOM_FORGET_FAILED``, make *request* of another scheduler, which failed, new again."""

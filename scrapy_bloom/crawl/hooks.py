@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy import Request
 from scrapy.core.downloader import Slot as DownloaderSlot
+from scrapy.exceptions import IgnoreRequest
 from scrapy.extensions.feedexport import FeedExporter
 from scrapy.linkextractors import LinkExtractor
 from scrapy.linkextractors.lxmlhtml import LxmlParserLinkExtractor
@@ -108,7 +109,7 @@ def watch_engine(pages: PagesInProgress, crawler: Crawler, done: Callable[[Reque
     if "engine._handle_downloader_output" not in missing:
         engine._handle_downloader_output = _in_context(pages, engine._handle_downloader_output)
     if "engine.scraper.handle_spider_output_async" not in missing:
-        engine.scraper.handle_spider_output_async = _keeping_context(engine.scraper)
+        engine.scraper.handle_spider_output_async = _keeping_context(pages, engine.scraper)
     if "engine.scraper.handle_spider_error" not in missing:
         engine.scraper.handle_spider_error = _telling_errors(pages, engine.scraper.handle_spider_error)
 
@@ -118,6 +119,10 @@ def wake_engine(crawler: Crawler) -> None:
     next_call: Any = getattr(getattr(crawler.engine, "_slot", None), "nextcall", None)
     if hasattr(next_call, "schedule"):  # otherwise LOSSES says what is lost
         next_call.schedule()
+
+
+class NotModified(IgnoreRequest):
+    """The answer to a conditional request of ours was 304. Nobody but us gets to see it."""
 
 
 class InProgress(set["Request"]):
@@ -142,6 +147,8 @@ def _in_context(pages: PagesInProgress, original: Callable[..., Any]) -> Callabl
 
     def handle_downloader_output(result: Any, request: Request) -> Any:
         pages.result_came(request, result)
+        if isinstance(getattr(result, "value", None), NotModified):
+            return None
         token = CURRENT.set(pages.of_request(request))
         try:
             return original(result, request)
@@ -164,7 +171,7 @@ def _downloading_in_context(pages: PagesInProgress, original: Callable[..., Any]
     return download
 
 
-def _keeping_context(scraper: Any) -> Callable[..., Any]:
+def _keeping_context(pages: PagesInProgress, scraper: Any) -> Callable[..., Any]:
     """Have *scraper* draw and process outputs in the context of their page.
 
     Before Scrapy 2.14, and without asyncio, a Cooperator of Twisted does both, in a context of its own.
@@ -175,39 +182,53 @@ def _keeping_context(scraper: Any) -> Callable[..., Any]:
         page = CURRENT.get()
         drawing: Callable[..., Any] = _drawing_async if isinstance(result, AsyncIterator) else _drawing
         of_page = copy(scraper)
-        of_page._process_spidermw_output = partial(_processing, page, scraper._process_spidermw_output)
-        await original(of_page, drawing(page, result), request, response)
+        of_page._process_spidermw_output = partial(_processing, pages, page, scraper._process_spidermw_output)
+        if hasattr(scraper, "_process_spidermw_output_async"):  # from Scrapy 2.14 on
+            processing = partial(_processing_async, pages, page, scraper._process_spidermw_output_async)
+            of_page._process_spidermw_output_async = processing
+        await original(of_page, drawing(pages, page, result), request, response)
 
     return handle_spider_output_async
 
 
-def _processing(page: Page | None, original: Callable[..., Any], output: Any, response: Any) -> Any:
+def _processing(
+    pages: PagesInProgress, page: Page | None, original: Callable[..., Any], output: Any, response: Any
+) -> Any:
     token = CURRENT.set(page)
     try:
-        return original(output, response)
+        return original(output, response) if pages.takes(page, output) else None
     finally:
         CURRENT.reset(token)
 
 
-def _drawing(page: Page | None, outputs: Iterable[Any]) -> Iterator[Any]:
+async def _processing_async(
+    pages: PagesInProgress, page: Page | None, original: Callable[..., Any], output: Any, response: Any
+) -> None:
+    if pages.takes(page, output):
+        await original(output, response)
+
+
+def _drawing(pages: PagesInProgress, page: Page | None, outputs: Iterable[Any]) -> Iterator[Any]:
     iterator = iter(outputs)
     while True:
         token = CURRENT.set(page)
         try:
             output = next(iterator)
         except StopIteration:
+            pages.set_processed(page)
             return
         finally:
             CURRENT.reset(token)
         yield output
 
 
-async def _drawing_async(page: Page | None, outputs: AsyncIterator[Any]) -> AsyncIterator[Any]:
+async def _drawing_async(pages: PagesInProgress, page: Page | None, outputs: AsyncIterator[Any]) -> AsyncIterator[Any]:
     while True:
         token = CURRENT.set(page)
         try:
             output = await outputs.__anext__()
         except StopAsyncIteration:
+            pages.set_processed(page)
             return
         finally:
             CURRENT.reset(token)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scrapy import Request
 from scrapy.exceptions import CloseSpider, IgnoreRequest
@@ -14,9 +14,14 @@ from scrapy_bloom.frontier.page import ANSWERED, Outcome, Page, Result
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
+    from scrapy_bloom.crawl.changes import GivenItem
+
 CURRENT: ContextVar[Page | None] = ContextVar("scrapy_bloom_page", default=None)
 """The page whose result is being processed: by middlewares, its callback, item pipelines and signal handlers. Tasks and
 timers that these start inherit it."""
+
+ITEM: ContextVar[GivenItem | None] = ContextVar("scrapy_bloom_item", default=None)
+"""With ``BLOOM_CHANGES``, the item that is being processed by pipelines and signal handlers."""
 
 
 class PagesInProgress:
@@ -25,11 +30,17 @@ class PagesInProgress:
     Args:
         failing_statuses: ``RETRY_HTTP_CODES``.
         take_back: Called with a request of another scheduler that has failed.
+        takes_item: Returns whether an item that a page has given goes on to the pipelines.
 
     """
 
-    def __init__(self, failing_statuses: Collection[int], take_back: Callable[[Request], None]) -> None:
-        self._failing_statuses, self._take_back = failing_statuses, take_back
+    def __init__(
+        self,
+        failing_statuses: Collection[int],
+        take_back: Callable[[Request], None],
+        takes_item: Callable[[Page, Any], bool],
+    ) -> None:
+        self._failing_statuses, self._take_back, self._takes_item = failing_statuses, take_back, takes_item
         self.missing_hooks: list[str] = []
         """Private Scrapy APIs that we rely on and this Scrapy does not have."""
         self.in_flight: Mapping[int, Page] = {}
@@ -65,6 +76,16 @@ class PagesInProgress:
         exception = getattr(downloaded, "value", downloaded)
         refused = isinstance(exception, IgnoreRequest)
         return Result(Outcome.REFUSED) if refused else Result(Outcome.FAILED, type(exception).__name__)
+
+    def takes(self, page: Page | None, output: object) -> bool:
+        """Return whether *output* of the callback of *page* goes on; a request does."""
+        return page is None or isinstance(output, Request) or self._takes_item(page, output)
+
+    @staticmethod
+    def set_processed(page: Page | None) -> None:
+        """Note that all output of the callback of *page* was taken."""
+        if page is not None:
+            page.is_processed = True
 
     def callback_raised(self, request: Request, exception: BaseException) -> None:
         """Note that the callback or errback of *request* raised *exception*. To Scrapy, CloseSpider is not an error."""

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import logging
 import shutil
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from scrapy_bloom.errors import UnusableError, counted
 from scrapy_bloom.filter.chain import ScalableBloomFilter
-from scrapy_bloom.filter.directory import open_filter
-from scrapy_bloom.filter.lock import is_locked
+from scrapy_bloom.filter.directory import FORGOTTEN_NAME, open_filter
+from scrapy_bloom.filter.lock import is_locked, lock_directory
 from scrapy_bloom.frontier.memory_store import MemoryStore
 from scrapy_bloom.frontier.order import Order
 from scrapy_bloom.frontier.pages_per_host import PagesPerHost
 from scrapy_bloom.job.consistency import show_pending
-from scrapy_bloom.job.database import NAME
+from scrapy_bloom.job.database import NAME, Database
 from scrapy_bloom.job.inspect import DIRECTORY, inspect_job
 from scrapy_bloom.job.store import JobStore, Owner
 from scrapy_bloom.job.takeover import block_scrapys_scheduler, finish_export, import_queue, import_seen
@@ -126,6 +127,24 @@ class Opening:
             logger.info("The job in %s has ended, and this delta crawl begins anew; it is kept as %s", jobdir, last)
             return job.feeds
         return ()
+
+    def begin_cycle(self, jobdir: Path) -> None:
+        """Empty the filter of a job with ``BLOOM_CHANGES`` that has ended: each page is looked at again.
+
+        Raises:
+            BloomError: It is in use, or damaged.
+
+        """
+        directory = jobdir / DIRECTORY
+        if not (directory / NAME).exists():
+            return
+        with lock_directory(directory), closing(Database(directory / NAME)) as database:
+            if not database.state.is_finished or database.state.spider != self._spider_name:
+                return
+            for path in (*sorted(directory.glob("layer-*.bloom")), directory / FORGOTTEN_NAME):
+                path.unlink(missing_ok=True)
+            shutil.rmtree(directory / "novelty", ignore_errors=True)
+            database.begin_cycle()
 
     def _order(self, *, in_job: bool) -> Order:
         in_any = Order(by_slot=False, is_lifo=(True, True))

@@ -128,6 +128,12 @@ class Page:
     """Whether the loop guard has seen the answer."""
     fingerprint: bytes | None = None
     """Of a request in memory only: it is written with the page."""
+    body: bytes | None = None
+    """The request as it was stored; None: it is in memory only."""
+    changes: Any = None
+    """What :mod:`scrapy_bloom.crawl.changes` knows of it; None: nothing."""
+    is_processed: bool = False
+    """Whether all output of the callback was taken."""
     result: Result = UNKNOWN
     gave: list[tuple[str, Any]] = field(default_factory=list)
     """Copies of its items, each with the name of a feed in ``FEEDS``."""

@@ -18,6 +18,7 @@ from zlib import crc32
 
 from scrapy_bloom.errors import DamagedError, UnusableError
 from scrapy_bloom.frontier.lanes import LaneRow
+from scrapy_bloom.job import changes
 from scrapy_bloom.job.records import Batch, FeedLength, FeedState, Figures, State
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ FIGURES_KEPT = 4_000
 UNREADABLE = (sqlite3.Error, UnicodeDecodeError)
 """What sqlite3 raises over a damaged file: also while it decodes its own message about that."""
 
-SCHEMA = """
+SCHEMA = (
+    """
 CREATE TABLE IF NOT EXISTS lane
     (id INTEGER PRIMARY KEY, slot TEXT, priority INTEGER, is_start INTEGER, kind TEXT, rows INTEGER);
 CREATE TABLE IF NOT EXISTS request (lane INTEGER, id INTEGER, body BLOB, PRIMARY KEY (lane, id)) WITHOUT ROWID;
@@ -48,6 +50,8 @@ CREATE TABLE IF NOT EXISTS figures
     (time REAL PRIMARY KEY, run INTEGER, urls INTEGER, duplicates INTEGER, pages INTEGER, failures INTEGER,
     http_errors INTEGER, spider_errors INTEGER, pending INTEGER, nbytes INTEGER, expected_lost REAL);
 """
+    + changes.SCHEMA
+)
 
 
 class Database:
@@ -130,6 +134,8 @@ class Database:
             self.writer.executemany("DELETE FROM figures WHERE time = ?", outdated)
             self._insert("INSERT OR REPLACE INTO figures VALUES", batch.figures)
             self._thin_figures()
+        if batch.changes is not None:
+            changes.write_rows(self.writer, batch.changes)
         run("DELETE FROM redo WHERE last_id <= ?", (redo_until,))
         if batch.fingerprints or state.last_id > before.last_id:  # without gaps: a gap says the filter is older
             prints = b"".join(
@@ -278,6 +284,13 @@ class Database:
         self._insert("REPLACE INTO note VALUES", [sealed("state", key, note), _noted(state)])
         self.writer.execute("COMMIT")
         self.state = state
+
+    def begin_cycle(self) -> None:
+        """Forget what belongs to the last cycle alone: figures of kinds and hosts, failed requests, the redo list."""
+        self.writer.executescript(
+            "BEGIN IMMEDIATE; DELETE FROM note WHERE topic IN ('kind', 'pages'); DELETE FROM failed; DELETE FROM redo; "
+            "COMMIT"
+        )
 
     def set_mark(self, key: str, note: bytes) -> None:
         """Put *note* on the state under *key*; b"" takes the note away."""

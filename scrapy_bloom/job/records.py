@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from scrapy_bloom.frontier.lanes import Lane
     from scrapy_bloom.frontier.page import FailedRow
+    from scrapy_bloom.job.changes import Rows
 
 
 class Figures(NamedTuple):
@@ -165,6 +166,8 @@ class Batch:
     """Fingerprints that are taken back with this commit. The filter forgets them once it is written."""
     put_back: list[int] = field(default_factory=list)
     """Ids of failed requests that are pending again."""
+    changes: Rows | None = None
+    """Pages and items of a crawl with ``BLOOM_CHANGES``."""
     figures: list[Figures] = field(default_factory=list)
     outdated_figures: list[float] = field(default_factory=list)
     """Times of the rows that *figures* replace."""
@@ -173,7 +176,9 @@ class Batch:
     def is_empty(self) -> bool:
         """Return whether there is nothing to write."""
         changes = self.added, self.done, self.fingerprints, self.feeds
-        return not any(changes) and not any((self.notes, self.failed, self.forgotten, self.put_back, self.figures))
+        return not any(changes) and not any(
+            (self.changes and self.changes.pages, self.notes, self.failed, self.forgotten, self.put_back, self.figures)
+        )
 
     def note(self, topic: str, bodies: Mapping[str, bytes]) -> None:
         """Write *bodies* on *topic*, by key."""

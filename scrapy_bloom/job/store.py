@@ -291,7 +291,7 @@ class JobStore(MemoryStore):
                 if self.unreadable == 1:
                     logger.exception("A pending request of %s cannot be read; a later run tries again", lane.key.slot)
                 continue
-            page = self.in_flight[id(request)] = Page(request, lane.key.slot, Row(lane.id, id_), mark)
+            page = self.in_flight[id(request)] = Page(request, lane.key.slot, Row(lane.id, id_), mark, body=body)
             page.parent = self._open_pages.holders.get(id_)
             return request, True
         return None

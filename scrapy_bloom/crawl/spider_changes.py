@@ -1,0 +1,254 @@
+"""Translates between Scrapy and :mod:`~scrapy_bloom.crawl.changes`: digests of items, requests and code; validators."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import logging
+import pickle
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+import scrapy
+from itemadapter import ItemAdapter
+from scrapy import signals
+from scrapy.utils.httpobj import urlparse_cached
+from scrapy.utils.serialize import ScrapyJSONEncoder
+
+from scrapy_bloom.crawl.changes import Changes
+from scrapy_bloom.crawl.hooks import NotModified
+from scrapy_bloom.crawl.in_progress import ITEM
+from scrapy_bloom.frontier import serialize
+from scrapy_bloom.frontier.page import Outcome
+from scrapy_bloom.frontier.serialize import MARK, OF_THE_LAST_TRY
+from scrapy_bloom.job.changes import DIGEST_BYTES, SWEPT_AT_ONCE
+from scrapy_bloom.signals import item_gone
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from scrapy import Request, Spider
+    from scrapy.crawler import Crawler
+    from scrapy.http import Response
+    from scrapy.settings import BaseSettings
+
+    from scrapy_bloom.crawl.changes import PageChanges
+    from scrapy_bloom.frontier.page import Page
+    from scrapy_bloom.job.changes import Rows
+    from scrapy_bloom.job.store import JobStore
+    from scrapy_bloom.settings import ChangesOptions
+    from scrapy_bloom.url.fingerprint import Fingerprints
+
+logger = logging.getLogger(__name__)
+
+_encoder = ScrapyJSONEncoder()
+_NOT_OF_THE_PAGE = {*OF_THE_LAST_TRY, "is_start_request", "download_timeout", "download_slot", "redirect_times"}
+"""Keys of ``meta`` that say how a request was made, and not what its page is."""
+_HEADERS = {"E": "If-None-Match", "M": "If-Modified-Since"}
+_CONDITIONAL = ("If-None-Match", "If-Modified-Since", "If-Match", "If-Unmodified-Since", "If-Range", "Range")
+
+
+def canonical(value: Any) -> Any:
+    """Return *value* as lists, texts and numbers that JSON writes in one way only.
+
+    Raises:
+        TypeError: It is of a type that Scrapy's JSON exporter does not take.
+
+    """
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return value
+    if isinstance(value, bytes):
+        return {"bytes": value.hex()}
+    if ItemAdapter.is_item(value) and not isinstance(value, dict):
+        value = ItemAdapter(value).asdict()
+    if isinstance(value, dict):
+        return {"dict": sorted(([canonical(key), canonical(of_key)] for key, of_key in value.items()), key=json.dumps)}
+    if isinstance(value, (list, tuple)):
+        return list(map(canonical, value))
+    if isinstance(value, (set, frozenset)):
+        return {"set": sorted(map(canonical, value), key=json.dumps)}
+    return _encoder.default(value)
+
+
+def digest_of(*values: Any) -> bytes:
+    """Return a digest of the :func:`canonical` forms of *values*. Raises TypeError if one has none."""
+    return blake2b(json.dumps(list(map(canonical, values))).encode(), digest_size=DIGEST_BYTES).digest()
+
+
+def code_digest(spider: Spider) -> bytes | None:
+    """Return a digest of the source of the class of *spider* and its bases outside of Scrapy, and of Scrapy's version.
+
+    None, with an INFO, if there is no source.
+    """
+    try:
+        sources = [
+            inspect.getsource(cls) for cls in type(spider).__mro__ if cls.__module__.split(".")[0] not in _LIBRARIES
+        ]
+    except (OSError, TypeError) as error:
+        logger.info(
+            "The source of %s cannot be read (%s): all pages are asked for in full", type(spider).__name__, error
+        )
+        return None
+    return digest_of(scrapy.__version__, sources)
+
+
+_LIBRARIES = {"builtins", "scrapy"}
+
+
+def request_digest(stored: bytes, code: bytes | None) -> int | None:
+    """Return a digest of the *stored* request and of the *code* that processes its page; None if one has none."""
+    attributes = pickle.loads(stored)  # noqa: S301 - as every request of the job
+    for name in (MARK, "dont_filter", "priority"):
+        attributes.pop(name, None)
+    attributes["meta"] = {
+        key: value for key, value in attributes.get("meta", {}).items() if key not in _NOT_OF_THE_PAGE
+    }
+    try:
+        return None if code is None else int.from_bytes(digest_of(attributes, code), "big", signed=True)
+    except (TypeError, ValueError, RecursionError):  # of values in meta
+        return None
+
+
+def validator_of(response: Response) -> str:
+    """Return the validator in the headers of *response*, as the job keeps it; "" if it has none."""
+    for kind, name in (("E", "ETag"), ("M", "Last-Modified")):
+        if value := response.headers.get(name):
+            return kind + value.decode("latin-1")
+    return ""
+
+
+def may_be_conditional(request: Request, settings: BaseSettings) -> bool:
+    """Return whether *request* may have a validator: a plain GET, downloaded by Scrapy itself."""
+    if request.method != "GET" or request.meta.get("bloom_refetch") or any(map(request.headers.get, _CONDITIONAL)):
+        return False
+    handlers: Mapping[str, Any] = settings.getwithbase("DOWNLOAD_HANDLERS")
+    handler = handlers.get(urlparse_cached(request).scheme)
+    path = handler if isinstance(handler, str) else getattr(handler, "__module__", "")
+    return path.startswith("scrapy.") and not settings.getbool("HTTPCACHE_ENABLED")
+
+
+class SpiderChanges:
+    """Translates between Scrapy and the changes of a crawl.
+
+    Args:
+        crawler: The crawl's.
+        store: Its job.
+        options: The setting.
+        fingerprints: How its fingerprints are made.
+
+    """
+
+    def __init__(self, crawler: Crawler, store: JobStore, options: ChangesOptions, fingerprints: Fingerprints) -> None:
+        spider, stats = crawler.spider, crawler.stats
+        assert spider is not None and stats is not None  # noqa: S101, PT018 - the engine opens the scheduler with both
+        self._crawler, self._spider, self._stats, self._store = crawler, spider, stats, store
+        self._of_request = fingerprints.of_request
+        code = digest_of(options.code) if options.code else code_digest(spider)
+        self._changes = Changes(store.database, store.state.cycle, options, code, self._count)
+        self._swept = self._changes.sweep()
+        crawler.signals.connect(self._lost_item, signal=signals.item_error)
+
+    def _count(self, name: str) -> None:
+        self._stats.inc_value(f"bloom/changes/{name}")
+
+    def of(self, page: Page) -> PageChanges:
+        """Return what is known of *page*."""
+        if page.changes is None:
+            request, stored = page.request, page.body
+            digest = None if stored is None else request_digest(stored, self._changes.code)
+            is_filtered = stored is not None and not request.dont_filter
+            body = stored or pickle.dumps({"url": request.url})
+            page.changes = self._changes.page(self._of_request(request), digest, body, is_filtered=is_filtered)
+        known: PageChanges = page.changes
+        return known
+
+    def takes(self, page: Page, item: Any) -> bool:
+        """Return whether *item*, which *page* has given, is new or changed, and goes on to the pipelines."""
+        ITEM.set(None)
+        options, kind, adapter = self._changes.options, type(item).__qualname__, ItemAdapter(item)
+        ignored = {*options.ignore, options.field}
+        try:
+            digest = digest_of({name: value for name, value in adapter.items() if name not in ignored})
+            has_key = bool(options.key) and all(name in adapter for name in options.key)
+            key = json.dumps([canonical(adapter[name]) for name in options.key]) if has_key else None
+        except (TypeError, ValueError, RecursionError):  # a type that JSON does not take: it cannot be compared
+            self._count("not_compared")
+            return True
+        given = self._changes.compare(self.of(page), kind, digest, key)
+        if given is None:
+            return False
+        ITEM.set(given)
+        if options.field and (isinstance(item, dict) or options.field in adapter.field_names()):
+            adapter[options.field] = given.change
+        return True
+
+    def _lost_item(self) -> None:
+        if (given := ITEM.get()) is not None:
+            given.is_lost = True
+
+    def lost_copy(self, page: Page, copy: object) -> None:
+        """Note that a feed has lost *copy*, the copy of an item that *page* has given."""
+        for given in self.of(page).items:
+            given.is_lost |= given.copy is copy
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    def ask(self, page: Page, request: Request) -> None:
+        """Give *request*, which asks for *page*, a validator, if the page need not be answered in full."""
+        known = self.of(page)
+        validator = self._changes.validator(known)
+        if validator and may_be_conditional(request, self._crawler.settings):
+            request.headers[_HEADERS[validator[0]]] = validator[1:]
+            known.is_conditional = True
+
+    def answered(self, page: Page, request: Request, response: Response | None) -> None:
+        """Note the answer to *request*, which asked for *page*; None: there is none.
+
+        Raises:
+            NotModified: The page is as it was in the last cycle.
+
+        """
+        known = self.of(page)
+        if known.is_conditional:
+            known.is_conditional = False
+            for name in _HEADERS.values():
+                request.headers.pop(name, None)
+            known.is_not_modified = response is not None and response.status == 304
+        if known.is_not_modified:
+            self._count("not_modified")
+            raise NotModified
+        if response is not None and not {"dataloss", "partial"} & set(response.flags):
+            known.status, known.size, known.validator = response.status, len(response.body), validator_of(response)
+
+    # -- commits and cycles --------------------------------------------------------------------------------------------
+
+    def take(self, page: Page) -> None:
+        """Take what is known of *page*, which is committed next."""
+        is_answered = page.result.outcome is Outcome.ANSWERED
+        self._changes.take(self.of(page), is_answered=is_answered, is_processed=page.is_processed)
+
+    def rows(self) -> Rows:
+        """Return the rows of pages and items that the commit that begins writes."""
+        return self._changes.rows()
+
+    def sweep(self) -> bool:
+        """Enqueue requests of earlier cycles that this one has not made; return whether any is pending then."""
+        for number, stored in enumerate(self._swept, start=1):
+            try:
+                request, _ = serialize.loads(stored, self._spider)
+            except Exception:  # whatever unpickling or the user's classes raise
+                self._count("unreadable")
+                logger.info("A request of an earlier cycle cannot be read: its items are unknown", exc_info=True)
+                continue
+            self._crawler.engine.crawl(request)
+            if number >= SWEPT_AT_ONCE and len(self._store):
+                break
+        return len(self._store) > 0
+
+    def end(self) -> None:
+        """End the cycle, in which nothing is pending; set the stats, and report what is gone."""
+        for name, figure in self._changes.end().items():
+            if name in {"new", "changed", "same", "gone", "unknown", "not_modified"}:
+                self._stats.set_value(f"bloom/changes/{name}", figure)
+        for url, label in self._changes.gone():
+            self._crawler.signals.send_catch_log(item_gone, url=url, label=label)

@@ -1,0 +1,476 @@
+"""``BLOOM_CHANGES``: cycles of a site that changes tell exactly what a model of the site does, each once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import scrapy
+from scrapy.crawler import CrawlerProcess
+from scrapy.exceptions import DropItem
+
+from scrapy_bloom.commands.command_line import main
+from scrapy_bloom.signals import item_gone
+from tests.support.processes import PROCESSES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PATIENCE = 180.0
+SETTINGS: dict[str, Any] = {
+    "ADDONS": {"scrapy_bloom.Addon": 300},
+    "BLOOM_CAPACITY": 1_000,
+    "BLOOM_CHANGES": {"key": ["sku"], "ignore": ["clock"], "field": "change"},
+    "CONCURRENT_REQUESTS": 4,
+    "LOG_FILE": "log",
+    "LOG_LEVEL": "INFO",
+    "RETRY_ENABLED": False,
+    "TELNETCONSOLE_ENABLED": False,
+}
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page of the site: what it gives, where it leads, and how it answers."""
+
+    items: dict[str, int] = field(default_factory=dict)
+    """Prices by sku."""
+    links: tuple[str, ...] = ()
+    status: int = 200
+    moved_to: str = ""
+    has_validator: bool = True
+    unfiltered: tuple[str, ...] = ()
+    """Links that the spider follows with dont_filter."""
+
+    def body(self) -> bytes:
+        return json.dumps([self.items, self.links, self.unfiltered]).encode()
+
+
+Pages = dict[str, Page]
+
+
+class Site:
+    """The pages of one moment, on loopback. Counts full answers and 304s."""
+
+    def __init__(self) -> None:
+        self.pages: Pages = {}
+        self.full: Counter[str] = Counter()
+        self.not_modified: Counter[str] = Counter()
+        site = self
+
+        class Answer(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            wbufsize = -1
+
+            def do_GET(self) -> None:
+                page = site.pages.get(self.path, Page(status=404))
+                body = page.body() if page.status == 200 else b""
+                tag = f'"{hashlib.sha1(body).hexdigest()}"'
+                is_same = page.status == 200 and page.has_validator and self.headers["If-None-Match"] == tag
+                (site.not_modified if is_same else site.full)[self.path] += 1
+                self.send_response(304 if is_same else 302 if page.moved_to else page.status)
+                if page.has_validator and page.status == 200:
+                    self.send_header("ETag", tag)
+                if page.moved_to:
+                    self.send_header("Location", page.moved_to)
+                body = b"" if is_same or page.moved_to else body
+                if not is_same:
+                    self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None: ...
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+        self._server.daemon_threads = True
+        self._server.handle_error = lambda *_: None  # type: ignore[method-assign] # crawls are killed
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    @contextmanager
+    def serving(self) -> Iterator[Site]:
+        thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+        thread.start()
+        yield self
+        self._server.shutdown()
+        self._server.server_close()
+        thread.join()
+
+    def asked(self) -> int:
+        return self.full.total() + self.not_modified.total()
+
+    def forget(self) -> None:
+        self.full.clear()
+        self.not_modified.clear()
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with Site().serving() as site:
+        yield site
+
+
+class Shop(scrapy.Spider):
+    name = "shop"
+    base = ""
+
+    async def start(self) -> Any:
+        yield scrapy.Request(self.base + "/", dont_filter=True)
+
+    def parse(self, response: Any) -> Any:
+        items, links, unfiltered = json.loads(response.text)
+        for sku, price in items.items():
+            yield {"sku": sku, "price": price, "clock": time.time(), "change": ""}
+        for link in links:
+            yield response.follow(link)
+        for link in unfiltered:
+            yield response.follow(link, dont_filter=True)
+
+
+@dataclass
+class Book:
+    price: int
+
+
+class ByPlace(Shop):
+    """Items named by their place, of two classes, and one that JSON cannot hold."""
+
+    def parse(self, response: Any) -> Any:
+        for output in super().parse(response):
+            if isinstance(output, scrapy.Request):
+                yield output
+            elif output["sku"] == "odd":
+                yield {"odd": object}
+            else:
+                yield {"price": output["price"]}
+                yield Book(output["price"])
+
+
+class Refetching(Shop):
+    def parse(self, response: Any) -> Any:
+        for output in super().parse(response):
+            if isinstance(output, scrapy.Request):
+                output.meta["bloom_refetch"] = output.url.endswith("/a")
+            yield output
+
+
+class Watches304:
+    """A downloader middleware that lets a crawl fail if it sees a 304, or a conditional header."""
+
+    def process_response(self, request: Any, response: Any) -> Any:
+        assert response.status != 304
+        assert not request.headers.get("If-None-Match")
+        return response
+
+    def process_exception(self, request: Any, exception: Exception) -> None:
+        raise AssertionError(repr(exception))
+
+
+class LosesOnce:
+    """A pipeline that drops sku ``dropped``, and fails on sku ``lost`` as long as there is a file named ``fail``."""
+
+    def process_item(self, item: Any) -> Any:
+        if item["sku"] == "dropped":
+            raise DropItem("as users do")
+        if item["sku"] == "lost" and Path("fail").exists():
+            raise ValueError("an error")
+        return item
+
+
+def crawl(directory: Path, url: str, spider: str, settings: dict[str, Any]) -> None:
+    """Run one crawl in this process; its stats and what is gone go to files."""
+    os.chdir(directory)
+    process = CrawlerProcess({**SETTINGS, "JOBDIR": "job", "FEEDS": {"items.jl": {"format": "jsonl"}}, **settings})
+    crawler = process.create_crawler(globals()[spider])
+    gone: list[Any] = []
+
+    def note(url: str | None, label: str) -> None:
+        gone.append([url, label])
+
+    crawler.signals.connect(note, signal=item_gone)
+    process.crawl(crawler, base=url)
+    process.start(install_signal_handlers=False)
+    Path("gone").write_text(json.dumps(gone))
+    Path("stats").write_text(json.dumps(crawler.stats.get_stats(), default=str))
+
+
+@dataclass
+class Job:
+    """Crawls of one site in one directory, one after the other."""
+
+    directory: Path
+    site: Site
+    spider: str = "Shop"
+    settings: dict[str, Any] = field(default_factory=dict)
+    lines: int = 0
+    """Lines of the feed that earlier cycles gave."""
+
+    def run(self, kill_at: int | None = None, **settings: Any) -> dict[str, Any]:
+        """Crawl, and return the stats; kill the crawl when it has asked for *kill_at* pages, and return {}."""
+        (self.directory / "stats").unlink(missing_ok=True)
+        before = self.site.asked()
+        arguments = (self.directory, self.site.url, self.spider, {**self.settings, **settings})
+        process = PROCESSES.Process(target=crawl, args=arguments)
+        process.start()
+        deadline = time.monotonic() + PATIENCE
+        while process.is_alive():
+            assert time.monotonic() < deadline, (self.directory / "log").read_text()[-2000:]
+            if kill_at is not None and self.site.asked() >= before + kill_at:
+                os.kill(process.pid or 0, signal.SIGKILL)
+                break
+            process.join(0.005)
+        process.join()
+        stats = self.directory / "stats"
+        found: dict[str, Any] = json.loads(stats.read_text()) if stats.exists() else {}
+        assert found or kill_at is not None, (self.directory / "log").read_text()[-3000:]
+        return found
+
+    def cycle(self, pages: Pages, kills: tuple[int, ...] = ()) -> dict[str, Any]:
+        """Crawl *pages* until the cycle has ended, killed after so many requests of some runs; return the stats."""
+        self.site.pages = pages
+        self.site.forget()
+        for kill_at in kills:
+            if (stats := self.run(kill_at)) and stats["finish_reason"] == "finished":
+                return stats
+        return self.run()
+
+    def told(self) -> Counter[tuple[str, int, str]]:
+        """Return sku, price and change of the items that the feed got since the last call."""
+        feed = self.directory / "items.jl"
+        rows = list(map(json.loads, feed.read_text().splitlines() if feed.exists() else []))
+        new, self.lines = rows[self.lines :], len(rows)
+        return Counter((row["sku"], row["price"], row["change"]) for row in new)
+
+    def gone(self, capsys: pytest.CaptureFixture[str]) -> set[str]:
+        """Return the skus that the command says are gone; the signal says the same."""
+        capsys.readouterr()
+        assert main(["changes", str(self.directory / "job"), "--gone"]) == 0
+        listed = [json.loads(line)["key"] for line in capsys.readouterr().out.splitlines()]
+        assert sorted(listed) == sorted(label for _, label in json.loads((self.directory / "gone").read_text()))
+        return {json.loads(key)[0] for key in listed}
+
+
+# -- the model ---------------------------------------------------------------------------------------------------------
+
+
+class Model:
+    """What each cycle has to tell of a site in which each sku is on one page at a time."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, tuple[int, str]] = {}
+        """Price and page by sku."""
+        self.asked_before: set[str] = set()
+
+    def cycle(self, pages: Pages) -> tuple[Counter[tuple[str, int, str]], set[str]]:
+        """Return what is told of items, and the skus that are gone."""
+        asked: set[str] = set()
+        waiting = ["/", *self.asked_before]
+        while waiting:
+            path = waiting.pop()
+            if path not in asked:
+                asked.add(path)
+                page = pages.get(path, Page(status=404))
+                waiting += [page.moved_to] if page.moved_to else page.links if page.status == 200 else []
+        status = {
+            path: 302 if (page := pages.get(path)) and page.moved_to else page.status if page else 404 for path in asked
+        }
+        given = {
+            sku: (price, path) for path in asked if status[path] == 200 for sku, price in pages[path].items.items()
+        }
+        told = Counter(
+            (sku, price, "changed" if sku in self.known else "new")
+            for sku, (price, _) in given.items()
+            if sku not in self.known or self.known[sku][0] != price
+        )
+        gone = {sku for sku, (_, path) in self.known.items() if sku not in given and status[path] in {200, 404, 410}}
+        self.known = {sku: entry for sku, entry in {**self.known, **given}.items() if sku not in gone}
+        self.asked_before = {path for path in asked if path != "/" and status[path] not in {404, 410}}
+        return told, gone
+
+
+def drawn_site(rng: random.Random) -> Pages:
+    paths = [f"/{number}" for number in range(rng.randint(4, 14))]
+    pages = {"/": Page(links=tuple(paths[:3]))}
+    for number, path in enumerate(paths):
+        links = tuple(rng.sample(paths, min(len(paths), rng.randint(0, 3)))) + tuple(paths[number + 1 : number + 2])
+        items = {f"{number}-{place}": rng.randrange(9) for place in range(rng.randint(0, 3))}
+        pages[path] = Page(items, links, has_validator=rng.random() < 0.7)
+    return pages
+
+
+def changed_site(pages: Pages, rng: random.Random, cycle: int) -> Pages:
+    """Return the site one night later: pages and items appear, change, vanish, move and fail."""
+    pages = {
+        path: replace(page, status=200) if page.status in {403, 500, 503} else page for path, page in pages.items()
+    }
+    for _ in range(rng.randint(0, 6)):
+        path = rng.choice([path for path in pages if path != "/"])
+        page, other = pages[path], rng.choice(list(pages))
+        action = rng.randrange(10)
+        if action == 0 and page.items:
+            page = replace(page, items={**page.items, rng.choice(list(page.items)): rng.randrange(9)})
+        elif action == 1:
+            page = replace(page, items={**page.items, f"{cycle}+{rng.randrange(10**6)}": rng.randrange(9)})
+        elif action == 2 and page.items:
+            page = replace(page, items={sku: price for sku, price in page.items.items() if sku != min(page.items)})
+        elif action == 3 and page.items and other != path and page.status == pages[other].status == 200:
+            sku = min(page.items)
+            pages[other] = replace(pages[other], items={**pages[other].items, sku: page.items[sku]})
+            page = replace(page, items={name: price for name, price in page.items.items() if name != sku})
+        elif action == 4:
+            page = replace(page, status=rng.choice([404, 410]), moved_to="")
+        elif action == 5:
+            page = replace(page, status=rng.choice([403, 500, 503]), moved_to="")
+        elif action == 6:
+            pages[other] = replace(pages[other], links=tuple(link for link in pages[other].links if link != path))
+            page = pages[path]
+        elif action == 7:
+            new = f"/new{cycle}-{rng.randrange(10**6)}"
+            pages[new] = Page({new: rng.randrange(9)})
+            page = replace(page, links=(*page.links, new))
+        elif action == 8:
+            page = replace(page, status=200, moved_to="" if page.moved_to else "/0")
+        else:
+            page = replace(page, has_validator=not page.has_validator)
+        pages[path] = page
+    return pages
+
+
+def play(job: Job, seed: int, cycles: int, capsys: pytest.CaptureFixture[str]) -> None:
+    rng, model, pages = random.Random(seed), Model(), {}
+    for cycle in range(cycles):
+        pages = changed_site(pages, rng, cycle) if pages else drawn_site(rng)
+        kills = tuple(rng.randint(1, 8) for _ in range(rng.choice([0, 0, 1, 2])))
+        stats = job.cycle(pages, kills)
+        told, gone = model.cycle(pages)
+        context = (seed, cycle, kills)
+        assert (context, job.told()) == (context, told)
+        assert (context, job.gone(capsys)) == (context, gone)
+        assert stats["bloom/changes/gone"] == len(gone)
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 14))])
+def test_cycles_tell_what_a_model_tells(
+    tmp_path: Path, site: Site, seed: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever changes on the site, and wherever its crawls are killed: each change once, and nothing that failed is
+    called gone."""
+    play(Job(tmp_path, site), seed, 4, capsys)
+
+
+SHOP = {
+    "/": Page(links=("/a", "/b")),
+    "/a": Page({"1": 1, "2": 2}),
+    "/b": Page({"3": 3}, ("/c",)),
+    "/c": Page({"4": 4}),
+}
+MIDDLEWARE = {"DOWNLOADER_MIDDLEWARES": {f"{__name__}.Watches304": 9_999}}
+
+
+def test_pages_that_are_the_same_are_not_sent_again(tmp_path: Path, site: Site) -> None:
+    """The second cycle gets nothing but 304s, which no middleware sees, and tells nothing. One page that changed is
+    sent in full; once the code has another name, all pages are."""
+    job = Job(tmp_path, site, settings=MIDDLEWARE)
+    job.cycle(SHOP)
+    assert job.told() == {(sku, int(sku), "new"): 1 for sku in "1234"}
+    stats = job.cycle(SHOP)
+    assert (site.full.total(), set(site.not_modified)) == (0, set(SHOP))
+    assert (stats["bloom/changes/not_modified"], stats["bloom/changes/same"], job.told()) == (4, 4, Counter())
+    job.cycle({**SHOP, "/b": Page({"3": 5})})
+    assert (dict(site.full), job.told()) == ({"/b": 1}, {("3", 5, "changed"): 1})
+    job.cycle({**SHOP, "/b": Page({"3": 5})})
+    assert site.not_modified["/c"] == 1, "no page leads there any more, and it is there"
+    job.run(BLOOM_CHANGES={**SETTINGS["BLOOM_CHANGES"], "code": "2"})
+    assert dict(site.full) == dict.fromkeys(SHOP, 1)
+
+
+def test_a_page_in_parts_is_asked_for_in_full(tmp_path: Path, site: Site) -> None:
+    """If it led to an unfiltered request, has no validator, or is to be refetched: so its other effects come again."""
+    pages = {**SHOP, "/b": Page({"3": 3}, unfiltered=("/c",)), "/d": Page(), "/": Page(links=("/a", "/b", "/d"))}
+    pages["/d"] = Page({"5": 5}, has_validator=False)
+    job = Job(tmp_path, site, spider="Refetching")
+    for told in (5, 0):
+        job.cycle(pages)
+        assert job.told().total() == told
+    assert set(site.full) == {"/a", "/b", "/d"}
+    job.cycle(pages)
+    job.run(HTTPCACHE_ENABLED=True, HTTPCACHE_IGNORE_HTTP_CODES=[200])
+    assert set(site.full) == set(pages)
+
+
+def test_a_page_that_was_retried_is_swept_and_swept_again(tmp_path: Path, site: Site) -> None:
+    """Its retry is unfiltered, and its first request is not."""
+    job = Job(tmp_path, site, settings={"RETRY_ENABLED": True, "RETRY_TIMES": 1})
+    job.cycle(SHOP)
+    failing = {**SHOP, "/": Page(), "/c": Page(status=503)}
+    job.cycle(failing)
+    assert site.full["/c"] == 2
+    job.cycle({**SHOP, "/": Page(), "/c": Page({"4": 5})})
+    assert (site.full["/c"], job.told()) == (
+        1,
+        Counter({(sku, int(sku), "new"): 1 for sku in "1234"}) + Counter([("4", 5, "changed")]),
+    )
+
+
+def test_an_item_that_was_lost_is_told_again(tmp_path: Path, site: Site) -> None:
+    """To an error of a pipeline; not so one that a pipeline drops on purpose."""
+    pages = {"/": Page({"lost": 1, "dropped": 2, "kept": 3})}
+    job = Job(tmp_path, site, settings={"ITEM_PIPELINES": {f"{__name__}.LosesOnce": 1}})
+    (tmp_path / "fail").touch()
+    job.cycle(pages)
+    assert job.told() == {("kept", 3, "new"): 1}
+    (tmp_path / "fail").unlink()
+    job.cycle(pages)
+    assert job.told() == {("lost", 1, "new"): 1}
+    job.cycle(pages)
+    assert (job.told(), site.full.total()) == (Counter(), 0)
+
+
+def test_items_without_a_key_are_named_by_their_place(tmp_path: Path, site: Site) -> None:
+    """On their page, among those of their class. One that JSON cannot hold is passed on in each cycle."""
+    job = Job(tmp_path, site, spider="ByPlace", settings={"BLOOM_CHANGES": True, "FEEDS": {}})
+    for items, new, changed in (({"1": 1, "2": 2}, 4, 0), ({"1": 1, "2": 3}, 0, 2), ({"odd": 1, "1": 1}, 0, 0)):
+        stats = job.cycle({"/": Page(items)})
+        assert (stats["bloom/changes/new"], stats["bloom/changes/changed"]) == (new, changed)
+    assert (stats["bloom/changes/not_compared"], stats["item_scraped_count"], stats["bloom/changes/gone"]) == (1, 1, 2)
+
+
+def test_two_items_with_one_key_are_a_warning(tmp_path: Path, site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    """In any order they are the same. The key is gone when neither of its pages has it."""
+    job = Job(tmp_path, site, settings={"BLOOM_CHANGES": {"key": "sku", "ignore": "clock"}, "FEEDS": {}})
+    links = ("/a", "/b")
+    for first, second, told, gone in (
+        ({"1": 1}, {"1": 2}, 2, 0),
+        ({"1": 2}, {"1": 1}, 0, 0),
+        ({}, {"1": 1}, 0, 0),
+        ({}, {}, 0, 1),
+    ):
+        pages = {"/": Page(links=links), "/a": Page(first), "/b": Page(second)}
+        stats = job.cycle(pages)
+        assert (stats.get("item_scraped_count", 0), stats["bloom/changes/gone"]) == (told, gone)
+    log = (tmp_path / "log").read_text()
+    assert any("WARNING" in line and '["1"]' in line for line in log.splitlines())
+
+
+def test_a_cycle_that_was_stopped_goes_on(tmp_path: Path, site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    """A limit ends a run, and not the cycle: nothing is gone before every page was asked for."""
+    job = Job(tmp_path, site, settings={"CONCURRENT_REQUESTS": 1})
+    job.cycle(SHOP)
+    site.pages = {path: replace(page, items={}) for path, page in SHOP.items()}
+    assert job.run(CLOSESPIDER_PAGECOUNT=2)["finish_reason"] == "closespider_pagecount"
+    assert main(["changes", str(tmp_path / "job"), "--json"]) == 0
+    cycles = json.loads(capsys.readouterr().out)["cycles"]
+    assert [(cycle["number"], bool(cycle["ended"]), cycle["gone"]) for cycle in cycles] == [(2, False, 0), (1, True, 0)]
+    job.run()
+    assert job.gone(capsys) == set("1234")
