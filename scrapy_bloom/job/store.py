@@ -71,6 +71,8 @@ class JobStore(MemoryStore):
 
     """
 
+    _effects: records.Parts
+
     def __init__(
         self,
         directory: Path,
@@ -85,7 +87,7 @@ class JobStore(MemoryStore):
         """Closes all filters of the directory."""
         self.unreadable = 0
         """Rows that could not be made requests: a callback was renamed, perhaps. They stay for a later run."""
-        self._owner, self._parts, self._share = owner, parts, share
+        self._owner, self._share = owner, share
         pages = PagesPerHost.of(settings.pages_per_host, order)
         chain = open_filter(directory, settings.capacity, settings.error_rate, max_age=settings.max_age)
         self.filters.callback(chain.close)
@@ -327,7 +329,7 @@ class JobStore(MemoryStore):
         """Add to *batch* what belongs to this moment; return the state at it."""
         self._open_pages.commit_in_parts(self.in_flight.values(), batch)
         batch.forgotten = [fingerprint for fingerprint in batch.forgotten if fingerprint in self._forgotten]
-        self._parts.add_to(batch)
+        self._effects.add_to(batch)
         if self._share is not None:
             batch.note("kind", self._share.changed())
         batch.note("state", self.paused.changed())
@@ -338,7 +340,7 @@ class JobStore(MemoryStore):
         self.frontier.written(batch.lanes.values(), batch.state.last_id, batch.added)
         for fingerprint in batch.forgotten:
             self._forget_committed(fingerprint)
-        self._parts.written()
+        self._effects.written()
 
     def flush(self) -> None:
         """Commit what is left, and wait until it is written."""
