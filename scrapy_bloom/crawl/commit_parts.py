@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from scrapy import signals
 
 from scrapy_bloom.frontier.page import Outcome, State
-from scrapy_bloom.job.records import Feeds, Parts
+from scrapy_bloom.frontier.store import PageEffects
+from scrapy_bloom.job.records import Feeds
 from scrapy_bloom.job.spider_state import SpiderState
 from scrapy_bloom.job.starts import NOTE, StartUrls
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class CommitParts(Parts):
+class CommitParts(PageEffects):
     """Feeds, ``spider.state``, start URLs, *failures* and figures of *progress*."""
 
     def __init__(self, crawler: Crawler, failures: Failures, progress: Progress) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from scrapy_bloom.crawl.guard import LoopGuard
     from scrapy_bloom.frontier.store import PageEffects
-    from scrapy_bloom.job.records import FeedLength, Parts
+    from scrapy_bloom.job.records import FeedLength
     from scrapy_bloom.loops.share import Share
     from scrapy_bloom.settings import BloomSettings
     from scrapy_bloom.url.fingerprint import Fingerprints
@@ -73,7 +73,7 @@ class Opening:
     def _share(self) -> Share | None:
         return self.guard.share if self.guard is not None and self.scheduler else None
 
-    def in_job(self, jobdir: Path, parts: Parts, earlier_feeds: Sequence[FeedLength]) -> JobStore:
+    def in_job(self, jobdir: Path, parts: PageEffects, earlier_feeds: Sequence[FeedLength]) -> JobStore:
         """Return the store in *jobdir*, whose commits have these *parts*.
 
         *earlier_feeds* are the feed files of a job that has ended and was put aside.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence, Sized
@@ -16,13 +16,19 @@ if TYPE_CHECKING:
 
 
 class PageEffects:
-    """Takes what pages have given. This one lets all of it go."""
+    """Takes what pages have given, and adds to a job's commits what belongs to them. This class drops all of it."""
 
     def take(self, page: Page) -> None:
         """Take the items of *page*, and if it is committed next, the rest, too."""
 
     def flush(self) -> None:
         """Hand what was written to the operating system: a kill does not lose it."""
+
+    def add_to(self, batch: Any) -> None:
+        """Add all parts of this moment to *batch*, which a job's commit that begins writes."""
+
+    def written(self) -> None:
+        """Note that the transaction of the last batch is written."""
 
 
 class Store(Protocol):

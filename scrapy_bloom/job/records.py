@@ -6,8 +6,6 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from scrapy_bloom.frontier.store import PageEffects
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -183,13 +181,3 @@ class Batch:
     def note(self, topic: str, bodies: Mapping[str, bytes]) -> None:
         """Write *bodies* on *topic*, by key."""
         self.notes.update({(topic, key): body for key, body in bodies.items()})
-
-
-class Parts(PageEffects):
-    """What commits hold beside requests."""
-
-    def add_to(self, batch: Batch) -> None:
-        """Add all parts of this moment to *batch*, which a commit that begins writes."""
-
-    def written(self) -> None:
-        """Note that the transaction of the last batch is written."""

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from scrapy_bloom.frontier.lanes import Lane
     from scrapy_bloom.frontier.order import Order
+    from scrapy_bloom.frontier.store import PageEffects
     from scrapy_bloom.job import records
     from scrapy_bloom.loops.share import Mark, Share
     from scrapy_bloom.settings import BloomSettings
@@ -71,8 +72,6 @@ class JobStore(MemoryStore):
 
     """
 
-    _effects: records.Parts
-
     def __init__(
         self,
         directory: Path,
@@ -80,7 +79,7 @@ class JobStore(MemoryStore):
         order: Order,
         owner: Owner,
         *,
-        parts: records.Parts,
+        parts: PageEffects,
         share: Share | None = None,
     ) -> None:
         self.filters = ExitStack()

@@ -20,8 +20,8 @@ from scrapy import Request, Spider
 from scrapy.settings import Settings
 
 from scrapy_bloom.frontier.order import Order
+from scrapy_bloom.frontier.store import PageEffects
 from scrapy_bloom.job import commits
-from scrapy_bloom.job.records import Parts
 from scrapy_bloom.job.store import JobStore, Owner
 from scrapy_bloom.job.verify import verify_job
 from scrapy_bloom.settings import BloomSettings
@@ -97,7 +97,7 @@ def items_of(site: list[list[Step]]) -> Counter[str]:
     return items
 
 
-class Crawl(Parts):
+class Crawl(PageEffects):
     """A store, and the pages that are in progress in it."""
 
     def __init__(self, jobdir: Path, *, is_lifo: bool) -> None:
