@@ -275,6 +275,8 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
     def _finish(self, feed: Feed) -> None:
         """Write the end of the file of *feed*; it is closed when that is committed."""
         self._full.append((feed.slot, feed.state()))
+        if feed.file is not None:
+            feed.file.ends()
         feed.slot.finish_exporting()
 
     def _close(self, slot: FeedSlot) -> None:

@@ -2,111 +2,228 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
 import io
+import itertools
 import json
+import pickle
 import re
-import sys
-from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import scrapy
+from scrapy import signals
 from scrapy.exporters import JsonLinesItemExporter
 from scrapy.extensions.postprocessing import GzipPlugin
 
+from scrapy_bloom.job import open_pages
 from scrapy_bloom.job.inspect import inspect_job
-from tests.support.killed_crawls import CrawlOfSite, crawl_with, items_of, run, run_to_the_end
+from tests.support.crawls import ADDON, Site, crawl, start
+from tests.support.feeds import FeedRun
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL and no fork() there")
+LINES: dict[str, Any] = {"format": "jsonlines"}
+FEED = {"items.jl": LINES}
 
 
-def killed_and_resumed(crawl: CrawlOfSite, pages: tuple[int, ...] = (21, 11)) -> CrawlOfSite:
-    for page in pages:
-        assert run([replace(crawl, kill_page=page)]) == [-9]
-    return run_to_the_end(crawl)
+def numbered(*numbers: int) -> list[dict[str, int]]:
+    return [{"n": number} for number in numbers]
 
 
-def test_batches_named_by_time_leave_no_orphan(tmp_path: Path) -> None:
-    """Each is full but the last, whatever a kill came between; no file is left that nobody goes on with."""
-    name = "batch-%(batch_id)d-%(batch_time)s.jl"
-    crawl = killed_and_resumed(crawl_with(tmp_path, {name: {"format": "jsonlines", "batch_item_count": 5}}))
-    paths = sorted(tmp_path.glob("batch-*"), key=lambda path: int(path.name.split("-")[1]))
-    counts = [len(path.read_text().splitlines()) for path in paths]
-    assert [int(path.name.split("-")[1]) for path in paths] == list(range(1, 13))
-    assert counts == [5] * 12
-    assert crawl.items("batch-*.jl") == crawl.wanted()
+# -- batches -----------------------------------------------------------------------------------------------------------
 
 
-def test_batches_of_a_new_cycle_begin_with_one(tmp_path: Path) -> None:
-    """A finished job does not go on with its last batch, also if its first cycle was killed at its end."""
-    name = "batch-%(batch_id)d-%(batch_time)s.jl"
-    crawl = crawl_with(tmp_path, {name: {"format": "jsonlines", "batch_item_count": 16}})
-    run_to_the_end(crawl)
-    run_to_the_end(crawl)
-    numbers = Counter(int(path.name.split("-")[1]) for path in tmp_path.glob("batch-*"))
-    assert numbers == {1: 2, 2: 1, 3: 1, 4: 1}
+def test_batches_named_by_time_leave_no_orphan(ram: Path) -> None:
+    """Each is full but the last, whatever a kill came between; no file is left that no run goes on with."""
+    run = FeedRun(ram, {"batch-%(batch_id)d-%(batch_time)s.jl": {**LINES, "batch_item_count": 5}})
+    for first in range(0, 33, 3):
+        run.give(*numbered(*range(first, first + 3)))
+        run.commit(whole=first % 2 == 0)
+        run = run.kill()
+    run.end()
+    batches = sorted(ram.glob("batch-*"), key=lambda path: int(path.name.split("-")[1]))
+    assert [len(path.read_text().splitlines()) for path in batches] == [5] * 6 + [3]
+    assert run.items("batch-*") == numbered(*range(33))
+
+
+def test_a_batch_that_is_taken_away_when_it_is_full_does_not_come_again(ram: Path) -> None:
+    """Uploaded and deleted, say. The crawl is killed just after that."""
+    run = FeedRun(ram, {"%(batch_id)d.jl": {**LINES, "batch_item_count": 2}})
+    run.give(*numbered(0, 1))
+    run.commit()
+    (ram / "1.jl").unlink()
+    run = run.kill()
+    run.give(*numbered(2))
+    run.end()
+    assert run.items("*.jl") == numbered(2)
+
+
+def test_batches_of_a_new_cycle_begin_with_one(ram: Path) -> None:
+    """A finished job does not go on with its last batch."""
+    run = FeedRun(ram, {"batch-%(batch_id)d-%(batch_time)s.jl": {**LINES, "batch_item_count": 2}})
+    run.give(*numbered(0, 1, 2))
+    run = run.end().next_run()
+    run.give(*numbered(3))
+    run.end()
+    assert sorted(path.name.split("-")[1] for path in ram.glob("batch-*")) == ["1", "1", "2"]
+
+
+# -- whose a file is ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_an_existing_file_is_kept_or_overwritten_once(overwrite: bool, tmp_path: Path) -> None:
+def test_an_existing_file_is_kept_or_overwritten_once(ram: Path, overwrite: bool) -> None:
     """The first run appends to it or overwrites it, as the feed says; resumed runs go on with it in both cases."""
-    for name in ("items.jl", "items.csv"):
-        (tmp_path / name).write_text('{"page": -1, "item": -1}\n' if name == "items.jl" else "page,item\n-1,-1\n")
-    options = {"overwrite": overwrite}
-    feeds = {"items.jl": {"format": "jsonlines", **options}, "items.csv": {"format": "csv", **options}}
-    crawl = killed_and_resumed(crawl_with(tmp_path, feeds))
-    old = Counter() if overwrite else Counter([(-1, -1)])
-    assert crawl.items("items.jl") == crawl.items("items.csv") == crawl.wanted() + old
+    feeds = {"items.jl": {**LINES, "overwrite": overwrite}, "items.csv": {"format": "csv", "overwrite": overwrite}}
+    (ram / "items.jl").write_text('{"n": -1}\n')
+    (ram / "items.csv").write_text("n\n-1\n")
+    run = FeedRun(ram, feeds)
+    run = run.kill()
+    assert run.items() == numbered(-1), "nothing was written yet"
+    for number in range(3):
+        run.give(*numbered(number))
+        run.commit()
+        run = run.kill()
+    run.end()
+    before, lines = ([], []) if overwrite else ([-1], ["-1", "n"])
+    assert run.items() == numbered(*before, 0, 1, 2)
+    assert (ram / "items.csv").read_text().split() == ["n", *lines, "0", "1", "2"]
 
 
-def test_a_kill_before_the_first_commit_keeps_an_existing_file(tmp_path: Path) -> None:
-    """What was in the file before the crawl is never cut off."""
-    (tmp_path / "items.jl").write_text('{"page": -1, "item": -1}\n')
-    crawl = crawl_with(tmp_path, {"items.jl": {"format": "jsonlines"}}, seconds=60)
-    assert run([replace(crawl, kill_after=0.5)]) in ([-14], [0])
-    run_to_the_end(replace(crawl, seconds=0.01))
-    assert crawl.items()[-1, -1] == 1
+@pytest.mark.parametrize("delta", [False, True])
+@pytest.mark.parametrize("name", ["items.jl", "%(batch_id)d.jl"])
+def test_the_file_of_a_job_that_has_ended_is_kept(ram: Path, name: str, delta: bool) -> None:
+    """Started again, its filter knows all pages: overwriting the file would leave an empty one. Who wrote a file is
+    noted: this job began with pending requests, as ``seed`` leaves them, so it was never begun anew before."""
+    options = {**LINES, "overwrite": True, **({"batch_item_count": 2} if "batch" in name else {})}
+    settings = {"BLOOM_DELTA": str(ram / "delta")} if delta else {}
+    run = FeedRun(ram, {name: options}, **settings)
+    run.engine.push(scrapy.Request("http://site.test/seeded"))
+    run.commit()
+    run = run.kill()
+    run.engine.drain()
+    run.give(*numbered(0, 1, 2))
+    run.end()
+    for _ in range(2):  # the second one is killed at its beginning
+        run = run.next_run()
+        run.commit()
+        run.drop()
+    run = run.next_run()
+    run.give(*numbered(3, 4, 5))
+    run.end()
+    assert sorted(item["n"] for item in run.items("*.jl")) == [0, 1, 2, 3, 4, 5]
 
 
+def test_two_feeds_of_one_file_that_is_called_by_two_names(ram: Path) -> None:
+    """Each has its own items in it, once, after kills before and after the append."""
+    feeds = {"items.jl": {**LINES, "fields": ["n"]}, "../run/items.jl": {**LINES, "overwrite": True}, "other.jl": LINES}
+    run = FeedRun(ram / "run", feeds)
+    wanted = []
+    for number in range(6):
+        run.give({"n": number, "more": 1})
+        wanted += [{"n": number}, {"n": number, "more": 1}]
+        run.commit(whole=number % 2 == 0)
+        run = run.kill()
+    run.end()
+    assert run.items() == wanted
+
+
+# -- the end of a file -------------------------------------------------------------------------------------------------
+
+
+RUNS = itertools.count()
+
+
+def with_run(params: dict[str, Any], spider: object) -> dict[str, Any]:
+    return {**params, "run": next(RUNS)}
+
+
+def test_a_file_named_by_a_killed_run_gets_its_end(ram: Path) -> None:
+    """As with ``%(time)s``: Scrapy begins a file with each run. The next run ends the one that has no end."""
+    options = {"uri_params": f"{__name__}.with_run"}
+    run = FeedRun(ram, {f"%(run)d.{name}": {"format": name, **options} for name in ("json", "xml")})
+    for number in range(3):
+        run.give(*numbered(number))
+        run.commit(whole=number != 1)
+        run = run.kill()
+    run.end()
+    files = sorted(ram.glob("*.json"), key=lambda path: int(path.stem))
+    assert [json.loads(path.read_text()) for path in files] == [numbered(0), numbered(1), numbered(2), []]
+    assert all(path.read_text().endswith("</items>") for path in ram.glob("*.xml"))
+
+
+def test_a_kill_while_the_spider_closes_leaves_a_job_that_goes_on(ram: Path) -> None:
+    """It does not count as ended, and the array gets one end."""
+    run = FeedRun(ram, {"items.json": {"format": "json"}})
+    run.give(*numbered(0))
+    run.close()
+    run.drop()
+    assert not inspect_job(ram / "job").state.is_finished
+    run = run.next_run()
+    run.give(*numbered(1))
+    run.end()
+    assert json.loads((ram / "items.json").read_text()) == numbered(0, 1)
+    assert inspect_job(ram / "job").state.is_finished
+
+
+def test_a_state_that_is_changed_while_the_spider_closes_is_kept(ram: Path) -> None:
+    """It is written when the engine stops, after ``closed()``."""
+    run = FeedRun(ram, FEED)
+    run.close("shutdown")
+    run.engine.spider.state["last"] = "closed"
+    run.stop()
+    run = run.next_run()
+    assert pickle.loads(run.engine.store.database.notes("state")["spider.state"]) == {"last": "closed"}
+    run.end()
+
+
+# -- files that lack bytes ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["appended", "not appended"])
 @pytest.mark.parametrize("how", ["moved", "cut", "cut in a line"])
-def test_a_feed_that_lacks_bytes_is_said_and_gone_on_with(how: str, tmp_path: Path) -> None:
-    """A WARNING names the file and the bytes missed; new items follow in whole lines, also after a kill."""
-    feeds = {"items.jl": {"format": "jsonlines"}, "items.csv": {"format": "csv"}}
-    crawl = crawl_with(tmp_path, feeds)
-    assert run([replace(crawl, kill_page=21)]) == [-9]
-    path = tmp_path / "items.jl"
-    [noted] = [feed for feed in inspect_job(crawl.job).feeds if feed.path == str(path)]
-    kept = b""
+def test_a_feed_that_lacks_bytes_is_gone_on_with(
+    ram: Path, how: str, whole: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A WARNING names the bytes missed. Items that were there before somebody took them away do not come again."""
+    run = FeedRun(ram, FEED)
+    run.give(*numbered(0, 1, 2, 3))
+    run.commit()
+    run.give(*numbered(4))
+    run.commit(whole=whole)
+    run.drop()
+    path, elsewhere = ram / "items.jl", ram / "elsewhere"
     if how == "moved":
-        path.rename(tmp_path / "elsewhere")
+        path.rename(elsewhere)
     else:
-        whole = crawl.finished_lines()[: noted.length]
-        kept = whole[: whole.rindex(b"\n", 0, len(whole) // 2) + (1 if how == "cut" else 9)]
-        path.write_bytes(kept)
-    assert run([replace(crawl, kill_page=11)]) == [-9]
-    run_to_the_end(crawl)
-    [warning] = [line for line in crawl.lines("WARNING") if str(path) in line]
-    lacking = int(re.findall(r"has ([\d,]+) bytes fewer", warning)[0].replace(",", ""))
-    lengths = {noted.size, noted.length} if how == "moved" else {noted.size}  # killed before the append, or after it
-    assert lacking in {length - len(kept) for length in lengths}
-    whole_lines = [line for line in path.read_bytes().splitlines() if line.endswith(b"}")]
-    found = Counter(tuple(json.loads(line).values()) for line in whole_lines)
-    assert found <= crawl.wanted(), "twice"
-    assert len(path.read_bytes().splitlines()) - len(whole_lines) == (how == "cut in a line")
-    assert crawl.items("items.csv") == crawl.wanted()
+        there = path.read_bytes()
+        path.write_bytes(there[:20] if how == "cut" else there[:25])
+        elsewhere.write_bytes(there[20:])
+    run = run.next_run()
+    run.give(*numbered(5))
+    run = run.end("shutdown").next_run()
+    run.end()
+    lines = path.read_text().splitlines()
+    kept = 0 if how == "moved" else 2
+    late = numbered(5) if whole else numbered(4, 5)
+    assert [json.loads(line) for line in lines if line.endswith("}")] == numbered(*range(kept)) + late
+    assert len(re.findall(r"has \d+ bytes fewer", caplog.text)) == 1
 
 
-def test_a_feed_moved_away_while_it_is_written_does_not_stop_commits(tmp_path: Path) -> None:
+def test_a_feed_moved_away_while_it_is_written_does_not_stop_commits(ram: Path) -> None:
     """As with ``logrotate``: the crawl writes to the file that it has open, and goes on committing."""
-    crawl = crawl_with(tmp_path, {"items.jl": {"format": "jsonlines"}}, settings={"MOVE_AT_PAGE": 20})
-    run_to_the_end(crawl)
-    assert crawl.items("*.jl") == crawl.wanted()
-    assert crawl.lines("ERROR", "CRITICAL") == []
+    run = FeedRun(ram, FEED)
+    run.give(*numbered(0))
+    run.commit()
+    (ram / "items.jl").rename(ram / "moved.jl")
+    run.give(*numbered(1))
+    run.end()
+    assert run.items("*.jl") == numbered(0, 1)
+
+
+# -- items -------------------------------------------------------------------------------------------------------------
 
 
 class Late(JsonLinesItemExporter):
@@ -132,88 +249,105 @@ class Patched(JsonLinesItemExporter):
         super().export_item(item)
 
 
-def test_feeds_that_cannot_be_part_of_the_commit_are_named(tmp_path: Path) -> None:
+def test_feeds_that_cannot_be_part_of_the_commit_are_named(ram: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Scrapy alone writes them, an INFO line says why; the others are part of the commit all the same."""
+    caplog.set_level("INFO")
     feeds = {
-        "items.jl": {"format": "jsonlines"},
+        "items.jl": LINES,
         "other.late": {"format": "late"},
         "other.patched": {"format": "patched"},
         "other.jl.gz": {"format": "jsonlines", "postprocessing": [f"{__name__}.Plugin"]},
     }
     exporters = {name: f"{__name__}.{name.title()}" for name in ("late", "patched")}
-    crawl = crawl_with(tmp_path, feeds, settings={"FEED_EXPORTERS": exporters})
-    assert run([replace(crawl, kill_page=21)]) == [-9]
-    run_to_the_end(crawl)
-    unsafe = [line for line in crawl.lines("INFO") if "a kill may lose items" in line]
+    run = FeedRun(ram, feeds, FEED_EXPORTERS=exporters)
+    run.give(*numbered(0, 1))
+    run.commit()
+    assert run.items() == numbered(0, 1)
+    run.end()
+    unsafe = [line.partition(":")[0] for line in caplog.messages if "a kill may lose items" in line]
+    assert sorted(unsafe) == sorted(str(ram / name) for name in feeds if name.startswith("other"))
     for name in feeds:
-        assert sum(f"{tmp_path}/{name}:" in line for line in unsafe) == 2 * name.startswith("other")
-    assert crawl.items() == crawl.wanted()
-    wanted = 2 * sum(crawl.wanted().values())
-    for name in feeds.keys() - {"items.jl"}:
-        data = (tmp_path / name).read_bytes()
-        data = gzip.decompress(data) if name.endswith(".gz") else data
-        assert 0 < data.count(b'"page"') < wanted
+        data = (ram / name).read_bytes()
+        assert (gzip.decompress(data) if name.endswith(".gz") else data).count(b'"n"') == 2
 
 
-class EvenPages:
+class EvenNumbers:
     """An item filter."""
 
     def __init__(self, feed_options: object) -> None: ...
 
     def accepts(self, item: dict[str, int]) -> bool:
-        return item["page"] % 2 == 0
+        return item["n"] % 2 == 0
 
 
-def test_each_feed_has_its_own_items_and_fields(tmp_path: Path) -> None:
-    """Item filters and fields of feeds work as in Scrapy, through kills too."""
-    feeds = {
-        "even.jl": {"format": "jl", "item_filter": f"{__name__}.EvenPages"},
-        "pages.csv": {"format": "csv", "fields": ["item"]},
-        "items.jl": {"format": "jsonlines"},
-    }
-    crawl = killed_and_resumed(crawl_with(tmp_path, feeds))
-    assert crawl.items() == crawl.wanted()
-    assert crawl.items("even.jl") == Counter({key: 1 for key in crawl.wanted() if key[0] % 2 == 0})
-    with (tmp_path / "pages.csv").open(newline="") as file:
-        header, *rows = csv.reader(file)
-    assert header == ["item"]
-    assert Counter(int(row[0]) for row in rows) == Counter(item for _, item in crawl.wanted())
+def test_each_feed_has_its_own_items_and_fields(ram: Path) -> None:
+    """Item filters and fields of feeds work as in Scrapy, over a kill, too."""
+    even = {**LINES, "item_filter": f"{__name__}.EvenNumbers"}
+    run = FeedRun(ram, {"even.jl": even, "n.csv": {"format": "csv", "fields": ["n"]}})
+    run.give({"m": 0, "n": 0}, {"m": 1, "n": 1})
+    run.commit()
+    run = run.kill()
+    run.give({"m": 2, "n": 2})
+    run.end()
+    assert run.items("even.jl") == [{"m": 0, "n": 0}, {"m": 2, "n": 2}]
+    assert (ram / "n.csv").read_text().split() == ["n", "0", "1", "2"]
 
 
-def test_items_of_a_page_that_has_too_many_are_written_as_they_come(tmp_path: Path) -> None:
+def test_items_of_a_page_that_has_too_many_are_written_as_they_come(
+    ram: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """While the page is in progress they are in the file. One WARNING says what a kill then costs."""
-    crawl = crawl_with(tmp_path, {"items.jl": {"format": "jsonlines"}}, settings={"MANY": {"5": 10_500}})
-    run_to_the_end(crawl)
-    wanted = crawl.wanted() + Counter((5, item) for item in range(items_of(5), 10_500))
-    assert crawl.items() == wanted
-    [warning] = crawl.lines("WARNING")
-    assert "/5>" in warning
+    monkeypatch.setattr(open_pages, "MOST_ENTRIES", 20)
+    run = FeedRun(ram, FEED)
+    with run.page() as give:
+        for item in numbered(*range(30)):
+            give(item)
+        run.commit()
+        assert run.items() == numbered(*range(30))
+        give({"n": 30})
+    run.end()
+    assert run.items() == numbered(*range(31))
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
-def test_an_item_that_cannot_be_written_costs_no_other(tmp_path: Path) -> None:
+def test_an_item_that_cannot_be_written_costs_no_other(ram: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Its ERROR is logged, as by Scrapy; the page's other items are written, and the page is done."""
-    crawl = crawl_with(tmp_path, {"items.jl": {"format": "jsonlines"}}, settings={"STRANGE_ITEM": True})
-    run_to_the_end(crawl)
-    assert crawl.items() == crawl.wanted()
-    assert sorted(crawl.fetched()) == list(range(crawl.pages))
-    assert len(crawl.lines("ERROR")) == sum(1 for page in range(crawl.pages) if items_of(page))
-    assert crawl.is_closed
+    run = FeedRun(ram, FEED)
+    with run.page() as give:
+        for item in ({"n": 0}, {"n": object()}, {"n": 2}):
+            give(item)
+    run.end()
+    assert run.items() == numbered(0, 2)
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert inspect_job(ram / "job").state.is_finished
 
 
-def test_items_without_a_page_of_ours_are_written_at_once(tmp_path: Path) -> None:
-    """An item of ``start()`` has no response: it is in the feed, and a resumed run gives it once more."""
-    crawl = crawl_with(tmp_path, {"items.jl": {"format": "jsonlines"}}, settings={"ITEM_OF_START": True})
-    crawl = killed_and_resumed(crawl, (21,))
-    assert crawl.items() - crawl.wanted() <= Counter({(-1, 0): 2})
-    assert crawl.items()[-1, 0] >= 1
-    assert not crawl.wanted() - crawl.items()
+def test_items_without_a_page_are_written_with_the_next_commit(ram: Path) -> None:
+    """An item of ``start()`` belongs to no page."""
+    run = FeedRun(ram, FEED)
+    run.engine.crawler.signals.send_catch_log(signals.item_scraped, item={"n": -1}, spider=run.engine.spider)
+    run.commit()
+    assert run.items() == numbered(-1)
+    run.end()
 
 
-def test_a_resumed_run_without_items_closes_its_feed(tmp_path: Path) -> None:
+def test_a_resumed_run_without_items_closes_its_feed(ram: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A feed that an earlier run has filled is no error for a run that has nothing to add."""
-    crawl = crawl_with(tmp_path, {"items.jl": {"format": "jsonlines"}, "items.csv": {"format": "csv"}})
-    run_to_the_end(crawl, settings={**crawl.settings, "CLOSESPIDER_PAGECOUNT": 25})
-    run_to_the_end(crawl, settings={**crawl.settings, "NO_ITEMS": True})
-    assert crawl.lines("ERROR") == []
-    assert crawl.items() == crawl.items("items.csv")
-    assert 0 < sum(crawl.items().values()) < sum(crawl.wanted().values())
+    run = FeedRun(ram, {"items.jl": LINES, "items.json": {"format": "json"}, "items.csv": {"format": "csv"}})
+    run.give(*numbered(0))
+    run.end("shutdown").next_run().end()
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+    assert (ram / "items.json").read_text() == '[\n{"n": 0}\n]'
+    assert (ram / "items.csv").read_text().split() == ["n", "0"]
+
+
+def test_a_start_that_is_refused_leaves_the_state_of_the_spider(tmp_path: Path) -> None:
+    """Scrapy would empty ``spider.state`` when it closes the spider."""
+    with Site({"/": ["/a"], "/a": []}) as site:
+        job = {**ADDON, "JOBDIR": str(tmp_path / "job")}
+        crawl(site, tmp_path, job)
+        state = tmp_path / "job" / "spider.state"
+        before = state.read_bytes()
+        refused = start(site, tmp_path, {**job, "BLOOM_URL_RULES": ["www"]}).finish()
+    assert "Nothing was changed" in refused.log
+    assert state.read_bytes() == before != b""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import itertools
-import shutil
+import json
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from scrapy import Request, signals
 from scrapy.utils.test import get_crawler
 
 from benchmarks.engine import NOTHING_ELSE
-from tests.support.engine import Engine, PlainSpider, snapshot
+from tests.support.engine import Engine, PlainSpider
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -58,20 +58,28 @@ class FeedRun:
             with self.page() as give:
                 give(item)
 
-    def commit(self) -> None:
-        _in_loop(self.engine.commit)
+    def commit(self, *, whole: bool = True) -> None:
+        """Commit all up to now; unless *whole*, stop when the transaction is written, before the feeds are."""
+        _in_loop(partial(self.engine.commit, whole=whole))
+
+    def items(self, name: str = "items.jl") -> list[Any]:
+        """Return the items in the feeds *name*, a pattern, in JSON lines."""
+        paths = sorted(self.directory.glob(name))
+        return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
 
     def next_run(self, **settings: Any) -> FeedRun:
         """Return the next run; nothing of this one is running."""
         return FeedRun(self.directory, self._feeds, **{**self._settings, **settings})
 
-    def kill(self) -> None:
-        """Leave the files as a kill at this moment would."""
-        copy = self.directory.with_name(f"{self.directory.name}-copy")
-        snapshot(self.directory, copy)
-        _in_loop(self.engine.stop)
-        shutil.rmtree(self.directory)
-        copy.rename(self.directory)
+    def kill(self) -> FeedRun:
+        """Leave the files as a kill at this moment does, and return the next run."""
+        self.drop()
+        return self.next_run()
+
+    def drop(self) -> None:
+        """Leave the files as a kill at this moment does."""
+        self.engine.store.abandon()
+        self.engine.engine.downloader.close()
 
     def close(self, reason: str = "finished") -> None:
         """Close the spider as the engine does, up to the handlers of ``spider_closed``."""
@@ -79,9 +87,14 @@ class FeedRun:
         _in_loop(partial(self.engine.stop, reason))
         _close(self.engine.crawler)
 
-    def end(self, reason: str = "finished") -> None:
+    def end(self, reason: str = "finished") -> FeedRun:
         """End the crawl."""
         self.close(reason)
+        self.stop()
+        return self
+
+    def stop(self) -> None:
+        """Stop the engine, after the spider was closed."""
         _send(self.engine.crawler, signals.engine_stopped)
 
 
