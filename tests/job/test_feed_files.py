@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections import Counter
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -17,118 +15,109 @@ from scrapy_bloom.job.feeds import NotedFeeds
 from scrapy_bloom.job.inspect import inspect_job
 from scrapy_bloom.job.records import Batch, FeedLength
 from scrapy_bloom.job.verify import fix_job
-from tests.support.killed_crawls import CrawlOfSite, crawl_with, run, run_to_the_end
+from tests.support.feeds import FeedRun
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL and no fork() there")
-
-HOW = {"kill_page": -9, "stop_page": 0}
-OTHERS = b'{"page": -1, "item": -1}\n'
 LINES: dict[str, Any] = {"format": "jsonlines"}
+FEED = {"items.jl": LINES}
+HOW = ("kill", "stop")
 
 
-@pytest.fixture
-def crawl(tmp_path: Path) -> CrawlOfSite:
-    """A crawl with one feed, in JSON lines."""
-    return crawl_with(tmp_path, {"items.jl": LINES})
+def numbered(*numbers: int) -> list[dict[str, int]]:
+    return [{"n": number} for number in numbers]
 
 
-def database(crawl: CrawlOfSite) -> Path:
-    return crawl.job / "requests.bloom" / NAME
+def interrupt(run: FeedRun, how: str) -> None:
+    if how == "kill":
+        run.commit()
+        run.drop()
+    else:
+        run.end("shutdown")
 
 
-def noted(crawl: CrawlOfSite) -> FeedLength:
-    (feed,) = inspect_job(crawl.job).feeds
-    return feed
-
-
-def interrupted(crawl: CrawlOfSite, how: str, page: int) -> None:
-    assert run([replace(crawl, **{how: page})]) == [HOW[how]]
-
-
-@pytest.mark.parametrize(("format_", "others"), [("jl", OTHERS), ("csv", b"-1,-1\r\n")])
+@pytest.mark.parametrize(("format_", "others"), [("jl", '{"n": -1}\n'), ("csv", "-1\r\n")])
 @pytest.mark.parametrize("how", HOW)
-def test_what_a_program_appends_between_two_runs_stays(how: str, format_: str, others: bytes, tmp_path: Path) -> None:
+def test_what_a_program_appends_between_two_runs_stays(how: str, format_: str, others: str, ram: Path) -> None:
     """Whole lines and one without an end, after a kill and after Ctrl-C: all are there, and no line of ours is torn."""
-    name = f"items.{format_}"
-    crawl = crawl_with(tmp_path, {name: {"format": format_}})
-    interrupted(crawl, how, 21)
-    with (tmp_path / name).open("ab") as file:
-        file.write(others * 3)
-    interrupted(crawl, how, 9)
-    with (tmp_path / name).open("ab") as file:
-        file.write(others.rstrip())
-    run_to_the_end(crawl)
-    assert crawl.items(name) == crawl.wanted() + Counter({(-1, -1): 4})
+    path = ram / f"items.{format_}"
+    run = FeedRun(ram, {path.name: {"format": format_}})
+    for number, appended in enumerate([others * 3, others.rstrip()]):
+        run.give({"n": number})
+        interrupt(run, how)
+        with path.open("a", newline="") as file:
+            file.write(appended)
+        run = run.next_run()
+    run.give({"n": 2})
+    run.end()
+    lines = path.read_text().splitlines()
+    assert [line.removeprefix('{"n": ').removesuffix("}") for line in lines if line != "n"] == [
+        *("0", "-1", "-1", "-1", "1", "-1", "2")
+    ]
 
 
 @pytest.mark.parametrize("how", HOW)
-def test_a_program_that_rewrites_the_file_loses_nothing(how: str, crawl: CrawlOfSite) -> None:
+def test_a_program_that_rewrites_the_file_loses_nothing(how: str, ram: Path) -> None:
     """It puts the lines in order, say: what it wrote stays, and no item is missing or comes twice."""
-    interrupted(crawl, "stop_page", 21)
-    lines = crawl.feed.read_bytes().splitlines(keepends=True)
-    crawl.feed.write_bytes(b"".join(sorted(lines, reverse=True)) + OTHERS)
-    interrupted(crawl, how, 9)
-    run_to_the_end(crawl)
-    assert crawl.items() == crawl.wanted() + Counter({(-1, -1): 1})
+    run = FeedRun(ram, FEED)
+    run.give(*numbered(0, 1))
+    interrupt(run, how)
+    (ram / "items.jl").write_text('{"n": 1}\n{"n": 0}\n{"n": -1}\n')
+    run = run.next_run()
+    run.give(*numbered(2))
+    run.end()
+    assert run.items() == numbered(1, 0, -1, 2)
 
 
-def test_two_jobs_with_one_file_stopped_and_killed_in_turn(tmp_path: Path) -> None:
-    """Each item of both is in the file once."""
-    path = tmp_path / "items.jl"
-    jobs = [crawl_with(tmp_path / name, {str(path): LINES}) for name in "ab"]
-    for how, page in (("kill_page", 14), ("stop_page", 8), ("kill_page", 5)):
-        for job in jobs:
-            interrupted(job, how, page)
-    for job in jobs:
-        run_to_the_end(job)
-    found = CrawlOfSite(tmp_path).items()
-    assert found == jobs[0].wanted() + jobs[1].wanted()
-
-
-@pytest.mark.parametrize("how", HOW)
-def test_three_spiders_of_one_process_with_one_feed(how: str, tmp_path: Path) -> None:
-    """Each has a job of its own; each item of each is in the file once."""
-    crawl = crawl_with(tmp_path, {"items.jl": LINES}, spiders=3)
-    interrupted(crawl, how, 21)
-    interrupted(crawl, how, 9)
-    run_to_the_end(crawl)
-    assert crawl.items() == crawl.wanted() + crawl.wanted() + crawl.wanted()
+def test_several_jobs_with_one_file_stopped_and_killed_in_turn(ram: Path) -> None:
+    """Each item of all is in the file once, whatever the jobs are doing when another one is killed."""
+    feed = {str(ram / "items.jl"): LINES}
+    runs = [FeedRun(ram / name, feed) for name in "abc"]
+    for turn in range(5):
+        for place, run in enumerate(runs):
+            run.give({"n": 10 * place + turn})
+            run.commit(whole=turn % 2 == 0)
+        runs = [run.kill() if turn % 3 else run.end("shutdown").next_run() for run in runs]
+    for run in runs:
+        run.end()
+    lines = (ram / "items.jl").read_text().splitlines()
+    assert sorted(json.loads(line)["n"] for line in lines) == [*range(5), *range(10, 15), *range(20, 25)]
 
 
 @pytest.mark.parametrize("format_", ["json", "xml"])
-def test_an_array_that_others_wrote_behind_is_begun_anew(format_: str, tmp_path: Path) -> None:
+def test_an_array_that_others_wrote_behind_is_begun_anew(
+    format_: str, ram: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """As by a new run of Scrapy: what was appended stays, and a WARNING says so."""
-    path = tmp_path / "items"
-    crawl = crawl_with(tmp_path, {"items": {"format": format_}})
-    interrupted(crawl, "stop_page", 21)
-    first = path.read_bytes()
-    path.write_bytes(first + b"\nothers")
-    run_to_the_end(crawl)
-    whole = path.read_bytes()
-    assert whole.startswith(first + b"\nothers")
-    (warning,) = [line for line in crawl.lines("WARNING") if str(path) in line]
-    assert "written to by others" in warning
+    path = ram / "items"
+    run = FeedRun(ram, {"items": {"format": format_}})
+    run.give(*numbered(0))
+    run.end("shutdown")
+    first = path.read_text()
+    path.write_text(first + "\nothers")
+    run = run.next_run()
+    run.give(*numbered(1))
+    run.end()
+    whole = path.read_text()
+    assert whole.startswith(first + "\nothers")
+    assert "written to by others" in caplog.text
     if format_ == "json":
-        rest = json.loads(whole[len(first) + len(b"\nothers") :])
-        found = Counter((item["page"], item["item"]) for item in [*json.loads(first), *rest])
-        assert found == crawl.wanted()
+        assert json.loads(whole.removeprefix(first + "\nothers")) == numbered(1)
 
 
-def test_an_array_without_items_goes_on(tmp_path: Path) -> None:
+def test_an_array_without_items_goes_on(ram: Path) -> None:
     """Stopped before its first item, it is one array in the end."""
-    path = tmp_path / "items.json"
-    path.write_bytes(b"before\n")
-    crawl = crawl_with(tmp_path, {"items.json": {"format": "json", "indent": 2}})
-    assert run([replace(crawl, stop_page=9, settings={**crawl.settings, "NO_ITEMS": True})]) == [0]
-    assert path.read_bytes() == b"before\n[\n\n]"
-    interrupted(crawl, "stop_page", 9)
-    run_to_the_end(crawl)
-    content = path.read_bytes()
-    assert content.startswith(b"before\n")
-    assert isinstance(json.loads(content.removeprefix(b"before\n")), list)
+    path = ram / "items.json"
+    path.write_text("before\n")
+    run = FeedRun(ram, {"items.json": {"format": "json", "indent": 2}}).end("shutdown")
+    assert path.read_text() == "before\n[\n\n]"
+    run = run.next_run()
+    run.give(*numbered(0))
+    run = run.end("shutdown").next_run()
+    run.give(*numbered(1))
+    run.end()
+    assert json.loads(path.read_text().removeprefix("before\n")) == numbered(0, 1)
 
 
 # -- what a kill leaves in the middle of a commit ----------------------------------------------------------------------
@@ -137,71 +126,71 @@ def test_an_array_without_items_goes_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize("is_logged", [False, True])
 @pytest.mark.parametrize("written", ["nothing", "one byte", "half", "all", "all, and more by others", "others only"])
 def test_a_commit_that_a_kill_left_half_appended_is_completed(
-    written: str, is_logged: bool, crawl: CrawlOfSite
+    written: str, is_logged: bool, ram: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The transaction has the bytes: whatever part of them the file has, each item is there once."""
-    interrupted(crawl, "kill_page", 21)
-    interrupted(crawl, "stop_page", 5)
-    whole = crawl.feed.read_bytes()
-    data = b"".join(whole.splitlines(keepends=True)[-5:])
-    feed = noted(crawl)
-    feed = feed._replace(length=len(whole) - len(data), data=data, number=feed.number + 1)
-    with closing(Database(database(crawl))) as job:
-        job.write(Batch(feeds=[feed], state=replace(job.state, clean=False)))
+    path, directory, data, others = ram / "items.jl", ram / "job" / "requests.bloom", b'{"n": 2}\n' * 3, b'{"n": 3}\n'
+    directory.mkdir(parents=True)
     parts = {
         "nothing": b"",
         "one byte": data[:1],
         "half": data[: len(data) // 2],
         "all": data,
-        "all, and more by others": data + OTHERS,
-        "others only": OTHERS,
+        "all, and more by others": data + others,
+        "others only": others,
     }
-    crawl.feed.write_bytes(whole[: feed.length] + parts[written])
-    log = crawl.job / "requests.bloom" / "appended"
-    if is_logged:
-        AppendLog(log).note(feed, is_done=False)
-    else:
-        log.unlink()
-    interrupted(crawl, "kill_page", 2)  # before its first commit, perhaps
-    run_to_the_end(crawl)
-    assert crawl.items() == crawl.wanted() + Counter({(-1, -1): "others" in written} if "others" in written else {})
-    assert len([line for line in crawl.lines("WARNING") if "written to by others" in line]) == (
-        written == "others only"
+    path.write_bytes(b'{"n": 1}\n' + parts[written])
+    with closing(Database(directory / NAME)) as job:
+        feed = FeedLength(str(path), "../items.jl", 9, 1, data=data)
+        job.write(Batch(feeds=[feed], state=replace(job.state, clean=False)))
+        if is_logged:
+            log = AppendLog(directory / "appended")
+            log.note(feed, is_done=False)
+        NotedFeeds(job, directory / "appended").repair()
+    assert sorted(path.read_bytes().splitlines(keepends=True)) == sorted(
+        [b'{"n": 1}\n', *[b'{"n": 2}\n'] * 3, *[others] * ("others" in written)]
     )
+    assert ("written to by others" in caplog.text) == (written == "others only")
 
 
-def test_an_older_database_cuts_nothing(crawl: CrawlOfSite) -> None:
-    """A backup of the job is put back: items that came since stay, and come again with their pages."""
-    interrupted(crawl, "stop_page", 14)
-    feed = noted(crawl)
-    run_to_the_end(crawl)
-    whole = crawl.feed.read_bytes()
-    with closing(Database(database(crawl))) as now:  # as far as the feed goes, this is the older database
-        now.write(Batch(feeds=[feed], state=replace(now.state, clean=False)))
-    run_to_the_end(crawl)
-    assert crawl.feed.read_bytes() == whole
-
-
-def test_a_fixed_job_cuts_nothing(crawl: CrawlOfSite) -> None:
-    """``verify --fix`` keeps what is known of feeds; the resumed job loses no item."""
-    interrupted(crawl, "kill_page", 21)
-    before = crawl.feed.read_bytes()
-    fix_job(crawl.job)
-    run_to_the_end(crawl)
-    assert crawl.feed.read_bytes().startswith(before)
-    assert crawl.items() == crawl.wanted()
-
-
-def test_a_line_that_somebody_cut_is_ended_once(tmp_path: Path) -> None:
+def test_a_line_that_somebody_cut_is_ended_once(ram: Path) -> None:
     """The transaction has the line feed already, and a kill came before the append."""
-    path, directory = tmp_path / "items.jl", tmp_path / "job" / "requests.bloom"
-    path.write_bytes(b'{"page": 1}\n{"pa')
+    path, directory = ram / "items.jl", ram / "job" / "requests.bloom"
+    path.write_bytes(b'{"n": 1}\n{"n')
     directory.mkdir(parents=True)
     with closing(Database(directory / NAME)) as job:
-        feed = FeedLength(str(path), "", path.stat().st_size, 1, data=b'\n{"page": 3}\n')
+        feed = FeedLength(str(path), "", path.stat().st_size, 1, data=b'\n{"n": 3}\n')
         job.write(Batch(feeds=[feed], state=replace(job.state, clean=False)))
         NotedFeeds(job, directory / "appended").repair()
-    assert path.read_bytes() == b'{"page": 1}\n{"pa\n{"page": 3}\n'
+    assert path.read_bytes() == b'{"n": 1}\n{"n\n{"n": 3}\n'
+
+
+def test_an_older_database_cuts_nothing(ram: Path) -> None:
+    """A backup of the job is put back: items that came since stay, and come again with their pages."""
+    run = FeedRun(ram, FEED)
+    run.give(*numbered(0))
+    run.end("shutdown")
+    (feed,) = inspect_job(ram / "job").feeds
+    run = run.next_run()
+    run.give(*numbered(1, 2))
+    run.end()
+    with closing(Database(ram / "job" / "requests.bloom" / NAME)) as now:  # for the feed, this is the older database
+        now.write(Batch(feeds=[feed], state=replace(now.state, clean=False)))
+    run.next_run().end()
+    assert run.items() == numbered(0, 1, 2)
+
+
+def test_a_fixed_job_cuts_nothing(ram: Path) -> None:
+    """``verify --fix`` keeps what is known of feeds; the resumed job loses no item."""
+    run = FeedRun(ram, FEED)
+    run.give(*numbered(0))
+    run.commit()
+    run.drop()
+    fix_job(ram / "job")
+    run = run.next_run()
+    run.give(*numbered(1))
+    run.end()
+    assert run.items() == numbered(0, 1)
 
 
 # -- places ------------------------------------------------------------------------------------------------------------
@@ -209,61 +198,65 @@ def test_a_line_that_somebody_cut_is_ended_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("batched", [False, True])
 @pytest.mark.parametrize("how", HOW)
-def test_a_project_that_was_moved_goes_on_with_its_files(how: str, batched: bool, tmp_path: Path) -> None:
+def test_a_project_that_was_moved_goes_on_with_its_files(
+    how: str, batched: bool, ram: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Absolute paths in it are computed from where it is; the job finds its files in the new place."""
-    name = "batch-%(batch_id)d.jl" if batched else "items.jl"
-    options = {**LINES, "batch_item_count": 7 if batched else 0}
-    old, new = (crawl_with(tmp_path / place, {f"out/{name}": options}) for place in ("old", "new"))
-    interrupted(old, how, 21)
-    old.directory.rename(new.directory)
-    run_to_the_end(new)
-    pattern = "out/batch-*.jl" if batched else "out/items.jl"
-    assert new.items(pattern) == new.wanted()
-    if batched:
-        counts = [len(path.read_text().splitlines()) for path in new.directory.glob(pattern)]
-        assert sorted(counts)[1:] == [7] * (len(counts) - 1)
-    assert not old.directory.exists()
-    assert not [line for line in new.lines("WARNING") if "fewer" in line]
+    name = "out/%(batch_id)d.jl" if batched else "out/items.jl"
+    feeds = {name: {**LINES, "batch_item_count": 3 if batched else 0}}
+    run = FeedRun(ram / "old", feeds)
+    run.give(*numbered(0, 1, 2, 3))
+    interrupt(run, how)
+    (ram / "old").rename(ram / "new")
+    run = FeedRun(ram / "new", feeds)
+    run.give(*numbered(4, 5))
+    run.end()
+    assert run.items("out/*.jl") == numbered(0, 1, 2, 3, 4, 5)
+    assert len(list((ram / "new" / "out").iterdir())) == 1 + batched
+    assert not (ram / "old").exists()
+    assert "fewer" not in caplog.text
 
 
-def test_a_feed_that_cannot_be_written_is_reported_and_costs_no_other(tmp_path: Path) -> None:
+def test_a_feed_that_cannot_be_written_is_reported_and_costs_no_other(
+    ram: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Its path is a directory: one ERROR; the other feed is whole, and the commits go on."""
-    (tmp_path / "folder.jl").mkdir()
-    crawl = crawl_with(tmp_path, dict.fromkeys(["folder.jl", "items.jl"], LINES))
-    interrupted(crawl, "kill_page", 21)
-    run_to_the_end(crawl)
-    errors = crawl.lines("ERROR")
+    (ram / "folder.jl").mkdir()
+    run = FeedRun(ram, {"folder.jl": LINES, "items.jl": LINES})
+    run.give(*numbered(0))
+    run.commit()
+    run = run.kill()
+    run.give(*numbered(1))
+    run.end()
+    errors = [record.message for record in caplog.records if record.levelname == "ERROR"]
     assert len(errors) == 2, "one in each run"
     assert all("folder.jl" in line for line in errors)
-    assert crawl.items("items.jl") == crawl.wanted()
+    assert run.items("items.jl") == numbered(0, 1)
 
 
 # -- overwrite ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", HOW)
-def test_a_feed_that_overwrites_does_so_once_in_a_job(how: str, tmp_path: Path) -> None:
-    """Before its first items; a resumed job goes on, also if it had given none before."""
-    path = tmp_path / "items.jl"
-    path.write_bytes(OTHERS)
-    crawl = crawl_with(tmp_path, {"items.jl": {**LINES, "overwrite": True, "store_empty": False}})
-    assert run([replace(crawl, settings={**crawl.settings, "NO_ITEMS": True}, **{how: 3})]) == [HOW[how]]
-    assert path.read_bytes() == OTHERS
-    without_items = len(crawl.fetched())
-    interrupted(crawl, how, 14)
-    run_to_the_end(crawl)
-    later = set(crawl.fetched()[without_items:])
-    assert crawl.items() == Counter({(page, item): 1 for page, item in crawl.wanted() if page in later})
+def test_a_feed_that_overwrites_does_so_before_its_first_item(how: str, ram: Path) -> None:
+    """A resumed job goes on, also if it had given no item before."""
+    (ram / "items.jl").write_text('{"n": -1}\n')
+    run = FeedRun(ram, {"items.jl": {**LINES, "overwrite": True, "store_empty": False}})
+    interrupt(run, how)
+    assert run.items() == numbered(-1)
+    for number in range(2):
+        run = run.next_run()
+        run.give(*numbered(number))
+        interrupt(run, how)
+    assert run.items() == numbered(0, 1)
 
 
-def test_the_file_of_a_job_that_has_ended_is_kept(tmp_path: Path) -> None:
-    """Started again, its filter knows all pages: overwriting the file would leave an empty one."""
-    path = tmp_path / "items.jl"
-    crawl = crawl_with(tmp_path, {"items.jl": {**LINES, "overwrite": True}})
-    run_to_the_end(crawl)
-    run_to_the_end(crawl)
-    run_to_the_end(crawl)
-    assert crawl.items("items.1.jl") == crawl.wanted()
-    assert not (tmp_path / "items.2.jl").exists(), "an empty file is not kept"
-    (warning,) = [line for line in crawl.lines("WARNING") if "items.1.jl" in line]
-    assert str(path) in warning
+def test_an_empty_file_is_not_kept(ram: Path) -> None:
+    """A job that has ended, started again: its file is kept under another name if it has items."""
+    run = FeedRun(ram, {"items.jl": {**LINES, "overwrite": True}})
+    run.give(*numbered(0))
+    for _ in range(2):
+        run = run.end().next_run()
+    run.end()
+    assert run.items("items.1.jl") == numbered(0)
+    assert not (ram / "items.2.jl").exists()
