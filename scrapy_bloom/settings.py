@@ -204,7 +204,7 @@ def _server_url(value: Any) -> str:
     is_host = parts.scheme in {"redis", "rediss"} and parts.netloc
     if not is_host and not (parts.scheme == "unix" and parts.path):
         raise ValueError
-    _ = parts.port  # raises ValueError if it is no port
+    _ = parts.port  # raises ValueError if it is not a port
     return value
 
 

@@ -1,4 +1,4 @@
-"""Says whether a job has seen URLs, whether their requests are pending, and what would hold them back."""
+"""Prints whether a job has seen URLs, whether their requests are pending, and which limit would hold them back."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what is known of each URL."""
+    """Print a row for each URL."""
     if not options.urls and not options.file:
         raise UnusableError("check", "was given no URL", advice="Name URLs after the JOBDIR, or a list with --file.")
     urls = [*options.urls, *(_urls_in(options.file) if options.file else ())]
@@ -55,9 +55,9 @@ def _urls_in(name: str) -> list[str]:
 
 
 def check(directory: str, urls: Iterable[str], settings: Settings) -> list[dict[str, Any]]:
-    """Return what the job in *directory* knows of the plain GET request of each of *urls*.
+    """Return for each of *urls* whether the job in *directory* has seen its plain GET request, and more, as a row.
 
-    Raises UnusableError if there is no job, its fingerprints are another project's, or a URL is none.
+    Raises UnusableError if there is no job, its fingerprints are another project's, or one of *urls* is not a URL.
     """
     job = inspect_job(directory)
     space = job.state.key_space

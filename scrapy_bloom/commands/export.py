@@ -98,7 +98,7 @@ def named_values(given: list[str]) -> dict[str, Any]:
         return arglist_to_dict(given)
     except ValueError:
         advice = "Write -s JOBDIR=jobs/books, for example."
-        raise UnusableError("The command", "has a -s or -a that is no NAME=VALUE", advice=advice) from None
+        raise UnusableError("The command", "has a -s or -a without NAME=VALUE", advice=advice) from None
 
 
 def spider_class(process: Any, name: str) -> type[Spider]:
@@ -107,4 +107,4 @@ def spider_class(process: Any, name: str) -> type[Spider]:
         return process.spider_loader.load(name)  # type: ignore[no-any-return] # Scrapy's loaders are of any type
     except KeyError:
         known = ", ".join(process.spider_loader.list()) or "none: no project is here"
-        raise UnusableError(name, "is no spider", expected=known, advice="Run this where scrapy.cfg is.") from None
+        raise UnusableError(name, "is not a spider", expected=known, advice="Run this where scrapy.cfg is.") from None

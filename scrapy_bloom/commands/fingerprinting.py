@@ -1,4 +1,4 @@
-"""Makes the fingerprints of URLs as the crawl does whose job is looked at."""
+"""Makes the fingerprints of URLs as the crawl of a job does."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def fingerprints_in(
 ) -> dict[str, bytes]:
     """Return the fingerprint of the plain GET request of each of *urls*, as :func:`of_url_in`.
 
-    Raises UnusableError if one is no URL.
+    Raises UnusableError if one of them is not a URL.
     """
     fingerprint_of = of_url_in(space, where, settings)
     fingerprints = {}
@@ -49,7 +49,7 @@ def fingerprints_in(
             fingerprints[url] = fingerprint_of(url)
         except ValueError as error:
             advice = "Give whole URLs, such as https://example.com/."
-            raise UnusableError(repr(url), f"is no URL: {error}", advice=advice) from None
+            raise UnusableError(repr(url), f"is not a URL: {error}", advice=advice) from None
     return fingerprints
 
 

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Take the URLs back, and say which of them a job had seen."""
+    """Take the URLs back, and print which of them a job had seen."""
     take_back = _in_fleet if "://" in options.directory else _in_job
     show({"urls": take_back(options.directory, options.urls, settings_of(options))}, options)
     return OK
@@ -38,14 +38,14 @@ def _in_job(directory: str, urls: list[str], settings: Settings) -> list[dict[st
 
 
 def _in_fleet(server_url: str, words: list[str], settings: Settings) -> list[dict[str, Any]]:
-    """Take back the URLs that follow the key of the queue in *words*. Workers that run may know them still."""
+    """Take back the URLs that follow the key of the queue in *words*. Running workers may still drop links to them."""
     from scrapy_bloom.fleet.server import Server
     from scrapy_bloom.fleet.shared_queue import SharedQueue  # imports redis
 
     key, *urls = words
     if not urls:
         advice = f"Name the key of the fleet's queue, and then the URLs: scrapy bloom forget {server_url} KEY URL"
-        raise UnusableError(key, "is followed by no URL", advice=advice)
+        raise UnusableError(key, "is not followed by a URL", advice=advice)
     with closing(Server(server_url)) as server:
         queue = SharedQueue(server, key)
         queue.forget(fingerprints_in(queue.key_space, queue.where, urls, settings).values())

@@ -6,7 +6,7 @@ What it adds stays, so it may be interrupted and repeated.
 from __future__ import annotations
 
 import re
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from scrapy.crawler import CrawlerRunner
 
 from scrapy_bloom.commands.export import spider_class
 from scrapy_bloom.commands.fingerprinting import fingerprints_by, of_url_in, settings_of
-from scrapy_bloom.commands.locations import locations_in
+from scrapy_bloom.commands.locations import check_readable, locations_in
 from scrapy_bloom.commands.terminal import OK, WRONG, show, tracked
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.job.records import Batch
@@ -25,9 +25,12 @@ from scrapy_bloom.settings import BloomSettings
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from scrapy.settings import Settings
+
+    from scrapy_bloom.filter.chain import ScalableBloomFilter
+    from scrapy_bloom.job.database import Database
 
 _HEAD = 1 << 16
 _FINGERPRINTS = re.compile(rb"\0|(?:[0-9a-fA-F]{2}){8,}\r?$", re.MULTILINE)
@@ -66,24 +69,17 @@ def run(options: argparse.Namespace) -> int:
     return WRONG if summary["findings"] else OK
 
 
-def import_into(jobdir: str, sources: Iterable[str], settings: Settings) -> dict[str, Any]:
+def import_into(jobdir: str, sources: Sequence[str], settings: Settings) -> dict[str, Any]:
     """Add what *sources* hold to the filter of *jobdir*, after beginning a job if there is none.
 
-    Raises UnusableError or OSError if the job or a source cannot be read. What was read before stays.
+    Raises UnusableError or OSError if the job or a source cannot be read. What was added before that stays.
     """
-    bloom = BloomSettings.from_settings(settings)
-    for source in sources:
-        if source != "-":
-            Path(source).open("rb").close()  # all of them can be read, or nothing is begun
+    check_readable(sources)
     unreadable: list[str] = []
     counts = []
     advice: dict[str, None] = {}
-    design: dict[str, Any] = {"capacity": bloom.capacity, "error_rate": bloom.error_rate, "max_age": bloom.max_age}
-    with stopped_job(jobdir, **design) as (chain, database):
-        space = database.state.key_space or fingerprints_by(settings).space
-        of_url = of_url_in(space, jobdir, settings)
+    with job_to_fill(jobdir, settings) as (chain, database, space, of_url):
         database.write(Batch(state=replace(database.state, filter=chain.chain_id, key_space=space)))
-        import_seen(Path(jobdir), chain, database)  # a crawl does so only with an empty filter
         for source in sources:
             read = new = 0
             for fingerprint in _fingerprints_in(source, of_url, unreadable, advice):
@@ -93,10 +89,27 @@ def import_into(jobdir: str, sources: Iterable[str], settings: Settings) -> dict
         return {**summary, "advice": [*advice], "findings": unreadable}
 
 
+@contextmanager
+def job_to_fill(
+    jobdir: str, settings: Settings, spider: str | None = None
+) -> Iterator[tuple[ScalableBloomFilter, Database, Mapping[str, str], Callable[[str], bytes]]]:
+    """Open the stopped job of *spider* in *jobdir*, or begin one under *settings*; a ``requests.seen`` there goes in.
+
+    Yields the filter, the database, the key space, and a function that makes the fingerprint of a URL.
+    """
+    bloom = BloomSettings.from_settings(settings)
+    design: dict[str, Any] = {"capacity": bloom.capacity, "error_rate": bloom.error_rate, "max_age": bloom.max_age}
+    with stopped_job(jobdir, spider, **design) as (chain, database):
+        space = database.state.key_space or fingerprints_by(settings).space
+        of_url = of_url_in(space, jobdir, settings)
+        import_seen(Path(jobdir), chain, database)  # a crawl does so only with an empty filter
+        yield chain, database, space, of_url
+
+
 def _fingerprints_in(
     source: str, of_url: Callable[[str], bytes], unreadable: list[str], advice: dict[str, None]
 ) -> Iterator[bytes]:
-    """Yield the fingerprints in *source*; add lines that are no URL to *unreadable*, and what to know to *advice*."""
+    """Yield the fingerprints in *source*; add lines that are not URLs to *unreadable*, and advice to *advice*."""
     head = b""
     if source != "-":
         with Path(source).open("rb") as file:
@@ -120,7 +133,7 @@ def _take_over(url: str, names: Sequence[str], settings: Settings) -> Iterator[d
     """Take over the crawl of each of the spiders *names*, and yield what it had. All are known, or none is taken."""
     from scrapy_bloom.fleet.entry import Entries
     from scrapy_bloom.fleet.queue import Queue
-    from scrapy_bloom.fleet.server import Server, address_of
+    from scrapy_bloom.fleet.server import Server
     from scrapy_bloom.fleet.takeover import take_over
 
     runner = CrawlerRunner(settings)
@@ -128,6 +141,6 @@ def _take_over(url: str, names: Sequence[str], settings: Settings) -> Iterator[d
         crawler = runner.create_crawler(spidercls)
         spider = spidercls.from_crawler(crawler)
         bloom = BloomSettings.from_settings(crawler.settings)
-        with closing(Server(**address_of(url, crawler.settings))) as server:
+        with closing(Server(url)) as server:
             queue = Queue.of(server, bloom, fingerprints_by(crawler.settings), spider.name)
             yield take_over(queue, crawler.settings, spider.name, Entries(spider, bloom.fleet_secret))

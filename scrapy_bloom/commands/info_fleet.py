@@ -31,26 +31,19 @@ def run_for_fleet(options: argparse.Namespace) -> int:
         if options.watch is not None:
             _watch(queue, options.watch, as_json=options.json)
         elif options.failed:
-            show({"server": server.where, "key": queue.prefix, **failed_of(queue)}, options)
+            show({"server": server.where, "key": queue.prefix, **by_host([*queue.listed(FAILED)])}, options)
         else:
-            show({**counts_of(queue), "dead_letters": dead_letters_of(queue)}, options)
+            show({**counts_of(queue), "dead_letters": _dead_letters_of(queue)}, options)
     return OK
 
 
-def dead_letters_of(queue: SharedQueue) -> list[dict[str, str]]:
-    """Return the first dead letters."""
-    return [
-        {"url": row.url, "reason": row.reason, "when": utc(row.time)} for row in islice(queue.listed(DEAD), _MOST_ROWS)
-    ]
-
-
-def failed_of(queue: SharedQueue) -> dict[str, Any]:
-    """Return what has failed for good: how often by host and reason, and each, the newest first."""
-    return by_host([*queue.listed(FAILED)])
+def _dead_letters_of(queue: SharedQueue) -> list[dict[str, str]]:
+    letters = islice(queue.listed(DEAD), _MOST_ROWS)
+    return [{"url": row.url, "reason": row.reason, "when": utc(row.time)} for row in letters]
 
 
 def counts_of(queue: SharedQueue) -> dict[str, Any]:
-    """Return what is there, and how many pages are left."""
+    """Return what the queue holds, and how many pages are left."""
     counts, estimate = queue.info(), Estimate()
     for dumped in queue.estimates():
         estimate.add(dumped)
@@ -94,9 +87,12 @@ def _body(queue: SharedQueue, counts: dict[str, Any]) -> Iterator[str]:
     yield from _tiles(counts)
     workers = [(worker["worker"], f"{worker['leased']:,}") for worker in counts["workers"]]
     yield from html.table("Workers", ["worker", "in hand"], workers[:_MOST_ROWS])
-    failed = [(row["host"], f"{row['requests']:,}", row["reason"]) for row in failed_of(queue)["failed_by_host"]]
+    failed = [
+        (row["host"], f"{row['requests']:,}", row["reason"])
+        for row in by_host([*queue.listed(FAILED)])["failed_by_host"]
+    ]
     yield from html.table("Failed", ["host", "requests", "reason"], failed[:_MOST_ROWS])
-    dead = [(letter["url"], letter["when"], letter["reason"]) for letter in dead_letters_of(queue)]
+    dead = [(letter["url"], letter["when"], letter["reason"]) for letter in _dead_letters_of(queue)]
     yield from html.table("Dead letters", ["URL", "since", "reason"], dead)
     yield html.note(f"Written by scrapy-bloom, {utc(time.time())}.")
 

@@ -14,12 +14,10 @@ from urllib.error import URLError
 from urllib.request import urlopen
 from xml.etree.ElementTree import ParseError, iterparse
 
-from rich.progress import wrap_file
-
-from scrapy_bloom.commands.terminal import console, safe
+from scrapy_bloom.commands.terminal import tracked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     Location = tuple[str, str]
     """A URL, and where it was found."""
@@ -27,6 +25,13 @@ if TYPE_CHECKING:
 _PATIENCE_SECONDS = 60.0
 _MOST_DEEP = 5
 """Sitemap indexes below each other. The protocol allows one."""
+
+
+def check_readable(sources: Iterable[str]) -> None:
+    """Raise OSError unless all *sources* can be read, so that a command begins nothing that it cannot finish."""
+    for source in sources:
+        if source != "-":
+            Path(source).open("rb").close()
 
 
 def locations_in(source: str, problems: list[str], depth: int = 0) -> Iterator[Location]:
@@ -39,13 +44,13 @@ def locations_in(source: str, problems: list[str], depth: int = 0) -> Iterator[L
     try:
         with _opened(source) as file:
             if file.peek(64).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<"):
-                for name, url in _sitemap(file):
+                for name, url in tracked(_sitemap(file), f"Reading {source}"):
                     if name == "url":
                         yield url, source
                     elif depth < _MOST_DEEP:
                         yield from _sitemap_of_index(url, source, problems, depth + 1)
             else:
-                for number, line in enumerate(file, start=1):
+                for number, line in enumerate(tracked(file, f"Reading {source}"), start=1):
                     url = line.decode("utf-8-sig", "replace").strip()
                     if url and not url.startswith("#"):
                         yield url, f"{source}, line {number}"
@@ -57,7 +62,7 @@ def _sitemap_of_index(url: str, index: str, problems: list[str], depth: int) -> 
     beside = Path(index).parent / url.rpartition("/")[2]
     here = index != "-" and "://" not in index and beside.is_file()
     if not here and not url.startswith(("http://", "https://")):
-        problems.append(f"{index}: it names {url}, which is no address in the web, and no file beside it")
+        problems.append(f"{index}: it names {url}, which is neither a web address nor a file beside it")
         return
     try:
         yield from locations_in(str(beside) if here else url, problems, depth)
@@ -67,7 +72,7 @@ def _sitemap_of_index(url: str, index: str, problems: list[str], depth: int) -> 
 
 @contextmanager
 def _opened(source: str) -> Iterator[io.BufferedReader]:
-    """Open *source*, unzipped if need be. On a terminal, a bar shows how much of a file was read."""
+    """Open *source*, and unzip it if need be."""
     with ExitStack() as stack:
         raw: Any
         if source == "-":
@@ -76,10 +81,6 @@ def _opened(source: str) -> Iterator[io.BufferedReader]:
             raw = stack.enter_context(urlopen(source, timeout=_PATIENCE_SECONDS))  # noqa: S310 - http or https
         else:
             raw = stack.enter_context(Path(source).open("rb"))
-            output = console(stderr=True)
-            if output.is_terminal:
-                size, label = Path(source).stat().st_size, safe(f"Reading {source}")
-                raw = stack.enter_context(wrap_file(raw, size, description=label, console=output, transient=True))
         file: Any = io.BufferedReader(raw)
         if file.peek(2).startswith(b"\x1f\x8b"):
             file = gzip.GzipFile(fileobj=file)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from scrapy_bloom.commands.terminal import OK, show
@@ -16,6 +17,7 @@ from scrapy_bloom.filter.plan import (
     planned_layers,
 )
 from scrapy_bloom.fleet.blocks import BLOCK_BITS, layer_sizes
+from scrapy_bloom.settings import MAX_CAPACITY
 
 SCRAPY_BYTES_PER_URL = 91
 """Of RAM, in the set of Scrapy 2.19's own filter, measured at 10 million URLs by ``python -m benchmarks memory``."""
@@ -27,21 +29,21 @@ REDIS_SET_BYTES_PER_URL = 88
 """Of the server's RAM, in scrapy-redis' set of 40-character digests: ``MEMORY USAGE`` at 200,000 URLs, measured by
 ``python -m benchmarks fleet``; it varies by a fifth with the count."""
 
-MAX_URLS = 10**12
 _COLUMNS = ("way", "layers", "bytes_on_disk", "bytes_in_memory", "pages_lost")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``plan``."""
-    parser.add_argument("--urls", type=_count, required=True, help="URLs of the whole crawl, such as 1e8")
-    parser.add_argument(
-        "--error-rate", type=_rate, default=DEFAULT_ERROR_RATE, help="BLOOM_ERROR_RATE (default: %(default)s)"
-    )
+    urls = partial(_number, least=1, most=MAX_CAPACITY)
+    parser.add_argument("--urls", type=urls, required=True, help="URLs of the whole crawl, such as 1e8")
+    rate = partial(_number, least=MIN_ERROR_RATE, most=MAX_ERROR_RATE)
+    default = "BLOOM_ERROR_RATE (default: %(default)s)"
+    parser.add_argument("--error-rate", type=rate, default=DEFAULT_ERROR_RATE, help=default)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print what the crawl will cost."""
-    show(plan(options.urls, options.error_rate), options)
+    show(plan(int(options.urls), options.error_rate), options)
     return OK
 
 
@@ -73,16 +75,8 @@ def _chain(urls: int, error_rate: float, capacity: int) -> tuple[int, int, int, 
     return len(layers), nbytes, nbytes, expected_false_positives(layers)
 
 
-def _count(text: str) -> int:
-    return int(_number(text, 1, MAX_URLS, "number"))
-
-
-def _rate(text: str) -> float:
-    return _number(text, MIN_ERROR_RATE, MAX_ERROR_RATE, "error rate")
-
-
-def _number(text: str, least: float, most: float, noun: str) -> float:
+def _number(text: str, least: float, most: float) -> float:
     with suppress(ValueError):
         if least <= float(text) <= most:
             return float(text)
-    raise argparse.ArgumentTypeError(f"{text!r} is no {noun} from {least:g} to {most:g}")
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number from {least:g} to {most:g}")

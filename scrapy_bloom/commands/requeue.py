@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
         return OK
     if options.dead:
         advice = "Take --failed, or name the redis:// server of a fleet."
-        raise UnusableError(options.directory, "is a job, which has no dead letters", advice=advice)
+        raise UnusableError(options.directory, "is a job, and only fleets have dead letters", advice=advice)
     inspect_job(options.directory)  # raises if there is no job
     with stopped_job(options.directory) as (_, database):
         requeued = requeue(database, options.host)

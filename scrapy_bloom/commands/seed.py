@@ -9,23 +9,21 @@ from __future__ import annotations
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import islice
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from scrapy import Request
 from scrapy.crawler import CrawlerRunner
 
 from scrapy_bloom.commands.export import spider_class
-from scrapy_bloom.commands.fingerprinting import fingerprints_by, of_url_in, settings_of
-from scrapy_bloom.commands.locations import locations_in
+from scrapy_bloom.commands.fingerprinting import fingerprints_by, settings_of
+from scrapy_bloom.commands.import_seen import job_to_fill
+from scrapy_bloom.commands.locations import check_readable, locations_in
 from scrapy_bloom.commands.terminal import OK, WRONG, show
 from scrapy_bloom.errors import UnusableError, counted
 from scrapy_bloom.frontier import serialize
 from scrapy_bloom.frontier.lanes import Lane
 from scrapy_bloom.frontier.order import Order, key_of
 from scrapy_bloom.job.records import Batch
-from scrapy_bloom.job.stopped import stopped_job
-from scrapy_bloom.job.takeover import import_seen
 from scrapy_bloom.settings import BloomSettings
 
 if TYPE_CHECKING:
@@ -61,15 +59,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Enqueue, and print how many URLs were new."""
     settings, in_fleet = settings_of(options), "://" in options.target
-    for source in options.sources:
-        if source != "-":
-            Path(source).open("rb").close()  # all of them can be read, or nothing is begun
+    check_readable(options.sources)
     crawler = _crawler(settings, options.spider, is_needed=in_fleet)
     if crawler is not None:
         settings = crawler.settings
     findings: list[str] = []
     read = new = 0
-    with _fleet(options.target, crawler) if crawler and in_fleet else _job(options, settings) as enqueue:
+    with (
+        _fleet(options.target, crawler)
+        if crawler and in_fleet
+        else _job(options.target, settings, options.spider) as enqueue
+    ):
         for source in options.sources:
             locations = locations_in(source, findings)
             while some := list(islice(locations, _AT_ONCE)):
@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
                     except ValueError as error:
                         findings.append(f"{where}: {error}")
                 read, new = read + len(requests), new + enqueue(requests)
-                if len(findings) > _MOST_FINDINGS:  # a long list of what is no URL would fill the memory
+                if len(findings) > _MOST_FINDINGS:  # a long list of lines that are not URLs would fill the memory
                     findings[_MOST_FINDINGS:] = ["and more"]
     show({"target": options.target, "read": read, "new": new, "findings": findings}, options)
     return WRONG if findings else OK
@@ -99,27 +99,20 @@ def _crawler(settings: Settings, name: str, *, is_needed: bool) -> Crawler | Non
 
 
 @contextmanager
-def _job(options: argparse.Namespace, settings: Settings) -> Iterator[Enqueue]:
-    jobdir, bloom, order = options.target, BloomSettings.from_settings(settings), Order.of(settings, in_job=True)
-    design: dict[str, Any] = {"capacity": bloom.capacity, "error_rate": bloom.error_rate, "max_age": bloom.max_age}
-    with stopped_job(jobdir, options.spider or None, **design) as (chain, database):
-        space = database.state.key_space or fingerprints_by(settings).space
-        of_url = of_url_in(space, jobdir, settings)
-        import_seen(Path(jobdir), chain, database)  # a crawl does so only with an empty filter
+def _job(jobdir: str, settings: Settings, spider: str) -> Iterator[Enqueue]:
+    order = Order.of(settings, in_job=True)
+    with job_to_fill(jobdir, settings, spider or None) as (chain, database, space, fingerprint_of):
 
         def enqueue(requests: list[Request]) -> int:
             state = database.state
             new: dict[bytes, Request] = {}
             for request in requests:
-                fingerprint = of_url(request.url)
+                fingerprint = fingerprint_of(request.url)
                 if fingerprint not in chain:
                     new.setdefault(fingerprint, request)
             last_id = state.last_id + len(new)
-            spider = state.spider or options.spider
-            batch = Batch(
-                state=replace(state, spider=spider, filter=chain.chain_id, key_space=space, last_id=last_id),
-                fingerprints=dict.fromkeys(new),
-            )
+            state = replace(state, spider=state.spider or spider, filter=chain.chain_id, key_space=space)
+            batch = Batch(state=replace(state, last_id=last_id), fingerprints=dict.fromkeys(new))
             for id_, request in enumerate(new.values(), start=state.last_id + 1):
                 key = key_of(request, order)
                 if (lane_id := key.id()) not in batch.lanes:
@@ -127,8 +120,7 @@ def _job(options: argparse.Namespace, settings: Settings) -> Iterator[Enqueue]:
                 batch.added[id_] = lane_id, serialize.dumps(request, None)
             # As a crawl commits: a page counts as seen only once its request is on disk.
             database.write(batch, redo_until=chain.synced)
-            for fingerprint in new:
-                chain.add(fingerprint)
+            chain.update(new)
             chain.watermark = last_id
             return len(new)
 
@@ -136,7 +128,7 @@ def _job(options: argparse.Namespace, settings: Settings) -> Iterator[Enqueue]:
 
 
 @contextmanager
-def _fleet(url: str, crawler: Crawler) -> Iterator[Enqueue]:
+def _fleet(server_url: str, crawler: Crawler) -> Iterator[Enqueue]:
     from scrapy_bloom.fleet.politeness import Politeness
     from scrapy_bloom.fleet.queue import Queue
     from scrapy_bloom.fleet.requests import Requests
@@ -144,7 +136,7 @@ def _fleet(url: str, crawler: Crawler) -> Iterator[Enqueue]:
 
     settings, fingerprints = crawler.settings, fingerprints_by(crawler.settings)
     order = Politeness.of(settings, None).order(settings)
-    with closing(Server(url)) as server:
+    with closing(Server(server_url)) as server:
         queue = Queue.of(server, BloomSettings.from_settings(settings), fingerprints, crawler.spidercls.name)
         queue.begin()
         made = Requests(queue, order, fingerprints, spider=None, secret=None)
