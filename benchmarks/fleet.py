@@ -89,11 +89,11 @@ def crawled(way: str, package: Path | None, url: str, site_pages: int, workers: 
 
 
 def _print_link_cost(redis_url: str, client: Any) -> None:
-    from scrapy_bloom.fleet.messages import Lane, Link
+    from scrapy_bloom.fleet.messages import Link, QueueLane
     from scrapy_bloom.fleet.queue import Queue
     from scrapy_bloom.fleet.server import Server
 
-    queue, lane, entry = Queue(Server(redis_url), "benchmark"), Lane("host", "0", "RPUSH"), bytes(120)
+    queue, lane, entry = Queue(Server(redis_url), "benchmark"), QueueLane("host", "0", "RPUSH"), bytes(120)
     queue.begin()
     queue.join("token", "worker")
 

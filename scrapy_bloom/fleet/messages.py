@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-class Lane(NamedTuple):
+class QueueLane(NamedTuple):
     """What waits in one list: requests of one slot and priority. *push* is the command that appends to it."""
 
     slot: str
@@ -22,7 +22,7 @@ class Link(NamedTuple):
 
     shard: int
     fingerprint: bytes | None
-    lane: Lane
+    lane: QueueLane
     entry: bytes
 
 

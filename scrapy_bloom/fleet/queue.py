@@ -25,10 +25,10 @@ from scrapy_bloom.fleet.messages import (
     Done,
     Finished,
     Forget,
-    Lane,
     Link,
     Message,
     Note,
+    QueueLane,
     SlowDown,
     Taken,
     Ticket,
@@ -257,7 +257,7 @@ class Queue:
             LifeEndedError: The server does not know of the call before *number*. Nothing was changed.
 
         """
-        lanes: dict[Lane, int] = {}
+        lanes: dict[QueueLane, int] = {}
         rows: dict[type[Message], list[Any]] = {kind: [] for kind in (Link, Done, Forget, Claim, Note, SlowDown)}
         for message in messages:
             rows[type(message)] += self._row(message, token, lanes)
@@ -276,7 +276,7 @@ class Queue:
             new, refused, claims, seconds, [fingerprint for fingerprint in taken if fingerprint is not None]
         )
 
-    def _row(self, message: Message, token: str, lanes: dict[Lane, int]) -> Sequence[Any]:
+    def _row(self, message: Message, token: str, lanes: dict[QueueLane, int]) -> Sequence[Any]:
         """Return what the script is told of *message*, of the life *token*; *lanes* numbers the lanes of links."""
         match message:
             case Link():

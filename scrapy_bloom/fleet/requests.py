@@ -7,7 +7,7 @@ from hashlib import sha1
 from typing import TYPE_CHECKING
 
 from scrapy_bloom.fleet.entry import Entries
-from scrapy_bloom.fleet.messages import Lane, Link
+from scrapy_bloom.fleet.messages import Link, QueueLane
 from scrapy_bloom.frontier.order import key_of
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Requests:
         entry = self._entries.write(request)
         key = key_of(request, self._order)
         push = "RPUSH" if self._order.is_lifo[key.is_start] else "LPUSH"
-        lane = Lane(key.slot, str(-2 * key.priority + key.is_start), push)  # start requests come last
+        lane = QueueLane(key.slot, str(-2 * key.priority + key.is_start), push)  # start requests come last
         return Link(self._queue.shard_of(fingerprint or entry), fingerprint, lane, entry)
 
     def read(self, entry: bytes) -> Request:

@@ -19,7 +19,7 @@ from w3lib.url import canonicalize_url
 
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.fleet.entry import PLAIN, packed
-from scrapy_bloom.fleet.messages import Lane, Link
+from scrapy_bloom.fleet.messages import Link, QueueLane
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -140,7 +140,7 @@ def _take_requests(
             times[body] += 1
             marker = hashlib.sha1(b"taken over %d " % times[body] + body, usedforsecurity=False).digest()
             slot = str(request.meta.get("download_slot") or urlparse_cached(request).hostname or "")
-            lane = Lane(slot, str(-2 * request.priority), push)
+            lane = QueueLane(slot, str(-2 * request.priority), push)
             links.append(Link(queue.shard_of(marker), marker, lane, entry))
         summary["requests"] += queue.enqueue(links)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_bloom.fleet.lease import LeaseClient, Worker
-from scrapy_bloom.fleet.messages import Done, Lane, Link, Ticket
+from scrapy_bloom.fleet.messages import Done, Link, QueueLane, Ticket
 from scrapy_bloom.fleet.queue import Queue
 from scrapy_bloom.fleet.server import Server
 from tests.fleet.servers import PATIENCE, LosingProxy, RedisServer, free_port, wait_until
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def link(name: str) -> Link:
-    return Link(0, hashlib.sha1(name.encode()).digest(), Lane("h", "0", "RPUSH"), name.encode())
+    return Link(0, hashlib.sha1(name.encode()).digest(), QueueLane("h", "0", "RPUSH"), name.encode())
 
 
 @pytest.fixture

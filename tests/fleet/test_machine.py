@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from scrapy_bloom.fleet.messages import Done, Lane, Link, Message, Ticket
+from scrapy_bloom.fleet.messages import Done, Link, Message, QueueLane, Ticket
 from scrapy_bloom.fleet.queue import LifeEndedError, Queue
 from scrapy_bloom.fleet.server import Server
 from scrapy_bloom.frontier.pages_per_host import PagesPerHost
@@ -27,7 +27,7 @@ URLS = st.lists(st.integers(0, 30), max_size=6)
 
 def link(number: int) -> Link:
     fingerprint = hashlib.sha1(b"%d" % number).digest()
-    return Link(0, fingerprint, Lane(f"host-{number % 3}", "0", "RPUSH"), b"%d" % number)
+    return Link(0, fingerprint, QueueLane(f"host-{number % 3}", "0", "RPUSH"), b"%d" % number)
 
 
 class Life:

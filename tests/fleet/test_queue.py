@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from scrapy_bloom.errors import UnusableError
-from scrapy_bloom.fleet.messages import Done, Forget, Lane, Link, Message, Ticket
+from scrapy_bloom.fleet.messages import Done, Forget, Link, Message, QueueLane, Ticket
 from scrapy_bloom.fleet.outbox import Outbox
 from scrapy_bloom.fleet.politeness import Politeness
 from scrapy_bloom.fleet.queue import LifeEndedError, Queue
@@ -31,7 +31,7 @@ def print_of(name: str) -> bytes:
 
 
 def link(name: str, *, slot: str = "h", priority: int = 0, is_lifo: bool = True, is_filtered: bool = True) -> Link:
-    lane = Lane(slot, str(-priority), "RPUSH" if is_lifo else "LPUSH")
+    lane = QueueLane(slot, str(-priority), "RPUSH" if is_lifo else "LPUSH")
     return Link(0, print_of(name) if is_filtered else None, lane, name.encode())
 
 
