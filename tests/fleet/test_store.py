@@ -186,7 +186,7 @@ def test_a_pause_is_of_all_workers(make: Callable[..., FleetStore], server: Redi
     after the one that asked for the pause has gone. Other hosts go on.
     """
     one, there = make(SCHEDULER_PRIORITY_QUEUE=BY_HOST), make(SCHEDULER_PRIORITY_QUEUE=BY_HOST)
-    until = time.time() + 2
+    until = time.time() + 5
     one.pause("example.com", until)
     one.pause("long.example", until + 3600)
     with server.client() as client:
@@ -460,7 +460,7 @@ def test_info_says_what_a_fleet_has_in_hand(make: Callable[..., FleetStore], ser
 def test_a_pause_that_is_over_is_not_told(make: Callable[..., FleetStore], server: RedisServer, capsys: Any) -> None:
     """Also of a host of which nothing is pending, so that no worker looks at the pause any more."""
     store = make()
-    store.pause("a.example", time.time() + 1)
+    store.pause("a.example", time.time() + 5)
 
     def paused() -> int:
         main(["info", server.url, "bloom:pages", "--json"])
