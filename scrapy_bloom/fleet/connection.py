@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
+import logging
 import secrets
 import socket
+import time
 import uuid
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 from scrapy.utils.reactor import is_reactor_installed
 
 from scrapy_bloom.filter.lock import LOCK_NAME, lock_directory
-from scrapy_bloom.fleet.lease import LeaseClient, Worker
+from scrapy_bloom.fleet.lease import AWAY_SECONDS, LeaseClient, Worker
 from scrapy_bloom.fleet.queue import Queue
-from scrapy_bloom.fleet.server import Server, address_of, key_of
+from scrapy_bloom.fleet.server import Server, ServerAwayError, address_of, key_of
 from scrapy_bloom.fleet.takeover import warn_of_scrapy_redis
 from scrapy_bloom.frontier.journal import Journal
 from scrapy_bloom.frontier.pages_per_host import PagesPerHost
@@ -32,8 +35,14 @@ if TYPE_CHECKING:
     from scrapy_bloom.settings import BloomSettings
     from scrapy_bloom.url.fingerprint import Fingerprints
 
+logger = logging.getLogger(__name__)
+
 ITEMS = "_BLOOM_FLEET_ITEMS"
 """Setting by which ``scrapy bloom crawl`` names the list on the server that its workers' items go to: not for users."""
+START_SECONDS = 60.0
+"""How long the start of a worker waits for a server that is away."""
+EXIT_SECONDS = 3.0
+"""How long the end of the process waits for the server if nobody has closed the crawl."""
 UNLIMITED = 100
 """Number of concurrent requests that is assumed if ``CONCURRENT_REQUESTS`` is 0, which means no limit."""
 
@@ -46,9 +55,9 @@ class Connection:
     client: LeaseClient
     journal: Journal
     """Of the worker's own feeds; one that notes nothing if it has no job directory."""
-    ahead: int
-    """How many requests it holds ready."""
     on_close: ExitStack
+    process: str = field(default_factory=partial(secrets.token_hex, 4))
+    """Tells this process from others."""
 
 
 def connect(
@@ -60,6 +69,7 @@ def connect(
     *,
     wake: Callable[[], None],
     open_journal: Callable[[Path], Journal] | None,
+    has_start: bool,
 ) -> Connection:
     """Join the fleet of *settings*, and lock the job directory of *crawler*, if it has one.
 
@@ -75,29 +85,52 @@ def connect(
             on_error.enter_context(lock_directory(directory))
             if open_journal is not None:
                 journal = open_journal(directory)
-        server = Server(**address_of(settings.redis_url, scrapy_settings))
-        on_error.callback(server.close)
-        server.warn_if_it_forgets()
-        warn_of_scrapy_redis(server, scrapy_settings, name)
-        queue = Queue.of(
-            server,
-            settings,
-            fingerprints,
-            name,
-            lease_seconds=settings.fleet_lease,
-            politeness=politeness,
-            pages=PagesPerHost.of(settings.pages_per_host, order),
-            start_urls=key_of(settings.fleet_start_urls, name) if settings.fleet_start_urls else None,
-            items=scrapy_settings.get(ITEMS, ""),
-        )
-        queue.begin()
+        options = {
+            "lease_seconds": settings.fleet_lease,
+            "politeness": politeness,
+            "pages": PagesPerHost.of(settings.pages_per_host, order),
+            "start_urls": key_of(settings.fleet_start_urls, name) if settings.fleet_start_urls else None,
+            "items": scrapy_settings.get(ITEMS, ""),
+            "has_start": has_start,
+        }
         ahead = 2 * (scrapy_settings.getint("CONCURRENT_REQUESTS") or UNLIMITED)
         per_slot = scrapy_settings.getint("CONCURRENT_REQUESTS_PER_DOMAIN")
         # With a job directory, it is the same worker after each start there.
         worker = Worker(*_identity_of(directory), ahead, per_slot)
-        client = LeaseClient(queue, worker, news=_in_crawl(wake), journal=journal)
-        client.open()
-        return Connection(queue, client, journal, ahead, on_error.pop_all())
+
+        def join() -> Connection:
+            with ExitStack() as on_failure:
+                server = Server(**address_of(settings.redis_url, scrapy_settings))
+                on_failure.callback(server.close)
+                server.warn_if_it_forgets()
+                warn_of_scrapy_redis(server, scrapy_settings, name)
+                queue = Queue.of(server, settings, fingerprints, name, **options)
+                queue.begin()
+                client = LeaseClient(queue, worker, news=_in_crawl(wake), journal=journal)
+                client.can_start = has_start
+                client.open()
+                on_failure.callback(atexit.unregister, client.close)
+                # A process that ends without closing the crawl, as after Ctrl-C twice, has not crashed.
+                atexit.register(client.close, EXIT_SECONDS)
+                on_error.push(on_failure.pop_all())
+                return Connection(queue, client, journal, on_error.pop_all())
+
+        return _once_the_server_is_there(join)
+
+
+def _once_the_server_is_there(join: Callable[[], Connection]) -> Connection:
+    """Return what *join* returns once it raises no ServerAwayError; if that takes too long, let it raise."""
+    deadline, has_warned = time.monotonic() + START_SECONDS, False
+    while True:
+        try:
+            return join()
+        except ServerAwayError as error:
+            if time.monotonic() > deadline:
+                raise
+            if not has_warned:
+                has_warned = True
+                logger.warning("The worker waits for its server, %d s at most. %s", START_SECONDS, error)
+            time.sleep(AWAY_SECONDS)
 
 
 def _identity_of(directory: Path | None) -> tuple[str, str]:

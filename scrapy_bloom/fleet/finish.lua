@@ -5,73 +5,43 @@
 -- ARGV[3] number of this call among the worker's
 -- ARGV[4] lanes, flat: slot, score, RPUSH or LPUSH
 -- ARGV[5] links, flat: place (-1: not filtered), probe, number of the lane, entry
--- ARGV[6] pages to acknowledge, flat: id (0: only take its items); token of an earlier life whose lease ran out, or "";
---         entry if it is of an earlier life, or ""; items; why it is dead-lettered, or ""; false if it is no page;
---         why it has failed for good, or ""
--- ARGV[7] probes to forget   ARGV[8] claims, flat: place, probe, whether it is done
--- ARGV[9] estimates, flat: process, what it knows   ARGV[10] slots to slow down, flat: slot, ms of a pause, ms between
---         two requests
--- ARGV[11] blocks and capacity of each layer that may come   ARGV[12] ms of the maximum age, or 0
--- ARGV[13] name of the list that items go to
--- 4 to 11 are in msgpack.
+-- ARGV[6] pages to acknowledge, flat: id (-1: start(); 0: the server does not know of it); token of an earlier life whose
+--         lease ran out, or ""; entry if it is of an earlier life, or ""; why it is dead-lettered, or ""; false if it is no
+--         page; why it has failed for good, or ""; parts: the page, and requests in memory that it led to, flat: place (-1:
+--         not filtered), probe, items, links that come with it, flat: number of the lane, entry
+-- ARGV[7] probes to forget
+-- ARGV[8] estimates, flat: process, what it knows   ARGV[9] slots to slow down, flat: slot, ms of a pause, ms between two
+--         requests that robots.txt asks for, and that AutoThrottle has found; 0: none
+-- ARGV[10] blocks and capacity of each layer that may come   ARGV[11] ms of the maximum age, or 0
+-- ARGV[12] name of the list that items go to   ARGV[13] number of the last pause that the worker knows of
+-- 4 to 10 are in msgpack.
 --
--- Returns {number of new links, places of pages that the worker no longer held, answers to claims (see messages.py),
---          paused slots of requests that the worker holds, flat, each with the ms that are left,
---          places of links whose page a worker has claimed; {-1}: perhaps of all}, or an objection
+-- Returns {number of new links, places of parts that are refused, paused slots that the worker does not know of, flat, each
+--          with the ms that are left, number of the last of these}, or an objection
 local chain_id, token, number = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local problem = objection(chain_id, token, number - 1)
 if problem then return problem end
 if token ~= '' and tonumber(call('HGET', CALLS, token)) >= number then -- its answer was lost
     local of, places = string.match(call('HGET', REFUSED, token) or '', '^(%d+)(.*)')
-    return {0, tonumber(of) == number and places or '', {}, {}, {-1}}
+    return {0, tonumber(of) == number and places or '', {}, tonumber(ARGV[13])}
 end
-local links, done, forget = cmsgpack.unpack(ARGV[5]), cmsgpack.unpack(ARGV[6]), cmsgpack.unpack(ARGV[7])
+local lane_of, links, pages = cmsgpack.unpack(ARGV[4]), cmsgpack.unpack(ARGV[5]), cmsgpack.unpack(ARGV[6])
+local forget = cmsgpack.unpack(ARGV[7])
 if #forget > 0 then call('SADD', FILTER .. ':forgotten', unpack(forget)) end
-local chain = open_chain(cmsgpack.unpack(ARGV[11]), tonumber(ARGV[12]), milliseconds())
+local now = milliseconds()
+local chain = open_chain(cmsgpack.unpack(ARGV[10]), tonumber(ARGV[11]), now)
 
-local claimants = {}
-for _, other in ipairs(call('ZRANGE', WORKERS, 0, -1)) do
-    if other ~= token and call('EXISTS', claims(other)) == 1 then claimants[#claimants + 1] = other end
-end
-local function is_claimed_by_another(probe)
-    for _, other in ipairs(claimants) do
-        if call('SISMEMBER', claims(other), probe) == 1 then return true end
-    end
+local new, queued = 0, {}
+local function enqueue(lane_number, entry)
+    new = new + 1
+    local entries = queued[lane_number] or {}
+    queued[lane_number] = entries
+    entries[#entries + 1] = entry
 end
 
-local new, queued, taken = 0, {}, {}
 for i = 1, #links, 4 do
-    if links[i] >= 0 and is_claimed_by_another(links[i + 1]) then -- if that worker dies, the page that led it there comes again
-        taken[#taken + 1] = (i - 1) / 4
-    elseif links[i] < 0 or chain.add(links[i], links[i + 1]) then
-        new = new + 1
-        local entries = queued[links[i + 2]] or {}
-        queued[links[i + 2]] = entries
-        entries[#entries + 1] = links[i + 3]
-    end
+    if links[i] < 0 or chain.add(links[i], links[i + 1]) then enqueue(links[i + 2], links[i + 3]) end
 end
-
--- Returns the answer to a claim: 2 if the request is done, 0 if another worker has it, 1 if it is granted to this one.
-local function answer(place, probe)
-    if chain.has(place, probe) then return 2 end
-    if is_claimed_by_another(probe) then return 0 end
-    call('SADD', claims(token), probe)
-    return 1
-end
-
-local answers, claimed = {}, cmsgpack.unpack(ARGV[8])
-for i = 1, #claimed, 3 do
-    local place, probe, is_done = unpack(claimed, i, i + 2)
-    if not is_done then
-        answers[#answers + 1] = answer(place, probe)
-    elseif call('SREM', claims(token), probe) == 1 then -- otherwise the claim has ended, and with it what it led to
-        if call('SISMEMBER', FILTER .. ':forgotten', probe) == 0 then chain.add(place, probe) end
-    end
-end
-if new == 0 and #claimed == 0 then allow_when_full() end
-local lane_of = cmsgpack.unpack(ARGV[4])
-for i, entries in pairs(queued) do put(lane_of[3 * i - 2], lane_of[3 * i - 1], lane_of[3 * i], entries) end
-chain.save()
 
 -- Returns where a request is that the worker had in its last life, and that nobody has done since: hash, id, value.
 local function find(life, entry)
@@ -86,49 +56,90 @@ local function find(life, entry)
     end
 end
 
-local ended, refused = 0, ''
-for i = 1, #done, 7 do
-    local id, life, entry, items, why, is_page, failed = unpack(done, i, i + 6)
-    local key, place = held(token), life == '' and call('HGET', held(token), id)
-    if life ~= '' then key, id, place = find(life, entry) end
-    if place then
-        call('HDEL', key, id)
-        ended = ended + 1
-        local slot, score, lost, written = unpack(cmsgpack.unpack(place))
-        if why ~= '' then bury(why, id, slot, score, lost, written) end
-        if failed ~= '' then list_failed(failed, slot, score, written) end
-        if not is_page then uncount(slot) end
-    elseif id ~= 0 then -- the lease has run out, and another may be at it
-        refused = refused .. ' ' .. (i - 1) / 7
-    end
-    if items ~= '' and (place or id == 0) then -- the first line identifies the entry for whoever collects it
-        call('RPUSH', STATE .. ':items:' .. ARGV[13], token .. ' ' .. ARGV[3] .. ' ' .. i .. '\n' .. items)
-    end
+-- Returns whether the worker runs start(), or ran it in an earlier life and nobody else does now.
+local function runs_start(life)
+    local start = call('HGET', STATE, 'start')
+    return start == token or (life ~= '' and start == 'pending')
 end
+
+-- Pages are looked up before anything is written, so that a full server may take those that bring nothing.
+local accepted, has_parts = {}, false
+for i = 1, #pages, 7 do
+    local id, life, entry, _, _, _, parts = unpack(pages, i, i + 6)
+    local key, place = held(token), life == '' and id > 0 and call('HGET', held(token), id)
+    if id == 0 or (id == -1 and runs_start(life)) then
+        accepted[i] = {}
+    elseif id > 0 then
+        if life ~= '' then key, id, place = find(life, entry) end
+        if place then accepted[i] = {key, id, place} end
+    end
+    for j = 1, #parts, 4 do has_parts = has_parts or parts[j] >= 0 or #parts[j + 3] > 0 end
+end
+if new == 0 and not has_parts then allow_when_full() end
+if token ~= '' then call('HSET', CALLS, token, number) end -- fails here if the server is full
+
+local ended, refused, place_of_part = 0, '', 0
+-- Takes in a part of page *i*, unless the page is refused, or the part is a request that somebody else has had.
+local function take_part(i, is_refused, place, probe, items, led_to)
+    local is_new = place < 0 or call('SISMEMBER', FILTER .. ':forgotten', probe) == 1 or chain.add(place, probe)
+    if is_refused or not is_new then
+        refused = refused .. ' ' .. place_of_part
+    else
+        for j = 1, #led_to, 2 do enqueue(led_to[j], led_to[j + 1]) end
+        if items ~= '' then -- the first line identifies the entry for whoever collects it
+            local stamp = token .. ' ' .. ARGV[3] .. ' ' .. place_of_part .. '\n'
+            call('RPUSH', STATE .. ':items:' .. ARGV[12], stamp .. items)
+        end
+    end
+    place_of_part = place_of_part + 1
+end
+
+for i = 1, #pages, 7 do
+    local id, _, _, why, is_page, failed, parts = unpack(pages, i, i + 6)
+    local is_refused = not accepted[i]
+    if id == -1 and not is_refused then
+        call('HSET', STATE, 'start', 'done')
+        is_refused = call('HINCRBY', STATE, 'starts', 1) > 1 -- an earlier run has given its items
+    elseif id > 0 and not is_refused then
+        local key, id_there, place = unpack(accepted[i])
+        is_refused = call('HDEL', key, id_there) == 0 -- an equal request of this call was there
+        if not is_refused then
+            ended = ended + 1
+            local slot, score, lost, written = unpack(cmsgpack.unpack(place))
+            if key ~= SUSPECTS then count_in_hand(slot, -1) end
+            if why ~= '' then bury(why, id_there, slot, score, lost, written) end
+            if failed ~= '' then list_failed(failed, slot, score, written) end
+            if not is_page then uncount(slot) end
+        end
+    end
+    for j = 1, #parts, 4 do take_part(i, is_refused, unpack(parts, j, j + 3)) end
+end
+for i, entries in pairs(queued) do put(lane_of[3 * i - 2], lane_of[3 * i - 1], lane_of[3 * i], entries) end
+chain.save()
 if new ~= ended then call('HINCRBY', STATE, 'outstanding', new - ended) end
 if new > 0 then call('HINCRBY', STATE, 'seq', new) end
-if token ~= '' then call('HSET', CALLS, token, number) end
 if refused ~= '' then call('HSET', REFUSED, token, number .. refused) end
 
-local notes = cmsgpack.unpack(ARGV[9])
+local notes = cmsgpack.unpack(ARGV[8])
 if #notes > 0 then call('HSET', STATE .. ':estimates', unpack(notes)) end
-local now, slow, paused = milliseconds(), cmsgpack.unpack(ARGV[10]), {}
-for i = 1, #slow, 3 do
-    local slot, pause, delay = unpack(slow, i, i + 2)
+local slow, paused, last_pause = cmsgpack.unpack(ARGV[9]), {}, tonumber(ARGV[13])
+for i = 1, #slow, 4 do
+    local slot, pause, delay, own_delay = unpack(slow, i, i + 3)
     if pause > 0 then
         local over = math.max(now + pause, tonumber(call('HGET', PAUSED, slot) or 0))
         call('HSET', PAUSED, slot, over)
+        call('ZADD', PAUSES, call('HINCRBY', STATE, 'pauses', 1), slot)
         call('ZADD', SLOTS, 'XX', 'GT', over, slot)
     end
     if delay > 0 then call('HSET', DELAYS, slot, delay) end
+    if own_delay > 0 then call('HSET', OWN_DELAYS, slot, own_delay) end
 end
-if call('EXISTS', PAUSED) == 1 then
-    local looked_at = {}
-    for _, packed in ipairs(call('HVALS', held(token))) do
-        local slot = cmsgpack.unpack(packed)[1]
-        local over = not looked_at[slot] and tonumber(call('HGET', PAUSED, slot) or 0) or 0
-        looked_at[slot] = true
-        if over > now then paused[#paused + 1], paused[#paused + 2] = slot, over - now end
+if token ~= '' and call('EXISTS', PAUSES) == 1 then
+    local since = call('ZRANGEBYSCORE', PAUSES, '(' .. last_pause, '+inf', 'WITHSCORES', 'LIMIT', 0, 1000)
+    for i = 1, #since, 2 do
+        local left = tonumber(call('HGET', PAUSED, since[i]) or 0) - now
+        if left > 0 then paused[#paused + 1], paused[#paused + 2] = since[i], left end
+        last_pause = tonumber(since[i + 1])
     end
 end
-return {new, refused, answers, paused, taken}
+return {new, refused, paused, last_pause}

@@ -3,18 +3,24 @@
 --
 --   {..}            hash: format, key_space, seed, chain, layers, count, capacity, error_rate, shards; outstanding:
 --                   requests that are not done, to detect lost keys; seq: requests ever taken in; ids: last id handed
---                   out; called: ms of the last join or take
+--                   out; called, ahead: ms of the last join or take, and how far the clock of the queue is ahead of the
+--                   server's, which went back; start: who runs start(): "pending", a token, or "done"; starts: how
+--                   often it was done; pauses: number of the last pause
 --   ..:bits:<chain>:<layer>:<n>   n-th megabyte of a layer's blocks
 --   ..:lane:<score>:<slot>        list: entries of one slot and priority, the next one last
 --   ..:lanes:<slot>               sorted set: the scores of a slot's lanes, the most urgent first
---   ..:slots        sorted set: slots by the time in ms from which they may be served
+--   ..:slots        sorted set: slots by the time in ms from which they may be served: those with requests, and those
+--                   that were emptied before their delay was over
 --   ..:paused       hash: slot -> time in ms before which it gets no request, since its host has asked for that
+--   ..:pauses       sorted set: the same slots by the number of the pause
 --   ..:delays       hash: slot -> ms between two requests that robots.txt asks for
+--   ..:own-delays, ..:shares, ..:limits  hashes: slot -> what the settings say of it: ms between two requests, the
+--                   most in hand of all workers, the most pages (-1: no limit)
+--   ..:in-hand      hash: slot with a share -> how many are in hand
 --   ..:pages        hash: slot -> how many it has had, if there are limits     ..:full  set: slots that get no more
 --   ..:workers      sorted set: token by end of its lease      ..:names    hash: name -> token of its newest life
 --   ..:held:<token> hash: id -> {slot, score, lost, entry}     ..:worker:<token>  hash: name, place, last, suspect
 --                   *lost* has the tokens of the workers that died with the request in hand, each on a line
---   ..:claims:<token>  set: probes of requests in the memory of that worker only, which fetches them
 --   ..:suspects     hash: the same, of requests that were in hand when a worker died, and are pending
 --   ..:dead         list: {reason, slot, score, entry, time in s, id, lost}
 --   ..:failed       list: {reason, slot, score, entry, time in s} of requests that have failed for good
@@ -31,18 +37,24 @@ local STATE, call = KEYS[1], redis.call
 local SLOTS, WORKERS, NAMES, CALLS = STATE .. ':slots', STATE .. ':workers', STATE .. ':names', STATE .. ':calls'
 local SUSPECTS, DEAD, PAGES, FULL = STATE .. ':suspects', STATE .. ':dead', STATE .. ':pages', STATE .. ':full'
 local RETURNED, REFUSED, NOTHING = STATE .. ':returned', STATE .. ':refused', STATE .. ':nothing'
-local PAUSED, DELAYS = STATE .. ':paused', STATE .. ':delays'
+local PAUSED, PAUSES, DELAYS = STATE .. ':paused', STATE .. ':pauses', STATE .. ':delays'
+local OWN_DELAYS, SHARES, LIMITS = STATE .. ':own-delays', STATE .. ':shares', STATE .. ':limits'
+local IN_HAND = STATE .. ':in-hand'
 
 local function lane(slot, score) return STATE .. ':lane:' .. score .. ':' .. slot end
 local function lanes(slot) return STATE .. ':lanes:' .. slot end
 local function held(token) return STATE .. ':held:' .. token end
-local function claims(token) return STATE .. ':claims:' .. token end
 local function worker(token) return STATE .. ':worker:' .. token end
 local function allow_when_full() call('DEL', NOTHING) end
 
+-- Returns the time in ms by the clock of the queue, which stands still while the server's clock goes back.
 local function milliseconds()
-    local time = call('TIME')
-    return time[1] * 1000 + math.floor(time[2] / 1000)
+    local time, called, ahead = call('TIME'), unpack(call('HMGET', STATE, 'called', 'ahead'))
+    local now = time[1] * 1000 + math.floor(time[2] / 1000) + tonumber(ahead or 0)
+    local behind = tonumber(called or 0) - now
+    if behind <= 0 then return now end
+    call('HINCRBY', STATE, 'ahead', behind)
+    return now + behind
 end
 
 -- Returns why a worker's call does not count: the queue is "gone"; "other", it was begun anew; the server has gone
@@ -64,7 +76,11 @@ local function give_turn(slot) call('ZADD', SLOTS, 'NX', call('HGET', PAUSED, sl
 
 -- Puts entries into a lane, at the end that *push* names: RPUSH makes the last one the next.
 local function put(slot, score, push, entries)
-    if call(push, lane(slot, score), unpack(entries)) == #entries then -- it was empty
+    local length
+    for i = 1, #entries, 1000 do -- what unpack() can take
+        length = call(push, lane(slot, score), unpack(entries, i, math.min(i + 999, #entries)))
+    end
+    if length == #entries then -- it was empty
         call('ZADD', lanes(slot), score, score)
         if call('SISMEMBER', FULL, slot) == 0 then give_turn(slot) end
     end
@@ -85,6 +101,15 @@ end
 local function uncount(slot)
     if call('HEXISTS', PAGES, slot) == 1 then call('HINCRBY', PAGES, slot, -1) end
     reopen(slot)
+end
+
+local has_shares
+-- Counts a request of a slot that has a share as in hand, or as no longer in hand; *by* is 1 or -1.
+local function count_in_hand(slot, by)
+    if has_shares == nil then has_shares = call('EXISTS', SHARES) == 1 end
+    if has_shares and call('HEXISTS', SHARES, slot) == 1 and call('HINCRBY', IN_HAND, slot, by) <= 0 then
+        call('HDEL', IN_HAND, slot)
+    end
 end
 
 -- Dead-letters a request, which does not count as outstanding from then on.
@@ -118,6 +143,7 @@ local function end_worker(token, is_crash)
     table.sort(ids, function(a, b) return a[1] > b[1] end)
     for _, pair in ipairs(ids) do
         local slot, score, lost, entry = unpack(cmsgpack.unpack(pair[2]))
+        count_in_hand(slot, -1)
         if is_crash then lost = lost .. token .. '\n' end
         if is_crash and crashes(lost) >= CRASH_LIMIT then
             bury('crashes', pair[1], slot, score, lost, entry)
@@ -131,8 +157,9 @@ local function end_worker(token, is_crash)
     end
     local name = call('HGET', worker(token), 'name') or ''
     if call('HGET', NAMES, name) == token then call('HDEL', NAMES, name) end
+    if call('HGET', STATE, 'start') == token then call('HSET', STATE, 'start', 'pending') end
     call('ZREM', WORKERS, token)
-    call('DEL', held(token), worker(token), claims(token))
+    call('DEL', held(token), worker(token))
     if buried > 0 then call('HINCRBY', STATE, 'outstanding', -buried) end
     return #ids, buried
 end

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter, deque
 from typing import TYPE_CHECKING
 
 from scrapy_bloom.frontier.paused import Paused
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from scrapy_bloom.fleet.messages import Ticket
 
@@ -47,6 +48,11 @@ class InHand:
                 return ready
             self._ready.append(ready)
         return None
+
+    def pause(self, seconds: Mapping[str, float]) -> None:
+        """Pause slots of requests in hand, each for so many *seconds*. The server hands out no others."""
+        held = {ticket.slot for ticket in self._tickets}
+        self.paused.update({slot: time.time() + left for slot, left in seconds.items() if slot in held})
 
     def end(self, ticket: Ticket) -> bool:
         """Note that the worker is done with *ticket*; return whether the server knows the life that it is of."""

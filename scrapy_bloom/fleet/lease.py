@@ -13,10 +13,10 @@ from redis.exceptions import RedisError
 
 from scrapy_bloom.errors import counted
 from scrapy_bloom.fleet.in_hand import InHand
-from scrapy_bloom.fleet.messages import Done
+from scrapy_bloom.fleet.messages import START, Done, Ticket
 from scrapy_bloom.fleet.outbox import Outbox
 from scrapy_bloom.fleet.queue import LifeEndedError
-from scrapy_bloom.fleet.server import AWAY, excuse_in
+from scrapy_bloom.fleet.server import AWAY, error_of, excuse_in
 from scrapy_bloom.fleet.shards import Shards
 from scrapy_bloom.fleet.shared_queue import SharedQueue
 from scrapy_bloom.frontier.journal import Journal
@@ -24,7 +24,7 @@ from scrapy_bloom.frontier.journal import Journal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from scrapy_bloom.fleet.messages import Answer, Message, Ticket
+    from scrapy_bloom.fleet.messages import Message
     from scrapy_bloom.fleet.queue import Queue
     from scrapy_bloom.frontier.paused import Paused
 
@@ -102,6 +102,10 @@ class LeaseClient:
         self.counts: Counter[str] = Counter()
         """Figures for the stats, by name."""
         self._schedule = Schedule()
+        self.can_start = False
+        """Whether this worker runs start() if nobody else does."""
+        self.start_ticket: Ticket | None = None
+        """What to acknowledge when start() has run, once this worker is to run it."""
 
     @property
     def paused(self) -> Paused:
@@ -111,10 +115,15 @@ class LeaseClient:
     # -- called by the crawl -----------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Join the queue, and start the thread. Raises RedisError if the server fails."""
-        self._join()
-        self._outbox.settle()
-        self._look()
+        """Join the queue, and start the thread. Raises UnusableError, also if the server fails."""
+        try:
+            self._join()
+            self._outbox.settle()
+            self._look()
+        except (RedisError, *AWAY) as error:
+            advice = "See what the server logs."
+            where = self._queue.server.where
+            raise error_of(error)(where, f"cannot be used: {error}", advice=advice) from None
         self._thread.start()
 
     def send(self, message: Message, *, is_root: bool = False) -> None:
@@ -135,18 +144,6 @@ class LeaseClient:
         with self._lock:
             return self._in_hand.next() if self.failure is None else None
 
-    def answers(self) -> list[tuple[bytes, Answer]]:
-        """Return what the server has answered to claims, by fingerprint, since the last call."""
-        with self._lock:
-            answers, self._outbox.answers = self._outbox.answers, []
-        return answers
-
-    def taken(self) -> list[bytes]:
-        """Return the fingerprints of links that the server has dropped since: their pages may be claimed."""
-        with self._lock:
-            taken, self._outbox.taken = self._outbox.taken, []
-        return taken
-
     def __len__(self) -> int:
         """Return how many requests are ready; at least 1 unless nothing is pending or in hand at any worker."""
         with self._lock:
@@ -163,12 +160,12 @@ class LeaseClient:
         """Whether :meth:`close` was not called."""
         return not self._closing.is_set()
 
-    def close(self) -> None:
-        """Deliver what there is, and give back the rest. Waits for the thread at most 2 * CLOSE_SECONDS."""
-        self._schedule.deadline = time.monotonic() + CLOSE_SECONDS
+    def close(self, seconds: float = CLOSE_SECONDS) -> None:
+        """Deliver what there is, and give back the rest. Waits for a server that is away at most 2 * *seconds*."""
+        self._schedule.deadline = time.monotonic() + seconds
         self._closing.set()
         if self._thread.is_alive():
-            self._thread.join(2 * CLOSE_SECONDS)
+            self._thread.join(2 * seconds)
         with self._lock:
             left = len(self._outbox)
         if left:
@@ -263,14 +260,12 @@ class LeaseClient:
             self.counts["enqueued"] += answer.new
             self.counts["stale"] += len(answer.refused)
             if answer.paused:
-                self.paused.update({slot: time.time() + seconds for slot, seconds in answer.paused.items()})
+                self._in_hand.pause(answer.paused)
             self.counts["dead_lettered"] += sum(
                 isinstance(message, Done) and message.why != "" for message in call.messages
             )
             with self._lock:
-                self._outbox.delivered(answer)
-            if answer.claims:
-                self._news()
+                self._outbox.delivered()
 
     def _has_calls(self) -> bool:
         with self._lock:
@@ -292,7 +287,7 @@ class LeaseClient:
         with self._lock:
             was_over = self._shards.is_over
             self._shards.is_over = is_empty and not self._outbox
-            has_news = taken or self._shards.is_over != was_over
+            has_news = taken or self.start_ticket is not None or self._shards.is_over != was_over
         if has_news:
             self._news()
         if taken:
@@ -330,7 +325,10 @@ class LeaseClient:
         with self._lock:
             later = self._in_hand.slots_with(self._worker.per_slot)
         newest, number = self._shards.newest[shard], self._outbox.answered[shard]
-        answer = self._queue.take(shard, self._outbox.token, newest, most, later, number=number)
+        token = self._outbox.token
+        answer = self._queue.take(shard, token, newest, most, later, number=number, can_start=self.can_start)
+        if answer.starts:
+            self.start_ticket = Ticket(0, START, "", token)
         self._shards.note(shard, answer, has_asked=most > 0)
         with self._lock:
             self._in_hand.take(answer.requests)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -26,8 +25,14 @@ class Link(NamedTuple):
     entry: bytes
 
 
+START = -1
+
+
 class Ticket(NamedTuple):
-    """Identifies a request that a worker has leased: *id* is the number under which the life *token* holds it."""
+    """Identifies a request that a worker has leased: *id* is the number under which the life *token* holds it.
+
+    START stands for the run of start().
+    """
 
     shard: int
     id: int
@@ -36,22 +41,35 @@ class Ticket(NamedTuple):
     entry: bytes = b""
 
 
-class Done(NamedTuple):
-    """A page that the crawl is done with, and what the server is to keep of it if the acknowledgement counts.
+class Part(NamedTuple):
+    """What a page gave that counts only together with its acknowledgement."""
 
-    Without a *ticket*, these are items of pages that the server does not know of.
+    fingerprint: bytes | None = None
+    """Of a request in memory that the page led to: the part counts if nobody else has had that request. None: the page
+    itself, or an unfiltered request."""
+    items: bytes = b""
+    """Lines for the file of ``scrapy bloom crawl``."""
+    links: Sequence[Link] = ()
+    """Unfiltered requests."""
+    feed_items: Sequence[Any] = ()
+    """Items for the feeds of this worker, which are not sent."""
+
+
+class Done(NamedTuple):
+    """A page that the crawl is done with. The server takes in all of it, or refuses all of it.
+
+    Without a *ticket*, the server does not know of the page, and refuses nothing.
     """
 
     ticket: Ticket | None
-    items: bytes = b""
+    parts: Sequence[Part] = (Part(),)
+    """The page, and the requests in memory that it led to."""
     why: str = ""
     """Why the request is dead-lettered; "": it is not."""
     is_page: bool = True
     """Whether a response came and no other request replaced this one; otherwise it does not count as a page."""
     failed: str = ""
     """Why it has failed for good; "": it has not."""
-    feed_items: Sequence[Any] = ()
-    """Items for the feeds of this worker, which are not sent."""
 
     @property
     def shard(self) -> int:
@@ -66,31 +84,12 @@ class Forget(NamedTuple):
     fingerprint: bytes
 
 
-class Claim(NamedTuple):
-    """A request that is in the memory of this worker only: it asks whether to fetch it, or says that it *is_done*."""
-
-    shard: int
-    fingerprint: bytes
-    is_done: bool = False
-
-
 class Note(NamedTuple):
     """What this process knows of the crawl, for the commands: it replaces what it noted before."""
 
     process: str
     estimate: bytes
     shard: int = 0
-
-
-class Answer(enum.IntEnum):
-    """Who fetches a request that a worker has claimed."""
-
-    TAKEN = 0
-    """Another worker, which is alive."""
-    GRANTED = 1
-    """The worker that asked."""
-    DONE = 2
-    """Nobody: it was fetched before."""
 
 
 class SlowDown(NamedTuple):
@@ -101,10 +100,21 @@ class SlowDown(NamedTuple):
     until: float = 0
     """No request before this time, in seconds since 1970."""
     delay: float = 0
-    """Seconds between two requests."""
+    """Seconds between two requests, as robots.txt asks for."""
+    own_delay: float = 0
+    """Seconds between two requests, as AutoThrottle has found."""
 
 
-Message = Link | Done | Forget | Claim | Note | SlowDown
+Message = Link | Done | Forget | Note | SlowDown
+
+
+def size_of(message: Message) -> tuple[int, int]:
+    """Return how many bytes *message* takes about, and for how many requests it stands."""
+    if isinstance(message, Done):
+        links = [link for part in message.parts for link in part.links]
+        items = sum(len(part.items) for part in message.parts)
+        return 100 + items + sum(100 + len(link.entry) for link in links), 1 + len(links)
+    return 100 + sum(len(field) for field in message if isinstance(field, bytes)), 1
 
 
 class Taken(NamedTuple):
@@ -116,13 +126,13 @@ class Taken(NamedTuple):
     returned: int  # requests that an expired worker held
     buried: int  # of these, dead-lettered
     left: int  # requests of slots that have had their pages, once nothing else is there
+    starts: bool = False  # whether this worker is to run start()
 
 
 class Finished(NamedTuple):
     """The server's answer to :meth:`Queue.finish`."""
 
     new: int
-    refused: Sequence[int] = ()  # places of pages, among those of the call, that others had or have
-    claims: Sequence[tuple[bytes, Answer]] = ()  # by fingerprint
-    paused: Mapping[str, float] = {}  # slots of what it holds that are paused: for how many seconds
-    taken: Sequence[bytes] = ()  # fingerprints of links that were dropped: a worker may have claimed their page
+    refused: Sequence[int] = ()  # places of parts, among those of all pages of the call
+    paused: Mapping[str, float] = {}  # slots that are paused, and that the worker did not know of: for how many seconds
+    last_pause: int = 0  # the number of the last of these pauses

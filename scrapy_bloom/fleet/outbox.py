@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from scrapy_bloom.fleet.messages import Claim, Done, Message
+from scrapy_bloom.fleet.messages import Done, Message, size_of
 
 if TYPE_CHECKING:
-    from scrapy_bloom.fleet.messages import Answer, Finished
+    from scrapy_bloom.fleet.messages import Finished
     from scrapy_bloom.fleet.queue import Queue
     from scrapy_bloom.frontier.journal import Journal
 
@@ -46,13 +46,10 @@ class Outbox:
         self._calls: deque[Call] = deque()
         self.token = ""
         """The token of the worker's current life, which makes the calls."""
-        self.answers: list[tuple[bytes, Answer]] = []
-        """Answers to claims, each with the fingerprint of its claim, that the crawl has not read yet."""
-        self.taken: list[bytes] = []
-        """Fingerprints of links to pages that a worker may have claimed, of which the crawl has not heard yet."""
         self._made: list[int] = []
         self.answered: list[int] = []
         """By shard: the number of the last call of this life that was answered."""
+        self._last_pauses: list[int] = []  # by shard: the number of the last pause of which the server has told
 
     def __len__(self) -> int:
         """Return how many messages the server has not taken."""
@@ -62,6 +59,7 @@ class Outbox:
         """Begin to count: the worker has joined under *token*."""
         self.token = token
         self._made, self.answered = [0] * self._queue.shards, [0] * self._queue.shards
+        self._last_pauses = [0] * self._queue.shards
 
     def settle(self) -> None:
         """Ask the server which calls of a killed run it has carried out, and settle these calls in the journal.
@@ -89,13 +87,14 @@ class Outbox:
         """
         if self._calls or not self._messages:
             return bool(self._calls)
-        batch, size = list[Message](), 0
-        while self._messages and len(batch) < MOST_MESSAGES:
-            size += 100 + sum(len(field) for field in self._messages[0] if isinstance(field, bytes))
-            if batch and size > MOST_BYTES:
+        batch, size, requests = list[Message](), 0, 0
+        while self._messages:
+            more_bytes, more_requests = size_of(self._messages[0])
+            size, requests = size + more_bytes, requests + more_requests
+            if batch and (size > MOST_BYTES or requests > MOST_MESSAGES):
                 break
             batch.append(self._messages.popleft())
-        turns_and_shards = [(self._queue.shards > 1 and _turn(message), message.shard) for message in batch]
+        turns_and_shards = [(self._queue.shards > 1 and isinstance(message, Done), message.shard) for message in batch]
         for turn, shard in sorted(set(turns_and_shards)):
             self._made[shard] += 1
             messages = zip(batch, turns_and_shards, strict=True)
@@ -106,19 +105,18 @@ class Outbox:
     def deliver(self) -> tuple[Call, Finished]:
         """Carry out the first call, and return it with its answer; it waits until :meth:`delivered` is called."""
         call = self._calls[0]
-        pages = [message for message in call.messages if isinstance(message, Done)]
-        self.journal.begin(call.name, {index: page.feed_items for index, page in enumerate(pages) if page.feed_items})
-        answer = self._queue.finish(*call)
+        parts = [part for message in call.messages if isinstance(message, Done) for part in message.parts]
+        self.journal.begin(call.name, {index: part.feed_items for index, part in enumerate(parts) if part.feed_items})
+        answer = self._queue.finish(*call, last_pause=self._last_pauses[call.shard])
         self.journal.end(call.name, answer.refused)
+        self._last_pauses[call.shard] = answer.last_pause
         if call.token == self.token:
             self.answered[call.shard] = call.number
         return call, answer
 
-    def delivered(self, answer: Finished) -> None:
-        """Drop the first call, and keep what its *answer* says of claims and of claimed pages."""
+    def delivered(self) -> None:
+        """Drop the first call."""
         self._calls.popleft()
-        self.answers += answer.claims
-        self.taken += answer.taken
 
     def begin_anew(self) -> None:
         """Send the roots again, then what the server has not taken, without the acknowledgement of any page."""
@@ -129,8 +127,3 @@ class Outbox:
         for call in self._calls:
             self.journal.drop(call.name)
         self._calls.clear()
-
-
-def _turn(message: Message) -> int:
-    """Return the turn of *message* on a cluster: 0 for links and others, 1 for acknowledgements, 2 for done claims."""
-    return 2 if isinstance(message, Claim) and message.is_done else int(isinstance(message, Done))

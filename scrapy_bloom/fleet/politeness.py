@@ -38,8 +38,21 @@ class Politeness(NamedTuple):
         order = Order.of(settings, in_job=True)
         return order._replace(by_slot=True) if any(self.delays.values()) or self.shares else order
 
-    def throttled(self, crawler: Crawler) -> Politeness:
-        """Return this with the delays that AutoThrottle has found in *crawler*."""
-        engine: Any = crawler.engine
-        now = {name: slot.delay for name, slot in engine.downloader.slots.items()}
-        return self._replace(delays={**self.delays, **now})
+
+class Throttle:
+    """The delays that AutoThrottle has found in *crawler*, if it is on."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+        self._is_on = crawler.settings.getbool("AUTOTHROTTLE_ENABLED")
+        self._sent: dict[str, float] = {}
+
+    def changed(self) -> dict[str, float]:
+        """Return the delays that have changed by a tenth since they were returned, in seconds by slot."""
+        if not self._is_on:
+            return {}
+        engine: Any = self._crawler.engine
+        delays = {name: slot.delay for name, slot in engine.downloader.slots.items()}
+        changed = {slot: delay for slot, delay in delays.items() if abs(delay - self._sent.get(slot, 0)) > 0.1 * delay}
+        self._sent |= changed
+        return changed

@@ -20,21 +20,21 @@ from scrapy_bloom.errors import SettingsError, UnusableError, counted
 from scrapy_bloom.fleet.blocks import SCHEME, Probe, layer_sizes, probe_of
 from scrapy_bloom.fleet.entry import for_script
 from scrapy_bloom.fleet.messages import (
-    Answer,
-    Claim,
     Done,
     Finished,
     Forget,
     Link,
     Message,
     Note,
+    Part,
     QueueLane,
     SlowDown,
     Taken,
     Ticket,
 )
 from scrapy_bloom.fleet.politeness import Politeness
-from scrapy_bloom.fleet.server import AWAY, key_of
+from scrapy_bloom.fleet.server import AWAY, error_of, key_of
+from scrapy_bloom.settings import OTHERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,9 +75,10 @@ class Queue:
     fingerprints. *max_age* is in seconds. *kind* is part of the format: a filter without requests has another one, so
     it cannot use the key of a queue.
 
-    A worker is given up after *lease_seconds* without a call. *politeness* holds for all workers together, and may be
-    replaced. *pages* limits the pages of slots; on a cluster, each shard has its part. *start_urls* is a Redis key
-    to which others push start URLs, and *items* names the list to which :attr:`Done.items` go. All methods raise
+    A worker is given up after *lease_seconds* without a call. *politeness* holds for all workers together. *pages*
+    limits the pages of slots; on a cluster, each shard has its part. *start_urls* is a Redis key to which others push
+    start URLs, and *items* names the list to which :attr:`Part.items` go. *has_start*: one worker of those that join is
+    to run start(). All methods raise
     UnusableError if the server has lost keys of the queue, or the queue was begun anew. They raise redis.RedisError if
     a call failed; the server may have carried it out all the same.
     """
@@ -97,6 +98,7 @@ class Queue:
         pages: PagesPerHost | None = None,
         start_urls: str | None = None,
         items: str = "",
+        has_start: bool = False,
     ) -> None:
         self.server, self.prefix = server, prefix
         self.where = f"on {server.where} under {prefix}"
@@ -106,7 +108,7 @@ class Queue:
             need = f"on a cluster, its name must have {self.key(0)} in it, to be on the node of the queue"
             raise SettingsError([f"BLOOM_FLEET_START_URLS is {start_urls!r}; {need}"])
         self.lease_seconds, self.start_urls, self.items, self.pages = lease_seconds, start_urls, items, pages
-        self.politeness = politeness or Politeness()
+        self.politeness, self._has_start = politeness or Politeness(), has_start
         self._max_age = int((max_age or 0) * 1000)
         self._chains: dict[int, bytes] = {}  # by shard: the id of its filter; a queue that was begun anew has another
         self._new: dict[str, Any] = {
@@ -117,8 +119,8 @@ class Queue:
             "seed": secrets.token_bytes(16),
         }
         self._sizes = for_script([])
-        self._add = server.script("filter", "add")
         self._scripts = {name: server.script("head", name) for name in ("join", "take", "leave")}
+        self._scripts["add"] = server.script("filter", "add")
         self._scripts["finish"] = server.script("head", "filter", "finish")
 
     @classmethod
@@ -174,7 +176,7 @@ class Queue:
         except (RedisError, *AWAY) as error:
             keys = f"~{self.key(0)[:-2]}*" + (f" ~{self.start_urls}" if self.start_urls else "")
             advice = f"See what the server logs. Its user needs the commands +@all -@dangerous and the keys {keys}."
-            raise UnusableError(f"The filter {self.where}", f"cannot be used: {error}", advice=advice) from None
+            raise error_of(error)(f"The filter {self.where}", f"cannot be used: {error}", advice=advice) from None
 
     def _check(self, state: dict[bytes, bytes]) -> None:
         for name in ("format", "key_space"):
@@ -193,7 +195,7 @@ class Queue:
         probes = for_script([*chain.from_iterable(map(self._probe, fingerprints))])
         new = {**self._new, "chain": secrets.token_hex(4), "shards": self.shards}
         fields = chain.from_iterable(new.items())
-        answers = self._add(keys=[self.key(shard)], args=[probes, self._sizes, self._max_age, *fields])
+        answers = self._scripts["add"](keys=[self.key(shard)], args=[probes, self._sizes, self._max_age, *fields])
         return [bool(answer) for answer in answers]
 
     def _probe(self, fingerprint: bytes | None) -> Probe:
@@ -211,7 +213,8 @@ class Queue:
         """
         for shard in range(self.shards):
             lease_ends = b""
-            while isinstance(answer := self._step("join", shard, token, name, place, self._lease(), last), bytes):
+            arguments = token, name, place, self._lease(), last, int(self._has_start and not shard)
+            while isinstance(answer := self._step("join", shard, *arguments), bytes):
                 if lease_ends and answer > lease_ends:
                     raise UnusableError(
                         f"The worker {name}",
@@ -223,76 +226,99 @@ class Queue:
                 lease_ends = answer
                 time.sleep(min(0.2, self.lease_seconds / 10))
             self._say_what_ended(shard, *answer)
+            self._write_rules(shard)
+
+    def _write_rules(self, shard: int) -> None:
+        """Write to a shard what the settings say of slots that they name."""
+        limits = {} if self.pages is None else self.pages.limits
+        rules: dict[str, dict[str, int]] = {
+            "own-delays": {slot: int(1000 * seconds) for slot, seconds in self.politeness.delays.items()},
+            "shares": dict(self.politeness.shares),
+            "limits": {slot: self._part(limit) for slot, limit in limits.items()},
+        }
+        for name, values in rules.items():
+            rows = [(slot, value) for slot, value in values.items() if slot != OTHERS]
+            for at in range(0, len(rows), 1_000):
+                self.server.client.hset(f"{self.key(shard)}:{name}", mapping=dict(rows[at : at + 1_000]))
+
+    def _part(self, limit: int | None) -> int:
+        """Return the part of a shard in a limit of pages; -1: there is none."""
+        return -1 if limit is None else ceil(limit / self.shards)
 
     def take(
-        self, shard: int, token: str, newest: int, most: int, later: Sequence[str] = (), *, number: int = 0
+        self,
+        shard: int,
+        token: str,
+        newest: int,
+        most: int,
+        later: Sequence[str] = (),
+        *,
+        number: int = 0,
+        can_start: bool = False,
     ) -> Taken:
         """Renew the lease, and take at most *most* requests. Requests of the slots *later* come last.
 
         *newest* is the greatest id that this life has received from the shard. Requests with greater ids were in an
         answer that got lost, and come again. *number* is the number of the last answered call of :meth:`finish`.
+        *can_start*: the worker runs start() if nobody else does.
 
         Raises:
             LifeEndedError: The lease has run out, or the server does not know of *newest* or *number*.
 
         """
-        limits = {} if self.pages is None else self.pages.limits
-        parts = {slot: False if most is None else ceil(most / self.shards) for slot, most in limits.items()}
-        delays = {slot: int(1000 * seconds) for slot, seconds in self.politeness.delays.items()}
-        flat = map(for_script, ([*later], delays, self.politeness.shares, parts))
-        answer = self._step("take", shard, token, number, newest, most, self._lease(), *flat)
-        is_busy, seq, flat, returned, buried, left, full = answer
+        limit = self._part(None if self.pages is None else self.pages.limits.get(OTHERS))
+        usual = int(1000 * self.politeness.delays.get(OTHERS, 0)), limit, int(can_start and not shard)
+        answer = self._step("take", shard, token, number, newest, most, self._lease(), for_script([*later]), *usual)
+        is_busy, seq, flat, returned, buried, left, full, starts = answer
         self._say_what_ended(shard, returned, buried)
         if self.pages is not None:
             for slot in full:
                 self.pages.log_full(_text(slot))
         rows = zip(flat[::3], flat[1::3], flat[2::3], strict=True)
         requests = [(Ticket(shard, id_, _text(slot), token, entry), entry) for id_, slot, entry in rows]
-        return Taken(bool(is_busy), seq, requests, returned, buried, left)
+        return Taken(bool(is_busy), seq, requests, returned, buried, left, bool(starts))
 
-    def finish(self, shard: int, token: str, number: int, messages: Sequence[Message]) -> Finished:
+    def finish(
+        self, shard: int, token: str, number: int, messages: Sequence[Message], *, last_pause: int = 0
+    ) -> Finished:
         """Enqueue the links that are new, and acknowledge the pages. All or nothing, once per *number*.
+
+        The answer has the pauses after the one with the number *last_pause*.
 
         Raises:
             LifeEndedError: The server does not know of the call before *number*. Nothing was changed.
 
         """
         lanes: dict[QueueLane, int] = {}
-        rows: dict[type[Message], list[Any]] = {kind: [] for kind in (Link, Done, Forget, Claim, Note, SlowDown)}
+        rows: dict[type[Message], list[Any]] = {kind: [] for kind in (Link, Done, Forget, Note, SlowDown)}
         for message in messages:
             rows[type(message)] += self._row(message, token, lanes)
-        flat = map(for_script, ([*chain.from_iterable(lanes)], *rows.values()))
-        answer = self._step("finish", shard, token, number, *flat, self._sizes, self._max_age, self.items)
-        new, refused, answers, paused, places = answer
-        refused = list(map(int, refused.split()))
-        asked = [message.fingerprint for message in messages if isinstance(message, Claim) and not message.is_done]
-        # If the call was carried out before, there are none.
-        claims = list(zip(asked, map(Answer, answers), strict=False))
-        pauses = zip(map(_text, paused[::2]), paused[1::2], strict=True)
-        links = [message.fingerprint for message in messages if isinstance(message, Link)]
-        taken = [links[place] for place in (range(len(links)) if places == [-1] else places)]
-        seconds = {slot: milliseconds / 1000 for slot, milliseconds in pauses}
-        return Finished(
-            new, refused, claims, seconds, [fingerprint for fingerprint in taken if fingerprint is not None]
-        )
+        flat = *map(for_script, ([*chain.from_iterable(lanes)], *rows.values())), self._sizes, self._max_age
+        answer = self._step("finish", shard, token, number, *flat, self.items, last_pause)
+        new, refused, paused, last_pause = answer
+        seconds = {_text(slot): left / 1000 for slot, left in zip(paused[::2], paused[1::2], strict=True)}
+        return Finished(new, list(map(int, refused.split())), seconds, last_pause)
 
     def _row(self, message: Message, token: str, lanes: dict[QueueLane, int]) -> Sequence[Any]:
         """Return what the script is told of *message*, of the life *token*; *lanes* numbers the lanes of links."""
         match message:
             case Link():
-                lane = lanes.setdefault(message.lane, len(lanes) + 1)
-                return (*self._probe(message.fingerprint), lane, message.entry)
+                return (*self._probe(message.fingerprint), *_in_lane(message, lanes))
             case Done():
-                return _acknowledgement(message, token)
+                parts = [value for part in message.parts for value in self._part_row(part, lanes)]
+                return (*_identity(message.ticket, token), message.why, message.is_page, message.failed, parts)
             case Forget():
                 return self._probe(message.fingerprint)[1:]
-            case Claim():
-                return (*self._probe(message.fingerprint), message.is_done)
             case Note():
                 return message.process, message.estimate
             case SlowDown():
                 pause = max(0, int(1000 * (message.until - time.time())))
-                return message.slot, pause, int(1000 * message.delay)
+                return message.slot, pause, int(1000 * message.delay), int(1000 * message.own_delay)
+
+    def _part_row(self, part: Part, lanes: dict[QueueLane, int]) -> Sequence[Any]:
+        # On a cluster, the fingerprint may be of another shard.
+        links = [value for link in part.links for value in _in_lane(link, lanes)]
+        return (*self._probe(part.fingerprint if self.shards == 1 else None), part.items, links)
 
     def last_call(self, shard: int, token: str) -> tuple[int, list[int]]:
         """Return the number of the last call of :meth:`finish` that the life *token* made, and what it refused."""
@@ -363,10 +389,12 @@ def _text(slot: bytes) -> str:
     return slot.decode(errors="replace")
 
 
-def _acknowledgement(done: Done, token: str) -> tuple[int, str, bytes, bytes, str, bool, str]:
-    """Return what the script is told of *done* in the life *token*."""
-    ticket, fields = done.ticket, done[1:5]
+def _in_lane(link: Link, lanes: dict[QueueLane, int]) -> tuple[int, bytes]:
+    return lanes.setdefault(link.lane, len(lanes) + 1), link.entry
+
+
+def _identity(ticket: Ticket | None, token: str) -> tuple[int, str, bytes]:
+    """Return what identifies the request of *ticket* to the script, in a call of the life *token*."""
     if ticket is None:
-        return 0, "", b"", *fields
-    is_of_this_life = ticket.token == token
-    return ticket.id, "" if is_of_this_life else ticket.token, b"" if is_of_this_life else ticket.entry, *fields
+        return 0, "", b""
+    return (ticket.id, "", b"") if ticket.token == token else (ticket.id, ticket.token, ticket.entry)

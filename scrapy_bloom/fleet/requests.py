@@ -28,11 +28,15 @@ class Requests:
         self._entries = Entries(spider, secret)
         self._starts: Counter[bytes] = Counter()
 
+    def begin_start(self) -> None:
+        """Count start requests anew: start() is run."""
+        self._starts.clear()
+
     def start_fingerprint(self, request: Request) -> bytes:
         """Return a fingerprint for an unfiltered start request, so that the fleet fetches it once.
 
-        Each worker runs start(), and runs it again after a restart. The n-th of several equal requests has the same
-        fingerprint in every worker.
+        start() is run again after a crash, and in each run. The n-th of several equal requests has the same fingerprint
+        in every worker.
         """
         fingerprint = self._fingerprints.of_request(request)
         self._starts[fingerprint] += 1

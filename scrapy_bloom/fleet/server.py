@@ -32,6 +32,11 @@ AWAY = (
 FAILURES = (exceptions.RedisError, *AWAY)
 """Everything that a command to a server may raise."""
 
+
+class ServerAwayError(UnusableError):
+    """A server does not answer, or is not ready. It may be there again soon."""
+
+
 _SCRAPY_REDIS = {"REDIS_URL": "url", "REDIS_HOST": "host", "REDIS_PORT": "port", "REDIS_DB": "db"}
 # REDIS_PARAMS cannot change these options: how an answer is read, how long we wait for a connection and for an answer,
 # and that nothing is sent twice without our knowledge. A host that drops packets costs the first wait at each attempt.
@@ -64,6 +69,17 @@ def excuse_in(error: Exception) -> str:
     if isinstance(error, AWAY):
         return "does not answer"
     raise error
+
+
+def error_of(error: Exception) -> type[UnusableError]:
+    """Return which exception to raise because of *error*, which a server or its connection raised."""
+    if isinstance(error, exceptions.AuthenticationError):
+        return UnusableError
+    try:
+        excuse_in(error)
+    except Exception:  # it is no excuse
+        return UnusableError
+    return ServerAwayError
 
 
 def address_of(url: str | None, settings: BaseSettings) -> dict[str, Any]:
@@ -112,7 +128,7 @@ class Server:
             raise UnusableError(self.where, "has a URL or REDIS_PARAMS that cannot be read", advice=advice) from None
         except FAILURES as error:
             advice = "Start it, or put the right address and password into BLOOM_REDIS_URL."
-            raise UnusableError(self.where, f"cannot be used: {error}", advice=advice) from None
+            raise error_of(error)(self.where, f"cannot be used: {error}", advice=advice) from None
         self.client = client
 
     def warn_if_it_forgets(self) -> None:

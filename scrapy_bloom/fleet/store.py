@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 import logging
-import secrets
 import time
+from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,13 +13,13 @@ from scrapy import Request
 
 from scrapy_bloom.errors import counted
 from scrapy_bloom.filter.chain import ScalableBloomFilter
-from scrapy_bloom.fleet.claims import Claims
 from scrapy_bloom.fleet.connection import connect
 from scrapy_bloom.fleet.entry import PUSHED, url_of
-from scrapy_bloom.fleet.messages import Answer, Done, Forget, Link, Note, SlowDown, Ticket
-from scrapy_bloom.fleet.politeness import Politeness
+from scrapy_bloom.fleet.messages import Done, Forget, Link, Note, Part, SlowDown, Ticket
+from scrapy_bloom.fleet.politeness import Politeness, Throttle
 from scrapy_bloom.fleet.queue import LOCAL_SHARE
 from scrapy_bloom.fleet.requests import Requests
+from scrapy_bloom.fleet.start import StartLease
 from scrapy_bloom.frontier.page import ANSWERED, Outcome, Page, done, lead_to_memory
 
 if TYPE_CHECKING:
@@ -47,18 +47,16 @@ LONGEST_SECONDS = 30.0
 
 
 class Acknowledging(NamedTuple):
-    """Collects the pages that are acknowledged together, and the links that they held."""
+    """Collects the pages that are acknowledged together, each with the links that it held."""
 
-    pages: list[Page]
-    links: list[Link]
+    pages: list[tuple[Page, list[Link]]]
 
-    def write(self, key: int, request: Link) -> None:  # noqa: ARG002 - as every sink
-        """Add a link."""
-        self.links.append(request)
+    def write(self, key: int, request: Link) -> None:
+        """Do nothing: the link goes with its page."""
 
     def commit(self, page: Page) -> None:
         """Add *page*; the page that led to it comes before it."""
-        self.pages.append(page)
+        self.pages.append((page, list(page.held.values())))
 
 
 class FleetStore:
@@ -67,7 +65,8 @@ class FleetStore:
     A link that this process does not know is sent to the server, ahead of the acknowledgement of its page. The server
     enqueues it if it is new. Only opening and closing wait for the server. *effects* takes what a page has given before
     it is acknowledged. *wake* makes the engine ask for a request; it is called when other workers have changed
-    something. *open_journal* opens the journal of this worker's own feeds in its job directory.
+    something. *open_journal* opens the journal of this worker's own feeds in its job directory. *has_start*: the worker
+    can run start(), which one worker does, see :attr:`start`.
 
     Raises:
         BloomError: The server cannot be used, or its queue is not for this version or these settings.
@@ -83,11 +82,11 @@ class FleetStore:
         effects: PageEffects,
         wake: Callable[[], None],
         open_journal: Callable[[Path], Journal] | None = None,
+        has_start: bool = False,
     ) -> None:
         politeness = Politeness.of(crawler.settings, crawler.spider)
         order = politeness.order(crawler.settings)
-        has_throttle = crawler.settings.getbool("AUTOTHROTTLE_ENABLED")
-        self._throttled = partial(politeness.throttled, crawler) if has_throttle else None
+        self._throttle = Throttle(crawler)
         self._stats: Any = crawler.stats
         self._effects = effects
         self._new_chain = partial(
@@ -102,15 +101,14 @@ class FleetStore:
         self._tickets: dict[int, Ticket] = {}  # by id() of the request, if others have it when this worker dies
         self.commits = 0
         self.finish_reason = ""
-        self._process = secrets.token_hex(4)
-        self._connection = connect(
-            crawler, settings, fingerprints, politeness, order, wake=wake, open_journal=open_journal
-        )
+        options: dict[str, Any] = {"wake": wake, "open_journal": open_journal, "has_start": has_start}
+        self._connection = connect(crawler, settings, fingerprints, politeness, order, **options)
         self._requests = Requests(self._queue, order, fingerprints, crawler.spider, settings.fleet_secret)
         self.items = io.BytesIO()
         """For ``scrapy bloom crawl``: the items of the page that is being finished, a line each."""
-        self.claims = Claims(self._client.send, self._queue.shard_of, self._connection.ahead)
-        """The requests that are in memory only, and may be in the memory of other workers, too."""
+        self._in_memory: deque[Page] = deque()
+        self.start = StartLease(self._client)
+        """Whether this worker runs start()."""
         logger.info("Sharing the queue %s with all workers that are given the same key", self.where)
 
     @property
@@ -139,7 +137,7 @@ class FleetStore:
     @property
     def in_memory(self) -> Sized:
         """The requests that this worker fetches because they cannot be written to the server."""
-        return self.claims.granted
+        return self._in_memory
 
     # -- the store -----------------------------------------------------------------------------------------------------
 
@@ -159,7 +157,7 @@ class FleetStore:
         mark: Mark | None = None,  # noqa: ARG002 - workers do not share kinds
     ) -> bool:
         """Send *request* to the server, which keeps it if it is new there. False: it has to stay in this process."""
-        if fingerprint is None and parent is None and request.meta.get("is_start_request"):
+        if fingerprint is None and parent is self.start.page and request.meta.get("is_start_request"):
             fingerprint = self._requests.start_fingerprint(request)
         try:
             link = self._requests.link(request, fingerprint)
@@ -169,7 +167,7 @@ class FleetStore:
         if fingerprint is None and parent is not None and len(parent.held) < MOST_HELD:
             self._hold(parent, link)
         else:
-            self._client.send(link, is_root=not self._comes_again(parent))
+            self._client.send(link, is_root=parent is self.start.page or not self._comes_again(parent))
         return True
 
     def _comes_again(self, page: Page | None) -> bool:
@@ -179,16 +177,13 @@ class FleetStore:
         return page is not None
 
     def _keep_in_memory(self, page: Page, error: ValueError, parent: Page | None) -> None:
-        """Let one worker fetch *page*; *parent*, which led to it, is in hand until it is done.
+        """Let this worker fetch *page*; *parent*, which led to it, is in hand until it is done.
 
-        So if the worker dies, another one fetches the parent again. A start request waits in the other workers.
+        So if the worker dies, another one fetches the parent again. If two workers fetch the same page, the items of
+        the first that is done count.
         """
         lead_to_memory(parent, page)
-        if page.fingerprint is None:
-            self.claims.granted.append(page)
-        elif not self.claims.add(page):
-            page.fingerprint = None
-            self._end(page)
+        self._in_memory.append(page)
         self._stats.inc_value("bloom/fleet/in_memory")
         if self._stats.get_value("bloom/fleet/in_memory") == 1:
             logger.error(
@@ -200,31 +195,15 @@ class FleetStore:
                 error,
             )
 
-    def _settle_claims(self) -> None:
-        """Fetch what was granted to this worker; drop what was done, and links that lead to what another worker has."""
-        for page, answer in self.claims.answered(self._client.answers()):
-            if answer is Answer.GRANTED:
-                self.claims.granted.append(page)
-                continue
-            if answer is Answer.TAKEN and page.fingerprint is not None:
-                self.chain.forget(page.fingerprint)  # if that worker dies, the link comes again
-            page.fingerprint = None
-            self._end(page)
-        self.claims.ask()
-
     def pop(self) -> tuple[Request, bool] | None:
         """Return the next request, and whether another worker gets it if this one dies; None if none is ready."""
-        if self.claims:
-            self._settle_claims()
-        if self.claims.granted:
-            page = self.claims.granted.popleft()
+        if self._in_memory:
+            page = self._in_memory.popleft()
             request = page.own_request(self.in_flight)
             self.in_flight[id(request)] = page
             return request, False
         while (ready := self._client.next()) is not None:
             ticket, entry = ready
-            for fingerprint in self._client.taken():
-                self.chain.forget(fingerprint)  # this may be the page that leads there, of a worker that died
             if self._client.times_back != self.times_anew:  # the server may not know what this process knows
                 self.chain.close()
                 self.chain, self.times_anew = self._new_chain(), self._client.times_back
@@ -273,31 +252,38 @@ class FleetStore:
     def done(self, page: Page) -> None:
         """Acknowledge the request of *page*: a kill repeats the pages in progress, and few others."""
         del self.in_flight[id(page.request)]
-        self._end(page)
+        if page is self.start.page:
+            self._tickets[id(page.request)] = self.start.end()
+        try:
+            self._end(page)
+        except Exception as error:  # a feed cannot be written: the page is not acknowledged, and commit() raises this
+            self._client.failure = error
 
     def _end(self, page: Page) -> None:
         """Note that *page* is done or dropped, and acknowledge what is complete now."""
-        sink = Acknowledging([], [])
+        sink = Acknowledging([])
         done(page, sink)
-        if sink.pages:
-            self._acknowledge(*sink)
-
-    def _acknowledge(self, pages: list[Page], links: list[Link]) -> None:
-        """Acknowledge the first of *pages*, with all others, whose requests were in memory, and the *links* of all."""
-        page = pages[0]
+        if not sink.pages:
+            return
+        page, _ = sink.pages[0]  # the others are of requests in memory that it led to
         ticket = self._tickets.pop(id(page.request), None)
-        for part in pages:
-            self._effects.take(part)
-        items, feed_items = self._items_to_send(), self._connection.journal.taken()
-        for link in links:
-            self._client.send(link, is_root=ticket is None)
-        if ticket is not None or items or feed_items:
+        parts = [self._part(*member) for member in sink.pages]
+        if ticket is not None or any(part != Part() for part in parts):
             failed = page.result.reason if page.result.outcome is Outcome.FAILED else ""
-            is_page = page.result.has_answer
-            self._client.send(Done(ticket, items, is_page=is_page, failed=failed, feed_items=feed_items))
-        for part in pages:
-            if part.fingerprint is not None:
-                self._client.send(self.claims.of(part.fingerprint, is_done=True))
+            self._client.send(Done(ticket, parts, is_page=page.result.has_answer, failed=failed))
+
+    def _part(self, page: Page, links: list[Link]) -> Part:
+        """Return what *page* gave that counts only together with an acknowledgement."""
+        self._effects.take(page)
+        items, feed_items = self._items_to_send(), self._connection.journal.taken()
+        return Part(page.fingerprint, items, links, feed_items)
+
+    def begin_start(self) -> Page:
+        """Return the page that the output of start() belongs to. Call :meth:`done` with it when start() has ended."""
+        self._requests.begin_start()
+        page = self.start.begin()
+        self.in_flight[id(page.request)] = page
+        return page
 
     def _items_to_send(self) -> bytes:
         """Return the items for the server that were not returned before."""
@@ -326,13 +312,13 @@ class FleetStore:
         """Leave at least *delay* seconds between two requests of *slot*, of all workers."""
         self._slow_down(slot, delay=delay)
 
-    def _slow_down(self, slot: str, *, until: float = 0, delay: float = 0) -> None:
+    def _slow_down(self, slot: str, *, until: float = 0, delay: float = 0, own_delay: float = 0) -> None:
         for shard in range(self._queue.shards):
-            self._client.send(SlowDown(shard, slot, until, delay), is_root=True)
+            self._client.send(SlowDown(shard, slot, until, delay, own_delay), is_root=not own_delay)
 
     def note_estimate(self, known: bytes) -> None:
         """Let the commands see what this worker knows for the estimate of pages left."""
-        self._client.send(Note(self._process, known))
+        self._client.send(Note(self._connection.process, known))
 
     def take_back(self, page: Page, fingerprints: Sequence[bytes]) -> None:  # noqa: ARG002 - as in every store
         """Take back *fingerprints* of *page*, which has failed."""
@@ -348,16 +334,16 @@ class FleetStore:
         return self.chain.forget(fingerprint)
 
     def commit(self) -> None:
-        """Commit the journal, make the claims that are due, and set the stats.
+        """Commit the journal, and set the stats.
 
-        Raises the exception that ended the thread of the lease client, if there was one: the crawl ends then.
+        Raises the exception because of which a page was not acknowledged, or which ended the thread of the lease
+        client, if there was one: the crawl ends then.
         """
         self.commits += self._client.has_delivered_all
         self._connection.journal.commit()
         self._release()
-        self.claims.ask()
-        if self._throttled is not None:
-            self._queue.politeness = self._throttled()
+        for slot, delay in self._throttle.changed().items():
+            self._slow_down(slot, own_delay=delay)
         self._set_stats()
         if self._client.failure is not None:
             raise self._client.failure
@@ -371,8 +357,11 @@ class FleetStore:
         if not self._client.is_open:
             self._connection.journal.flush()
             return
-        if items := self._items_to_send():  # of no page
-            self._client.send(Done(None, items))
+        try:
+            if items := self._items_to_send():  # of no page
+                self._client.send(Done(None, [Part(items=items)]))
+        except OSError as error:  # the worker gives back its pages all the same
+            logger.error("A feed cannot be written: %s", error)  # noqa: TRY400 - the error is part of it
         self._client.close()
         self._connection.on_close.callback(self.chain.close)
         self.commits += self._client.has_delivered_all
@@ -391,4 +380,4 @@ class FleetStore:
         """Return how many requests are ready here; at least 1 while any are pending or in hand at any worker."""
         if self._queue.start_urls is not None:
             return max(1, len(self._client))
-        return len(self.in_memory) + len(self.claims) + len(self._client)
+        return len(self._in_memory) + len(self._client)

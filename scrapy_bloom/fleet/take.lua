@@ -2,24 +2,23 @@
 --
 -- ARGV[1] chain   ARGV[2] token   ARGV[3] number of its last call that was answered
 -- ARGV[4] newest id that the worker knows of   ARGV[5] most requests   ARGV[6] ms of a lease
--- ARGV[7] slots to serve last; the following by slot, "*" being the others:
--- ARGV[8] ms between two requests   ARGV[9] most in hand of all workers   ARGV[10] most pages, or false
--- 7 to 10 are in msgpack.
+-- ARGV[7] slots to serve last, in msgpack
+-- ARGV[8] ms between two requests   ARGV[9] most pages, or -1: of slots of which the settings say nothing else
+-- ARGV[10] "1" if the worker can run start()
 -- KEYS[2] if given, a list, set or sorted set of start URLs that others push
 --
 -- Returns {is anything pending or in hand, seq, [id, slot, entry, ...], requests given back, of these buried, requests
---          left in full slots once nothing else is there, slots that are full now}
+--          left in full slots once nothing else is there, slots that are full now, whether it is to run start()}
 --         or an objection; here also "lease" (it has run out) or "lost" (keys of the queue are missing)
 local chain, token, most, lease = ARGV[1], ARGV[2], tonumber(ARGV[5]), tonumber(ARGV[6])
-local later, delays = cmsgpack.unpack(ARGV[7]), cmsgpack.unpack(ARGV[8])
-local shares, limits = cmsgpack.unpack(ARGV[9]), cmsgpack.unpack(ARGV[10])
+local later, usual_delay, usual_limit = cmsgpack.unpack(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local problem = objection(chain, token, tonumber(ARGV[3]))
 if problem then return problem end
 if not call('ZSCORE', WORKERS, token) then return 'lease' end
 local known, suspect = unpack(call('HMGET', worker(token), 'last', 'suspect'))
 if tonumber(known or 0) < tonumber(ARGV[4]) then return 'back' end
 allow_when_full()
-local now, called, id = milliseconds(), unpack(call('HMGET', STATE, 'called', 'ids'))
+local now, called, id, start = milliseconds(), unpack(call('HMGET', STATE, 'called', 'ids', 'start'))
 -- If nobody has called for long, the server was away: no worker is to blame, and all get a new lease.
 if now - tonumber(called or now) > lease / 2 then
     for _, other in ipairs(call('ZRANGE', WORKERS, 0, -1)) do call('ZADD', WORKERS, now + lease, other) end
@@ -31,11 +30,13 @@ for _, dead in ipairs(call('ZRANGEBYSCORE', WORKERS, '-inf', now, 'LIMIT', 0, 1)
     returned, buried = end_worker(dead, true)
 end
 
+local MOST_SLOTS = 2000 -- that a call looks at: more may be empty
 local found, last_id = {}, tonumber(id or 0)
 local function hold(slot, packed, entry)
     last_id = last_id + 1
     found[#found + 1], found[#found + 2], found[#found + 3] = last_id, slot, entry
     call('HSET', held(token), last_id, packed)
+    count_in_hand(slot, 1)
 end
 
 -- Holds up to *count* requests of a slot, of its most urgent lanes; returns how many.
@@ -46,33 +47,32 @@ local function serve(slot, count)
         if not score then break end
         local entries = call('RPOP', lane(slot, score), count - taken) or {}
         for _, entry in ipairs(entries) do hold(slot, cmsgpack.pack({slot, score, '', entry}), entry) end
+        if #entries < count - taken or call('EXISTS', lane(slot, score)) == 0 then
+            call('ZREM', lanes(slot), score)
+        end
         taken = taken + #entries
-        if taken < count then call('ZREM', lanes(slot), score) end
     end
     return taken
 end
 
-local function of(values, slot)
-    if values[slot] == nil then return values['*'] end
-    return values[slot]
+local exists = {}
+-- Returns what a hash says of a slot, or nil.
+local function said(hash, slot)
+    if exists[hash] == nil then exists[hash] = call('EXISTS', hash) == 1 end
+    return exists[hash] and tonumber(call('HGET', hash, slot) or nil) or nil
 end
 
 -- Returns how many requests of a slot may be handed out, at most *count*.
 local function room(slot, count)
-    local limit = of(limits, slot)
-    if not limit or slot == '' then return count end
+    local limit = said(LIMITS, slot) or usual_limit
+    if limit < 0 or slot == '' then return count end
     return math.min(count, limit - tonumber(call('HGET', PAGES, slot) or 0))
 end
 
 -- Returns how many requests of a slot all workers may have in hand in addition to what they have.
 local function share(slot)
-    local free = shares[slot]
-    for _, other in ipairs(free and call('ZRANGE', WORKERS, 0, -1) or {}) do
-        for _, packed in ipairs(call('HVALS', held(other))) do
-            if cmsgpack.unpack(packed)[1] == slot then free = free - 1 end
-        end
-    end
-    return free or math.huge
+    local most_in_hand = said(SHARES, slot)
+    return most_in_hand and most_in_hand - tonumber(call('HGET', IN_HAND, slot) or 0) or math.huge
 end
 
 -- Returns slots that may be served, in the order in which they were served last; the slots *later* only if no others.
@@ -84,12 +84,12 @@ local function next_slots()
     return #first > 0 and first or last
 end
 
-local has_pauses, has_delays = call('EXISTS', PAUSED) == 1, call('EXISTS', DELAYS) == 1
+local has_pauses = call('EXISTS', PAUSED) == 1
 
 -- Serves a slot whose turn it is, with *fair* requests if it has no delay; returns it if it is full.
 local function serve_in_turn(slot, fair)
-    local delay = math.max(of(delays, slot) or 0, has_delays and tonumber(call('HGET', DELAYS, slot)) or 0)
-    if has_pauses then call('HDEL', PAUSED, slot) end -- it is over, since the slot has its turn
+    local delay = math.max(said(OWN_DELAYS, slot) or usual_delay, said(DELAYS, slot) or 0)
+    if has_pauses and call('HDEL', PAUSED, slot) == 1 then call('ZREM', PAUSES, slot) end -- it is over
     -- With a delay, what a slot may have within a second goes to one worker.
     local each = delay > 0 and math.max(1, math.floor(1000 / delay)) or fair
     local free = share(slot)
@@ -101,8 +101,12 @@ local function serve_in_turn(slot, fair)
     local count = room(slot, wanted)
     local taken = serve(slot, count)
     if taken > 0 then
-        if next(limits) then call('HINCRBY', PAGES, slot, taken) end
-        call('ZADD', SLOTS, now + delay * taken, slot)
+        if usual_limit >= 0 or said(LIMITS, slot) then call('HINCRBY', PAGES, slot, taken) end
+        if delay > 0 or call('EXISTS', lanes(slot)) == 1 then
+            call('ZADD', SLOTS, now + delay * taken, slot)
+        else
+            call('ZREM', SLOTS, slot)
+        end
     elseif count <= 0 and wanted > 0 then
         call('ZREM', SLOTS, slot)
         call('SADD', FULL, slot)
@@ -134,9 +138,11 @@ elseif most > 0 then
         end
     end
     for _, slot in ipairs(later) do later[slot] = true end
-    while #found < 3 * most do
+    local looks = 0
+    while #found < 3 * most and looks < MOST_SLOTS do
         local slots = next_slots()
         if #slots == 0 then break end
+        looks = looks + #slots
         local fair = math.ceil((most - #found / 3) / #slots)
         for _, slot in ipairs(slots) do full[#full + 1] = serve_in_turn(slot, fair) end
     end
@@ -145,11 +151,16 @@ elseif most > 0 then
         call('HSET', STATE, 'ids', last_id)
     end
 end
+if start == 'pending' and ARGV[10] == '1' then
+    call('HSET', STATE, 'start', token)
+    start = token
+end
+
 -- Returns whether anything is pending or in hand; full slots do not count.
 local function is_busy()
-    if #found > 0 or call('EXISTS', SUSPECTS) == 1 then return true end
+    if #found > 0 or (start and start ~= 'done') or call('EXISTS', SUSPECTS) == 1 then return true end
     for _, slot in ipairs(call('ZRANGE', SLOTS, 0, 99)) do
-        if waiting(slot) > 0 then return true end
+        if call('EXISTS', lanes(slot)) == 1 then return true end
     end
     for _, other in ipairs(call('ZRANGE', WORKERS, 0, -1)) do
         if call('EXISTS', held(other)) == 1 then return true end
@@ -157,7 +168,7 @@ local function is_busy()
     return call('ZCARD', SLOTS) > 100
 end
 
-local left, busy = 0, most == 0 or is_busy() -- who does not ask for requests does not need to know
+local left, busy = 0, most == 0 or is_busy() -- a pure heartbeat does not need this
 local outstanding, seq = unpack(call('HMGET', STATE, 'outstanding', 'seq'))
 if not busy then
     for _, slot in ipairs(call('SMEMBERS', FULL)) do left = left + waiting(slot) end
@@ -175,4 +186,4 @@ if not busy then
         call('HINCRBY', STATE, 'outstanding', pushed)
     end
 end
-return {busy and 1 or 0, tonumber(seq or 0), found, returned, buried, left, full}
+return {busy and 1 or 0, tonumber(seq or 0), found, returned, buried, left, full, start == token and 1 or 0}

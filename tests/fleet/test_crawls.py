@@ -194,7 +194,7 @@ def test_a_bug_in_the_thread_ends_the_crawl_with_a_reason(server: RedisServer) -
 
 @pytest.mark.slow
 def test_requests_in_memory_survive_their_worker(server: RedisServer) -> None:
-    """A worker that is killed held start requests of every worker, and pages that only it had found."""
+    """The worker that is killed may be the one that runs start(), with pages that only it had found."""
     with Site(pages=100) as site, workers(site, server.url, 2, START_REQUESTS=30) as running:
         site.wait_for(40)
         running.pop(0).kill()

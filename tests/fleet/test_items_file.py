@@ -12,7 +12,7 @@ from scrapy_bloom.commands import local_fleet
 from scrapy_bloom.commands.command_line import main
 from scrapy_bloom.commands.fleet_items import FleetItems, open_items_file
 from scrapy_bloom.errors import UnusableError
-from scrapy_bloom.fleet.messages import Done
+from scrapy_bloom.fleet.messages import Done, Part
 from scrapy_bloom.fleet.queue import Queue
 from scrapy_bloom.fleet.server import Server
 from tests.fleet.site import Site
@@ -42,7 +42,7 @@ def give(queue: Queue) -> Callable[..., None]:
         if token not in numbers:
             queue.join(token, token)
         numbers[token] = numbers.get(token, 0) + 1
-        queue.finish(0, token, numbers[token], [Done(None, f"{item}\n".encode())])
+        queue.finish(0, token, numbers[token], [Done(None, [Part(items=f"{item}\n".encode())])])
 
     return give
 

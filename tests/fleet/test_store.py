@@ -21,7 +21,7 @@ from scrapy_bloom.frontier.store import PageEffects
 from scrapy_bloom.links.extractor import UnseenLinkExtractor
 from scrapy_bloom.settings import BloomSettings
 from scrapy_bloom.url.fingerprint import fingerprints_of
-from tests.fleet.servers import PATIENCE, LosingProxy, RedisServer, crawl, end, move_slot, wait_until
+from tests.fleet.servers import PATIENCE, RedisServer, crawl, end, move_slot, wait_until
 from tests.support import store_contract
 from tests.support.engine import BY_HOST, Engine
 
@@ -260,28 +260,6 @@ def test_a_cluster_shares_a_queue_among_its_nodes(make: Callable[..., FleetStore
             assert client.dbsize()
 
 
-def test_a_start_request_in_memory_is_fetched_by_one_worker(
-    make: Callable[..., FleetStore], server: RedisServer
-) -> None:
-    """Each of two workers has it. If the one that fetches it dies, the other one does."""
-    in_memory = {"part": Fraction(1, 3)}
-    with LosingProxy(server.port) as proxy:
-        one, other = make(BLOOM_REDIS_URL=proxy.url, BLOOM_FLEET_LEASE=2), make()
-        for name in "ab":
-            push(one, name, meta=in_memory)
-        _, done = pop(one)
-        _, in_hand = pop(one)
-        end(one, done)
-        before = one.commits
-        wait_until(lambda: one.commit() or one.commits > before, "the server knows what is done")
-        for name in "ab":
-            push(other, name, meta=in_memory)
-        proxy.gate.clear()
-        assert crawl(other) == [in_hand.url[-1]]
-        proxy.gate.set()
-        one.close()
-
-
 def test_workers_share_what_is_pending(make: Callable[..., FleetStore]) -> None:
     """What two workers find is fetched once, by either; both end."""
     one, other = make(), make()
@@ -345,31 +323,6 @@ def test_what_cannot_be_written_stays_with_its_worker(make: Callable[..., FleetS
     assert pickled.meta["part"] == Fraction(1, 3)
     end(store, pickled)
     assert crawl(store) == []
-
-
-def test_a_page_in_the_memory_of_a_worker_is_fetched_by_no_other(
-    make: Callable[..., FleetStore], server: RedisServer
-) -> None:
-    """Though another one finds a link to it that can be written. If the worker dies, its page leads there again."""
-    in_memory = {"part": Fraction(1, 3)}
-    with LosingProxy(server.port) as proxy:
-        one = make(BLOOM_REDIS_URL=proxy.url, BLOOM_FLEET_LEASE=2)
-        push(one, "list")
-        pop(one)
-        other = make()
-        push(one, "a", meta=in_memory)
-        assert pop(one)[1].url == page("a").url
-        before = other.commits
-        push(other, "a")
-        wait_until(lambda: other.commit() or other.commits > before, "the server has the link")
-        proxy.gate.clear()
-        _, request = pop(other)
-        assert request.url == page("list").url
-        push(other, "a", meta=in_memory)
-        end(other, request)
-        assert crawl(other) == ["a"]
-        proxy.gate.set()
-        one.close()
 
 
 def test_a_pushed_url_whose_request_is_in_memory_waits_for_it(
@@ -580,8 +533,11 @@ def test_a_job_directory_is_one_workers(make: Callable[..., FleetStore], tmp_pat
         make(JOBDIR=str(tmp_path))
 
 
-def test_a_server_that_is_not_there_is_said_before_the_crawl(make: Callable[..., FleetStore]) -> None:
+def test_a_server_that_is_not_there_is_said_before_the_crawl(
+    make: Callable[..., FleetStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A worker whose server does not answer does not start, and its message shows no password."""
+    monkeypatch.setattr("scrapy_bloom.fleet.connection.START_SECONDS", 0)
     with pytest.raises(UnusableError) as caught:
         make(BLOOM_REDIS_URL="redis://:a-password@127.0.0.1:1")
     assert "127.0.0.1:1" in str(caught.value)

@@ -1,0 +1,49 @@
+"""The lease of start(): one worker of a fleet runs it, and another one if that worker dies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scrapy import Request
+
+from scrapy_bloom.frontier.page import ANSWERED, Page
+
+if TYPE_CHECKING:
+    from scrapy_bloom.fleet.lease import LeaseClient
+    from scrapy_bloom.fleet.messages import Ticket
+
+
+class StartLease:
+    """What *client* has heard of the lease of start(), and the page that the output of start() belongs to."""
+
+    def __init__(self, client: LeaseClient) -> None:
+        self._client = client
+        self._used: set[Ticket] = set()  # leases under which start() was run
+        self.page: Page | None = None
+        """None: start() does not run here."""
+
+    @property
+    def is_granted(self) -> bool:
+        """Whether this worker is to run start() now."""
+        return self.page is None and self._client.start_ticket not in {None, *self._used}
+
+    def begin(self) -> Page:
+        """Return the page that the output of start() belongs to; :meth:`end` follows when start() has ended."""
+        self._used.add(self._ticket())
+        self.page = Page(Request("data:,"), "", result=ANSWERED)
+        return self.page
+
+    def end(self) -> Ticket:
+        """Return what to acknowledge: the lease, perhaps of a later life than the one in which start() began."""
+        self.page = None
+        self._used.add(self._ticket())
+        return self._ticket()
+
+    def decline(self) -> None:
+        """Leave start() to others from now on."""
+        self._client.can_start = False
+
+    def _ticket(self) -> Ticket:
+        ticket = self._client.start_ticket
+        assert ticket is not None  # noqa: S101 - is_granted has said so
+        return ticket

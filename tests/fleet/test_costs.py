@@ -1,0 +1,144 @@
+"""No call of a fleet grows with what it does not return; the server's clock may go back; and ends that are no crash."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from scrapy_bloom.fleet.messages import SlowDown
+from scrapy_bloom.fleet.politeness import Politeness
+from scrapy_bloom.frontier.pages_per_host import PagesPerHost
+from scrapy_bloom.settings import OTHERS
+from tests.fleet.test_queue import Worker, link, make
+from tests.fleet.test_whole import make as make_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scrapy_bloom.fleet.store import FleetStore
+    from tests.fleet.servers import RedisServer
+
+__all__ = ["make", "make_store"]
+MANY = 3_000
+
+
+def cost(server: RedisServer, call: Callable[[], Any]) -> tuple[int, int]:
+    """Return how many commands the server carries out for *call*, and how many bytes it reads."""
+
+    def counted() -> tuple[int, int]:
+        with server.client() as client:
+            commands = sum(row["calls"] for row in client.info("commandstats").values())
+            return commands, client.info("stats")["total_net_input_bytes"]
+
+    before = counted()
+    call()
+    after = counted()
+    return after[0] - before[0], after[1] - before[1]
+
+
+def enqueue(worker: Worker, *links: Any) -> None:
+    for at in range(0, len(links), 300):
+        worker.finish(*links[at : at + 300])
+
+
+def test_emptied_slots_cost_nothing(make: Any, server: RedisServer) -> None:
+    worker = Worker(make(), "one")
+    enqueue(worker, *[link(str(i), slot=f"host-{i}", is_filtered=False) for i in range(MANY)])
+    held = worker.take(MANY)
+    assert len(held) == MANY
+    commands, _ = cost(server, lambda: worker.take(10))
+    assert commands < 100
+
+
+def test_a_look_costs_the_same_however_many_priorities_are_pending(make: Any, server: RedisServer) -> None:
+    worker = Worker(make(politeness=Politeness({OTHERS: 1000})), "one")
+    enqueue(worker, *[link(str(i), priority=i, is_filtered=False) for i in range(MANY)])
+    assert len(worker.take(1)) == 1
+    commands, _ = cost(server, lambda: worker.take(10))
+    assert commands < 100
+
+
+def test_slots_that_the_settings_name_are_not_sent_with_each_call(make: Any, server: RedisServer) -> None:
+    """And they hold all the same."""
+    named = {f"host-{i}": i for i in range(MANY)}
+    politeness = Politeness({OTHERS: 0, **named}, {**named, "narrow": 1})
+    worker = Worker(make(politeness=politeness, pages=PagesPerHost({OTHERS: 5, **named, "free": None})), "one")
+    slots = ("narrow", "free", "other", "host-1")
+    enqueue(worker, *[link(f"{slot} {i}", slot=slot, is_filtered=False) for slot in slots for i in range(10)])
+    held: dict[str, Any] = {}
+    _, size = cost(server, lambda: held.update(worker.take(100)))
+    assert size < 2_000
+    taken = [name.split()[0] for name in held]
+    assert {slot: taken.count(slot) for slot in slots} == {"narrow": 1, "free": 10, "other": 5, "host-1": 1}
+
+
+def test_a_call_costs_the_same_however_much_the_worker_holds(make: Any, server: RedisServer) -> None:
+    """Also while hosts are paused; the worker is told of each pause once."""
+    worker, other = Worker(make(), "one"), Worker(make(), "other")
+    enqueue(worker, *[link(str(i), slot=f"host-{i}", is_filtered=False) for i in range(MANY)])
+    worker.take(MANY)
+    other.number += 1
+    other.queue.finish(0, other.token, other.number, [SlowDown(0, "host-7", until=4e9)])
+    answer: list[Any] = []
+    commands, _ = cost(server, lambda: answer.append(worker.finish()))
+    assert commands < 50
+    assert list(answer[0].paused) == ["host-7"]
+    again = worker.queue.finish(0, worker.token, worker.number + 1, [], last_pause=answer[0].last_pause)
+    assert not again.paused
+
+
+def test_a_clock_that_goes_back_stops_no_slot(make: Any, server: RedisServer) -> None:
+    """All times that the server has noted are a minute ahead: requests are handed out, and leases go on."""
+    worker, key = Worker(make(lease_seconds=30), "one"), "{bloom:test:0}"
+    enqueue(worker, *[link(f"{slot}{i}", slot=slot) for slot in "ab" for i in range(9)])
+    assert len(worker.take(4)) == 4
+    with server.client() as client:
+        for name in ("slots", "workers"):
+            for member, moment in client.zrange(f"{key}:{name}", 0, -1, withscores=True):
+                client.zadd(f"{key}:{name}", {member: moment + 60_000})
+        client.hincrby(key, "called", 60_000)
+    for _ in range(3):
+        assert len(worker.take(4)) == 4
+
+
+def test_a_worker_waits_for_its_server_at_its_start(mortal: RedisServer, make_store: Callable[..., FleetStore]) -> None:
+    mortal.kill()
+    timer = threading.Timer(1, mortal.start)
+    timer.start()
+    store = make_store(BLOOM_REDIS_URL=mortal.url)
+    timer.join()
+    store.close()
+
+
+STOPPED = """
+import sys
+from scrapy import Spider
+from scrapy.utils.test import get_crawler
+from tests.fleet.test_store import PageSpider, pop, push
+from scrapy_bloom.fleet.store import FleetStore
+from scrapy_bloom.frontier.store import PageEffects
+from scrapy_bloom.settings import BloomSettings
+from scrapy_bloom.url.fingerprint import fingerprints_of
+
+crawler = get_crawler(PageSpider, {"BLOOM_REDIS_URL": sys.argv[1], "BLOOM_CAPACITY": 1000})
+crawler._apply_settings()
+crawler.spider = PageSpider.from_crawler(crawler)
+settings = BloomSettings.from_settings(crawler.settings)
+store = FleetStore(crawler, settings, fingerprints_of(crawler), effects=PageEffects(), wake=lambda: None)
+push(store, "page")
+pop(store)
+"""
+
+
+@pytest.mark.slow
+def test_a_process_that_ends_without_closing_its_crawl_has_not_crashed(server: RedisServer) -> None:
+    """As after Ctrl-C twice, any number of times: its page is pending again, and not suspected."""
+    for _ in range(4):
+        subprocess.run([sys.executable, "-c", STOPPED, server.url], check=True, timeout=120)
+        with server.client() as client:
+            assert client.exists("{bloom:pages:0}:suspects", "{bloom:pages:0}:dead", "{bloom:pages:0}:workers") == 0
+            assert len(client.keys("{bloom:pages:0}:lane:*")) == 1
