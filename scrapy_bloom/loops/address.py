@@ -87,12 +87,11 @@ class Address(NamedTuple):
             return None
         return self._replace(segments=segments[:at] + segments[at + 1 :])
 
-    def names(self) -> tuple[list[str], list[str]]:
-        """Return the names of the URL's kinds below the host, from the outside in, and the keys of its query."""
+    def names(self) -> list[str]:
+        """Return the names of the URL's kinds below the host, from the outside in."""
         segments = [mask(segment)[:60] for segment in self.segments]
         names = [name for name, _ in self.parameters if name[0] == ";"][:1]
         names += [f"{segment}/" for segment in segments[:-1][:DEEPEST]]
         leaf = segments[-1] if segments else ""
         keys = sorted({_mask_digits("N", name[1:]) for name, _ in self.parameters if name[0] == "?"})
-        names += [f"{leaf}?", "&".join(keys)[:90]] if keys else [leaf or "$"]
-        return names, keys
+        return names + ([f"{leaf}?", "&".join(keys)[:90]] if keys else [leaf or "$"])

@@ -157,27 +157,34 @@ class Aliases:
 
         A page that was taken for a copy and brought something ends the belief in its parts at once, in its section.
         """
-        url, sketch, parts = hash(address.key()), brought.sketch, _parts(address)
         is_contradiction = is_copy and brought.news >= CONTRADICTION
-        for part in ("", *parts):
+        for part, sketch in self._compared(address, brought.sketch):
+            alike = likeness(sketch, brought.sketch)
+            is_contradiction &= alike is None or alike < ALIKE
+            self._count(address, part, alike, brought.news)
+        for part in _parts(address) if is_contradiction else ():
+            votes, section = self._votes(address.host, part), self._section(address, part)
+            if votes is not None and votes.ignores(section):
+                votes.contradict(section)
+                self._suspect(address.host, part)
+
+    def _compared(self, address: Address, sketch: bytes) -> Iterator[tuple[str, bytes]]:
+        """Remember *sketch*, and yield those of the last pages whose URLs differ in one part, with that part."""
+        url = hash(address.key())
+        for part in ("", *_parts(address)):
             short = address.without(part) if part else address
             if short is None:
                 continue
             key = hash(short.key())
             before = self._pairs.get(key)
             self._pairs.set(key, Pair(sketch, url, part))
-            if before is None or before.url == url:
-                continue
-            which = part or before.part
-            if which and before.part in ("", which):
-                alike = likeness(sketch, before.sketch)
-                is_contradiction &= alike is None or alike < ALIKE
-                self._count(address, which, alike, brought.news)
-        for part in parts if is_contradiction else ():
-            votes, section = self._votes(address.host, part), self._section(address, part)
-            if votes is not None and votes.ignores(section):
-                votes.contradict(section)
-                self._suspect(address.host, part)
+            if (
+                before is not None
+                and before.url != url
+                and (part or before.part)
+                and before.part in ("", part or before.part)
+            ):
+                yield part or before.part, before.sketch
 
     def _votes(self, host: str, part: str) -> Votes | None:
         """Return the votes on *part*; None if there are too many parts."""

@@ -25,7 +25,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
     from scrapy_bloom.loops.address import Address
 
@@ -85,10 +85,6 @@ class Evidence:
         if self.news + 1 <= self.pages:
             self.news += 1
 
-    def restore(self, pages: float, news: float) -> None:
-        """Go on with what was counted in an earlier run."""
-        self.pages, self.news = pages, news
-
     def rate(self) -> float:
         """Return the share of pages that bring something, lately: (news + b n) / (pages + n) with n = BEGIN."""
         return (self.news + BEGIN * self.begin) / (self.pages + BEGIN)
@@ -98,13 +94,25 @@ class Kind(Evidence):
     """A node of the tree: what was handed out of it, and what its pages brought."""
 
     __slots__ = (
-        "alike", "bred", "children", "depth", "example", "first", "given", "is_changed", "judged", "key", "links",
-        "name", "nodes", "parent", "pushed", "served",
+        "alike", "bred", "children", "depth", "example", "first", "given", "host", "is_changed", "judged", "key",
+        "level", "links", "name", "nodes", "parent", "pushed", "section", "served",
     )  # fmt: skip
 
-    def __init__(self, name: str, key: str, parent: Kind | None, begin: float) -> None:
-        super().__init__(begin)
-        self.name, self.key, self.parent = name, key, parent
+    def __init__(self, name: str, parent: Kind | None) -> None:
+        super().__init__(1.0 if parent is None else COPY if name == COPIES else parent.expects())
+        self.name, self.parent, self.key = name, parent, name
+        self.level = 0  # of the root; hosts have 1, their sections 2
+        self.host: Host
+        """The host that it belongs to; not set for the root."""
+        self.section = name
+        """The name of the section that it belongs to."""
+        self.links = 1.0
+        """How many links had led to a page of it when it was fetched, on average and lately."""
+        if parent is not None:
+            self.key, self.level, self.links = _short(parent.key + name), parent.level + 1, parent.links
+            if parent.level:
+                self.host = parent.host
+            self.section = parent.section if parent.level > 1 else name
         self.children: dict[str, Kind] = {}
         self.alike: tuple[Evidence, ...] = ()
         self.nodes: list[Node] = []  # one for each group that it waits in
@@ -112,8 +120,6 @@ class Kind(Evidence):
         self.given = self.judged = 0
         self.first = Evidence(0.0)  # what the first pages of its children brought
         self.pushed = self.bred = 0  # URLs of the kind; how many of them a page of the same kind linked to
-        self.links: float = 1.0 if parent is None else parent.links
-        """How many links had led to a page of it when it was fetched, on average and lately."""
         self.depth = NOWHERE
         """The fewest links that lead to a URL of it, from where its host was found."""
         self.served = -1  # pages that its host had when a page of it was last handed out in this run
@@ -158,41 +164,46 @@ class Kind(Evidence):
 
     def dump(self) -> bytes:
         """Return what is known of it, for :meth:`load`."""
-        counts = (self.given, self.judged, int(self.first.pages), self.pushed, self.bred, *self._answered())
+        counts = (self.given, self.judged, int(self.first.pages), self.pushed, self.bred, *self._counts())
         key = f"{self.parent.key if self.parent else ''}\0{self.name}".encode()
         return _statistics.pack(*counts, self.first.news, self.pages, self.news, self.links) + key
 
-    def _answered(self) -> tuple[int, int]:
+    def _counts(self) -> tuple[int, int]:
         """Return the depth, and a count that only hosts have."""
         return self.depth, 0
 
     def load(self, row: bytes) -> None:
         """Go on with what :meth:`dump` returned."""
         values = _statistics.unpack_from(row)
-        self.given, self.judged, self.first.pages, self.pushed, self.bred = values[:5]
-        self.depth = values[5]
-        self.first.news, pages, news, self.links = values[7:]
-        self.restore(pages, news)
+        self.given, self.judged, self.first.pages, self.pushed, self.bred, self.depth, _ = values[:7]
+        self.first.news, self.pages, self.news, self.links = values[7:]
         self.is_changed = False
 
 
 class Host(Kind):
-    """A kind right below the root."""
+    """A kind right below the root, and what its kinds have in common."""
 
-    __slots__ = ("answers", "found", "since")
+    __slots__ = ("answers", "evidence", "found", "since", "size", "words")
 
-    def __init__(self, name: str, key: str, parent: Kind | None, begin: float) -> None:
-        super().__init__(name, key, parent, begin)
-        self.answers = self.since = 0  # its pages, and those since the last that brought something
+    def __init__(self, name: str, parent: Kind | None) -> None:
+        super().__init__(name, parent)
+        self.host = self
         self.depth = 0
+        self.answers = self.since = 0  # its pages, and those since the last that brought something
         self.found = NOWHERE
         """The fewest links that lead to the host from a start page, in this run."""
+        self.size = 0
+        """How many kinds it has."""
+        self.evidence: dict[str, Evidence] = {}
+        self.words: dict[str, int] = {}
+        """How many URLs were lately under a word."""
 
-    def count_answer(self, *, has_news: bool) -> None:
-        """Count a page."""
+    def count_answer(self, *, has_news: bool) -> bool:
+        """Count a page, and return whether it takes back that the host was given up."""
+        is_revived = has_news and self.is_given_up()
         self.answers += 1
         self.since = 0 if has_news else self.since + 1
-        self.is_changed = True
+        return is_revived
 
     def is_given_up(self) -> bool:
         """Return whether the last pages of this host brought nothing: as many as it had before, GIVE_UP at least.
@@ -201,7 +212,28 @@ class Host(Kind):
         """
         return self.since >= GIVE_UP and self.since >= self.answers - self.since
 
-    def _answered(self) -> tuple[int, int]:
+    def is_frequent(self, word: str, share: float) -> bool:
+        """Count a URL under *word*, and return whether there were SECTION of them lately, and *share* of all URLs."""
+        words = self.words
+        words[word] = number = words.pop(word, 0) + 1
+        if len(words) > WORDS:
+            del words[next(iter(words))]
+        return number >= max(SECTION, self.pushed * share)
+
+    def like(self, kind: Kind) -> tuple[Evidence, ...]:
+        """Return what is known of the URLs of this host that have a name or a parameter in common with *kind*."""
+        if kind.level < 2 or kind.name[:1] == "^" or kind.section == COPIES:
+            return ()
+        is_query = kind.parent is not None and kind.parent.name[-1:] == "?"
+        parts = [f"?{key}" for key in kind.name.split("&")] if is_query else []
+        if kind.level > 2:
+            parts.append(f"{kind.section} {kind.level - 2} {kind.name}")
+            if _has_letter(kind.name):
+                parts.append(kind.name)
+        begin = self.expects()  # a new place may bring more than the pages on the way to it
+        return tuple([self.evidence.setdefault(part, Evidence(begin)) for part in parts])
+
+    def _counts(self) -> tuple[int, int]:
         return self.answers, self.since
 
     def load(self, row: bytes) -> None:
@@ -251,9 +283,8 @@ class Node:
 
     def untried(self) -> Node | None:
         """Return a lane of this host that had no page since the last page that brought something; None if all had."""
-        host = self.kind
-        assert isinstance(host, Host)  # noqa: S101 - only hosts are asked
-        return next((lane for lane in self.lanes if lane.kind.served < host.answers - host.since), None)
+        last_news = self.kind.host.answers - self.kind.host.since
+        return next((lane for lane in self.lanes if lane.kind.served < last_news), None)
 
     def walk(self) -> Iterator[Node]:
         """Yield this node and all below it."""
@@ -268,43 +299,29 @@ class Tree:
     def __init__(self, forget: Callable[[str], None]) -> None:
         self._forget = forget
         self._forgotten: list[str] = []
-        self.root = Kind("", "", None, 1.0)
+        self.root = Kind("", None)
         self.by_key: dict[str, Kind] = {}
-        self.evidence: dict[str, dict[str, Evidence]] = {}
-        self.counts: dict[str, int] = {}  # kinds by host
-        self.words: dict[str, dict[str, int]] = {}
 
-    def lane_of(
-        self, address: Address, source: Kind | None = None, *, links_away: int = 0, is_copy: bool = False
-    ) -> Kind:
+    def lane_of(self, address: Address, source: Kind | None, *, links_away: int, is_copy: bool) -> Kind:
         """Return the lane of *address*, to which a page in the lane *source* linked, and count the URL.
 
         A kind has a lane for URLs to which its own pages link, and a lane for all others. So the others do not wait
         behind the URLs that an endless kind generates.
         """
-        host = f"{address.host}/"
-        if host not in self.root.children and len(self.root.children) >= HOSTS:
-            self._forget_hosts()
-        top = kind = self.root.children.get(host) or self.new(self.root, host, host)
-        assert isinstance(top, Host)  # noqa: S101 - right below the root, all are
-        top.found = min(top.found, links_away)
-        names, keys = address.names()
-        section = names[0]
-        if is_copy:
-            kind = kind.children.get(COPIES) or self.new(kind, COPIES, host)
-            names, keys, section = names[:1], [], COPIES
-        word = section.rstrip("/?")
-        is_far = links_away > top.found + 1 and not {word, f"{word}/", f"{word}?"} & top.children.keys()
-        for depth, name in enumerate(names):
-            is_last = depth == len(names) - 1
-            kind = self._child(kind, name, host, section, depth, keys if is_last else (), is_far=is_far)
-        name = "^1" if source is not None and source.parent is kind and not is_copy else "^0"
-        lane = kind.children.get(name) or self.new(kind, name, host)
+        kind: Kind = self._host(f"{address.host}/")
+        host = kind.host
+        host.found = min(host.found, links_away)
+        names = address.names()
+        word = names[0].rstrip("/?")
+        is_far = links_away > host.found + 1 and not {word, f"{word}/", f"{word}?"} & host.children.keys()
+        for name in [COPIES, names[0]] if is_copy else names:
+            kind = kind.children.get(name) or self._child(kind, host, name, is_far=is_far)
+        is_bred = source is not None and source.parent is kind
+        lane = kind.children.get(f"^{is_bred:d}") or self.new(kind, f"^{is_bred:d}")
         for part in lane.path():
             part.pushed += 1
-            part.bred += name == "^1"
-            if part is not top:
-                part.depth = min(part.depth, links_away - top.found)
+            part.bred += is_bred
+            part.depth = min(part.depth, links_away - host.found)
         return lane
 
     def take_forgotten(self) -> list[str]:
@@ -312,20 +329,25 @@ class Tree:
         forgotten, self._forgotten = self._forgotten, []
         return [key for key in forgotten if key not in self.by_key]
 
-    def _forget_hosts(self) -> None:
-        """Forget the oldest hosts that have no pending requests. Old hosts that have some count as new again."""
-        for host in list(islice(self.root.children, 20)):
-            kinds = [self.root.children.pop(host)]
+    def _host(self, name: str) -> Kind:
+        """Return the host *name*. If it is new, forget the oldest hosts that have no pending requests, if need be.
+
+        Old hosts that have pending requests count as new again.
+        """
+        known = self.root.children
+        if name in known:
+            return known[name]
+        for host in list(islice(known, 20)) if len(known) >= HOSTS else ():
+            kinds = [known.pop(host)]
             if kinds[0].nodes:
-                self.root.children[host] = kinds[0]
+                known[host] = kinds[0]
                 continue
             for kind in kinds:
                 kinds += kind.children.values()
                 self._forgotten.append(kind.key)
                 self.by_key.pop(kind.key, None)
             self._forget(host.removesuffix("/"))
-            for known in (self.evidence, self.counts, self.words):
-                known.pop(host, None)
+        return self.new(self.root, name)
 
     def load(self, rows: Iterable[bytes]) -> None:
         """Rebuild the tree of which :meth:`Kind.dump` was asked, kind by kind."""
@@ -333,83 +355,49 @@ class Tree:
         for row in rows:
             parent, _, name = row[_statistics.size :].decode().partition("\0")
             below.setdefault(parent, []).append((name, row))
-        waiting: list[tuple[Kind, list[str]]] = [(self.root, [])]
+        waiting = [self.root]
         while waiting:
-            kind, names = waiting.pop()
+            kind = waiting.pop()
             for name, row in below.pop(kind.key, ()):
-                section = "" if not names or name[0:1] == "^" else (names[1:] or [name])[0]
-                keys = name.split("&") if kind.name[-1:] == "?" else []
-                child = kind.children.get(name) or self.new(
-                    kind, name, (names or [name])[0], section, len(names) - 1, keys
-                )
+                child = kind.children.get(name) or self.new(kind, name)
                 child.load(row)
                 for part in child.alike:
                     part.pages, part.news = part.pages + child.pages, part.news + child.news
-                waiting.append((child, [*names, name]))
+                waiting.append(child)
 
-    def _child(
-        self,
-        kind: Kind,
-        name: str,
-        host: str,
-        section: str,
-        depth: int,
-        keys: Sequence[str],
-        *,
-        is_far: bool,
-    ) -> Kind:
-        """Return the kind *name* below *kind*, or the kind that stands for many names there."""
-        child = kind.children.get(name)
-        if child is not None:
-            return child
-        end = _end(kind, name)
-        if (depth or is_far) and end != "&" and _has_letter(name):
-            is_one_of_many = not self._is_frequent(host, name)
+    def _child(self, kind: Kind, host: Host, name: str, *, is_far: bool) -> Kind:
+        """Return a new kind *name* below *kind*, or the kind that stands for many names there."""
+        is_section, end = kind is host, _end(kind, name)
+        if (is_far or not is_section) and end != "&" and _has_letter(name):
+            is_one_of_many = not host.is_frequent(name, FREQUENT)
         else:
-            most = SECTIONS if name[-1:] == "/" and not depth else CHILDREN
-            is_one_of_many = name[:1] not in ("", ";") and len(kind.children) >= most
-        is_full = self.counts[host] >= MOST_KINDS
+            most = SECTIONS if name[-1:] == "/" and is_section else CHILDREN
+            is_one_of_many = name[:1] not in ("", ";", " ") and len(kind.children) >= most
+        is_full = host.size >= MOST_KINDS
         if is_one_of_many or is_full:
-            name = "*" + (end if depth else "/")
+            name = "*" + ("/" if is_section else end)
             child = kind.children.get(name)
             if child is not None:
                 return child
             if is_full:
                 return kind
-        return self.new(kind, name, host, section, depth, keys)
+        return self.new(kind, name)
 
-    def _is_frequent(self, host: str, word: str) -> bool:
-        """Count a URL under *word*, and return whether there were SECTION of them on *host* lately."""
-        words = self.words.setdefault(host, {})
-        words[word] = number = words.pop(word, 0) + 1
-        if len(words) > WORDS:
-            del words[next(iter(words))]
-        return number >= max(SECTION, self.root.children[host].pushed * FREQUENT)
-
-    def new(
-        self, parent: Kind, name: str, host: str, section: str = "", depth: int = 0, keys: Sequence[str] = ()
-    ) -> Kind:
+    def new(self, parent: Kind, name: str) -> Kind:
         """Make a kind below *parent*. It starts with the rate of similar URLs on the host, or else of its siblings."""
-        key = parent.key + name
-        if len(key.encode()) > LONGEST_KEY:
-            digest = blake2b(key.encode(), digest_size=12).hexdigest()
-            key = f"{key.encode()[: LONGEST_KEY - 40].decode(errors='ignore')}#{digest}"
-        kind = (Host if parent is self.root else Kind)(name, key, parent, parent.expects())
-        parent.children[name] = self.by_key[key] = kind
-        self.counts[host] = self.counts.get(host, 0) + 1
-        if name == COPIES:
-            kind.begin = COPY
-        elif section and section != COPIES:
-            evidence = self.evidence.setdefault(host, {})
-            # A new place may bring more than the pages on the way to it, so it starts with the rate of new sections.
-            begin = self.root.children[host].expects()
-            parts = [f"?{key}" for key in keys]
-            if depth > 0:
-                parts.append(f"{section} {depth} {name}")
-                if _has_letter(name):
-                    parts.append(name)
-            kind.alike = tuple([evidence.setdefault(part, Evidence(begin)) for part in parts])
+        kind = (Host if parent is self.root else Kind)(name, parent)
+        kind.host.size += 1
+        kind.alike = kind.host.like(kind)
+        parent.children[name] = self.by_key[kind.key] = kind
         return kind
+
+
+def _short(key: str) -> str:
+    """Return *key*, or its beginning and a digest if it is longer than LONGEST_KEY."""
+    if len(key.encode()) <= LONGEST_KEY:
+        return key
+    digest = blake2b(key.encode(), digest_size=12).hexdigest()
+    return f"{key.encode()[: LONGEST_KEY - 40].decode(errors='ignore')}#{digest}"
 
 
 def _end(parent: Kind, name: str) -> str:

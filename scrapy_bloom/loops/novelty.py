@@ -27,7 +27,7 @@ from scrapy.http import HtmlResponse, TextResponse, XmlResponse
 from scrapy_bloom.loops.lately import Lately
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from scrapy.http import Response
 
@@ -189,22 +189,18 @@ class Novelty:
                 is_news |= self._add(b"\1" + _token_in_medium(b"", address))
         return is_news
 
-    def _numbers(self, url: str, lines: Iterable[bytes]) -> tuple[int, bytes]:
+    def _numbers(self, url: str, lines: Sequence[bytes]) -> tuple[int, bytes]:
         """Return how many characters the new numbers in *lines* have, and the sketch of the page."""
         of_url = {number.lstrip(b"0") for number in _digits(url.encode())}
-        shown, telling = set(), []
-        for line in lines:
-            if not _has_digit(line) or len(line) > 4 * REMEMBERED:
-                shown.add(hash(line))
-            else:
-                telling.append((line[0] == _LINK, *_telling(line, of_url)))
-        rows = Counter(template for _, template, _, _ in telling)
+        telling = {line: _telling(line, of_url) for line in lines if _has_digit(line) and len(line) <= 4 * REMEMBERED}
+        shown = {hash(line) for line in lines if line not in telling}
+        rows = Counter(template for template, _, _ in telling.values())
         shape, new, new_times = _shape_of(url), 0, []
-        for is_link, template, numbers, times in telling:
+        for line, (template, numbers, times) in telling.items():
             if rows[template] < ROWS and self._is_layout(template, shape):
                 continue
             shown.add(hash(template + numbers))
-            if is_link:
+            if line[0] == _LINK:
                 continue
             if numbers:
                 new += len(numbers) * self._add(b"\4" + template + numbers)

@@ -14,7 +14,7 @@ Handing out a request walks down the tree of kinds, each time to the child whose
   best^((1 - OWN) / 2), where own and best are the counts of the kind and of its best child. Pages of a kind that brings
   something count half if other kinds link to it, because an endless kind is linked mostly by its own pages.
 
-A list gets credit for the news of pages to which it alone leads. Nothing is expected of copies
+Nothing is expected of copies
 (:mod:`~scrapy_bloom.loops.aliases`), so they come after all others that bring something.
 
 A *lane* is a queue of requests of one kind, and a *group* the lanes of one slot and priority. The frontier counts what
@@ -33,13 +33,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from scrapy_bloom.loops.address import Address
 from scrapy_bloom.loops.aliases import Aliases
-from scrapy_bloom.loops.kinds import COPIES, Host, Node, Tree, readable
+from scrapy_bloom.loops.kinds import COPIES, Node, Tree, readable
 from scrapy_bloom.loops.links import LinkCounts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from scrapy_bloom.loops.kinds import Evidence, Kind
+    from scrapy_bloom.loops.kinds import Kind
     from scrapy_bloom.loops.novelty import Brought
 
 TRY = 4  # while pages bring nothing, each TRY-th is of the kind that was served longest ago
@@ -122,7 +122,7 @@ class Share:
     def _lane(self, key: str) -> Kind:
         """Return the kind of a lane; a lane that nothing is known of, after a crash, is a kind of its own."""
         kind = self._tree.by_key.get(key)
-        return self._tree.new(self._tree.root, key, key) if kind is None else kind
+        return self._tree.new(self._tree.root, key) if kind is None else kind
 
     def _queue(self, node: Node, cost: float) -> None:
         node.cost = cost
@@ -136,7 +136,7 @@ class Share:
         host is given up, each of its lanes is tried so. Returns None if all hosts are given up.
         """
         top = self._cheapest(group)
-        host = _host_of([top.kind, self._tree.root])
+        host = top.kind.host
         if host.is_given_up():
             untried = [lane for node in group.children.values() if (lane := node.untried())]
             return untried[0].kind.key if untried else None
@@ -166,7 +166,7 @@ class Share:
         for kind in kinds:
             kind.given += 1
             kind.is_changed = True
-        kinds[0].served = _host_of(kinds).answers
+        kinds[0].served = kinds[0].host.answers
         self.waiting(group, lane, -1)
 
     def page_done(self, mark: Mark, brought: Brought, url: str = "") -> None:
@@ -175,44 +175,25 @@ class Share:
         news, links = brought.news, self.links.of(mark.fingerprint)
         touched = page_kinds
         if brought.is_page:
-            is_copy = any(kind.name == COPIES for kind in page_kinds)
+            is_copy = page_kinds[0].section == COPIES
             self.aliases.learn(Address.of(url), brought, is_copy=is_copy)
-            touched = page_kinds + self._count_answer(_host_of(page_kinds), has_news=news > 0)
-        parts = {id(part): part for kind in page_kinds for part in kind.alike}
+            if page_kinds[0].host.count_answer(has_news=news > 0):
+                self.revivals += 1
+        noted = dict.fromkeys([*page_kinds, *(part for kind in page_kinds for part in kind.alike)])
+        for evidence in noted:
+            evidence.note(news)
         for kind in page_kinds:
-            kind.note(news)
             kind.count_links(links)
-        for part in parts.values():
-            part.note(news)
-        if news and mark.source and links == 1:
-            touched = touched + self._credit(mark.source, page_kinds, parts)
+        if news and mark.source and links == 1:  # the list that alone leads to a page gets credit for its news
+            sources = [kind for kind in self._lane(mark.source).path() if kind not in noted]
+            credited = dict.fromkeys([*sources, *(part for kind in sources for part in kind.alike)])
+            for evidence in credited.keys() - noted.keys():
+                evidence.credit()
+            touched = page_kinds + sources
         for node in [node for kind in touched for node in kind.nodes]:
             cost = node.weigh()
             if cost < node.cost * 0.999:  # dearer ones are found when it is their turn
                 self._queue(node, cost)
-
-    def _credit(self, source: str, page_kinds: list[Kind], noted: Mapping[int, Evidence]) -> list[Kind]:
-        """Give the lane *source*, which alone linked to a page, credit for its news, but for what the page has *noted*.
-
-        Returns the kinds that have got credit: all kinds of the source that are not in *page_kinds*, those of the page.
-        """
-        kinds = [kind for kind in self._lane(source).path() if kind not in page_kinds]
-        parts = {id(part): part for kind in kinds for part in kind.alike if id(part) not in noted}
-        for evidence in (*kinds, *parts.values()):
-            evidence.credit()
-        return kinds
-
-    def _count_answer(self, host: Host, *, has_news: bool) -> list[Kind]:
-        """Count a page of *host*.
-
-        Returns the host, whose pages cost less now, if it was given up and the page brought something.
-        """
-        was_given_up = host.is_given_up()
-        host.count_answer(has_news=has_news)
-        if not (was_given_up and has_news):
-            return []
-        self.revivals += 1
-        return [host]
 
     def report(self, groups: Iterable[Node]) -> list[tuple[str, int, str]]:
         """Return the kinds of what waits, as people read them, how many URLs wait, and one if known; most first."""
@@ -259,13 +240,6 @@ class Share:
 def aliases_in(rows: Mapping[str, bytes]) -> dict[str, bytes]:
     """Return the rows that :meth:`Aliases.load` takes, of the *rows* that :meth:`Share.changed` returned."""
     return {key.removeprefix(_ALIAS): row for key, row in rows.items() if row and key.startswith(_ALIAS)}
-
-
-def _host_of(kinds: Sequence[Kind]) -> Host:
-    """Return the host of *kinds*, which lead from one of its kinds to the root."""
-    host = kinds[-2]
-    assert isinstance(host, Host)  # noqa: S101 - right below the root, all are
-    return host
 
 
 def _lanes(groups: Iterable[Node]) -> Iterator[Node]:
