@@ -7,6 +7,7 @@ from contextlib import closing
 from itertools import count
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,8 +22,6 @@ from scrapy_bloom.loops.share import Mark, Share
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
 NEWS, BARE, LITTLE = Brought(1), Brought(0), Brought(0.1)
 HOST = "http://a.example"
@@ -152,14 +151,14 @@ def test_a_lane_that_nothing_is_known_of_is_handed_out() -> None:
 def test_the_end_comes_when_a_host_was_dry_as_long_as_it_was_not() -> None:
     """A host is given up after as many dry pages in a row as it had before; what waits is reported by kind."""
     queue = Queue(new_share())
-    fill(queue, {"news": 1500, "dry": 9000})
+    fill(queue, {"news": 1200, "dry": 3000})
     while any(url.startswith(f"{HOST}/news/") for lane in queue.lanes.values() for url, _ in lane):
         assert queue.share.choose(queue.group)
         hand_out(queue, 1, "dry")
-    pages = 10_500 - queue.group.waiting
+    pages = 4_200 - queue.group.waiting
     while queue.share.choose(queue.group):
         hand_out(queue, 1, "dry")
-    assert pages - 500 <= 10_500 - queue.group.waiting - pages <= pages
+    assert pages - 500 <= 4_200 - queue.group.waiting - pages <= pages
     [(kind, waiting, example)] = queue.share.report([queue.group])
     assert (kind, waiting) == ("a.example/dry/N", queue.group.waiting)
     assert example.startswith(f"{HOST}/dry/")
@@ -168,7 +167,7 @@ def test_the_end_comes_when_a_host_was_dry_as_long_as_it_was_not() -> None:
 def test_every_kind_is_tried_again_before_a_host_is_given_up() -> None:
     """A kind that was dry, and one of copies, get pages while nothing else brings anything; what they bring counts."""
     queue = Queue(new_share())
-    fill(queue, {f"dry{letter}": 2_000 for letter in "abc"})
+    fill(queue, {f"dry{letter}": 700 for letter in "abc"})
     for number in range(60):
         queue.push(f"{HOST}/late/{number}")
     late = 0
@@ -251,6 +250,7 @@ def test_hosts_of_which_nothing_waits_are_forgotten(tmp_path: Path, monkeypatch:
         assert len(hosts) <= 200
 
 
+@pytest.mark.slow
 def test_a_site_with_traps_is_crawled_to_its_honest_pages() -> None:
     """On a drawn site with nine traps, twice the budget fetches every honest page, and no trap takes more than half."""
     drawn = site(3)
@@ -259,6 +259,7 @@ def test_a_site_with_traps_is_crawled_to_its_honest_pages() -> None:
     assert max(pages for part, pages in result.by_part.items() if part.startswith("trap")) < result.pages / 2
 
 
+@pytest.mark.slow
 def test_an_honest_site_loses_no_page() -> None:
     """Without traps, a crawl under the guard fetches every page of the site."""
     drawn = site(4, traps=False)
