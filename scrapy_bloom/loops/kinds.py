@@ -51,7 +51,7 @@ COPIES = " copies/"
 COPY = 0.01  # the rate that is expected of copies
 _LAST = 1e15  # what the pages of a host cost that is given up: more than any other
 NOWHERE = 1_000  # depth of a kind to which no link is known
-_ending = re.compile(r"(?:\.[A-Za-z]{1,5}N?)?[/?]?$").search
+_ending = re.compile(r"(?:\.[A-Za-z]{1,5}N?)?[/?]?$").findall
 _lane_name = re.compile(r"(?:(?<=/)\$)?\^\d+$").sub
 
 
@@ -85,6 +85,11 @@ class Evidence:
         if self.news + 1 <= self.pages:
             self.news += 1
 
+    def restore(self, pages: float, news: float) -> None:
+        """Count *pages* more, which brought *news* in an earlier run."""
+        self.pages += pages
+        self.news += news
+
     def rate(self) -> float:
         """Return the share of pages that bring something, lately: (news + b n) / (pages + n) with n = BEGIN."""
         return (self.news + BEGIN * self.begin) / (self.pages + BEGIN)
@@ -94,30 +99,24 @@ class Kind(Evidence):
     """A node of the tree: what was handed out of it, and what its pages brought."""
 
     __slots__ = (
-        "alike", "bred", "children", "depth", "example", "first", "given", "host", "is_changed", "judged", "key",
-        "level", "links", "name", "nodes", "parent", "pushed", "section", "served",
+        "alike", "bred", "children", "depth", "first", "given", "host", "is_changed", "key", "links", "name", "nodes",
+        "parent", "pushed", "served",
     )  # fmt: skip
 
     def __init__(self, name: str, parent: Kind | None) -> None:
         super().__init__(1.0 if parent is None else COPY if name == COPIES else parent.expects())
-        self.name, self.parent, self.key = name, parent, name
-        self.level = 0  # of the root; hosts have 1, their sections 2
+        self.name, self.parent = name, parent
+        self.key: str = name if parent is None else _short(parent.key + name)
         self.host: Host
         """The host that it belongs to; not set for the root."""
-        self.section = name
-        """The name of the section that it belongs to."""
-        self.links = 1.0
+        if parent is not None and parent.parent is not None:
+            self.host = parent.host
+        self.links: float = 1.0 if parent is None else parent.links
         """How many links had led to a page of it when it was fetched, on average and lately."""
-        if parent is not None:
-            self.key, self.level, self.links = _short(parent.key + name), parent.level + 1, parent.links
-            if parent.level:
-                self.host = parent.host
-            self.section = parent.section if parent.level > 1 else name
         self.children: dict[str, Kind] = {}
         self.alike: tuple[Evidence, ...] = ()
         self.nodes: list[Node] = []  # one for each group that it waits in
-        self.example = ""  # the last URL that was queued in this run
-        self.given = self.judged = 0
+        self.given = 0
         self.first = Evidence(0.0)  # what the first pages of its children brought
         self.pushed = self.bred = 0  # URLs of the kind; how many of them a page of the same kind linked to
         self.depth = NOWHERE
@@ -144,27 +143,26 @@ class Kind(Evidence):
     def note(self, news: float) -> None:
         """Count a page."""
         super().note(news)
-        self.judged += 1
         self.is_changed = True
-        if self.parent is not None and self.judged <= BEGIN:
+        if self.parent is not None and self.pages <= BEGIN:
             self.parent.first.pages += 1
             self.parent.first.news += news
 
     def count_links(self, links: int) -> None:
         """Count the *links* that had led to a page that is fetched."""
-        self.links += (links - self.links) / min(self.judged + BEGIN, LATELY)
+        self.links += (links - self.links) / (self.pages + BEGIN)
 
     def credit(self) -> None:
         """Count what its links brought as its own, in its parent's expectation, too."""
         self.is_changed = True
-        if self.parent is not None and self.judged <= BEGIN and self.news + 1 <= self.pages:
+        if self.parent is not None and self.news + 1 <= self.pages <= BEGIN:
             first = self.parent.first
             first.news = min(first.pages, first.news + 1)
         super().credit()
 
     def dump(self) -> bytes:
         """Return what is known of it, for :meth:`load`."""
-        counts = (self.given, self.judged, int(self.first.pages), self.pushed, self.bred, *self._counts())
+        counts = (self.given, 0, int(self.first.pages), self.pushed, self.bred, *self._counts())
         key = f"{self.parent.key if self.parent else ''}\0{self.name}".encode()
         return _statistics.pack(*counts, self.first.news, self.pages, self.news, self.links) + key
 
@@ -175,8 +173,9 @@ class Kind(Evidence):
     def load(self, row: bytes) -> None:
         """Go on with what :meth:`dump` returned."""
         values = _statistics.unpack_from(row)
-        self.given, self.judged, self.first.pages, self.pushed, self.bred, self.depth, _ = values[:7]
-        self.first.news, self.pages, self.news, self.links = values[7:]
+        self.given, _, self.first.pages, self.pushed, self.bred, self.depth, _ = values[:7]
+        self.first.news, pages, news, self.links = values[7:]
+        self.restore(pages, news)
         self.is_changed = False
 
 
@@ -206,10 +205,7 @@ class Host(Kind):
         return is_revived
 
     def is_given_up(self) -> bool:
-        """Return whether the last pages of this host brought nothing: as many as it had before, GIVE_UP at least.
-
-        Kinds that were not tried since the last page that brought something are still tried.
-        """
+        """Return whether the last pages of this host brought nothing: as many as it had before, GIVE_UP at least."""
         return self.since >= GIVE_UP and self.since >= self.answers - self.since
 
     def is_frequent(self, word: str, share: float) -> bool:
@@ -222,12 +218,13 @@ class Host(Kind):
 
     def like(self, kind: Kind) -> tuple[Evidence, ...]:
         """Return what is known of the URLs of this host that have a name or a parameter in common with *kind*."""
-        if kind.level < 2 or kind.name[:1] == "^" or kind.section == COPIES:
+        _, *names = [part.name for part in reversed([*kind.path()][:-1])]  # the host, its section, and so on
+        if not names or names[0] == COPIES or kind.name[:1] == "^":
             return ()
-        is_query = kind.parent is not None and kind.parent.name[-1:] == "?"
+        is_query = len(names) > 1 and names[-2][-1:] == "?"
         parts = [f"?{key}" for key in kind.name.split("&")] if is_query else []
-        if kind.level > 2:
-            parts.append(f"{kind.section} {kind.level - 2} {kind.name}")
+        if len(names) > 1:
+            parts.append(f"{names[0]} {len(names) - 1} {kind.name}")
             if _has_letter(kind.name):
                 parts.append(kind.name)
         begin = self.expects()  # a new place may bring more than the pages on the way to it
@@ -282,7 +279,7 @@ class Node:
         return self.had * (1 + kind.depth) / (promise + 1e-9)
 
     def untried(self) -> Node | None:
-        """Return a lane of this host that had no page since the last page that brought something; None if all had."""
+        """Return a lane of this host that had no page since the last one that brought something, if there is one."""
         last_news = self.kind.host.answers - self.kind.host.since
         return next((lane for lane in self.lanes if lane.kind.served < last_news), None)
 
@@ -330,10 +327,7 @@ class Tree:
         return [key for key in forgotten if key not in self.by_key]
 
     def _host(self, name: str) -> Kind:
-        """Return the host *name*. If it is new, forget the oldest hosts that have no pending requests, if need be.
-
-        Old hosts that have pending requests count as new again.
-        """
+        """Return the host *name*. If there are too many hosts, forget the oldest that have no pending requests."""
         known = self.root.children
         if name in known:
             return known[name]
@@ -362,7 +356,7 @@ class Tree:
                 child = kind.children.get(name) or self.new(kind, name)
                 child.load(row)
                 for part in child.alike:
-                    part.pages, part.news = part.pages + child.pages, part.news + child.news
+                    part.restore(child.pages, child.news)
                 waiting.append(child)
 
     def _child(self, kind: Kind, host: Host, name: str, *, is_far: bool) -> Kind:
@@ -376,11 +370,8 @@ class Tree:
         is_full = host.size >= MOST_KINDS
         if is_one_of_many or is_full:
             name = "*" + ("/" if is_section else end)
-            child = kind.children.get(name)
-            if child is not None:
-                return child
-            if is_full:
-                return kind
+            if is_full or name in kind.children:
+                return kind.children.get(name, kind)
         return self.new(kind, name)
 
     def new(self, parent: Kind, name: str) -> Kind:
@@ -404,6 +395,4 @@ def _end(parent: Kind, name: str) -> str:
     """Return the suffix of a ``*`` kind: of a folder, a file name ending, a name with a query, or a query."""
     if parent.name[-1:] == "?":
         return "&"
-    ending = _ending(name)
-    assert ending is not None  # noqa: S101 -- it may be empty
-    return ending[0]
+    return str(_ending(name)[0])

@@ -205,11 +205,14 @@ class Novelty:
             if numbers:
                 new += len(numbers) * self._add(b"\4" + template + numbers)
             elif times and self._add(b"\5" + template + times):
-                new_times.append(times)
-        if len(new_times) >= ENOUGH_TIMES:
-            new += sum(map(len, new_times))
+                new_times.append(len(times))
+        new += sum(new_times) * (len(new_times) >= ENOUGH_TIMES)
+        return new, self._sketch(shown)
+
+    def _sketch(self, shown: Iterable[int]) -> bytes:
+        """Return the sketch of a page, given the hashes of its lines."""
         rare = sorted(line & 0xFFFF_FFFF_FFFF_FFFF for line in shown if self._is_rare(line))
-        return new, array("Q", rare[:SKETCH]).tobytes() if len(rare) > 2 else b""
+        return array("Q", rare[:SKETCH]).tobytes() if len(rare) > 2 else b""
 
     def _is_layout(self, template: bytes, shape: str) -> bool:
         """Count a line, given without its numbers, on a page whose URL has *shape*. Return whether it is layout."""

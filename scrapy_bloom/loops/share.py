@@ -39,7 +39,7 @@ from scrapy_bloom.loops.links import LinkCounts
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from scrapy_bloom.loops.kinds import Kind
+    from scrapy_bloom.loops.kinds import Evidence, Kind
     from scrapy_bloom.loops.novelty import Brought
 
 TRY = 4  # while pages bring nothing, each TRY-th is of the kind that was served longest ago
@@ -70,6 +70,7 @@ class Share:
         self.links = LinkCounts()
         self._tree = Tree(self.aliases.forget)
         self._sequence = count()
+        self._examples: dict[str, str] = {}  # the last URL of each lane that was queued in this run
         self.revivals = 0
         """How often a host that was given up has brought something after all."""
 
@@ -80,7 +81,7 @@ class Share:
         depth = origin.depth + 1 if origin else 0
         is_copy = self.aliases.is_copy(address)
         lane = self._tree.lane_of(address, source, links_away=depth, is_copy=is_copy)
-        lane.example = url
+        self._examples[lane.key] = url
         return Mark(lane.key, origin.lane if origin else "", fingerprint, depth)
 
     def group(self) -> Node:
@@ -175,19 +176,17 @@ class Share:
         news, links = brought.news, self.links.of(mark.fingerprint)
         touched = page_kinds
         if brought.is_page:
-            is_copy = page_kinds[0].section == COPIES
-            self.aliases.learn(Address.of(url), brought, is_copy=is_copy)
+            self.aliases.learn(Address.of(url), brought, is_copy=COPIES in mark.lane)
             if page_kinds[0].host.count_answer(has_news=news > 0):
                 self.revivals += 1
-        noted = dict.fromkeys([*page_kinds, *(part for kind in page_kinds for part in kind.alike)])
+        noted = _with_alike(page_kinds)
         for evidence in noted:
             evidence.note(news)
         for kind in page_kinds:
             kind.count_links(links)
         if news and mark.source and links == 1:  # the list that alone leads to a page gets credit for its news
             sources = [kind for kind in self._lane(mark.source).path() if kind not in noted]
-            credited = dict.fromkeys([*sources, *(part for kind in sources for part in kind.alike)])
-            for evidence in credited.keys() - noted.keys():
+            for evidence in _with_alike(sources).keys() - noted.keys():
                 evidence.credit()
             touched = page_kinds + sources
         for node in [node for kind in touched for node in kind.nodes]:
@@ -202,7 +201,7 @@ class Share:
         for node in _lanes(groups):
             kind = readable(node.kind.key)
             waiting[kind] += node.waiting
-            examples[kind] = node.kind.example or examples.get(kind, "")
+            examples[kind] = self._examples.get(node.kind.key) or examples.get(kind, "")
         return [(kind, number, examples[kind]) for kind, number in waiting.most_common()]
 
     def promise(self, groups: Iterable[Node]) -> tuple[float, Counter[str]]:
@@ -240,6 +239,11 @@ class Share:
 def aliases_in(rows: Mapping[str, bytes]) -> dict[str, bytes]:
     """Return the rows that :meth:`Aliases.load` takes, of the *rows* that :meth:`Share.changed` returned."""
     return {key.removeprefix(_ALIAS): row for key, row in rows.items() if row and key.startswith(_ALIAS)}
+
+
+def _with_alike(kinds: Iterable[Kind]) -> dict[Evidence, None]:
+    """Return *kinds*, and what is known of URLs that have a part in common with them, each once."""
+    return dict.fromkeys(evidence for kind in kinds for evidence in (kind, *kind.alike))
 
 
 def _lanes(groups: Iterable[Node]) -> Iterator[Node]:
