@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NoReturn, final
 
 from scrapy_bloom.filter import plan, saved
 from scrapy_bloom.filter import probes as probing
+from scrapy_bloom.filter.layer import reader
 from scrapy_bloom.filter.store import LayerStore
 
 if TYPE_CHECKING:
@@ -325,10 +326,8 @@ class ScalableBloomFilter:
     def _recall_dropped(self) -> None:
         """Recall what was forgotten and is in no layer any more: nothing is left to forget."""
         if self._forgotten:
-            spec = self._layers[0].spec
-            bits = probing.bind(spec.probes, spec.seed, on_quota_spent=lambda: None)
-            bits.set_tables(self._tables(), 0)
-            for fingerprint in [forgotten for forgotten in self._forgotten if not bits.contains(forgotten)]:
+            contains = reader(self._layers)
+            for fingerprint in [forgotten for forgotten in self._forgotten if not contains(forgotten)]:
                 self.recall(fingerprint)
 
     def _arrange(self) -> None:
@@ -345,12 +344,9 @@ class ScalableBloomFilter:
         self._use_layers(min(left, max(1, newest.capacity // _LOOKS_PER_LAYER)))
 
     def _use_layers(self, quota: int) -> None:
-        left = self._probes.set_tables(self._tables(), quota)
+        left = self._probes.set_tables([layer.table for layer in reversed(self._layers)], quota)
         self._counted.count += self._quota - left  # what other threads have added since the last look
         self._counted, self._quota = self._layers[-1], quota
-
-    def _tables(self) -> list[probing.Table]:
-        return [(layer.bits, layer.spec.size_bits) for layer in reversed(self._layers)]
 
     def _settle(self) -> None:
         """Update the count of the layer that takes additions. Meanwhile only the probes count, down from the quota."""
@@ -367,3 +363,16 @@ class ScalableBloomFilter:
             else:
                 self._begin_layer()
                 self._use_layers(1)
+
+    def _check(self) -> None:
+        """Assert what holds between any two calls, for the tests of filters that one thread uses."""
+        assert 0 <= self._probes.left() <= self._quota
+        assert self._counted is self._layers[-1]
+        first, newest = self.layers[0].spec, self.layers[-1]
+        assert newest.count + self._quota <= newest.capacity
+        assert self._quota <= max(1, newest.capacity // _LOOKS_PER_LAYER)
+        for index, layer in enumerate(self._layers, start=first.index):
+            assert layer.count <= layer.capacity
+            assert layer.spec.index == index
+            assert (layer.spec.probes, layer.spec.seed) == (first.probes, first.seed)
+        assert all(map(reader(self._layers), self._forgotten))

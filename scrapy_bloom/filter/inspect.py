@@ -1,6 +1,6 @@
 """Looks into the filter in a directory without touching it.
 
-Works beside a running crawl and on a read-only disk. What is wrong is part of the description, not an exception.
+Works beside a running crawl and on a read-only disk. Damage is part of the description, not an exception.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from scrapy_bloom.errors import BloomError
 from scrapy_bloom.filter import plan
-from scrapy_bloom.filter import probes as probing
 from scrapy_bloom.filter.directory import FORGOTTEN_NAME, open_layers, read_forgotten
+from scrapy_bloom.filter.layer import reader
 from scrapy_bloom.filter.lock import is_locked, owner
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def inspect_directory(directory: str | os.PathLike[str], *, thorough: bool = Fal
 def reading(directory: str | os.PathLike[str], max_age: float | None = None) -> Iterator[Found]:
     """Read the filter in *directory*, except layers older than *max_age* seconds. Another process may be adding to it.
 
-    Yields a function that tells whether a fingerprint is there, and the layers. Raises as opening the filter does.
+    Yields a function that returns whether a fingerprint is there, and the layers. Raises as opening the filter does.
     """
     forgotten, _ = read_forgotten(Path(directory, FORGOTTEN_NAME))
     files, problems = open_layers(Path(directory), read_only=True)
@@ -106,10 +106,4 @@ def reading(directory: str | os.PathLike[str], max_age: float | None = None) -> 
             for file in files
             if max_age is None or not plan.is_expired(file.header.created, now=now, max_age=max_age)
         ]
-        if not layers:
-            yield (lambda _: False), layers
-            return
-        spec = layers[0].spec
-        probes = probing.bind(spec.probes, spec.seed, on_quota_spent=lambda: None, forgotten=forgotten)
-        probes.set_tables([(layer.bits, layer.spec.size_bits) for layer in layers], 0)
-        yield probes.contains, layers
+        yield (reader(layers, forgotten) if layers else lambda _: False), layers

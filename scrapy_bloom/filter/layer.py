@@ -12,6 +12,7 @@ from scrapy_bloom.filter import probes as probing
 from scrapy_bloom.filter import sizing
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
     from mmap import mmap
 
 _SAMPLE_BITS = 1 << 23  # 1 MiB, counted in under a millisecond
@@ -82,6 +83,11 @@ class Layer:
         return self.spec.error_rate
 
     @property
+    def table(self) -> probing.Table:
+        """The layer as :func:`scrapy_bloom.filter.probes.bind` takes it."""
+        return self.bits, self.spec.size_bits
+
+    @property
     def fill_ratio(self) -> float:
         """The share of set bits, 0 to 1, between the thin ends: from a sample of at most 1 MiB, in about 1 ms.
 
@@ -141,3 +147,11 @@ class Layer:
         sampled = min(_SAMPLE_BITS, self.spec.size_bits - probing.padding_bits(self.spec.probes))
         variance = max(fill * (1 - fill), 1 / sampled) / sampled
         return 6 * math.sqrt(variance * max(1.0, self.spec.probes * (1 - fill)))
+
+
+def reader(layers: Sequence[Layer], forgotten: Collection[bytes] = ()) -> Callable[[bytes], bool]:
+    """Return a function that returns whether a fingerprint is in one of the *layers* of a chain and not *forgotten*."""
+    spec = layers[0].spec
+    probes = probing.bind(spec.probes, spec.seed, on_quota_spent=lambda: None, forgotten=forgotten)
+    probes.set_tables([layer.table for layer in layers], 0)
+    return probes.contains

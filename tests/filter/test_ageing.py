@@ -55,6 +55,7 @@ def test_a_fingerprint_is_forgotten_between_seven_eighths_of_the_age_and_the_age
             assert chain.add(fingerprint(number))
             added[fingerprint(number)] = clock.now
         assert len(chain) == sum(one in chain for one in added)
+        chain._check()
         assert sum(layer.error_rate for layer in chain.layers) <= chain.error_rate == 1e-9
 
 
