@@ -31,7 +31,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 505, 12, 225
 _MOST_POINTS = 500
 """Of one line: more cannot be seen."""
 _DASHES = ("\N{EM DASH}", "- -", "\N{MIDDLE DOT}" * 3)
-"""How the first, second and third line are drawn, so that they can be told apart in black and white."""
+"""How the first, second and third line are drawn, so that they differ in black and white, too."""
 
 
 def time_chart(

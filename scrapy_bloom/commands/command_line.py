@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 COMMANDS = {
-    "info": ("say what a job holds and how its crawl is doing", "jobs/books"),
-    "plan": ("say what a crawl of so many URLs will cost", "--urls 1e8"),
-    "check": ("say whether a job has seen URLs; exit code 1 if any is new", "jobs/books https://example.com/"),
+    "info": ("show what a job holds and how its crawl is doing", "jobs/books"),
+    "plan": ("show what a crawl of so many URLs will cost", "--urls 1e8"),
+    "check": ("show whether a job has seen URLs; exit code 1 if any is new", "jobs/books https://example.com/"),
     "verify": ("read a whole job and report everything that is wrong with it", "jobs/books"),
     "import": ("mark as seen what another crawl has seen", "jobs/books urls.txt.gz"),
     "seed": ("make URLs or the pages of sitemaps pending, as start requests are", "jobs/books sitemap.xml.gz"),
@@ -41,7 +41,7 @@ COMMANDS = {
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """Say in one line what is wrong and where to look."""
+        """Print in one line what is wrong and where to look."""
         self.exit(USAGE, f"{self.prog}: {message}. {self.prog} --help says more.\n")
 
 
@@ -70,7 +70,7 @@ def main(
         code: int = module.run(options)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read our output, such as `head`, has had enough. Python flushes once more at the end: into nothing.
+        # The reader of our output, such as `head`, has closed the pipe. What Python flushes at the end goes nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
     except BloomError as error:

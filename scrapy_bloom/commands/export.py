@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Export, and print how many requests there were. A BloomError means that nothing was changed."""
+    """Export, and print how many requests were moved. A BloomError means that nothing was changed."""
     settings = settings_of(options).copy()
     typed, arguments = named_values(options.s), named_values(options.a)
     settings.setdict(typed, priority="cmdline")

@@ -66,7 +66,7 @@ def tiles(figures: Iterable[tuple[str, str, str]]) -> Iterator[str]:
 
 
 def left_tile(left: Left | None, pages_per_minute: float) -> tuple[str, str, str]:
-    """Return the tile that says how many pages are left; None: nobody knows."""
+    """Return the tile for *left*, the number of pages left; None: unknown."""
     words = ["unknown"] if left is None else left_in_words(left, pages_per_minute)
     return "Left", words[0].removesuffix(" pages left"), "".join(words[1:])
 

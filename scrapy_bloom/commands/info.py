@@ -1,4 +1,4 @@
-"""Says what a job directory holds, and with ``--watch`` how its crawl is doing."""
+"""Prints what a job directory holds, and with ``--watch`` how its crawl is doing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.commands.terminal import OK, WRONG, by_host, left_of, show, utc, write
-from scrapy_bloom.crawl.estimate import Estimate, in_words
+from scrapy_bloom.crawl.estimate import Estimate, Left, in_words
 from scrapy_bloom.frontier.pages_per_host import PagesPerHost
 from scrapy_bloom.job.database import NAME, connect, unsealed
 from scrapy_bloom.job.inspect import DIRECTORY, inspect_job
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``info``."""
     parser.add_argument("directory", metavar="JOBDIR", help="or the redis:// server of a fleet")
     parser.add_argument("key", metavar="KEY", nargs="?", default="", help="of a fleet's queue, such as bloom:books")
-    watch = "say every so many seconds how a running crawl is doing (default: 5)"
+    watch = "print every so many seconds how a running crawl is doing (default: 5)"
     parser.add_argument("--failed", action="store_true", help="list the requests that have failed for good")
     parser.add_argument("--watch", metavar="SECONDS", nargs="?", type=float, const=5.0, help=watch)
 
@@ -65,10 +65,7 @@ def info(directory: str) -> dict[str, Any]:
     for lane in job.lanes:
         hosts[lane.slot] += lane.rows
     full = _full_hosts(job, hosts)
-    estimate, left = Estimate(), None
-    if job.estimate is not None:
-        estimate.load(job.estimate)
-        left = estimate.left(state.pending, held=sum(host["pending"] for host in full))
+    estimate, left = _estimate(job, held=sum(host["pending"] for host in full))
     return {
         "directory": str(job.directory),
         "spider": state.spider,
@@ -105,6 +102,18 @@ def info(directory: str) -> dict[str, Any]:
         "aliases": list(map(_described, job.aliases)),
         "findings": list(map(str, seen.damage)),
     }
+
+
+def _estimate(job: JobInfo, held: int) -> tuple[Estimate, Left | None]:
+    """Return what the last commit noted for the estimate, and the pages left, if it noted anything.
+
+    *held* requests are pending of hosts that have had their pages.
+    """
+    estimate = Estimate()
+    if job.estimate is None:
+        return estimate, None
+    estimate.load(job.estimate)
+    return estimate, estimate.left(job.state.pending, held)
 
 
 def _described(alias: Alias) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the page and say where it is."""
+    """Write the page and print where it is."""
     if "://" in options.directory:
         from scrapy_bloom.commands.info_fleet import fleet_page  # imports redis
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     """Makes the new ones of some requests pending, durably, and returns how many were new."""
 
 _AT_ONCE, _AT_ONCE_ON_SERVER = 20_000, 1_000
-"""Requests of one transaction, and of one call to a server, which answers nobody else meanwhile.
+"""Requests of one transaction, and of one call to a server, which answers no other client meanwhile.
 
 Small transactions are costly: 5,000 rows over 1,000 hosts rewrite a page of SQLite's file for every five rows. In all,
 that wrote 44 times the size of the file.

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 OK, WRONG, USAGE = 0, 1, 2
-"""Exit codes: all is well; there are findings, or (``check``) a URL is new; nothing could be done, as in argparse."""
+"""Exit codes: all is well; there are findings, or (``check``) a URL is new; it could not run, as in argparse."""
 INTERRUPTED, PIPE_CLOSED = 130, 141
 """Exit codes that a shell reports for SIGINT and SIGPIPE."""
 
 _WIDE = 250
-"""Columns of a table that is written to a file or a pipe, where nothing tells how many there are."""
+"""Columns of a table that is written to a file or a pipe, whose width is unknown."""
 _MOST_ROWS = 30
 """Of a table; JSON has all."""
 

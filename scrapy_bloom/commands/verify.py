@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what is wrong, and what was done about it."""
+    """Print what is wrong, and what was repaired."""
     directory, done = options.directory, list[str]()
     if options.fix and finish_interrupted(directory):
         done.append("A repair that was interrupted is complete now.")

@@ -2,8 +2,8 @@
 
 The chain decides when a layer is added or dropped. A :class:`LayerStore` decides where the bits live.
 
-Threads may share a chain under the GIL. :mod:`~scrapy_bloom.filter.probes` tells why the fast path needs no lock;
-everything that changes the list of layers or of forgotten fingerprints holds one.
+Threads may share a chain under the GIL. :mod:`~scrapy_bloom.filter.probes` explains why the fast path works without a
+lock. Everything that changes the list of layers or of forgotten fingerprints holds one.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ class ScalableBloomFilter:
 
     @property
     def error_rate(self) -> float:
-        """The promised bound on the false-positive probability of the chain, however long it gets.
+        """The promised bound on the false-positive probability of the chain, however long the chain gets.
 
         The rate given on construction. If the chain was begun with another one: the sum of what its layers were
         designed for and what the present rate leaves for the layers to come.
@@ -324,7 +324,7 @@ class ScalableBloomFilter:
             self._recall_dropped()
 
     def _recall_dropped(self) -> None:
-        """Recall what was forgotten and is in no layer any more: nothing is left to forget."""
+        """Recall forgotten fingerprints that only dropped layers had: these are new without being forgotten."""
         if self._forgotten:
             contains = reader(self._layers)
             for fingerprint in [forgotten for forgotten in self._forgotten if not contains(forgotten)]:

@@ -86,7 +86,7 @@ def open_filter(
         raise UnusableError(
             f"The filter in {directory}",
             f"cannot be opened: {error}",
-            advice="Check the owner, the permissions and the disk of what is named. A new filter begins with "
+            advice="Check its owner, its permissions and its disk. A new filter begins with "
             f"{plan.first_layer_bytes(capacity, error_rate):,} bytes; with a lower capacity it is smaller, and grows.",
         ) from error
     except BaseException:
@@ -126,7 +126,7 @@ class DirectoryStore(LayerStore):
         self._files[-1].write_state(watermark=number)
 
     def load(self) -> tuple[list[Layer], set[bytes]]:
-        """Open the layers, oldest first, and return what was forgotten of them."""
+        """Open the layers, oldest first, and return them with the forgotten fingerprints."""
         for leftover in self.directory.glob("layer-*.bloom.tmp"):  # creations cut short; they never held anything
             leftover.unlink()
         self._files, problems = open_layers(self.directory)
@@ -173,7 +173,7 @@ class DirectoryStore(LayerStore):
                     file.path.unlink()
 
     def note_forgotten(self, fingerprint: bytes, *, forgotten: bool) -> None:
-        """Append to the file of forgotten fingerprints. On a full disk, log what that means and go on."""
+        """Append to the file of forgotten fingerprints. On a full disk, log the effect and go on."""
         body = (b"-" if forgotten else b"+") + fingerprint.hex().encode()
         line, path = b"%s %08x\n" % (body, crc32(body)), self.directory / FORGOTTEN_NAME
         try:
@@ -276,7 +276,9 @@ def open_layers(
 
 
 def read_forgotten(path: Path) -> tuple[set[bytes], int]:
-    """Return what the file at *path* says is taken back, and where its whole lines end; nothing if there is no file.
+    """Return the fingerprints that the file at *path* takes back, and the length of its whole lines in bytes.
+
+    Without a file, these are an empty set and 0.
 
     Raises:
         DamagedError: A line contradicts its checksum.

@@ -35,8 +35,8 @@ class FilterDescription:
     layers: tuple[Header, ...]  # that can be read, oldest first; without a clean stop, the counts are from the bits
     forgotten: int  # URLs taken back because their requests failed
     is_in_use: bool  # whether a process holds the directory's lock
-    owner: str  # the last process that held it, in words, or nothing
-    damage: tuple[str, ...]  # what is wrong, in sentences with what to do
+    owner: str  # the last process that held it, in words, or ""
+    damage: tuple[str, ...]  # each problem, in sentences that end with advice
 
     @property
     def chain_id(self) -> str:

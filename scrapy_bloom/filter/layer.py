@@ -113,7 +113,7 @@ class Layer:
         return math.ceil(min(estimate, self.capacity))
 
     def ones(self, *, thorough: bool = False) -> int | None:
-        """Return the byte at which 64 bytes of nothing but ones begin, or None. A sound layer has no such bytes.
+        """Return the offset of 64 bytes in which all bits are set, or None. Sound layers do not have such bytes.
 
         This is the only damage that makes many new fingerprints look seen: zeros only forget fingerprints, and random
         bits look like a full layer. Looks at a sample of 1 MiB; if *thorough*, at all bits.

@@ -31,14 +31,14 @@ _CHECKSUM_AT, _STATE_AT = 4068, 4072
 
 @dataclass(frozen=True)
 class Header:
-    """Everything that stands in a layer file before its bits. What comes after *chain_id* changes."""
+    """Everything in a layer file before its bits. The fields after *chain_id* change."""
 
     spec: LayerSpec
     chain_error_rate: float  # p of the whole chain, as set when this layer was created
     created: float  # seconds since 1970 (UTC)
     chain_id: str  # 32 hexadecimal digits, random, the same in all layers of a chain
-    watermark: int = 0  # a number of the caller's; as all that follows, 0 if a checksum says that it is torn
-    count: int = 0  # fingerprints in the layer; worth something only if the file was closed
+    watermark: int = 0  # a number of the caller's; this and the next two are 0 if their checksum does not match
+    count: int = 0  # fingerprints in the layer; valid only if the file was closed
     is_clean: bool = False  # whether the file was closed: bits and count are on disk and belong together
 
     def pack(self) -> bytes:
@@ -74,7 +74,7 @@ class LayerFile:
         self.layer = Layer(header.spec, memoryview(self._map)[HEADER_BYTES:], header.created)
 
     def write_state(self, *, is_clean: bool = False, watermark: int | None = None) -> None:
-        """Save the count, whether the file is closed, and *watermark* if given. The kernel keeps what a kill leaves."""
+        """Save the count, whether the file is closed, and *watermark* if given. A kill does not undo it."""
         watermark = self.header.watermark if watermark is None else watermark
         self.header = replace(self.header, watermark=watermark, count=self.layer.count, is_clean=is_clean)
         self._map[_STATE_AT:HEADER_BYTES] = self.header.pack_state()
@@ -94,7 +94,7 @@ class LayerFile:
         """
         self.layer.count = self.header.count if self.header.is_clean else self.layer.estimated_count()
         if (offset := self.layer.ones(thorough=thorough)) is not None:
-            raise damaged(self.path, "64 bytes of nothing but ones begin there", HEADER_BYTES + offset)
+            raise damaged(self.path, "64 bytes in which all bits are set begin there", HEADER_BYTES + offset)
 
     def close(self) -> None:
         """Unmap and close. The layer keeps its count and loses its bits."""

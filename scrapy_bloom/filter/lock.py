@@ -48,7 +48,7 @@ def lock_directory(directory: str | os.PathLike[str]) -> Iterator[None]:
                 )
             advice = "Two processes cannot share a job directory. Stop the other one, or use another directory."
             raise InUseError(f"The directory {path}", f"is in use by {owner(path) or 'a process'}", advice=advice)
-        with suppress(OSError):  # a full disk: nobody can be named then
+        with suppress(OSError):  # on a full disk, the note stays empty
             os.ftruncate(fd, 0)
             os.write(fd, f"{_this_process()}\n".encode())
         yield
@@ -61,7 +61,7 @@ def _this_process() -> str:
 
 
 def owner(directory: Path) -> str:
-    """Return the last process that locked *directory*, in words, or nothing if it left no note."""
+    """Return the last process that locked *directory*, in words, or "" if it did not leave a note."""
     path = directory / LOCK_NAME
     return path.read_text(encoding="utf-8", errors="replace").strip() if path.is_file() else ""
 

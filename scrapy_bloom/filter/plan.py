@@ -1,4 +1,4 @@
-"""Decides which layers a chain has: the design of the next one, when one is too old, and what a crawl will lose."""
+"""Plans the layers of a chain: the design of the next layer, when a layer is too old, and how many pages are lost."""
 
 from __future__ import annotations
 

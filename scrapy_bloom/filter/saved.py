@@ -1,8 +1,8 @@
 """A whole filter in one file, written and read at once: :func:`write` and :func:`read`.
 
-A line of JSON says how the filter was made and what its layers are like; it ends with its CRC-32 in hexadecimal. The
-bits of the layers follow, oldest first, then their CRC-32. A filter that grows on disk is a directory instead: see
-:mod:`~scrapy_bloom.filter.directory`.
+A line of JSON has the arguments of the filter and the designs of its layers. It ends with its CRC-32 in hexadecimal.
+The bits of the layers follow, oldest first, then their CRC-32. A filter that grows on disk is a directory instead:
+see :mod:`~scrapy_bloom.filter.directory`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FORMAT = "scrapy-bloom filter 1"
 
 
 def write(path: str | os.PathLike[str], made: Mapping[str, Any], layers: Sequence[Layer]) -> None:
-    """Write *layers*, and how the filter was *made*, in values that JSON has. The file at *path* is replaced whole."""
+    """Write *layers* and the arguments that the filter was *made* with. The file at *path* is replaced whole."""
     designs = [{"spec": vars(layer.spec), "created": layer.created, "count": layer.count} for layer in layers]
     head = json.dumps({"format": FORMAT, "made": made, "layers": designs}).encode()
     temporary = Path(f"{os.fspath(path)}.tmp")
@@ -49,7 +49,7 @@ def write(path: str | os.PathLike[str], made: Mapping[str, Any], layers: Sequenc
 def read(
     path: str | os.PathLike[str], create: Callable[[LayerSpec, float], Layer]
 ) -> tuple[dict[str, Any], list[Layer]]:
-    """Return how the filter in *path* was made, and its layers, for whose bits *create* makes room.
+    """Return the arguments of the filter in *path*, and its layers, for whose bits *create* makes room.
 
     Raises:
         DamagedError: The file contradicts its length or checksum.

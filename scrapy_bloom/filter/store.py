@@ -35,7 +35,7 @@ class LayerStore:
         """Return a new empty layer, begun at *created*. It costs memory only where it has been touched.
 
         Raises:
-            UnusableError: There is no room for it.
+            UnusableError: It does not fit into memory.
 
         """
         try:
@@ -53,7 +53,7 @@ class LayerStore:
         return Layer(spec, memory, created)
 
     def drop(self, before: int) -> None:
-        """Let go, for good, of the layers before index *before*, which nothing reads any more."""
+        """Delete the layers before index *before*, which are not read any more."""
 
     def note_forgotten(self, fingerprint: bytes, *, forgotten: bool) -> None:
         """Note that *fingerprint* has been forgotten, or accepted once more. Must not fail."""

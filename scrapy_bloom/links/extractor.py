@@ -1,4 +1,4 @@
-"""Finds the unseen links of a page: Scrapy's ``LinkExtractor``, which gets to see no others.
+"""Finds the unseen links of a page with Scrapy's ``LinkExtractor``, which gets only these.
 
 On a site with many links, Scrapy's extractor resolves, quotes and checks the same links on every page, only for the
 filter to drop their requests. Here one XPath lists their text, and a page without a new one is done.
@@ -62,14 +62,20 @@ class UnseenLinkExtractor(LinkExtractor):
     def extract_links(self, response: TextResponse) -> list[Link]:
         """Return the links of *response* that were not seen before, as ``LinkExtractor.extract_links()`` would."""
         crawl = Crawl.handling(response.request)
-        if crawl is None:
-            self._warn_of(response)
+        if crawl is None and not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "UnseenLinkExtractor extracts all links, as Scrapy's LinkExtractor does: %s does not belong to a crawl "
+                "with scrapy_bloom.BloomDupeFilter",
+                response,
+            )
         # Outside of HTML, names have namespaces.
         if crawl is None or response.selector.type != "html" or LINK_EXTRACTOR in crawl.pages.missing_hooks:
             return super().extract_links(response)
         memory = self._memories.get(crawl)
         if memory is None:
-            memory = self._memories[crawl] = LinkMemory(self._wants) if self._is_plain else LinkMemory()
+            memory = LinkMemory(lambda url: self._link_allowed(Link(url))) if self._is_plain else LinkMemory()
+            self._memories[crawl] = memory
         base = get_base_url(response)
         if not self._is_plain:
             links = super().extract_links(response)
@@ -95,19 +101,6 @@ class UnseenLinkExtractor(LinkExtractor):
             return hrefs
         parts = [part.root for xpath in self.restrict_xpaths for part in response.xpath(xpath)]
         return [href for part in parts for _, _, href in _links(part)]
-
-    def _warn_of(self, response: TextResponse) -> None:
-        """Log once that *response* is of no crawl with our filter."""
-        if not self._has_warned:
-            self._has_warned = True
-            logger.warning(
-                "UnseenLinkExtractor extracts all links, as Scrapy's LinkExtractor does: %s does not belong to a crawl "
-                "with scrapy_bloom.BloomDupeFilter",
-                response,
-            )
-
-    def _wants(self, url: str) -> bool:
-        return self._link_allowed(Link(url))
 
 
 def _links(part: Any, wanted: set[str] | None = None) -> Iterator[tuple[Any, str, str]]:

@@ -1,4 +1,4 @@
-"""Tells which links of a page are new, and remembers the raw text of links that are not.
+"""Finds the new links of a page, and remembers the raw text of the others.
 
 Nearly every link of a site is on a hundred pages. Making its URL and asking the filter takes 20 microseconds; finding
 its text in a set takes a hundredth of that.
@@ -23,16 +23,16 @@ MOST_KNOWN = 200_000
 """Links remembered, some 30 MB; past that, all are forgotten and learned anew."""
 
 LINKS_OF_A_PLACE = 5
-"""A site or a folder weighs as much as so many links, some 0.7 kB; each page may be a folder of its own."""
+"""A site or a folder counts as so many links: it takes some 0.7 kB, and each page may be a folder of its own."""
 
 _split_base = re.compile(r"([a-z][a-z0-9+.\-]*://[^/?#]*)([^?#]*/)?").match
 
-# What leads to the same URL from every page of a site, and from every page of a folder. Other links, such as "?page=2"
-# and "#top", depend on the page. So may those with spaces and control characters, since some of these are removed.
+# Links that lead to the same URL from every page of a site, and from every page of a folder. Other links, such as
+# "?page=2" and "#top", depend on the page. So may links with spaces and control characters: some of these are removed.
 _is_of_site = re.compile(r"/(?!/)[^\x00-\x20]*|(?:https?:)?//[A-Za-z0-9][^\x00-\x20]*").fullmatch
 _is_of_folder = re.compile(r"(?!https?:)[a-z0-9_.~%\-][^\x00-\x20]*", re.IGNORECASE).fullmatch
 
-# A directory, and behind it what neither joining nor quoting changes, if the page's encoding has ASCII as it is.
+# A directory, and behind it text that neither joining nor quoting changes, if the page's encoding extends ASCII.
 _SEGMENT = r"[A-Za-z0-9_~\-][A-Za-z0-9_~\-.]*"
 _PLAIN = r"[A-Za-z0-9_~\-./=&]+"
 _ASCII = "".join(map(chr, range(33, 127)))
@@ -54,7 +54,7 @@ class _Place:
 
 
 class LinkMemory:
-    """What was found out about the raw links of one crawl's pages."""
+    """What is known of the raw links on the pages of one crawl."""
 
     def __init__(self, is_wanted: Callable[[str], bool] = lambda _url: True) -> None:
         """Create an empty memory. *is_wanted* returns whether the caller wants the link to a URL."""
@@ -72,8 +72,8 @@ class LinkMemory:
         Args:
             links: The text of each, without white space around it.
             base: The URL that they are relative to.
-            encoding: That of the page, in which queries are quoted.
-            decisions: Of the crawl, always the same.
+            encoding: The encoding of the page, in which queries are quoted.
+            decisions: The decisions of the crawl, in every call the same.
 
         """
         of_url, parts = decisions.fingerprints.of_url, _split_base(base)
@@ -95,7 +95,7 @@ class LinkMemory:
         urls: dict[str, str] = {}
         fingerprints: list[bytes] = []
         for link in fresh:
-            with suppress(Exception):  # no URL, or a rule of the user's fails on it
+            with suppress(Exception):  # it is not a URL, or a user's own rule fails on it
                 url = _joined(link, base, encoding, folder if is_ascii else None)
                 fingerprints.append(of_url(url))
                 urls[link] = url
@@ -113,7 +113,7 @@ class LinkMemory:
         return (fresh - urls.keys()) | self._allowed(unseen, decisions, site, folder)
 
     def _forget_outdated(self, epoch: tuple[int, ...]) -> None:
-        """Begin anew if something seen may have become new since, or if too much is remembered."""
+        """Begin anew if a seen link may have become new since, or if too much is remembered."""
         if self._epoch != epoch or self._size > MOST_KNOWN:
             self._places, self._size, self._epoch = {}, 0, epoch
 
@@ -174,6 +174,6 @@ def _joined(link: str, base: str, encoding: str, folder: _Place | None) -> str:
 def _fingerprint_if_seen(url: str, of_url: Callable[[str], bytes], decisions: Decisions) -> bytes | None:
     try:
         fingerprint = of_url(url)
-    except Exception:  # of a rule of the user's
+    except Exception:  # of a user's own rule
         return None
     return fingerprint if decisions.seen([fingerprint])[0] else None

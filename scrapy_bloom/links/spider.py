@@ -1,4 +1,4 @@
-"""Picks the unseen ones out of any links, before a callback makes requests of them."""
+"""Drops seen links before a callback makes requests of them."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class UnseenLinks:
         Takes ``Link`` objects and absolute URLs. With the *response* that the links are from, it takes all that
         ``response.follow_all()`` takes: relative URLs, too, and selectors of links or of their ``href``.
 
-        Those seen count in ``dupefilter/filtered``, as in the scheduler, and in ``bloom/links_dropped``; those beyond
-        a limit of the loop guard in ``bloom/loop/<limit>``. Links whose URL cannot be determined are kept. All links
-        are kept if the filter cannot answer, because it is of another class or has a custom fingerprinter.
+        Seen links count in ``dupefilter/filtered``, as in the scheduler, and in ``bloom/links_dropped``. Links beyond a
+        limit of the loop guard count in ``bloom/loop/<limit>``. Links whose URL cannot be determined are kept. So are
+        all links if the filter cannot answer, because it is of another class or has a custom fingerprinter.
         """
         memory = self._link_memory
         if memory is None:

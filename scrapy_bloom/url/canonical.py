@@ -165,10 +165,10 @@ SELF_CHECK_URLS = (
 
 
 def agrees(package: str, first_difference: Callable[[], str | None]) -> bool:
-    """Return whether the installed *package* does what our faster code does; if not, log one WARNING that says so.
+    """Return whether the installed *package* gives the results of our faster code. If not, log one WARNING.
 
-    *first_difference* describes the first example on which they differ, or returns None. If it raises, our code does
-    not know this release either.
+    *first_difference* describes the first example on which they differ, or returns None. It may raise, if this
+    release is too different to be asked.
     """
     try:
         difference = first_difference()
@@ -192,7 +192,7 @@ def _first_difference() -> str | None:
     for url in SELF_CHECK_URLS:
         canonical, expected = _quick_canonical(url), w3lib_canonicalize_url(url)
         if canonical is not None and canonical != expected:
-            return f"for {url!r} it says {expected!r}, not {canonical!r}"
+            return f"for {url!r} it returns {expected!r}, not {canonical!r}"
     return None
 
 

@@ -36,7 +36,7 @@ _BEFORE_URL = '{"body": "", "headers": {}, "method": "GET", "url": "'
 def _fast(
     rules: Rules, otherwise: Callable[[Request], bytes]
 ) -> tuple[Callable[[Request], bytes], Callable[[str], bytes]]:
-    """Return the two functions of :func:`fingerprints_under` which leave what is unusual to *otherwise*.
+    """Return the two functions of :func:`fingerprints_under` which leave unusual requests to *otherwise*.
 
     They ask other functions as little as they can: a call takes a tenth of the time of most fingerprints. Nothing is
     cached: computing a fingerprint takes about as long as Scrapy takes to look one up.
@@ -115,10 +115,10 @@ IS_FAST = canonical_form.IS_FAST and canonical_form.agrees("scrapy", _first_diff
 
 
 def fingerprints_under(rules: Rules) -> tuple[Callable[[Request], bytes], Callable[[str], bytes]]:
-    """Return what makes the fingerprint of a request, and of the plain GET request of a URL, under *rules*."""
+    """Return functions that make the fingerprint of a request, and of a URL's plain GET request, under *rules*."""
 
     def of_other_url(request: Request) -> bytes:
-        if not request.meta.get("verbatim_url"):  # whoever says so wants no URL taken for another
+        if not request.meta.get("verbatim_url"):  # such a request keeps its URL as it is
             canonical = canonicalize_url(request.url)
             ruled = rules.apply(canonical)
             if ruled != canonical:
@@ -157,16 +157,18 @@ class Fingerprints:
     of_url: Callable[[str], bytes] | None
     """The same for the plain GET request of a URL; None with a custom fingerprinter, which takes requests only."""
     space: Mapping[str, str]
-    """The key space: what made the fingerprints. Filters with different key spaces cannot be shared."""
+    """The key space, which names what made the fingerprints. Crawls with different key spaces cannot share a filter."""
     ignore_fragments: bool = False
-    """Whether the fragment of a URL makes no difference for certain: it is gone before any rule sees the URL."""
+    """True if the fragment of a URL never makes a difference: it is cut off before any rule sees the URL."""
 
 
 def fingerprints_of(crawler: Crawler) -> Fingerprints:
     """Return how *crawler* makes fingerprints. A ``REQUEST_FINGERPRINTER_CLASS`` of the user's is kept."""
     fingerprinter = crawler.request_fingerprinter
     if fingerprinter is None:
-        raise TypeError("the crawler has no request fingerprinter yet: it gets one when it applies its settings")
+        raise TypeError(
+            "the crawler does not have its request fingerprinter yet: it gets one when it applies its settings"
+        )
     cls = type(fingerprinter)
     is_default = cls in (ScrapyRequestFingerprinter, RequestFingerprinter)
     # A subclass of ours applies the rules, too; any other fingerprinter ignores them.

@@ -1,4 +1,4 @@
-"""Rules beyond w3lib's canonical form: which further spellings of a URL count as the same page.
+"""Rules that go beyond w3lib's canonical form, and count further spellings of a URL as the same page.
 
 A rule takes a canonical URL and returns the one that stands for it and its equals; the URL that is fetched does not
 change. A released rule never changes either, because a filter records its name: a better rule gets another name.
