@@ -37,6 +37,7 @@ def items(feed: Path) -> list[str]:
     return sorted(json.loads(line)["title"] for line in feed.read_text(encoding="utf-8").splitlines())
 
 
+@pytest.mark.slow  # .ci/run has it as the README's crawl, too
 def test_the_first_command_crawls_every_page_once(project: Path) -> None:
     """`scrapy crawl maze` fetches all pages of the site, and has nothing to warn of."""
     _, log = run(project, CRAWL)
