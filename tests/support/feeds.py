@@ -79,7 +79,8 @@ class FeedRun:
     def drop(self) -> None:
         """Leave the files as a kill at this moment does."""
         self.engine.store.abandon()
-        self.engine.engine.downloader.close()
+        if not self.engine.crawl.is_closed:
+            self.engine.engine.downloader.close()
 
     def close(self, reason: str = "finished") -> None:
         """Close the spider as the engine does, up to the handlers of ``spider_closed``."""
@@ -111,11 +112,9 @@ def write_plainly(directory: Path, feeds: Mapping[str, Mapping[str, Any]], items
 
 
 def _send(crawler: Crawler, signal: object) -> None:
-    for _, result in crawler.signals.send_catch_log(signal, spider=crawler.spider):
-        if inspect.iscoroutine(result):  # of Scrapy's downloader, which has nothing to close
-            result.close()
-        else:
-            assert result is None, result
+    signals_of: Any = crawler.signals
+    send = getattr(signals_of, "send_catch_log_async", signals_of.send_catch_log_deferred)  # of Scrapy 2.14
+    _in_loop(lambda: send(signal, spider=crawler.spider))
 
 
 def _close(crawler: Crawler) -> None:
@@ -128,7 +127,7 @@ def _in_loop(call: Callable[[], Any]) -> None:
 
     async def run() -> None:
         result = call()
-        if inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
             await result
         if tasks := asyncio.all_tasks() - {asyncio.current_task()}:
             await asyncio.wait(tasks)
