@@ -61,8 +61,8 @@ def run(options: argparse.Namespace) -> int:
     """Import, and print how much was new."""
     settings = settings_of(options)
     if "://" in options.target:
-        for taken in _take_over(options.target, options.sources, settings):
-            show(taken, options)
+        for summary in _take_over(options.target, options.sources, settings):
+            show(summary, options)
         return OK
     summary = import_into(options.target, options.sources, settings)
     show(summary, options)

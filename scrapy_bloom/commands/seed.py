@@ -72,9 +72,9 @@ def run(options: argparse.Namespace) -> int:
     ):
         for source in options.sources:
             locations = locations_in(source, findings)
-            while some := list(islice(locations, _AT_ONCE)):
+            while batch := list(islice(locations, _AT_ONCE)):
                 requests = []
-                for url, where in some:
+                for url, where in batch:
                     try:
                         requests.append(Request(url, meta={"is_start_request": True}))
                     except ValueError as error:
@@ -139,10 +139,10 @@ def _fleet(server_url: str, crawler: Crawler) -> Iterator[Enqueue]:
     with closing(Server(server_url)) as server:
         queue = Queue.of(server, BloomSettings.from_settings(settings), fingerprints, crawler.spidercls.name)
         queue.begin()
-        made = Requests(queue, order, fingerprints, spider=None, secret=None)
+        codec = Requests(queue, order, fingerprints, spider=None, secret=None)
 
         def enqueue(requests: list[Request]) -> int:
-            links = [made.link(request, fingerprints.of_request(request)) for request in requests]
+            links = [codec.link(request, fingerprints.of_request(request)) for request in requests]
             starts = range(0, len(links), _AT_ONCE_ON_SERVER)
             return sum(queue.enqueue(links[at : at + _AT_ONCE_ON_SERVER]) for at in starts)
 

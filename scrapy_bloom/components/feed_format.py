@@ -187,7 +187,7 @@ def path_of(slot: FeedSlot) -> str:
 def problem_of(slot: FeedSlot, path: Path) -> str | None:
     """Return why the feed of *slot*, a file at *path*, cannot be part of commits; None if it can."""
     if path.exists() and not (path.is_file() or path.is_dir()):
-        return "it is no regular file"
+        return "it is not a regular file"
     plugins = {load_object(plugin) for plugin in slot.feed_options.get("postprocessing", ())}
     can_be_joined = slot.feed_options.get("lzma_format") in {None, FORMAT_XZ}
     if plugins <= {GzipPlugin, Bz2Plugin, LZMAPlugin} and can_be_joined:  # one file behind the other reads as one

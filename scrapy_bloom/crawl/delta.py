@@ -39,7 +39,7 @@ KEYS = ("bloom_delta_key", "delta_key", "deltafetch_key")
 
 
 def open_delta(crawler: Crawler, bloom: BloomSettings, scheduler: str) -> Delta | None:
-    """Return what earlier runs left; None if this is no delta crawl. DELTAFETCH_ENABLED counts with our scheduler only.
+    """Return what earlier runs left; None without a delta. DELTAFETCH_ENABLED counts with our scheduler only.
 
     Raises:
         SettingsError: There is no *scheduler* of ours.

@@ -1,7 +1,8 @@
 """How many pages of a crawl are left, with a range, from what pages of each depth have led to so far.
 
-Pending requests are no random sample of a site: a depth-first crawl leaves the entry pages of sections, a breadth-first
-crawl leaves the leaves. So pages are counted by depth, the number of links from a start request. For each depth d,
+Pending requests are not a random sample of a site: a depth-first crawl leaves the entry pages of sections, and a
+breadth-first crawl leaves the leaves. So pages are counted by depth, the number of links from a start request. For each
+depth d,
 
     tree(d) = 1 + pages below d that were done between two of depth d; the mean of the last ones
 
@@ -50,7 +51,7 @@ class Left(NamedTuple):
 class Estimate:
     """Counts requests by depth.
 
-    The depth of a request is how many links led to it: ``meta["depth"]``. What is no whole number counts as 0.
+    The depth of a request is how many links led to it: ``meta["depth"]``. Anything but a whole number counts as 0.
     """
 
     def __init__(self) -> None:

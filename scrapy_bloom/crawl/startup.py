@@ -46,7 +46,7 @@ def job_directory(settings: BaseSettings) -> Path | None:
     """Create the directory that ``JOBDIR`` names and return it; None without ``JOBDIR``.
 
     Raises:
-        UnusableError: It is no directory, or cannot be created or written to.
+        UnusableError: It is not a directory, or cannot be created or written to.
 
     """
     name = settings["JOBDIR"]

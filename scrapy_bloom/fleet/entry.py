@@ -122,7 +122,7 @@ class Entries:
         """Return the request of *entry*.
 
         Raises:
-            ValueError: It is no entry, or one that may not be read.
+            ValueError: It is not an entry, or one that may not be read.
 
         """
         try:
@@ -146,7 +146,7 @@ class Entries:
         if kind == PLAIN and self._key is None:
             return unpacked(body)
         if kind not in (PLAIN, SIGNED, SIGNED_PLAIN):
-            raise ValueError(f"it begins with {kind!r}, which is no known format")
+            raise ValueError(f"it begins with {kind!r}, which is not a known format")
         mac, body = body[:_MAC_BYTES], body[_MAC_BYTES:]
         if self._key is None or kind == PLAIN or not hmac.compare_digest(mac, _mac(self._key, kind, body)):
             raise ValueError("it is not signed with this worker's BLOOM_FLEET_SECRET")
@@ -246,4 +246,4 @@ def _check_class(path: Any) -> None:
     module, _, name = str(path).rpartition(".")
     cls = getattr(sys.modules.get(module), name, None)
     if not (isinstance(cls, type) and issubclass(cls, Request)):
-        raise TypeError(f"{path!r:.200} is no class of requests that this worker has imported")
+        raise TypeError(f"{path!r:.200} is not a class of requests that this worker has imported")

@@ -77,7 +77,7 @@ def error_of(error: Exception) -> type[UnusableError]:
         return UnusableError
     try:
         excuse_in(error)
-    except Exception:  # it is no excuse
+    except Exception:  # the fault is the caller's
         return UnusableError
     return ServerAwayError
 

@@ -62,7 +62,7 @@ class SharedQueue:
         state: dict[bytes, bytes] = self._client.hgetall(f"{{{prefix}:0}}")
         if b"shards" not in state:
             advice = "Name BLOOM_REDIS_KEY, by default bloom: and the spider's name, after the server."
-            raise UnusableError(f"The key {prefix} on {server.where}", "is no queue of a fleet", advice=advice)
+            raise UnusableError(f"The key {prefix} on {server.where}", "is not the queue of a fleet", advice=advice)
         self._seed = state[b"seed"]
         self._keys = [f"{{{prefix}:{shard}}}" for shard in range(int(state[b"shards"]))]
         self.key_space: Mapping[str, str] = dict(ast.literal_eval(state[b"key_space"].decode()))

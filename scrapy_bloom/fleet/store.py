@@ -213,7 +213,7 @@ class FleetStore:
                     continue
                 request = self._requests.read(entry)
             except Exception as error:  # whatever was pushed, or a class of the spider's raises, ends no worker
-                message = "%.500s is no request that this worker can read: %r. It is dead-lettered."
+                message = "%.500s cannot be read as a request by this worker: %r. It is dead-lettered."
                 logger.error(message, url_of(entry), error)  # noqa: TRY400 - the error is part of it
                 self._client.send(Done(ticket, why="unreadable"))
                 continue

@@ -149,4 +149,4 @@ class _PlainUnpickler(pickle.Unpickler):
     """Builds plain types only: what would run code has to name a class or a function first."""
 
     def find_class(self, module: str, name: str) -> Any:
-        raise pickle.UnpicklingError(f"it holds {module}.{name}, which is no plain type")
+        raise pickle.UnpicklingError(f"it holds {module}.{name}, which is not a plain type")

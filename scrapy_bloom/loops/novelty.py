@@ -51,7 +51,7 @@ _LOWER = bytes(range(256)).lower()
 ALIKE = bytes.maketrans(b"123456789", b"000000000")
 """For ``bytes.translate()``: 0 for every digit."""
 _VALUES = bytes.maketrans(b'{}[],"', b"\n\n\n\n\n\n")
-"""For text that is no markup: compact JSON has no space between its values, and would be one word."""
+"""For text that is not markup: compact JSON has no space between its values, and would be one word."""
 _ASCII = bytes(range(128))
 _ADDRESSES = (b"data-src", b"src", b"srcset", b"data", b"url(")
 _LINK = 1
