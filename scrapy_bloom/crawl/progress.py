@@ -76,7 +76,9 @@ class Progress:
         self._set_stats()
         self._known_before = len(chain)
         size = decimal(chain.nbytes)
-        if self._known_before:
+        if not isinstance(store, MemoryStore):
+            holds = f"is shared by all workers; this one takes {size} for the URLs that it has seen itself"
+        elif self._known_before:
             holds = f"knows {counted(self._known_before, 'URL')} in {counted(len(chain.layers), 'layer')}, {size}"
         else:
             holds = f"is empty: {size} for the first {chain.layers[0].capacity:,} URLs, and it grows by itself"

@@ -78,9 +78,10 @@ def import_queue(jobdir: Path, database: Database, crawler: Crawler) -> int:
             f"lost requests, delete {queue}. If the crawl was stopped cleanly, and only the times of the files were "
             f"lost in a copy, say so with: touch {state}",
         )
-    mark, count = b"%d" % state.stat().st_mtime_ns, 0
-    if database.notes("state").get(_QUEUE_MARK) != mark:  # otherwise a run was killed before it renamed the queue
-        count = _import_copy(queue, database, crawler, mark)
+    mark = b"%d" % state.stat().st_mtime_ns
+    imported, _, noted_count = database.notes("state").get(_QUEUE_MARK, b"").partition(b" ")
+    # If the mark is there, a run was killed before it renamed the queue.
+    count = int(noted_count) if imported == mark else _import_copy(queue, database, crawler, mark)
     kept = queue.with_name(f"{QUEUE}.imported")
     shutil.rmtree(kept, ignore_errors=True)
     queue.rename(kept)
@@ -119,7 +120,7 @@ def _batches(scheduler: Scheduler, database: Database, crawler: Crawler, mark: b
     count = len(scheduler)
     (first,) = database.select("SELECT min(0, ifnull(min(id), 0)) FROM request")[0]
     batch = Batch(state=database.state)
-    batch.note("state", {_QUEUE_MARK: mark})
+    batch.note("state", {_QUEUE_MARK: b"%s %d" % (mark, count)})
     for index, request in enumerate(_drain(scheduler)):
         key = key_of(request, order)
         # Before all later ones, and in the order in which Scrapy would have handed them out. No two are equal.
