@@ -91,21 +91,11 @@ class DurableScheduler(BaseScheduler):
         """Take in *request* unless the filter has seen it; return False if it has."""
         crawl = self.crawl
         assert crawl.store is not None  # noqa: S101 - open() has opened it
-        parent = crawl.pages.current()
-        fingerprint = place = mark = None
-        if request in crawl.pages.given_back:
-            crawl.pages.given_back.discard(request)
-        elif crawl.delta is not None and crawl.delta.skips(request):
+        parent, mark = crawl.pages.current(), None
+        admission = self._admission(request, parent)
+        if admission is None:
             return False
-        elif request.dont_filter:
-            place = self._place_among_start_urls(request, parent)
-            if place is not None and crawl.parts.start_urls.is_taken_in(place):
-                return False
-        else:
-            seen, fingerprint = crawl.decisions.made_by(self.df.request_seen, request)
-            if seen:
-                self.df.log(request, self.spider)
-                return False
+        fingerprint, place = admission
         if crawl.guard is not None and crawl.guard.is_open:
             mark = crawl.guard.mark(request, parent, fingerprint)
         try:
@@ -122,10 +112,26 @@ class DurableScheduler(BaseScheduler):
         crawl.progress.estimate.queued.append(request.meta.get("depth"))
         return True
 
-    def _place_among_start_urls(self, request: Request, parent: Page | None) -> int | None:
-        """Return the place of *request*, to which *parent* led, among the start URLs that the job notes."""
-        is_start = parent is None and self.crawl.job is not None and request.meta.get("is_start_request")
-        return self.crawl.parts.start_urls.place_of(request) if is_start else None
+    def _admission(self, request: Request, parent: Page | None) -> tuple[bytes | None, int | None] | None:
+        """Return the fingerprint that *request* is remembered by, and its place among the start URLs of the job.
+
+        Both may be None. Return None if the request is dropped.
+        """
+        crawl = self.crawl
+        if request in crawl.pages.given_back:
+            crawl.pages.given_back.discard(request)
+        elif crawl.delta is not None and crawl.delta.skips(request):
+            return None
+        elif not request.dont_filter:
+            seen, fingerprint = crawl.decisions.made_by(self.df.request_seen, request)
+            if not seen:
+                return fingerprint, None
+            self.df.log(request, self.spider)
+            return None
+        elif parent is None and crawl.job is not None and request.meta.get("is_start_request"):
+            place = crawl.parts.start_urls.place_of(request)
+            return None if place is not None and crawl.parts.start_urls.is_taken_in(place) else (None, place)
+        return None, None
 
     def next_request(self) -> Request | None:
         """Return the next request, or None."""

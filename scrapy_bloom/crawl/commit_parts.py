@@ -32,7 +32,7 @@ class CommitParts(PageEffects):
     """Feeds, ``spider.state``, start URLs, *failures* and figures of *progress*."""
 
     def __init__(self, crawler: Crawler, failures: Failures, progress: Progress) -> None:
-        self._crawler, self._failures, self._progress = crawler, failures, progress
+        self._crawler, self.failures, self._progress = crawler, failures, progress
         self.feeds = Feeds()
         """Where items go."""
         self.journal: FeedJournal | None = None
@@ -68,7 +68,7 @@ class CommitParts(PageEffects):
         if page.state is not State.COMMITTED:  # its items are committed in parts
             return
         if page.result.outcome is Outcome.FAILED:
-            self._failed += self._failures.rows_of(page.request, page.result.reason)
+            self._failed += self.failures.rows_of(page.request, page.result.reason)
         elif self._delta is not None:
             self._delta.done(page)
         if self._changes is not None:

@@ -122,12 +122,17 @@ class Crawl:
         options = self.settings.loop_guard
         self.guard = LoopGuard(options) if options else None
         self.progress = Progress(crawler.stats, debug=crawler.settings.getbool("DUPEFILTER_DEBUG"))
-        fingerprints = fingerprints_of(crawler)
-        self.decisions = Decisions(fingerprints, self.guard, self.progress, self.open)
-        self.failures = Failures(crawler)
+        failures = Failures(crawler)
+        self.decisions = Decisions(
+            fingerprints_of(crawler),
+            self.guard,
+            self.progress,
+            self.open,
+            failures if self.settings.forget_failed else None,
+        )
         self.changes: SpiderChanges | None = None
-        self.pages = PagesInProgress(self.failures.statuses, self._take_back, self._takes_item)
-        self.parts = CommitParts(crawler, self.failures, self.progress)
+        self.pages = PagesInProgress(failures.statuses, self.decisions.take_back_of_others, self._takes_item)
+        self.parts = CommitParts(crawler, failures, self.progress)
 
     @property
     def stats(self) -> StatsCollector:
@@ -160,7 +165,7 @@ class Crawl:
             store = self._opened_store()
             on_error.pop_all()
         self.store = store
-        self.decisions.begin(store, self.delta, self.failures if self.settings.forget_failed else None)
+        self.decisions.begin(store, self.delta)
         if self.delta is not None:
             of_request, current = self.decisions.fingerprints.of_request, self.pages.current
             has_feeds = type(self.parts.feeds) is not Feeds
@@ -169,7 +174,7 @@ class Crawl:
         if self.settings.changes and self.job is not None:
             self.changes = SpiderChanges(self.crawler, self.job, self.settings.changes, self.decisions.fingerprints)
         self.parts.begin(self.job, self.delta, self.changes)
-        self.failures.begin(store)
+        self.parts.failures.begin(store)
         watch_engine(self.pages, self.crawler, self.done if self.setup.scheduler else None)
         if IN_PROGRESS not in self.pages.missing_hooks:  # without it no page is ever done, and its items would wait
             self.pages.in_flight = store.in_flight
@@ -265,8 +270,8 @@ class Crawl:
         if page is None:  # of engine.download(), such as robots.txt
             return
         self.progress.estimate.finished.append(request.meta.get("depth"))
-        if page.result.outcome is Outcome.FAILED and self.settings.forget_failed:
-            self.decisions.take_back(page, self.failures.take_back(request, self.decisions.fingerprints))
+        if page.result.outcome is Outcome.FAILED:
+            self.decisions.take_back(page)
         if self.guard is not None:
             self.guard.done(page)
         self.store.done(page)
@@ -278,12 +283,6 @@ class Crawl:
         """Go on with requests of earlier cycles when nothing is pending."""
         if self.changes is not None and self.changes.sweep():
             raise DontCloseSpider
-
-    def _take_back(self, request: Request) -> None:
-        """With ``BLOOM_FORGET_FAILED``, make *request* of another scheduler, which failed, new again."""
-        if self.settings.forget_failed and self.store is not None:
-            for fingerprint in self.failures.take_back(request, self.decisions.fingerprints):
-                self.store.forget(fingerprint)
 
     def is_over(self) -> bool:
         """Return whether all that is pending is given up by the loop guard, or is of hosts that are full."""

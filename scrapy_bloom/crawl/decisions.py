@@ -33,7 +33,10 @@ class Decision(NamedTuple):
 
 
 class Decisions:
-    """The decisions of one crawl, by *fingerprints* and the limits of *guard*; *open_crawl* opens its store."""
+    """The decisions of one crawl, by *fingerprints* and the limits of *guard*.
+
+    *open_crawl* opens the store. *failures* are taken back: ``BLOOM_FORGET_FAILED``.
+    """
 
     def __init__(
         self,
@@ -41,8 +44,10 @@ class Decisions:
         guard: LoopGuard | None,
         progress: Progress,
         open_crawl: Callable[[], None],
+        failures: Failures | None,
     ) -> None:
         self.fingerprints, self._guard, self._progress, self._open_crawl = fingerprints, guard, progress, open_crawl
+        self._failures = failures
         self.answers_for_links = False
         """Whether links may be dropped: not if a subclass of our filter has the last word on requests."""
         self.last: Decision | None = None
@@ -56,11 +61,11 @@ class Decisions:
         self._open_crawl()  # for schedulers that never open their filter
         return self._add(fingerprint)
 
-    def begin(self, store: Store, delta: Delta | None, failures: Failures | None) -> None:
-        """Decide by what *store* and *delta* know; with *failures*, which ``BLOOM_FORGET_FAILED`` takes back."""
+    def begin(self, store: Store, delta: Delta | None) -> None:
+        """Decide by what *store* and *delta* know."""
         self._store, self._delta, add = store, delta, store.add
-        if failures is not None:
-            add = failures.following_once(add)
+        if self._failures is not None:
+            add = self._failures.following_once(add)
         self._add = add if self._guard is None else self._guard.counting(add)
 
     def decide(self, request: Request) -> Decision:
@@ -84,11 +89,18 @@ class Decisions:
         decision: Decision | None = self.last
         return seen, decision.fingerprint if decision is not None and decision.is_new else None
 
-    def take_back(self, page: Page, fingerprints: Sequence[bytes]) -> None:
-        """Take back *fingerprints* of *page*, which has failed, with its commit: then or earlier, they are new."""
-        self._forgotten += 1
-        if self._store is not None:
-            self._store.take_back(page, fingerprints)
+    def take_back(self, page: Page) -> None:
+        """With ``BLOOM_FORGET_FAILED``, make *page*, which has failed, new again, at the latest with its commit."""
+        if self._failures is not None and self._store is not None:
+            self._forgotten += 1
+            self._store.take_back(page, self._failures.take_back(page.request, self.fingerprints))
+
+    def take_back_of_others(self, request: Request) -> None:
+        """Make *request* of another scheduler, which has failed, new again with ``BLOOM_FORGET_FAILED``."""
+        if self._failures is not None and self._store is not None:
+            self._forgotten += 1
+            for fingerprint in self._failures.take_back(request, self.fingerprints):
+                self._store.forget(fingerprint)
 
     def forget(self, request: Request) -> None:
         """Take *request* back: in this run or a later one, the next one like it is new. Never raises."""

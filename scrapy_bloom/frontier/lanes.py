@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from scrapy_bloom.frontier.order import LaneKey
+from scrapy_bloom.frontier.order import LaneKey, LaneRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator
@@ -24,21 +24,6 @@ if TYPE_CHECKING:
 READ_ROWS = 64
 """Rows that a lane reads at once."""
 _BEYOND = 2**62
-
-
-class LaneRow(NamedTuple):
-    """A lane as it is stored: the requests of one slot, priority and kind."""
-
-    id: int
-    slot: str
-    priority: int
-    is_start: bool
-    kind: str
-    rows: int
-
-    def is_sound(self) -> bool:
-        """Return whether each value has the type that was stored: in a damaged row it can be any."""
-        return tuple(map(type, self)) == (int, str, int, int, str, int)
 
 
 class Lane:
@@ -173,7 +158,7 @@ class Frontier:
     ) -> None:
         self._is_lifo = is_lifo
         self.read = read
-        self._share = share
+        self.share = share
         self._pages = pages
         self._paused = paused
         # Slots with requests that have no turn: they are paused or full, or the share has given them up.
@@ -222,8 +207,8 @@ class Frontier:
             lane.until = id_ - 1
         lane.fresh.append((id_, request))
         self.size += 1
-        if key.kind and self._share is not None:
-            self._share.waiting(slot.groups[place], key.kind, 1)
+        if key.kind and self.share is not None:
+            self.share.waiting(slot.groups[place], key.kind, 1)
         return lane
 
     def _new_place(self, name: str, place: Place) -> Slot:
@@ -235,8 +220,8 @@ class Frontier:
             slot = self._opened(name, slot)
         if place not in slot.places:
             slot.places[place] = {}
-            if self._share is not None:
-                slot.groups[place] = self._share.group()
+            if self.share is not None:
+                slot.groups[place] = self.share.group()
             slot.next = min(slot.places)
         return slot
 
@@ -247,8 +232,8 @@ class Frontier:
             place = (-key.priority, key.is_start)
             lane = Lane(key, is_lifo=self._is_lifo[key.is_start], stored=row.rows)
             self._new_place(name, place).places[place][key.kind] = lane
-            if key.kind and self._share is not None:
-                self._share.waiting(slot.groups[place], key.kind, row.rows)
+            if key.kind and self.share is not None:
+                self.share.waiting(slot.groups[place], key.kind, row.rows)
         return slot
 
     def written(self, lanes: Iterable[Lane], last_id: int, added: Container[int]) -> None:
@@ -264,7 +249,7 @@ class Frontier:
         file.
         """
         slot = self._slots.get(name)
-        if not isinstance(slot, Slot) or self._share is not None or len(slot.places) > 1:
+        if not isinstance(slot, Slot) or self.share is not None or len(slot.places) > 1:
             return
         (kinds,) = slot.places.values()
         if len(kinds) == 1:
@@ -323,8 +308,8 @@ class Frontier:
             if not isinstance(slot, Slot):
                 slot = self._opened(name, slot)
             place, kind = slot.next, ""
-            if self._share is not None:
-                place, kind = self._choose(self._share, slot)
+            if self.share is not None:
+                place, kind = self._choose(self.share, slot)
             if place is not None:
                 break
             self._given_up.add(self._turns.pop())
@@ -335,8 +320,8 @@ class Frontier:
         id_, request = lane.pop(self)
         self.size -= 1
         self.active[name] += 1
-        if kind and self._share is not None:
-            self._share.handed_out(slot.groups[place], kind)
+        if kind and self.share is not None:
+            self.share.handed_out(slot.groups[place], kind)
         if not (lane.fresh or lane.ahead or lane.stored):
             del kinds[kind]
             if not kinds:
@@ -391,8 +376,8 @@ class Frontier:
             self._turns.append(slot)
         if not self.active[slot]:
             del self.active[slot]
-        if self._share is not None and self._share.revivals != self._revivals:
-            self._revivals = self._share.revivals
+        if self.share is not None and self.share.revivals != self._revivals:
+            self._revivals = self.share.revivals
             self._turns += self._given_up
             self._given_up.clear()
 

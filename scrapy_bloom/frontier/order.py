@@ -73,6 +73,21 @@ class LaneKey(NamedTuple):
         return int.from_bytes(digest, "big", signed=True)
 
 
+class LaneRow(NamedTuple):
+    """A lane as it is stored: the requests of one slot, priority and kind."""
+
+    id: int
+    slot: str
+    priority: int
+    is_start: bool
+    kind: str
+    rows: int
+
+    def is_sound(self) -> bool:
+        """Return whether each value has the type that was stored: in a damaged row it can be any."""
+        return tuple(map(type, self)) == (int, str, int, int, str, int)
+
+
 def key_of(request: Request, order: Order, mark: Mark | None = None) -> LaneKey:
     """Return the lane that *request* with this *mark* waits in. A slot is named as by Scrapy's downloader."""
     slot = ""

@@ -113,9 +113,30 @@ TRANSITIONS = {
 """The next state of a page. A pair that is not here is a fault of ours."""
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
+class Transaction:
+    """What a page is committed with, and after what."""
+
+    parent: Page | None = None
+    """The page that led to it, if that is committed before it or together with it."""
+    in_memory: int = 0
+    """How many requests in memory only it led to that are not complete."""
+    held: dict[int, Any] = field(default_factory=dict)
+    """Unfiltered requests that the page led to, by id, as its store writes them: together with the page."""
+    deferred: list[Page] = field(default_factory=list)
+    """Pages it led to that are done, and are committed with it."""
+    is_split: bool = False
+    """Whether what it leads to is committed without it, because there is too much of it, or it takes too long."""
+    state: State = State.OPEN
+
+    def move(self, event: Event) -> None:
+        """Go to the next state. KeyError if *event* cannot happen in this one."""
+        self.state = TRANSITIONS[self.state, event]
+
+
 @dataclass(slots=True, eq=False)
-class Page:
-    """A request in progress."""
+class Page(Transaction):
+    """A request in progress, and what came of it."""
 
     request: Request
     slot: str
@@ -141,21 +162,6 @@ class Page:
     """Fingerprints that are new again with the commit of the page, because it has failed."""
     failed_items: bool | None = None
     """Whether an item was lost to an error; None: it has given no item."""
-    parent: Page | None = None
-    """The page that led to it, if that is committed before it or together with it."""
-    in_memory: int = 0
-    """How many requests in memory only it led to that are not complete."""
-    is_split: bool = False
-    """Whether what it leads to is committed without it, because there is too much of it, or it takes too long."""
-    held: dict[int, Any] = field(default_factory=dict)
-    """Unfiltered requests that the page led to, by id, as its store writes them: together with the page."""
-    deferred: list[Page] = field(default_factory=list)
-    """Pages it led to that are done, and are committed with it."""
-    state: State = State.OPEN
-
-    def move(self, event: Event) -> None:
-        """Go to the next state. KeyError if *event* cannot happen in this one."""
-        self.state = TRANSITIONS[self.state, event]
 
     def own_request(self, in_flight: Mapping[int, Page]) -> Request:
         """Return the request, which from now on belongs to this page alone among those *in_flight*.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from scrapy_bloom.errors import DamagedError, UnusableError
-from scrapy_bloom.frontier.lanes import LaneRow
+from scrapy_bloom.frontier.order import LaneRow
 from scrapy_bloom.job import changes
 from scrapy_bloom.job.records import Batch, FeedLength, FeedState, Figures, State
 

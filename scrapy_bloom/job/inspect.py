@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.filter.inspect import FilterDescription, inspect_directory
-from scrapy_bloom.frontier.lanes import LaneRow
+from scrapy_bloom.frontier.order import LaneRow
 from scrapy_bloom.frontier.page import FailedRow
 from scrapy_bloom.job.database import NAME, Database, repaired
 from scrapy_bloom.job.records import FeedLength, Figures, State

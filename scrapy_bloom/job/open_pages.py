@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from scrapy_bloom.frontier.page import Page, State, check, done, lead_to_memory, split
 
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
     from scrapy_bloom.frontier.lanes import Frontier, Lane
     from scrapy_bloom.frontier.store import PageEffects
-    from scrapy_bloom.job.records import Batch
+    from scrapy_bloom.job.commits import Commits
+    from scrapy_bloom.job.fingerprints import JobFingerprints
 
 logger = logging.getLogger(__name__)
 
@@ -24,22 +25,25 @@ MOST_ENTRIES = 10_000
 
 
 class OpenPages:
-    """The pages of a job that wait for others, or that others wait for.
+    """The pages of a job that are not committed, and the sink that commits them.
 
     Args:
         frontier: Holds the requests of the job.
         effects: Takes what pages have given.
+        fingerprints: What the job knows.
+        commits: Writes the batch that pages become part of.
 
     """
 
-    def __init__(self, frontier: Frontier, effects: PageEffects) -> None:
+    def __init__(
+        self, frontier: Frontier, effects: PageEffects, fingerprints: JobFingerprints, commits: Commits
+    ) -> None:
         self._frontier, self._effects = frontier, effects
+        self._fingerprints, self._commits = fingerprints, commits
         self.holders: dict[int, Page] = {}
         """The pages that requests wait for, by the id of the request."""
         self.waited_for: dict[Page, float] = {}
         """The pages for which something waits, and since when."""
-        self.unsaved: dict[bytes, Page] = {}
-        """Pages whose requests are in memory only, by the fingerprints that are written with them."""
         self._has_warned = self._has_logged_memory = False
 
     def hold(self, parent: Page | None, id_: int, lane: Lane, body: bytes) -> bool:
@@ -65,11 +69,39 @@ class OpenPages:
         if parent is not None:
             self.waited_for.setdefault(parent, time.monotonic())
 
-    def done(self, page: Page, batch: Batch) -> None:
-        """Note that the engine is done with *page*, and commit with *batch* what is complete now."""
-        done(page, _Committing(self, self._frontier, self._effects, batch))
+    def done(self, page: Page) -> None:
+        """Note that the engine is done with *page*, and commit what is complete now."""
+        if page.row is None or page.parent is not None or page in self.waited_for:
+            done(page, self)
+        else:
+            page.state = State.COMMITTED  # the usual page: DONE and FREE
+            self.commit(page)
 
-    def commit_in_parts(self, pages: Iterable[Page], batch: Batch) -> None:
+    def write(self, key: int, request: tuple[Lane, bytes]) -> None:
+        """Add a *request* that waited for its page."""
+        lane, body = request
+        batch = self._commits.batch
+        batch.lanes.setdefault(lane.id, lane)
+        batch.added[key] = (lane.id, body)
+        del self.holders[key]
+
+    def commit(self, page: Page) -> None:
+        """Add what *page* gave, and take its row off: off the database, or off the batch that was going to write it."""
+        self.waited_for.pop(page, None)
+        self._effects.take(page)
+        batch = self._commits.batch
+        batch.forgotten += page.taken_back
+        if page.fingerprint is not None:
+            batch.fingerprints[page.fingerprint] = None
+            self._fingerprints.of_memory.pop(page.fingerprint, None)
+        if page.row is None:
+            return
+        if batch.added.pop(page.row.id, None) is None:
+            batch.done.append(page.row)
+        else:
+            self._frontier.taken.discard(page.row.id)
+
+    def commit_in_parts(self, pages: Iterable[Page]) -> None:
         """Commit early what waits for a page, if it is too much or waits too long. *pages* are those in progress."""
         for page in pages:
             if len(page.gave) > MOST_ENTRIES:
@@ -80,7 +112,7 @@ class OpenPages:
             if since < latest or len(page.held) + len(page.deferred) > MOST_ENTRIES:
                 if page.held or any(child.fingerprint is None for child in page.deferred):
                     self._warn(page)
-                split(page, _Committing(self, self._frontier, self._effects, batch))
+                split(page, self)
 
     def _warn(self, page: Page) -> None:
         if not self._has_warned:
@@ -100,39 +132,10 @@ class OpenPages:
 
     def check(self, in_flight: Iterable[Page]) -> None:
         """Assert what always holds of the pages *in_flight*, and of those that wait."""
-        pages = {*in_flight, *self.waited_for, *self.holders.values(), *self.unsaved.values()}
+        pages = {*in_flight, *self.waited_for, *self.holders.values(), *self._fingerprints.of_memory.values()}
         for page in pages:
             check(page)
             assert page.state is not State.COMMITTED
             assert page in self.waited_for or not (page.in_memory or page.held or page.deferred)
         assert self.holders == {id_: page for page in pages for id_ in page.held}
-        assert all(page.fingerprint == fingerprint for fingerprint, page in self.unsaved.items())
-
-
-class _Committing(NamedTuple):
-    """Adds pages to a batch."""
-
-    pages: OpenPages
-    frontier: Frontier
-    effects: PageEffects
-    batch: Batch
-
-    def write(self, key: int, request: tuple[Lane, bytes]) -> None:
-        lane, body = request
-        self.batch.lanes.setdefault(lane.id, lane)
-        self.batch.added[key] = (lane.id, body)
-        del self.pages.holders[key]
-
-    def commit(self, page: Page) -> None:
-        self.pages.waited_for.pop(page, None)
-        self.effects.take(page)
-        self.batch.forgotten += page.taken_back
-        if page.fingerprint is not None:
-            self.batch.fingerprints[page.fingerprint] = None
-            self.pages.unsaved.pop(page.fingerprint, None)
-        if page.row is None:
-            return
-        if self.batch.added.pop(page.row.id, None) is None:
-            self.batch.done.append(page.row)
-        else:  # the batch was going to write it
-            self.frontier.taken.discard(page.row.id)
+        assert all(page.fingerprint == fingerprint for fingerprint, page in self._fingerprints.of_memory.items())

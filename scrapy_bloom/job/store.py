@@ -19,12 +19,13 @@ from scrapy_bloom.frontier import serialize
 from scrapy_bloom.frontier.lanes import Frontier
 from scrapy_bloom.frontier.memory_store import MemoryStore
 from scrapy_bloom.frontier.order import key_of
-from scrapy_bloom.frontier.page import Page, Row, State
+from scrapy_bloom.frontier.page import Page, Row
 from scrapy_bloom.frontier.pages_per_host import PagesPerHost
 from scrapy_bloom.job.commits import COMMIT_ROWS, Commits
 from scrapy_bloom.job.consistency import check_consistency, replay_redo
 from scrapy_bloom.job.database import NAME, Database
 from scrapy_bloom.job.feeds import NotedFeeds
+from scrapy_bloom.job.fingerprints import JobFingerprints
 from scrapy_bloom.job.open_pages import OpenPages
 from scrapy_bloom.job.starts import NOTE as START_URLS
 
@@ -86,7 +87,7 @@ class JobStore(MemoryStore):
         """Closes all filters of the directory."""
         self.unreadable = 0
         """Rows that could not be made requests: a callback was renamed, perhaps. They stay for a later run."""
-        self._owner, self._share = owner, share
+        self._owner = owner
         pages = PagesPerHost.of(settings.pages_per_host, order)
         chain = open_filter(directory, settings.capacity, settings.error_rate, max_age=settings.max_age)
         self.filters.callback(chain.close)
@@ -101,16 +102,15 @@ class JobStore(MemoryStore):
         except BaseException:
             self.abandon()
             raise
-        self.add: Callable[[bytes], bool] = self._add
         self.noted = NotedFeeds(self.database, directory / "appended")
         lifo, paused = order.is_lifo, self.paused
         self.frontier = Frontier(is_lifo=lifo, read=self._read, share=share, pages=pages, paused=paused)
         # It has no share and no limit of pages: requests that these hold back would be lost with the process.
         self.in_memory = Frontier(is_lifo=lifo, active=self.frontier.active, paused=paused)
-        self._open_pages = OpenPages(self.frontier, parts)
-        self._forgotten: set[bytes] = set()
-        """Fingerprints that are new again, though the filter has them until the commit of their pages."""
         self._commits = Commits(self.database, self.chain, self._fill, self._written)
+        self._fingerprints = JobFingerprints(self.chain, self._commits)
+        self.add: Callable[[bytes], bool] = self._fingerprints.add
+        self._open_pages = OpenPages(self.frontier, parts, self._fingerprints, self._commits)
         self._last_id = self.before.last_id
 
     @property
@@ -148,12 +148,12 @@ class JobStore(MemoryStore):
         """
         if writes_at_once:
             self.add = self.chain.add
-        if self._share is not None:
-            self._share.load(self.database.notes("kind"))
+        if self.frontier.share is not None:
+            self.frontier.share.load(self.database.notes("kind"))
         if self.pages is not None:
             self.pages.counts.update(self.database.pages())
-        for key in self.database.notes("forgotten"):  # a kill came before the filter could
-            self._forget_committed(bytes.fromhex(key))
+        # A kill may have come before the filter could forget them.
+        self._fingerprints.forget_committed(map(bytes.fromhex, self.database.notes("forgotten")))
         with _without_garbage_collection():
             self.frontier.restore(self.database.lanes())
         self.paused.restore(self.database.notes("state"))
@@ -183,70 +183,24 @@ class JobStore(MemoryStore):
 
     # -- a request's way ---------------------------------------------------------------------------------------------
 
-    def _add(self, fingerprint: bytes) -> bool:
-        """Remember *fingerprint* with the next commit. Return True if it was new."""
-        waiting = self._commits.batch.fingerprints
-        if (
-            fingerprint in waiting
-            or fingerprint in self._commits.writing.fingerprints
-            or (self.chain.contains(fingerprint) and fingerprint not in self._forgotten)
-            or fingerprint in self._open_pages.unsaved
-        ):
-            return False
-        if self._forgotten:
-            self._forgotten.discard(fingerprint)
-        waiting[fingerprint] = None
-        return True
-
     def seen(self, fingerprints: Sequence[bytes]) -> list[bool]:
         """Return for each of *fingerprints* whether it was added before. Remembers nothing."""
-        waiting, writing = self._commits.batch.fingerprints, self._commits.writing.fingerprints
-        unsaved, forgotten = self._open_pages.unsaved, self._forgotten
-        return [
-            fingerprint in waiting
-            or fingerprint in writing
-            or (fingerprint in self.chain and fingerprint not in forgotten)
-            or fingerprint in unsaved
-            for fingerprint in fingerprints
-        ]
+        return self._fingerprints.seen(fingerprints)
 
     def take_back(self, page: Page, fingerprints: Sequence[bytes]) -> None:
         """Take back *fingerprints* of *page*, which has failed: at once in this run, and in the commit of the page."""
-        for fingerprint in fingerprints:
-            self._forget_waiting(fingerprint)
-            if self.chain.contains(fingerprint):  # also if a link was followed again, and failed again
-                self._forgotten.add(fingerprint)
-                page.taken_back.append(fingerprint)
-
-    def _forget_committed(self, fingerprint: bytes) -> None:
-        self.chain.forget(fingerprint)
-        self._forgotten.discard(fingerprint)
-        self._commits.batch.note("forgotten", {fingerprint.hex(): b""})
+        self._fingerprints.take_back(page, fingerprints)
 
     def forget(self, fingerprint: bytes) -> bool:
         """Take *fingerprint* back, durably. Return False if it was not known."""
-        was_waiting = self._forget_waiting(fingerprint)
-        return self.chain.forget(fingerprint) or was_waiting
-
-    def _forget_waiting(self, fingerprint: bytes) -> bool:
-        """Forget *fingerprint* where no commit has written it; return whether it was there."""
-        commits = self._commits
-        if fingerprint in commits.writing.fingerprints:
-            commits.wait()
-        batches = (commits.batch, commits.writing)
-        is_waiting = [batch.fingerprints.pop(fingerprint, fingerprint) is None for batch in batches]
-        unsaved = self._open_pages.unsaved.pop(fingerprint, None)
-        if unsaved is not None:
-            unsaved.fingerprint = None
-        return unsaved is not None or any(is_waiting)
+        return self._fingerprints.forget(fingerprint)
 
     def push(
         self, request: Request, fingerprint: bytes | None, parent: Page | None = None, mark: Mark | None = None
     ) -> bool:
         """Take in *request*, and return whether a commit makes it durable.
 
-        A request that cannot be serialized stays in memory, and its *fingerprint* with it: in the files it would
-        outlive the request, and the page would be lost.
+        A request that cannot be serialized stays in memory, and its *fingerprint* with it.
         """
         try:
             body = serialize.dumps(request, self._owner.spider, mark)
@@ -265,9 +219,7 @@ class JobStore(MemoryStore):
         return True
 
     def _keep_in_memory(self, page: Page, fingerprint: bytes | None, parent: Page | None, error: ValueError) -> None:
-        if fingerprint is not None and self._commits.batch.fingerprints.pop(fingerprint, fingerprint) is None:
-            self._open_pages.unsaved[fingerprint] = page
-            page.fingerprint = fingerprint
+        self._fingerprints.keep_in_memory(fingerprint, page)
         key = key_of(page.request, self._order, page.mark)
         page.slot = key.slot
         self._last_id += 1
@@ -301,17 +253,7 @@ class JobStore(MemoryStore):
         """Note that the engine is done with *page*: its row goes with the commit that has all that depends on it."""
         del self.in_flight[id(page.request)]
         self.frontier.done(page.slot, is_page=page.result.has_answer)
-        if page.row is None or page.parent is not None or page in self._open_pages.waited_for:
-            self._open_pages.done(page, self._commits.batch)
-            return
-        page.state = State.COMMITTED  # the usual page, without further calls: they would take 2 us
-        self._effects.take(page)
-        batch = self._commits.batch
-        batch.forgotten += page.taken_back
-        if batch.added.pop(page.row.id, None) is None:
-            batch.done.append(page.row)
-        else:
-            self.frontier.taken.discard(page.row.id)
+        self._open_pages.done(page)
 
     def check(self) -> None:
         """Assert what always holds, for tests."""
@@ -326,19 +268,18 @@ class JobStore(MemoryStore):
 
     def _fill(self, batch: records.Batch) -> records.State:
         """Add to *batch* what belongs to this moment; return the state at it."""
-        self._open_pages.commit_in_parts(self.in_flight.values(), batch)
-        batch.forgotten = [fingerprint for fingerprint in batch.forgotten if fingerprint in self._forgotten]
+        self._open_pages.commit_in_parts(self.in_flight.values())
+        batch.forgotten = self._fingerprints.still_taken_back(batch.forgotten)
         self._effects.add_to(batch)
-        if self._share is not None:
-            batch.note("kind", self._share.changed())
+        if self.frontier.share is not None:
+            batch.note("kind", self.frontier.share.changed())
         batch.note("state", self.paused.changed())
         return replace(self.state, last_id=self._last_id, in_flight=len(self.in_flight))
 
     def _written(self, batch: records.Batch) -> None:
         self.frontier.taken.difference_update(id_ for _, id_ in batch.done)
         self.frontier.written(batch.lanes.values(), batch.state.last_id, batch.added)
-        for fingerprint in batch.forgotten:
-            self._forget_committed(fingerprint)
+        self._fingerprints.forget_committed(batch.forgotten)
         self._effects.written()
 
     def flush(self) -> None:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy_bloom.errors import BloomError, DamagedError, UnusableError, counted
 from scrapy_bloom.filter.inspect import inspect_directory
 from scrapy_bloom.filter.lock import lock_directory
-from scrapy_bloom.frontier.lanes import LaneRow
-from scrapy_bloom.frontier.order import LaneKey, key_from
+from scrapy_bloom.frontier.order import LaneKey, LaneRow, key_from
 from scrapy_bloom.job.consistency import check_same_moment
 from scrapy_bloom.job.database import (
     NAME,
