@@ -215,6 +215,8 @@ def compare(zoo: Sequence[Species], modes: Iterable[str], redis_url: str = "") -
 
 PROJECT = """
 import {module} as module
+from scrapy_bloom.fleet import store
+store.LONGEST_SECONDS = 3_600.0  # on a slow machine, pages take longer than 30 s
 {name} = type("{name}", (module.{name},), {{"__module__": __name__}})
 """
 

@@ -13,6 +13,7 @@ from scrapy.crawler import Crawler, CrawlerProcess
 
 import scrapy_bloom  # noqa: F401 - imported once, before the processes fork
 from scrapy_bloom.components import addon, dupefilter, feeds, scheduler  # noqa: F401 - likewise
+from scrapy_bloom.job import open_pages
 
 SETTINGS = {
     "LOG_LEVEL": "INFO",
@@ -86,6 +87,7 @@ def crawl(orders: list[Order], directory: Path) -> None:
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.chdir(directory)
+    open_pages.LONGEST_SECONDS = 3_600.0  # on a slow machine, pages of many spiders take longer than 30 s together
     process = CrawlerProcess({"LOG_LEVEL": "INFO"})
     for number, order in enumerate(orders):
         spider = order.species.load()
