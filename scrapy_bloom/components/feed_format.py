@@ -113,12 +113,14 @@ class Feed:
             except Exception:  # the class of the item has changed, say
                 logger.warning("%s is gone on with, but its first item cannot be read", self.slot.uri, exc_info=True)
         file.waiting.clear()  # the file has it
-        vars(self.slot.exporter).update({name: pickle.loads(value) for name, value in changed.items()})  # noqa: S301
+        for name, value in changed.items():
+            setattr(self.slot.exporter, name, pickle.loads(value))  # noqa: S301
 
 
 def _plain_attributes(exporter: object) -> dict[str, bytes]:
     """Return the attributes of *exporter* that consist of plain values, as pickles by name."""
-    return {name: pickle.dumps(value, PICKLE_PROTOCOL) for name, value in vars(exporter).items() if _is_plain(value)}
+    attributes = getattr(exporter, "__dict__", {})
+    return {name: pickle.dumps(value, PICKLE_PROTOCOL) for name, value in attributes.items() if _is_plain(value)}
 
 
 def _is_plain(value: object) -> bool:
@@ -145,8 +147,10 @@ class _Scratch(io.RawIOBase):
         return len(data)
 
 
-def _try_exporter(plain: FeedSlot, item: Any) -> tuple[str | None, bool]:
+def _try_exporter(plain: FeedSlot, item: Any) -> tuple[str | None, bool | None]:
     """Return why items of the exporter of *plain* cannot be committed, if so; and whether it writes an end.
+
+    None as the second value: it cannot export *item*, so try it with another one.
 
     Two files are written to nowhere, one without an item and one with a copy of *item*.
     """
@@ -160,17 +164,25 @@ def _try_exporter(plain: FeedSlot, item: Any) -> tuple[str | None, bool]:
             exporter: Any = slot.exporter
             begun = scratch.size
             for exported_item in items:
-                exporter.export_item(deepcopy(exported_item))
+                exporter.export_item(copied(exported_item)[0])
             exported = scratch.size
             slot.finish_exporting()
         except Exception as error:
             if isinstance(error, io.UnsupportedOperation) or isinstance(getattr(error, "obj", None), _Scratch):
                 return "its exporter does more with its file than to write to it", False
-            return None, False
+            return None, None
         ends.append(scratch.size - exported)
     if exported == begun and ends[1] > ends[0]:
         return "its exporter writes items only when it ends", False
     return None, any(ends)
+
+
+def copied(item: Any) -> tuple[Any, Exception | None]:
+    """Return a copy of *item*; or *item* itself, and the reason why it cannot be copied."""
+    try:
+        return deepcopy(item), None
+    except Exception as error:
+        return item, error
 
 
 def without_postprocessing(slot: FeedSlot) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import operator
 import pickle
-from copy import copy, deepcopy
+from copy import copy
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from scrapy.extensions.feedexport import FileFeedStorage as ScrapyFileFeedStorag
 from scrapy_bloom.components.feed_format import (
     Feed,
     compressed,
+    copied,
     path_of,
     problem_of,
     survives_kill,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.extensions.feedexport import FeedSlot
 
+    from scrapy_bloom.job.feed_journal import FeedJournal
     from scrapy_bloom.job.feeds import NotedFeeds
 
 logger = logging.getLogger(__name__)
@@ -59,7 +61,7 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
         self._files: dict[Path, FileFeedStorage] = {}  # that are part of commits
         self._full: list[tuple[FeedSlot, FeedState]] = []  # files that are complete, and perhaps not written
         self._outdated: list[FeedLength] = []  # notes that the next commit deletes
-        self._has_warned_of_copies = False
+        self._warnings: set[str] = set()  # that were logged
 
     # -- opening -------------------------------------------------------------------------------------------------------
 
@@ -214,18 +216,20 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
         super().item_scraped(item, spider)
 
     def _copied(self, item: Any) -> Any:
-        try:
-            return deepcopy(item)
-        except Exception as error:
-            if not self._has_warned_of_copies:
-                self._has_warned_of_copies = True
-                logger.warning(
-                    "An item cannot be copied (%r): %.200r. If it is changed before its page is committed, the feed "
-                    "has the changed values. No more are shown",
-                    error,
-                    item,
-                )
-            return item
+        copy_of_item, error = copied(item)
+        if error is not None:
+            self._warn_once(
+                "An item cannot be copied (%r): %.200r. If it is changed before its page is committed, the feed has "
+                "the changed values. No more are shown",
+                error,
+                item,
+            )
+        return copy_of_item
+
+    def _warn_once(self, message: str, *values: object) -> None:
+        if message not in self._warnings:
+            self._warnings.add(message)
+            logger.warning(message, *values)
 
     def _leave_to_scrapy(self, name: str, problem: str) -> None:
         feed = self._feeds.pop(name)
@@ -242,8 +246,12 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
             return False
         into = self._feeds[feed]
         try:
-            if journal is not None and into.file is not None and not is_acknowledged:
-                journal.hold(feed, pickle.dumps(item, PICKLE_PROTOCOL))
+            if (
+                journal is not None
+                and into.file is not None
+                and not is_acknowledged
+                and self._hold(journal, feed, item)
+            ):
                 return True
             into.write(item)
             most = into.slot.feed_options["batch_item_count"]
@@ -254,6 +262,19 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
             if isinstance(error, OSError):
                 self._count_failed(into.plain)
             return False
+        return True
+
+    def _hold(self, journal: FeedJournal, feed: str, item: Any) -> bool:
+        """Let *item* wait in *journal* for the acknowledgement of its page; return False if no file can hold it."""
+        try:
+            data = pickle.dumps(item, PICKLE_PROTOCOL)
+            pickle.loads(data)  # noqa: S301 - our own
+        except Exception as error:
+            self._warn_once(
+                "Items cannot be pickled (%r): after a kill, such items may come twice. First: %.200r", error, item
+            )
+            return False
+        journal.hold(feed, data)
         return True
 
     def _begin_batch(self, feed: Feed) -> None:

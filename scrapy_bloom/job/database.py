@@ -176,11 +176,11 @@ class Database:
 
     def _write_notes(self, batch: Batch, state: State) -> None:
         """Write the notes of *batch* and *state*; delete those without a body, and those of finished feeds."""
-        notes = [("feed", feed.place or feed.path, _packed(feed)) for feed in batch.feeds if not feed.is_finished]
+        notes = [("feed", feed.key, _packed(feed)) for feed in batch.feeds if not feed.is_finished]
         notes += [(topic, key, body) for (topic, key), body in batch.notes.items() if body]
         notes += [("forgotten", fingerprint.hex(), b"forgotten") for fingerprint in batch.forgotten]
         outdated = [topic_and_key for topic_and_key, body in batch.notes.items() if not body]
-        outdated += [("feed", feed.place or feed.path) for feed in batch.feeds if feed.is_finished]
+        outdated += [("feed", feed.key) for feed in batch.feeds if feed.is_finished]
         self.writer.executemany("DELETE FROM note WHERE topic = ? AND key = ?", outdated)
         self._insert("REPLACE INTO note VALUES", [*(sealed(*note) for note in notes), _noted(state)])
 

@@ -9,6 +9,7 @@ A kill leaves notes. The next run first asks the server which of the noted calls
 
 from __future__ import annotations
 
+import logging
 import pickle
 import sqlite3
 import time
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from scrapy_bloom.job.records import Feeds
+
+logger = logging.getLogger(__name__)
 
 NAME = "feeds.sqlite"
 COMMIT_SECONDS = 1.0
@@ -170,7 +173,12 @@ class FeedJournal(Journal):
         while self._ended:
             call, items = self._ended.popleft()
             for item in items:
-                self._feeds().write(item.feed, pickle.loads(item.data), is_acknowledged=True)  # noqa: S301 - our own file
+                try:
+                    given = pickle.loads(item.data)  # noqa: S301 - our own file
+                except Exception:  # a class was renamed since the last run, say
+                    logger.exception("An item of a page that is done cannot be read, and is not in %s", item.feed)
+                else:
+                    self._feeds().write(item.feed, given, is_acknowledged=True)
             self._appended.append(call)
 
     def _write(self, batch: Batch) -> None:

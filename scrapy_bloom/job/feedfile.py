@@ -41,7 +41,7 @@ class AppendLog:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._appends: dict[str, tuple[int, bool]] = {}  # by place of the file: number of the append, and if it ended
+        self._appends: dict[str, tuple[int, bool]] = {}  # by key of the file: number of the append, and if it ended
         self.is_known = False
         """Whether the log is of this boot of the machine."""
         with suppress(OSError, ValueError):
@@ -50,18 +50,18 @@ class AppendLog:
 
     def state(self, feed: FeedLength) -> str:
         """Return "absent", "begun" or "done" for the append of *feed*; "unknown" if the log cannot tell."""
-        number, is_done = self._appends.get(feed.place, (0, True))
+        number, is_done = self._appends.get(feed.key, (0, True))
         if not self.is_known or number > feed.number:  # a backup of the job was put back
             return "unknown"
         return "absent" if number < feed.number else "done" if is_done else "begun"
 
-    def number(self, place: str) -> int:
-        """Return the number of the last append to the file at *place*; 0 if there was none."""
-        return self._appends.get(place, (0, True))[0]
+    def number(self, feed: FeedLength) -> int:
+        """Return the number of the last append to the file of *feed*; 0 if there was none."""
+        return self._appends.get(feed.key, (0, True))[0]
 
     def note(self, feed: FeedLength, *, is_done: bool) -> None:
         """Note that the append of *feed* begins, or is done."""
-        self._appends[feed.place] = feed.number, is_done
+        self._appends[feed.key] = feed.number, is_done
         self.write()
 
     def write(self) -> None:
@@ -101,7 +101,7 @@ class FileFeedStorage(io.RawIOBase):
     ) -> None:
         super().__init__()
         self.path, self._log, self._commit = Path(feed.path).absolute(), log, commit
-        self._feed = feed._replace(number=max(feed.number, log.number(feed.place)))
+        self._feed = feed._replace(number=max(feed.number, log.number(feed)))
         self._compress, self._overwrites, self._keeps, self._mends = compress, overwrites, keeps, mends
         self._file: io.FileIO | None = None
         self.waiting = bytearray()

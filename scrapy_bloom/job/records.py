@@ -49,7 +49,7 @@ class FeedLength(NamedTuple):
     path: str
     """As Scrapy opens it: a relative path stays relative."""
     place: str
-    """The path from the job directory, without symbolic links. It names the file in notes; "" if there is none."""
+    """The path from the job directory, without symbolic links; "" if there is none."""
     length: int = 0
     """Size of the file in bytes when the commit began, without :attr:`data`."""
     number: int = 0
@@ -64,6 +64,11 @@ class FeedLength(NamedTuple):
     """What the exporters wrote behind all items when they ended. A later run that has more items cuts it off."""
     is_finished: bool = False
     """Whether no more is written to the file, so that no later run goes on with it."""
+
+    @property
+    def key(self) -> str:
+        """The name of the file in notes."""
+        return self.place or self.path
 
     @property
     def size(self) -> int:
