@@ -13,7 +13,7 @@ import logging
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
+from weakref import WeakSet
 
 from scrapy import signals
 from scrapy.exceptions import CloseSpider, DontCloseSpider
@@ -76,7 +76,9 @@ class Setup:
     """Returns a store on a server, for filter and requests, or for the filter alone."""
 
 
-_crawls: WeakKeyDictionary[Crawler, Crawl] = WeakKeyDictionary()
+_ATTRIBUTE = "_scrapy_bloom_crawl"
+"""Of a crawler: its crawl. So both are freed together, also if the crawl is refused."""
+_open_crawls: WeakSet[Crawl] = WeakSet()
 
 
 class Crawl:
@@ -90,15 +92,15 @@ class Crawl:
             SettingsError: Names every wrong ``BLOOM_*`` setting.
 
         """
-        crawl = _crawls.get(crawler)
-        if crawl is None:
-            crawl = _crawls[crawler] = cls(crawler)
+        if _ATTRIBUTE not in vars(crawler):
+            vars(crawler)[_ATTRIBUTE] = cls(crawler)
+        crawl: Crawl = vars(crawler)[_ATTRIBUTE]
         return crawl
 
     @classmethod
     def handling(cls, request: Request | None) -> Crawl | None:
         """Return the open crawl that was handed *request*; with another scheduler, the only open one."""
-        crawls = [crawl for crawl in _crawls.values() if crawl.store is not None and not crawl.is_closed]
+        crawls = list(_open_crawls)
         for crawl in crawls:
             if request is not None and crawl.pages.of_request(request) is not None:
                 return crawl
@@ -165,6 +167,7 @@ class Crawl:
             store = self._opened_store()
             on_error.pop_all()
         self.store = store
+        _open_crawls.add(self)
         self.decisions.begin(store, self.delta)
         if self.delta is not None:
             of_request, current = self.decisions.fingerprints.of_request, self.pages.current
@@ -211,7 +214,7 @@ class Crawl:
             return
         self.is_closed = True
         self.store.finish_reason = reason
-        _crawls.pop(self.crawler, None)
+        _open_crawls.discard(self)
         if isinstance(self.store, MemoryStore):
             self._log_end(self.store)
         self._timer.cancel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,6 +14,7 @@ from scrapy.pqueues import ScrapyPriorityQueue
 from scrapy.utils.test import get_crawler
 
 from scrapy_bloom.components.dupefilter import BloomDupeFilter
+from scrapy_bloom.crawl.crawl import Crawl
 from scrapy_bloom.errors import InUseError, SettingsError, UnusableError
 from scrapy_bloom.links.spider import UnseenLinks
 from tests.support import forks
@@ -303,6 +305,16 @@ def test_a_job_directory_is_for_one_process(tmp_path: Path) -> None:
         with pytest.raises(InUseError):
             Engine(tmp_path)
         assert engine.drain() == [ONE.url]
+
+
+def test_a_crawl_that_was_refused_is_freed(tmp_path: Path) -> None:
+    """Nothing in this process refers to it any more."""
+    with opened(tmp_path):
+        before = sum(isinstance(thing, Crawl) for thing in gc.get_objects())
+        with pytest.raises(InUseError):
+            Engine(tmp_path)
+        gc.collect()
+        assert sum(isinstance(thing, Crawl) for thing in gc.get_objects()) <= before
 
 
 def test_a_request_that_cannot_be_read_stays_for_a_later_run(tmp_path: Path) -> None:
