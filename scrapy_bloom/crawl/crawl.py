@@ -176,6 +176,7 @@ class Crawl:
             self.progress.lost_elsewhere = self.delta.expected_lost
         if self.settings.changes and self.job is not None:
             self.changes = SpiderChanges(self.crawler, self.job, self.settings.changes, self.decisions.fingerprints)
+            self.crawler.signals.connect(self._sweep, signal=signals.spider_idle)
         self.parts.begin(self.job, self.delta, self.changes)
         self.parts.failures.begin(store)
         watch_engine(self.pages, self.crawler, self.done if self.setup.scheduler else None)
@@ -183,7 +184,6 @@ class Crawl:
             self.pages.in_flight = store.in_flight
         if self.setup.scheduler:
             self.crawler.signals.connect(self._end_with_requests, signal=signals.spider_idle)
-            self.crawler.signals.connect(self._sweep, signal=signals.spider_idle)
         self.crawler.signals.connect(self._end, signal=signals.engine_stopped)
         self._timer = repeat(self.tick, TICK_SECONDS)
         self.progress.opened(list(filter(None, (self.setup.filter, self.setup.scheduler))), store, self.guard)
