@@ -40,16 +40,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--links", type=int, default=150, help="with that many links each (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="crawls of each kind (default: %(default)s)")
     parser.add_argument("--guard", action="store_true", help="the add-on without and with the loop guard")
-    parser.add_argument("--items", type=int, help="CONCURRENT_ITEMS of all crawls (default: Scrapy's)")
 
 
 def run(options: argparse.Namespace) -> None:
     """Measure and print a table."""
     measure.print_environment("Scrapy", "lxml")
     generated = ["--pages", str(options.pages), "--links", str(options.links)]
-    settings = {"CONCURRENT_ITEMS": options.items} if options.items else {}
     with served(["--dir", str(options.html)] if options.html else generated) as url, TemporaryDirectory() as directory:
-        given = {"url": url, "settings": settings, "pages_file": str(Path(directory, "pages.json"))}
+        given = {"url": url, "pages_file": str(Path(directory, "pages.json"))}
         names = (ADDED, GUARDED) if options.guard else (EXTRACTOR, measure.SCRAPY, ASKING, FLOOR)
         sides = measure.of_each(crawled, names, **given)
         # Its pages are those of the floor, and nobody is timed while the server's memory is cold.
@@ -81,7 +79,7 @@ def local_root(url: str) -> str:
     return root
 
 
-def crawled(url: str, name: str, settings: dict[str, Any], pages_file: str) -> dict[str, Any]:
+def crawled(url: str, name: str, pages_file: str) -> dict[str, Any]:
     """Crawl all that *url* leads to on its own host and port, and return times and counts.
 
     The first crawl notes its pages in *pages_file*; the floor is made of them.
@@ -123,7 +121,7 @@ def crawled(url: str, name: str, settings: dict[str, Any], pages_file: str) -> d
     process = CrawlerProcess(
         {"LOG_LEVEL": "WARNING", "TELNETCONSOLE_ENABLED": False, "ROBOTSTXT_OBEY": False, "DOWNLOAD_DELAY": 0}
         | {"HTTPERROR_ALLOW_ALL": True, "CONCURRENT_REQUESTS_PER_DOMAIN": 16}
-        | {**settings, **SETTINGS.get(name, BLOOM)}
+        | SETTINGS.get(name, BLOOM)
     )
     crawler = process.create_crawler(FloorSpider if name == FLOOR else LinkSpider)
     process.crawl(crawler)

@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import re
 import statistics
-import time
 from collections import Counter, deque
 from hashlib import blake2b
 from html import unescape
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urljoin
 
 from scrapy.http import HtmlResponse, Response, TextResponse
 
-from benchmarks import measure, old_loops
+from benchmarks import measure
 from benchmarks.sites.programs import GROUPS, NAMED
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.loops import aliases, kinds, novelty
@@ -26,14 +25,12 @@ from scrapy_bloom.url.rules import resolve
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterable
-    from pathlib import Path
+    from collections.abc import Iterable, Iterator
 
     from benchmarks.sites import Site
     from benchmarks.sites.draw import Answer
-    from scrapy_bloom.loops.kinds import Node
 
-AT = (1, 1.5, 2, 3)  # times the honest pages
+AT = (1, 2)  # times the honest pages
 ORDERS = {"lifo": False, "fifo": True}
 CONSTANTS = (
     (kinds, "BEGIN"), (kinds, "LATELY"), (kinds, "SECTION"), (kinds, "GIVE_UP"), (kinds, "OWN"), (aliases, "TOKENS"),
@@ -53,7 +50,6 @@ class Result(NamedTuple):
     waiting: int
     is_over: bool
     """Whether the guard ended the crawl."""
-    cpu: float
     share: float
     """The share of the honest pages at its end."""
     advice: list[str]
@@ -74,7 +70,6 @@ def crawl(
     *,
     fifo: bool = False,
     by_kind: bool = True,
-    each_page: Callable[[int, Share, Node], None] | None = None,
 ) -> Result:
     """Crawl *drawn* with *budget* times its honest pages. Unless *by_kind*, the guard only limits URLs."""
     objection = objection_by(LoopOptions())
@@ -100,7 +95,6 @@ def crawl(
     moments = {int(total * times): times for times in AT}
     at: dict[float, float] = {}
     by_part: Counter[str] = Counter()
-    started = time.process_time()
     while group.waiting and pages < total * budget:
         lane = guard.choose(group) if by_kind else ""
         if lane is None:
@@ -110,29 +104,20 @@ def crawl(
         pages += 1
         by_part[drawn.part_of(url)] += 1
         url, answer = _followed(drawn, url, seen)
-        if answer is None:
-            guard.page_done(mark, NOTHING)
-            continue
-        reached |= {drawn.content_of(url)} & drawn.honest.keys()
-        if each_page:
-            each_page(len(reached), guard, group)
+        if answer is not None:
+            reached |= {drawn.content_of(url)} & drawn.honest.keys()
         if pages in moments:
             at[moments[pages]] = len(reached) / total
-        if answer.status != 200:
+        if answer is None or answer.status != 200:
             guard.page_done(mark, NOTHING)
             continue
         guard.page_done(mark, judge.brought(_response(url, answer)), url)
-        for target in dict.fromkeys(urljoin(url, href) for href in _links(answer)):
-            fingerprint = _fingerprint(target)
-            guard.links.add(fingerprint)
-            if target not in seen:
-                seen.add(target)
-                if not objection(target):
-                    push(target, mark, fingerprint)
-    cpu = time.process_time() - started
+        for target, fingerprint in _new_links(url, answer, guard, seen):
+            if not objection(target):
+                push(target, mark, fingerprint)
     share = len(reached) / total
     at = {times: at.get(times, share) for times in AT}
-    return Result(at, by_part, pages, group.waiting, is_over, cpu, share, advice_of(guard), seen)
+    return Result(at, by_part, pages, group.waiting, is_over, share, advice_of(guard), seen)
 
 
 def advice_of(guard: Share) -> list[str]:
@@ -170,6 +155,16 @@ def _response(url: str, answer: Answer) -> Response:
     return kind(url, body=answer.body, encoding="utf-8")
 
 
+def _new_links(url: str, answer: Answer, guard: Share, seen: set[str]) -> Iterator[tuple[str, bytes]]:
+    """Tell *guard* of all links of a page, and yield those to what was not *seen*, with their fingerprints."""
+    for target in dict.fromkeys(urljoin(url, href) for href in _links(answer)):
+        fingerprint = _fingerprint(target)
+        guard.links.add(fingerprint)
+        if target not in seen:
+            seen.add(target)
+            yield target, fingerprint
+
+
 def _links(answer: Answer) -> list[str]:
     if "html" in answer.headers["Content-Type"]:
         return [unescape(href.decode()) for href in _hrefs(answer.body)]
@@ -190,41 +185,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--limits", action="store_true", help="without sharing by kinds, as in a fleet")
     how.add_argument("--constants", action="store_true", help="with half and twice each constant of the guard")
-    how.add_argument("--hosts", type=int, nargs="+", help="what the guard costs with so many hosts, instead of a crawl")
 
 
 def run(given: argparse.Namespace) -> None:
     """Crawl the sites of some seeds and print the share of honest pages fetched."""
-    if given.hosts:
-        sides = {f"{hosts:,} hosts": measure.Side(cost_with_hosts, {"hosts": hosts}) for hosts in given.hosts}
-        measure.print_figures("the guard, of a page", measure.side_by_side(sides, 3))
-        return
     groups = ["drawn"] if given.programs is None else given.programs or [name for name in GROUPS if name != "drawn"]
     names = [name for group in groups for name in GROUPS.get(group, [group])]
     if given.constants:
         compare_constants([NAMED[name](seed) for name in names for seed in given.seeds], given)
     else:
         compare_sites([(name, seed) for name in names for seed in given.seeds], given)
-
-
-def cost_with_hosts(hosts: int, pages: int = 200_000) -> measure.Figures:
-    """Return what the guard costs if *pages* are spread evenly over *hosts*, each in one of seven sections."""
-    add = ScalableBloomFilter(1_000_000, 1e-3).add
-    guard, judge = Share(add), Novelty(add)
-    responses = []
-    for number in range(pages):
-        url = f"http://{number % hosts}.example/section{number // hosts % 7}/{number}"
-        text = " ".join(f"w{number * prime % 9973}" for prime in range(1, 31))
-        responses.append((url, f"<html><body><p>{text}</p></body></html>".encode()))
-    before, started = measure.resident_bytes(), time.process_time()
-    for url, body in responses:
-        group = guard.group()
-        mark = guard.mark(url, None, _fingerprint(url))
-        guard.waiting(group, mark.lane, 1)
-        guard.handed_out(group, guard.choose(group) or mark.lane)
-        guard.page_done(mark, judge.brought(HtmlResponse(url, body=body, encoding="utf-8")), url)
-    cpu = time.process_time() - started
-    return {"CPU, us": cpu / pages * 1e6, "RAM, MB": (measure.resident_bytes() - before) / 1e6}
 
 
 def compare_constants(sites: list[Site], given: argparse.Namespace) -> None:
@@ -250,41 +220,31 @@ def compare_constants(sites: list[Site], given: argparse.Namespace) -> None:
 
 
 def compare_sites(sites: list[tuple[str, int]], given: argparse.Namespace) -> None:
-    """Print what becomes of each site in each order, and with the guard of another version if there is one."""
+    """Print what becomes of each site in each order."""
     shares: dict[str, list[float]] = {}
     rows = []
     for name, seed in sites:
         for order in given.orders:
             drawn = NAMED[name](seed)
             result = crawl(drawn, given.budget, fifo=ORDERS[order], by_kind=not given.limits)
-            columns = row_of(drawn, result._asdict())
+            columns = row_of(drawn, result)
             shares.setdefault(order, []).append(result.at[2] * 100)
             bad = {rule: len(merged(drawn, rule, result.seen)) for rule in result.advice}
             advice = [rule.partition("@")[0] + f" (merges {count:,})" * bool(count) for rule, count in bad.items()]
-            if given.old:
-                columns += old_row(name, seed, order, given)
             rows.append([f"{name} {seed}", order, f"{len(drawn.honest):,}", *columns, ", ".join(advice)])
     heads = ["% at 1 x", "2 x", "largest trap", "/ section", "ended"]
-    olds = [f"{head}, old" for head in heads] if given.old else []
-    measure.print_table(["site", "order", "honest", *heads, *olds, "advice"], rows)
+    measure.print_table(["site", "order", "honest", *heads, "advice"], rows)
     for order, of in shares.items():
         print(f"{order}: median {statistics.median(of):.1f} mean {statistics.mean(of):.1f} worst {min(of):.1f} %")
 
 
-def row_of(drawn: Site, result: dict[str, Any]) -> list[str]:
+def row_of(drawn: Site, result: Result) -> list[str]:
     """Return the cells of a crawl that came to *result*."""
-    traps = {part: pages for part, pages in result["by_part"].items() if part.startswith("trap")}
+    traps = {part: pages for part, pages in result.by_part.items() if part.startswith("trap")}
     largest = max(traps, key=lambda part: traps[part], default="")
     pages, total = traps.get(largest, 0), len(drawn.honest)
-    end = "whole" if not result["waiting"] else f"given up at {result['share']:.1%}" if result["is_over"] else "budget"
-    at = {float(times): share for times, share in result["at"].items()}
+    end = "whole" if not result.waiting else f"given up at {result.share:.1%}" if result.is_over else "budget"
     ratio = pages / max(Counter(drawn.honest.values()).values())
-    cells = [f"{at[1] * 100:.1f}", f"{at[2] * 100:.1f}", f"{pages:,} {largest.removeprefix('trap ')}", f"{ratio:.2f}"]
-    return [*cells, f"{result['pages'] / total:.2f} x, {end}"]
-
-
-def old_row(name: str, seed: int, order: str, given: argparse.Namespace) -> list[str]:
-    """Return the cells of a crawl with the guard of the checkout in the folder ``--old``."""
-    old: Path = given.old.resolve()
-    arguments = {"folder": str(old), "name": name, "seed": seed, "budget": given.budget, "fifo": ORDERS[order]}
-    return row_of(NAMED[name](seed), measure.in_own_process(old_loops.crawl, package=old, **arguments))
+    shares = [f"{result.at[times] * 100:.1f}" for times in AT]
+    cells = [*shares, f"{pages:,} {largest.removeprefix('trap ')}", f"{ratio:.2f}"]
+    return [*cells, f"{result.pages / total:.2f} x, {end}"]

@@ -34,7 +34,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add what can be chosen on the command line."""
     parser.add_argument("--urls", type=int, default=1_000_000, help="default: %(default)s")
     parser.add_argument("--rounds", type=int, default=5, help="openings of each (default: %(default)s)")
-    parser.add_argument("--large", action="store_const", dest="urls", const=10_000_000, help="--urls 10000000")
     parser.add_argument("--alone", action="store_true", help="without Scrapy's, which takes 100 bytes for each URL")
 
 

@@ -33,7 +33,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pending", type=int, default=300_000, help="after a kill (default: %(default)s)")
     parser.add_argument("--spread", type=int, default=3, help="hosts of those (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="default: %(default)s")
-    parser.add_argument("--large", action="store_true", help="10 million after a kill: 15 minutes, 2 GB of disk")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -47,15 +46,14 @@ def run(options: argparse.Namespace) -> None:
     sides = measure.of_each(held, names, pending=options.pending, hosts=options.spread)
     what = f"{options.pending:,} pending of {options.spread:,} hosts"
     measure.print_side_by_side(f"{what}, with JOBDIR", sides, options.old, options.rounds)
-    pending = 10_000_000 if options.large else options.pending
     with tempfile.TemporaryDirectory() as temporary:
         sides = measure.with_old({measure.OURS: measure.Side(opened, {})}, options.old)
         for number, (name, side) in enumerate(sides.items()):
             jobdir = str(Path(temporary, str(number)))
-            measure.in_own_process(leave, jobdir, pending, options.spread, package=side.package)
+            measure.in_own_process(leave, jobdir, options.pending, options.spread, package=side.package)
             sides[name] = side._replace(arguments={"jobdir": jobdir})
         found = measure.side_by_side(sides, 2 * options.rounds - 1)
-    measure.print_figures(f"{pending:,} pending of {options.spread:,} hosts, after a kill", found)
+    measure.print_figures(f"{what}, after a kill", found)
 
 
 def _engine(jobdir: str | None, name: str = measure.OURS) -> Any:

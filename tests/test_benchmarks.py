@@ -15,7 +15,6 @@ from benchmarks.measure import Spread
 REPOSITORY = Path(__file__).parents[1]
 SMALL = {
     "request_seen": "--sample 100 --rounds 1 --old .",
-    "probes": "--capacity 1000 --rounds 1",
     "memory": "--urls 1000 --rounds 1",
     "pending": "--hosts 3 --requests 100 --pending 9000 --rounds 1",
     "compare": "--pages 60 --rounds 1",

@@ -34,14 +34,14 @@ class Site:
         self.honest: dict[str, str] = {}
         self.traps: list[Trap] = []
         sections, entries = [], []
-        for draw in rng.sample(SECTIONS, rng.randint(7, 14)):
+        for draw in rng.sample(SECTIONS, rng.randint(6, 11)):
             root, size = self._root(rng, wording), rng.choice([20, 40, 60, 120, 120, 200, 300, 500])
             section = Section(root, rng, wording, size)
             entries += draw(section)
             sections.append(section)
             self.pages |= section.pages
             self.honest |= dict.fromkeys((self.host + path for path in section.pages), draw.__name__)
-        for make in rng.sample(TRAPS, rng.randint(9, 18)) if traps else ():
+        for make in rng.sample(TRAPS, rng.randint(6, 12)) if traps else ():
             hosts = rng.sample(sections, rng.choice([1, 1, 1, 2]))
             trap = Trap(make.__name__, self._root(rng, wording), rng, wording, hosts[0], self.pages)
             make(trap)

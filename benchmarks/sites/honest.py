@@ -137,15 +137,6 @@ def forum(s: Section) -> Iterator[str]:
     yield s.names(f"{s.root}/index.php", boards)
 
 
-def wiki(s: Section) -> Iterator[str]:
-    """Articles that link to each other at random."""
-    paths = [f"{s.root}/{s.slug(n, 2).title().replace('-', '_')}_{n}" for n in range(s.size)]
-    for path, following in pairwise([*paths, paths[0]]):
-        near = [*s.rng.sample(paths, 5), following]
-        s.add(path, s.rng.choice(["text", "text", "line"]), links=near)
-    yield paths[0]
-
-
 def shop(s: Section) -> Iterator[str]:
     """Categories two deep over several pages, products by name."""
     groups = [s.slug(f"group {n}", 1) for n in range(s.rng.randint(3, 8))]
@@ -185,15 +176,6 @@ def gallery(s: Section) -> Iterator[str]:
     yield s.paged(f"{s.root}/", albums)
 
 
-def people(s: Section) -> Iterator[str]:
-    """A directory of people by letter, a sentence on each."""
-    letters: dict[str, list[str]] = {}
-    for number in range(s.size):
-        name = s.wording.name(f"{s.salt} person {number}", 2).replace(" ", ".") + s.rng.choice(["", str(number)])
-        letters.setdefault(name[0], []).append(s.add(f"{s.root}/{name}", "line"))
-    yield s.names(s.root, [s.names(f"{s.root}?letter={each.upper()}", own) for each, own in sorted(letters.items())])
-
-
 def source(s: Section) -> Iterator[str]:
     """Source files in folders, of which the listings bring nothing but names."""
 
@@ -217,79 +199,11 @@ def api(s: Section) -> Iterator[str]:
     yield s.paged(f"{s.root}/v1/items", own, "offset", s.per_page, content="json")
 
 
-def glossary(s: Section) -> Iterator[str]:
-    """One sentence a page, in a folder that links to all."""
-    own = [s.add(f"{s.root}/{s.slug(n, 2)}-{s.rng.randint(0, 99)}{s.end}", "line") for n in range(s.size)]
-    yield s.names(f"{s.root}{s.slash}", dict.fromkeys(own))
-
-
-def news(s: Section) -> Iterator[str]:
-    """Stories by number with tags; each tag has a list."""
-    tags: dict[str, list[str]] = {}
-    for number in range(s.size):
-        path = s.add(f"{s.root}/story/{90_000 + number * 3}/{s.slug(number)}{s.end}")
-        for tag in dict.fromkeys(s.slug(f"tag {s.rng.randint(0, max(3, s.size // 15))}", 2) for _ in range(2)):
-            tags.setdefault(tag, []).append(path)
-            s.link(path, f"{s.root}/tag/{tag}")
-    yield s.names(f"{s.root}{s.slash}", [s.paged(f"{s.root}/tag/{tag}", own) for tag, own in tags.items()])
-
-
-def faq(s: Section) -> Iterator[str]:
-    """Questions by a number in the query."""
-    key = s.rng.choice(["id", "q", "ArticleID"])
-    own = [s.add(f"{s.root}/faq{s.end}?{key}={n}", s.rng.choice(["text", "line"])) for n in range(1, s.size)]
-    s.chain(own, "Next question")
-    yield s.names(f"{s.root}/faq{s.end}", own[:: s.rng.choice([1, 5])])
-
-
-def press(s: Section) -> Iterator[str]:
-    """Releases by year, each with a list of its own."""
-    years = []
-    for year in range(2024 - s.rng.randint(3, 12), 2024):
-        own = [s.add(f"{s.root}/{year}/{s.slug((year, n))}-{n}{s.end or '.html'}") for n in range(s.size // 8 + 1)]
-        years.append(s.names(f"{s.root}/{year}/", own))
-    yield s.names(f"{s.root}/", years)
-
-
-def places(s: Section) -> Iterator[str]:
-    """Countries, regions, towns: three levels of names, and a sentence on each town."""
-    countries = []
-    for country in range(max(1, s.size // 60)):
-        base = f"{s.root}/{s.slug(country, 1)}{country}"
-        regions = []
-        for region in range(6):
-            here = f"{base}/{s.slug((country, region), 2)}{region}"
-            towns = [s.add(f"{here}/{s.slug((here, town), 2)}{town}", "line") for town in range(9)]
-            regions.append(s.names(here, towns))
-        countries.append(s.names(base, regions))
-    yield s.names(s.root, countries)
-
-
 def tables(s: Section) -> Iterator[str]:
     """Tables of numbers by year and quarter."""
     series = [s.slug(f"series {k}", 1) for k in range(max(1, s.size // 60))]
     paths = [f"{s.root}/{name}/{2000 + n // 4}/q{n % 4 + 1}" for name in series for n in range(60)]
     yield s.paged(f"{s.root}/", [s.add(path, "numbers", size=12) for path in paths], "from", s.per_page)
-
-
-def events(s: Section) -> Iterator[str]:
-    """Two years of months that link to events."""
-    months = []
-    for month in range(24):
-        base = f"{s.root}/{2023 + month // 12}/{month % 12 + 1:02}"
-        own = [s.add(f"{base}/{s.slug((month, n))}-{n}") for n in range(s.size // 24 + 1)]
-        months.append(s.names(f"{base}{s.slash}", own))
-    s.chain(months, "next month")
-    yield months[0]
-
-
-def jobs(s: Section) -> Iterator[str]:
-    """Offers by a number in the query, in a list of places."""
-    lists = []
-    for town in range(s.rng.randint(3, 12)):
-        own = [s.add(f"{s.root}/detail?job={town * 500 + n}") for n in range(s.size // 8 + 1)]
-        lists.append(s.paged(f"{s.root}/search?town={s.slug(town, 1)}", own))
-    yield s.names(f"{s.root}{s.slash}", lists)
 
 
 def story(s: Section) -> Iterator[str]:
@@ -299,68 +213,10 @@ def story(s: Section) -> Iterator[str]:
     yield paths[0]
 
 
-def shelves(s: Section) -> Iterator[str]:
-    """Four levels of names before anything is said."""
-
-    def level(path: str, depth: int, count: int) -> str:
-        if depth == 4:
-            return s.add(f"{path}{s.end}", size=s.length)
-        parts = max(1, round(count ** (1 / (4 - depth))))
-        links = [level(f"{path}/{s.slug((path, n), 1)}{n}", depth + 1, count // parts) for n in range(parts)]
-        return s.names(f"{path}/", links)
-
-    yield level(s.root, 0, s.size)
-
-
-def catalogue(s: Section) -> Iterator[str]:
-    """Records by a drawn identifier, in lists over many pages."""
-    path = f"{s.root}/record/b"
-    own = [s.add(f"{path}{s.rng.randint(10**6, 10**7)}", s.rng.choice(["text", "line"])) for _ in range(s.size)]
-    yield s.paged(f"{s.root}/browse", own)
-
-
-def mailing_list(s: Section) -> Iterator[str]:
-    """Messages in folders by month, each month by thread, date and author."""
-    lists = []
-    for month in range(max(2, s.size // 30)):
-        base = f"{s.root}/{2000 + month // 12}-{['January', 'May', 'June', 'July'][month % 4]}{month % 12}"
-        own = [s.add(f"{base}/{month * 30 + n:06}.html", size=s.length) for n in range(27)]
-        s.chain(own, "Next message")
-        lists += [s.names(f"{base}/{order}.html", own) for order in ("thread", "date", "author")]
-    yield s.names(f"{s.root}/", lists)
-
-
 def texts(s: Section) -> Iterator[str]:
     """Plain text by number."""
     own = [s.add(f"{s.root}/rfc{n}.txt", "plain", size=s.length * 3) for n in range(1, s.size)]
     yield s.names(f"{s.root}/index.html", own)
-
-
-def questions(s: Section) -> Iterator[str]:
-    """Questions by number and name, in a list over many pages."""
-    own = [s.add(f"{s.root}/questions/{n * 7 + 1000}/{s.slug(n)}", size=s.length * 2) for n in range(s.size)]
-    for path in own:
-        s.link(path, s.rng.choice(own), "Related")
-    yield s.paged(f"{s.root}/questions", own)
-
-
-def courses(s: Section) -> Iterator[str]:
-    """Courses and their lessons, one after the other."""
-    found = []
-    for course in range(1, max(2, s.size // 12)):
-        own = [s.add(f"{s.root}/course/{course}/lesson/{n}{s.end}") for n in range(1, 12)]
-        s.chain(own, "Next lesson")
-        found.append(s.add(f"{s.root}/course/{course}{s.slash}", "line", links=own[:1]))
-    yield s.paged(f"{s.root}/courses", found)
-
-
-def packages(s: Section) -> Iterator[str]:
-    """Projects with a page for each release, which differs by a sentence."""
-    found = []
-    for project in range(max(1, s.size // 6)):
-        base = f"{s.root}/project/{s.slug(project, 2)}{project}"
-        found.append(s.add(f"{base}/", links=[s.add(f"{base}/{n}.{s.rng.randint(0, 9)}/", "line") for n in range(5)]))
-    yield s.paged(f"{s.root}/search", found)
 
 
 def variants(s: Section) -> Iterator[str]:
@@ -373,15 +229,6 @@ def variants(s: Section) -> Iterator[str]:
     yield s.paged(f"{s.root}{s.slash}", found)
 
 
-def languages(s: Section) -> Iterator[str]:
-    """The same pages in a few languages, each in words of its own."""
-    for language in s.rng.sample(["en", "de", "fr", "es", "pt-br"], 3):
-        own = [s.add(f"{s.root}/{language}/{s.slug(n, 2)}{n}{s.end}") for n in range(s.size // 3 + 1)]
-        yield s.names(f"{s.root}/{language}/", own)
-
-
 SECTIONS: list[Callable[[Section], Iterator[str]]] = [
-    docs, articles, blog, forum, wiki, shop, routed, gallery, people, source, api, glossary, news, faq, press, places,
-    tables, events, jobs, story, shelves, catalogue, mailing_list, texts, questions, courses, packages, variants,
-    languages,
+    docs, articles, blog, forum, shop, routed, gallery, source, api, tables, story, texts, variants,
 ]  # fmt: skip

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.sites.beside import BESIDE
 from benchmarks.sites.draw import site
-from benchmarks.sites.forum import PhpBB, PhpBBSessions
-from benchmarks.sites.git_viewer import GitViewer
 from benchmarks.sites.plain import ITEMS, SHAPES, PlainSite
 from benchmarks.sites.records import Learning, Library
 from benchmarks.sites.source_and_shop import Shop, SourceHost
@@ -17,7 +15,7 @@ from benchmarks.sites.wiki_and_board import Board, SpaceWiki
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PROGRAMS = (Library, Learning, SourceHost, Shop, SpaceWiki, Board, GitViewer, PhpBB, PhpBBSessions)
+PROGRAMS = (Library, Learning, SourceHost, Shop, SpaceWiki, Board)
 GROUPS: dict[str, dict[str, Callable[[int], Any]]] = {
     "drawn": {"drawn": site},
     "programs": {program.__name__: program for program in PROGRAMS},

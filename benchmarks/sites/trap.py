@@ -122,9 +122,6 @@ class Trap:
     def to(self, **query: object) -> str:
         return f"{self.root}?{urlencode(query)}"
 
-    def folders(self, ask: Ask) -> list[str]:
-        return [part for part in ask.path[len(self.root) :].split("/") if part]
-
     def known(self, rng: random.Random, count: int) -> Links:
         """Return links to some of the host's pages."""
         targets = self.targets

@@ -252,7 +252,7 @@ def test_hosts_of_which_nothing_waits_are_forgotten(tmp_path: Path, monkeypatch:
 
 @pytest.mark.slow
 def test_a_site_with_traps_is_crawled_to_its_honest_pages() -> None:
-    """On a drawn site with nine traps, twice the budget fetches every honest page, and no trap takes more than half."""
+    """On a drawn site with traps, twice the budget fetches every honest page, and no trap takes more than half."""
     drawn = site(3)
     result = crawl(drawn, 2.0)
     assert result.at[2] == 1.0
