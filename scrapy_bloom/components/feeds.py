@@ -330,12 +330,9 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
                 notes.append(note)
             if file.is_stored:
                 del self._files[path]
-        outdated, self._outdated = self._outdated, []
-        known = {file.path.resolve() for file in self._files.values()}
-        return [
-            *notes,
-            *(note._replace(is_finished=True) for note in outdated if Path(note.path).resolve() not in known),
-        ]
+        outdated = [note for note in self._outdated if Path(note.path).resolve() not in self._files]
+        self._outdated = []
+        return [*notes, *(note._replace(is_finished=True) for note in outdated)]
 
     def committed(self) -> None:
         """Append the items of the commit whose transaction is written, and close the batches that are full."""

@@ -32,11 +32,8 @@ class NotedFeeds:
         """The notes of all feed files, as the last run left them. Empty before :meth:`repair`."""
         self.cycle = 0
         """:attr:`State.cycle` of this run."""
-
-    @property
-    def jobdir(self) -> Path:
+        self.jobdir = database.path.parent.parent.resolve()
         """The directory that a crawl is given."""
-        return self._database.path.parent.parent.absolute()
 
     def repair(self, earlier: Iterable[FeedLength] = ()) -> list[FeedLength]:
         """Complete the files of a run that was killed, and return the notes of all, without bytes.
@@ -66,7 +63,8 @@ class NotedFeeds:
 
     def of_feed(self, template: str, path: str, *, is_batched: bool) -> list[FeedLength]:
         """Return the notes of the feed *template*, whose file is at *path*: those of this cycle last, in order."""
-        notes = [note for note in self.notes if _is_of(note, template, path, self.jobdir, is_batched=is_batched)]
+        place = place_of(path, self.jobdir)
+        notes = [note for note in self.notes if _is_of(note, template, path, place, is_batched=is_batched)]
         return sorted(notes, key=lambda note: (note.cycle, note.batch))
 
 
@@ -74,15 +72,17 @@ class NotedFeeds:
 
 
 def place_of(path: str, jobdir: Path) -> str:
-    """Return *path* relative to *jobdir*: valid also when both are moved. "" if they are on different drives."""
+    """Return *path* relative to *jobdir*: valid also when both are moved. "" if they are on different drives.
+
+    Without symbolic links in *path*; *jobdir* has none.
+    """
     try:
-        return Path(os.path.relpath(Path(path).resolve(), jobdir.resolve())).as_posix()
+        return Path(os.path.relpath(Path(path).resolve(), jobdir)).as_posix()
     except ValueError:
         return ""
 
 
-def _is_of(note: FeedLength, template: str, path: str, jobdir: Path, *, is_batched: bool) -> bool:
-    place = place_of(path, jobdir)
+def _is_of(note: FeedLength, template: str, path: str, place: str, *, is_batched: bool) -> bool:
     if not is_batched:
         return Path(note.path).absolute() == Path(path).absolute() or (note.place != "" and note.place == place)
     names, folders = {PurePath(uri).name for uri in (note.template, template)}, {note.place, place}
