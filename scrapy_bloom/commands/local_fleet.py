@@ -144,28 +144,37 @@ class LocalFleet:
         self.keeps_items = self._items is not None
         while not all(worker.reason for worker in self._workers):
             self._look_after_server()
-            for worker in self._workers:
-                worker.look(may_start=self.outcome != "finished" and not self._stops)
-                if worker.short_lives >= MOST_SHORT_LIVES and not self._problem:
-                    self._problem = f"{worker.name} dies again and again just after its start; the log says why"
-                    self.want_stop()
-            while self._said < self._stops:
-                self._said += 1
-                for worker in self._workers:
-                    worker.kill() if self._said > 2 else worker.say(b"stop\n")
+            self._look_after_workers()
             if self._items is not None and time.monotonic() > next_collection:
                 was_late, is_late = is_late, bool(reason := self._items.collect_all())
                 if is_late and not was_late:
                     logger.warning("Items wait on the server. %s", reason)
                 next_collection = time.monotonic() + _COLLECT_SECONDS
             time.sleep(_LOOK_SECONDS)
-        if (lost := sum(worker.lost_items for worker in self._workers)) > 0 and not self._problem:
-            self._problem = f"{counted(lost, 'item')} could not be written to the file; the log says why"
-        reasons = {worker.reason for worker in self._workers}
-        if not self._problem and "finished" not in reasons and (ends := reasons & {"fleet_failed", "fleet_lost"}):
-            self._problem = f"the workers have ended as {' and '.join(sorted(ends))}; the log says why"
+        self._problem = self._problem or self._problem_of_workers()
         if self._items is not None:
             self._collect_the_rest(self._items)
+
+    def _look_after_workers(self) -> None:
+        for worker in self._workers:
+            worker.look(may_start=self.outcome != "finished" and not self._stops)
+            if worker.short_lives >= MOST_SHORT_LIVES and not self._problem:
+                self._problem = f"{worker.name} dies again and again just after its start; the log says why"
+                self.want_stop()
+        while self._said < self._stops:
+            self._said += 1
+            for worker in self._workers:
+                worker.kill() if self._said > 2 else worker.say(b"stop\n")
+
+    def _problem_of_workers(self) -> str:
+        """Return what is wrong with how the workers have ended; "": nothing."""
+        if (lost := sum(worker.lost_items for worker in self._workers)) > 0:
+            return f"{counted(lost, 'item')} could not be written to the file; the log says why"
+        reasons = {worker.reason for worker in self._workers}
+        ends = reasons & {"fleet_failed", "fleet_lost"}
+        if ends and "finished" not in reasons:
+            return f"the workers have ended as {' and '.join(sorted(ends))}; the log says why"
+        return ""
 
     def _collect_the_rest(self, items: FleetItems) -> None:
         """Move all items that are left into the file, if need be once the server is back."""

@@ -17,6 +17,7 @@ from scrapy_bloom.fleet.messages import START, Done, Ticket
 from scrapy_bloom.fleet.outbox import Outbox
 from scrapy_bloom.fleet.queue import LifeEndedError
 from scrapy_bloom.fleet.server import AWAY, error_of, excuse_in
+from scrapy_bloom.fleet.session import TRANSITIONS, SessionEvent, SessionState
 from scrapy_bloom.fleet.shards import Shards
 from scrapy_bloom.fleet.shared_queue import SharedQueue
 from scrapy_bloom.frontier.journal import Journal
@@ -48,12 +49,11 @@ class Worker(NamedTuple):
     """Requests of a slot in hand from which on others are served before it."""
 
 
-class Schedule:
-    """When the thread looks for requests, renews its leases, and warns of silence; in seconds of time.monotonic()."""
+class Session:
+    """The state of the session, and when the thread does what is due, in seconds of time.monotonic()."""
 
     def __init__(self) -> None:
-        self.is_away = False
-        """Whether the server is away or full."""
+        self.state = SessionState.OUTSIDE
         self.next_look = self.next_beat = 0.0
         self.deadline = 0.0
         """When the end of the crawl stops waiting for the server."""
@@ -64,13 +64,8 @@ class Schedule:
 class LeaseClient:
     """A worker's connection to the queue. Its methods never wait for the server, but for ``open`` and ``close``.
 
-        open --> joined -- close --> all delivered, the rest given back, or CLOSE_SECONDS over --> ended
-                 |    ^ ^
-                 |    | '-- it answers -- away: the server is away or full; the client retries, takes no requests
-                 |    '---- joins under a new token -- the lease has run out, or the server went back in time
-                 '-- the queue is gone, or this thread has a bug --> ended; failure holds the exception
-
-    After a :attr:`failure` the crawl must end: nothing is delivered any more.
+    Its thread moves the session through the states of :mod:`scrapy_bloom.fleet.session`. After a :attr:`failure` the
+    crawl must end.
 
     When only the lease has run out, pages of the last life are acknowledged if nobody else has done them. When the
     server went back in time, they are not: it knows neither their links nor, perhaps, who has them. They are fetched
@@ -101,7 +96,7 @@ class LeaseClient:
         """The exception that ended the thread; None if there was none."""
         self.counts: Counter[str] = Counter()
         """Figures for the stats, by name."""
-        self._schedule = Schedule()
+        self._session = Session()
         self.can_start = False
         """Whether this worker runs start() if nobody else does."""
         self.start_ticket: Ticket | None = None
@@ -162,7 +157,7 @@ class LeaseClient:
 
     def close(self, seconds: float = CLOSE_SECONDS) -> None:
         """Deliver what there is, and give back the rest. Waits for a server that is away at most 2 * *seconds*."""
-        self._schedule.deadline = time.monotonic() + seconds
+        self._session.deadline = time.monotonic() + seconds
         self._closing.set()
         if self._thread.is_alive():
             self._thread.join(2 * seconds)
@@ -179,20 +174,33 @@ class LeaseClient:
 
     def _run(self) -> None:
         try:
-            while True:
-                is_last = self._closing.is_set()
-                # A full server takes no links and still renews leases, so it is looked at in any case.
-                has_delivered, has_looked = self._succeeds(self._deliver), self._succeeds(self._look)
-                if is_last and has_delivered and self._succeeds(self._leave):
-                    return
-                if is_last and time.monotonic() > self._schedule.deadline:
-                    return
-                if self._schedule.is_away and has_delivered and has_looked:
-                    self._schedule.is_away = False
-                    logger.info("The server %s answers again", self._queue.server.where)
+            while self._session.state is not SessionState.ENDED:
+                self._go_on(is_last=self._closing.is_set())
                 self._closing.wait(FLUSH_SECONDS)
         except Exception as error:  # whatever it is: the crawl must not wait for this thread
             self.failure = error
+            self._move(SessionEvent.LOST)
+
+    def _go_on(self, *, is_last: bool) -> None:
+        """Join if need be, deliver, look for requests; and leave if this *is_last* and all is delivered."""
+        if self._is_outside():
+            self._succeeds(self._join)
+        # A full server takes no links and still renews leases, so it is looked at in any case.
+        has_delivered = not self._is_outside() and self._succeeds(self._deliver)
+        has_looked = not self._is_outside() and self._succeeds(self._look)
+        if has_delivered and has_looked:
+            self._move(SessionEvent.ANSWERED)
+        has_left = is_last and has_delivered and not self._is_outside() and self._succeeds(self._leave)
+        if has_left or (is_last and time.monotonic() > self._session.deadline):
+            self._move(SessionEvent.LEFT)
+
+    def _is_outside(self) -> bool:
+        return self._session.state is SessionState.OUTSIDE
+
+    def _move(self, event: SessionEvent) -> None:
+        before, self._session.state = self._session.state, TRANSITIONS[self._session.state, event]
+        if before is SessionState.AWAY and event is SessionEvent.ANSWERED:
+            logger.info("The server %s answers again", self._queue.server.where)
 
     def _succeeds(self, step: Callable[[], object]) -> bool:
         """Return whether *step* succeeds; if the server is away or full, note it, and let some time pass."""
@@ -206,18 +214,20 @@ class LeaseClient:
                     self._queue.server.where,
                 )
                 self.counts["went_back"] += 1
+                self._move(SessionEvent.WENT_BACK)
                 self._forget_life()
             else:
                 logger.warning("The lease of this worker has run out, after a long silence. Others fetch what it held.")
                 self.counts["lease_lost"] += 1
+                self._move(SessionEvent.LAPSED)
                 with self._lock:
                     self._in_hand.end_life(went_back=False)
-            self._succeeds(self._join)
             return False
         except (RedisError, *AWAY) as error:
             excuse = excuse_in(error)
-            if not self._schedule.is_away:
-                self._schedule.is_away = True
+            was_active = self._session.state is SessionState.ACTIVE
+            self._move(SessionEvent.SILENT)
+            if was_active:
                 self.counts["away"] += 1
                 logger.warning(
                     "The server %s %s (%s). The crawl stands still until that is over; nothing is lost.",
@@ -225,7 +235,7 @@ class LeaseClient:
                     excuse,
                     error,
                 )
-            self._schedule.next_beat = 0.0  # so the next look asks the server, whatever there is to say
+            self._session.next_beat = 0.0  # so the next look asks the server, whatever there is to say
             time.sleep(AWAY_SECONDS)
             return False
         return True
@@ -240,11 +250,12 @@ class LeaseClient:
     def _join(self) -> None:
         token = secrets.token_hex(8)
         self._queue.join(token, self._worker.name, place=self._worker.place, last=self._outbox.token)
-        self._schedule.next_beat = 0.0
+        self._session.next_beat = 0.0
         with self._lock:
             self._shards = Shards(self._queue.shards)
             self._outbox.begin_life(token)
             self._in_hand.begin_life(token)
+        self._move(SessionEvent.JOINED)
 
     def _leave(self) -> None:
         self._queue.leave(self._outbox.token, self._outbox.answered)
@@ -256,7 +267,7 @@ class LeaseClient:
         while self._has_calls():
             call, answer = self._outbox.deliver()
             self._shards.change(call.shard)
-            self._schedule.last_event = time.monotonic()
+            self._session.last_event = time.monotonic()
             self.counts["enqueued"] += answer.new
             self.counts["stale"] += len(answer.refused)
             if answer.paused:
@@ -276,13 +287,13 @@ class LeaseClient:
     def _look(self) -> None:
         """Take requests if few are ready, and renew the leases in time."""
         now = time.monotonic()
-        wanted, is_due = self._wanted(now), now >= self._schedule.next_beat
+        wanted, is_due = self._wanted(now), now >= self._session.next_beat
         if not wanted and not is_due:
             return
         taken = self._take_from_shards(wanted, is_due=is_due)
         if is_due:
-            self._schedule.next_beat = now + self._queue.lease_seconds / 3
-        self._schedule.next_look = now + (0 if taken else IDLE_SECONDS * self._queue.shards**0.5)
+            self._session.next_beat = now + self._queue.lease_seconds / 3
+        self._session.next_look = now + (0 if taken else IDLE_SECONDS * self._queue.shards**0.5)
         is_empty = not taken and self._shards.is_nothing_left() if wanted else self._shards.is_over
         with self._lock:
             was_over = self._shards.is_over
@@ -291,7 +302,7 @@ class LeaseClient:
         if has_news:
             self._news()
         if taken:
-            self._schedule.last_event = now
+            self._session.last_event = now
         elif not is_empty:
             self._warn_of_silence(now)
 
@@ -305,7 +316,7 @@ class LeaseClient:
 
     def _wanted(self, now: float) -> int:
         """Return how many requests to ask for: none while enough are ready, or the server is away."""
-        if self._schedule.is_away or self._closing.is_set() or now < self._schedule.next_look:
+        if self._session.state is not SessionState.ACTIVE or self._closing.is_set() or now < self._session.next_look:
             return 0
         with self._lock:
             wanted = self._worker.ahead - self._in_hand.unpaused
@@ -313,8 +324,8 @@ class LeaseClient:
 
     def _warn_of_silence(self, now: float) -> None:
         silence = 2 * self._queue.lease_seconds
-        if now > self._schedule.last_event + silence:
-            self._schedule.last_event = now
+        if now > self._session.last_event + silence:
+            self._session.last_event = now
             counts = SharedQueue(self._queue.server, self._queue.prefix).info()
             message = "Nothing has happened for %.0f s. %d requests are pending, %d hosts paused; in hand: %s"
             in_hand = {worker["worker"]: worker["leased"] for worker in counts["workers"]}

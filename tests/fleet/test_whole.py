@@ -182,9 +182,11 @@ def test_start_is_run_again_when_the_server_went_back(make: Callable[..., FleetS
         store.push(page("start", dont_filter=True, meta={"is_start_request": True}), None, page_of_start)
         store.done(page_of_start)
         assert crawl(store) == ["start"]
-        client.flushall()
+        transaction = client.pipeline()
+        transaction.flushall()
         for key, value in copy.items():
-            client.restore(key, 0, value)
+            transaction.restore(key, 0, value)
+        transaction.execute()
     wait_until(lambda: store.start.is_granted, "start() is to be run again")
     store.done(store.begin_start())
     assert set(crawl(store)) <= {"start"}

@@ -1,0 +1,47 @@
+"""The states of a worker's session with the server, and the events that move it from one to another."""
+
+from __future__ import annotations
+
+import enum
+
+
+class SessionState(enum.Enum):
+    """How a worker stands to the server."""
+
+    OUTSIDE = "outside"
+    """It has no lease, and joins under a new token as soon as it can."""
+    ACTIVE = "active"
+    """It has a lease, takes requests and delivers."""
+    AWAY = "away"
+    """The server is away or full. The worker tries again and again, and takes no requests."""
+    ENDED = "ended"
+    """It has left, or the crawl must end."""
+
+
+class SessionEvent(enum.Enum):
+    """What happens to the session of a worker."""
+
+    JOINED = "joined"
+    ANSWERED = "answered"
+    SILENT = "no answer"
+    """Or the server is full."""
+    LAPSED = "lease over"
+    WENT_BACK = "server went back"
+    LEFT = "left"
+    """The crawl ends, and all is delivered or given back, or that took too long."""
+    LOST = "lost"
+    """The queue is gone, or there is a bug."""
+
+
+_S, _E = SessionState, SessionEvent
+TRANSITIONS = {
+    (_S.OUTSIDE, _E.JOINED): _S.ACTIVE,
+    (_S.OUTSIDE, _E.SILENT): _S.OUTSIDE,
+    (_S.ACTIVE, _E.ANSWERED): _S.ACTIVE,
+    (_S.ACTIVE, _E.SILENT): _S.AWAY,
+    (_S.AWAY, _E.ANSWERED): _S.ACTIVE,
+    (_S.AWAY, _E.SILENT): _S.AWAY,
+    **{(state, event): _S.OUTSIDE for state in (_S.ACTIVE, _S.AWAY) for event in (_E.LAPSED, _E.WENT_BACK)},
+    **{(state, event): _S.ENDED for state in (_S.OUTSIDE, _S.ACTIVE, _S.AWAY) for event in (_E.LEFT, _E.LOST)},
+}
+"""The next state. A pair that is not here is a fault of ours."""
