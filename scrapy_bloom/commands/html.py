@@ -1,4 +1,4 @@
-"""The HTML of reports: a page that needs nothing else.
+"""Writes the HTML of reports: one page that loads no other files.
 
 Names, URLs and findings come from strangers: everything is escaped, no URL is a link, and the page's content policy
 forbids scripts and anything from elsewhere.

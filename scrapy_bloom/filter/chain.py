@@ -33,8 +33,8 @@ _LOOKS_PER_LAYER = 64  # at its fill, at a millisecond each
 class ScalableBloomFilter:
     """A set of byte strings that answers "seen before?" with a bounded error and grows by itself.
 
-    A fingerprint that was added is always found. One that was not is taken for seen with a probability of at most
-    :attr:`error_rate`, however many there are. Close the filter, or use it in a ``with`` block.
+    A fingerprint that was added is always found. A fingerprint that was not added is taken for seen with a probability
+    of at most :attr:`error_rate`, however many were added. Close the filter, or use it in a ``with`` block.
 
     Threads may share it, as long as Python has its GIL: no fingerprint is lost, and one that two threads add at the
     same moment may be new to both. After a fork, a filter in memory is the child's own copy, and a filter in files
@@ -156,7 +156,7 @@ class ScalableBloomFilter:
 
     @property
     def watermark(self) -> int:
-        """A number of the caller's, 0 to 2**64 - 1, that outlives the process as the bits do; 0 at first.
+        """A number that the caller sets, 0 to 2**64 - 1, and that survives the process as the bits do; 0 at first.
 
         After a kill, it is the number that was set last, or 0 if the kill interrupted the write. After a power failure
         it may be an older number. It may also be newer than the bits on disk; :attr:`synced` never is.
@@ -171,12 +171,12 @@ class ScalableBloomFilter:
 
     @property
     def synced(self) -> int:
-        """The watermark when the last whole sync began: what was added before survives a power failure. 0 at first."""
+        """The watermark when the last whole sync began: additions before that survive a power failure. 0 at first."""
         return self._store.synced
 
     @property
     def drops(self) -> int:
-        """How often fingerprints became new again since the chain was opened: forgotten, or in layers too old."""
+        """How often fingerprints have become new again since the filter was opened: by :meth:`forget` or by age."""
         self._age()
         return self._drops
 

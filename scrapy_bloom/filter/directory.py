@@ -118,7 +118,7 @@ class DirectoryStore(LayerStore):
 
     @property
     def watermark(self) -> int:
-        """The number, kept in the header of the newest file."""
+        """The watermark in the header of the newest file."""
         return self._files[-1].header.watermark if self._files else 0
 
     @watermark.setter
@@ -141,7 +141,7 @@ class DirectoryStore(LayerStore):
         return [file.layer for file in self._files], forgotten
 
     def create(self, spec: LayerSpec, created: float) -> Layer:
-        """Create the file of the next layer. On a full disk, that layer and all that follow live in memory."""
+        """Create the file of the next layer. On a full disk, this layer and all later layers live in memory."""
         if self._is_full:  # a file after one that is missing would look like damage
             return super().create(spec, created)
         header = Header(spec, self._error_rate, created, self.chain_id, self.watermark)

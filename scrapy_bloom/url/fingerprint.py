@@ -38,7 +38,7 @@ def _fast(
 ) -> tuple[Callable[[Request], bytes], Callable[[str], bytes]]:
     """Return the two functions of :func:`fingerprints_under` which leave unusual requests to *otherwise*.
 
-    They ask other functions as little as they can: a call takes a tenth of the time of most fingerprints. Nothing is
+    They call few other functions: a call takes a tenth of the time of most fingerprints. Nothing is
     cached: computing a fingerprint takes about as long as Scrapy takes to look one up.
     """
     may_touch = rules.may_touch
