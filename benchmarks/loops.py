@@ -34,7 +34,7 @@ AT = (1, 2)  # times the honest pages
 ORDERS = {"lifo": False, "fifo": True}
 CONSTANTS = (
     (kinds, "BEGIN"), (kinds, "LATELY"), (kinds, "SECTION"), (kinds, "GIVE_UP"), (kinds, "OWN"), (aliases, "TOKENS"),
-    (novelty, "ENOUGH"),
+    (novelty, "ENOUGH"), (novelty, "COMMON"),
 )  # fmt: skip
 _hrefs = re.compile(rb'<a href="?([^">]*)').findall
 

@@ -11,8 +11,8 @@
 
 A ``:`` in a path separates like a ``/``. Sections, which are the first folders and names of a host, are kinds of their
 own if the page at which the host begins links to them. Other words count as ``*``, one of many, until SECTION URLs of
-the host have contained them, and a share of FREQUENT. So sections that are made up without end share the trust of one
-kind. A kind is never merged into another one, so a request stays in its lane.
+the host, and one in SECTION, have contained them. So sections that are made up without end share the trust of one kind.
+A kind is never merged into another one, so a request stays in its lane.
 """
 
 from __future__ import annotations
@@ -33,12 +33,11 @@ if TYPE_CHECKING:
 # The expected rate of a new kind counts as this many pages; its parent learns from as many first pages what to expect
 BEGIN = 2
 LATELY = 64  # pages after which older ones count half
-SECTION = 20  # URLs under a word that make it a kind by itself
+SECTION = 20  # URLs under a word that make it a kind by itself, if they are also 1 / SECTION of the host's
 GIVE_UP = 1_000  # pages in a row that bring nothing, at least, after which a host is given up
 OWN = 0.25  # how much of a kind's promise is its own; the rest is its best child's
 # Bounds of memory and of keys.
 SECTIONS = 150  # children of a host at which further folders have no kinds of their own
-FREQUENT = 0.05  # share of the URLs of a host under a word, at least, that makes it a kind by itself
 CHILDREN = 40  # children of a kind at which further names have none
 WORDS = 1_000  # words of a host's paths that are counted; past that, those not seen for longest are forgotten
 HOSTS = 20_000  # hosts that are known; past that, the oldest of which nothing waits are forgotten
@@ -208,13 +207,13 @@ class Host(Kind):
         """Return whether the last pages of this host brought nothing: as many as it had before, GIVE_UP at least."""
         return self.since >= GIVE_UP and self.since >= self.answers - self.since
 
-    def is_frequent(self, word: str, share: float) -> bool:
-        """Count a URL under *word*, and return whether there were SECTION of them lately, and *share* of all URLs."""
+    def is_frequent(self, word: str) -> bool:
+        """Count a URL under *word*, and return whether there were SECTION of them lately, and 1 / SECTION of all."""
         words = self.words
         words[word] = number = words.pop(word, 0) + 1
         if len(words) > WORDS:
             del words[next(iter(words))]
-        return number >= max(SECTION, self.pushed * share)
+        return number >= max(SECTION, self.pushed / SECTION)
 
     def like(self, kind: Kind) -> tuple[Evidence, ...]:
         """Return what is known of the URLs of this host that have a name or a parameter in common with *kind*."""
@@ -363,7 +362,7 @@ class Tree:
         """Return a new kind *name* below *kind*, or the kind that stands for many names there."""
         is_section, end = kind is host, _end(kind, name)
         if (is_far or not is_section) and end != "&" and _has_letter(name):
-            is_one_of_many = not host.is_frequent(name, FREQUENT)
+            is_one_of_many = not host.is_frequent(name)
         else:
             most = SECTIONS if name[-1:] == "/" and is_section else CHILDREN
             is_one_of_many = name[:1] not in ("", ";", " ") and len(kind.children) >= most
