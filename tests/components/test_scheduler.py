@@ -331,8 +331,8 @@ def test_a_request_that_cannot_be_read_stays_for_a_later_run(tmp_path: Path) -> 
     for expected in ([TWO.url], []):
         with opened(tmp_path, spider=Renamed) as engine:
             assert engine.drain() == expected
-            ((_, answer),) = engine.crawler.signals.send_catch_log(signals.spider_idle, dont_log=CloseSpider)
-            assert answer.value.reason == "unreadable_requests"
+            answers = engine.crawler.signals.send_catch_log(signals.spider_idle, dont_log=CloseSpider)
+            assert [answer.value.reason for _, answer in answers if answer] == ["unreadable_requests"]
     with opened(tmp_path) as engine:
         request = engine.fetch()
         assert (request.url, request.callback) == (ONE.url, engine.spider.parse_other)  # type: ignore[attr-defined]
