@@ -159,7 +159,10 @@ def _in_context(pages: PagesInProgress, original: Callable[..., Any]) -> Callabl
 
 
 def _downloading_in_context(pages: PagesInProgress, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Have requests downloaded in the context of their page: what middlewares ask the engine for belongs to it."""
+    """Have requests downloaded in the context of their page: what middlewares ask the engine for belongs to it.
+
+    Before Scrapy 2.14, that is so until the request is sent.
+    """
 
     def download(request: Request) -> Any:
         token = CURRENT.set(pages.of_request(request) or CURRENT.get())  # or of the page whose callback downloads it

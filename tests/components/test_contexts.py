@@ -48,10 +48,6 @@ class Places:
     async def process_request(self, request: Request, spider: Any = None) -> None:
         self.note(f"download of {request.url.rpartition('/')[2]}")
 
-    def process_response(self, request: Request, response: Any, spider: Any = None) -> Any:
-        self.note(f"download of {request.url.rpartition('/')[2]}")
-        return response
-
     def process_spider_output(self, response: Any, result: Any, spider: Any = None) -> Any:
         for output in result:
             self.note(f"middleware of {response.meta['page']}")
@@ -146,6 +142,6 @@ def test_every_call_knows_its_page(tmp_path: Path, reactor: str) -> None:
         assert notes[f"middleware of {page}"] == [page] * 6
         assert notes[f"handler of {page}"] == [page] * 3
         assert notes[f"pipeline of {page}"] == [page] * 6
-        assert notes[f"download of {page}"] == [page] * 2
+        assert notes[f"download of {page}"] == [page]
         for way in ("yielded", "by-callback", "by-pipeline"):
             assert notes[f"scheduled {page}-{way}"] == [page] * 3

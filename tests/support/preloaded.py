@@ -35,7 +35,8 @@ def _paths(setting: object) -> Iterator[str]:
 
 for default in Settings().values():
     for path in _paths(default):
-        load_object(path)
+        if "ftp" not in path:  # Twisted's FTP client installs a reactor, and each crawl has one of its own
+            load_object(path)
 for module in pkgutil.walk_packages(scrapy_bloom.__path__, "scrapy_bloom."):
     if not module.name.endswith("__main__"):
         import_module(module.name)
