@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from scrapy_bloom.filter.chain import ScalableBloomFilter
     from scrapy_bloom.job.database import Database
-    from scrapy_bloom.job.records import State
+    from scrapy_bloom.job.records import JobState
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class Commits:
         self,
         database: Database,
         chain: ScalableBloomFilter,
-        fill: Callable[[Batch], State],
+        fill: Callable[[Batch], JobState],
         written: Callable[[Batch], None],
     ) -> None:
         self._database, self._chain, self._fill, self._written = database, chain, fill, written

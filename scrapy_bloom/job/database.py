@@ -19,7 +19,7 @@ from zlib import crc32
 from scrapy_bloom.errors import DamagedError, UnusableError
 from scrapy_bloom.frontier.order import LaneRow
 from scrapy_bloom.job import changes
-from scrapy_bloom.job.records import Batch, FeedLength, FeedState, Figures, State
+from scrapy_bloom.job.records import Batch, FeedLength, FeedState, Figures, JobState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -119,7 +119,7 @@ class Database:
         if state.clean:  # the last of a run: the disk gets back what was taken by requests that are done
             self.writer.executescript("PRAGMA incremental_vacuum")  # execute() would give back one page
 
-    def _write(self, batch: Batch, before: State, redo_until: int) -> State:
+    def _write(self, batch: Batch, before: JobState, redo_until: int) -> JobState:
         """Write *batch* within a transaction, *before* which the job was in that state; return the state after it."""
         for feed in batch.feeds:
             with suppress(FileNotFoundError, PermissionError), Path(feed.path).open("rb+") as file:
@@ -174,7 +174,7 @@ class Database:
             )
         return sum(change.values())
 
-    def _write_notes(self, batch: Batch, state: State) -> None:
+    def _write_notes(self, batch: Batch, state: JobState) -> None:
         """Write the notes of *batch* and *state*; delete those without a body, and those of finished feeds."""
         notes = [("feed", feed.key, _packed(feed)) for feed in batch.feeds if not feed.is_finished]
         notes += [(topic, key, body) for (topic, key), body in batch.notes.items() if body]
@@ -269,11 +269,11 @@ class Database:
         """Return the feed files as they were at the last commit."""
         return [_unpacked(body) for body in self.notes("feed").values()]
 
-    def _read_state(self) -> State:
+    def _read_state(self) -> JobState:
         body = self.notes("state").get("job")
         if body is None and self.select("SELECT 1 FROM request LIMIT 1"):
             raise damaged(self.path, "it has requests and no state")
-        return State() if body is None else State(**json.loads(body))
+        return JobState() if body is None else JobState(**json.loads(body))
 
     def clear_requests(self, key: str, note: bytes) -> None:
         """Delete all requests, and put *note* on the state under *key*, which says where the requests are now."""
@@ -379,7 +379,7 @@ def _unpacked(body: bytes) -> FeedLength:
     return FeedLength._make([*fields, states, data, bytes.fromhex(end), False])
 
 
-def _noted(state: State) -> tuple[Any, Any, bytes]:
+def _noted(state: JobState) -> tuple[Any, Any, bytes]:
     return sealed("state", "job", json.dumps(asdict(state)).encode())
 
 

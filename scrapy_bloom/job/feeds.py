@@ -31,7 +31,7 @@ class NotedFeeds:
         self.notes: list[FeedLength] = []
         """The notes of all feed files, as the last run left them. Empty before :meth:`repair`."""
         self.cycle = 0
-        """:attr:`State.cycle` of this run."""
+        """:attr:`JobState.cycle` of this run."""
         self.jobdir = database.path.parent.parent.resolve()
         """The directory that a crawl is given."""
 

@@ -12,7 +12,7 @@ from scrapy_bloom.filter.inspect import FilterDescription, inspect_directory
 from scrapy_bloom.frontier.order import LaneRow
 from scrapy_bloom.frontier.page import FailedRow
 from scrapy_bloom.job.database import NAME, Database, repaired
-from scrapy_bloom.job.records import FeedLength, Figures, State
+from scrapy_bloom.job.records import FeedLength, Figures, JobState
 from scrapy_bloom.loops.aliases import Alias, Aliases
 from scrapy_bloom.loops.share import aliases_in
 
@@ -29,7 +29,7 @@ class JobInfo:
     directory: Path
     """``JOBDIR``."""
     filter: FilterDescription
-    state: State
+    state: JobState
     """As the last commit left it."""
     lanes: tuple[LaneRow, ...]
     """Pending requests by slot, priority and kind."""

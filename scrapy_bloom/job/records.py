@@ -55,7 +55,7 @@ class FeedLength(NamedTuple):
     number: int = 0
     """Counts the appends to the file."""
     cycle: int = 0
-    """:attr:`State.cycle` of the job that wrote it."""
+    """:attr:`JobState.cycle` of the job that wrote it."""
     feeds: Mapping[str, FeedState] = MappingProxyType({})
     """The feeds that write to the file, as they stand in ``FEEDS``."""
     data: bytes = b""
@@ -113,7 +113,7 @@ class Feeds:
 
 
 @dataclass(frozen=True)
-class State:
+class JobState:
     """What a job knows of itself, written with each commit."""
 
     spider: str = ""
@@ -139,7 +139,7 @@ class State:
     finish_reason: str = ""
     """Why the last run ended, in Scrapy's words; "" while it runs, and after a kill."""
 
-    def next_run(self) -> State:
+    def next_run(self) -> JobState:
         """Return the state while the next run goes on with the job, or begins it anew if it is finished."""
         return replace(self, runs=self.runs + 1, cycle=self.cycle + self.is_finished, clean=False, finish_reason="")
 
@@ -174,7 +174,7 @@ class Batch:
     figures: list[Figures] = field(default_factory=list)
     outdated_figures: list[float] = field(default_factory=list)
     """Times of the rows that *figures* replace."""
-    state: State = State()
+    state: JobState = JobState()
 
     def is_empty(self) -> bool:
         """Return whether there is nothing to write."""

@@ -129,7 +129,7 @@ class JobStore(MemoryStore):
         return self._commits.number
 
     @property
-    def state(self) -> records.State:
+    def state(self) -> records.JobState:
         """The state that the last commit wrote, or is writing; before :meth:`begin`, as the last run left it."""
         return self._commits.state
 
@@ -266,7 +266,7 @@ class JobStore(MemoryStore):
         """Begin a commit if one is due, and end the last one if its transaction is written. Never waits."""
         self._commits.run()
 
-    def _fill(self, batch: records.Batch) -> records.State:
+    def _fill(self, batch: records.Batch) -> records.JobState:
         """Add to *batch* what belongs to this moment; return the state at it."""
         self._open_pages.commit_in_parts(self.in_flight.values())
         batch.forgotten = self._fingerprints.still_taken_back(batch.forgotten)

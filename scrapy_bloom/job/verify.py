@@ -27,7 +27,7 @@ from scrapy_bloom.job.database import (
     unsealed,
 )
 from scrapy_bloom.job.inspect import DIRECTORY, files_of
-from scrapy_bloom.job.records import Batch, State
+from scrapy_bloom.job.records import Batch, JobState
 
 if TYPE_CHECKING:
     import os
@@ -150,7 +150,7 @@ def fix_job(jobdir: str | os.PathLike[str]) -> tuple[int, int]:
         with closing(Database(new_path)) as new:  # with its state
             noted = new.state
             saved, last_id = _copy_requests(old, new)
-            if not saved and noted == State():
+            if not saved and noted == JobState():
                 _check_readable(old, path)
             new.state = replace(noted, pending=saved)
             last_id = max(last_id, noted.last_id, description.watermark)
