@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.extensions.feedexport import FeedSlot
 
-    from scrapy_bloom.job.feed_journal import FeedJournal
     from scrapy_bloom.job.feeds import NotedFeeds
 
 logger = logging.getLogger(__name__)
@@ -240,18 +239,12 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
 
     def write(self, feed: str, item: Any, *, is_acknowledged: bool = False) -> bool:
         """Write *item* to *feed*. Return False if that fails, with an ERROR: other items of its page are written."""
-        journal = self.crawl.parts.journal
         if feed not in self._feeds:
             logger.error("FEEDS no longer has %s: an item of a page that is done is lost", feed)
             return False
         into = self._feeds[feed]
         try:
-            if (
-                journal is not None
-                and into.file is not None
-                and not is_acknowledged
-                and self._hold(journal, feed, item)
-            ):
+            if not is_acknowledged and self._waits_in_journal(feed, item):
                 return True
             into.write(item)
             most = into.slot.feed_options["batch_item_count"]
@@ -264,8 +257,11 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
             return False
         return True
 
-    def _hold(self, journal: FeedJournal, feed: str, item: Any) -> bool:
-        """Let *item* wait in *journal* for the acknowledgement of its page; return False if no file can hold it."""
+    def _waits_in_journal(self, feed: str, item: Any) -> bool:
+        """Let *item* wait in the journal until its page is acknowledged; return False if it cannot, or need not."""
+        journal = self.crawl.parts.journal
+        if journal is None or self._feeds[feed].file is None:
+            return False
         try:
             data = pickle.dumps(item, PICKLE_PROTOCOL)
             pickle.loads(data)  # noqa: S301 - our own
