@@ -46,7 +46,8 @@ class Addon:
                 settings["EXTENSIONS"].set("scrapy_bloom.FeedExporter", extensions[_SCRAPYS_FEEDS], "addon")
         settings.setdefault_in_component_priority_dict("DOWNLOADER_MIDDLEWARES", PolitenessMiddleware, 1000)
         if str(settings.get("BLOOM_CHANGES")) not in _OFF:
-            settings.setdefault_in_component_priority_dict("DOWNLOADER_MIDDLEWARES", ChangesMiddleware, 10_000)
+            for middlewares in ("DOWNLOADER_MIDDLEWARES", "SPIDER_MIDDLEWARES"):
+                settings.setdefault_in_component_priority_dict(middlewares, ChangesMiddleware, 10_000)
         if has_guard:
             settings.setdefault_in_component_priority_dict("SPIDER_MIDDLEWARES", LoopGuardMiddleware, 950)
 

@@ -1,20 +1,31 @@
-"""The downloader middleware of BLOOM_CHANGES."""
+"""The middleware of BLOOM_CHANGES, next to the downloader and next to the spider."""
+
+# ruff: noqa: ARG002 - the arguments are those that Scrapy passes
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.crawl.crawl import Crawl
+from scrapy_bloom.frontier.page import UNKNOWN
 
 if TYPE_CHECKING:
-    from scrapy import Request
+    from collections.abc import AsyncIterator, Iterable, Iterator
+
+    from scrapy import Request, Spider
     from scrapy.crawler import Crawler
     from scrapy.http import Response
     from typing_extensions import Self
 
+    from scrapy_bloom.crawl.changes import PageChanges
+
 
 class ChangesMiddleware:
-    """Downloader middleware, next to the downloader, that asks whether a page is as it was in the last cycle."""
+    """Downloader and spider middleware.
+
+    Next to the downloader, it asks whether a page is as it was in the last cycle. Next to the spider, it notes which
+    pages their callbacks processed as a whole: another spider middleware may have handled an exception.
+    """
 
     def __init__(self, crawler: Crawler) -> None:
         self._crawl = Crawl.of(crawler)
@@ -31,7 +42,9 @@ class ChangesMiddleware:
             return
         if page is not None:
             watch.ask(page, request)
-        elif (parent := self._crawl.pages.current()) is not None:  # of engine.download() in its callback or a pipeline
+            return
+        parent = self._crawl.pages.current()  # of engine.download()
+        if parent is not None and parent.result is not UNKNOWN:  # in its callback or a pipeline
             watch.of(parent).needs_answer = True
 
     def process_response(self, request: Request, response: Response) -> Response:
@@ -39,7 +52,7 @@ class ChangesMiddleware:
         self._answered(request, response)
         return response
 
-    def process_exception(self, request: Request, exception: Exception) -> None:  # noqa: ARG002 - Scrapy's arguments
+    def process_exception(self, request: Request, exception: Exception) -> None:
         """Take the validator off *request*, which was not answered."""
         self._answered(request, None)
 
@@ -47,3 +60,39 @@ class ChangesMiddleware:
         watch, page = self._crawl.changes, self._crawl.pages.of_request(request)
         if watch is not None and page is not None:
             watch.answered(page, request, response)
+
+    def process_spider_input(self, response: Response, spider: Spider | None = None) -> None:
+        """Note that the callback gets *response*."""
+        if (known := self._known()) is not None:
+            known.status, known.callback = response.status, "given"
+
+    def process_spider_exception(self, response: Response, exception: Exception, spider: Spider | None = None) -> None:
+        """Note that the callback raised *exception*, or was not given *response*, whatever others make of that."""
+        if (known := self._known()) is not None:
+            known.callback = ""
+
+    def process_spider_output(
+        self, response: Response, result: Iterable[Any], spider: Spider | None = None
+    ) -> Iterator[Any]:
+        """Yield *result*, and note that it has ended."""
+        yield from result
+        self._processed()
+
+    async def process_spider_output_async(
+        self,
+        response: Response,
+        result: AsyncIterator[Any],
+        spider: Spider | None = None,
+    ) -> AsyncIterator[Any]:
+        """Yield *result*, and note that it has ended."""
+        async for output in result:
+            yield output
+        self._processed()
+
+    def _known(self) -> PageChanges | None:
+        watch, page = self._crawl.changes, self._crawl.pages.current()
+        return None if watch is None or page is None else watch.of(page)
+
+    def _processed(self) -> None:
+        if (known := self._known()) is not None and known.callback:
+            known.callback = "ended"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from scrapy_bloom.job import changes as rows
 from scrapy_bloom.job import cycles
@@ -59,6 +59,10 @@ class PageChanges:
     is_conditional: bool = False
     """Whether the request that is being downloaded has a validator of ours."""
     is_not_modified: bool = False
+    is_again: bool = False
+    """Whether an earlier run of this cycle processed the page, and a start request asks for it once more."""
+    callback: Literal["", "given", "ended"] = ""
+    """Whether the callback was given the answer, so that no middleware refused it, and ended without an exception."""
     status: int = 0
     """Of the answer; 0: there is none, or only a part of it."""
     size: int = 0
@@ -96,6 +100,10 @@ class Changes:
         page = self._in_progress[id_] = PageChanges(id_, digest, last, rows.packed(request), is_filtered)
         return page
 
+    def is_of_this_cycle(self, page: PageChanges) -> bool:
+        """Return whether *page* was done before in this cycle."""
+        return page.last is not None and page.last.cycle == self.cycle
+
     def validator(self, page: PageChanges) -> str:
         """Return the validator that the request of *page* may have; "" if the page must be asked for in full."""
         last = page.last
@@ -112,29 +120,40 @@ class Changes:
         label = f"{kind} {page.places[kind]}" if key is None else key
         page.places[kind] += 1
         id_ = rows.number_of(f"{page.id if key is None else ''} {label}".encode())
-        last = self._given.get(id_) or cycles.item_of(self._database, id_)
+        last = self._last(id_)
+        if page.is_again and last is not None and last.cycle == self.cycle and rows.holds(last.digests, digest):
+            self._count("same")
+            return None
         before = b"" if last is None else last.before(self.cycle)
         is_same = rows.holds(before, digest)
         change = Change.CHANGED if before else Change.NEW
         told = last.change if is_same and last is not None else 4 * self.cycle + change
-        if last is None or last.cycle < self.cycle:
-            row = ItemRow(id_, page.id, self.cycle, told, digest, None if before == digest else before, label)
-        else:
-            self._warn_of_key(label, last.label)
-            row = ItemRow(id_, self._source(page, last), self.cycle, told, last.digests + digest, before, label)
-        self._given[id_] = row
-        given = GivenItem(row, last, change.name.lower())
+        row = ItemRow(id_, page.id, self.cycle, told, digest, before, label, None)
+        self._given[id_] = row if last is None else self._joined(page, row, last)
+        given = GivenItem(self._given[id_], last, change.name.lower())
         page.items.append(given)
         self._count("same" if is_same else given.change)
         return None if is_same else given
 
-    def _source(self, page: PageChanges, other: ItemRow) -> int:
-        """Return the page that gave an item, which *page* has given, too, after *other*."""
-        if other.page == page.id:
-            return page.id
+    def _last(self, id_: int) -> ItemRow | None:
+        """Return what is known of the item *id_*; None if that is nothing, or it was gone."""
+        last = self._given.get(id_) or cycles.item_of(self._database, id_)
+        return None if last is not None and last.cycle < self.cycle and last.change % 4 == Change.GONE else last
+
+    def _joined(self, page: PageChanges, row: ItemRow, last: ItemRow) -> ItemRow:
+        """Return the *row* of an item that *page* gives, with what is known of its other pages and digests."""
+        if last.cycle < self.cycle:
+            row = row._replace(earlier=None if row.earlier == row.digests else row.earlier)
+        else:
+            self._warn_of_key(row.label, last.label)
+            row = row._replace(digests=last.digests + row.digests, other=last.other)
+        if last.page == page.id:
+            return row
+        if last.cycle < self.cycle and last.page != rows.SEVERAL_PAGES:
+            return row._replace(other=last.page)  # the end of the cycle knows whether that page still has it
         page.needs_answer = True  # all of them must be answered to know that the item is gone
-        self._ask_in_full(other.page)
-        return rows.SEVERAL_PAGES
+        self._ask_in_full(last.page)
+        return row._replace(page=rows.SEVERAL_PAGES)
 
     def _ask_in_full(self, id_: int) -> None:
         """Have the next cycle ask for page *id_* in full."""
@@ -152,14 +171,14 @@ class Changes:
                 *(other, label),
             )
 
-    def take(self, page: PageChanges, *, is_answered: bool, is_processed: bool) -> None:
-        """Take the rows of *page*, which is committed next.
-
-        *is_answered*: a response reached the spider. *is_processed*: all output of the callback was taken.
-        """
-        state, size, validator = self._state(page, is_answered=is_answered, is_processed=is_processed), page.size, ""
+    def take(self, page: PageChanges, *, is_answered: bool) -> None:
+        """Take the rows of *page*, which is committed next. *is_answered*: a response came, and nothing failed."""
+        state, size, validator = self._state(page, is_answered=is_answered), page.size, ""
         if state is PageState.NOT_MODIFIED and page.last is not None:
             size, validator = page.last.size, page.last.validator
+        elif state is PageState.GONE:
+            was_gone = page.last is not None and page.last.state == state
+            size = page.last.size if page.last is not None and was_gone else self.cycle
         elif state is PageState.ANSWERED and page.digest is not None:
             validator = page.validator
         if page.needs_answer or any(given.is_lost for given in page.items):
@@ -171,12 +190,12 @@ class Changes:
         self._rows.items += [row for given in page.items if (row := self._row_of(given)) is not None]
 
     @staticmethod
-    def _state(page: PageChanges, *, is_answered: bool, is_processed: bool) -> PageState:
+    def _state(page: PageChanges, *, is_answered: bool) -> PageState:
         if page.is_not_modified:
             return PageState.NOT_MODIFIED
         if is_answered and page.status in {404, 410}:
             return PageState.GONE
-        is_whole = is_answered and is_processed and 200 <= page.status < 300
+        is_whole = is_answered and page.callback == "ended" and 200 <= page.status < 300
         return PageState.ANSWERED if is_whole else PageState.UNKNOWN
 
     def rows(self) -> rows.Rows:

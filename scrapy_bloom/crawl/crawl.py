@@ -37,7 +37,7 @@ from scrapy_bloom.crawl.startup import (
     looks_only,
     repeat,
 )
-from scrapy_bloom.errors import BloomError
+from scrapy_bloom.errors import BloomError, SettingsError
 from scrapy_bloom.frontier.memory_store import MemoryStore
 from scrapy_bloom.frontier.page import Outcome
 from scrapy_bloom.job.records import Feeds
@@ -162,6 +162,10 @@ class Crawl:
             on_error.callback(keep_spider_state, self.crawler)
             if not self.setup.looks_only:
                 self.delta = open_delta(self.crawler, self.settings, self.setup.scheduler)
+                if self.settings.changes and (not self.setup.scheduler or self.setup.make_store is not None):
+                    scheduler = self.crawler.settings["SCHEDULER"]
+                    problem = f"BLOOM_CHANGES needs scrapy_bloom.DurableScheduler, and SCHEDULER is {scheduler}"
+                    raise SettingsError([problem])
             if self.delta is not None:
                 on_error.callback(self.delta.close)
             store = self._opened_store()

@@ -189,7 +189,7 @@ def _keeping_context(pages: PagesInProgress, scraper: Any) -> Callable[..., Any]
         if hasattr(scraper, "_process_spidermw_output_async"):  # from Scrapy 2.14 on
             processing = partial(_processing_async, pages, page, scraper._process_spidermw_output_async)
             of_page._process_spidermw_output_async = processing
-        await original(of_page, drawing(pages, page, result), request, response)
+        await original(of_page, drawing(page, result), request, response)
 
     return handle_spider_output_async
 
@@ -211,27 +211,25 @@ async def _processing_async(
         await original(output, response)
 
 
-def _drawing(pages: PagesInProgress, page: Page | None, outputs: Iterable[Any]) -> Iterator[Any]:
+def _drawing(page: Page | None, outputs: Iterable[Any]) -> Iterator[Any]:
     iterator = iter(outputs)
     while True:
         token = CURRENT.set(page)
         try:
             output = next(iterator)
         except StopIteration:
-            pages.set_processed(page)
             return
         finally:
             CURRENT.reset(token)
         yield output
 
 
-async def _drawing_async(pages: PagesInProgress, page: Page | None, outputs: AsyncIterator[Any]) -> AsyncIterator[Any]:
+async def _drawing_async(page: Page | None, outputs: AsyncIterator[Any]) -> AsyncIterator[Any]:
     while True:
         token = CURRENT.set(page)
         try:
             output = await outputs.__anext__()
         except StopAsyncIteration:
-            pages.set_processed(page)
             return
         finally:
             CURRENT.reset(token)

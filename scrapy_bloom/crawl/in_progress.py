@@ -81,12 +81,6 @@ class PagesInProgress:
         """Return whether *output* of the callback of *page* goes on; a request does."""
         return page is None or isinstance(output, Request) or self._takes_item(page, output)
 
-    @staticmethod
-    def set_processed(page: Page | None) -> None:
-        """Note that all output of the callback of *page* was taken."""
-        if page is not None:
-            page.is_processed = True
-
     def callback_raised(self, request: Request, exception: BaseException) -> None:
         """Note that the callback or errback of *request* raised *exception*. To Scrapy, CloseSpider is not an error."""
         if isinstance(exception, CloseSpider):

@@ -159,12 +159,16 @@ class SpiderChanges:
             is_filtered = stored is not None and not request.dont_filter
             body = stored or pickle.dumps({"url": request.url})
             page.changes = self._changes.page(self._of_request(request), digest, body, is_filtered=is_filtered)
+            is_again = self._store.is_resumed and bool(request.meta.get("is_start_request"))
+            page.changes.is_again = is_again and self._changes.is_of_this_cycle(page.changes)
         known: PageChanges = page.changes
         return known
 
     def takes(self, page: Page, item: Any) -> bool:
         """Return whether *item*, which *page* has given, is new or changed, and goes on to the pipelines."""
         ITEM.set(None)
+        if not ItemAdapter.is_item(item):  # Scrapy logs an error, unless it is None
+            return True
         options, kind, adapter = self._changes.options, type(item).__qualname__, ItemAdapter(item)
         ignored = {*options.ignore, options.field}
         try:
@@ -225,7 +229,7 @@ class SpiderChanges:
     def take(self, page: Page) -> None:
         """Take what is known of *page*, which is committed next."""
         is_answered = page.result.outcome is Outcome.ANSWERED
-        self._changes.take(self.of(page), is_answered=is_answered, is_processed=page.is_processed)
+        self._changes.take(self.of(page), is_answered=is_answered)
 
     def rows(self) -> Rows:
         """Return the rows of pages and items that the commit that begins writes."""

@@ -153,8 +153,6 @@ class Page(Transaction):
     """The request as it was stored; None: it is in memory only."""
     changes: Any = None
     """What :mod:`scrapy_bloom.crawl.changes` knows of it; None: nothing."""
-    is_processed: bool = False
-    """Whether all output of the callback was taken."""
     result: Result = UNKNOWN
     gave: list[tuple[str, Any]] = field(default_factory=list)
     """Copies of its items, each with the name of a feed in ``FEEDS``."""

@@ -16,7 +16,8 @@ CREATE TABLE IF NOT EXISTS page
     (id INTEGER PRIMARY KEY, cycle INTEGER, state INTEGER, size INTEGER, digest INTEGER, is_filtered INTEGER,
     request BLOB, validator TEXT);
 CREATE TABLE IF NOT EXISTS item
-    (id INTEGER PRIMARY KEY, page INTEGER, cycle INTEGER, change INTEGER, digests BLOB, earlier BLOB, label TEXT);
+    (id INTEGER PRIMARY KEY, page INTEGER, cycle INTEGER, change INTEGER, digests BLOB, earlier BLOB, label TEXT,
+    other INTEGER);
 CREATE TABLE IF NOT EXISTS cycle
     (number INTEGER PRIMARY KEY, began REAL, ended REAL, new INTEGER, changed INTEGER, same INTEGER, gone INTEGER,
     unknown INTEGER, pages INTEGER, not_modified INTEGER, bytes_saved INTEGER)
@@ -58,7 +59,7 @@ class PageRow(NamedTuple):
     cycle: int
     state: int
     size: int
-    """Bytes of its last body."""
+    """Bytes of its last body; of a page that is gone, the first cycle in which it was."""
     digest: int
     """Of its request and the code that processes it."""
     is_filtered: bool
@@ -86,11 +87,11 @@ class ItemRow(NamedTuple):
     """Digests of the cycle before; None if they were the same."""
     label: str
     """The key for people, beside the URL of the page."""
+    other: int | None
+    """The page that gave the item in an earlier cycle, and perhaps still does. None: :attr:`page` itself, or none."""
 
     def before(self, cycle: int) -> bytes:
-        """Return the digests that earlier cycles than *cycle* left; b"" if there are none, or the item was gone."""
-        if self.change % 4 == Change.GONE and self.cycle < cycle:
-            return b""
+        """Return the digests that earlier cycles than *cycle* left; b"" if there are none."""
         return self.digests if self.cycle < cycle or self.earlier is None else self.earlier
 
 
@@ -134,5 +135,5 @@ def write_rows(writer: sqlite3.Connection, rows: Rows) -> None:
         "is_filtered = max(is_filtered, excluded.is_filtered)",  # a retry is not filtered, and its first request was
         rows.pages,
     )
-    writer.executemany("REPLACE INTO item VALUES (?, ?, ?, ?, ?, ?, ?)", rows.items)
+    writer.executemany("REPLACE INTO item VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows.items)
     writer.executemany("UPDATE page SET validator = '' WHERE id = ?", [(id_,) for id_ in rows.in_full])

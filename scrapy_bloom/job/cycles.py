@@ -8,7 +8,7 @@ import zlib
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from scrapy_bloom.job.changes import SWEPT_AT_ONCE, Change, ItemRow, PageRow, PageState, unpacked
+from scrapy_bloom.job.changes import SWEPT_AT_ONCE, Change, ItemRow, PageRow, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,10 +29,14 @@ def item_of(database: Database, id_: int) -> ItemRow | None:
 
 
 def requests_before(database: Database, cycle: int, after: int | None) -> Sequence[tuple[int, bytes]]:
-    """Return id and stored request of filtered pages that *cycle* has not asked for, in order of id behind *after*."""
+    """Return id and stored request of filtered pages that *cycle* has not asked for, in order of id behind *after*.
+
+    A page that is gone is among them 1, 2, 4, 8, ... cycles later: a page that is not modified may lead to it still.
+    """
     return database.select(
-        "SELECT id, request FROM page WHERE id > ? AND cycle < ? AND state != ? AND is_filtered ORDER BY id LIMIT ?",
-        *(-(1 << 63) if after is None else after, cycle, PageState.GONE, SWEPT_AT_ONCE),
+        "SELECT id, request FROM page WHERE id > ? AND cycle < ? AND is_filtered "
+        "AND (state != 3 OR (? - size) & (? - size - 1) = 0) ORDER BY id LIMIT ?",
+        *(-(1 << 63) if after is None else after, cycle, cycle, cycle, SWEPT_AT_ONCE),
     )
 
 
@@ -72,10 +76,16 @@ _IS_SAME = f"{_KEPT} AND (item.cycle = :cycle OR {_PAGE.format('= 2')})"
 def end_cycle(database: Database, number: int) -> None:
     """Note which items are gone in cycle *number*, and its figures. Nothing is pending any more; may be repeated."""
     run = database.writer.execute
+    named = {"cycle": number}
+    same = "SELECT id FROM page WHERE state = 2 AND cycle = :cycle"
     run("BEGIN IMMEDIATE")
-    run(f"UPDATE item SET change = 4 * :cycle + 3 WHERE {_IS_GONE}", {"cycle": number})  # noqa: S608 - our own text
+    for of_item in ("other", "page"):
+        moved = f"SELECT {of_item} FROM item WHERE other IN ({same})"  # noqa: S608 - our own text
+        run(f"UPDATE page SET validator = '' WHERE id IN ({moved})", named)  # noqa: S608 - our own text
+    run(f"UPDATE item SET page = 0 WHERE other IN ({same})", named)  # noqa: S608 - our own text
+    run("UPDATE item SET other = NULL WHERE other NOT NULL")
+    run(f"UPDATE item SET change = 4 * :cycle + 3 WHERE {_IS_GONE}", named)  # noqa: S608 - our own text
     run("DELETE FROM item WHERE change % 4 = 3 AND change / 4 < ?", (number,))
-    run("DELETE FROM page WHERE state = 3 AND cycle < ?", (number,))
     run("COMMIT")
     cycle = figures_of(database, number)._replace(ended=time.time())
     run(f"REPLACE INTO cycle VALUES ({','.join('?' * len(cycle))})", cycle)  # noqa: S608 - places

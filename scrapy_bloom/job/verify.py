@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
+_COPIED_AS_THEY_ARE = ("failed", "figures", "page", "item", "cycle")
+"""Tables whose rows have no checksum."""
+
+
 @dataclass(frozen=True)
 class Problems:
     """What is wrong with a job, in sentences."""
@@ -145,7 +149,7 @@ def fix_job(jobdir: str | os.PathLike[str]) -> tuple[int, int]:
         for suffix in ("", "-wal", "-shm"):
             new_path.with_name(new_path.name + suffix).unlink(missing_ok=True)
         with closing(Database(new_path)) as new:
-            for table in ("note", "redo", "failed", "figures"):
+            for table in ("note", "redo", *_COPIED_AS_THEY_ARE):
                 _copy(old, new, table)
         with closing(Database(new_path)) as new:  # with its state
             noted = new.state
@@ -189,7 +193,7 @@ def _rows(connection: sqlite3.Connection, new: Database, table: str) -> Iterator
 def _copy(old: sqlite3.Connection, new: Database, table: str) -> None:
     new.writer.execute("BEGIN")
     for row in _rows(old, new, table):
-        if table in {"failed", "figures"} or unsealed(*row) is not None:
+        if table in _COPIED_AS_THEY_ARE or unsealed(*row) is not None:
             new.writer.execute(f"INSERT OR IGNORE INTO {table} VALUES ({','.join('?' * len(row))})", row)  # noqa: S608 - places
     new.writer.execute("COMMIT")
 

@@ -20,8 +20,12 @@ import pytest
 import scrapy
 from scrapy.crawler import CrawlerProcess
 from scrapy.exceptions import DropItem
+from scrapy.utils.test import get_crawler
 
 from scrapy_bloom.commands.command_line import main
+from scrapy_bloom.crawl.crawl import Crawl
+from scrapy_bloom.errors import SettingsError
+from scrapy_bloom.job.verify import fix_job
 from scrapy_bloom.signals import item_gone
 from tests.support.processes import PROCESSES
 
@@ -271,11 +275,16 @@ class Model:
         self.known: dict[str, tuple[int, str]] = {}
         """Price and page by sku."""
         self.asked_before: set[str] = set()
+        self.gone_since: dict[str, int] = {}
+        """The first cycle in which a page answered 404 or 410, of pages that did so last."""
+        self.number = 0
 
     def cycle(self, pages: Pages) -> tuple[Counter[tuple[str, int, str]], set[str]]:
         """Return what is told of items, and the skus that are gone."""
+        self.number += 1
         asked: set[str] = set()
         waiting = ["/", *self.asked_before]
+        waiting += [path for path, since in self.gone_since.items() if (self.number - since).bit_count() == 1]
         while waiting:
             path = waiting.pop()
             if path not in asked:
@@ -295,7 +304,10 @@ class Model:
         )
         gone = {sku for sku, (_, path) in self.known.items() if sku not in given and status[path] in {200, 404, 410}}
         self.known = {sku: entry for sku, entry in {**self.known, **given}.items() if sku not in gone}
-        self.asked_before = {path for path in asked if path != "/" and status[path] not in {404, 410}}
+        gone_pages = {path for path in asked if path != "/" and status[path] in {404, 410}}
+        self.asked_before = asked - {"/"} - gone_pages
+        since = {path: self.gone_since.get(path, self.number) for path in gone_pages}
+        self.gone_since = {path: cycle for path, cycle in self.gone_since.items() if path not in asked} | since
         return told, gone
 
 
@@ -474,3 +486,92 @@ def test_a_cycle_that_was_stopped_goes_on(tmp_path: Path, site: Site, capsys: py
     assert [(cycle["number"], bool(cycle["ended"]), cycle["gone"]) for cycle in cycles] == [(2, False, 0), (1, True, 0)]
     job.run()
     assert job.gone(capsys) == set("1234")
+
+
+class Refuses:
+    """A spider middleware that refuses /a and handles all exceptions, as long as there is a file named ``fail``."""
+
+    def process_spider_input(self, response: Any) -> None:
+        if response.url.endswith("/a") and Path("fail").exists():
+            raise ValueError("a page to solve a riddle on")
+
+    def process_spider_exception(self, response: Any, exception: Exception) -> list[Any] | None:
+        return [] if Path("fail").exists() else None
+
+
+class Fragile(Shop):
+    """Yields None, too, and fails on /b as long as there is a file named ``fail``."""
+
+    def parse(self, response: Any) -> Any:
+        yield None
+        if response.url.endswith("/b") and Path("fail").exists():
+            raise ValueError("an error")
+        yield from super().parse(response)
+
+
+def test_what_a_spider_middleware_handles_is_unknown(
+    tmp_path: Path, site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither a page that it refused nor an exception of the callback that it took care of says that items are gone."""
+    settings = {"SPIDER_MIDDLEWARES": {f"{__name__}.Refuses": 100}}
+    job = Job(tmp_path, site, spider="Fragile", settings=settings)
+    job.cycle(SHOP)
+    assert job.told().total() == 4
+    (tmp_path / "fail").touch()
+    empty = {path: replace(page, items={}) for path, page in SHOP.items()}
+    job.cycle(empty)
+    assert job.gone(capsys) == {"4"}
+    (tmp_path / "fail").unlink()
+    job.cycle(empty)
+    assert job.gone(capsys) == {"1", "2", "3"}
+
+
+def test_a_page_that_is_back_behind_a_list_that_is_the_same_is_found(tmp_path: Path, site: Site) -> None:
+    """A page that answered 404 is asked for again 1, 2, 4, ... cycles later. No page that is read leads to it."""
+    job = Job(tmp_path, site)
+    without = {path: page for path, page in SHOP.items() if path != "/c"}
+    for cycle in range(5):
+        job.cycle(without if cycle else SHOP)
+        assert site.asked() - 3 == (cycle != 4)
+    job.cycle(SHOP)
+    assert (site.full, job.told()["4", 4, "new"]) == ({"/c": 1}, 2)
+
+
+def test_an_item_that_a_second_page_gives_is_not_gone_with_it(
+    tmp_path: Path, site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first page answered 304 when the second gave it."""
+    job = Job(tmp_path, site)
+    job.cycle({**SHOP, "/d": Page()})
+    job.cycle({**SHOP, "/b": Page({"3": 3, "1": 1}, ("/c",))})
+    job.cycle(SHOP)
+    assert (job.gone(capsys), job.told().total()) == (set(), 4)
+    job.cycle({**SHOP, "/a": Page({"2": 2})})
+    assert job.gone(capsys) == {"1"}
+
+
+def test_a_start_page_that_a_second_run_asks_for_again_tells_its_items_once(tmp_path: Path, site: Site) -> None:
+    """In one cycle, whatever ``start()`` yields in each run."""
+    job = Job(tmp_path, site, settings={"CONCURRENT_REQUESTS": 1})
+    site.pages = {**SHOP, "/": Page({"0": 0}, SHOP["/"].links)}
+    job.run(CLOSESPIDER_PAGECOUNT=2)
+    job.run()
+    assert (site.full["/"], job.told()) == (2, {(sku, int(sku), "new"): 1 for sku in "01234"})
+
+
+def test_a_repair_keeps_what_the_last_cycle_knew(tmp_path: Path, site: Site) -> None:
+    """`verify --fix` copies pages, items and cycles."""
+    job = Job(tmp_path, site)
+    job.cycle(SHOP)
+    fix_job(tmp_path / "job")
+    job.cycle(SHOP)  # the rest of the first cycle, which is nothing
+    job.cycle(SHOP)
+    assert (job.told().total(), set(site.not_modified)) == (4, set(SHOP))
+
+
+def test_another_scheduler_is_an_error(tmp_path: Path) -> None:
+    """Only ours knows when a page is done."""
+    settings = {**SETTINGS, "JOBDIR": str(tmp_path), "SCHEDULER": "scrapy.core.scheduler.Scheduler"}
+    crawler = get_crawler(Shop, settings)
+    with pytest.raises(SettingsError, match=r"BLOOM_CHANGES.*SCHEDULER"):
+        Crawl.of(crawler).open()
