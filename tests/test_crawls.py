@@ -99,32 +99,6 @@ def test_a_crawl_interrupted_with_ctrl_c_is_resumed(tmp_path: Path) -> None:
     assert not outcome.lines("WARNING")
 
 
-def test_a_finished_job_begins_with_its_start_requests(tmp_path: Path) -> None:
-    """With nothing pending, the next run asks for the start page again, and for nothing that it has seen. The log says
-    so, and not in the first run.
-    """
-    settings = {**ADDON, "JOBDIR": str(tmp_path / "job")}
-    with Site({"/": ["/a"], "/a": []}) as site:
-        first = crawl(site, tmp_path, settings)
-        site.pages["/"] = ["/a", "/b"]
-        second = crawl(site, tmp_path, settings)
-        assert [outcome.log.count("had ended") for outcome in (first, second)] == [0, 1]
-        assert site.hits == {"/": 2, "/a": 1, "/b": 1}
-
-
-def test_a_retry_of_a_start_request_is_not_dropped(tmp_path: Path) -> None:
-    """A start page that fails is asked for again, in the first run and after a stop in a resumed one."""
-    settings = {**ADDON, "JOBDIR": str(tmp_path / "job"), "START": ["/held", "/broken"], "CONCURRENT_REQUESTS": 1}
-    with Site({"/held": [], "/broken": 503}) as site:
-        running = start(site, tmp_path, settings)
-        site.wait_for("/held")
-        running.signal(signal.SIGINT)
-        site.release.set()
-        running.finish()
-        crawl(site, tmp_path, settings)
-        assert site.hits == {"/held": 1, "/broken": 2}
-
-
 LEADS_ASTRAY: Pages = {
     "/go": "/landing",
     "/landing": ["/go", "/landing", "/a", "/old", "/loop", "/there"],
@@ -200,15 +174,6 @@ def test_failed_requests_are_listed_and_may_be_tried_again(tmp_path: Path, forge
         crawl(site, tmp_path, settings)
         again = {each for each in site.hits if each != "/" and "robots" not in each}
         assert again == ({*REASONS, "/redirect"} if forget else set())
-
-
-def test_a_callback_that_ends_the_crawl_has_not_failed(tmp_path: Path) -> None:
-    """CloseSpider is no error to Scrapy, and none to us."""
-    settings = {**ADDON, "JOBDIR": str(tmp_path / "job"), "CONCURRENT_REQUESTS": 1}
-    with Site({"/": ["/a", "/stops"], "/a": [], "/stops": ["/b"]}) as site:
-        outcome = crawl(site, tmp_path, settings)
-        assert inspect_job(tmp_path / "job").failed == ()
-    assert outcome.stats["finish_reason"] == "cancelled"
 
 
 def test_a_host_gets_as_many_pages_as_it_may(tmp_path: Path) -> None:

@@ -11,21 +11,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 from scrapy import Request
-from scrapy.settings import Settings
 
 from scrapy_bloom.commands.command_line import main
-from scrapy_bloom.commands.import_seen import import_into
 from scrapy_bloom.commands.terminal import OK, USAGE, WRONG
 from scrapy_bloom.filter.directory import open_filter
 from scrapy_bloom.fleet.takeover import ScrapyRedisFingerprinter
 from scrapy_bloom.url.fingerprint import fingerprint
-from tests.commands.conftest import asked_for
 from tests.fleet.servers import RedisServer
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.commands.conftest import Answer, Scrapy, Site
+    from tests.commands.conftest import Answer, Scrapy
 
 
 URLS = [f"http://a.example/{number}" for number in range(50)]
@@ -71,14 +68,6 @@ def test_standard_input_is_a_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert known(tmp_path) == FINGERPRINTS
 
 
-def test_what_scrapys_own_filter_knew_comes_first(tmp_path: Path) -> None:
-    """A crawl would take its requests.seen over only with an empty filter."""
-    (tmp_path / "requests.seen").write_bytes(BINARY)
-    (tmp_path / "list").write_text(URLS[0])
-    assert import_into(str(tmp_path), [str(tmp_path / "list")], Settings())["sources"][0]["new"] == 0
-    assert known(tmp_path) == FINGERPRINTS
-
-
 def test_lines_that_are_no_urls_are_findings(tmp_path: Path, answer: Answer) -> None:
     """Each is told with its line, and all others are imported."""
     (tmp_path / "list").write_bytes(b"what?\n" + LIST)
@@ -95,25 +84,6 @@ def test_what_cannot_be_read_is_one_line(tmp_path: Path, answer: Answer) -> None
     (tmp_path / "other").write_bytes(b"hello\nworld\n")
     code, error = answer("import", tmp_path / "job", tmp_path / "other")
     assert (code, str(tmp_path / "other") in error) == (USAGE, True)
-
-
-def test_a_job_in_use_is_left_alone(tmp_path: Path, answer: Answer) -> None:
-    """As long as a crawl has it open, nothing is added."""
-    (tmp_path / "list").write_bytes(LIST)
-    with open_filter(tmp_path / "job" / "requests.bloom") as chain:
-        assert answer("import", tmp_path / "job", tmp_path / "list")[0] == USAGE
-        assert len(chain) == 0
-
-
-def test_a_crawl_does_not_fetch_what_was_imported(tmp_path: Path, scrapy: Scrapy, site: Site) -> None:
-    """Pages in the list are duplicates from the first link on; the others are fetched, and the job is the crawl's."""
-    skipped = set(range(40, 80))
-    (tmp_path / "list").write_text("\n".join(f"{site.url}/{number}" for number in skipped))
-    assert scrapy("bloom", "import", tmp_path / "job", tmp_path / "list").returncode == OK
-    site.hits.clear()
-    crawled = scrapy("crawl", "books", "-s", f"JOBDIR={tmp_path / 'job'}")
-    assert crawled.returncode == OK, crawled.stderr
-    assert asked_for(site) == set(range(40))
 
 
 def test_a_crawl_of_scrapy_redis_is_taken_over(tmp_path: Path, scrapy: Scrapy) -> None:

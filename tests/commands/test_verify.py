@@ -10,12 +10,11 @@ import pytest
 
 from scrapy_bloom.commands.terminal import OK, USAGE, WRONG
 from scrapy_bloom.filter.lock import lock_directory
-from tests.commands.conftest import asked_for
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.commands.conftest import Answer, Scrapy, Site
+    from tests.commands.conftest import Answer
 
 
 def change(job: Path, statement: str) -> None:
@@ -83,21 +82,3 @@ def test_a_job_in_use_is_left_alone(job: Path, answer: Answer) -> None:
     with lock_directory(job / "requests.bloom"):
         code, error = answer("verify", job)
     assert (code, "process" in error) == (USAGE, True)
-
-
-def test_a_repaired_job_is_crawled_to_its_end(
-    job: Path,
-    scrapy: Scrapy,
-    answer: Answer,
-    site: Site,
-) -> None:
-    """Layers that were deleted for damage, as the advice says, cost fetches only, and a request that was given up is
-    found again by a link: every page is fetched."""
-    DAMAGES["a request"](job)
-    assert answer("verify", job, "--fix")[0] == OK
-    for path in (job / "requests.bloom").glob("layer-*"):
-        path.unlink()
-    site.hits.clear()
-    crawled = scrapy("crawl", "books", "-s", f"JOBDIR={job}")
-    assert crawled.returncode == OK, crawled.stderr
-    assert asked_for(site) == set(range(80))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dbm.dumb
 import json
-import re
 import signal
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,7 @@ from scrapy_bloom.filter.inspect import reading
 from scrapy_bloom.settings import BloomSettings
 from tests.support.crawls import ADDON, Pages, Site, crawl, start
 from tests.support.engine import SCRAPYS_SCHEDULER, Engine, PlainSpider, opened, snapshot
-from tests.support.killed_crawls import STARTS, CrawlOfSite, items_of, links_of, run, run_to_the_end
+from tests.support.killed_crawls import CrawlOfSite, run_to_the_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -107,43 +106,6 @@ def test_without_commits_pages_count_when_the_feeds_are_stored(shop: Site, tmp_p
     shop.forget_hits()
     crawl(shop, tmp_path, own)
     assert shop.hits == FIRST_RUN
-
-
-def reached_without(skipped: set[int], crawl: CrawlOfSite) -> set[int]:
-    """Return the pages to which the start pages lead when those in *skipped* are not fetched."""
-    found = todo = set(range(STARTS)) - skipped
-    while todo:
-        links = {int(link) for page in todo for link in re.findall(rb"/(\d+)", links_of(page, crawl.pages))}
-        todo = links - skipped - found
-        found = found | todo
-    return found
-
-
-@pytest.mark.slow
-def test_after_a_kill_no_page_is_known_whose_items_are_not_in_the_feed(tmp_path: Path) -> None:
-    """Killed before a step of a commit, and resumed: only pages are known whose items a commit holds. The run after
-    that, in the same job, fetches what gives no item, and the few whose keys the kill has cost."""
-
-    def delta_crawl(name: str, **changes: Any) -> CrawlOfSite:
-        own = {"BLOOM_DELTA": str(tmp_path / name / "delta"), "BLOOM_CAPACITY": 1_000}
-        return CrawlOfSite(tmp_path / name, settings=own, **changes)
-
-    dry = run_to_the_end(delta_crawl("dry", counts=True))
-    pages = range(dry.pages)
-    give_items = {page for page in pages if items_of(page)}
-    assert known(dry, pages) == give_items
-    steps = int((dry.directory / "steps").read_text())
-    crawls = [delta_crawl(f"killed-{part}", kill_at=steps * part // 5) for part in range(1, 5)]
-    killed = [each for each, ending in zip(crawls, run(crawls), strict=True) if ending]
-    assert len(killed) > len(crawls) / 2
-    for each in killed:
-        before = known(each, pages) if each.fetched() else set()
-        assert before <= each.finished()
-        run_to_the_end(each).check()
-        skipped, fetched = known(each, pages), len(each.fetched())
-        assert before <= skipped <= give_items
-        run_to_the_end(each)
-        assert set(each.fetched()[fetched:]) == reached_without(skipped, each)
 
 
 def test_a_page_whose_item_cannot_be_written_is_fetched_again(tmp_path: Path) -> None:

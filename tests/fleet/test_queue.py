@@ -72,14 +72,6 @@ def make(server: RedisServer) -> Iterator[Any]:
         connection.close()
 
 
-def test_a_url_is_enqueued_once_whoever_finds_it(make: Any) -> None:
-    """Two workers that find the same links enqueue each once; unfiltered ones each time."""
-    one, other = Worker(make(), "one"), Worker(make(), "other")
-    assert one.finish(link("a"), link("b"), link("a")).new == 2
-    assert other.finish(link("b"), link("c"), link("c", is_filtered=False)).new == 2
-    assert sorted(one.take()) == ["a", "b", "c"]
-
-
 def test_a_call_that_is_made_twice_counts_once(make: Any) -> None:
     """A worker whose answer got lost repeats the call, and nothing is enqueued, handed out or acknowledged twice."""
     queue = make()
@@ -128,17 +120,6 @@ def test_the_server_says_which_calls_of_a_killed_worker_it_took(make: Any) -> No
     journal = Settled(slow.token)
     Outbox(other.queue, journal).settle()
     assert journal.settled == [(1, []), (2, [0, 1]), (3, None)]
-
-
-def test_a_new_life_takes_over_what_the_last_one_held(make: Any) -> None:
-    """A worker that is killed and started under its name gets what it held at once."""
-    first = Worker(make(), "one")
-    first.finish(link("a"))
-    assert list(first.take()) == ["a"]
-    second = Queue(first.queue.server, "bloom:test")
-    second.begin()
-    second.join("new token", "one")
-    assert [entry for _, entry in second.take(0, "new token", 0, 5).requests] == [b"a"]
 
 
 def test_a_request_that_kills_its_worker_is_dead_lettered(make: Any) -> None:
@@ -295,14 +276,6 @@ def test_workers_with_other_rules_are_refused(make: Any) -> None:
     make(key_space="these rules").begin()
     with pytest.raises(UnusableError, match="those rules"):
         make(key_space="those rules").begin()
-
-
-def test_a_forgotten_url_is_new_once_more(make: Any) -> None:
-    """What failed and is forgotten is enqueued again when a link leads to it, once."""
-    worker = Worker(make(), "one")
-    worker.finish(link("a"))
-    worker.finish(forget=[print_of("a")])
-    assert [worker.finish(link("a")).new for _ in range(2)] == [1, 0]
 
 
 def test_urls_are_forgotten_with_their_layer(make: Any, server: RedisServer) -> None:

@@ -260,17 +260,6 @@ def test_a_cluster_shares_a_queue_among_its_nodes(make: Callable[..., FleetStore
             assert client.dbsize()
 
 
-def test_workers_share_what_is_pending(make: Callable[..., FleetStore]) -> None:
-    """What two workers find is fetched once, by either; both end."""
-    one, other = make(), make()
-    for name in "abc":
-        assert push(one, name)
-        assert push(other, name)
-        assert not push(one, name)
-    push(other, "d")
-    assert sorted(crawl(one, other)) == list("abcd")
-
-
 def test_a_page_in_hand_is_not_fetched_by_others(make: Callable[..., FleetStore]) -> None:
     """While one worker has a page in hand, others get nothing and do not end."""
     one, other = make(), make()
@@ -369,16 +358,6 @@ def test_what_was_forgotten_is_new_once(make: Callable[..., FleetStore]) -> None
     wait_until(lambda: one.commit() or one.commits, "the server has the link")
     push(other, "a")
     assert crawl(one, other) == ["a"]
-
-
-def test_with_a_secret_workers_share_what_only_a_pickle_can_hold(make: Callable[..., FleetStore]) -> None:
-    """With the secret, any worker gets a request that only a pickle can hold."""
-    one, other = (make(BLOOM_FLEET_SECRET="a secret of some length") for _ in "ab")
-    assert push(one, "a", meta={"part": Fraction(1, 3)})
-    one.close()
-    _, request = pop(other)
-    assert request.meta["part"] == Fraction(1, 3)
-    end(other, request)
 
 
 def test_an_entry_that_cannot_be_read_is_dead_lettered(make: Callable[..., FleetStore], server: RedisServer) -> None:

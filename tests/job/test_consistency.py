@@ -46,14 +46,6 @@ def test_another_spider_is_refused(job: Path) -> None:
         assert sorted(engine.drain()) == URLS
 
 
-def test_other_url_rules_are_refused(job: Path) -> None:
-    """Every URL would look new. The error names what has changed; with the old settings the job goes on."""
-    with pytest.raises(UnusableError, match="rules"):
-        Engine(job, {"BLOOM_URL_RULES": ["www"]})
-    with opened(job) as engine:
-        assert sorted(engine.drain()) == URLS
-
-
 def test_another_fingerprinter_is_refused(job: Path) -> None:
     """As with other rules; also in a finished job, whose pages would all be fetched again."""
 

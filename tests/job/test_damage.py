@@ -197,12 +197,6 @@ def test_an_older_copy_of_the_filter_is_shown_what_is_pending(moment: int, jobs:
     assert Counter(came) == Counter(job.pending)
 
 
-@pytest.mark.parametrize("moment", range(MOMENTS))
-def test_a_copy_of_the_whole_directory_goes_on_from_there(moment: int, jobs: list[Job]) -> None:
-    """What the filter knows and what is pending are of one moment."""
-    assert crawl(jobs[moment].copy("tried"))[0] == WHOLE
-
-
 def test_files_of_another_job_are_refused(jobs: list[Job], tmp_path: Path) -> None:
     """The database and the layers name each other."""
     other = begun(tmp_path, 50, 10, site="another")[-1]
@@ -222,13 +216,6 @@ def test_a_file_that_is_no_database_is_refused(content: bytes, jobs: list[Job]) 
     assert verify_job(job.directory)
     assert saves_what_is_whole(job) == "nothing to save"
     assert job.database.read_bytes() == content
-
-
-def test_an_empty_file_is_an_older_database(jobs: list[Job]) -> None:
-    """To SQLite it is a new database; the filter knows better."""
-    job = jobs[-1].copy("tried")
-    job.database.write_bytes(b"")
-    assert crawl(job) == (REFUSED, [])
 
 
 @pytest.mark.parametrize("pragma", ["user_version = 3", "application_id = 77"])

@@ -187,20 +187,3 @@ def test_a_loop_that_never_yields_waits_for_the_disk(slow_disk: None, tmp_path: 
         assert inspect_job(tmp_path).state.pending >= count - 2 * commits.COMMIT_ROWS
     with opened(tmp_path) as engine:
         assert len(engine.scheduler) == count
-
-
-def test_a_slow_commit_keeps_what_comes_meanwhile(slow_disk: None, tmp_path: Path) -> None:
-    """Pages that are found, handed out and done during a transaction are part of the next one."""
-    engine = Engine(tmp_path / "job")
-    engine.push(*[Request(f"http://site.example/{number}") for number in range(commits.COMMIT_ROWS)])
-    done = []
-    for number in range(50):
-        request = engine.fetch()
-        engine.end(request)
-        done.append(request.url)
-        engine.push(Request(f"http://site.example/later/{number}"))
-    engine.commit()
-    copy = engine.killed(tmp_path / "copy")
-    with opened(copy) as engine:
-        assert len(engine.scheduler) == commits.COMMIT_ROWS
-        assert not set(done) & set(engine.drain())

@@ -15,8 +15,7 @@ from scrapy.utils.request import fingerprint
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.filter.directory import open_filter
 from scrapy_bloom.job.database import NAME, Database
-from scrapy_bloom.job.stopped import stopped_job
-from scrapy_bloom.job.takeover import export_queue, import_seen, read_fingerprints
+from scrapy_bloom.job.takeover import export_queue, read_fingerprints
 from tests.support.engine import (
     BY_HOST,
     BY_PRIORITY,
@@ -131,19 +130,6 @@ def test_a_job_that_scrapy_was_killed_in_is_refused(tmp_path: Path, traces: str)
 KEYS = [fingerprint(Request(f"http://a.example/{n}")) for n in range(20)]
 TEXT = b"".join(key.hex().encode() + b"\n" for key in KEYS)
 BINARY = b"".join(len(key).to_bytes(2, "big") + key for key in KEYS)
-
-
-@pytest.mark.parametrize(
-    "content", [TEXT, TEXT.replace(b"\n", b"\r\n"), BINARY], ids=["text", "text of Windows", "binary"]
-)
-def test_fingerprints_of_every_scrapy_are_read(tmp_path: Path, content: bytes) -> None:
-    """Up to Scrapy 2.18 ``requests.seen`` is text, from 2.19 on binary; both are kept under another name."""
-    (tmp_path / "requests.seen").write_bytes(content)
-    with stopped_job(tmp_path, capacity=100) as (chain, database):
-        import_seen(tmp_path, chain, database)
-        assert all(key in chain for key in KEYS)
-        assert len(chain) == len(KEYS)
-    assert [path.name for path in tmp_path.glob("requests.seen*")] == ["requests.seen.imported"]
 
 
 @pytest.mark.parametrize("content", [TEXT, BINARY], ids=["text", "binary"])

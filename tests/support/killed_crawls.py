@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 import scrapy
 from scrapy.crawler import CrawlerProcess
 from scrapy.http import HtmlResponse
-from scrapy.utils.misc import load_object
 
 from scrapy_bloom.crawl import crawl as owner
 from scrapy_bloom.crawl.crawl import Crawl
@@ -49,8 +48,6 @@ class CrawlOfSite:
 
     directory: Path
     pages: int = 40
-    url: str = ""
-    """Of a server; without one, a downloader middleware has the pages."""
     settings: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.01
     """Between two commits."""
@@ -58,14 +55,6 @@ class CrawlOfSite:
     """Before which step the process kills itself; 0: never."""
     kill_page: int = 0
     """The process is killed instead of fetching its page of this number; 0: never."""
-    stop_page: int = 0
-    """The process gets Ctrl-C when it fetches its page of this number; 0: never."""
-    spiders: int = 1
-    """How many the process runs at once, each with its own job."""
-    is_plain: bool = False
-    """Whether Scrapy crawls alone."""
-    kill_after: float = 0
-    """Seconds after which it is ended by SIGALRM, which nobody handles; 0: never."""
     patience: int = 2_000
     """Times 2 ms that a page waits for a commit."""
     counts: bool = False
@@ -159,12 +148,6 @@ class CrawlOfSite:
         assert sorted(set(seen)) == list(range(self.pages))
 
 
-def crawl_with(directory: Path, files: dict[str, dict[str, Any]], **changes: Any) -> CrawlOfSite:
-    """Return a crawl whose feeds are these *files*, by their paths from *directory*."""
-    settings = {"FEEDS": {str(directory / name): options for name, options in files.items()}}
-    return CrawlOfSite(directory, settings={**settings, **changes.pop("settings", {})}, **changes)
-
-
 def items_of(page: int) -> int:
     return (page * 5 + 3) % 4
 
@@ -184,7 +167,7 @@ def run(crawls: Sequence[CrawlOfSite]) -> list[int]:
 
 
 def run_to_the_end(crawl: CrawlOfSite, **changes: Any) -> CrawlOfSite:
-    crawl = replace(crawl, kill_at=0, kill_after=0, kill_page=0, stop_page=0, **changes)
+    crawl = replace(crawl, kill_at=0, kill_page=0, **changes)
     assert run([crawl]) == [0]
     return crawl
 
@@ -220,16 +203,12 @@ class Pages:
             await self._next_commit(10_000)
         if count == self.crawl.kill_page:
             os.kill(os.getpid(), signal.SIGKILL)
-        if count == self.crawl.stop_page:
-            os.kill(os.getpid(), signal.SIGINT)
         page = int(request.url.rsplit("/", 1)[1])
         os.write(self._file, b"%d\n" % page)
         return HtmlResponse(request.url, body=links_of(page, self.crawl.pages))
 
     async def _next_commit(self, patience: int) -> None:
         """Let a commit end, if one does in a while: a crawl in memory would be over before the second."""
-        if self.crawl.is_plain:
-            return
         own = Crawl.of(self._crawler).store
         assert isinstance(own, JobStore)
         commits = own.commits
@@ -265,38 +244,19 @@ class SiteSpider(scrapy.Spider):
         return crawl
 
     async def start(self) -> AsyncIterator[Any]:
-        if self.settings["ITEM_OF_START"]:
-            yield {"page": -1, "item": 0}
-        for page in range(1 if self.settings["ONE_BY_ONE"] else STARTS):
-            yield scrapy.Request(
-                f"{self.crawl.url or 'http://site.test'}/{page}"
-            )  # asked for in each run, and filtered
+        for page in range(STARTS):
+            yield scrapy.Request(f"http://site.test/{page}")  # asked for in each run, and filtered
 
     async def parse(self, response: Any) -> AsyncIterator[Any]:
         page = int(response.url.rsplit("/", 1)[1])
         if hasattr(self, "state"):
             self.state.setdefault("pages", []).append(page)
-        count = self.settings.getdict("MANY").get(str(page), items_of(page))
-        make = load_object(self.settings["MAKE_ITEM"]) if self.settings["MAKE_ITEM"] else None
-        for item in range(0 if self.settings["NO_ITEMS"] else count):
-            yield {"page": page, "item": item} if make is None else make(page, item)
+        for item in range(items_of(page)):
+            yield {"page": page, "item": item}
             if self.settings["STRANGE_ITEM"] and not item:
                 yield {"page": page, "item": object()}
-        while str(page) in self.settings.getdict("MANY") and not self._has_written_items():
-            await asyncio.sleep(0.01)
-        if page == self.settings["MOVE_AT_PAGE"]:
-            feed = self.crawl.feed
-            if feed.exists():
-                feed.rename(feed.with_name("moved.jl"))
-        if not self.settings["ONE_BY_ONE"]:
-            for link in response.follow_all(css="a"):
-                yield link
-        elif page + 1 < self.crawl.pages:
-            yield response.follow(f"/{page + 1}")
-
-    def _has_written_items(self) -> bool:
-        with self.crawl.feed.open() as feed:
-            return sum(1 for _ in feed) > 10_000
+        for link in response.follow_all(css="a"):
+            yield link
 
     def closed(self, reason: str) -> None:
         (self.crawl.directory / "state").write_text(json.dumps(getattr(self, "state", {}).get("pages", [])))
@@ -327,12 +287,7 @@ def settings_of(crawl: CrawlOfSite) -> dict[str, Any]:
         "LOG_LEVEL": "INFO",
         "LOG_FILE": str(crawl.directory / "log"),
     }
-    if crawl.is_plain:
-        settings["EXTENSIONS_BASE"] = {"scrapy.extensions.feedexport.FeedExporter": 0}
-        for name in ("JOBDIR", "ADDONS", "DUPEFILTER_CLASS", "SCHEDULER"):
-            del settings[name]
-    if not crawl.url:
-        settings["DOWNLOADER_MIDDLEWARES"] = {Pages: 1}
+    settings["DOWNLOADER_MIDDLEWARES"] = {Pages: 1}
     return {**settings, **crawl.settings}
 
 
@@ -373,14 +328,9 @@ def crawl_here(fields: dict[str, Any]) -> None:
     commits.COMMIT_SECONDS = owner.TICK_SECONDS = crawl.seconds
     steps = Steps(crawl.kill_at)
     process = CrawlerProcess(settings_of(crawl))
-    for number in range(crawl.spiders):
-        crawler = process.create_crawler(SiteSpider)
-        if number:
-            crawler.settings.set("JOBDIR", f"{crawl.job}-{number}", "cmdline")
-        process.crawl(crawler)
+    process.crawl(SiteSpider)
     if crawl.kill_at or crawl.counts:
         steps.start()
-    signal.setitimer(signal.ITIMER_REAL, crawl.kill_after)
     process.start()
     sys.setprofile(None)
     if crawl.counts:

@@ -9,8 +9,8 @@ from hypothesis import given
 from w3lib.url import canonicalize_url as w3lib_canonicalize_url
 
 from scrapy_bloom.url import canonical
-from scrapy_bloom.url.canonical import SELF_CHECK_URLS, canonicalize_url, quick_canonical
-from tests.url.urlcases import ANY_URLS, NEAR_URLS, REAL_LOOKING, mutations, outcome, short_strings
+from scrapy_bloom.url.canonical import canonicalize_url, quick_canonical
+from tests.url.urlcases import ANY_URLS, NEAR_URLS, REAL_LOOKING, outcome, short_strings
 
 
 def assert_equal_to_w3lib(url: Any) -> None:
@@ -22,12 +22,6 @@ def test_nearly_all_real_looking_links_are_recognised() -> None:
     assert canonical.IS_FAST
     assert len(REAL_LOOKING) > 300
     assert sum(quick_canonical(url) is not None for url in REAL_LOOKING) / len(REAL_LOOKING) > 0.94
-
-
-def test_known_urls_get_the_canonical_form_of_w3lib() -> None:
-    """Every shipped URL has the canonical form that w3lib gives it."""
-    for url in (*REAL_LOOKING, *SELF_CHECK_URLS):
-        assert_equal_to_w3lib(url)
 
 
 @pytest.mark.parametrize(
@@ -69,31 +63,10 @@ def test_short_strings_of_risky_characters(base: str, alphabet: str, longest: in
     assert recognised > 0 or not base
 
 
-@given(NEAR_URLS)
-def test_urls_around_the_recognised_set(url: str) -> None:
-    """Whether or not a URL is recognised, its canonical form is w3lib's."""
-    assert_equal_to_w3lib(url)
-
-
-@given(ANY_URLS)
+@given(NEAR_URLS | ANY_URLS)
 def test_any_text(url: str) -> None:
     """Any text at all is canonicalized, or refused, as by w3lib."""
     assert_equal_to_w3lib(url)
-
-
-@pytest.mark.parametrize("count", [10_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
-def test_wounded_real_looking_urls(count: int) -> None:
-    """Real-looking URLs with random damage have w3lib's canonical form; those recognised need no escape in JSON."""
-    recognised = 0
-    for url in mutations(count, seed=20260101):
-        answer = quick_canonical(url)
-        if answer is not None:
-            recognised += 1
-            assert answer == outcome(w3lib_canonicalize_url, url), ascii(url)
-            assert answer.isascii(), ascii(url)
-            assert answer.isprintable(), ascii(url)
-            assert not set(answer) & set(' "\\'), ascii(url)
-    assert recognised > count * 0.3
 
 
 def test_every_escape_in_a_path_and_in_a_query() -> None:
@@ -117,14 +90,6 @@ def test_every_character_everywhere() -> None:
     for character in map(chr, range(256)):
         for place in PLACES:
             assert_equal_to_w3lib(place.replace("{}", character))
-
-
-def test_ports() -> None:
-    """Ports are kept, normalized or refused as by w3lib, leading zeros and empty ports included."""
-    for port in (0, 1, 9, 10, 80, 443, 9999, 10000, 59999, 60000, 64999, 65000, 65535, 65536, 99999, 100000):
-        for text in (f":{port}", f":0{port}", f":{port}x", f":{port}:", f":-{port}", ":"):
-            for rest in ("", "/", "/a?b=1", "?b", "#c"):
-                assert_equal_to_w3lib(f"http://a{text}{rest}")
 
 
 SUBTLE_CHANGES = {
@@ -200,34 +165,3 @@ for name, change in {SUBTLE_CHANGES!r}.items():
 w3lib.url.canonicalize_url = real
 assert import_again() == "" and fingerprint.IS_FAST
 """)
-
-
-def test_the_self_check_walks_every_line_of_the_fast_path() -> None:
-    """The self-check's URLs run every line that makes a canonical URL, but for that for the ";" of an old w3lib."""
-    output = in_fresh_python("""
-from pathlib import Path
-source = Path(canonical.__file__).read_text()
-lines = source.splitlines()
-def codes(code):
-    for constant in code.co_consts:
-        if hasattr(constant, "co_code"):
-            yield constant
-            yield from codes(constant)
-every = set()
-for code in codes(compile(source, canonical.__file__, "exec")):
-    if code.co_name not in ("canonicalize_url", "agrees", "<lambda>", "_first_difference"):
-        every |= {line for _, _, line in code.co_lines() if line and line != code.co_firstlineno}
-done = set()
-def trace(frame, event, argument):
-    if frame.f_code.co_filename != canonical.__file__:
-        return None
-    done.add(frame.f_lineno)
-    return trace
-sys.settrace(trace)
-importlib.reload(canonical)
-sys.settrace(None)
-assert len(every) > 30
-for line in sorted(every - done):
-    print(lines[line - 1].strip())
-""")
-    assert output.splitlines() in ([], ['query = query.replace(";", "&")'])

@@ -3,11 +3,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import scrapy
 from hypothesis import given
 from hypothesis import strategies as st
 from scrapy import Request
-from scrapy.http import JsonRequest, XmlRpcRequest
 from scrapy.utils.request import RequestFingerprinter as ScrapyRequestFingerprinter
 from scrapy.utils.request import fingerprint as scrapy_fingerprint
 from scrapy.utils.test import get_crawler
@@ -115,31 +113,6 @@ def test_classes_methods_bodies_and_meta(request_class: type[Request]) -> None:
                             url, method=method, body=body, meta=meta
                         )
                     )
-
-
-# Scrapy 2.16 alone deprecates it.
-@pytest.mark.filterwarnings("ignore:scrapy.http.FormRequest is deprecated")
-@pytest.mark.parametrize(
-    "make_request",
-    [
-        lambda: scrapy.FormRequest(URL, formdata={"k": "v", "q": ["1", "\u00fc"]}),
-        lambda: scrapy.FormRequest(URL, method="GET", formdata={"k": "v"}),
-        lambda: JsonRequest(URL, data={"k": ["v", None, "\u00fc"]}),
-        lambda: JsonRequest(URL),
-        lambda: XmlRpcRequest(URL, methodname="m", params=("p",)),
-        lambda: Request.from_curl("curl 'http://example.com/?b&a' -X PUT --data-raw 'x'"),
-        lambda: Request(URL, headers={"A": "b"}, cookies={"c": "d"}, priority=3, flags=["f"], cb_kwargs={"k": 1}),
-        lambda: Request(URL, encoding="cp1252", body="\u00fc"),
-        lambda: Request("http://example.com/?q=\u00fc", encoding="cp1252"),
-        lambda: Request("http://example.com/?q=\u65e5\u672c", encoding="shift_jis"),
-        lambda: Request(URL).replace(url="http://example.com/?z&y", method="DELETE"),
-        *[lambda url=url: Request(url) for url in ("data:,x?b&a", "ftp://a/?b&a#f", "s3://bucket/key?b&a")],
-        lambda: Request("file:///tmp/a%41?b&a"),
-    ],
-)
-def test_scrapys_own_kinds_of_requests(make_request: Callable[[], Request]) -> None:
-    """Forms, JSON, XML-RPC, cURL commands, other encodings and other schemes have Scrapy's fingerprints."""
-    assert_equal_to_scrapy(make_request)
 
 
 @pytest.mark.parametrize("method", [b"GET", b"\xff", None, 7, "G\ud800T"])

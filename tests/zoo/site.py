@@ -85,36 +85,17 @@ class Site:
             return STATIC[kind](number)
         if kind == "r":
             return behave(rest[0], number if number != "form" else form["n"][0], hit)
-        if kind == "login" and "account" in form:
-            return 302, {"Location": "/profile", "Set-Cookie": f"account={form['account'][0]}; Path=/"}, ""
         if kind == "login":
             return 200, {**HTML, "Set-Cookie": f"sid={self.session}; Path=/"}, "<p>welcome"
-        if kind == "profile":
-            return 200, HTML, f"<h1>{cookies.partition('account=')[2]}</h1>"
         if kind == "private" and f"sid={self.session}" not in cookies:
             return 200, HTML, "<p>please log in"
         if kind == "flaky" and hit % 2:
             return 503, HTML, "busy"
-        if kind == "search":  # which page of the form's results is in the body
-            page = int(form.get("page", ["0"])[0])
-            if hit % 2 and "busy" in form:
-                return 503, HTML, "busy"
-            more = f"<i class=next>{page + 1}</i>" if page < 7 else ""
-            return 200, HTML, "".join(f"<b>{page * 5 + i}</b>" for i in range(5)) + more
         if kind == "task":
             return 200, HTML, f"<h1>{headers.get('x-task', '')}</h1>"
-        if kind in {"robots.txt", "sitemap.xml"}:
-            return self._for_robots(kind, headers.get("host", ""))
-        return 200, HTML, f"<h1>{number}</h1>"
-
-    @staticmethod
-    def _for_robots(kind: str, host: str) -> Answer:
         if kind == "robots.txt":
-            text = f"User-agent: *\nDisallow: /item/3\nSitemap: http://{host}/sitemap.xml\n"
-            return 200, {"Content-Type": "text/plain"}, text
-        places = "".join(f"<url><loc>http://{host}/item/{i}</loc></url>" for i in range(ITEMS))
-        sitemap = f'<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">{places}</urlset>'
-        return 200, {"Content-Type": "application/xml"}, sitemap
+            return 200, {"Content-Type": "text/plain"}, "User-agent: *\nDisallow: /item/3\n"
+        return 200, HTML, f"<h1>{number}</h1>"
 
 
 def _links(targets: object) -> str:
@@ -126,8 +107,6 @@ STATIC = {
     "list": lambda n: (200, HTML, _links(f"/item/{i}" for i in range(int(n) * 10, int(n) * 10 + 10))),
     "ring": lambda n: (200, HTML, f"<h1>{n}</h1>" + _links(f"/ring/{i}" for i in range(ITEMS))),
     "next": lambda n: (200, HTML, f"<h1>{n}</h1>" + _links([f"/next/{int(n) + 1}"] if int(n) < ITEMS else [])),
-    "moved": lambda n: (302, {"Location": f"/item/{n}"}, ""),
-    "home": lambda _: (302, {"Location": "/"}, ""),
     "gone": lambda _: (404, HTML, "gone"),
     "shut": lambda _: (503, HTML, "closed for ever"),
     "dead": lambda _: (0, {}, ""),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import datetime
 import io
@@ -11,7 +10,6 @@ from typing import Any
 import attrs
 import scrapy
 from itemadapter import ItemAdapter
-from scrapy.exceptions import DropItem
 from scrapy.exporters import JsonLinesItemExporter
 
 from tests.zoo.spiders import ZooSpider, path_of
@@ -97,25 +95,6 @@ class TypesAndFiles(ZooSpider):
     def parse_item(self, response: Any) -> Any:
         page = path_of(response)
         yield from (Book(page=page, price=3), Pen(page), Lamp(page), {"page": page})
-
-
-class Work:
-    """Item pipeline: awaits, drops, replaces and changes items."""
-
-    async def process_item(self, item: Any, spider: Any = None) -> Any:
-        await asyncio.sleep(0.01)
-        number = int(item["page"].rpartition("/")[2])
-        if number % 5 == 0:
-            raise DropItem("every fifth")
-        item["seen_by"] = "pipeline"
-        return Pen(item["page"]) if number % 3 == 0 else item
-
-
-class Piped(ZooSpider):
-    """Pipelines have the last word."""
-
-    name = "piped"
-    custom_settings = {"ITEM_PIPELINES": {f"{HERE}.Work": 300}}
 
 
 class FailingPipeline:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from scrapy.linkextractors import LinkExtractor
-from scrapy.spiders import CrawlSpider, Rule, SitemapSpider
+from scrapy.spiders import CrawlSpider, Rule
 
 from tests.zoo.spiders import Lists, path_of
 
@@ -25,46 +25,6 @@ class FirstPageByRule(CrawlSpider):
         yield {"page": response.css("h1::text").get()}
 
 
-class LinkTexts(CrawlSpider):
-    """The text of the link, which CrawlSpider leaves in meta, becomes part of the item."""
-
-    name = "link-texts"
-    failed = 0
-    rules = [
-        Rule(LinkExtractor(allow="/list/")),
-        Rule(LinkExtractor(allow="/item/"), callback="parse_item", process_request="ask"),
-    ]
-
-    def __init__(self, base: str = "", **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.start_urls = [f"{base}/"]
-
-    def ask(self, request: Any, response: Any) -> Any:
-        request.meta["list"] = path_of(response)
-        return request
-
-    def parse_item(self, response: Any) -> Any:
-        yield {"page": path_of(response), "text": response.meta["link_text"], "list": response.meta["list"]}
-
-
-class BySitemap(SitemapSpider):
-    """A sitemap that robots.txt names, under several rules."""
-
-    name = "by-sitemap"
-    failed = 0
-    sitemap_rules = [("/item/1", "parse_one"), ("/item/", "parse")]
-
-    def __init__(self, base: str = "", **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.sitemap_urls = [f"{base}/robots.txt"]
-
-    def parse(self, response: Any) -> Any:
-        yield {"page": path_of(response)}
-
-    def parse_one(self, response: Any) -> Any:
-        yield {"page": path_of(response), "one": True}
-
-
 class ObeysRobots(Lists):
     """robots.txt forbids a third of the pages, which have not failed; the spider learns of them by its errback."""
 
@@ -78,17 +38,6 @@ class ObeysRobots(Lists):
 
     def refused(self, failure: Any) -> Any:
         yield {"refused": path_of(failure.request), "why": failure.type.__name__}
-
-
-class OnDomain(Lists):
-    """Links that lead elsewhere are not followed, unless they are unfiltered."""
-
-    name = "on-domain"
-    allowed_domains = ["127.0.0.1"]
-
-    def parse_item(self, response: Any) -> Any:
-        yield self.item(response)
-        yield response.follow(response.url.replace("127.0.0.1", "localhost"), self.parse_item)
 
 
 class ThroughCache(Lists):

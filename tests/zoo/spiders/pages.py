@@ -31,25 +31,6 @@ class NestedClosures(ZooSpider):
         yield response.follow(f"/last/{i}", self.parse_item)
 
 
-class ItemsOneByOne(ZooSpider):
-    """Lists whose item pages add to one dict, passed on in meta, and yield it as it is then."""
-
-    name = "one-by-one"
-
-    def parse(self, response: Any) -> Any:
-        for i in range(ITEMS // 3):
-            yield response.follow(f"/item/{i}", self.parse_item, meta={"item": {}})
-
-    def parse_item(self, response: Any) -> Any:
-        item = response.meta["item"]
-        number = path_of(response).rpartition("/")[2]
-        item[path_of(response).split("/")[1]] = number
-        yield item
-        for old, new in (("item", "price"), ("price", "stock")):
-            if f"/{old}/" in response.url:
-                yield response.follow(f"/{new}/{number}", self.parse_item, meta={"item": dict(item)})
-
-
 class PartsOfItem(ZooSpider):
     """An item is collected from three pages, in cb_kwargs, with dates and decimals."""
 
@@ -68,16 +49,6 @@ class PartsOfItem(ZooSpider):
 
     def parse_stock(self, response: Any, part: dict[str, Any]) -> Any:
         yield {"page": path_of(response), "day": part["day"], "price": part["price"], "tags": len(part["tags"])}
-
-
-class Priorities(ZooSpider):
-    """Priorities from the site, which are no small numbers."""
-
-    name = "priorities"
-
-    def parse(self, response: Any) -> Any:
-        for i in range(ITEMS):
-            yield response.follow(f"/item/{i}", self.parse_item, priority=(-1) ** i * i**5)
 
 
 class OddDepth(ZooSpider):
@@ -108,22 +79,6 @@ class OddMeta(ZooSpider):
                 7: "a number as a key",
             }
             yield response.follow(f"/item/{i}", self.parse_item, meta=meta)
-
-
-class Errbacks(ZooSpider):
-    """Errbacks that are closures, and ask elsewhere."""
-
-    name = "errbacks"
-    custom_settings = {"RETRY_TIMES": 1}
-    failed = ITEMS // 2
-
-    def parse(self, response: Any) -> Any:
-        for i in range(ITEMS // 2):
-            yield response.follow(f"/dead/{i}", self.parse_item, errback=lambda _, i=i: self.ask_elsewhere(i))
-
-    def ask_elsewhere(self, i: int) -> Any:
-        yield {"failed": i}
-        yield scrapy.Request(f"{self.base}/item/{i}", self.parse_item, dont_filter=True)
 
 
 class Gathering(ZooSpider):

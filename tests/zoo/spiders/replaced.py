@@ -6,9 +6,7 @@ from typing import Any
 
 import scrapy
 from scrapy.exceptions import CloseSpider
-from scrapy.http import FormRequest
 
-from tests.zoo.site import ITEMS
 from tests.zoo.spiders import Lists, ZooSpider, path_of
 
 HERE = "tests.zoo.spiders.replaced"
@@ -53,15 +51,6 @@ class CopiedRequest:
         return response.replace(request=request.copy())
 
 
-class OwnAnswer:
-    """Downloader middleware: answers from a store of its own, so that nothing is asked for."""
-
-    def process_request(self, request: Any, spider: Any = None) -> Any:
-        if "/item/1" in request.url:
-            return scrapy.http.HtmlResponse(request.url, body=b"<h1>of the store</h1>", request=request)
-        return None
-
-
 class RenderedElsewhere(Lists):
     """A render service under another address, whose requests are filtered; with BLOOM_FORGET_FAILED the crawl ends."""
 
@@ -86,39 +75,6 @@ class Copies(Lists):
 
     name = "copies"
     custom_settings = _with("CopiedRequest")
-
-
-class FromStore(Lists):
-    """A third of the pages come from a store."""
-
-    name = "from-store"
-    custom_settings = _with("OwnAnswer")
-
-
-class Search(ZooSpider):
-    """Several POST requests to one URL, each of which is answered 503 at first."""
-
-    name = "search"
-
-    def parse(self, response: Any) -> Any:
-        for page in range(8):
-            yield FormRequest(self.base + "/search", formdata={"page": str(page), "busy": ""}, callback=self.parse_page)
-            yield FormRequest(self.base + "/search", formdata={"page": str(page)}, callback=self.parse_page)
-
-    def parse_page(self, response: Any) -> Any:
-        for number in response.css("b::text").getall():
-            yield {"number": number}
-
-
-class NextOfForm(ZooSpider):
-    """Page after page of a form's results by POST, unfiltered."""
-
-    name = "next-of-form"
-
-    def parse(self, response: Any) -> Any:
-        yield from ({"number": number} for number in response.css("b::text").getall())
-        for page in response.css("i.next::text").getall() or ["0"] * (not response.css("b")):
-            yield FormRequest(self.base + "/search", formdata={"page": page}, dont_filter=True)
 
 
 class Failing(ZooSpider):
@@ -150,44 +106,6 @@ class CloseAtPrice(ZooSpider):
         if response.url.endswith("/20"):
             raise CloseSpider("price")
         yield from response.follow_all(css="a[href*=next]")
-
-
-def inline(method: Any) -> Any:
-    """Let *method*, a generator, get the response of each request that it yields, as scrapy-inline-requests does."""
-
-    def callback(self: Any, response: Any) -> Any:
-        return _go_on(method(self, response), None)
-
-    return callback
-
-
-def _go_on(generator: Any, response: Any) -> Any:
-    try:
-        output = generator.send(response)
-        while not isinstance(output, scrapy.Request):
-            yield output
-            output = next(generator)
-    except StopIteration:
-        return
-    yield output.replace(callback=lambda answer: _go_on(generator, answer))
-
-
-class InlineRequests(ZooSpider):
-    """A callback that reads like one page and makes three requests."""
-
-    name = "inline"
-
-    def parse(self, response: Any) -> Any:
-        for i in range(ITEMS // 2):
-            yield response.follow(f"/item/{i}", self.parse_item)
-
-    @inline
-    def parse_item(self, response: Any) -> Any:
-        number = path_of(response).rpartition("/")[2]
-        price = yield response.follow(f"/price/{number}")
-        yield {"price": path_of(price)}
-        stock = yield response.follow(f"/stock/{number}", dont_filter=True)
-        yield {**self.item(response), "price": path_of(price), "stock": path_of(stock)}
 
 
 class Output:

@@ -69,25 +69,6 @@ class Relogin(ZooSpider):
             yield {"page": "not logged in"}
 
 
-class Accounts(ZooSpider):
-    """Each account logs in, unfiltered, and is redirected to the same profile: the redirect is unfiltered, too."""
-
-    name = "accounts"
-    may_repeat = AGAIN
-    skip = NO_FLEET  # each worker has its own cookies
-
-    async def start(self) -> Any:
-        for i in range(ITEMS):
-            form: Any = {"formdata": {"account": str(i)}, "meta": {"cookiejar": i}, "dont_filter": True}
-            yield FormRequest(self.base + "/login", **form)
-
-    def parse(self, response: Any) -> Any:
-        if account := response.css(
-            "h1::text"
-        ).get():  # its cookies are gone if an interruption came before the redirect
-            yield {"account": account}
-
-
 class Todo(ZooSpider):
     """start() yields what a table lists at that time: one URL, tasks that differ in a header, unfiltered."""
 
@@ -123,17 +104,6 @@ class Poller(ZooSpider):
         yield {"poll": poll}
         if poll < ITEMS:
             yield response.follow("/poll", cb_kwargs={"poll": poll + 1}, dont_filter=True)
-
-
-class Chain(ZooSpider):
-    """Each page leads to the next one: a single request is pending at any time."""
-
-    name = "chain"
-
-    def parse(self, response: Any) -> Any:
-        yield self.item(response)
-        yield response.follow("/next/0")
-        yield from response.follow_all(css="a[href*=next]")
 
 
 class StartList(ZooSpider):
@@ -175,63 +145,8 @@ class ChangedStartList(StartList):
         return [f'{{"page": "/item/new{n}"}}' for n in (0, 5)[: runs - 1]]
 
 
-class SameStartUrls(StartList):
-    """A list of start URLs in which each stands twice: Scrapy fetches each twice."""
-
-    name = "same-start-urls"
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.start_urls = self.start_urls[:15] * 2
-
-
-class StartIsRedirected(HomeForCookies):
-    """The start URL redirects to the home page, which its own links lead to again, filtered."""
-
-    name = "start-is-redirected"
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.start_urls = [f"{self.base}/home"]
-
-
-class ShortLinks(ZooSpider):
-    """Short links that redirect, filtered, beside the long ones: one item for each page."""
-
-    name = "short-links"
-    hits_vary = "of two addresses of a page, the first one counts"
-
-    def parse(self, response: Any) -> Any:
-        for i in range(ITEMS):
-            yield response.follow(f"/moved/{i}", self.parse_item, priority=i % 3)
-            yield response.follow(f"/item/{i}", self.parse_item)
-
-
-class UnfilteredShortLinks(ZooSpider):
-    """The same, unfiltered: each address gives an item."""
-
-    name = "unfiltered-short-links"
-
-    def parse(self, response: Any) -> Any:
-        for i in range(ITEMS // 2):
-            yield response.follow(f"/moved/{i}", self.parse_item, dont_filter=True)
-            yield response.follow(f"/item/{i}", self.parse_item, dont_filter=True)
-            yield response.follow(f"/item/{i}", self.parse_item)
-
-
-class SlowStart(ZooSpider):
-    """start() waits between its filtered requests, as if it read a database."""
-
-    name = "slow-start"
-
-    async def start(self) -> Any:
-        for i in range(ITEMS):
-            yield scrapy.Request(f"{self.base}/item/{i}", self.parse_item)
-            await asyncio.sleep(0.02)
-
-
-class ItemsOfStart(SlowStart):
-    """start() yields an item, too."""
+class ItemsOfStart(ZooSpider):
+    """start() yields an item, too, and waits between its filtered requests, as if it read a database."""
 
     name = "items-of-start"
     skip = NO_FLEET  # each worker runs start()
@@ -239,8 +154,9 @@ class ItemsOfStart(SlowStart):
 
     async def start(self) -> Any:
         yield {"page": "of start"}
-        async for request in super().start():
-            yield request
+        for i in range(ITEMS):
+            yield scrapy.Request(f"{self.base}/item/{i}", self.parse_item)
+            await asyncio.sleep(0.02)
 
 
 class Batches(ZooSpider):
@@ -283,16 +199,3 @@ class Remembers(ZooSpider):
         if path_of(response) not in done:
             done.add(path_of(response))
             yield self.item(response)
-
-
-class Recent(ZooSpider):
-    """One address, unfiltered, many times: the callback is told what to make of it."""
-
-    name = "recent"
-
-    def parse(self, response: Any) -> Any:
-        for hour in range(ITEMS):
-            yield response.follow("/recent", self.parse_hour, dont_filter=True, cb_kwargs={"hour": hour})
-
-    def parse_hour(self, response: Any, hour: int) -> Any:
-        yield {"hour": hour}
