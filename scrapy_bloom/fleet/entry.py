@@ -80,12 +80,8 @@ class Entries:
     """Reads and writes the requests of *spider*; with *secret*, also requests that only a pickle can hold."""
 
     def __init__(self, spider: Spider | None, secret: str | None = None) -> None:
-        self._spider = spider
+        self.spider = spider
         self._key = secret.encode() if secret else None
-
-    def unsigned(self) -> Entries:
-        """Return the same without a secret."""
-        return Entries(self._spider)
 
     def write(self, request: Request) -> bytes:
         """Return the entry of *request*.
@@ -110,7 +106,7 @@ class Entries:
 
     def _kept(self, request: Request) -> dict[Any, Any]:
         """Return what of *request* does not have its default value."""
-        fields = attributes_of(request, self._spider)
+        fields = attributes_of(request, self.spider)
         is_plain = "_class" not in fields  # another class may have other defaults
         return {
             _NUMBERS.get(name, name): value
@@ -129,7 +125,7 @@ class Entries:
             fields = self._fields(entry)
             named_fields = {_FIELDS[name] if isinstance(name, int) else name: value for name, value in fields.items()}
             _check_class(named_fields.get("_class"))
-            request = request_from_dict(named_fields, spider=self._spider)
+            request = request_from_dict(named_fields, spider=self.spider)
             if self._key is None:
                 check_address(request)
         except Exception as error:  # msgpack, requests and callbacks raise many
@@ -163,7 +159,7 @@ class Entries:
 
         """
         try:
-            if (make := getattr(self._spider, "make_request_from_data", None)) is not None:
+            if (make := getattr(self.spider, "make_request_from_data", None)) is not None:
                 made = make(pushed)
                 return [] if made is None else [made] if isinstance(made, Request) else list(made)
             text = pushed.decode().strip()

@@ -298,7 +298,7 @@ class LeaseClient:
         with self._lock:
             was_over = self._shards.is_over
             self._shards.is_over = is_empty and not self._outbox
-            has_news = taken or self.start_ticket is not None or self._shards.is_over != was_over
+            has_news = taken or self._shards.is_over != was_over
         if has_news:
             self._news()
         if taken:
@@ -338,8 +338,9 @@ class LeaseClient:
         newest, number = self._shards.newest[shard], self._outbox.answered[shard]
         token = self._outbox.token
         answer = self._queue.take(shard, token, newest, most, later, number=number, can_start=self.can_start)
-        if answer.starts:
+        if answer.starts and (self.start_ticket is None or self.start_ticket.token != token):
             self.start_ticket = Ticket(0, START, "", token)
+            self._news()
         self._shards.note(shard, answer, has_asked=most > 0)
         with self._lock:
             self._in_hand.take(answer.requests)

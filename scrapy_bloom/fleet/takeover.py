@@ -18,7 +18,7 @@ from scrapy.utils.httpobj import urlparse_cached
 from w3lib.url import canonicalize_url
 
 from scrapy_bloom.errors import UnusableError
-from scrapy_bloom.fleet.entry import PLAIN, packed
+from scrapy_bloom.fleet.entry import PLAIN, Entries, packed
 from scrapy_bloom.fleet.messages import Link, QueueLane
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.settings import BaseSettings
 
-    from scrapy_bloom.fleet.entry import Entries
     from scrapy_bloom.fleet.queue import Queue
     from scrapy_bloom.fleet.server import Server
 
@@ -127,7 +126,7 @@ def _take_requests(
 ) -> None:
     """Enqueue the requests in *batches*, each of which has a fingerprint here by which it is taken over once."""
     times: Counter[bytes] = Counter()
-    unsigned = entries.unsigned()
+    unsigned = Entries(entries.spider)
     for batch in batches:
         links: list[Link] = []
         for body in batch:
