@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from scrapy import Request
@@ -19,6 +20,7 @@ class StartLease:
     def __init__(self, client: LeaseClient) -> None:
         self._client = client
         self._used: set[Ticket] = set()  # leases under which start() was run
+        self._since = 0.0
         self.page: Page | None = None
         """None: start() does not run here."""
 
@@ -30,7 +32,16 @@ class StartLease:
     def begin(self) -> Page:
         """Return the page that the output of start() belongs to; :meth:`end` follows when start() has ended."""
         self._used.add(self._ticket())
-        self.page = Page(Request("data:,"), "", result=ANSWERED)
+        # What it leads to is acknowledged without it: start() may run for as long as the crawl.
+        self.page = Page(Request("data:,"), "", result=ANSWERED, is_split=True)
+        self._since = time.monotonic()
+        return self.page
+
+    def page_with_old_items(self, seconds: float) -> Page | None:
+        """Return the page if it has items, and *seconds* have gone by since it began, or was returned last."""
+        if self.page is None or not self.page.gave or time.monotonic() < self._since + seconds:
+            return None
+        self._since = time.monotonic()
         return self.page
 
     def end(self) -> Ticket:

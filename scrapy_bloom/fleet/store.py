@@ -164,7 +164,7 @@ class FleetStore:
         except ValueError as error:
             self._keep_in_memory(Page(request, "", fingerprint=fingerprint), error, parent)
             return False
-        if fingerprint is None and parent is not None and len(parent.held) < MOST_HELD:
+        if fingerprint is None and parent is not None and not parent.is_split and len(parent.held) < MOST_HELD:
             self._hold(parent, link)
         else:
             self._client.send(link, is_root=parent is self.start.page or not self._comes_again(parent))
@@ -242,12 +242,14 @@ class FleetStore:
 
     def _release(self) -> None:
         """Send what pages in progress have held for long: they may wait for it."""
-        latest = time.monotonic_ns() - LONGEST_SECONDS * 1e9
+        latest = time.monotonic_ns() - LONGEST_SECONDS * 1e9  # a key is the time at which the link came
         for page in self.in_flight.values():
             if page.held and min(page.held) < latest:
                 for link in page.held.values():
                     self._client.send(link, is_root=not self._comes_again(page))
                 page.held.clear()
+        if (items_page := self.start.page_with_old_items(LONGEST_SECONDS)) is not None:
+            self._client.send(Done(None, [self._part(items_page, [])]))
 
     def done(self, page: Page) -> None:
         """Acknowledge the request of *page*: a kill repeats the pages in progress, and few others."""
@@ -263,14 +265,18 @@ class FleetStore:
         """Note that *page* is done or dropped, and acknowledge what is complete now."""
         sink = Acknowledging([])
         done(page, sink)
-        if not sink.pages:
-            return
-        page, _ = sink.pages[0]  # the others are of requests in memory that it led to
-        ticket = self._tickets.pop(id(page.request), None)
-        parts = [self._part(*member) for member in sink.pages]
-        if ticket is not None or any(part != Part() for part in parts):
-            failed = page.result.reason if page.result.outcome is Outcome.FAILED else ""
-            self._client.send(Done(ticket, parts, is_page=page.result.has_answer, failed=failed))
+        calls: list[list[tuple[Page, list[Link]]]] = []  # pages with those that are acknowledged together with them
+        for page, links in sink.pages:
+            if page.parent is None or page.parent.is_split:
+                calls.append([])
+            calls[-1].append((page, links))
+        for pages in calls:
+            page, _ = pages[0]
+            ticket = self._tickets.pop(id(page.request), None)
+            parts = [self._part(*member) for member in pages]
+            if ticket is not None or any(part != Part() for part in parts):
+                failed = page.result.reason if page.result.outcome is Outcome.FAILED else ""
+                self._client.send(Done(ticket, parts, is_page=page.result.has_answer, failed=failed))
 
     def _part(self, page: Page, links: list[Link]) -> Part:
         """Return what *page* gave that counts only together with an acknowledgement."""

@@ -205,3 +205,23 @@ def test_a_feed_that_cannot_be_flushed_ends_the_crawl_and_leaves_the_page_to_oth
     one.close()
     other = make()
     assert crawl(other) == ["page"]
+
+
+def test_a_start_that_goes_on_holds_nothing_back(
+    make: Callable[..., FleetStore], server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its requests in memory are acknowledged alone; its items after half a minute."""
+    monkeypatch.setattr("scrapy_bloom.fleet.store.LONGEST_SECONDS", 0.0)
+    store = make(True)
+    current = store.begin_start()
+    store.push(page("live", dont_filter=True, meta={"is_start_request": True, **LIVE}), None, current)
+    _, live = pop(store)
+    give(store, live, "of what is in memory")
+    end(store, live)
+    give(store, current.request, "of start")
+    wait_until(lambda: store.commit() or len(items(server)) == 2, "both items are on the server")
+    store.push(page("last", dont_filter=True, meta={"is_start_request": True, **LIVE}), None, current)
+    store.done(current)
+    assert len(store)
+    assert crawl(store) == ["last"]
+    assert items(server) == {"of start": 1, "of what is in memory": 1}
