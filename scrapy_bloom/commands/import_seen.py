@@ -15,7 +15,7 @@ from scrapy.crawler import CrawlerRunner
 
 from scrapy_bloom.commands.export import spider_class
 from scrapy_bloom.commands.fingerprinting import fingerprints_by, of_url_in, settings_of
-from scrapy_bloom.commands.locations import check_readable, locations_in
+from scrapy_bloom.commands.locations import add_finding, check_readable, locations_in
 from scrapy_bloom.commands.terminal import OK, WRONG, show, tracked
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.job.records import Batch
@@ -75,18 +75,18 @@ def import_into(jobdir: str, sources: Sequence[str], settings: Settings) -> dict
     Raises UnusableError or OSError if the job or a source cannot be read. What was added before that stays.
     """
     check_readable(sources)
-    unreadable: list[str] = []
+    findings: list[str] = []
     counts = []
     advice: dict[str, None] = {}
     with job_to_fill(jobdir, settings) as (chain, database, space, of_url):
         database.write(Batch(state=replace(database.state, filter=chain.chain_id, key_space=space)))
         for source in sources:
             read = new = 0
-            for fingerprint in _fingerprints_in(source, of_url, unreadable, advice):
+            for fingerprint in _fingerprints_in(source, of_url, findings, advice):
                 read, new = read + 1, new + chain.add(fingerprint)
             counts.append({"source": source, "read": read, "new": new})
         summary = {"directory": jobdir, "urls": len(chain), "key_space": dict(space), "sources": counts}
-        return {**summary, "advice": [*advice], "findings": unreadable}
+        return {**summary, "advice": [*advice], "findings": findings}
 
 
 @contextmanager
@@ -107,9 +107,9 @@ def job_to_fill(
 
 
 def _fingerprints_in(
-    source: str, of_url: Callable[[str], bytes], unreadable: list[str], advice: dict[str, None]
+    source: str, of_url: Callable[[str], bytes], findings: list[str], advice: dict[str, None]
 ) -> Iterator[bytes]:
-    """Yield the fingerprints in *source*; add lines that are not URLs to *unreadable*, and advice to *advice*."""
+    """Yield the fingerprints in *source*; add lines that are not URLs to *findings*, and advice to *advice*."""
     head = b""
     if source != "-":
         with Path(source).open("rb") as file:
@@ -122,11 +122,11 @@ def _fingerprints_in(
     if head and b"://" not in head and not head.startswith(b"\x1f\x8b"):
         expected = "URLs, one a line, or a requests.seen of Scrapy's"
         raise UnusableError(source, f"begins with {head[:40]!r}", expected=expected, advice="Nothing was imported.")
-    for url, where in locations_in(source, unreadable):
+    for url, where in locations_in(source, findings):
         try:
             yield of_url(url)
         except ValueError as error:
-            unreadable.append(f"{where}: {error}")
+            add_finding(findings, f"{where}: {error}")
 
 
 def _take_over(url: str, names: Sequence[str], settings: Settings) -> Iterator[dict[str, Any]]:

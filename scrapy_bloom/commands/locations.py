@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     """A URL, and where it was found."""
 
 _PATIENCE_SECONDS = 60.0
+_MOST_FINDINGS = 30
 _MOST_DEEP = 5
 """Sitemap indexes below each other. The protocol allows one."""
 
@@ -34,8 +35,13 @@ def check_readable(sources: Iterable[str]) -> None:
             Path(source).open("rb").close()
 
 
-def locations_in(source: str, problems: list[str], depth: int = 0) -> Iterator[Location]:
-    """Yield the URLs in *source* with their places; add what cannot be read to *problems*.
+def add_finding(findings: list[str], finding: str) -> None:
+    """Add *finding* to *findings*, of which the first 30 stay. A long list without URLs would fill the memory."""
+    findings[_MOST_FINDINGS:] = [finding if len(findings) < _MOST_FINDINGS else "and more"]
+
+
+def locations_in(source: str, findings: list[str], depth: int = 0) -> Iterator[Location]:
+    """Yield the URLs in *source* with their places; add what cannot be read to *findings*.
 
     *source* is a file, ``-`` for standard input, or the web address of a sitemap that an index names. It holds URLs,
     one a line, or a sitemap, also gzipped. A sitemap that an index names is read from the directory of the index if a
@@ -48,26 +54,26 @@ def locations_in(source: str, problems: list[str], depth: int = 0) -> Iterator[L
                     if name == "url":
                         yield url, source
                     elif depth < _MOST_DEEP:
-                        yield from _sitemap_of_index(url, source, problems, depth + 1)
+                        yield from _sitemap_of_index(url, source, findings, depth + 1)
             else:
                 for number, line in enumerate(tracked(file, f"Reading {source}"), start=1):
                     url = line.decode("utf-8-sig", "replace").strip()
                     if url and not url.startswith("#"):
                         yield url, f"{source}, line {number}"
     except (EOFError, ParseError, ValueError, LookupError, gzip.BadGzipFile, zlib.error) as error:  # of encodings, too
-        problems.append(f"{source}: {error}; what comes after that was not read")
+        add_finding(findings, f"{source}: {error}; what comes after that was not read")
 
 
-def _sitemap_of_index(url: str, index: str, problems: list[str], depth: int) -> Iterator[Location]:
+def _sitemap_of_index(url: str, index: str, findings: list[str], depth: int) -> Iterator[Location]:
     beside = Path(index).parent / url.rpartition("/")[2]
     here = index != "-" and "://" not in index and beside.is_file()
     if not here and not url.startswith(("http://", "https://")):
-        problems.append(f"{index}: it names {url}, which is neither a web address nor a file beside it")
+        add_finding(findings, f"{index}: it names {url}, which is neither a web address nor a file beside it")
         return
     try:
-        yield from locations_in(str(beside) if here else url, problems, depth)
+        yield from locations_in(str(beside) if here else url, findings, depth)
     except (URLError, HTTPException, OSError, ValueError) as error:
-        problems.append(f"{index}: {url} cannot be read: {error}")
+        add_finding(findings, f"{index}: {url} cannot be read: {error}")
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from scrapy.crawler import CrawlerRunner
 from scrapy_bloom.commands.export import spider_class
 from scrapy_bloom.commands.fingerprinting import fingerprints_by, settings_of
 from scrapy_bloom.commands.import_seen import job_to_fill
-from scrapy_bloom.commands.locations import check_readable, locations_in
+from scrapy_bloom.commands.locations import add_finding, check_readable, locations_in
 from scrapy_bloom.commands.terminal import OK, WRONG, show
 from scrapy_bloom.errors import UnusableError, counted
 from scrapy_bloom.frontier import serialize
@@ -42,7 +42,6 @@ _AT_ONCE, _AT_ONCE_ON_SERVER = 20_000, 1_000
 Small transactions are costly: 5,000 rows over 1,000 hosts rewrite a page of SQLite's file for every five rows. In all,
 that wrote 44 times the size of the file.
 """
-_MOST_FINDINGS = 30
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -78,10 +77,8 @@ def run(options: argparse.Namespace) -> int:
                     try:
                         requests.append(Request(url, meta={"is_start_request": True}))
                     except ValueError as error:
-                        findings.append(f"{where}: {error}")
+                        add_finding(findings, f"{where}: {error}")
                 read, new = read + len(requests), new + enqueue(requests)
-                if len(findings) > _MOST_FINDINGS:  # a long list of lines that are not URLs would fill the memory
-                    findings[_MOST_FINDINGS:] = ["and more"]
     show({"target": options.target, "read": read, "new": new, "findings": findings}, options)
     return WRONG if findings else OK
 

@@ -68,11 +68,12 @@ def test_standard_input_is_a_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert known(tmp_path) == FINGERPRINTS
 
 
-def test_lines_that_are_no_urls_are_findings(tmp_path: Path, answer: Answer) -> None:
-    """Each is told with its line, and all others are imported."""
-    (tmp_path / "list").write_bytes(b"what?\n" + LIST)
+@pytest.mark.parametrize(("lines", "findings"), [(1, 1), (30, 30), (100, 31)])
+def test_lines_that_are_no_urls_are_findings(tmp_path: Path, answer: Answer, lines: int, findings: int) -> None:
+    """The first 30 are named with their line, and all others are imported."""
+    (tmp_path / "list").write_bytes(b"what?\n" * lines + LIST)
     code, found = answer("import", tmp_path, tmp_path / "list")
-    assert (code, found["urls"], len(found["findings"])) == (WRONG, 50, 1)
+    assert (code, found["urls"], len(found["findings"])) == (WRONG, 50, findings)
     assert "line 1" in found["findings"][0]
 
 
