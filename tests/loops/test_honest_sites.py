@@ -21,7 +21,7 @@ def test_a_site_without_traps_is_whole(kind: str, fifo: bool) -> None:
     """
     site = PlainSite(kind)
     result = crawl(site, len(site.pages) / len(site.honest), fifo=fifo)
-    assert result.at[3] == 1
+    assert result.share == 1
     if not site.copies:
         assert not result.is_over
         assert result.by_part == {kind: len(site.honest)}
