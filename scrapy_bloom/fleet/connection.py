@@ -106,8 +106,7 @@ def connect(
                 warn_of_scrapy_redis(server, scrapy_settings, name)
                 queue = Queue.of(server, settings, fingerprints, name, **options)
                 queue.begin()
-                client = LeaseClient(queue, worker, news=_in_crawl(wake), journal=journal)
-                client.can_start = has_start
+                client = LeaseClient(queue, worker, news=_in_crawl(wake), journal=journal, can_start=has_start)
                 client.open()
                 on_failure.callback(atexit.unregister, client.close)
                 # A process that ends without closing the crawl, as after Ctrl-C twice, has not crashed.

@@ -79,7 +79,13 @@ class LeaseClient:
     """
 
     def __init__(
-        self, queue: Queue, worker: Worker, *, news: Callable[[], object], journal: Journal | None = None
+        self,
+        queue: Queue,
+        worker: Worker,
+        *,
+        news: Callable[[], object],
+        journal: Journal | None = None,
+        can_start: bool = False,
     ) -> None:
         self._queue, self._worker, self._news = queue, worker, news
         self._lock = threading.Lock()
@@ -97,7 +103,7 @@ class LeaseClient:
         self.counts: Counter[str] = Counter()
         """Figures for the stats, by name."""
         self._session = Session()
-        self.can_start = False
+        self.can_start = can_start
         """Whether this worker runs start() if nobody else does."""
         self.start_ticket: Ticket | None = None
         """What to acknowledge when start() has run, once this worker is to run it."""
